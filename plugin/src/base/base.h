@@ -1,0 +1,34 @@
+/* Small things every layer uses: types, attributes, container_of, powers of two. */
+#ifndef HARP_BASE_H
+#define HARP_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HARP_CACHE_LINE 64
+
+#define harp_likely(x)   __builtin_expect(!!(x), 1)
+#define harp_unlikely(x) __builtin_expect(!!(x), 0)
+
+#define HARP_ARRAY_COUNT(a)      (sizeof(a) / sizeof((a)[0]))
+#define HARP_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
+
+#define HARP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define HARP_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#define HARP_MUST_CHECK __attribute__((warn_unused_result))
+#define HARP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define HARP_CACHE_ALIGNED __attribute__((aligned(HARP_CACHE_LINE)))
+
+/* Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock. */
+typedef uint64_t harp_ns;
+#define HARP_NEVER  UINT64_MAX
+#define HARP_US(n)  ((harp_ns)(n)*1000)
+#define HARP_MS(n)  ((harp_ns)(n)*1000000)
+#define HARP_SEC(n) ((harp_ns)(n)*1000000000)
+
+static inline bool harp_is_pow2(uint64_t n) { return n && !(n & (n - 1)); }
+static inline uint64_t harp_align_up(uint64_t n, uint64_t pow2) { return (n + pow2 - 1) & ~(pow2 - 1); }
+
+#endif

@@ -1,0 +1,20 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+static _Atomic(harp_log_sink) log_sink;
+
+void harp_log_set_sink(harp_log_sink sink) { atomic_store(&log_sink, sink); }
+
+void harp_log(enum harp_log_level level, const char *file, int line, const char *fmt, ...) {
+  harp_log_sink sink = atomic_load(&log_sink);
+  if (!sink) return;
+  char text[HARP_LOG_LINE_BYTES];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  sink(level, file, line, text);
+}
