@@ -1,0 +1,24 @@
+/* Tells a forked child (a DataLoader worker) from the process that initialised the plugin, so that a child
+ * which inherits our handles touches nothing: no socket, no ring, no frame.
+ *
+ * Owns one page that the kernel zeroes in every child (MADV_WIPEONFORK, Linux 4.14), so that a check is one
+ * load. On an older kernel a check is getpid(). Installs no atfork handler: those would outlive a dlclose. */
+#ifndef HARP_HOST_FORK_H
+#define HARP_HOST_FORK_H
+
+#include "base/base.h"
+
+/* Marks the calling process as the owner. Called at each init of the plugin, before any thread is started; a
+ * second call in the same process does nothing, a call in a child does not make it an owner. Any thread.
+ * Cannot fail: without the page it falls back to getpid(). */
+void harp_fork_init(void);
+
+/* Undoes harp_fork_init and unmaps the page; after it, a child may init for itself. Called when the last user
+ * in this process has finalized and nobody can be inside harp_fork_is_child. */
+void harp_fork_fini(void);
+
+/* Returns true in a child of the process that called harp_fork_init, false in that process itself and where
+ * harp_fork_init was never called. Any thread, from any entry point. */
+bool harp_fork_is_child(void);
+
+#endif
