@@ -1,0 +1,3 @@
+"""harpctl: sets up, measures and looks after HARP on a host."""
+
+__version__ = "0.1.0"

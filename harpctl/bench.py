@@ -1,0 +1,357 @@
+"""`harpctl bench`: build the lab or take hosts, measure, print the table, draw it, write it as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from harpctl.baseline import BEST_OF, socket_baseline
+from harpctl.errors import ExitCode, HarpError
+from harpctl.hosts import SSH, Hosts, LabHosts, LoopbackHosts, Program, SshHosts
+from harpctl.lab import Lab, LabSpec, Offload, plan_build
+from harpctl.measure import Measured, Side, Step, measure, setting_text, steps_total
+from harpctl.perf import Mode, PerfJob
+from harpctl.plot import plot, require_plot
+from harpctl.sizes import format_size, parse_assignment, parse_percent, parse_sizes
+from harpctl.table import print_table, single_table, versus_table
+
+BUILD_DIR = Path(__file__).resolve().parents[1] / "plugin" / "build"
+DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
+LATENCY_SIZES = "8,1K,4K,32K,128K"
+SOCKET = "socket"
+RUNS_ALONE = 1
+RUNS_AGAINST = 5
+
+
+@contextlib.contextmanager
+def _progress(console: Console, total: int) -> Iterator[Step]:
+    """Show a bar on a terminal; nothing in a log."""
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total, completed=-1)
+
+        def step(text: str) -> None:
+            progress.update(task, description=text, advance=1)
+
+        yield step
+
+
+@contextlib.contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that the lab is taken down."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    handled = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in handled]
+    try:
+        yield
+    finally:
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)
+
+
+def find_program(given: Path | None, name: str) -> Path:
+    """Resolve a built file, or the user's own."""
+    file = (given or BUILD_DIR / name).expanduser().resolve()
+    if not file.is_file():
+        raise HarpError(
+            f"{file} does not exist.",
+            "" if given else "Build it with `./harp_setup build` (or `make -C plugin all bench`).",
+            ExitCode.MISSING,
+        )
+    return file
+
+
+def build_side(
+    plugin: str | None, perf: Path, env: Sequence[str], *, best: bool = False, name: str = ""
+) -> Side:
+    """Turn what the user named, a file or `socket`, into a side."""
+    own = dict(parse_assignment(word) for word in env)
+    if plugin == SOCKET:
+        file, needed = socket_baseline()
+        settings = BEST_OF if best else ({},)
+        return Side(name or "NCCL Socket", Program(perf, file, {**needed, **own}), settings)
+    if best:
+        raise HarpError("--against-best tries the settings of `--against socket`.", "", ExitCode.USAGE)
+    file = find_program(Path(plugin) if plugin else None, "libnccl-net.so")
+    return Side(name or ("HARP" if plugin is None else file.stem), Program(perf, file, own))
+
+
+def _own_env(driver: str | None, engine: str | None, env: Sequence[str]) -> list[str]:
+    chosen = [("HARP_DRIVER", driver), ("HARP_ENGINE", engine)]
+    return [f"{name}={value}" for name, value in chosen if value] + list(env)
+
+
+@contextlib.contextmanager
+def _open_hosts(
+    spec: LabSpec, given: str | None, ifname: str, ssh: Sequence[str], *, loopback: bool
+) -> Iterator[tuple[Hosts, str, list[str]]]:
+    """Give the hosts, a line that describes them, and notes."""
+    if given:
+        names = [name.strip() for name in given.split(",") if name.strip()]
+        if len(names) < 2:
+            raise HarpError("--hosts takes at least two names.", "--hosts gpu1,gpu2", ExitCode.USAGE)
+        with SshHosts(names, ifname, ssh) as hosts:
+            yield hosts, f"{len(names)} hosts over ssh: {', '.join(names)}", []
+    elif loopback:
+        yield LoopbackHosts(spec.hosts), f"{spec.hosts} processes over the loopback interface", []
+    else:
+        with Lab(spec) as lab:
+            yield LabHosts(lab), f"lab: {spec.describe()}", lab.notes
+
+
+def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measured: Measured) -> bytes:
+    """Write the whole measurement as JSON: what was run, where, and every row."""
+    content = {
+        "place": place,
+        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "job": {name: value for name, value in dataclasses.asdict(job).items() if name != "sizes_bytes"},
+        "runs": runs,
+        "sides": [
+            {
+                "name": side.name,
+                "plugin": str(side.program.plugin),
+                "env": dict(side.program.env),
+                "rows": [
+                    {**dataclasses.asdict(row), "latency_us": row.latency_us, "setting": setting}
+                    for row, setting in zip(rows, settings, strict=True)
+                ],
+            }
+            for side, rows, settings in zip(sides, measured.rows, measured.settings, strict=True)
+        ],
+        "ratios": [dataclasses.asdict(ratio) for ratio in measured.ratios],
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+
+
+def _notes(place: str, job: PerfJob, runs: int, measured: Measured) -> list[str]:
+    checked = "every byte checked" if job.check else "data not checked"
+    lines = [
+        place,
+        f"{job.mode}, {job.connections} connection(s), {job.inflight} in flight, {checked}",
+        f"median of {runs} run(s); cpu is machine time with softirq, without start-up",
+    ]
+    if len(measured.names) == 2:
+        less = "less" if job.mode == Mode.PINGPONG.value else "more"
+        lines.append(
+            f"ratio = {measured.names[0]} / {measured.names[1]}; {less} is better for {measured.names[0]}"
+        )
+    for name, rows, settings in zip(measured.names, measured.rows, measured.settings, strict=True):
+        chosen = [
+            f"{format_size(row.bytes)}: {setting_text(setting)}"
+            for row, setting in zip(rows, settings, strict=True)
+            if setting
+        ]
+        if chosen:
+            lines.append(f"{name} best with {'; '.join(chosen)} (default elsewhere)")
+    return lines
+
+
+def _print_measured(
+    console: Console, place: str, job: PerfJob, runs: int, measured: Measured, notes: Sequence[str]
+) -> None:
+    if len(measured.names) == 2:
+        pairs = list(zip(*measured.rows, strict=True))
+        lines = versus_table(job.mode, (measured.names[0], measured.names[1]), pairs, measured.ratios)
+    else:
+        lines = single_table(job.mode, measured.rows[0])
+    print_table(console, lines, [*_notes(place, job, runs, measured), *notes])
+
+
+def _write_json(target: str, content: bytes) -> None:
+    if target == "-":
+        sys.stdout.write(content.decode())
+        sys.stdout.flush()
+        return
+    try:
+        Path(target).write_bytes(content)
+    except OSError as error:
+        raise HarpError(f"{target} can't be written: {error.strerror}.") from None
+
+
+_SENT, _SIDES, _LAB, _PLACE, _OUTPUT = (
+    "What is sent",
+    "Who is measured",
+    "The lab",
+    "Instead of the lab",
+    "Output",
+)
+
+
+def bench(
+    mode: Annotated[Mode, typer.Option(help="Who sends to whom.", rich_help_panel=_SENT)] = Mode.STREAM,
+    sizes: Annotated[
+        str | None,
+        typer.Option(help="Message sizes, as 8,4K,1M; else those that NCCL sends.", rich_help_panel=_SENT),
+    ] = None,
+    connections: Annotated[
+        int, typer.Option(min=1, help="Connections per direction.", rich_help_panel=_SENT)
+    ] = 1,
+    inflight: Annotated[
+        int, typer.Option(min=1, max=32, help="Messages in flight.", rich_help_panel=_SENT)
+    ] = 8,
+    time_s: Annotated[
+        float, typer.Option("--time", min=0.01, help="Seconds per size and run.", rich_help_panel=_SENT)
+    ] = 1.0,
+    iters: Annotated[
+        int | None, typer.Option(min=1, help="Messages per size instead of a time.", rich_help_panel=_SENT)
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Runs per size: 1, or 5 with --against.", rich_help_panel=_SENT)
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Verify every byte.", rich_help_panel=_SENT)
+    ] = True,
+    plugin: Annotated[
+        str | None, typer.Option(help="Another plugin's file, or `socket`.", rich_help_panel=_SIDES)
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE for the plugin; repeatable.", rich_help_panel=_SIDES)
+    ] = None,
+    driver: Annotated[str | None, typer.Option(help="Sets HARP_DRIVER.", rich_help_panel=_SIDES)] = None,
+    engine: Annotated[str | None, typer.Option(help="Sets HARP_ENGINE.", rich_help_panel=_SIDES)] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure beside this plugin in turns; `socket` is NCCL's own (fetches a 300 MB wheel once).",
+            rich_help_panel=_SIDES,
+        ),
+    ] = None,
+    against_env: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE for the other plugin; repeatable.", rich_help_panel=_SIDES),
+    ] = None,
+    against_best: Annotated[
+        bool,
+        typer.Option(
+            "--against-best", help="Try socket's thread and socket counts first.", rich_help_panel=_SIDES
+        ),
+    ] = False,
+    abi: Annotated[
+        int | None,
+        typer.Option(min=4, help="Drive this ABI version, not the newest.", rich_help_panel=_SIDES),
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=_LAB)] = 2,
+    enis: Annotated[int, typer.Option(min=1, help="ENIs per host.", rich_help_panel=_LAB)] = 1,
+    mtu: Annotated[int, typer.Option(help="MTU in bytes.", rich_help_panel=_LAB)] = 1500,
+    cap: Annotated[
+        float | None, typer.Option(help="Cap per ENI and direction in Mbit/s.", rich_help_panel=_LAB)
+    ] = None,
+    flow_cap: Annotated[
+        float | None, typer.Option(help="Cap per flow (source port) in Mbit/s.", rich_help_panel=_LAB)
+    ] = None,
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="Random loss in percent on arrival: of superframes, with --no-offload of packets.",
+            rich_help_panel=_LAB,
+        ),
+    ] = "0",
+    offload: Annotated[
+        Offload,
+        typer.Option(
+            help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
+            "off: cut, not merged.",
+            rich_help_panel=_LAB,
+        ),
+    ] = Offload.STOCK,
+    no_offload: Annotated[
+        bool, typer.Option("--no-offload", help="Short for --offload off.", rich_help_panel=_LAB)
+    ] = False,
+    congestion: Annotated[
+        str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=_LAB)
+    ] = "cubic",
+    show_lab: Annotated[
+        bool, typer.Option("--show-lab", help="Print the lab's commands and stop.", rich_help_panel=_LAB)
+    ] = False,
+    loopback: Annotated[
+        bool,
+        typer.Option("--loopback", help="Processes over loopback; needs no root.", rich_help_panel=_PLACE),
+    ] = False,
+    hosts: Annotated[
+        str | None, typer.Option(help="These hosts over ssh: gpu1,gpu2.", rich_help_panel=_PLACE)
+    ] = None,
+    ifname: Annotated[str, typer.Option(help="The interfaces to use on them.", rich_help_panel=_PLACE)] = "",
+    ssh: Annotated[
+        str, typer.Option(help="The command that reaches a host.", rich_help_panel=_PLACE)
+    ] = shlex.join(SSH),
+    perf: Annotated[Path | None, typer.Option(help="Another harp-perf.", rich_help_panel=_OUTPUT)] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw it: FILE.png.", rich_help_panel=_OUTPUT)
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option(
+            "--json", help="Write JSON to FILE, or to - instead of the table.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
+) -> None:
+    """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against."""
+    spec = LabSpec(
+        hosts=ranks,
+        enis=enis,
+        mtu_bytes=mtu,
+        offload=Offload.OFF if no_offload else offload,
+        cap_mbps=cap,
+        flow_cap_mbps=flow_cap,
+        loss=parse_percent(loss),
+        congestion=congestion,
+    )
+    spec.check()
+    if show_lab:
+        for command in plan_build(spec, "lab-"):
+            typer.echo(str(command))
+        return
+    job = PerfJob(
+        mode=mode.value,
+        sizes_bytes=parse_sizes(sizes or (LATENCY_SIZES if mode is Mode.PINGPONG else DEFAULT_SIZES)),
+        connections=connections,
+        inflight=inflight,
+        check=check,
+        time_s=time_s,
+        iterations=iters,
+        abi=abi,
+    )
+    if plot_file:
+        require_plot(plot_file)
+    program = find_program(perf, "harp-perf")
+    sides = [build_side(plugin, program, _own_env(driver, engine, env or []))]
+    if against:
+        sides.append(build_side(against, program, against_env or [], best=against_best))
+    runs = runs or (RUNS_AGAINST if against else RUNS_ALONE)
+    total = steps_total(sides, job.sizes_bytes, runs)
+    with (
+        _interrupted_by_signals(),
+        _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback) as (where, place, notes),
+        _progress(Console(stderr=True), total) as step,
+    ):
+        measured = measure(where, sides, job, runs, step)
+    if json_file:
+        _write_json(json_file, document(place, job, runs, sides, measured))
+    if json_file != "-":
+        _print_measured(Console(), place, job, runs, measured, notes)
+    if plot_file:
+        named = list(zip(measured.names, measured.rows, strict=True))
+        plot(plot_file, f"{mode.value}, {place}", mode.value, named)
+    wrong = sum(row.wrong for rows in measured.rows for row in rows)
+    if wrong:
+        raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)

@@ -1,0 +1,60 @@
+"""Draws a benchmark: rate or half round trip over message size, a line per side, bars from least to most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harpctl.compare import Row
+from harpctl.errors import ExitCode, HarpError
+from harpctl.sizes import format_size
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def require_plot(file: Path) -> None:
+    """Raise the HarpError that says why this picture could not be drawn, before a long run for it."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise HarpError(
+            f"{file} is not a picture's name.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE
+        )
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  (optional, and slow to load)
+    except ImportError:
+        raise HarpError(
+            "Drawing a plot needs matplotlib.", "pip install 'harpctl[plot]'", ExitCode.MISSING
+        ) from None
+    mpl.use("Agg")
+
+
+def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[Row]]]) -> None:
+    """Draw the sides over each other; `require_plot` has been called."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    by_time = mode == "pingpong"
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    for name, rows in sides:
+        middle = [row.time_us if by_time else row.busbw_gbps for row in rows]
+        least = [row.time_min_us if by_time else row.busbw_min_gbps for row in rows]
+        greatest = [row.time_max_us if by_time else row.busbw_max_gbps for row in rows]
+        below = [m - low for m, low in zip(middle, least, strict=True)]
+        above = [high - m for m, high in zip(middle, greatest, strict=True)]
+        axes.errorbar(
+            [row.bytes for row in rows], middle, yerr=[below, above], marker="o", capsize=3, label=name
+        )
+    sizes = sorted({row.bytes for _, rows in sides for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=45)
+    axes.minorticks_off()
+    axes.set_xlabel("message size (B)")
+    axes.set_ylabel("half round trip, p50 (us)" if by_time else "bus bandwidth (Gbit/s)")
+    axes.set_ylim(bottom=0)
+    axes.set_title(title, fontsize="small")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    try:
+        figure.savefig(file, dpi=120)
+    except OSError as error:
+        raise HarpError(f"{file} can't be written: {error.strerror}.") from None
+    finally:
+        plt.close(figure)
