@@ -1,0 +1,50 @@
+/* harp-perf's command line, and who this process is among the ranks: from options or a launcher's
+ * environment. Owns nothing but the parsed values; strings point into argv or the environment. Called once,
+ * by main. */
+#ifndef HARP_BENCH_OPTIONS_H
+#define HARP_BENCH_OPTIONS_H
+
+#include "base/base.h"
+
+enum harp_mode { HARP_STREAM, HARP_BIDIR, HARP_PINGPONG, HARP_RING, HARP_ALLTOALL, HARP_MODE_COUNT };
+
+enum {
+  HARP_SIZES_MAX = 64,        /* message sizes in one run */
+  HARP_CONNECTIONS_MAX = 256, /* per pair of ranks and direction */
+  HARP_INFLIGHT_MAX = 32,     /* what the ABI lets a caller have outstanding */
+  HARP_RANKS_MAX = 256,
+  HARP_ADDRESS_BYTES = 300, /* "host:port" or "@name" */
+};
+#define HARP_MESSAGE_BYTES_MAX ((size_t)1 << 30)
+
+struct harp_options {
+  const char *plugin_path;
+  int abi; /* 4 to 12, 0: the newest the plugin exports */
+  enum harp_mode mode;
+  size_t size_bytes[HARP_SIZES_MAX];
+  unsigned size_count;
+  unsigned connections;
+  unsigned inflight;
+  double time_s;       /* per size, where iterations is 0 */
+  uint64_t iterations; /* messages per connection and size, 0: by time */
+  uint64_t warmup;     /* messages per connection before each size is timed */
+  bool check;
+  int dev;
+  const char *json_path; /* NULL: none, "-": standard output */
+  double timeout_s;      /* for ranks to meet and for the plugin to move something */
+  int log_level;         /* enum harp_nccl_log_level: what of the plugin's lines is shown */
+  int nranks;
+  int rank;                            /* -1: start all ranks here */
+  char rendezvous[HARP_ADDRESS_BYTES]; /* "HOST:PORT", or "@NAME" for a name in this host's abstract Unix
+                                          sockets */
+};
+
+/* Fills `opt` from the arguments and the environment. Returns 0, 1 after --help (already printed), or -1. */
+int harp_options_parse(struct harp_options *opt, int argc, char **argv) HARP_MUST_CHECK;
+
+const char *harp_mode_name(enum harp_mode mode);
+
+/* Returns a hash of everything that must be the same on all ranks. */
+uint64_t harp_options_fingerprint(const struct harp_options *opt);
+
+#endif

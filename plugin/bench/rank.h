@@ -1,0 +1,11 @@
+/* One rank's run, from meeting the others to taking everything down. */
+#ifndef HARP_BENCH_RANK_H
+#define HARP_BENCH_RANK_H
+
+#include "options.h"
+
+/* Runs rank opt->rank; `listen_fd` as harp_meet_open's. Prints errors. Returns the exit code of the process.
+ */
+int harp_rank_run(const struct harp_options *opt, int listen_fd);
+
+#endif

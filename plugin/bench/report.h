@@ -1,0 +1,53 @@
+/* What rank 0 prints: a table in the manner of nccl-tests, or one JSON object. Owns the rows of one run. */
+#ifndef HARP_BENCH_REPORT_H
+#define HARP_BENCH_REPORT_H
+
+#include "base/base.h"
+#include "flow.h"
+#include "latency.h"
+#include "net.h"
+#include "options.h"
+
+/* Percentiles in nanoseconds, as much of a histogram as a row needs. */
+struct harp_report_latency {
+  harp_ns min_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns;
+  double mean_ns;
+};
+
+struct harp_report_row {
+  size_t bytes;      /* of one message */
+  uint64_t rounds;   /* messages per connection, timed */
+  uint64_t messages; /* received by all ranks, timed */
+  double time_s;     /* from barrier to barrier */
+  double cpu_s;      /* user and system time of all ranks in between */
+  double algbw_gbps, busbw_gbps;
+  uint64_t wrong; /* warm-up included */
+  bool has_latency;
+  struct harp_report_latency latency;
+};
+
+struct harp_report {
+  const struct harp_options *opt;
+  const struct harp_net *net;
+  struct harp_report_row rows[HARP_SIZES_MAX];
+  unsigned row_count;
+};
+
+/* Makes a row out of the sum over all ranks; `latency` is NULL or all ranks' samples. */
+struct harp_report_row harp_report_make_row(const struct harp_options *opt, size_t bytes, uint64_t rounds,
+                                            harp_ns elapsed_ns, const struct harp_tally *sum,
+                                            const struct harp_latency *latency);
+
+/* Prints the table's head, where there is a table. */
+void harp_report_begin(const struct harp_report *report, const struct harp_net_device *device);
+
+/* Adds a row, and prints it where there is a table. */
+void harp_report_add(struct harp_report *report, const struct harp_report_row *row);
+
+/* Checks before the run that --json can be written. Returns 0 or -1. */
+int harp_report_probe(const struct harp_options *opt) HARP_MUST_CHECK;
+
+/* Prints the last line, and writes the JSON object where one is asked for. Returns 0 or -1. */
+int harp_report_end(const struct harp_report *report) HARP_MUST_CHECK;
+
+#endif
