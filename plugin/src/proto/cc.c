@@ -1,0 +1,40 @@
+#include "proto/cc.h"
+
+#include <string.h>
+
+const struct harp_cc_ops *harp_cc_find(const char *name) {
+  static const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
+    size_t n = 0;
+    while (name[n] && name[n] == all[i]->name[n]) n++;
+    if (name[n] == all[i]->name[n]) return all[i];
+  }
+  return NULL;
+}
+
+void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes, uint32_t window_max_bytes) {
+  *cc = (struct harp_cc){
+      .ops = ops, .packet_bytes = packet_bytes, .window_max_bytes = window_max_bytes, .slow_start = true};
+  harp_cc_set_window(cc, HARP_CC_INITIAL_BYTES);
+  harp_cc_round_restart(cc);
+  ops->init(cc);
+}
+
+void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes) {
+  bytes = HARP_MIN(bytes, cc->window_max_bytes);
+  cc->window_bytes = (uint32_t)HARP_MAX(bytes, (uint64_t)HARP_CC_MIN_PACKETS * cc->packet_bytes);
+}
+
+bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  cc->round_acked_bytes += s->acked_bytes;
+  cc->round_lost_bytes += s->lost_bytes;
+  if (s->rtt_ns) cc->round_rtt_min_ns = HARP_MIN(cc->round_rtt_min_ns, s->rtt_ns);
+  if (s->inflight_bytes >= cc->window_bytes / 2) cc->round_limited = true;
+  return s->round_end;
+}
+
+void harp_cc_round_restart(struct harp_cc *cc) {
+  cc->round_rtt_min_ns = HARP_NEVER;
+  cc->round_acked_bytes = cc->round_lost_bytes = 0;
+  cc->round_limited = false;
+}

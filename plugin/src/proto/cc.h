@@ -1,0 +1,64 @@
+/* Congestion control of one path: how many bytes may be in flight. One file per algorithm, behind one table.
+ *
+ * A path calls on_ack after every acknowledgement that brought something, with all that happened since the last one.
+ * An algorithm keeps its state in struct harp_cc and touches nothing else; no clock, no floating point. */
+#ifndef HARP_CC_H
+#define HARP_CC_H
+
+#include "base/base.h"
+
+struct harp_cc;
+
+struct harp_cc_sample {
+  harp_ns now;
+  harp_ns rtt_ns;          /* of this acknowledgement; 0 if it gave none */
+  harp_ns rtt_min_ns;      /* the path's base RTT */
+  uint32_t acked_bytes;    /* newly acknowledged */
+  uint32_t lost_bytes;     /* newly found lost */
+  uint32_t inflight_bytes; /* before this acknowledgement */
+  bool round_end;          /* a packet sent after the last round's end was acknowledged: one RTT has passed */
+};
+
+struct harp_cc_ops {
+  const char *name; /* value of HARP_CONGESTION and of the conf key */
+  void (*init)(struct harp_cc *cc);
+  void (*on_ack)(struct harp_cc *cc, const struct harp_cc_sample *s);
+  void (*on_timeout)(struct harp_cc *cc); /* no acknowledgement for two probe timeouts or more */
+};
+
+struct harp_cc {
+  const struct harp_cc_ops *ops;
+  uint32_t packet_bytes;    /* of a full packet on this path */
+  uint32_t window_bytes;    /* the result: most bytes in flight */
+  uint32_t window_max_bytes;
+  bool slow_start;
+  /* what an algorithm gathers over one round */
+  harp_ns round_rtt_min_ns;
+  uint32_t round_acked_bytes, round_lost_bytes;
+  bool round_limited; /* the window was in use */
+  uint32_t loss_permille_q4; /* smoothed share of bytes lost, in 1/16 permille */
+  uint32_t decrease_hold;    /* rounds until the next decrease for loss */
+};
+
+enum {
+  HARP_CC_INITIAL_BYTES = 256 * 1024,
+  HARP_CC_MIN_PACKETS = 8,
+};
+
+extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
+
+/* Returns the algorithm of that name, or NULL. */
+const struct harp_cc_ops *harp_cc_find(const char *name);
+
+void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes, uint32_t window_max_bytes);
+
+/* Sets the window, bounded below by HARP_CC_MIN_PACKETS packets and above by window_max_bytes. */
+void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
+
+/* Adds a sample to the round; returns true when the round ended and the algorithm should decide. */
+bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
+
+/* Forgets what the round gathered. */
+void harp_cc_round_restart(struct harp_cc *cc);
+
+#endif

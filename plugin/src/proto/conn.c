@@ -1,0 +1,70 @@
+#include "proto/conn.h"
+
+#include "base/assert.h"
+
+void harp_conn_init(struct harp_conn *c, const struct harp_conn_keys *keys, struct harp_sender *sender,
+                    struct harp_receiver *receiver) {
+  HARP_ASSERT(!sender != !receiver);
+  *c = (struct harp_conn){
+      .role = sender ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER,
+      .state = HARP_CONN_OPEN,
+      .keys = *keys,
+      .path_count = sender ? sender->path_count : receiver->path_count,
+      .trace = sender ? sender->trace : receiver->trace,
+      .counters = sender ? sender->counters : receiver->counters,
+      .sender = sender,
+      .receiver = receiver,
+  };
+}
+
+static enum harp_drop on_packet(struct harp_conn *c, const uint8_t *wire, const struct harp_packet *p,
+                                struct harp_placement *place, harp_ns now) {
+  bool to_sender = p->type == HARP_PACKET_ACK;
+  if (c->state != HARP_CONN_OPEN) return HARP_DROP_CLOSED;
+  if (to_sender != (c->role == HARP_ROLE_SENDER)) return HARP_DROP_DIRECTION;
+  if (p->path >= c->path_count) return HARP_DROP_PATH;
+  uint64_t number = to_sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
+  if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
+  return to_sender ? harp_sender_on_ack(c->sender, p, number, now)
+                   : harp_receiver_on_packet(c->receiver, p, number, place, now);
+}
+
+enum harp_drop harp_conn_on_packet(struct harp_conn *c, const uint8_t *wire, const struct harp_packet *p,
+                                   struct harp_placement *place, harp_ns now) {
+  place->count = 0;
+  enum harp_drop drop = on_packet(c, wire, p, place, now);
+  c->counters->drops[drop]++;
+  return drop;
+}
+
+void harp_conn_on_timeout(struct harp_conn *c, harp_ns now) {
+  if (c->state == HARP_CONN_OPEN && c->role == HARP_ROLE_SENDER) harp_sender_on_timeout(c->sender, now);
+}
+
+harp_ns harp_conn_deadline_ns(const struct harp_conn *c, harp_ns now) {
+  if (c->state != HARP_CONN_OPEN) return HARP_NEVER;
+  return c->role == HARP_ROLE_SENDER ? harp_sender_deadline_ns(c->sender, now)
+                                     : harp_receiver_deadline_ns(c->receiver);
+}
+
+/* The one transition function: OPEN -> FAILED -> CLOSED, or OPEN -> CLOSED. */
+static void move_to(struct harp_conn *c, enum harp_conn_state to, harp_ns now) {
+  static const bool allowed[3][3] = {
+      [HARP_CONN_OPEN] = {[HARP_CONN_FAILED] = true, [HARP_CONN_CLOSED] = true},
+      [HARP_CONN_FAILED] = {[HARP_CONN_CLOSED] = true},
+  };
+  HARP_ASSERT(allowed[c->state][to]);
+  harp_trace(c->trace, now, HARP_EVENT_CONN_STATE, c->state, to, 0, 0);
+  c->state = to;
+}
+
+void harp_conn_fail(struct harp_conn *c, enum harp_status status, harp_ns now) {
+  HARP_ASSERT(status != HARP_OK);
+  if (c->state != HARP_CONN_OPEN) return;
+  c->status = status;
+  move_to(c, HARP_CONN_FAILED, now);
+}
+
+void harp_conn_close(struct harp_conn *c, harp_ns now) {
+  if (c->state != HARP_CONN_CLOSED) move_to(c, HARP_CONN_CLOSED, now);
+}

@@ -1,0 +1,68 @@
+/* The packets of one path that were sent and are not settled yet: neither acknowledged nor found lost.
+ *
+ * A record stands for a burst: consecutive packets that carry consecutive lines of one message, sent at one moment.
+ * So a lossless transfer costs one record per superframe, not one per packet. Records are in order of packet number,
+ * oldest at head; a record leaves when all its packets are settled and it is the oldest. */
+#ifndef HARP_FLIGHT_H
+#define HARP_FLIGHT_H
+
+#include "base/assert.h"
+#include "base/base.h"
+
+enum { HARP_FLIGHT_RECORDS = 1024, HARP_BURST_MAX_PACKETS = 64 };
+
+struct harp_burst {
+  uint64_t number;          /* of its first packet */
+  uint64_t acked, lost;     /* one bit a packet; both: found lost, then acknowledged after all */
+  harp_ns sent_ns;
+  uint32_t line;            /* of its first packet */
+  uint16_t lines_per_packet; /* 0: a probe */
+  uint16_t last_lines;      /* of its last packet */
+  uint16_t packet_bytes;    /* of a full packet with header, for the window */
+  uint8_t count;            /* packets */
+};
+
+struct harp_flight {
+  uint32_t head, tail; /* free-running; the ring holds tail - head records */
+  struct harp_burst ring[HARP_FLIGHT_RECORDS];
+};
+
+static inline uint32_t harp_flight_count(const struct harp_flight *f) { return f->tail - f->head; }
+static inline bool harp_flight_full(const struct harp_flight *f) {
+  return harp_flight_count(f) == HARP_FLIGHT_RECORDS;
+}
+static inline struct harp_burst *harp_flight_at(struct harp_flight *f, uint32_t i) {
+  return &f->ring[i % HARP_FLIGHT_RECORDS];
+}
+static inline uint64_t harp_burst_mask(const struct harp_burst *b) {
+  return b->count == 64 ? ~0ull : (1ull << b->count) - 1;
+}
+/* Returns the packets that are neither acknowledged nor lost, one bit each. */
+static inline uint64_t harp_burst_pending(const struct harp_burst *b) {
+  return harp_burst_mask(b) & ~(b->acked | b->lost);
+}
+static inline uint32_t harp_burst_line(const struct harp_burst *b, uint32_t i) {
+  return b->line + i * b->lines_per_packet;
+}
+static inline uint32_t harp_burst_lines(const struct harp_burst *b, uint32_t i) {
+  return i + 1 == b->count ? b->last_lines : b->lines_per_packet;
+}
+
+/* Appends a record; the ring must not be full. The burst's numbers follow those of the youngest record. */
+static inline void harp_flight_push(struct harp_flight *f, const struct harp_burst *b) {
+  HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
+  f->ring[f->tail++ % HARP_FLIGHT_RECORDS] = *b;
+}
+/* Removes settled records from the head. One with lost packets stays until it was sent before `expire_ns`, so that a
+ * late acknowledgement can still tell that the loss was only reordering; or until the ring is half full. */
+static inline void harp_flight_trim(struct harp_flight *f, harp_ns expire_ns) {
+  while (f->head != f->tail) {
+    const struct harp_burst *b = harp_flight_at(f, f->head);
+    if (harp_burst_pending(b)) return;
+    bool all_acked = b->acked == harp_burst_mask(b);
+    if (!all_acked && b->sent_ns >= expire_ns && harp_flight_count(f) < HARP_FLIGHT_RECORDS / 2) return;
+    f->head++;
+  }
+}
+
+#endif

@@ -1,0 +1,101 @@
+#include "proto/loss.h"
+
+#include "base/seq.h"
+
+#define REORDER_MAX_NS HARP_MS(20)
+
+static uint64_t ones(uint32_t from, uint32_t to) { /* bits [from, to) */
+  uint64_t high = to >= 64 ? ~0ull : (1ull << to) - 1;
+  return high & ~((1ull << from) - 1);
+}
+
+static void settle(struct harp_path *p, const struct harp_burst *b, uint32_t packets, uint32_t *bytes) {
+  uint32_t n = packets * b->packet_bytes;
+  HARP_ASSERT(p->inflight_bytes >= n);
+  p->inflight_bytes -= n;
+  *bytes += n;
+}
+
+/* Packets found lost and now acknowledged: they were only late. Takes their lines back and tolerates more. */
+static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_resend *resend,
+                    struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+  for (uint64_t m = bits; m; m &= m - 1) {
+    uint32_t i = (uint32_t)__builtin_ctzll(m);
+    harp_resend_remove(resend, harp_burst_line(b, i), harp_burst_lines(b, i));
+    harp_trace(trace, now, HARP_EVENT_SPURIOUS, p->index, b->number + i, 0, 0);
+    result->spurious_packets++;
+  }
+  harp_ns late_ns = now - b->sent_ns;
+  harp_ns excess_ns = late_ns > p->rtt.smoothed_ns ? late_ns - p->rtt.smoothed_ns : 0;
+  p->reorder_ns = HARP_MIN(HARP_MAX(2 * p->reorder_ns, excess_ns), REORDER_MAX_NS);
+}
+
+void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_resend *resend,
+                        struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+  struct harp_flight *f = &p->flight;
+  HARP_ASSERT(begin < end && end <= p->next_number);
+  for (uint32_t i = f->head; i != f->tail; i++) {
+    struct harp_burst *b = harp_flight_at(f, i);
+    if (b->number >= end) break;
+    if (b->number + b->count <= begin) continue;
+    uint32_t from = begin > b->number ? (uint32_t)(begin - b->number) : 0;
+    uint32_t to = end < b->number + b->count ? (uint32_t)(end - b->number) : b->count;
+    uint64_t fresh = ones(from, to) & ~b->acked;
+    if (!fresh) continue;
+    uint64_t late = fresh & b->lost;
+    b->acked |= fresh;
+    settle(p, b, (uint32_t)__builtin_popcountll(fresh & ~late), &result->acked_bytes);
+    if (harp_unlikely(late)) forgive(p, b, late, resend, result, trace, now);
+    result->advanced = true;
+    uint64_t size_probe = p->size_probe_number - b->number;
+    if (p->size_probe_lines && size_probe < 64 && fresh >> size_probe & 1) result->size_probe_acked = true;
+    uint64_t highest = b->number + 63 - (uint64_t)__builtin_clzll(fresh);
+    if (!p->any_acked || highest > p->largest_acked) {
+      p->largest_acked = highest;
+      p->any_acked = true;
+      p->rack_sent_ns = b->sent_ns;
+    }
+  }
+  harp_flight_trim(f, now > 4 * p->rtt.smoothed_ns ? now - 4 * p->rtt.smoothed_ns : 0);
+}
+
+static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_resend *resend,
+                 uint32_t delivered, struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+  b->lost |= bits;
+  settle(p, b, (uint32_t)__builtin_popcountll(bits), &result->lost_bytes);
+  for (; bits; bits &= bits - 1) {
+    uint32_t i = (uint32_t)__builtin_ctzll(bits);
+    harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i), harp_burst_lines(b, i));
+    if (b->lines_per_packet) harp_resend_add(resend, harp_burst_line(b, i), harp_burst_lines(b, i), delivered);
+  }
+}
+
+void harp_loss_detect(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
+                      struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+  struct harp_flight *f = &p->flight;
+  p->loss_deadline_ns = HARP_NEVER;
+  if (!p->any_acked) return;
+  harp_ns patience_ns = HARP_MAX(p->rtt.smoothed_ns, p->rtt.latest_ns) +
+                        HARP_MAX(p->reorder_ns, HARP_MIN(p->rtt.smoothed_ns / 8, HARP_MS(1)));
+  for (uint32_t i = f->head; i != f->tail; i++) {
+    struct harp_burst *b = harp_flight_at(f, i);
+    if (b->number >= p->largest_acked || b->sent_ns > p->rack_sent_ns) break;
+    uint64_t bits = harp_burst_pending(b);
+    if (p->largest_acked < b->number + b->count) bits &= ones(0, (uint32_t)(p->largest_acked - b->number));
+    if (!bits) continue;
+    if (b->sent_ns + patience_ns <= now) lose(p, b, bits, resend, delivered, result, trace, now);
+    else p->loss_deadline_ns = HARP_MIN(p->loss_deadline_ns, b->sent_ns + patience_ns);
+  }
+}
+
+void harp_loss_give_up(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
+                       struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+  struct harp_flight *f = &p->flight;
+  for (uint32_t i = f->head; i != f->tail; i++) {
+    struct harp_burst *b = harp_flight_at(f, i);
+    uint64_t bits = harp_burst_pending(b);
+    if (bits) lose(p, b, bits, resend, delivered, result, trace, now);
+  }
+  HARP_ASSERT(p->inflight_bytes == 0);
+  p->loss_deadline_ns = HARP_NEVER;
+}

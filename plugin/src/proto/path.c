@@ -1,0 +1,93 @@
+#include "proto/path.h"
+
+const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_LINES};
+
+/* A superframe or two may leave at once; the pace holds over any longer time. */
+#define PACE_BURST_NS HARP_US(20)
+/* Probe timeout: never shorter than this above the smoothed RTT, since peers share cores with other work. */
+#define PTO_MARGIN_NS HARP_MS(1)
+#define PTO_MAX_NS HARP_MS(200)
+#define REORDER_MIN_NS HARP_US(5)
+#define SIZE_PROBE_FIRST_NS HARP_MS(100)
+
+void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number, uint32_t lines_max,
+                    const struct harp_cc_ops *cc, uint32_t window_max_bytes, harp_ns now) {
+  HARP_ASSERT(lines_max >= HARP_PACKET_MIN_LINES && lines_max <= HARP_PACKET_MAX_LINES);
+  p->index = (uint8_t)index;
+  p->state = HARP_PATH_UP;
+  p->next_number = p->ack_next = p->round_end_number = first_number;
+  p->largest_acked = first_number - 1;
+  p->any_acked = false;
+  p->lines = p->lines_max = lines_max;
+  p->inflight_bytes = 0;
+  p->pace_next_ns = 0;
+  p->rack_sent_ns = 0;
+  p->loss_deadline_ns = HARP_NEVER;
+  p->reorder_ns = REORDER_MIN_NS;
+  p->last_sent_ns = p->last_ack_ns = now;
+  p->pto_count = 0;
+  p->probe_due = false;
+  p->size_probe_ns = HARP_NEVER;
+  p->size_probe_lines = 0;
+  p->flight.head = p->flight.tail = 0;
+  harp_rtt_init(&p->rtt, now);
+  harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, window_max_bytes);
+}
+
+uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now) {
+  if (p->pto_count >= HARP_PATH_SILENT_PTOS || p->state == HARP_PATH_DOWN) return 0;
+  if (now + PACE_BURST_NS < p->pace_next_ns) return 0;
+  return p->cc.window_bytes > p->inflight_bytes ? p->cc.window_bytes - p->inflight_bytes : 0;
+}
+
+harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
+  if (p->pto_count >= HARP_PATH_SILENT_PTOS || p->state == HARP_PATH_DOWN) return HARP_NEVER;
+  if (p->cc.window_bytes <= p->inflight_bytes) return HARP_NEVER;
+  return HARP_MAX(now, p->pace_next_ns > PACE_BURST_NS ? p->pace_next_ns - PACE_BURST_NS : 0);
+}
+
+/* Twice the window per RTT while it is still growing fast, 5/4 of it later: the window, not the pace, is the limit. */
+static harp_ns pace_ns(const struct harp_path *p, uint64_t bytes) {
+  if (!harp_rtt_known(&p->rtt)) return 0;
+  uint64_t per_rtt = (uint64_t)p->cc.window_bytes * (p->cc.slow_start ? 8 : 5) / 4;
+  return bytes * p->rtt.smoothed_ns / per_rtt;
+}
+
+uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now) {
+  uint64_t bytes = (uint64_t)burst->packet_bytes * burst->count;
+  burst->number = p->next_number;
+  burst->sent_ns = now;
+  burst->acked = burst->lost = 0;
+  harp_flight_push(&p->flight, burst);
+  p->next_number += burst->count;
+  p->inflight_bytes += (uint32_t)bytes;
+  p->last_sent_ns = now;
+  p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
+  return burst->number;
+}
+
+harp_ns harp_path_pto_ns(const struct harp_path *p) {
+  if (!p->inflight_bytes) return HARP_NEVER;
+  harp_ns timeout = p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + PTO_MARGIN_NS;
+  unsigned shift = HARP_MIN(p->pto_count, 10u);
+  return HARP_MAX(p->last_sent_ns, p->last_ack_ns) + HARP_MIN(timeout << shift, PTO_MAX_NS);
+}
+
+bool harp_path_shrink(struct harp_path *p, harp_ns now) {
+  for (size_t i = HARP_ARRAY_COUNT(harp_path_sizes); i-- > 0;) {
+    if (harp_path_sizes[i] < p->lines) {
+      p->lines = harp_path_sizes[i];
+      p->size_probe_lines = 0;
+      p->size_probe_ns = now + SIZE_PROBE_FIRST_NS;
+      return true;
+    }
+  }
+  return false;
+}
+
+uint32_t harp_path_next_size(const struct harp_path *p) {
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(harp_path_sizes); i++) {
+    if (harp_path_sizes[i] > p->lines) return HARP_MIN(harp_path_sizes[i], p->lines_max);
+  }
+  return p->lines_max;
+}

@@ -1,0 +1,31 @@
+#include "proto/rtt.h"
+
+void harp_rtt_init(struct harp_rtt *r, harp_ns now) {
+  *r = (struct harp_rtt){
+      .smoothed_ns = HARP_RTT_INITIAL_NS,
+      .variation_ns = HARP_RTT_INITIAL_NS / 2,
+      .min_ns = HARP_NEVER,
+      .min_next_ns = HARP_NEVER,
+      .min_since_ns = now,
+  };
+}
+
+void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
+  if (!sample_ns) sample_ns = 1;
+  if (!harp_rtt_known(r)) {
+    r->smoothed_ns = sample_ns;
+    r->variation_ns = sample_ns / 2;
+  } else {
+    harp_ns error = sample_ns > r->smoothed_ns ? sample_ns - r->smoothed_ns : r->smoothed_ns - sample_ns;
+    r->variation_ns += error / 4 - r->variation_ns / 4;
+    r->smoothed_ns += sample_ns / 8 - r->smoothed_ns / 8;
+  }
+  r->latest_ns = sample_ns;
+  if (now - r->min_since_ns > HARP_RTT_MIN_WINDOW_NS) {
+    r->min_ns = r->min_next_ns;
+    r->min_next_ns = HARP_NEVER;
+    r->min_since_ns = now;
+  }
+  r->min_next_ns = HARP_MIN(r->min_next_ns, sample_ns);
+  r->min_ns = HARP_MIN(r->min_ns, sample_ns);
+}

@@ -1,0 +1,24 @@
+/* Round-trip time of one path, from echoed time stamps, as RFC 6298 smooths it; integers only. */
+#ifndef HARP_RTT_H
+#define HARP_RTT_H
+
+#include "base/base.h"
+
+struct harp_rtt {
+  harp_ns latest_ns, smoothed_ns, variation_ns;
+  harp_ns min_ns;       /* lowest of the current and the previous HARP_RTT_MIN_WINDOW_NS */
+  harp_ns min_next_ns;  /* lowest since min_since_ns */
+  harp_ns min_since_ns; /* start of the current window */
+};
+
+/* A base RTT older than this is forgotten: the route may have changed. */
+#define HARP_RTT_MIN_WINDOW_NS HARP_SEC(10)
+/* Assumed until the first sample. */
+#define HARP_RTT_INITIAL_NS HARP_MS(5)
+
+void harp_rtt_init(struct harp_rtt *r, harp_ns now);
+void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
+
+static inline bool harp_rtt_known(const struct harp_rtt *r) { return r->latest_ns != 0; }
+
+#endif

@@ -1,0 +1,446 @@
+#include "proto/send.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/seq.h"
+
+/* A silent path is drained to the others after this. */
+#define PATH_DOWN_NS HARP_MS(60)
+#define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
+#define SIZE_PROBE_NEXT_NS HARP_MS(10)
+#define CREDIT_PROBE_FIRST_NS HARP_MS(2)
+#define CREDIT_PROBE_MAX_NS HARP_MS(256)
+/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes. */
+enum { GIVE_UP_PTOS = 6 };
+
+static const struct harp_send_message *message_at(const struct harp_sender *s, uint32_t m) {
+  return &s->messages[m % HARP_MESSAGES_MAX];
+}
+
+size_t harp_sender_bytes(unsigned path_count) {
+  return sizeof(struct harp_sender) + path_count * sizeof(struct harp_path);
+}
+
+void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config, struct harp_trace *trace,
+                      struct harp_counters *counters, harp_ns now) {
+  HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
+  s->trace = trace;
+  s->counters = counters;
+  s->done = s->oldest = s->next = s->tail = s->posted = config->first_message;
+  s->delivered = s->sent_line = s->tail_line = config->first_line;
+  s->credit_probe_ns = HARP_NEVER;
+  s->credit_probes = 0;
+  s->stalled_since_ns = 0;
+  harp_resend_init(&s->resend, config->first_line);
+  s->path_count = config->path_count;
+  for (unsigned i = 0; i < config->path_count; i++) {
+    harp_path_init(&s->paths[i], i, config->first_number, config->lines_max[i], config->cc,
+                   config->window_max_bytes, now);
+  }
+}
+
+int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, void *cookie, harp_ns now) {
+  HARP_ASSERT(bytes <= HARP_MESSAGE_MAX_BYTES);
+  if (s->tail - s->done == HARP_MESSAGES_MAX) return -EAGAIN;
+  uint32_t lines = harp_lines_of(bytes);
+  s->messages[s->tail % HARP_MESSAGES_MAX] = (struct harp_send_message){data, cookie, bytes, s->tail_line, lines};
+  harp_trace(s->trace, now, HARP_EVENT_SEND_POST, s->tail, bytes, 0, 0);
+  s->tail_line += lines;
+  s->tail++;
+  return 0;
+}
+
+/* ---- acknowledgements ---- */
+
+static void on_delivered(struct harp_sender *s, uint32_t delivered, harp_ns now) {
+  if (!harp_seq_after(delivered, s->delivered)) return;
+  harp_resend_on_delivered(&s->resend, s->delivered, delivered);
+  s->delivered = delivered;
+  while (s->oldest != s->tail) {
+    const struct harp_send_message *m = message_at(s, s->oldest);
+    if (harp_seq_before(delivered, m->line + m->lines)) break;
+    harp_trace(s->trace, now, HARP_EVENT_SENT, s->oldest, 0, 0, 0);
+    s->oldest++;
+    s->counters->messages_sent++;
+  }
+}
+
+static void path_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  p->last_ack_ns = now;
+  p->pto_count = 0;
+  p->probe_due = false;
+  s->stalled_since_ns = 0;
+  if (p->state != HARP_PATH_UP) {
+    harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, HARP_PATH_UP, 0);
+    p->state = HARP_PATH_UP;
+    s->counters->path_up++;
+  }
+}
+
+static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, p->lines, p->size_probe_lines, 0);
+  p->lines = HARP_MAX(p->lines, p->size_probe_lines);
+  p->size_probe_lines = 0;
+  p->size_probe_ns = p->lines < p->lines_max ? now + SIZE_PROBE_NEXT_NS : HARP_NEVER;
+}
+
+/* Feeds what an event changed on a path to its congestion control. */
+static void account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r, uint32_t inflight,
+                    harp_ns rtt_ns, harp_ns now) {
+  s->counters->spurious_losses += r->spurious_packets;
+  s->counters->lost_packets += r->lost_bytes / p->cc.packet_bytes;
+  if (!r->acked_bytes && !r->lost_bytes) return;
+  struct harp_cc_sample sample = {
+      .now = now,
+      .rtt_ns = rtt_ns,
+      .rtt_min_ns = p->rtt.min_ns,
+      .acked_bytes = r->acked_bytes,
+      .lost_bytes = r->lost_bytes,
+      .inflight_bytes = inflight,
+      .round_end = r->advanced && p->largest_acked >= p->round_end_number,
+  };
+  if (sample.round_end) p->round_end_number = p->next_number;
+  uint32_t window = p->cc.window_bytes;
+  p->cc.ops->on_ack(&p->cc, &sample);
+  if (p->cc.window_bytes != window)
+    harp_trace(s->trace, now, HARP_EVENT_WINDOW, p->index, p->cc.window_bytes, p->rtt.smoothed_ns, 0);
+}
+
+/* The RTT that an acknowledgement shows, 0 if it shows none: now - echoed time - time it waited at the receiver. */
+static harp_ns ack_rtt_ns(const struct harp_packet *p, harp_ns now) {
+  int32_t ticks = (int32_t)(harp_ticks_from_ns(now) - p->ack.echo_time - p->ack.echo_delay);
+  return ticks < 0 ? 0 : HARP_MAX((harp_ns)ticks, 1u) * HARP_TICK_NS;
+}
+
+uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_packet *p) {
+  return harp_seq_widen(p->number, s->paths[p->path].ack_next);
+}
+
+enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number, harp_ns now) {
+  HARP_ASSERT(p->path < s->path_count);
+  struct harp_path *path = &s->paths[p->path];
+  if (harp_seq_after(p->ack.delivered, s->sent_line)) return HARP_DROP_STALE_ACK;
+  for (uint32_t i = 0; i < p->ack.range_count; i++) {
+    if (!harp_seq_before(p->ack.ranges[i].begin, p->ack.ranges[i].end)) return HARP_DROP_FIELD;
+    if (harp_seq_after(p->ack.ranges[i].end, (uint32_t)path->next_number)) return HARP_DROP_STALE_ACK;
+  }
+  s->counters->rx_acks++;
+  path->ack_next = HARP_MAX(path->ack_next, number + 1);
+  if (harp_seq_after(p->ack.posted, s->posted)) {
+    s->posted = p->ack.posted;
+    s->credit_probe_ns = HARP_NEVER;
+    s->credit_probes = 0;
+  }
+  on_delivered(s, p->ack.delivered, now);
+
+  struct harp_loss_result r = {0};
+  uint32_t inflight = path->inflight_bytes;
+  for (uint32_t i = p->ack.range_count; i-- > 0;) {
+    uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
+    uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
+    harp_loss_on_acked(path, begin, end, &s->resend, &r, s->trace, now);
+  }
+  harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->delivered, s->posted);
+  if (!r.advanced) return HARP_DROP_NONE;
+
+  harp_ns rtt_ns = ack_rtt_ns(p, now);
+  if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
+  path_up(s, path, now);
+  if (r.size_probe_acked) on_size_probe_acked(s, path, now);
+  harp_loss_detect(path, &s->resend, s->delivered, &r, s->trace, now);
+  account(s, path, &r, inflight, rtt_ns, now);
+  return HARP_DROP_NONE;
+}
+
+void harp_sender_on_final(struct harp_sender *s, uint32_t delivered, harp_ns now) {
+  if (!harp_seq_after(delivered, s->sent_line)) on_delivered(s, delivered, now);
+}
+
+bool harp_sender_poll_done(struct harp_sender *s, void **cookie) {
+  if (s->done == s->oldest) return false;
+  *cookie = message_at(s, s->done++)->cookie;
+  return true;
+}
+
+/* ---- timers ---- */
+
+void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  struct harp_loss_result r = {0};
+  if (p->state == HARP_PATH_DOWN) return;
+  harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, HARP_PATH_DOWN, 0);
+  p->state = HARP_PATH_DOWN;
+  s->counters->path_down++;
+  harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
+  p->probe_due = true;
+}
+
+static bool another_is_up(const struct harp_sender *s, const struct harp_path *p) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *q = &s->paths[i];
+    if (q != p && q->state == HARP_PATH_UP && q->pto_count < HARP_PATH_SILENT_PTOS) return true;
+  }
+  return false;
+}
+
+static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->last_sent_ns, 0);
+  s->counters->probe_timeouts++;
+  p->pto_count++;
+  p->probe_due = true;
+  p->last_sent_ns = now; /* the timeout starts over even if the probe cannot leave at once */
+  struct harp_loss_result r = {0};
+  if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
+  if (p->pto_count >= HARP_PATH_SILENT_PTOS) {
+    uint32_t lines = p->lines;
+    if (harp_path_shrink(p, now)) harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
+    if (!s->stalled_since_ns && !another_is_up(s, p)) s->stalled_since_ns = now;
+  }
+  if (p->state == HARP_PATH_UP && p->pto_count >= HARP_PATH_SILENT_PTOS && now - p->last_ack_ns >= PATH_DOWN_NS &&
+      another_is_up(s, p)) {
+    harp_sender_path_down(s, p->index, now);
+  } else if (p->pto_count >= GIVE_UP_PTOS || p->state == HARP_PATH_DOWN) {
+    harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
+  }
+}
+
+static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (p->loss_deadline_ns <= now) {
+    struct harp_loss_result r = {0};
+    uint32_t inflight = p->inflight_bytes;
+    harp_loss_detect(p, &s->resend, s->delivered, &r, s->trace, now);
+    account(s, p, &r, inflight, 0, now);
+  }
+  if (!p->probe_due && harp_path_pto_ns(p) <= now) on_pto(s, p, now);
+}
+
+/* The receiver's word about credit may have been lost: ask while everything waits for it. */
+static bool waits_for_credit(const struct harp_sender *s) {
+  if (s->sent_line == s->tail_line || s->resend.count) return false;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    if (s->paths[i].inflight_bytes) return false;
+  }
+  return true;
+}
+
+static void on_credit_probe(struct harp_sender *s, harp_ns now) {
+  s->credit_probe_ns = HARP_NEVER;
+  if (!waits_for_credit(s)) return;
+  s->credit_probes++;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    if (s->paths[i].state != HARP_PATH_UP && i + 1 < s->path_count) continue;
+    s->paths[i].probe_due = true;
+    return;
+  }
+  (void)now;
+}
+
+void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
+  for (unsigned i = 0; i < s->path_count; i++) on_path_timeout(s, &s->paths[i], now);
+  if (s->credit_probe_ns <= now) on_credit_probe(s, now);
+}
+
+/* ---- sending ---- */
+
+/* Returns whether message m may go: its receive is posted, or it is small and an early slot is free for it. */
+static bool has_credit(const struct harp_sender *s, uint32_t m) {
+  if (harp_seq_before(m, s->posted)) return true;
+  return message_at(s, m)->bytes <= HARP_EARLY_MAX_BYTES && harp_seq_before(m, s->posted + HARP_EARLY_MESSAGES);
+}
+
+/* How many new lines of message `next` may go now. */
+static uint32_t new_lines(const struct harp_sender *s) {
+  if (s->next == s->tail || !has_credit(s, s->next)) return 0;
+  const struct harp_send_message *m = message_at(s, s->next);
+  uint32_t left = m->line + m->lines - s->sent_line;
+  uint32_t window = HARP_WINDOW_LINES - (s->sent_line - s->delivered);
+  return HARP_MIN(left, window);
+}
+
+static bool size_probe_due(const struct harp_path *p, harp_ns now) {
+  return p->size_probe_ns <= now && !p->pto_count && p->state == HARP_PATH_UP;
+}
+
+struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    struct harp_path *p = &s->paths[i];
+    if ((p->probe_due || size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
+  }
+  if (s->resend.count || new_lines(s)) return harp_stripe_pick(s->paths, s->path_count, now);
+  if (s->credit_probe_ns == HARP_NEVER && waits_for_credit(s)) {
+    harp_ns wait_ns = CREDIT_PROBE_FIRST_NS << HARP_MIN(s->credit_probes, 7u);
+    s->credit_probe_ns = now + HARP_MIN(wait_ns, CREDIT_PROBE_MAX_NS);
+  }
+  return NULL;
+}
+
+/* The message under way that holds a line; resent lines are never before the oldest. */
+static uint32_t message_of_line(struct harp_sender *s, uint32_t line) {
+  for (uint32_t m = s->oldest; m != s->tail; m++) {
+    const struct harp_send_message *msg = message_at(s, m);
+    if (line - msg->line < msg->lines) return m;
+  }
+  HARP_ASSERT(!"line of no message");
+  return 0;
+}
+
+/* Makes the run for `lines` lines of message m from `line` on and books it on the path. */
+static void emit(struct harp_sender *s, struct harp_path *p, uint32_t m, uint32_t line, uint32_t lines,
+                 struct harp_tx_run *run, harp_ns now) {
+  const struct harp_send_message *msg = message_at(s, m);
+  uint32_t first = line - msg->line, count = (lines + p->lines - 1) / p->lines;
+  uint32_t last_lines = lines - (count - 1) * p->lines;
+  uint32_t last_line = first + (count - 1) * p->lines;
+  uint32_t end_bytes = HARP_MIN(msg->bytes, (last_line + last_lines) * HARP_LINE_BYTES);
+  HARP_ASSERT(first + lines <= msg->lines);
+  struct harp_burst burst = {
+      .line = line,
+      .lines_per_packet = (uint16_t)p->lines,
+      .last_lines = (uint16_t)last_lines,
+      .packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + HARP_MIN(p->lines, lines) * HARP_LINE_BYTES),
+      .count = (uint8_t)count,
+  };
+  *run = (struct harp_tx_run){
+      .type = HARP_PACKET_DATA,
+      .path = p->index,
+      .count = count,
+      .number = harp_path_on_sent(p, &burst, now),
+      .message = m,
+      .line = line,
+      .lines_per_packet = p->lines,
+      .last_bytes = end_bytes - last_line * HARP_LINE_BYTES,
+      .offset = first * HARP_LINE_BYTES,
+      .size = msg->bytes,
+      .data = msg->data + (size_t)first * HARP_LINE_BYTES,
+  };
+}
+
+static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
+                       harp_ns now) {
+  struct harp_burst burst = {.packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES), .count = 1};
+  *run = (struct harp_tx_run){.type = HARP_PACKET_PROBE,
+                              .path = p->index,
+                              .count = 1,
+                              .number = harp_path_on_sent(p, &burst, now),
+                              .ack_soon = true,
+                              .last_bytes = lines * HARP_LINE_BYTES};
+  s->counters->probes++;
+  harp_trace(s->trace, now, HARP_EVENT_TX_PROBE, p->index, run->number, run->last_bytes, 0);
+}
+
+/* The oldest line in flight on the path that the receiver may lack; false when there is none. */
+static bool oldest_pending(struct harp_sender *s, struct harp_path *p, uint32_t *line, uint32_t *lines) {
+  for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
+    struct harp_burst *b = harp_flight_at(&p->flight, i);
+    for (uint64_t bits = harp_burst_pending(b); bits; bits &= bits - 1) {
+      uint32_t k = (uint32_t)__builtin_ctzll(bits);
+      *line = harp_burst_line(b, k);
+      *lines = harp_burst_lines(b, k);
+      if (*lines && !harp_seq_before(*line, s->delivered)) return true;
+    }
+  }
+  return false;
+}
+
+/* One packet in spite of the window: what has waited longest, else an empty probe. */
+static void poll_probe(struct harp_sender *s, struct harp_path *p, struct harp_tx_run *run, harp_ns now) {
+  uint32_t line, lines;
+  p->probe_due = false;
+  if (p->state == HARP_PATH_UP && s->resend.count) {
+    lines = harp_resend_first(&s->resend, p->lines, &line);
+  } else if (p->state == HARP_PATH_DOWN || !oldest_pending(s, p, &line, &lines)) {
+    emit_probe(s, p, 0, run, now);
+    return;
+  }
+  uint32_t m = message_of_line(s, line);
+  const struct harp_send_message *msg = message_at(s, m);
+  lines = HARP_MIN(HARP_MIN(lines, p->lines), msg->line + msg->lines - line);
+  harp_resend_remove(&s->resend, line, lines);
+  emit(s, p, m, line, lines, run, now);
+  run->ack_soon = true;
+  harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
+}
+
+static void poll_resend(struct harp_sender *s, struct harp_path *p, uint32_t max_packets, struct harp_tx_run *run,
+                        harp_ns now) {
+  uint32_t line;
+  uint32_t lines = harp_resend_first(&s->resend, max_packets * p->lines, &line);
+  uint32_t m = message_of_line(s, line);
+  const struct harp_send_message *msg = message_at(s, m);
+  lines = HARP_MIN(lines, msg->line + msg->lines - line);
+  harp_resend_remove(&s->resend, line, lines);
+  emit(s, p, m, line, lines, run, now);
+  harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
+}
+
+static void poll_new(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run, harp_ns now) {
+  emit(s, p, s->next, s->sent_line, lines, run, now);
+  s->sent_line += lines;
+  const struct harp_send_message *m = message_at(s, s->next);
+  if (s->sent_line == m->line + m->lines) s->next++;
+  harp_trace(s->trace, now, HARP_EVENT_TX_DATA, p->index, run->number, run->count, run->line);
+}
+
+bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets, struct harp_tx_run *run,
+                      harp_ns now) {
+  struct harp_path *p = path;
+  if (!max_packets || harp_flight_full(&p->flight)) return false;
+  if (harp_unlikely(p->probe_due)) {
+    poll_probe(s, p, run, now);
+    return true;
+  }
+  if (harp_unlikely(size_probe_due(p, now))) {
+    p->size_probe_ns = now + SIZE_PROBE_INTERVAL_NS;
+    p->size_probe_lines = harp_path_next_size(p);
+    p->size_probe_number = p->next_number;
+    emit_probe(s, p, p->size_probe_lines, run, now);
+    return true;
+  }
+  /* A superframe takes at most half the window, so that acknowledgements keep it moving. The last packet may be short,
+   * so the window is checked against full ones. */
+  uint32_t allowed = HARP_MIN(harp_path_allowance_bytes(p, now), p->cc.window_bytes / 2) / p->cc.packet_bytes;
+  max_packets = HARP_MIN(HARP_MIN(max_packets, allowed), (uint32_t)HARP_BURST_MAX_PACKETS);
+  if (!max_packets) return false;
+  if (s->resend.count) {
+    poll_resend(s, p, max_packets, run, now);
+  } else {
+    uint32_t lines = HARP_MIN(new_lines(s), max_packets * p->lines);
+    if (!lines) return false;
+    poll_new(s, p, lines, run, now);
+  }
+  run->ack_soon = (!s->resend.count && !new_lines(s)) || harp_path_allowance_bytes(p, now) < p->cc.packet_bytes;
+  return true;
+}
+
+harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
+  harp_ns at = s->credit_probe_ns;
+  bool more = s->resend.count || new_lines(s);
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    if (p->probe_due) return now;
+    at = HARP_MIN(at, HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)));
+    if (more) at = HARP_MIN(at, harp_path_allowance_ns(p, now));
+    if (p->size_probe_ns != HARP_NEVER && !p->pto_count && more) at = HARP_MIN(at, p->size_probe_ns);
+  }
+  return at;
+}
+
+void harp_sender_check(const struct harp_sender *s) {
+  HARP_ASSERT(s->tail - s->done <= HARP_MESSAGES_MAX);
+  HARP_ASSERT(s->oldest - s->done <= s->tail - s->done && s->next - s->oldest <= s->tail - s->oldest);
+  HARP_ASSERT(s->sent_line - s->delivered <= HARP_WINDOW_LINES);
+  HARP_ASSERT(!harp_seq_after(s->sent_line, s->tail_line));
+  HARP_ASSERT(s->resend.count <= s->sent_line - s->delivered);
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    uint64_t bytes = 0, number = 0;
+    for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
+      const struct harp_burst *b = &p->flight.ring[k % HARP_FLIGHT_RECORDS];
+      bytes += (uint64_t)__builtin_popcountll(harp_burst_pending(b)) * b->packet_bytes;
+      HARP_ASSERT(k == p->flight.head || b->number >= number);
+      number = b->number + b->count;
+    }
+    HARP_ASSERT(bytes == p->inflight_bytes && number <= p->next_number);
+  }
+}

@@ -1,0 +1,146 @@
+/* The datagrams of wire version 1: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta compares
+ * its tables with the offsets here. Called by the engine on every packet; does no I/O, allocates nothing.
+ *
+ * One UDP datagram is one packet. Every packet starts with the same prefix; its CRC-32C covers everything from
+ * byte 4 to the end of header and payload, starting from a seed that only the two peers know. */
+#ifndef HARP_PACKET_H
+#define HARP_PACKET_H
+
+#include "base/counters.h"
+#include "base/endian.h"
+#include "base/linemap.h"
+#include "base/ranges.h"
+
+enum {
+  HARP_WIRE_VERSION = 1,
+  HARP_WIRE_VERSION_MIN = 1, /* the oldest this build speaks */
+
+  HARP_DATA_HEADER_BYTES = 44,
+  HARP_ACK_HEADER_BYTES = 44,
+  HARP_ACK_RANGE_BYTES = 8,
+  HARP_CRC_FROM_BYTE = 4, /* the CRC does not cover itself */
+
+  HARP_PACKET_MAX_LINES = 69, /* 8832 B: what fits a 9000-byte MTU */
+  HARP_PACKET_MIN_LINES = 8,  /* 1024 B: fits the smallest MTU that IPv6 allows, 1280 */
+  HARP_PACKET_MAX_PAYLOAD_BYTES = HARP_PACKET_MAX_LINES * HARP_LINE_BYTES,
+  HARP_PACKET_MAX_BYTES = HARP_DATA_HEADER_BYTES + HARP_PACKET_MAX_PAYLOAD_BYTES,
+
+  HARP_TICK_NS = 64, /* unit of the time stamps on the wire */
+};
+
+enum harp_packet_type {
+  HARP_PACKET_DATA = 1,  /* payload of one message */
+  HARP_PACKET_PROBE = 2, /* asks for an acknowledgement; padded to probe a packet size */
+  HARP_PACKET_ACK = 3,
+};
+
+enum harp_packet_flags {
+  HARP_FLAG_ACK_SOON = 1, /* the sender has nothing more to send for now */
+};
+
+struct harp_wire_prefix {
+  struct harp_be32 crc;
+  uint8_t version;
+  uint8_t type;
+  uint8_t flags;
+  uint8_t path;
+  struct harp_be64 token;
+  struct harp_be32 number;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_data {
+  struct harp_wire_prefix prefix;
+  struct harp_be32 time;
+  struct harp_be32 message;
+  struct harp_be32 line;
+  struct harp_be32 offset;
+  struct harp_be32 size;
+  struct harp_be16 length;
+  struct harp_be16 reserved;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_ack {
+  struct harp_wire_prefix prefix;
+  struct harp_be32 echo_time;
+  struct harp_be32 echo_delay;
+  struct harp_be32 delivered;
+  struct harp_be32 posted;
+  struct harp_be16 range_count;
+  struct harp_be16 reserved;
+  struct harp_be32 reserved2;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_ack_range {
+  struct harp_be32 begin;
+  struct harp_be32 end;
+} __attribute__((packed, aligned(4)));
+
+_Static_assert(sizeof(struct harp_wire_prefix) == 20, "prefix");
+_Static_assert(sizeof(struct harp_wire_data) == HARP_DATA_HEADER_BYTES, "data header");
+_Static_assert(sizeof(struct harp_wire_ack) == HARP_ACK_HEADER_BYTES, "ack header");
+_Static_assert(sizeof(struct harp_wire_ack_range) == HARP_ACK_RANGE_BYTES, "ack range");
+
+enum { HARP_ACK_MAX_BYTES = HARP_ACK_HEADER_BYTES + HARP_RANGES_MAX * HARP_ACK_RANGE_BYTES };
+
+/* A decoded packet; numbers are as on the wire (32 bits), to be widened by who knows what is near. */
+struct harp_packet {
+  enum harp_packet_type type;
+  uint8_t flags;
+  uint8_t path;
+  uint64_t token;
+  uint32_t number;
+  union {
+    struct { /* DATA and PROBE */
+      uint32_t time;
+      uint32_t message;
+      uint32_t line;
+      uint32_t offset;       /* bytes; a multiple of HARP_LINE_BYTES */
+      uint32_t size;         /* bytes of the whole message */
+      uint32_t length;       /* bytes of payload */
+      const uint8_t *payload; /* into the received buffer; borrowed */
+    } data;
+    struct {
+      uint32_t echo_time;
+      uint32_t echo_delay;
+      uint32_t delivered;
+      uint32_t posted;
+      uint32_t range_count;
+      struct { uint32_t begin, end; } ranges[HARP_RANGES_MAX];
+    } ack;
+  };
+};
+
+/* Decodes `bytes` bytes, which need not be aligned. Returns HARP_DROP_NONE and fills *p, or the reason to drop it.
+ * Checks every length and field that can be checked without a connection; does not check the CRC. */
+enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp_packet *p);
+
+/* Returns how many bytes of a decoded packet its CRC covers, from byte HARP_CRC_FROM_BYTE. */
+size_t harp_packet_crc_bytes(const struct harp_packet *p);
+
+/* Checks the CRC of a decoded packet against the direction's seed and the packet's 64-bit number. */
+bool harp_packet_crc_ok(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number);
+
+/* Returns the CRC's start value for a packet: the direction's secret seed, with the upper half of the packet number,
+ * which is not on the wire, so that a packet from an earlier turn of the number does not pass. */
+static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) { return seed ^ (uint32_t)(number >> 32); }
+
+/* Writes the data header to `wire` (HARP_DATA_HEADER_BYTES, any alignment) and copies the payload behind it, with the
+ * CRC taken in the same pass. `fields` gives everything but payload; payload may be NULL when length is 0. */
+void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
+                             const uint8_t *payload);
+
+/* Writes a PROBE whose payload is `fields->data.length` zero bytes. */
+void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed);
+
+/* Writes an acknowledgement; returns its length, at most HARP_ACK_MAX_BYTES. */
+size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed);
+
+/* Converts between nanoseconds and ticks on the wire. */
+static inline uint32_t harp_ticks_from_ns(harp_ns ns) { return (uint32_t)(ns / HARP_TICK_NS); }
+
+/* Returns how many lines `bytes` of payload take: at least one, so that empty messages have a place in the sequence. */
+static inline uint32_t harp_lines_of(uint32_t bytes) {
+  return bytes ? (bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES : 1;
+}
+
+#endif
