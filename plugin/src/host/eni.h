@@ -16,7 +16,7 @@
 enum {
   HARP_ENI_NAME_BYTES = 16,      /* IF_NAMESIZE */
   HARP_ENI_PCI_BYTES = 256,      /* a real path under /sys/devices */
-  HARP_ENI_LIST_MAX = 512,       /* interfaces of one host that are looked at */
+  HARP_ENI_LIST_MAX = 4096,      /* interfaces of one host that are looked at */
   HARP_ENI_ADDRESS_MAX = 8,      /* addresses of one interface that are looked at, of each family */
   HARP_ENI_ASSUMED_MBPS = 10000, /* the speed of an ENI that says none, as NCCL assumes */
 };

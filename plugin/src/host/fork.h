@@ -13,8 +13,9 @@
  * Cannot fail: without the page it falls back to getpid(). */
 void harp_fork_init(void);
 
-/* Undoes harp_fork_init and unmaps the page; after it, a child may init for itself. Called when the last user
- * in this process has finalized and nobody can be inside harp_fork_is_child. */
+/* Undoes harp_fork_init and unmaps the page; a child forked after it may init for itself. Called when the
+ * last user in this process has finalized and nobody can be inside harp_fork_is_child. Does nothing in a
+ * child. */
 void harp_fork_fini(void);
 
 /* Returns true in a child of the process that called harp_fork_init, false in that process itself and where

@@ -1,0 +1,221 @@
+/* The ladder of page sizes. See arena.h.
+ *
+ * A hugetlb page that mmap promised can still be refused when it is first touched: the hugetlb cgroup of a
+ * container (a pod's hugepages-1Gi limit) is charged at the fault, and the answer to an uncharged fault is
+ * SIGBUS. So nothing is handed out untouched. MADV_POPULATE_WRITE returns an errno where a touch would raise
+ * the signal; before Linux 5.14 a forked child does the touching and dies in our place. For that to work the
+ * hugetlb rungs are shared mappings: the pages the child populated are then the very pages of the parent, and
+ * its own first touch allocates and charges nothing. */
+#include "host/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+/* From the kernel's interface; the C library's headers may be older than the kernel. */
+enum {
+  ADVICE_POPULATE_WRITE = 23, /* Linux 5.14 */
+  HUGE_SHIFT = 26,            /* mmap flag: log2 of the huge page's size */
+  POLICY_PREFERRED = 1,       /* mbind: this node first, others when it is full */
+  NUMA_NODE_MAX = 1024,
+};
+
+#define PAGE_2M_BYTES ((size_t)2 << 20)
+#define PAGE_1G_BYTES ((size_t)1 << 30)
+
+const char *harp_page_rung_name(enum harp_page_rung rung) {
+  static const char *const names[] = {
+      [HARP_PAGE_AUTO] = "auto", [HARP_PAGE_1G] = "1G", [HARP_PAGE_2M] = "2M",
+      [HARP_PAGE_THP] = "thp",   [HARP_PAGE_4K] = "4K",
+  };
+  return (unsigned)rung < HARP_ARRAY_COUNT(names) ? names[rung] : "?";
+}
+
+/* Appends one refusal to the note: "1G pages: mmap: Cannot allocate memory". */
+static void note_refusal(struct harp_arena *arena, enum harp_page_rung rung, const char *step, int error) {
+  size_t used = strlen(arena->note);
+  snprintf(arena->note + used, sizeof arena->note - used, "%s%s pages: %s: %s", used ? "; " : "",
+           harp_page_rung_name(rung), step, strerror(error));
+}
+
+static size_t rung_page_bytes(enum harp_page_rung rung) {
+  if (rung == HARP_PAGE_1G) return PAGE_1G_BYTES;
+  if (rung == HARP_PAGE_2M || rung == HARP_PAGE_THP) return PAGE_2M_BYTES;
+  return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- populating ---- */
+
+static void touch_pages(uint8_t *base, size_t bytes, size_t page_bytes) {
+  for (size_t at = 0; at < bytes; at += page_bytes) {
+    volatile uint8_t *byte = base + at;
+    *byte = 0;
+  }
+}
+
+/* Touches the pages in a child, which SIGBUS kills if it must. The child is made by a plain clone, without
+ * the trainer's atfork handlers and without a SIGCHLD for it. Returns 0 or -errno. */
+static int touch_in_child(uint8_t *base, size_t bytes, size_t page_bytes) {
+  long child = syscall(SYS_clone, 0L, NULL, NULL, NULL, NULL);
+  if (child < 0) return -errno;
+  if (child == 0) {
+    struct sigaction fatal = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    sigemptyset(&none);
+    sigaction(SIGBUS, &fatal, NULL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_DUMPABLE, 0L, 0L, 0L, 0L); /* the death is expected: no core file */
+    touch_pages(base, bytes, page_bytes);
+    syscall(SYS_exit_group, 0L);
+    __builtin_unreachable();
+  }
+  int status = 0;
+  pid_t got;
+  do got = waitpid((pid_t)child, &status, __WCLONE);
+  while (got < 0 && errno == EINTR);
+  if (got < 0) return -errno;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENOMEM;
+}
+
+static int populate(uint8_t *base, size_t bytes, enum harp_page_rung rung) {
+  int rc;
+  do rc = madvise(base, bytes, ADVICE_POPULATE_WRITE);
+  while (rc < 0 && (errno == EINTR || errno == EAGAIN));
+  if (rc == 0) return 0;
+  if (errno != EINVAL) return errno == EFAULT ? -ENOMEM : -errno; /* EFAULT: where a touch gets SIGBUS */
+  bool is_hugetlb = rung == HARP_PAGE_1G || rung == HARP_PAGE_2M;
+  if (is_hugetlb) {
+    rc = touch_in_child(base, bytes, rung_page_bytes(rung));
+    if (rc < 0) return rc;
+  }
+  touch_pages(base, bytes, (size_t)sysconf(_SC_PAGESIZE));
+  return 0;
+}
+
+/* ---- one rung ---- */
+
+/* Maps `bytes`, a multiple of the rung's page, aligned to it. Returns NULL with errno set. */
+static uint8_t *map_rung(enum harp_page_rung rung, size_t bytes) {
+  int protection = PROT_READ | PROT_WRITE;
+  if (rung == HARP_PAGE_1G || rung == HARP_PAGE_2M) {
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | (rung == HARP_PAGE_1G ? 30 : 21) << HUGE_SHIFT;
+    void *base = mmap(NULL, bytes, protection, flags, -1, 0);
+    return base == MAP_FAILED ? NULL : base;
+  }
+  size_t align = rung_page_bytes(rung);
+  size_t slack = rung == HARP_PAGE_THP ? align : 0;
+  uint8_t *raw = mmap(NULL, bytes + slack, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return NULL;
+  uint8_t *base = (uint8_t *)(uintptr_t)harp_align_up((uintptr_t)raw, align);
+  if (base > raw) munmap(raw, (size_t)(base - raw));
+  if (base + bytes < raw + bytes + slack) munmap(base + bytes, (size_t)(raw + slack - base));
+  return base;
+}
+
+/* Tells whether the administrator switched transparent huge pages off: madvise would still succeed. */
+static bool thp_is_off(void) {
+  char text[64];
+  int fd = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  ssize_t got = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[got > 0 ? got : 0] = 0;
+  return strstr(text, "[never]") != NULL;
+}
+
+/* Asks for pages of that node; the rung works without, so a refusal only leaves a line. */
+static void prefer_node(uint8_t *base, size_t bytes, int numa) {
+  unsigned long nodes[NUMA_NODE_MAX / (8 * sizeof(unsigned long))] = {0};
+  if (numa < 0 || numa >= NUMA_NODE_MAX) return;
+  nodes[(size_t)numa / (8 * sizeof nodes[0])] = 1UL << (size_t)numa % (8 * sizeof nodes[0]);
+  /* The kernel takes one from maxnode. */
+  if (syscall(SYS_mbind, base, bytes, POLICY_PREFERRED, nodes, NUMA_NODE_MAX + 1UL, 0UL) < 0)
+    HARP_INFO("memory: cannot prefer NUMA node %d: %s", numa, strerror(errno));
+}
+
+/* Tries one rung. Returns 0, or -errno with the reason in the note. */
+static int try_rung(struct harp_arena *arena, enum harp_page_rung rung) {
+  size_t page_bytes = rung_page_bytes(rung);
+  if (arena->asked_bytes > SIZE_MAX / 2) {
+    note_refusal(arena, rung, "size", ENOMEM);
+    return -ENOMEM;
+  }
+  size_t bytes = harp_align_up(arena->asked_bytes, page_bytes);
+  if (rung == HARP_PAGE_THP && thp_is_off()) {
+    note_refusal(arena, rung, "transparent_hugepage/enabled is never", EOPNOTSUPP);
+    return -EOPNOTSUPP;
+  }
+  uint8_t *base = map_rung(rung, bytes);
+  if (!base) {
+    int error = errno;
+    note_refusal(arena, rung, "mmap", error);
+    return -error;
+  }
+  const char *step = "madvise";
+  int rc = 0;
+  if (rung == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) rc = -errno;
+  if (rc == 0) {
+    prefer_node(base, bytes, arena->numa);
+    step = "populate";
+    rc = populate(base, bytes, rung);
+  }
+  /* After populating: the child that populates on old kernels needs the mapping. */
+  if (rc == 0 && madvise(base, bytes, MADV_DONTFORK) < 0) {
+    step = "dontfork";
+    rc = -errno;
+  }
+  if (rc < 0) {
+    note_refusal(arena, rung, step, -rc);
+    munmap(base, bytes);
+    return rc;
+  }
+  arena->base = base;
+  arena->bytes = bytes;
+  arena->rung = rung;
+  return 0;
+}
+
+int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_rung want, int numa) {
+  memset(arena, 0, sizeof *arena);
+  arena->numa = numa;
+  arena->asked_bytes = bytes;
+  if (bytes == 0) return -EINVAL;
+  HARP_ASSERT(want <= HARP_PAGE_4K);
+  enum harp_page_rung rung = want;
+  if (want == HARP_PAGE_AUTO) rung = bytes >= HARP_ARENA_1G_BYTES_MIN ? HARP_PAGE_1G : HARP_PAGE_2M;
+  int rc = -ENOMEM;
+  for (; rung <= HARP_PAGE_4K; rung++) {
+    rc = try_rung(arena, rung);
+    if (rc == 0) break;
+  }
+  if (rc < 0) return -ENOMEM;
+  size_t mib = arena->bytes >> 20;
+  if (!arena->note[0])
+    HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_rung_name(rung));
+  else if (want == HARP_PAGE_AUTO)
+    HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_rung_name(rung), arena->note);
+  else
+    HARP_WARN("memory: page_size %s was asked for, using %zu MiB of %s pages: %s", harp_page_rung_name(want),
+              mib, harp_page_rung_name(rung), arena->note);
+  return 0;
+}
+
+void harp_arena_close(struct harp_arena *arena) {
+  if (!arena->base) return;
+  int rc = munmap(arena->base, arena->bytes);
+  HARP_ASSERT(rc == 0);
+  arena->base = NULL;
+  arena->bytes = 0;
+}

@@ -1,0 +1,255 @@
+/* The conf file's parser: bytes to lines, lines to sections and keys, keys to values. See conf.h. */
+#include "host/conf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+/* ---- keys ---- */
+
+static bool set_number(int *field, const char *value, unsigned long min, unsigned long max) {
+  unsigned long number;
+  if (!harp_option_number(value, min, max, &number)) return false;
+  *field = (int)number;
+  return true;
+}
+
+static bool set_value(struct harp_conf *conf, enum harp_conf_key key, const char *value) {
+  int queues;
+  switch (key) {
+  case HARP_CONF_INTERFACE:
+    return harp_option_interface(value, conf->interface);
+  case HARP_CONF_MAC:
+    return harp_option_mac(value, conf->mac);
+  case HARP_CONF_ADDRESS:
+    return harp_option_ip(value, &conf->address);
+  case HARP_CONF_GATEWAY:
+    return harp_option_ip(value, &conf->gateway);
+  case HARP_CONF_MTU:
+    return set_number(&conf->mtu, value, HARP_MTU_MIN, HARP_MTU_MAX);
+  case HARP_CONF_PCI:
+    return harp_option_pci(value, conf->pci);
+  case HARP_CONF_NUMA:
+    return set_number(&conf->numa, value, 0, HARP_NUMA_MAX);
+  case HARP_CONF_SPEED_MBPS:
+    return set_number(&conf->speed_mbps, value, 1, HARP_SPEED_MAX_MBPS);
+  case HARP_CONF_QUEUES:
+    if (!set_number(&queues, value, 1, HARP_QUEUES_MAX)) return false;
+    conf->queues = (unsigned)queues;
+    return true;
+  case HARP_CONF_MODE:
+    return harp_option_mode(value, &conf->mode);
+  case HARP_CONF_CORES:
+    return harp_option_cores(value, conf->cores, &conf->core_count);
+  case HARP_CONF_GPU:
+    return set_number(&conf->gpu, value, 0, HARP_GPU_MAX);
+  case HARP_CONF_PAGE_SIZE:
+    return harp_option_page_size(value, &conf->page_size);
+  case HARP_CONF_BYTES:
+    return harp_option_bytes(value, &conf->memory_bytes);
+  case HARP_CONF_DRIVER:
+    return harp_option_driver(value, &conf->driver);
+  case HARP_CONF_PORTS:
+    return harp_option_ports(value, &conf->port_low, &conf->port_high);
+  case HARP_CONF_PATHS:
+    return harp_option_paths(value, &conf->paths);
+  case HARP_CONF_PEER_TIMEOUT:
+    return harp_option_peer_timeout(value, &conf->peer_timeout_ns);
+  case HARP_CONF_CONGESTION:
+    return harp_option_congestion(value, conf->congestion);
+  case HARP_CONF_KEY_COUNT:
+    break;
+  }
+  HARP_ASSERT(!"no such key");
+  return false;
+}
+
+static const struct key {
+  const char *section, *name, *expected;
+} keys[] = {
+#define KEY(id, section, name, expected) [HARP_CONF_##id] = {section, name, expected},
+    HARP_CONF_KEYS(KEY)
+#undef KEY
+};
+
+/* The sections, in the order of the keys; a section's bit in `seen` is its place here. */
+static const char *const sections[] = {"eni", "engine", "memory", "transport"};
+
+const char *harp_conf_key_name(enum harp_conf_key key) {
+  HARP_ASSERT((unsigned)key < HARP_CONF_KEY_COUNT);
+  return keys[key].name;
+}
+
+/* Lists the keys of a section for a message: "interface, mac, ...". */
+static const char *list_keys(const char *section, char *list, size_t list_bytes) {
+  size_t used = 0;
+  list[0] = 0;
+  for (unsigned i = 0; i < HARP_CONF_KEY_COUNT; i++) {
+    if (strcmp(keys[i].section, section) != 0) continue;
+    int length = snprintf(list + used, list_bytes - used, "%s%s", used ? ", " : "", keys[i].name);
+    HARP_ASSERT(length > 0 && used + (size_t)length < list_bytes);
+    used += (size_t)length;
+  }
+  return list;
+}
+
+/* ---- lines ---- */
+
+struct parser {
+  struct harp_conf *conf;
+  const struct harp_error *error;
+  uint32_t line;       /* from 1 */
+  const char *section; /* one of `sections`, NULL before the first */
+  unsigned seen;       /* sections that were opened, one bit each */
+};
+
+static int parse_section(struct parser *parser, char *text) {
+  char quote[HARP_QUOTE_BYTES];
+  const char *file = parser->conf->file;
+  size_t length = strlen(text);
+  if (text[length - 1] != ']')
+    return harp_error_set(parser->error, -EINVAL, "%s:%u: '%s': expected ] at the end of the section's line",
+                          file, parser->line, harp_error_quote(text, quote));
+  text[length - 1] = 0;
+  text++;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(sections); i++) {
+    if (strcmp(text, sections[i]) != 0) continue;
+    if (parser->seen & 1u << i)
+      return harp_error_set(parser->error, -EINVAL,
+                            "%s:%u: section [%s] is there twice: expected one of each", file, parser->line,
+                            sections[i]);
+    parser->seen |= 1u << i;
+    parser->section = sections[i];
+    return 0;
+  }
+  return harp_error_set(parser->error, -EINVAL,
+                        "%s:%u: unknown section [%s]: expected [eni], [engine], [memory] or [transport]",
+                        file, parser->line, harp_error_quote(text, quote));
+}
+
+static int set_key(struct parser *parser, const char *name, const char *value) {
+  char quote_name[HARP_QUOTE_BYTES], quote_value[HARP_QUOTE_BYTES], list[160];
+  struct harp_conf *conf = parser->conf;
+  harp_error_quote(name, quote_name);
+  harp_error_quote(value, quote_value);
+  if (!parser->section)
+    return harp_error_set(parser->error, -EINVAL,
+                          "%s:%u: key '%s' = '%s': expected a [section] line before it", conf->file,
+                          parser->line, quote_name, quote_value);
+  for (unsigned i = 0; i < HARP_CONF_KEY_COUNT; i++) {
+    if (strcmp(name, keys[i].name) != 0 || strcmp(parser->section, keys[i].section) != 0) continue;
+    if (conf->lines[i])
+      return harp_error_set(parser->error, -EINVAL,
+                            "%s:%u: key '%s' = '%s': expected the key once, it is set in line %u", conf->file,
+                            parser->line, name, quote_value, conf->lines[i]);
+    if (!set_value(conf, (enum harp_conf_key)i, value))
+      return harp_error_set(parser->error, -EINVAL, "%s:%u: key '%s' = '%s': expected %s", conf->file,
+                            parser->line, name, quote_value, keys[i].expected);
+    conf->lines[i] = parser->line;
+    return 0;
+  }
+  return harp_error_set(parser->error, -EINVAL, "%s:%u: unknown key '%s' = '%s' in [%s]: expected one of %s",
+                        conf->file, parser->line, quote_name, quote_value, parser->section,
+                        list_keys(parser->section, list, sizeof list));
+}
+
+static bool is_space(char c) {
+  return c == ' ' || c == '\t';
+}
+
+/* Cuts spaces off both ends, in place. */
+static char *trim(char *text) {
+  while (is_space(*text)) text++;
+  size_t length = strlen(text);
+  while (length > 0 && is_space(text[length - 1])) length--;
+  text[length] = 0;
+  return text;
+}
+
+/* Parses one line, NUL-terminated and ours to cut up. */
+static int parse_line(struct parser *parser, char *text) {
+  char quote[HARP_QUOTE_BYTES];
+  text = trim(text);
+  if (*text == 0 || *text == '#' || *text == ';') return 0;
+  if (*text == '[') return parse_section(parser, text);
+  char *equals = strchr(text, '=');
+  if (!equals || equals == text)
+    return harp_error_set(parser->error, -EINVAL, "%s:%u: '%s': expected key = value", parser->conf->file,
+                          parser->line, harp_error_quote(text, quote));
+  *equals = 0;
+  return set_key(parser, trim(text), trim(equals + 1));
+}
+
+int harp_conf_parse(struct harp_conf *conf, const char *file, const char *text, size_t bytes,
+                    const struct harp_error *error) {
+  struct parser parser = {.conf = conf, .error = error};
+  memset(conf, 0, sizeof *conf);
+  snprintf(conf->file, sizeof conf->file, "%s", file);
+  if (bytes > HARP_CONF_FILE_BYTES_MAX)
+    return harp_error_set(error, -EINVAL, "%s: the file is too long: expected at most %d KiB", conf->file,
+                          HARP_CONF_FILE_BYTES_MAX >> 10);
+  if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a UTF-8 byte order mark */
+    text += 3;
+    bytes -= 3;
+  }
+  for (const char *at = text, *end = text + bytes; at < end;) {
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+    size_t length = (size_t)((newline ? newline : end) - at);
+    const char *next = newline ? newline + 1 : end;
+    char line[HARP_CONF_LINE_BYTES_MAX + 1];
+    parser.line++;
+    if (length > 0 && at[length - 1] == '\r') length--;
+    if (length > HARP_CONF_LINE_BYTES_MAX)
+      return harp_error_set(error, -EINVAL, "%s:%u: the line is too long: expected at most %d bytes",
+                            conf->file, parser.line, HARP_CONF_LINE_BYTES_MAX);
+    if (memchr(at, 0, length))
+      return harp_error_set(error, -EINVAL, "%s:%u: a NUL byte: expected text", conf->file, parser.line);
+    memcpy(line, at, length);
+    line[length] = 0;
+    int rc = parse_line(&parser, line);
+    if (rc < 0) return rc;
+    at = next;
+  }
+  if (!harp_conf_is_set(conf, HARP_CONF_INTERFACE))
+    return harp_error_set(error, -EINVAL, "%s: key 'interface' is missing from [eni]: expected %s",
+                          conf->file, keys[HARP_CONF_INTERFACE].expected);
+  return 0;
+}
+
+/* ---- files ---- */
+
+/* Reads up to max bytes. Returns how many, or -errno. */
+static ssize_t read_all(int fd, char *text, size_t max) {
+  size_t used = 0;
+  while (used < max) {
+    ssize_t got = read(fd, text + used, max - used);
+    if (got == 0) break;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -errno;
+    used += (size_t)got;
+  }
+  return (ssize_t)used;
+}
+
+int harp_conf_read(struct harp_conf *conf, const char *path, const struct harp_error *error) {
+  char text[HARP_CONF_FILE_BYTES_MAX + 1]; /* one more, so that a longer file shows */
+  struct stat info;
+  /* Without waiting, should somebody have put a pipe here. */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return harp_error_set(error, -errno, "%s: cannot open: %s", path, strerror(errno));
+  int rc = fstat(fd, &info) < 0 ? -errno : 0;
+  if (rc == 0 && !S_ISREG(info.st_mode)) rc = -EINVAL;
+  ssize_t bytes = rc == 0 ? read_all(fd, text, sizeof text) : 0;
+  close(fd);
+  if (rc == -EINVAL) return harp_error_set(error, rc, "%s: expected a regular file", path);
+  if (bytes < 0) rc = (int)bytes;
+  if (rc < 0) return harp_error_set(error, rc, "%s: cannot read: %s", path, strerror(-rc));
+  if (info.st_mode & S_IWOTH) HARP_INFO("%s: anyone may write this file; used all the same", path);
+  return harp_conf_parse(conf, path, text, (size_t)bytes, error);
+}

@@ -1,0 +1,440 @@
+/* From conf files, variables and interfaces to instances. See config.h.
+ *
+ * The steps: read the variables; gather one struct harp_conf per instance, from the files or, with nothing
+ * but the interface set, from HARP_IFNAME; hold each against the interfaces of the host; lay the variables
+ * over it. */
+#include "host/config.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "host/conf.h"
+#include "host/env.h"
+#include "host/ifname.h"
+
+enum {
+  PATHS_DEFAULT_MAX = 8,
+  PATH_MBPS = 5000, /* what one flow gets in the stingiest clouds */
+  CONF_NUMBER_MAX = 9999,
+  PLACE_BYTES = HARP_CONF_NAME_BYTES + 12, /* "file:line" */
+};
+
+/* The drivers of this build, best first: `auto` is the first. A new driver is a line here. */
+static const enum harp_driver drivers[] = {
+    HARP_DRIVER_UDP,
+};
+
+/* An instance as it is asked for, before the host is looked at. */
+struct draft {
+  struct harp_conf conf;
+  bool is_explicit; /* the interface is named in full, so loopback and link-local are what the operator wants
+                     */
+  char name[sizeof((struct harp_instance *)0)->name];
+};
+
+struct loader {
+  struct harp_config *cfg;
+  const struct harp_config_sources *sources;
+  struct harp_error error;
+  struct harp_env env;
+  int family; /* AF_INET, AF_INET6, or AF_UNSPEC for either */
+  struct harp_eni *enis;
+  unsigned eni_count;
+  unsigned draft_count;
+  struct draft drafts[HARP_MAX_INSTANCES];
+};
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* Writes "file:line" of a key; without the line where the key was not set in a file. */
+static const char *where(const struct harp_conf *conf, enum harp_conf_key key, char text[PLACE_BYTES]) {
+  if (harp_conf_is_set(conf, key))
+    snprintf(text, PLACE_BYTES, "%s:%u", conf->file, conf->lines[key]);
+  else
+    snprintf(text, PLACE_BYTES, "%s", conf->file);
+  return text;
+}
+
+/* ---- gathering: conf files ---- */
+
+/* Returns the N of "ztcp<N>.conf", -1 when the name does not fit the glob, -2 when it does but is no such
+ * name. */
+static int conf_number(const char *name) {
+  size_t length = strlen(name);
+  if (length < 9 || strncmp(name, "ztcp", 4) != 0 || strcmp(name + length - 5, ".conf") != 0) return -1;
+  char digits[8] = {0};
+  unsigned long number;
+  if (length - 9 >= sizeof digits) return -2;
+  memcpy(digits, name + 4, length - 9);
+  if (digits[0] == '0' && digits[1]) return -2; /* so that no two names have one number */
+  return harp_option_number(digits, 0, CONF_NUMBER_MAX, &number) ? (int)number : -2;
+}
+
+static int compare_int(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+/* Collects the numbers of the conf files, ascending. Returns how many, or -errno. */
+static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_MAX_INSTANCES]) {
+  char quote[HARP_QUOTE_BYTES];
+  int count = 0, rc = 0;
+  DIR *stream = opendir(dir);
+  if (!stream && (errno == ENOENT || errno == ENOTDIR)) return 0;
+  if (!stream)
+    return harp_error_set(&loader->error, -errno, "%s: cannot read the directory: %s", dir, strerror(errno));
+  for (const struct dirent *entry; rc == 0 && (entry = readdir(stream));) {
+    int number = conf_number(entry->d_name);
+    if (number == -1) continue;
+    if (number == -2)
+      rc = harp_error_set(&loader->error, -EINVAL,
+                          "%s/%s: expected a name of the form ztcp<N>.conf, N from 0 to %d", dir,
+                          harp_error_quote(entry->d_name, quote), CONF_NUMBER_MAX);
+    else if (count == HARP_MAX_INSTANCES)
+      rc = harp_error_set(&loader->error, -E2BIG, "%s: too many ztcp*.conf files: expected at most %d", dir,
+                          HARP_MAX_INSTANCES);
+    else
+      numbers[count++] = number;
+  }
+  closedir(stream);
+  if (rc < 0) return rc;
+  qsort(numbers, (size_t)count, sizeof numbers[0], compare_int);
+  return count;
+}
+
+static int gather_files(struct loader *loader) {
+  const char *dir = loader->env.text[HARP_ENV_CONF_DIR];
+  if (!dir) dir = loader->sources->conf_dir;
+  int numbers[HARP_MAX_INSTANCES];
+  int count = list_confs(loader, dir, numbers);
+  if (count < 0) return count;
+  if (count == 0)
+    return harp_error_set(
+        &loader->error, -ENOENT,
+        "HARP is not configured: no ztcp*.conf in %s; configure it with `harpctl setup` or set "
+        "HARP_IFNAME, or move libnccl-net.so out of the library path to use NCCL's own sockets",
+        dir);
+  for (int i = 0; i < count; i++) {
+    char path[HARP_CONF_NAME_BYTES];
+    snprintf(path, sizeof path, "%s/ztcp%d.conf", dir, numbers[i]);
+    struct draft *draft = &loader->drafts[i];
+    int rc = harp_conf_read(&draft->conf, path, &loader->error);
+    if (rc < 0) return rc;
+    draft->is_explicit = true;
+    snprintf(draft->name, sizeof draft->name, "ztcp%d", numbers[i]);
+  }
+  snprintf(loader->cfg->conf_dir, sizeof loader->cfg->conf_dir, "%s", dir);
+  loader->draft_count = (unsigned)count;
+  return 0;
+}
+
+/* ---- gathering: HARP_IFNAME ---- */
+
+static int gather_ifname(struct loader *loader) {
+  struct harp_ifname_filter filter;
+  struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
+  int rc = harp_ifname_parse(&filter, loader->env.text[HARP_ENV_IFNAME], &loader->error);
+  if (rc < 0) return rc;
+  rc = harp_ifname_select(&filter, loader->enis, loader->eni_count, loader->family, choices,
+                          HARP_MAX_INSTANCES, &loader->error);
+  if (rc < 0) return rc;
+  for (int i = 0; i < rc; i++) {
+    struct draft *draft = &loader->drafts[i];
+    snprintf(draft->conf.file, sizeof draft->conf.file, "HARP_IFNAME");
+    memcpy(draft->conf.interface, choices[i].eni->name, sizeof draft->conf.interface);
+    draft->is_explicit = choices[i].is_explicit;
+    snprintf(draft->name, sizeof draft->name, "ifname%d", i);
+  }
+  loader->draft_count = (unsigned)rc;
+  return 0;
+}
+
+/* ---- the ENI of an instance ---- */
+
+/* Says that a key of the file contradicts the host: the file was written for another one, or names moved. */
+static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_conf_key key,
+                         const char *value, const char *have) {
+  char place[PLACE_BYTES];
+  return harp_error_set(&loader->error, -ENODEV, "%s: key '%s' = '%s': expected %s, which interface '%s' has",
+                        where(conf, key, place), harp_conf_key_name(key), value, have, conf->interface);
+}
+
+static void format_mac(const uint8_t mac[6], char text[18]) {
+  snprintf(text, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+}
+
+/* Writes the IP of an address, INET6_ADDRSTRLEN bytes. */
+static const char *format_ip(const struct sockaddr_storage *address, char text[INET6_ADDRSTRLEN]) {
+  const void *ip = address->ss_family == AF_INET6
+                       ? (const void *)&((const struct sockaddr_in6 *)address)->sin6_addr
+                       : (const void *)&((const struct sockaddr_in *)address)->sin_addr;
+  text[0] = 0;
+  inet_ntop(address->ss_family, ip, text, INET6_ADDRSTRLEN);
+  return text;
+}
+
+static int resolve_address(const struct loader *loader, const struct harp_conf *conf,
+                           const struct harp_eni *eni, struct harp_instance *instance) {
+  char place[PLACE_BYTES], text[INET6_ADDRSTRLEN];
+  if (harp_conf_is_set(conf, HARP_CONF_ADDRESS)) {
+    if (harp_eni_has_address(eni, &conf->address, &instance->addr)) return 0;
+    return harp_error_set(&loader->error, -EADDRNOTAVAIL,
+                          "%s: key 'address' = '%s': expected an address that interface '%s' has",
+                          where(conf, HARP_CONF_ADDRESS, place), format_ip(&conf->address, text), eni->name);
+  }
+  int rc = harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr);
+  if (rc == 0) return 0;
+  return harp_error_set(&loader->error, rc, "%s: interface '%s' has no %s address to use",
+                        where(conf, HARP_CONF_INTERFACE, place), eni->name,
+                        loader->family == AF_INET    ? "IPv4"
+                        : loader->family == AF_INET6 ? "IPv6"
+                                                     : "IP");
+}
+
+/* Finds the PCI device and its node: from sysfs; by the address in the file where sysfs does not describe
+ * this interface. */
+static int resolve_pci(const struct loader *loader, const struct harp_conf *conf, const struct harp_eni *eni,
+                       struct harp_instance *instance) {
+  const char *sysfs_root = loader->sources->eni.sysfs_root;
+  harp_eni_pci_path(sysfs_root, eni, instance->pci_path);
+  if (harp_conf_is_set(conf, HARP_CONF_PCI)) {
+    char link[PATH_MAX], real[PATH_MAX];
+    if (instance->pci_path[0] && strcmp(base_name(instance->pci_path), conf->pci) != 0)
+      return contradiction(loader, conf, HARP_CONF_PCI, conf->pci, base_name(instance->pci_path));
+    snprintf(link, sizeof link, "%s/bus/pci/devices/%s", sysfs_root, conf->pci);
+    if (!instance->pci_path[0] && realpath(link, real) && strlen(real) < sizeof instance->pci_path)
+      memcpy(instance->pci_path, real, strlen(real) + 1);
+    if (!instance->pci_path[0])
+      HARP_INFO("%s: PCI device %s is not visible here; its place on the bus stays unknown", conf->file,
+                conf->pci);
+  }
+  instance->numa = harp_conf_is_set(conf, HARP_CONF_NUMA) ? conf->numa : harp_eni_numa(instance->pci_path);
+  return 0;
+}
+
+static int resolve_eni(const struct loader *loader, const struct draft *draft,
+                       struct harp_instance *instance) {
+  const struct harp_conf *conf = &draft->conf;
+  char place[PLACE_BYTES];
+  where(conf, HARP_CONF_INTERFACE, place);
+  const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->interface);
+  if (!eni)
+    return harp_ifname_missing(conf->interface, place, loader->enis, loader->eni_count, &loader->error);
+  int rc = harp_ifname_check_up(eni, place, &loader->error);
+  if (rc < 0) return rc;
+  if (harp_conf_is_set(conf, HARP_CONF_MAC) && memcmp(conf->mac, eni->mac, sizeof eni->mac) != 0) {
+    char value[18], have[18];
+    format_mac(conf->mac, value);
+    format_mac(eni->mac, have);
+    return contradiction(loader, conf, HARP_CONF_MAC, value, have);
+  }
+  if (harp_conf_is_set(conf, HARP_CONF_MTU) && conf->mtu > eni->mtu) {
+    char value[16], have[32];
+    snprintf(value, sizeof value, "%d", conf->mtu);
+    snprintf(have, sizeof have, "at most the MTU %d", eni->mtu);
+    return contradiction(loader, conf, HARP_CONF_MTU, value, have);
+  }
+  memcpy(instance->ifname, eni->name, sizeof instance->ifname);
+  memcpy(instance->mac, eni->mac, sizeof instance->mac);
+  instance->index = eni->index;
+  instance->mtu = harp_conf_is_set(conf, HARP_CONF_MTU) ? conf->mtu : eni->mtu;
+  instance->gateway = conf->gateway;
+  instance->queues = conf->queues;
+  rc = resolve_address(loader, draft, eni, instance);
+  if (rc == 0) rc = resolve_pci(loader, conf, eni, instance);
+  if (rc < 0) return rc;
+  if (harp_conf_is_set(conf, HARP_CONF_SPEED_MBPS)) {
+    instance->speed_mbps = conf->speed_mbps;
+    instance->speed_source = HARP_SPEED_CONF;
+  } else {
+    instance->speed_mbps = harp_eni_speed_mbps(&loader->sources->eni, eni, &instance->speed_source);
+  }
+  return 0;
+}
+
+/* ---- the rest of an instance ---- */
+
+static int resolve_driver(const struct loader *loader, const struct harp_conf *conf,
+                          struct harp_instance *instance) {
+  char place[PLACE_BYTES], setting[PLACE_BYTES + 16] = "HARP_DRIVER", names[64] = "";
+  bool is_env = loader->env.text[HARP_ENV_DRIVER];
+  enum harp_driver want = is_env ? loader->env.driver : conf->driver;
+  instance->driver = drivers[0];
+  if (want == HARP_DRIVER_AUTO) return 0;
+  for (size_t i = 0, used = 0; i < HARP_ARRAY_COUNT(drivers); i++) {
+    instance->driver = drivers[i];
+    if (drivers[i] == want) return 0;
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                             harp_driver_name(drivers[i]));
+  }
+  if (!is_env) snprintf(setting, sizeof setting, "%s: key 'driver'", where(conf, HARP_CONF_DRIVER, place));
+  const char *word = harp_driver_name(want);
+  return harp_error_set(
+      &loader->error, -EOPNOTSUPP,
+      "%s = '%s': this build has no %.3s driver yet: expected auto or a driver of this build: %s", setting,
+      word, word, names);
+}
+
+static unsigned default_paths(const struct harp_instance *instance) {
+  if (!instance->pci_path[0]) return 1;
+  int paths = (instance->speed_mbps - 1) / PATH_MBPS + 1;
+  return (unsigned)HARP_MIN(HARP_MAX(paths, 1), PATHS_DEFAULT_MAX);
+}
+
+static int resolve_instance(const struct loader *loader, unsigned i) {
+  const struct draft *draft = &loader->drafts[i];
+  const struct harp_conf *conf = &draft->conf;
+  const struct harp_env *env = &loader->env;
+  struct harp_instance *instance = &loader->cfg->instances[i];
+  memcpy(instance->name, draft->name, sizeof instance->name);
+  int rc = resolve_eni(loader, draft, instance);
+  if (rc == 0) rc = resolve_driver(loader, conf, instance);
+  if (rc < 0) return rc;
+
+  enum harp_engine_mode mode = env->text[HARP_ENV_ENGINE] ? env->mode : conf->mode;
+  if (mode == HARP_ENGINE_AUTO) mode = conf->core_count ? HARP_ENGINE_THREAD : HARP_ENGINE_INLINE;
+  instance->mode = mode;
+  memcpy(instance->cores, conf->cores, sizeof instance->cores);
+  instance->core_count = conf->core_count;
+  instance->gpu = harp_conf_is_set(conf, HARP_CONF_GPU) ? conf->gpu : -1;
+
+  instance->page_size = conf->page_size;
+  instance->memory_bytes = conf->memory_bytes;
+
+  instance->port_low = conf->port_low;
+  instance->port_high = conf->port_high;
+  instance->paths = default_paths(instance);
+  if (harp_conf_is_set(conf, HARP_CONF_PATHS)) instance->paths = conf->paths;
+  if (env->text[HARP_ENV_PATHS]) instance->paths = env->paths;
+  return 0;
+}
+
+static void log_instance(const struct harp_instance *instance) {
+  char ip[INET6_ADDRSTRLEN];
+  HARP_INFO("%s: %s %s, MTU %d, %d Mbit/s (%s), %s%s, NUMA node %d, driver %s, %u path%s, %s engine",
+            instance->name, instance->ifname, format_ip(&instance->addr, ip), instance->mtu,
+            instance->speed_mbps, harp_speed_source_name(instance->speed_source),
+            instance->pci_path[0] ? "PCI " : "no PCI device",
+            instance->pci_path[0] ? base_name(instance->pci_path) : "", instance->numa,
+            harp_driver_name(instance->driver), instance->paths, instance->paths == 1 ? "" : "s",
+            harp_engine_mode_name(instance->mode));
+}
+
+/* ---- the whole ---- */
+
+/* Tells whether two instances may live together: no ENI twice, the keys of the whole job the same. */
+static int check_pair(const struct loader *loader, const struct harp_conf *first,
+                      const struct harp_conf *second) {
+  char place[PLACE_BYTES], other[PLACE_BYTES];
+  if (strcmp(first->interface, second->interface) == 0)
+    return harp_error_set(&loader->error, -EINVAL,
+                          "%s: key 'interface' = '%s': expected another interface, this one is taken by %s",
+                          where(second, HARP_CONF_INTERFACE, place), second->interface,
+                          where(first, HARP_CONF_INTERFACE, other));
+  if (!loader->env.text[HARP_ENV_CONGESTION] && harp_conf_is_set(first, HARP_CONF_CONGESTION) &&
+      harp_conf_is_set(second, HARP_CONF_CONGESTION) && strcmp(first->congestion, second->congestion) != 0)
+    return harp_error_set(&loader->error, -EINVAL, "%s: key 'congestion' = '%s': expected '%s' as in %s",
+                          where(second, HARP_CONF_CONGESTION, place), second->congestion, first->congestion,
+                          where(first, HARP_CONF_CONGESTION, other));
+  if (!loader->env.text[HARP_ENV_PEER_TIMEOUT] && harp_conf_is_set(first, HARP_CONF_PEER_TIMEOUT) &&
+      harp_conf_is_set(second, HARP_CONF_PEER_TIMEOUT) && first->peer_timeout_ns != second->peer_timeout_ns)
+    return harp_error_set(
+        &loader->error, -EINVAL, "%s: key 'peer_timeout' = '%u': expected %u as in %s",
+        where(second, HARP_CONF_PEER_TIMEOUT, place), (unsigned)(second->peer_timeout_ns / HARP_SEC(1)),
+        (unsigned)(first->peer_timeout_ns / HARP_SEC(1)), where(first, HARP_CONF_PEER_TIMEOUT, other));
+  return 0;
+}
+
+/* Settles what holds for the whole job: the variable, else the files, else the default. */
+static void resolve_job(struct loader *loader) {
+  struct harp_config *cfg = loader->cfg;
+  cfg->peer_timeout_ns = HARP_SEC(HARP_PEER_TIMEOUT_DEFAULT_SEC);
+  snprintf(cfg->congestion, sizeof cfg->congestion, "delay");
+  for (unsigned i = 0; i < loader->draft_count; i++) {
+    const struct harp_conf *conf = &loader->drafts[i].conf;
+    if (harp_conf_is_set(conf, HARP_CONF_PEER_TIMEOUT)) cfg->peer_timeout_ns = conf->peer_timeout_ns;
+    if (harp_conf_is_set(conf, HARP_CONF_CONGESTION))
+      memcpy(cfg->congestion, conf->congestion, sizeof cfg->congestion);
+  }
+  if (loader->env.text[HARP_ENV_PEER_TIMEOUT]) cfg->peer_timeout_ns = loader->env.peer_timeout_ns;
+  if (loader->env.text[HARP_ENV_CONGESTION])
+    memcpy(cfg->congestion, loader->env.congestion, sizeof cfg->congestion);
+  for (unsigned i = 0; i < loader->draft_count; i++) cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
+}
+
+/* NCCL_SOCKET_FAMILY means what it means to NCCL: any other word is as if it were not set. */
+static int wanted_family(char *const *environment) {
+  const char *text = harp_env_find(environment, "NCCL_SOCKET_FAMILY");
+  if (text && strcmp(text, "AF_INET") == 0) return AF_INET;
+  return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
+}
+
+static int load(struct loader *loader) {
+  int rc = harp_env_read(&loader->env, loader->sources->environment, &loader->error);
+  if (rc < 0) return rc;
+  loader->family = wanted_family(loader->sources->environment);
+  bool is_ifname = loader->env.text[HARP_ENV_IFNAME];
+  if (!is_ifname) rc = gather_files(loader);
+  if (rc < 0) return rc;
+  rc = loader->sources->eni.list(loader->enis, HARP_ENI_LIST_MAX);
+  if (rc < 0)
+    return harp_error_set(&loader->error, rc, "cannot list the network interfaces: %s", strerror(-rc));
+  loader->eni_count = (unsigned)rc;
+  rc = is_ifname ? gather_ifname(loader) : 0;
+  for (unsigned i = 0; i < loader->draft_count && rc == 0; i++) {
+    for (unsigned j = 0; j < i && rc == 0; j++)
+      rc = check_pair(loader, &loader->drafts[j].conf, &loader->drafts[i].conf);
+    if (rc == 0) rc = resolve_instance(loader, i);
+  }
+  if (rc < 0) return rc;
+  HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_MAX_INSTANCES);
+  loader->cfg->instance_count = loader->draft_count;
+  resolve_job(loader);
+  for (unsigned i = 0; i < loader->draft_count; i++) log_instance(&loader->cfg->instances[i]);
+  return 0;
+}
+
+struct harp_config_sources harp_config_sources_system(void) {
+  return (struct harp_config_sources){
+      .conf_dir = HARP_CONF_DIR_DEFAULT,
+      .environment = environ,
+      .eni = harp_eni_source_system,
+  };
+}
+
+int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sources *sources, char *error,
+                          size_t error_bytes) {
+  struct harp_error sentence = {error, error_bytes};
+  memset(cfg, 0, sizeof *cfg);
+  if (error_bytes > 0) error[0] = 0;
+  /* On the heap: together some 2 MB, which a thread of the host process need not have on its stack. */
+  struct loader *loader = calloc(1, sizeof *loader);
+  struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
+  int rc = -ENOMEM;
+  if (loader && enis) {
+    *loader = (struct loader){.cfg = cfg, .sources = sources, .error = sentence, .enis = enis};
+    rc = load(loader);
+  } else {
+    harp_error_set(&sentence, rc, "cannot read the configuration: %s", strerror(ENOMEM));
+  }
+  free(enis);
+  free(loader);
+  if (rc < 0) memset(cfg, 0, sizeof *cfg);
+  return rc;
+}
+
+int harp_config_load(struct harp_config *cfg, char *error, size_t error_bytes) {
+  struct harp_config_sources sources = harp_config_sources_system();
+  return harp_config_load_from(cfg, &sources, error, error_bytes);
+}

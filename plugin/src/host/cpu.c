@@ -1,0 +1,46 @@
+/* sched_getaffinity and sched_setaffinity with masks wide enough for any machine. See cpu.h. */
+#include "host/cpu.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+/* Wider than the fixed cpu_set_t (1024), which the kernel refuses to fill on a larger machine. */
+struct cpu_mask {
+  unsigned long words[HARP_CPU_MAX / (8 * sizeof(unsigned long))];
+};
+
+enum { WORD_BITS = 8 * sizeof(unsigned long) };
+
+static bool mask_has(const struct cpu_mask *mask, unsigned core) {
+  return mask->words[core / WORD_BITS] >> core % WORD_BITS & 1;
+}
+
+int harp_cpu_allowed(uint16_t *cores, unsigned max) {
+  struct cpu_mask mask;
+  memset(&mask, 0, sizeof mask);
+  if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)(void *)&mask) < 0) return -errno;
+  unsigned count = 0;
+  for (unsigned core = 0; core < HARP_CPU_MAX; core++) {
+    if (!mask_has(&mask, core)) continue;
+    if (count < max) cores[count] = (uint16_t)core;
+    count++;
+  }
+  return (int)count;
+}
+
+unsigned harp_cpu_allowed_count(void) {
+  int count = harp_cpu_allowed(NULL, 0);
+  return count > 0 ? (unsigned)count : 1;
+}
+
+int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
+  struct cpu_mask mask;
+  memset(&mask, 0, sizeof mask);
+  if (count == 0) return -EINVAL;
+  for (unsigned i = 0; i < count; i++) {
+    if (cores[i] >= HARP_CPU_MAX) return -EINVAL;
+    mask.words[cores[i] / WORD_BITS] |= 1UL << cores[i] % WORD_BITS;
+  }
+  return sched_setaffinity(0, sizeof mask, (const cpu_set_t *)(const void *)&mask) < 0 ? -errno : 0;
+}

@@ -1,0 +1,154 @@
+/* See ifname.h. */
+#include "host/ifname.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "host/option.h"
+
+#define VARIABLE "HARP_IFNAME"
+
+int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, const struct harp_error *error) {
+  char quote[HARP_QUOTE_BYTES];
+  memset(filter, 0, sizeof *filter);
+  harp_error_quote(text, quote);
+  if (*text == '^') {
+    filter->is_exclude = true;
+    text++;
+  }
+  if (*text == '=') {
+    filter->is_exact = true;
+    text++;
+  }
+  while (*text) {
+    size_t length = strcspn(text, ",");
+    char *entry = filter->entries[filter->count];
+    char name[HARP_ENI_NAME_BYTES] = {0};
+    if (length > 0) {
+      if (filter->count == HARP_IFNAME_ENTRIES_MAX)
+        return harp_error_set(error, -EINVAL, VARIABLE " = '%s': expected at most %d names", quote,
+                              HARP_IFNAME_ENTRIES_MAX);
+      if (length < sizeof name) memcpy(name, text, length);
+      if (!harp_option_interface(name, entry))
+        return harp_error_set(error, -EINVAL, VARIABLE " = '%s': expected names of 1 to 15 characters",
+                              quote);
+      filter->count++;
+    }
+    text += length;
+    if (*text == ',') text++;
+  }
+  if (filter->count == 0 && !filter->is_exclude)
+    return harp_error_set(error, -EINVAL, VARIABLE " = '%s': expected at least one interface name", quote);
+  return 0;
+}
+
+int harp_ifname_check_up(const struct harp_eni *eni, const char *where, const struct harp_error *error) {
+  if (!(eni->flags & IFF_UP))
+    return harp_error_set(error, -ENETDOWN, "%s: interface '%s' is down; `ip link set %s up` brings it up",
+                          where, eni->name, eni->name);
+  if (!(eni->flags & IFF_RUNNING))
+    return harp_error_set(error, -ENETDOWN, "%s: interface '%s' is up but has no link (carrier)", where,
+                          eni->name);
+  return 0;
+}
+
+int harp_ifname_missing(const char *name, const char *where, const struct harp_eni *enis, unsigned count,
+                        const struct harp_error *error) {
+  char list[200] = "";
+  size_t used = 0;
+  for (unsigned i = 0; i < count && used + 2 * HARP_ENI_NAME_BYTES < sizeof list; i++) {
+    bool is_full = used + 3 * HARP_ENI_NAME_BYTES >= sizeof list;
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                             is_full ? "..." : enis[i].name);
+    if (is_full) break;
+  }
+  return harp_error_set(error, -ENODEV,
+                        "%s: interface '%s' does not exist in this network namespace, which has %s", where,
+                        name, count ? list : "none");
+}
+
+static bool matches(const struct harp_ifname_filter *filter, unsigned entry, const char *name) {
+  const char *want = filter->entries[entry];
+  return filter->is_exact ? strcmp(name, want) == 0 : strncmp(name, want, strlen(want)) == 0;
+}
+
+struct selection {
+  const struct harp_error *error;
+  int family;
+  struct harp_ifname_choice *choices;
+  unsigned count, max;
+};
+
+static bool is_chosen(const struct selection *selection, const struct harp_eni *eni) {
+  for (unsigned i = 0; i < selection->count; i++)
+    if (selection->choices[i].eni == eni) return true;
+  return false;
+}
+
+/* Chooses one interface if it is usable. Returns 1 if it is, 0 if not, -errno if it must be and is not, or if
+ * there is no more room. */
+static int choose(struct selection *selection, const struct harp_eni *eni, bool is_explicit) {
+  struct sockaddr_storage address;
+  if (is_chosen(selection, eni)) return 1;
+  if (is_explicit) {
+    int rc = harp_ifname_check_up(eni, VARIABLE, selection->error);
+    if (rc < 0) return rc;
+  }
+  if (!harp_eni_is_up(eni)) return 0;
+  if (harp_eni_choose_address(eni, selection->family, is_explicit, &address) < 0) {
+    if (!is_explicit) return 0;
+    return harp_error_set(selection->error, -EADDRNOTAVAIL,
+                          VARIABLE ": interface '%s' has no %s address to use", eni->name,
+                          selection->family == AF_INET    ? "IPv4"
+                          : selection->family == AF_INET6 ? "IPv6"
+                                                          : "IP");
+  }
+  if (selection->count == selection->max)
+    return harp_error_set(selection->error, -E2BIG, VARIABLE ": too many interfaces: expected at most %u",
+                          selection->max);
+  selection->choices[selection->count++] = (struct harp_ifname_choice){eni, is_explicit};
+  return 1;
+}
+
+static int select_entry(struct selection *selection, const struct harp_ifname_filter *filter, unsigned entry,
+                        const struct harp_eni *enis, unsigned count) {
+  unsigned match_count = 0, usable_count = 0;
+  const char *name = filter->entries[entry];
+  for (unsigned i = 0; i < count; i++) {
+    bool is_explicit = strcmp(enis[i].name, name) == 0;
+    if (!matches(filter, entry, enis[i].name) || (enis[i].flags & IFF_LOOPBACK && !is_explicit)) continue;
+    int rc = choose(selection, &enis[i], is_explicit);
+    if (rc < 0) return rc;
+    match_count++;
+    usable_count += (unsigned)rc;
+    if (rc == 0)
+      HARP_INFO(VARIABLE ": interface '%s' is left out: it is down or has no address", enis[i].name);
+  }
+  if (match_count == 0) return harp_ifname_missing(name, VARIABLE, enis, count, selection->error);
+  if (usable_count == 0)
+    return harp_error_set(selection->error, -ENETDOWN,
+                          VARIABLE ": every interface that begins with '%s' is down or has no address", name);
+  return 0;
+}
+
+int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
+                       int family, struct harp_ifname_choice *choices, unsigned max,
+                       const struct harp_error *error) {
+  struct selection selection = {.error = error, .family = family, .choices = choices, .max = max};
+  for (unsigned entry = 0; entry < filter->count && !filter->is_exclude; entry++) {
+    int rc = select_entry(&selection, filter, entry, enis, count);
+    if (rc < 0) return rc;
+  }
+  for (unsigned i = 0; i < count && filter->is_exclude; i++) {
+    bool is_excluded = enis[i].flags & IFF_LOOPBACK;
+    for (unsigned entry = 0; entry < filter->count && !is_excluded; entry++)
+      is_excluded = matches(filter, entry, enis[i].name);
+    int rc = is_excluded ? 0 : choose(&selection, &enis[i], false);
+    if (rc < 0) return rc;
+  }
+  if (selection.count == 0)
+    return harp_error_set(error, -ENODEV, VARIABLE ": no interface is left that is up and has an address");
+  return (int)selection.count;
+}
