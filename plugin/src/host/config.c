@@ -184,8 +184,9 @@ static const char *format_ip(const struct sockaddr_storage *address, char text[I
   return text;
 }
 
-static int resolve_address(const struct loader *loader, const struct harp_conf *conf,
-                           const struct harp_eni *eni, struct harp_instance *instance) {
+static int resolve_address(const struct loader *loader, const struct draft *draft, const struct harp_eni *eni,
+                           struct harp_instance *instance) {
+  const struct harp_conf *conf = &draft->conf;
   char place[PLACE_BYTES], text[INET6_ADDRSTRLEN];
   if (harp_conf_is_set(conf, HARP_CONF_ADDRESS)) {
     if (harp_eni_has_address(eni, &conf->address, &instance->addr)) return 0;
