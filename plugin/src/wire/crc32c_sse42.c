@@ -1,0 +1,123 @@
+/* CRC32C with SSE4.2 and PCLMULQDQ. Called through crc32c.c's choice, from any thread; no state.
+ *
+ * Checksum alone: the crc32 instruction takes eight bytes per cycle but answers after three, so three chains
+ * run over three adjacent thirds of the data; a multiplication moves the first two over what follows them
+ * (crc32c_kernel.h, "joining"). Copy: three chains would store in three places at once where stores have to
+ * ascend, so it folds four accumulators of 16 bytes forward by 64 bytes per round; it takes as many cycles.
+ */
+#include "wire/crc32c_kernel.h"
+
+#if defined(__x86_64__)
+#include "wire/crc32c_x86.h"
+
+#define SSE42        __attribute__((target("pclmul," HARP_X86_TARGET_CRC32)))
+#define SSE42_INLINE __attribute__((target("pclmul," HARP_X86_TARGET_CRC32), always_inline)) static inline
+
+enum {
+  CHAINS = 3,
+  CHAINED_MIN_BYTES = CHAINS * HARP_CRC32C_JOIN_BYTES, /* below, one chain is as fast */
+  CHAIN_UNITS_MAX = (HARP_CRC32C_JOIN_COUNT - 1) / 2,  /* the first chain moves over two others */
+  FOLD_BYTES = 16,
+  ROUND_BYTES = 4 * FOLD_BYTES,
+  FOLDED_MIN_BYTES = 2 * ROUND_BYTES,
+};
+
+SSE42_INLINE uint64_t load8(const uint8_t *p) {
+  uint64_t v;
+  memcpy(&v, p, 8);
+  return v;
+}
+
+/* Returns a qword that a crc32 chain from 0 turns into `state` advanced by `units` join units. */
+SSE42_INLINE uint64_t advance(uint64_t state, size_t units) {
+  __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state),
+                                         _mm_cvtsi64_si128((long long)harp_crc32c_join[units]), 0);
+  return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+SSE42 static uint32_t sse42_crc(uint32_t seed, const void *data, size_t bytes) {
+  const uint8_t *src = data;
+  uint64_t a = (uint32_t)~seed;
+
+  while (bytes >= CHAINED_MIN_BYTES) {
+    size_t units = HARP_MIN(bytes / CHAINED_MIN_BYTES, (size_t)CHAIN_UNITS_MAX);
+    size_t chain_bytes = units * HARP_CRC32C_JOIN_BYTES;
+    const uint8_t *end = src + chain_bytes;
+    uint64_t b = 0, c = 0;
+
+    while (src < end) {
+      a = _mm_crc32_u64(a, load8(src));
+      b = _mm_crc32_u64(b, load8(src + chain_bytes));
+      c = _mm_crc32_u64(c, load8(src + 2 * chain_bytes));
+      a = _mm_crc32_u64(a, load8(src + 8));
+      b = _mm_crc32_u64(b, load8(src + chain_bytes + 8));
+      c = _mm_crc32_u64(c, load8(src + 2 * chain_bytes + 8));
+      src += 16;
+    }
+    a = _mm_crc32_u64(0, advance(a, 2 * units) ^ advance(b, units)) ^ c;
+    src += 2 * chain_bytes;
+    bytes -= CHAINS * chain_bytes;
+  }
+  return ~harp_x86_crc_short((uint32_t)a, false, NULL, src, bytes);
+}
+
+SSE42_INLINE __m128i fold_row(size_t distance) {
+  return _mm_load_si128((const __m128i *)(const void *)harp_crc32c_fold[HARP_CRC32C_FOLD_ROW(distance)]);
+}
+
+SSE42_INLINE __m128i fold(__m128i acc, __m128i row, __m128i next) {
+  return _mm_xor_si128(
+      _mm_xor_si128(_mm_clmulepi64_si128(acc, row, 0x00), _mm_clmulepi64_si128(acc, row, 0x11)), next);
+}
+
+SSE42_INLINE __m128i move(uint8_t *dst, const uint8_t *src) {
+  __m128i v = _mm_loadu_si128((const __m128i *)(const void *)src);
+  HARP_CRC32C_PIN("x", v);
+  _mm_storeu_si128((__m128i *)(void *)dst, v);
+  return v;
+}
+
+SSE42 static uint32_t sse42_copy(uint32_t seed, void *to, const void *from, size_t bytes) {
+  const uint8_t *src = from;
+  uint8_t *dst = to;
+  uint64_t state = (uint32_t)~seed;
+
+  if (bytes >= FOLDED_MIN_BYTES) {
+    const __m128i row = fold_row(4);
+    __m128i a = _mm_xor_si128(move(dst, src), _mm_cvtsi64_si128((long long)state));
+    __m128i b = move(dst + 16, src + 16);
+    __m128i c = move(dst + 32, src + 32);
+    __m128i d = move(dst + 48, src + 48);
+
+    for (;;) {
+      src += ROUND_BYTES;
+      dst += ROUND_BYTES;
+      bytes -= ROUND_BYTES;
+      if (bytes < ROUND_BYTES) break;
+      a = fold(a, row, move(dst, src));
+      b = fold(b, row, move(dst + 16, src + 16));
+      c = fold(c, row, move(dst + 32, src + 32));
+      d = fold(d, row, move(dst + 48, src + 48));
+    }
+    d = fold(a, fold_row(3), fold(b, fold_row(2), fold(c, fold_row(1), d)));
+    state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(d));
+    state = _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(d, 1));
+  }
+  return ~harp_x86_crc_short((uint32_t)state, true, dst, src, bytes);
+}
+
+static bool sse42_supported(uint64_t hwcap) {
+  (void)hwcap;
+  return harp_x86_features() & HARP_X86_SSE42;
+}
+
+const struct harp_crc32c_kernel harp_crc32c_sse42 = {
+    .id = HARP_CRC32C_SSE42,
+    .name = "sse42",
+    .supported = sse42_supported,
+    .crc = sse42_crc,
+    .copy = sse42_copy,
+};
+#else
+const struct harp_crc32c_kernel harp_crc32c_sse42 = {.id = HARP_CRC32C_SSE42, .name = "sse42"};
+#endif
