@@ -337,8 +337,10 @@ def bench(
     sides = [build_side(plugin, program, _own_env(driver, engine, env or []))]
     if against:
         sides.append(build_side(against, program, against_env or [], best=against_best))
+        if sides[1].name == sides[0].name:
+            sides[1] = dataclasses.replace(sides[1], name=f"{sides[1].name} (2)")
     runs = runs or (RUNS_AGAINST if against else RUNS_ALONE)
-    total = steps_total(sides, job.sizes_bytes, runs)
+    total = steps_total(sides, job, runs)
     with (
         _interrupted_by_signals(),
         _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback) as (where, place, notes),
@@ -352,6 +354,6 @@ def bench(
     if plot_file:
         named = list(zip(measured.names, measured.rows, strict=True))
         plot(plot_file, f"{mode.value}, {place}", mode.value, named)
-    wrong = sum(row.wrong for rows in measured.rows for row in rows)
+    wrong = sum(row.wrong or 0 for rows in measured.rows for row in rows)
     if wrong:
         raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)

@@ -22,7 +22,7 @@ class Row:
     time_us: float
     algbw_gbps: float
     busbw_gbps: float
-    wrong: int
+    wrong: int | None  # None: nobody looked
     cpu_s_per_gb: float | None
     latency_us: Latency | None
     runs: int
@@ -52,18 +52,10 @@ def time_us(result: Result) -> float:
     return result.seconds * 1e6 / max(result.messages, 1)
 
 
-def gigabytes_moved(result: Result, mode: str, ranks: int) -> float:
-    """Give the payload moved, all directions together; algbw is per rank and direction."""
-    directions = {"stream": 1, "bidir": 2, Mode.PINGPONG.value: 2}.get(mode, ranks)
-    if mode == Mode.PINGPONG.value:
-        return result.messages * result.bytes * directions / 1e9
-    return result.algbw_gbps / 8 * result.seconds * directions
-
-
 def cpu_s_per_gb(run: PerfRun, startup_busy_s: float) -> float | None:
     """Give the machine time per gigabyte of a run of one size, less what a run costs that moves nothing."""
     report = run.report
-    moved = sum(gigabytes_moved(result, report.mode, report.nranks) for result in report.results)
+    moved = sum(result.messages * result.bytes for result in report.results) / 1e9
     busy_s = run.cpu.busy_s - startup_busy_s
     if moved <= 0 or report.mode == Mode.PINGPONG.value:
         return None
@@ -89,7 +81,7 @@ def median_latency(values: Sequence[Latency]) -> Latency | None:
     )
 
 
-def summarize(results: Sequence[Result], cpu: Sequence[float | None]) -> Row:
+def summarize(results: Sequence[Result], cpu: Sequence[float | None], *, checked: bool = True) -> Row:
     """Fold the runs of one size into a row."""
     if not results or len({result.bytes for result in results}) != 1:
         raise HarpError("The runs of one row have to be of one message size.")
@@ -102,7 +94,7 @@ def summarize(results: Sequence[Result], cpu: Sequence[float | None]) -> Row:
         time_us=statistics.median(times),
         algbw_gbps=statistics.median(result.algbw_gbps for result in results),
         busbw_gbps=statistics.median(rates),
-        wrong=sum(result.wrong for result in results),
+        wrong=sum(result.wrong for result in results) if checked else None,
         cpu_s_per_gb=statistics.median(known) if known else None,
         latency_us=median_latency([result.latency_us for result in results if result.latency_us is not None]),
         runs=len(results),

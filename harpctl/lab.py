@@ -24,6 +24,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +40,8 @@ TBF_QUEUE_MS = 10
 TBF_BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 FLOW_CLASSES = 1024  # buckets of the per-flow cap; two flows in one bucket share its rate
 COMMAND_TIMEOUT_S = 30
+LINKS_UP_S = 10.0
+POLL_S = 0.005
 NAME = re.compile(r"^harp(?P<pid>\d+)-(?P<lab>\d+)-(h\d+|fabric)$")
 CONGESTION_FILE = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 LOCK_FILE = Path("/run/harpctl-lab.lock")
@@ -374,6 +377,7 @@ class Lab:
                         self._run(command)
             for command in plan_network(self.spec, self.prefix):
                 self._run(command)
+            self._wait_links_up()
             self._check_congestion()
         except BaseException:
             self._destroy()
@@ -399,6 +403,18 @@ class Lab:
     def set_link(self, host: int, eni: int, *, up: bool) -> None:
         """Take a host's ENI down or up again."""
         self._run(_ip(self.hosts[host], "link", "set", eni_name(eni), "up" if up else "down"))
+
+    def _wait_links_up(self) -> None:
+        """A link's state follows its carrier with a delay, and transports pass over an ENI that is not up."""
+        deadline = time.monotonic() + LINKS_UP_S
+        for name in self.hosts:
+            while True:
+                shown = self._run(_ip(name, "-oneline", "link", "show", "type", "veth", "up"))
+                if shown.count("state UP") == self.spec.enis:
+                    break
+                if time.monotonic() > deadline:
+                    raise HarpError(f"The lab's links did not come up within {LINKS_UP_S} s: {shown.strip()}")
+                time.sleep(POLL_S)
 
     def _check_congestion(self) -> None:
         """A machine that is itself in a namespace has no say in what new ones inherit: then tell."""

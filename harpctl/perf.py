@@ -47,7 +47,7 @@ class Result(msgspec.Struct, frozen=True):
     """What harp-perf says of one message size."""
 
     bytes: int
-    messages: int
+    messages: int  # received by all ranks together
     seconds: float
     algbw_gbps: float
     busbw_gbps: float

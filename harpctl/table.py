@@ -32,13 +32,17 @@ def _figure(value: float | None) -> str:
     return f"{value:.{digits}f}"
 
 
+def _count(value: int | None) -> str:
+    return "N/A" if value is None else str(value)
+
+
 RATE_COLUMNS = (
     Column("size", "(B)", lambda row: str(row.bytes)),
     Column("count", "(msgs)", lambda row: str(row.messages)),
     Column("time", "(us)", lambda row: _figure(row.time_us)),
     Column("algbw", "(Gbit/s)", lambda row: _figure(row.algbw_gbps)),
     Column("busbw", "(Gbit/s)", lambda row: _figure(row.busbw_gbps)),
-    Column("#wrong", "", lambda row: str(row.wrong)),
+    Column("#wrong", "", lambda row: _count(row.wrong)),
     Column("cpu", "(s/GB)", lambda row: _figure(row.cpu_s_per_gb)),
 )
 
@@ -54,7 +58,7 @@ LATENCY_COLUMNS = (
     Column("p99", "(us)", _percentile("p99")),
     Column("p99.9", "(us)", _percentile("p999")),
     Column("max", "(us)", _percentile("max")),
-    Column("#wrong", "", lambda row: str(row.wrong)),
+    Column("#wrong", "", lambda row: _count(row.wrong)),
 )
 
 
@@ -91,7 +95,7 @@ def versus_table(
                 *figures,
                 f"{ratio.of_medians:.2f}",
                 f"{ratio.least:.2f}-{ratio.greatest:.2f}",
-                str(ours.wrong + theirs.wrong),
+                _count(None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong),
                 _figure(ours.cpu_s_per_gb),
                 _figure(theirs.cpu_s_per_gb),
                 _figure(ratio.cpu),
@@ -107,7 +111,7 @@ def print_table(console: Console, lines: Sequence[Sequence[str]], notes: Sequenc
     if console.is_terminal:
         table = Table(box=None, pad_edge=False)
         for head, unit in zip(lines[0], lines[1], strict=True):
-            table.add_column(f"{head}\n[dim]{unit}[/dim]" if unit else head, justify="right")
+            table.add_column(f"{head}\n[dim]{unit}[/dim]" if unit else head, justify="right", no_wrap=True)
         for line in lines[2:]:
             table.add_row(*line)
         console.print(table)
