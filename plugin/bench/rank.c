@@ -112,9 +112,9 @@ static int run_size(struct harp_rank *rank, size_t bytes) {
 static int run(struct harp_rank *rank, int listen_fd) {
   const struct harp_options *opt = rank->opt;
   uint64_t comm_id = 0;
+  if (harp_meet_open(&rank->meet, opt, listen_fd)) return -1; /* first, so that others hear of what fails */
   if (!opt->rank && harp_report_probe(opt)) return -1;
   if (harp_net_open(&rank->net, opt->plugin_path, opt->abi)) return -1;
-  if (harp_meet_open(&rank->meet, opt, listen_fd)) return -1;
   if (getrandom(&comm_id, sizeof comm_id, GRND_NONBLOCK) < 0) comm_id = harp_clock_ns();
   if (harp_meet_broadcast(&rank->meet, &comm_id, sizeof comm_id)) return -1;
   if (harp_net_init(&rank->net, comm_id, opt->log_level)) return -1;

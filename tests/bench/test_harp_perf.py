@@ -1,0 +1,407 @@
+"""harp-perf itself: every mode and ABI, what it catches, what it says when something fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.bench.conftest import Perf, clean_env, finish, free_port
+
+MODES = ["stream", "bidir", "pingpong", "ring", "alltoall"]
+FEW = ("--sizes", "0,1,8,1000,70000", "--iters", 60, "--warmup", 5)
+OK, WRONG, USAGE, PLUGIN, PEER, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+def directions(mode: str, nranks: int) -> int:
+    """Count pairs of (from, to) that carry messages."""
+    half = nranks // 2
+    counts = {"stream": half, "bidir": 2 * half, "pingpong": 2 * half, "ring": nranks}
+    return counts.get(mode, nranks * (nranks - 1))
+
+
+@pytest.mark.parametrize("nranks", [2, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_mode_moves_checked_messages(perf: Perf, mode: str, nranks: int) -> None:
+    ended = perf.run("--mode", mode, "--nranks", nranks, "--connections", 2, *FEW, "--json", "-")
+    assert ended.code == OK, ended.err
+    report = ended.json()
+    assert report["mode"] == mode
+    assert report["nranks"] == nranks
+    assert [row["bytes"] for row in report["results"]] == [0, 1, 8, 1000, 70000]
+    for row in report["results"]:
+        assert row["messages"] == 60 * 2 * directions(mode, nranks)
+        assert row["wrong"] == 0
+
+
+def test_odd_rank_looks_on(perf: Perf) -> None:
+    ended = perf.run("--mode", "stream", "--nranks", 5, *FEW, "--json", "-")
+    assert ended.code == OK, ended.err
+    assert {row["messages"] for row in ended.json()["results"]} == {60 * 2}
+
+
+@pytest.mark.parametrize("abi", [4, 8, 12])
+def test_abi(perf: Perf, abi: int) -> None:
+    ended = perf.run("--mode", "alltoall", "--nranks", 3, "--abi", abi, *FEW, "--json", "-")
+    assert ended.code == OK, ended.err
+    assert ended.json()["abi"] == abi
+
+
+def test_newest_abi_is_taken(perf: Perf) -> None:
+    assert perf.run("--mode", "stream", *FEW, "--json", "-").json()["abi"] == 12
+
+
+def test_abi_not_exported(perf: Perf) -> None:
+    ended = perf.run("--mode", "stream", "--abi", 9)
+    assert ended.code == PLUGIN
+    assert "does not export ncclNetPlugin_v9" in ended.err
+
+
+def test_json_schema(perf: Perf, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    ended = perf.run("--mode", "pingpong", *FEW, "--inflight", 16, "--json", file)
+    assert ended.code == OK, ended.err
+    ended.out, table = file.read_text(), ended.out
+    report = ended.json()
+    rows = report.pop("results")
+    assert report == {
+        "plugin": str(perf.plugin),
+        "name": "Fake",
+        "abi": 12,
+        "mode": "pingpong",
+        "nranks": 2,
+        "connections": 1,
+        "inflight": 16,
+        "check": True,
+    }
+    for row in rows:
+        assert list(row) == [
+            "bytes", "messages", "seconds", "algbw_gbps", "busbw_gbps", "latency_us", "wrong", "cpu_s",
+        ]  # fmt: skip
+        latency = row["latency_us"]
+        assert set(latency) == {"min", "p50", "p90", "p99", "p999", "max", "mean"}
+        ordered = [latency[name] for name in ("min", "p50", "p90", "p99", "p999", "max")]
+        assert ordered == sorted(ordered)
+        assert ordered[0] <= latency["mean"] <= ordered[-1]
+        assert row["seconds"] > 0
+        assert row["cpu_s"] >= 0
+    lines = [line.split() for line in table.splitlines() if not line.startswith("#")]
+    assert [int(line[0]) for line in lines] == [0, 1, 8, 1000, 70000]
+
+
+def test_rates(perf: Perf) -> None:
+    """Check the definitions: bytes that a rank receives per second, and nccl-tests' factor of alltoall."""
+    for mode, nranks, factor in [("stream", 2, 1.0), ("bidir", 2, 1.0), ("alltoall", 3, 3 / 2)]:
+        args = ("--mode", mode, "--nranks", nranks, "--sizes", 5000, "--iters", 100, "--json", "-")
+        row = perf.run(*args).json()["results"][0]
+        receivers = 1 if mode == "stream" else nranks
+        gbps = row["messages"] * 5000 * 8 / row["seconds"] / receivers / 1e9
+        assert row["busbw_gbps"] == pytest.approx(gbps, rel=1e-3)
+        assert row["algbw_gbps"] == pytest.approx(gbps * factor, rel=1e-3)
+        assert row["latency_us"] is None
+
+
+def test_by_time_all_ranks_agree(perf: Perf) -> None:
+    ended = perf.run("--mode", "ring", "--nranks", 3, "--time", 0.05, "--sizes", "8,64K", "--json", "-")
+    assert ended.code == OK, ended.err
+    for row in ended.json()["results"]:
+        assert row["messages"] % 3 == 0
+        assert row["messages"] > 0
+
+
+def test_size_range(perf: Perf) -> None:
+    args = ("--min", 8, "--max", "2K", "--factor", 4, "--iters", 5, "--json", "-")
+    report = perf.run("--mode", "stream", *args).json()
+    assert [row["bytes"] for row in report["results"]] == [8, 32, 128, 512, 2048]
+
+
+def test_busy_plugin_is_asked_again(perf: Perf) -> None:
+    env = {"FAKENET_BUSY": "3"}
+    for mode in MODES:
+        ended = perf.run("--mode", mode, "--nranks", 3, *FEW, env=env)
+        assert ended.code == OK, ended.err
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        # of 65 messages of each of the four sizes that have bytes, each tenth; the empty one counts on
+        ("FAKENET_FLIP", 26),
+        ("FAKENET_SHORT", 33),
+        ("FAKENET_REPEAT", 26),
+    ],
+)
+def test_wrong_data_is_counted(perf: Perf, fault: str, expected: int) -> None:
+    ended = perf.run("--mode", "stream", *FEW, "--json", "-", env={fault: "10"})
+    assert ended.code == WRONG
+    counted = sum(row["wrong"] for row in ended.json()["results"])
+    assert abs(counted - expected) <= 1
+    assert "arrived wrong" in ended.err
+
+
+def test_every_byte_is_checked(perf: Perf) -> None:
+    """One flipped bit in the only message of a size is found."""
+    args = ("--mode", "stream", "--iters", 1, "--warmup", 0, "--json", "-")
+    for size in (1, 7, 8, 9, 63, 64, 65, 4096, 100_003):
+        ended = perf.run(*args, "--sizes", size, env={"FAKENET_FLIP": "1"})
+        assert ended.code == WRONG
+        assert ended.json()["results"][0]["wrong"] == 1
+
+
+def test_bytes_behind_the_message_are_watched(perf: Perf) -> None:
+    args = ("--mode", "stream", "--sizes", 1000, "--iters", 130, "--warmup", 0, "--json", "-")
+    ended = perf.run(*args, env={"FAKENET_TAIL": "1"})
+    assert ended.code == WRONG
+    assert ended.json()["results"][0]["wrong"] == 130 // 13
+
+
+def test_no_check_does_not_look(perf: Perf) -> None:
+    ended = perf.run("--mode", "stream", *FEW, "--no-check", env={"FAKENET_FLIP": "2"})
+    assert ended.code == OK, ended.err
+    assert "N/A" in ended.out
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_plugin_error_ends_all_ranks(perf: Perf, mode: str) -> None:
+    env = {"FAKENET_FAIL": "70", "FAKENET_RANK": "0"}
+    ranks = perf.ranks(3, "--mode", mode, *FEW, env=env)
+    assert ranks[0].code == PLUGIN
+    said = "Fake v12: isend failed: remote error (6); last WARN: fakenet: told to fail in isend"
+    assert said in ranks[0].err
+    for other in ranks[1:]:
+        assert other.code in {PLUGIN, PEER}
+        # told by rank 0 over the rendezvous, or by the plugin first
+        assert said in other.err or "the peer left" in other.err or "rank 0 left" in other.err
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ({"FAKENET_INIT": "1"}, "init failed: system error (2); last WARN: fakenet: told to fail in init"),
+        ({"FAKENET_CONNECT": "1"}, "connect failed: remote error (6)"),
+        ({"FAKENET_KEEP_REQUEST": "20"}, "left *request unwritten"),
+        ({"FAKENET_KEEP_DONE": "20"}, "test left *done unwritten"),
+        ({"FAKENET_HANG": "20"}, "nothing moved for 0.5 s"),
+    ],
+)
+def test_broken_plugin_is_named(perf: Perf, fault: dict[str, str], text: str) -> None:
+    ended = perf.run("--mode", "ring", *FEW, "--timeout", 0.5 if "FAKENET_HANG" in fault else 30, env=fault)
+    assert ended.code == PLUGIN
+    assert text in ended.err
+
+
+def test_v4_handle_has_64_bytes(perf: Perf) -> None:
+    env = {"FAKENET_HANDLE": "1"}
+    assert perf.run("--mode", "stream", *FEW, env=env).code == OK
+    ended = perf.run("--mode", "stream", "--abi", 4, *FEW, env=env)
+    assert ended.code == PLUGIN
+    assert "wrote behind the 64 bytes of the handle" in ended.err
+
+
+def test_dead_rank_ends_the_others(perf: Perf) -> None:
+    """Rank 2 only waits at the barrier when rank 1, which sends nothing either, is killed."""
+    children = perf.start_ranks(3, "--mode", "stream", "--sizes", "1M", "--time", 600)
+    wait_for_table(children[0])
+    children[1].kill()
+    first, second = finish(children[0]), finish(children[2])
+    assert first.code in {PLUGIN, PEER}
+    assert second.code == PEER
+    assert "rank 0 failed" in second.err or "rank 1 left" in second.err
+
+
+def test_rank_that_leaves_silently_is_named(perf: Perf) -> None:
+    env = {"FAKENET_DIE": "50", "FAKENET_RANK": "2"}
+    ranks = perf.ranks(3, "--mode", "ring", "--timeout", 30, *FEW, env=env)
+    assert ranks[0].code in {PLUGIN, PEER}
+    assert ranks[1].code in {PLUGIN, PEER}
+    assert "rank 2 left" in ranks[0].err + ranks[1].err or "the peer left" in ranks[0].err + ranks[1].err
+
+
+def wait_for_table(child: subprocess.Popen[str]) -> None:
+    """Read the table's head: from there on messages move."""
+    assert child.stdout
+    for line in child.stdout:
+        if line.lstrip("# ").startswith("(B)"):
+            return
+    raise AssertionError("no table")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_is_clean(perf: Perf, tmp_path: Path, number: signal.Signals) -> None:
+    trace = tmp_path / "trace"
+    child = perf.start("--mode", "bidir", "--time", 600, env={"FAKENET_TRACE": str(trace)})
+    wait_for_table(child)
+    child.send_signal(number)
+    ended = finish(child)
+    assert ended.code in {PLUGIN, PEER, INTERRUPTED}
+    assert "interrupted by" in ended.err
+    calls = calls_by_process(trace)
+    assert len(calls) == 2
+    for made in calls.values():
+        assert made[-1] == "finalize"
+
+
+def calls_by_process(trace: Path) -> dict[str, list[str]]:
+    calls: dict[str, list[str]] = defaultdict(list)
+    for line in trace.read_text().splitlines():
+        process, call = line.split()
+        calls[process].append(call)
+    return calls
+
+
+def test_calls_come_in_the_order_of_nccl(perf: Perf, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    args = ("--mode", "bidir", "--connections", 2, *FEW)
+    assert perf.run(*args, env={"FAKENET_TRACE": str(trace)}).code == OK
+    for made in calls_by_process(trace).values():
+        assert made[0] == "init"
+        assert made[-1] == "finalize"
+        assert made.count("accept") == made.count("closeListen") == made.count("connect") == 2
+        for at, call in enumerate(made):
+            if call == "accept":
+                assert made[at + 1] == "closeListen"
+            if call in {"closeSend", "closeRecv"}:
+                assert made[at - 1] == "deregMr"
+        assert made.count("regMr") == made.count("deregMr") == 4
+        assert made.index("listen") < made.index("connect")
+
+
+def test_ranks_with_other_options_are_refused(perf: Perf) -> None:
+    each = ("--mode=ring", "--mode=stream")
+    ranks = perf.ranks(2, *FEW, "--timeout", 2, each=each)
+    assert ranks[1].code == USAGE
+    assert "other options" in ranks[1].err
+    assert ranks[0].code == PEER
+    assert "1 of 2 ranks came" in ranks[0].err
+
+
+def test_missing_rank0(perf: Perf) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    args = ("--mode", "ring", "--rank", 1, "--nranks", 2, "--rendezvous", where, "--timeout", 0.3)
+    ended = perf.run(*args)
+    assert ended.code == PEER
+    assert f"no rank 0 at {where} within 0.3 s: Connection refused" in ended.err
+
+
+def test_rendezvous_of_another_host(perf: Perf) -> None:
+    ended = perf.run("--mode", "ring", "--rank", 0, "--nranks", 2, "--rendezvous", "192.0.2.1:9")
+    assert ended.code == USAGE
+    assert "192.0.2.1:9 is not an address of this host" in ended.err
+
+
+def test_stranger_at_the_rendezvous(perf: Perf) -> None:
+    """A port scan and garbage cost a bounded wait, no more."""
+    import socket
+
+    port = free_port()
+    args = (*FEW, "--mode", "ring", "--nranks", 2, "--rendezvous", f"127.0.0.1:{port}")
+    first = perf.start(*args, "--rank", 0)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            stranger = socket.create_connection(("127.0.0.1", port), timeout=5)
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+    stranger.sendall(os.urandom(64))
+    second = perf.start(*args, "--rank", 1)
+    assert finish(second).code == OK
+    assert finish(first).code == OK
+    stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ([], "--mode is missing"),
+        (["--mode", "sideways"], "expected stream, bidir, pingpong, ring or alltoall"),
+        (["--mode", "ring", "--sizes", "8,9x"], "size 9x: expected bytes"),
+        (["--mode", "ring", "--sizes", "2G"], "size 2G: expected bytes up to 1G"),
+        (["--mode", "ring", "--sizes", "8,"], "size : expected bytes"),
+        (["--mode", "ring", "--sizes", "8", "--min", "8"], "exclude each other"),
+        (["--mode", "ring", "--inflight", "33"], "--inflight 33: expected a whole number from 1 to 32"),
+        (["--mode", "ring", "--inflight", "-1"], "--inflight -1: expected"),
+        (["--mode", "ring", "--time", "nan"], "--time nan: expected seconds"),
+        (["--mode", "ring", "--rank", "0"], "--rank without --nranks"),
+        (["--mode", "ring", "--rank", "2", "--nranks", "2"], "--rank 2: expected 0 to 1"),
+        (["--mode", "ring", "--rank", "0", "--nranks", "2"], "where do the ranks meet?"),
+        (["--mode", "ring", "--dev", "1"], "--dev 1: Fake has 1 device"),
+        (["--mode", "ring", "extra"], "unexpected argument extra"),
+        (["--mode", "alltoall", "--sizes", "1G", "--connections", "256"], "more than half the memory"),
+    ],
+)
+def test_usage(perf: Perf, args: list[str], text: str) -> None:
+    ended = perf.run(*args)
+    assert text in ended.err
+    assert ended.code == USAGE
+
+
+def test_not_a_plugin(perf: Perf, tmp_path: Path) -> None:
+    file = tmp_path / "empty.so"
+    file.write_bytes(b"no library")
+    perf.plugin = file
+    ended = perf.run("--mode", "ring", *FEW)
+    assert ended.code == PLUGIN
+    assert str(file) in ended.err
+
+
+def test_json_that_cannot_be_written_fails_early(perf: Perf) -> None:
+    ended = perf.run("--mode", "ring", "--time", 600, "--json", "/nonexistent/file")
+    assert ended.code != OK
+    assert "cannot write /nonexistent/file" in ended.err
+
+
+def test_log_level(perf: Perf) -> None:
+    line = "fakenet: ready"
+    assert line not in perf.run("--mode", "ring", *FEW).err
+    assert line in perf.run("--mode", "ring", *FEW, "--log", "info").err
+    assert line in perf.run("--mode", "ring", *FEW, env={"NCCL_DEBUG": "INFO"}).err
+
+
+def test_help_names_every_option(perf: Perf) -> None:
+    ended = perf.run("--help")
+    assert ended.code == OK
+    options = "plugin abi mode sizes min max factor connections inflight time iters warmup check no-check dev json"
+    for option in (*options.split(), "rank", "nranks", "rendezvous", "timeout", "log"):
+        assert f"--{option}" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("rank_name", "count_name"),
+    [
+        ("RANK", "WORLD_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+    ],
+)
+def test_launcher_environment(perf: Perf, rank_name: str, count_name: str) -> None:
+    shared = {count_name: "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    children = [perf.start("--mode", "bidir", *FEW, env=shared | {rank_name: str(rank)}) for rank in range(2)]
+    assert [finish(child).code for child in children] == [OK, OK]
+
+
+def test_torchrun_store_keeps_its_port(perf: Perf) -> None:
+    import socket
+
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        children = [perf.start("--mode", "ring", *FEW, env=shared | {"RANK": str(rank)}) for rank in range(2)]
+        assert [finish(child).code for child in children] == [OK, OK]
+
+
+def test_environment_contradicts(perf: Perf) -> None:
+    ended = perf.run("--mode", "ring", "--nranks", 4, env={"RANK": "0", "WORLD_SIZE": "2"})
+    assert ended.code == USAGE
+    assert "--nranks 4, but WORLD_SIZE is 2" in ended.err
+
+
+def test_clean_env_is_clean() -> None:
+    assert not any(name.startswith("FAKENET_") for name in clean_env())
