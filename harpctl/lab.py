@@ -38,7 +38,8 @@ MTU_MAX_BYTES = 65535
 LOSS_UNITS = 1_000_000  # the firewall draws a number below this; the loss is told in parts of it
 TBF_QUEUE_MS = 10
 TBF_BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
-FLOW_CLASSES = 1024  # buckets of the per-flow cap; two flows in one bucket share its rate
+FLOW_CLASSES = 256  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
+SAID_CHARS = 400  # of what a failing tool said
 COMMAND_TIMEOUT_S = 30
 LINKS_UP_S = 10.0
 POLL_S = 0.005
@@ -243,7 +244,7 @@ def _plan_flow_cap(cap_mbps: float, namespace: str, name: str) -> list[Command]:
     bucket_of = f"th sport and {FLOW_CLASSES - 1} map {{ {buckets} }}"
     rules = (
         f"table netdev harp_flow_{name} {{\n"
-        f"  chain mark {{\n"
+        f"  chain flows {{\n"
         f'    type filter hook egress device "{name}" priority 0; policy accept;\n'
         f"    meta l4proto {{ tcp, udp }} meta priority set {bucket_of}\n"
         "  }\n}\n"
@@ -291,7 +292,7 @@ def run_command(command: Command) -> str:
     except subprocess.TimeoutExpired:
         raise HarpError(f"`{shlex.join(command.argv)}` took longer than {COMMAND_TIMEOUT_S} s.") from None
     if done.returncode:
-        said = done.stderr.strip() or done.stdout.strip() or "nothing"
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing")[:SAID_CHARS]
         raise HarpError(
             f"Building the lab failed at `{shlex.join(command.argv)}`: {said}",
             "It takes root and a kernel with veth; caps take sch_tbf or sch_htb, loss takes nf_tables.",

@@ -18,3 +18,20 @@ check: $(TEST_BIN) ## build and run the C unit, script and golden tests
 asan ubsan tsan: ## run `check` in a sanitizer build
 	$(MAKE) VARIANT=$@ check
 .PRECIOUS: $(B)/tests/%.o
+
+# Fuzz targets: tests/fuzz/fuzz_<what>.c with LLVMFuzzerTestOneInput, corpus in tests/fuzz/corpus/<what>.
+# replay_<what> runs the files named on its command line, in any build; fuzz_<what> is libFuzzer's (VARIANT=fuzz CC=clang).
+FUZZ := $(patsubst $(T)/fuzz/fuzz_%.c,%,$(sort $(wildcard $(T)/fuzz/fuzz_*.c)))
+SECONDS ?= 10
+$(B)/fuzz/replay_%: $(T)/fuzz/fuzz_%.c $(CORE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I$(T) -DHARP_FUZZ_MAIN -o $@ $^ $(LDFLAGS) -lpthread -lm
+$(B)/fuzz/fuzz_%: $(T)/fuzz/fuzz_%.c $(CORE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I$(T) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) -lpthread -lm
+fuzz-run: $(FUZZ:%=$(B)/fuzz/fuzz_%)
+	@set -e; for f in $(FUZZ); do mkdir -p $(B)/fuzz/corpus/$$f; \
+	  $(B)/fuzz/fuzz_$$f -max_total_time=$(SECONDS) $(B)/fuzz/corpus/$$f $(T)/fuzz/corpus/$$f; done
+fuzz: ## fuzz every decoder for SECONDS each (clang); what it finds new stays in build/fuzz
+	$(MAKE) VARIANT=fuzz CC=clang fuzz-run
+.PHONY: fuzz-run

@@ -1,0 +1,84 @@
+"""Options that select the slow suites, what each marker needs, and the paths of what was built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from harpctl.errors import HarpError
+from harpctl.lab import Lab, LabSpec, require_lab
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN_DIR = ROOT / "plugin"
+BUILD_DIR = PLUGIN_DIR / "build"
+SANITIZERS = ("asan", "ubsan", "tsan")
+SIM_SEEDS = 10_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("harp")
+    group.addoption("--nccl", action="store_true", help="drive an official NCCL (fetches wheels once)")
+    group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
+    group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
+    group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
+    for name in SANITIZERS:
+        group.addoption(f"--{name}", action="store_true", help=f"also run the C tests in the {name} build")
+
+
+def _lab_reason() -> str:
+    try:
+        require_lab(LabSpec(loss=0.01, cap_mbps=1000))
+    except HarpError as error:
+        return error.message
+    return ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    reasons = {
+        "lab": _lab_reason(),
+        "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",
+        "gpu": "" if config.getoption("--gpu") else "asked for with --gpu",
+    }
+    for item in items:
+        for marker, reason in reasons.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def plugin_file() -> Path:
+    """The plugin as `./harp_setup build` leaves it."""
+    file = BUILD_DIR / "libnccl-net.so"
+    assert file.is_file(), "build it first: ./harp_setup build"
+    return file
+
+
+@pytest.fixture(scope="session")
+def harp_perf() -> Path:
+    """harp-perf as `./harp_setup build` leaves it."""
+    file = BUILD_DIR / "harp-perf"
+    assert file.is_file(), "build it first: ./harp_setup build"
+    return file
+
+
+@pytest.fixture
+def make_lab() -> Iterator[Callable[[LabSpec], Lab]]:
+    """Build labs that are gone when the test ends."""
+    with ExitStack() as stack:
+        yield lambda spec: stack.enter_context(Lab(spec))
+
+
+@pytest.fixture(scope="session")
+def jobs() -> int:
+    """How many compilers may run at once."""
+    return os.cpu_count() or 1

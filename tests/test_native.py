@@ -1,0 +1,88 @@
+"""The C tests, so that one summary counts them: each cmocka test is a case, and so is each program's exit.
+
+The ordinary build always; the sanitizer builds when asked for (--asan, --ubsan, --tsan). Fuzz targets replay
+their corpus under AddressSanitizer; with --fuzz SEC they search instead.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import native
+from tests.conftest import SANITIZERS
+
+REPLAY_TIMEOUT_S = 120
+SIM_TIMEOUT_S = 3000
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    variants = ["", *(name for name in SANITIZERS if metafunc.config.getoption(f"--{name}"))]
+    if {"program", "name"} <= set(metafunc.fixturenames):
+        cases = [(v, p, name) for v in variants for p in native.programs() for name in native.test_names(p)]
+        ids = [":".join(filter(None, case)) for case in cases]
+        metafunc.parametrize(("variant", "program", "name"), cases, ids=ids)
+    elif "program" in metafunc.fixturenames:
+        pairs = [(v, p) for v in variants for p in native.programs()]
+        metafunc.parametrize(
+            ("variant", "program"), pairs, ids=[":".join(filter(None, pair)) for pair in pairs]
+        )
+    elif "target" in metafunc.fixturenames:
+        metafunc.parametrize("target", native.fuzz_targets())
+
+
+def test_c(variant: str, program: str, name: str) -> None:
+    ran = native.run_program(program, variant)
+    if ran.outcomes.get(name) == "SKIPPED":
+        pytest.skip(f"the program skipped it: {program} {name}")
+    assert ran.outcomes.get(name) == "OK", ran.output
+
+
+def test_c_program_exit(variant: str, program: str) -> None:
+    ran = native.run_program(program, variant)
+    assert ran.code == 0, ran.output
+    assert ran.outcomes, f"{program} ran no test:\n{ran.output}"
+
+
+def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    seconds = int(request.config.getoption("--fuzz"))
+    corpus = native.TESTS_DIR / "fuzz" / "corpus" / target
+    inputs = sorted(file for file in corpus.rglob("*") if file.is_file())
+    assert inputs, f"{corpus} holds no input"
+    if seconds:
+        if shutil.which("clang") is None:
+            pytest.skip("fuzzing needs clang")
+        words, program = ["VARIANT=fuzz", "CC=clang"], f"build/fuzz/fuzz/fuzz_{target}"
+        arguments = [
+            f"-max_total_time={seconds}",
+            f"-artifact_prefix={tmp_path}/",
+            str(tmp_path),
+            str(corpus),
+        ]
+    else:
+        words, program = ["VARIANT=asan"], f"build/asan/fuzz/replay_{target}"
+        arguments = [str(file) for file in inputs]
+    built = native.make(*words, program)
+    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
+    done = subprocess.run(
+        [str(native.PLUGIN_DIR / program), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=seconds + REPLAY_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-native.TAIL_CHARS :]
+
+
+@pytest.mark.timeout(SIM_TIMEOUT_S + 60)
+def test_simulation(request: pytest.FixtureRequest) -> None:
+    seeds = int(request.config.getoption("--sim"))
+    done = native.make("sim", f"SEEDS={seeds}", timeout_s=SIM_TIMEOUT_S)
+    assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
+    assert "seeds/s" in done.stdout, (
+        f"`make sim` did not say how many seeds per second it ran:\n{done.stdout}"
+    )
+    print(done.stdout[-native.TAIL_CHARS :])
