@@ -10,10 +10,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -43,11 +43,37 @@ const char *harp_page_rung_name(enum harp_page_rung rung) {
   return (unsigned)rung < HARP_ARRAY_COUNT(names) ? names[rung] : "?";
 }
 
-/* Appends one refusal to the note: "1G pages: mmap: Cannot allocate memory". */
+/* Reads the first 63 bytes of a small file; "" when it cannot be read. */
+static void read_file(const char *path, char text[64]) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t got = fd < 0 ? 0 : read(fd, text, 63);
+  text[got > 0 ? got : 0] = 0;
+  if (fd >= 0) close(fd);
+}
+
+/* Returns how many huge pages of this rung the host has free, -1 when it does not have the size at all. */
+static long free_pages(enum harp_page_rung rung) {
+  char text[64];
+  read_file(rung == HARP_PAGE_1G ? "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages"
+                                 : "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+            text);
+  return text[0] ? strtol(text, NULL, 10) : -1;
+}
+
+static bool is_hugetlb(enum harp_page_rung rung) {
+  return rung == HARP_PAGE_1G || rung == HARP_PAGE_2M;
+}
+
+/* Appends one refusal to the note: "1G pages: mmap: Cannot allocate memory (0 free on this host)". */
 static void note_refusal(struct harp_arena *arena, enum harp_page_rung rung, const char *step, int error) {
   size_t used = strlen(arena->note);
-  snprintf(arena->note + used, sizeof arena->note - used, "%s%s pages: %s: %s", used ? "; " : "",
-           harp_page_rung_name(rung), step, strerror(error));
+  char extra[48] = "";
+  if (is_hugetlb(rung)) {
+    long count = free_pages(rung);
+    if (count >= 0) snprintf(extra, sizeof extra, " (%ld free on this host)", count);
+  }
+  snprintf(arena->note + used, sizeof arena->note - used, "%s%s pages: %s: %s%s", used ? "; " : "",
+           harp_page_rung_name(rung), step, strerror(error), extra);
 }
 
 static size_t rung_page_bytes(enum harp_page_rung rung) {
@@ -95,8 +121,7 @@ static int populate(uint8_t *base, size_t bytes, enum harp_page_rung rung) {
   while (rc < 0 && (errno == EINTR || errno == EAGAIN));
   if (rc == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? -ENOMEM : -errno; /* EFAULT: where a touch gets SIGBUS */
-  bool is_hugetlb = rung == HARP_PAGE_1G || rung == HARP_PAGE_2M;
-  if (is_hugetlb) {
+  if (is_hugetlb(rung)) {
     rc = touch_in_child(base, bytes, rung_page_bytes(rung));
     if (rc < 0) return rc;
   }
@@ -109,7 +134,7 @@ static int populate(uint8_t *base, size_t bytes, enum harp_page_rung rung) {
 /* Maps `bytes`, a multiple of the rung's page, aligned to it. Returns NULL with errno set. */
 static uint8_t *map_rung(enum harp_page_rung rung, size_t bytes) {
   int protection = PROT_READ | PROT_WRITE;
-  if (rung == HARP_PAGE_1G || rung == HARP_PAGE_2M) {
+  if (is_hugetlb(rung)) {
     int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | (rung == HARP_PAGE_1G ? 30 : 21) << HUGE_SHIFT;
     void *base = mmap(NULL, bytes, protection, flags, -1, 0);
     return base == MAP_FAILED ? NULL : base;
@@ -127,11 +152,7 @@ static uint8_t *map_rung(enum harp_page_rung rung, size_t bytes) {
 /* Tells whether the administrator switched transparent huge pages off: madvise would still succeed. */
 static bool thp_is_off(void) {
   char text[64];
-  int fd = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  ssize_t got = read(fd, text, sizeof text - 1);
-  close(fd);
-  text[got > 0 ? got : 0] = 0;
+  read_file("/sys/kernel/mm/transparent_hugepage/enabled", text);
   return strstr(text, "[never]") != NULL;
 }
 

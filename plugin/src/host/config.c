@@ -375,7 +375,7 @@ static void resolve_job(struct loader *loader) {
 }
 
 /* NCCL_SOCKET_FAMILY means what it means to NCCL: any other word is as if it were not set. */
-static int wanted_family(char *const *environment) {
+static int wanted_family(const char *const *environment) {
   const char *text = harp_env_find(environment, "NCCL_SOCKET_FAMILY");
   if (text && strcmp(text, "AF_INET") == 0) return AF_INET;
   return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
@@ -409,7 +409,7 @@ static int load(struct loader *loader) {
 struct harp_config_sources harp_config_sources_system(void) {
   return (struct harp_config_sources){
       .conf_dir = HARP_CONF_DIR_DEFAULT,
-      .environment = environ,
+      .environment = (const char *const *)environ,
       .eni = harp_eni_source_system,
   };
 }

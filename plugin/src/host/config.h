@@ -80,8 +80,8 @@ struct harp_config {
 
 /* Where the configuration is looked for; harp_config_sources_system() is the real one. */
 struct harp_config_sources {
-  const char *conf_dir;     /* when HARP_CONF_DIR is not set */
-  char *const *environment; /* "NAME=value" strings, NULL at the end */
+  const char *conf_dir;           /* when HARP_CONF_DIR is not set */
+  const char *const *environment; /* "NAME=value" strings, NULL at the end */
   struct harp_eni_source eni;
 };
 

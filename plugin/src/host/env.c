@@ -21,7 +21,7 @@ enum {
   UNKNOWN_LINES_MAX = 8, /* lines about unknown variables */
 };
 
-const char *harp_env_find(char *const *environment, const char *name) {
+const char *harp_env_find(const char *const *environment, const char *name) {
   size_t length = strlen(name);
   for (; *environment; environment++)
     if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
@@ -67,7 +67,7 @@ static bool is_known(const char *name, size_t bytes) {
   return false;
 }
 
-static void report_unknown(char *const *environment) {
+static void report_unknown(const char *const *environment) {
   unsigned lines = 0;
   for (; *environment && lines < UNKNOWN_LINES_MAX; environment++) {
     const char *name = *environment;
@@ -105,7 +105,7 @@ static bool set_value(struct harp_env *env, enum harp_env_id id, const char *tex
   return false;
 }
 
-int harp_env_read(struct harp_env *env, char *const *environment, const struct harp_error *error) {
+int harp_env_read(struct harp_env *env, const char *const *environment, const struct harp_error *error) {
   memset(env, 0, sizeof *env);
   report_unknown(environment);
   for (unsigned i = 0; i < HARP_ENV_COUNT; i++) {

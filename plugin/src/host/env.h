@@ -40,10 +40,10 @@ struct harp_env {
 /* Reads the variables and checks their values. Says at INFO each HARP_ variable that it doesn't know, with
  * the one that was probably meant: not at WARN, because NCCL keeps the last WARN of a process as the reason
  * of a later error. Returns 0, or -EINVAL with the sentence "NAME = 'value': expected ..." in the error. */
-HARP_MUST_CHECK int harp_env_read(struct harp_env *env, char *const *environment,
+HARP_MUST_CHECK int harp_env_read(struct harp_env *env, const char *const *environment,
                                   const struct harp_error *error);
 
 /* Finds a variable of any name; NULL when it is not set or empty. */
-const char *harp_env_find(char *const *environment, const char *name);
+const char *harp_env_find(const char *const *environment, const char *name);
 
 #endif

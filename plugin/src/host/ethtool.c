@@ -36,9 +36,7 @@ struct netlink_message {
 
 static void message_init(struct netlink_message *message, uint16_t type, uint8_t command, uint8_t version) {
   struct genlmsghdr genl = {.cmd = command, .version = version};
-  memset(message, 0, NLMSG_HDRLEN + sizeof message->bytes);
-  message->header.nlmsg_type = type;
-  message->header.nlmsg_flags = NLM_F_REQUEST;
+  message->header = (struct nlmsghdr){.nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST};
   memcpy(message->raw + NLMSG_HDRLEN, &genl, sizeof genl);
   message->bytes = NLMSG_HDRLEN + GENL_HDRLEN;
 }

@@ -126,6 +126,12 @@ static int select_entry(struct selection *selection, const struct harp_ifname_fi
     if (rc == 0)
       HARP_INFO(VARIABLE ": interface '%s' is left out: it is down or has no address", enis[i].name);
   }
+  if (match_count == 0 && !filter->is_exact)
+    return harp_error_set(selection->error, -ENODEV,
+                          VARIABLE
+                          ": no interface of this network namespace begins with '%s' (loopback counts "
+                          "only by its whole name)",
+                          name);
   if (match_count == 0) return harp_ifname_missing(name, VARIABLE, enis, count, selection->error);
   if (usable_count == 0)
     return harp_error_set(selection->error, -ENETDOWN,

@@ -1,0 +1,393 @@
+/* The whole configuration, from files, variables and interfaces to instances. */
+#include "host/config.h"
+#include "unit/host_tree.h"
+
+static struct harp_config cfg;
+static char error_text[HARP_CONFIG_ERROR_BYTES];
+
+/* Loads from conf/ in the tree, with these variables. */
+static int load_with(const char *const *environment) {
+  char conf_dir[160];
+  snprintf(conf_dir, sizeof conf_dir, "%s/conf", tree_root);
+  struct harp_config_sources sources = {
+      .conf_dir = conf_dir, .environment = environment, .eni = tree_eni_source()};
+  tree_log[0] = 0;
+  return harp_config_load_from(&cfg, &sources, error_text, sizeof error_text);
+}
+
+#define LOAD(...) load_with((const char *const[]){"PATH=/bin", ##__VA_ARGS__, NULL})
+
+/* Asserts the sentence, in which the tree's root reads as $. */
+static void assert_error(int rc, int expected_rc, const char *sentence) {
+  char text[HARP_CONFIG_ERROR_BYTES] = "", *to = text;
+  for (const char *at = error_text; *at;) {
+    bool is_root = strncmp(at, tree_root, strlen(tree_root)) == 0;
+    *to++ = is_root ? '$' : *at;
+    at += is_root ? strlen(tree_root) : 1;
+  }
+  assert_string_equal(text, sentence);
+  assert_int_equal(rc, expected_rc);
+  assert_int_equal(cfg.instance_count, 0);
+  assert_null(strstr(tree_log, "W "));
+}
+
+static int setup(void **state) {
+  tree_setup(state);
+  tree_add_eni("lo", "127.0.0.1")->flags |= IFF_LOOPBACK;
+  struct harp_eni *eth1 = tree_add_eni("eth1", "10.0.1.1");
+  tree_add_ip6(eth1, "fd00::1");
+  tree_add_sysfs(eth1, "pci0000:00/0000:00:06.0", "25000\n");
+  tree_write("sys/devices/pci0000:00/0000:00:06.0/numa_node", "1\n");
+  struct harp_eni *eth2 = tree_add_eni("eth2", "10.0.2.1");
+  tree_add_sysfs(eth2, "pci0000:00/0000:00:07.0/virtio4", "-1\n");
+  struct harp_eni *veth = tree_add_eni("veth0", "10.0.3.1");
+  tree_add_sysfs(veth, NULL, "10000\n");
+  tree_add_eni("down0", "10.0.4.1")->flags = 0;
+  return 0;
+}
+
+/* ---- not configured ---- */
+
+#define NOT_CONFIGURED(dir)                                                                                  \
+  "HARP is not configured: no ztcp*.conf in " dir "; configure it with `harpctl setup` or set HARP_IFNAME, " \
+  "or move libnccl-net.so out of the library path to use NCCL's own sockets"
+
+static void test_not_configured(void **state) {
+  (void)state;
+  assert_error(LOAD(), -ENOENT, NOT_CONFIGURED("$/conf"));
+  tree_write("conf/ztcp0.conf.bak", "nonsense");
+  tree_write("conf/other.conf", "nonsense");
+  assert_error(LOAD(), -ENOENT, NOT_CONFIGURED("$/conf"));
+  assert_error(LOAD("HARP_CONF_DIR=/nonexistent/dir"), -ENOENT, NOT_CONFIGURED("/nonexistent/dir"));
+  assert_error(LOAD("HARP_IFNAME="), -ENOENT, NOT_CONFIGURED("$/conf"));
+}
+
+static void test_default_directory(void **state) {
+  (void)state;
+  assert_string_equal(harp_config_sources_system().conf_dir, "/usr/local/tfabric/tools/config");
+}
+
+/* ---- conf files ---- */
+
+static void test_minimal_file(void **state) {
+  (void)state;
+  char conf_dir[160];
+  snprintf(conf_dir, sizeof conf_dir, "%s/conf", tree_root);
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n");
+  assert_int_equal(LOAD(), 0);
+  assert_string_equal(error_text, "");
+  assert_int_equal(cfg.instance_count, 1);
+  assert_string_equal(cfg.conf_dir, conf_dir);
+  assert_string_equal(cfg.congestion, "delay");
+  assert_int_equal(cfg.peer_timeout_ns, HARP_SEC(10));
+  const struct harp_instance *one = &cfg.instances[0];
+  assert_string_equal(one->name, "ztcp0");
+  assert_string_equal(one->ifname, "eth1");
+  assert_int_equal(one->index, 3);
+  assert_int_equal(one->addr.ss_family, AF_INET);
+  assert_int_equal(one->gateway.ss_family, AF_UNSPEC);
+  assert_int_equal(one->mac[5], 3);
+  assert_int_equal(one->mtu, 9000);
+  assert_int_equal(one->speed_mbps, 25000);
+  assert_int_equal(one->speed_source, HARP_SPEED_SYSFS);
+  assert_non_null(strstr(one->pci_path, "/sys/devices/pci0000:00/0000:00:06.0"));
+  assert_int_equal(one->numa, 1);
+  assert_int_equal(one->mode, HARP_ENGINE_INLINE);
+  assert_int_equal(one->core_count, 0);
+  assert_int_equal(one->gpu, -1);
+  assert_int_equal(one->page_size, HARP_PAGE_AUTO);
+  assert_int_equal(one->memory_bytes, 0);
+  assert_int_equal(one->driver, HARP_DRIVER_UDP);
+  assert_int_equal(one->port_low, 0);
+  assert_int_equal(one->paths, 5);
+  assert_int_equal(one->peer_timeout_ns, HARP_SEC(10));
+  assert_string_equal(tree_log,
+                      "I ztcp0: eth1 10.0.1.1, MTU 9000, 25000 Mbit/s (sysfs), PCI 0000:00:06.0, NUMA node "
+                      "1, driver udp, 5 paths, inline engine\n");
+}
+
+static void test_full_file(void **state) {
+  (void)state;
+  tree_write("conf/ztcp3.conf",
+             "[eni]\ninterface = eth2\nmac = 02:00:00:00:00:04\naddress = 10.0.2.1\n"
+             "gateway = 10.0.2.254\nmtu = 1500\npci = 0000:00:07.0\nnuma = 0\n"
+             "speed_mbps = 100000\nqueues = 4\n"
+             "[engine]\ncores = 4-5\ngpu = 2\n"
+             "[memory]\npage_size = 2M\nbytes = 256M\n"
+             "[transport]\ndriver = auto\nports = 40000-40063\npaths = 3\npeer_timeout = 20\n"
+             "congestion = reno\n");
+  assert_int_equal(LOAD(), 0);
+  const struct harp_instance *one = &cfg.instances[0];
+  assert_string_equal(one->name, "ztcp3");
+  assert_int_equal(one->gateway.ss_family, AF_INET);
+  assert_int_equal(one->mtu, 1500);
+  assert_int_equal(one->speed_mbps, 100000);
+  assert_int_equal(one->speed_source, HARP_SPEED_CONF);
+  assert_int_equal(one->numa, 0);
+  assert_int_equal(one->queues, 4);
+  assert_int_equal(one->mode, HARP_ENGINE_THREAD); /* auto, with cores */
+  assert_int_equal(one->core_count, 2);
+  assert_int_equal(one->gpu, 2);
+  assert_int_equal(one->page_size, HARP_PAGE_2M);
+  assert_int_equal(one->memory_bytes, 256 << 20);
+  assert_int_equal(one->driver, HARP_DRIVER_UDP);
+  assert_int_equal(one->port_low, 40000);
+  assert_int_equal(one->port_high, 40063);
+  assert_int_equal(one->paths, 3);
+  assert_int_equal(one->peer_timeout_ns, HARP_SEC(20));
+  assert_int_equal(cfg.peer_timeout_ns, HARP_SEC(20));
+  assert_string_equal(cfg.congestion, "reno");
+}
+
+static void test_files_in_numeric_order(void **state) {
+  (void)state;
+  tree_write("conf/ztcp10.conf", "[eni]\ninterface = eth1\n");
+  tree_write("conf/ztcp9.conf", "[eni]\ninterface = veth0\n");
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth2\n");
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instance_count, 3);
+  assert_string_equal(cfg.instances[0].ifname, "eth2");
+  assert_string_equal(cfg.instances[1].ifname, "veth0");
+  assert_string_equal(cfg.instances[2].ifname, "eth1");
+  assert_string_equal(cfg.instances[2].name, "ztcp10");
+}
+
+static void test_file_names(void **state) {
+  (void)state;
+  static const char *const names[] = {"ztcp.conf", "ztcp00.conf", "ztcp-1.conf", "ztcpA.conf",
+                                      "ztcp10000.conf"};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(names); i++) {
+    char path[64], sentence[128];
+    snprintf(path, sizeof path, "conf/%s", names[i]);
+    tree_write(path, "[eni]\ninterface = eth1\n");
+    snprintf(sentence, sizeof sentence,
+             "$/conf/%s: expected a name of the form ztcp<N>.conf, N from 0 to 9999", names[i]);
+    assert_error(LOAD(), -EINVAL, sentence);
+    assert_int_equal(unlink(tree_path(path)), 0);
+  }
+}
+
+static void test_too_many_files(void **state) {
+  (void)state;
+  for (int i = 0; i < 17; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "conf/ztcp%d.conf", i);
+    tree_write(path, "[eni]\ninterface = eth1\n");
+  }
+  assert_error(LOAD(), -E2BIG, "$/conf: too many ztcp*.conf files: expected at most 16");
+}
+
+static void test_parse_error_has_the_path(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\nmtu = big\n");
+  assert_error(LOAD(), -EINVAL,
+               "$/conf/ztcp0.conf:3: key 'mtu' = 'big': expected a number from 576 to 65536");
+}
+
+/* The file against the host; each row is the file after its first two lines. */
+static void test_contradictions(void **state) {
+  (void)state;
+  static const struct {
+    const char *file, *sentence;
+    int rc;
+  } rows[] = {
+      {"[eni]\ninterface = eth9\n",
+       "$/conf/ztcp0.conf:2: interface 'eth9' does not exist in this network namespace, which has lo, eth1, "
+       "eth2, "
+       "veth0, down0",
+       -ENODEV},
+      {"[eni]\ninterface = down0\n",
+       "$/conf/ztcp0.conf:2: interface 'down0' is down; `ip link set down0 up` brings it up", -ENETDOWN},
+      {"[eni]\ninterface = eth1\nmac = 02:00:00:00:00:99\n",
+       "$/conf/ztcp0.conf:3: key 'mac' = '02:00:00:00:00:99': expected 02:00:00:00:00:03, which interface "
+       "'eth1' "
+       "has",
+       -ENODEV},
+      {"[eni]\ninterface = eth1\naddress = 10.0.1.2\n",
+       "$/conf/ztcp0.conf:3: key 'address' = '10.0.1.2': expected an address that interface 'eth1' has",
+       -EADDRNOTAVAIL},
+      {"[eni]\ninterface = eth1\nmtu = 9001\n",
+       "$/conf/ztcp0.conf:3: key 'mtu' = '9001': expected at most the MTU 9000, which interface 'eth1' has",
+       -ENODEV},
+      {"[eni]\ninterface = eth1\npci = 0000:00:07.0\n",
+       "$/conf/ztcp0.conf:3: key 'pci' = '0000:00:07.0': expected 0000:00:06.0, which interface 'eth1' has",
+       -ENODEV},
+      {"[eni]\ninterface = eth1\n[transport]\ndriver = xdp-copy\n",
+       "$/conf/ztcp0.conf:4: key 'driver' = 'xdp-copy': this build has no xdp driver yet: expected auto or a "
+       "driver of this build: udp",
+       -EOPNOTSUPP},
+  };
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    tree_write("conf/ztcp0.conf", rows[i].file);
+    assert_error(LOAD(), rows[i].rc, rows[i].sentence);
+  }
+}
+
+static void test_pairs(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf",
+             "[eni]\ninterface = eth1\n[transport]\ncongestion = delay\npeer_timeout = 5\n");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth1\n");
+  assert_error(
+      LOAD(), -EINVAL,
+      "$/conf/ztcp1.conf:2: key 'interface' = 'eth1': expected another interface, this one is taken by "
+      "$/conf/ztcp0.conf:2");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[transport]\ncongestion = reno\n");
+  assert_error(LOAD(), -EINVAL,
+               "$/conf/ztcp1.conf:4: key 'congestion' = 'reno': expected 'delay' as in $/conf/ztcp0.conf:4");
+  assert_int_equal(LOAD("HARP_CONGESTION=reno"), 0);
+  assert_string_equal(cfg.congestion, "reno");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[transport]\npeer_timeout = 6\n");
+  assert_error(LOAD(), -EINVAL,
+               "$/conf/ztcp1.conf:4: key 'peer_timeout' = '6': expected 5 as in $/conf/ztcp0.conf:5");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n");
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instances[1].peer_timeout_ns, HARP_SEC(5));
+}
+
+static void test_pci_key_where_sysfs_is_silent(void **state) {
+  (void)state;
+  tree_add_eni("eth7", "10.0.7.1"); /* no sysfs entry: another namespace's */
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth7\npci = 0000:00:08.0\n");
+  assert_int_equal(LOAD(), 0);
+  assert_string_equal(cfg.instances[0].pci_path, "");
+  assert_non_null(strstr(tree_log, "PCI device 0000:00:08.0 is not visible here"));
+  tree_write("sys/devices/pci0000:00/0000:00:08.0/numa_node", "0\n");
+  tree_link("sys/bus/pci/devices/0000:00:08.0", "../../../devices/pci0000:00/0000:00:08.0");
+  assert_int_equal(LOAD(), 0);
+  assert_non_null(strstr(cfg.instances[0].pci_path, "/sys/devices/pci0000:00/0000:00:08.0"));
+  assert_int_equal(cfg.instances[0].numa, 0);
+}
+
+/* ---- variables ---- */
+
+static void test_environment_overrides_files(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf",
+             "[eni]\ninterface = eth1\n[engine]\nmode = thread\n"
+             "[transport]\ndriver = xdp\npaths = 3\npeer_timeout = 20\ncongestion = delay\n");
+  assert_int_equal(LOAD("HARP_DRIVER=udp", "HARP_ENGINE=inline", "HARP_PATHS=7", "HARP_PEER_TIMEOUT=2",
+                        "HARP_CONGESTION=reno"),
+                   0);
+  assert_int_equal(cfg.instances[0].driver, HARP_DRIVER_UDP);
+  assert_int_equal(cfg.instances[0].mode, HARP_ENGINE_INLINE);
+  assert_int_equal(cfg.instances[0].paths, 7);
+  assert_int_equal(cfg.instances[0].peer_timeout_ns, HARP_SEC(2));
+  assert_string_equal(cfg.congestion, "reno");
+  assert_error(
+      LOAD("HARP_DRIVER=xdp-zc"), -EOPNOTSUPP,
+      "HARP_DRIVER = 'xdp-zc': this build has no xdp driver yet: expected auto or a driver of this build: "
+      "udp");
+  assert_error(LOAD("HARP_PATHS=x"), -EINVAL, "HARP_PATHS = 'x': expected a number from 1 to 16");
+}
+
+static void test_conf_dir_variable(void **state) {
+  (void)state;
+  char setting[200];
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n");
+  tree_write("other/ztcp0.conf", "[eni]\ninterface = eth2\n");
+  snprintf(setting, sizeof setting, "HARP_CONF_DIR=%s/other", tree_root);
+  assert_int_equal(LOAD(setting), 0);
+  assert_string_equal(cfg.instances[0].ifname, "eth2");
+  assert_string_equal(cfg.conf_dir, setting + 14);
+}
+
+static void test_ifname_ignores_files(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf", "nonsense");
+  assert_int_equal(LOAD("HARP_IFNAME=veth0,eth1", "HARP_ENGINE=thread"), 0);
+  assert_int_equal(cfg.instance_count, 2);
+  assert_string_equal(cfg.conf_dir, "");
+  assert_string_equal(cfg.instances[0].name, "ifname0");
+  assert_string_equal(cfg.instances[0].ifname, "veth0");
+  assert_string_equal(cfg.instances[0].pci_path, "");
+  assert_int_equal(cfg.instances[0].paths, 1);
+  assert_int_equal(cfg.instances[0].numa, -1);
+  assert_int_equal(cfg.instances[0].mode, HARP_ENGINE_THREAD);
+  assert_string_equal(cfg.instances[1].ifname, "eth1");
+  assert_error(
+      LOAD("HARP_IFNAME=eth1,eth9"), -ENODEV,
+      "HARP_IFNAME: no interface of this network namespace begins with 'eth9' (loopback counts only by its "
+      "whole name)");
+}
+
+static void test_loopback_by_name(void **state) {
+  (void)state;
+  assert_int_equal(LOAD("HARP_IFNAME=lo"), 0);
+  assert_string_equal(cfg.instances[0].ifname, "lo");
+  assert_int_equal(((struct sockaddr_in *)&cfg.instances[0].addr)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+  assert_non_null(strstr(tree_log, "10000 Mbit/s (assumed)"));
+}
+
+static void test_socket_family(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n");
+  assert_int_equal(LOAD("NCCL_SOCKET_FAMILY=AF_INET6"), 0);
+  assert_int_equal(cfg.instances[0].addr.ss_family, AF_INET6);
+  assert_int_equal(LOAD("NCCL_SOCKET_FAMILY=AF_INET"), 0);
+  assert_int_equal(cfg.instances[0].addr.ss_family, AF_INET);
+  assert_int_equal(LOAD("NCCL_SOCKET_FAMILY=whatever"), 0);
+  assert_int_equal(cfg.instances[0].addr.ss_family, AF_INET);
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth2\n");
+  assert_error(LOAD("NCCL_SOCKET_FAMILY=AF_INET6"), -EADDRNOTAVAIL,
+               "$/conf/ztcp0.conf:2: interface 'eth2' has no IPv6 address to use");
+}
+
+/* The default number of paths: one flow for every begun 5 Gbit/s, on a PCI device only. */
+static void test_default_paths(void **state) {
+  (void)state;
+  static const struct {
+    unsigned speed_mbps, paths;
+  } rows[] = {{1, 1}, {5000, 1}, {5001, 2}, {10000, 2}, {25000, 5}, {40000, 8}, {100000, 8}, {10000000, 8}};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    char text[80];
+    snprintf(text, sizeof text, "[eni]\ninterface = eth1\nspeed_mbps = %u\n", rows[i].speed_mbps);
+    tree_write("conf/ztcp0.conf", text);
+    assert_int_equal(LOAD(), 0);
+    assert_int_equal(cfg.instances[0].paths, rows[i].paths);
+  }
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = veth0\nspeed_mbps = 100000\n");
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instances[0].paths, 1);
+}
+
+static int list_fails(struct harp_eni *enis, unsigned max) {
+  (void)enis;
+  (void)max;
+  return -EPERM;
+}
+
+static void test_list_failure(void **state) {
+  (void)state;
+  struct harp_config_sources sources = {.conf_dir = "/nonexistent",
+                                        .environment = (const char *const[]){"HARP_IFNAME=eth", NULL},
+                                        .eni = tree_eni_source()};
+  sources.eni.list = list_fails;
+  assert_error(harp_config_load_from(&cfg, &sources, error_text, sizeof error_text), -EPERM,
+               "cannot list the network interfaces: Operation not permitted");
+}
+
+int main(void) {
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, tree_teardown)
+  const struct CMUnitTest tests[] = {
+      T(test_not_configured),
+      T(test_default_directory),
+      T(test_minimal_file),
+      T(test_full_file),
+      T(test_files_in_numeric_order),
+      T(test_file_names),
+      T(test_too_many_files),
+      T(test_parse_error_has_the_path),
+      T(test_contradictions),
+      T(test_pairs),
+      T(test_pci_key_where_sysfs_is_silent),
+      T(test_environment_overrides_files),
+      T(test_conf_dir_variable),
+      T(test_ifname_ignores_files),
+      T(test_loopback_by_name),
+      T(test_socket_family),
+      T(test_default_paths),
+      T(test_list_failure),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,95 @@
+/* The HARP_ variables. */
+#include "host/env.h"
+#include "unit/host_tree.h"
+
+static char error_text[HARP_CONFIG_ERROR_BYTES];
+static const struct harp_error error = {error_text, sizeof error_text};
+static struct harp_env env;
+
+#define READ(...) harp_env_read(&env, (const char *const[]){__VA_ARGS__, NULL}, &error)
+
+static void test_every_variable(void **state) {
+  (void)state;
+  assert_int_equal(READ("PATH=/bin", "HARP_CONF_DIR=/etc/harp", "HARP_IFNAME=^docker,lo", "HARP_DRIVER=udp",
+                        "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
+                        "HARP_CONGESTION=reno"),
+                   0);
+  for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_non_null(env.text[i]);
+  assert_string_equal(env.text[HARP_ENV_CONF_DIR], "/etc/harp");
+  assert_string_equal(env.text[HARP_ENV_IFNAME], "^docker,lo");
+  assert_int_equal(env.driver, HARP_DRIVER_UDP);
+  assert_int_equal(env.mode, HARP_ENGINE_THREAD);
+  assert_int_equal(env.peer_timeout_ns, HARP_SEC(600));
+  assert_int_equal(env.paths, 16);
+  assert_string_equal(env.congestion, "reno");
+  assert_string_equal(tree_log, "");
+}
+
+static void test_empty_is_unset(void **state) {
+  (void)state;
+  assert_int_equal(READ("HARP_PATHS=", "HARP_IFNAME="), 0);
+  for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_null(env.text[i]);
+  assert_string_equal(tree_log, "");
+}
+
+static void test_bad_values_name_variable_and_value(void **state) {
+  (void)state;
+  static const struct {
+    const char *setting, *sentence;
+  } rows[] = {
+      {"HARP_DRIVER=rdma", "HARP_DRIVER = 'rdma': expected auto, xdp, xdp-zc, xdp-copy or udp"},
+      {"HARP_ENGINE=fast", "HARP_ENGINE = 'fast': expected auto, inline or thread"},
+      {"HARP_PEER_TIMEOUT=0", "HARP_PEER_TIMEOUT = '0': expected whole seconds from 1 to 600"},
+      {"HARP_PEER_TIMEOUT=601", "HARP_PEER_TIMEOUT = '601': expected whole seconds from 1 to 600"},
+      {"HARP_PATHS= 4", "HARP_PATHS = ' 4': expected a number from 1 to 16"},
+      {"HARP_CONGESTION=bbr\n", "HARP_CONGESTION = 'bbr?': expected delay or reno"},
+  };
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    assert_int_equal(READ(rows[i].setting), -EINVAL);
+    assert_string_equal(error_text, rows[i].sentence);
+  }
+  char path[400] = "HARP_CONF_DIR=/";
+  memset(path + 15, 'd', 300);
+  assert_int_equal(READ(path), -EINVAL);
+  assert_non_null(strstr(error_text, "expected a directory path of at most 255 characters"));
+}
+
+/* At INFO, never WARN: NCCL keeps a process's last WARN as the reason of a later error. */
+static void test_unknown_variables_are_said(void **state) {
+  (void)state;
+  assert_int_equal(READ("HARP_PATH=4", "HARP_PEER_TIMOUT=3", "HARP_IFNAMES=eth0", "HARP_SOMETHING_ELSE=1",
+                        "HARPO=1", "HARP_=1", "HARP_NO_EQUALS"),
+                   0);
+  assert_string_equal(tree_log,
+                      "I environment: unknown variable HARP_PATH; did you mean HARP_PATHS?\n"
+                      "I environment: unknown variable HARP_PEER_TIMOUT; did you mean HARP_PEER_TIMEOUT?\n"
+                      "I environment: unknown variable HARP_IFNAMES; did you mean HARP_IFNAME?\n"
+                      "I environment: unknown variable HARP_SOMETHING_ELSE\n"
+                      "I environment: unknown variable HARP_\n"
+                      "I environment: unknown variable HARP_NO_EQUALS\n");
+}
+
+static void test_unknown_variables_are_bounded(void **state) {
+  (void)state;
+  char texts[64][40];
+  const char *environment[65] = {NULL};
+  for (unsigned i = 0; i < 64; i++) {
+    snprintf(texts[i], sizeof texts[i], "HARP_%u_%s=1", i, "ABCDEFGHIJKLMNOPQRSTUVWXY");
+    environment[i] = texts[i];
+  }
+  assert_int_equal(harp_env_read(&env, environment, &error), 0);
+  unsigned lines = 0;
+  for (const char *at = tree_log; *at; at++) lines += *at == '\n';
+  assert_int_equal(lines, 8);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_every_variable, tree_setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_empty_is_unset, tree_setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_bad_values_name_variable_and_value, tree_setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_unknown_variables_are_said, tree_setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_unknown_variables_are_bounded, tree_setup, tree_teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,132 @@
+/* HARP_IFNAME against a list of interfaces. */
+#include "host/ifname.h"
+#include "unit/host_tree.h"
+
+static char error_text[HARP_CONFIG_ERROR_BYTES];
+static const struct harp_error error = {error_text, sizeof error_text};
+
+/* Writes what a list chooses, "eth1 eth10!", where ! marks a name given in full; or the error's sentence. */
+static const char *pick_family(const char *list, int family) {
+  static char text[HARP_CONFIG_ERROR_BYTES];
+  struct harp_ifname_filter filter;
+  struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
+  if (harp_ifname_parse(&filter, list, &error) < 0) return error_text;
+  int count =
+      harp_ifname_select(&filter, tree_enis, tree_eni_count, family, choices, HARP_MAX_INSTANCES, &error);
+  if (count < 0) return error_text;
+  text[0] = 0;
+  for (int i = 0; i < count; i++) {
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "%s%s%s", i ? " " : "", choices[i].eni->name,
+             choices[i].is_explicit ? "!" : "");
+  }
+  return text;
+}
+
+static const char *pick(const char *list) {
+  return pick_family(list, AF_UNSPEC);
+}
+
+static int setup(void **state) {
+  tree_setup(state);
+  struct harp_eni *lo = tree_add_eni("lo", "127.0.0.1");
+  lo->flags |= IFF_LOOPBACK;
+  tree_add_eni("eth0", "10.0.0.1");
+  tree_add_eni("eth1", "10.0.1.1");
+  tree_add_eni("eth10", "10.0.10.1");
+  tree_add_eni("down0", "10.0.2.1")->flags = 0;
+  tree_add_eni("dark0", "10.0.3.1")->flags = IFF_UP;
+  tree_add_eni("bare0", NULL);
+  tree_add_ip6(tree_add_eni("local0", NULL), "fe80::1");
+  tree_add_eni("six0", "fd00::1");
+  tree_add_eni("docker0", "172.17.0.1");
+  return 0;
+}
+
+static void test_prefixes_and_names(void **state) {
+  (void)state;
+  assert_string_equal(pick("eth"), "eth0 eth1 eth10");
+  assert_string_equal(pick("eth1"), "eth1! eth10");
+  assert_string_equal(pick("=eth1"), "eth1!");
+  assert_string_equal(pick("=eth10,eth0"), "eth10! eth0!");
+  assert_string_equal(pick("eth1,eth"), "eth1! eth10 eth0");
+  assert_string_equal(pick("eth0,,eth0,"), "eth0!");
+}
+
+static void test_exclusion(void **state) {
+  (void)state;
+  assert_string_equal(pick("^docker,eth1"), "eth0 six0");
+  assert_string_equal(pick("^=eth1,docker0,six0"), "eth0 eth10");
+  assert_string_equal(pick("^"), "eth0 eth1 eth10 six0 docker0");
+  assert_string_equal(pick("^e,d,s"), "HARP_IFNAME: no interface is left that is up and has an address");
+}
+
+static void test_loopback_and_link_local_only_in_full(void **state) {
+  (void)state;
+  assert_string_equal(pick("lo"), "lo!");
+  assert_string_equal(pick("=lo"), "lo!");
+  assert_string_equal(pick("l"),
+                      "HARP_IFNAME: every interface that begins with 'l' is down or has no address");
+  assert_string_equal(pick("local0"), "local0!");
+  assert_string_equal(pick("local"),
+                      "HARP_IFNAME: every interface that begins with 'local' is down or has no address");
+}
+
+static void test_unusable_is_named(void **state) {
+  (void)state;
+  assert_string_equal(pick("eth7"), "HARP_IFNAME: no interface of this network namespace begins with 'eth7' "
+                                    "(loopback counts only by its whole name)");
+  assert_string_equal(pick("=eth7"),
+                      "HARP_IFNAME: interface 'eth7' does not exist in this network namespace, which "
+                      "has lo, eth0, eth1, eth10, down0, dark0, bare0, local0, six0, docker0");
+  assert_string_equal(pick("eth0,down0"),
+                      "HARP_IFNAME: interface 'down0' is down; `ip link set down0 up` brings it up");
+  assert_string_equal(pick("dark0"), "HARP_IFNAME: interface 'dark0' is up but has no link (carrier)");
+  assert_string_equal(pick("bare0"), "HARP_IFNAME: interface 'bare0' has no IP address to use");
+  assert_string_equal(pick("dar"),
+                      "HARP_IFNAME: every interface that begins with 'dar' is down or has no address");
+  assert_string_equal(pick("d"), "docker0");
+  assert_non_null(strstr(tree_log, "I HARP_IFNAME: interface 'down0' is left out"));
+}
+
+static void test_family(void **state) {
+  (void)state;
+  assert_string_equal(pick_family("^", AF_INET6), "six0");
+  assert_string_equal(pick_family("six0", AF_INET),
+                      "HARP_IFNAME: interface 'six0' has no IPv4 address to use");
+  assert_string_equal(pick_family("lo", AF_INET6), "HARP_IFNAME: interface 'lo' has no IPv6 address to use");
+}
+
+static void test_bad_lists(void **state) {
+  (void)state;
+  assert_string_equal(pick("="), "HARP_IFNAME = '=': expected at least one interface name");
+  assert_string_equal(pick(",,"), "HARP_IFNAME = ',,': expected at least one interface name");
+  assert_string_equal(pick("eth0,sixteen--letters"),
+                      "HARP_IFNAME = 'eth0,sixteen--letters': expected names of 1 to 15 characters");
+  assert_string_equal(pick("eth0, eth1"), "HARP_IFNAME = 'eth0, eth1': expected names of 1 to 15 characters");
+  assert_non_null(strstr(pick("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,A,B,C,D,E,F,G"),
+                         "expected at most 32 names"));
+}
+
+static void test_too_many(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 17; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "veth%u", i);
+    tree_add_eni(name, "10.9.0.1");
+  }
+  assert_string_equal(pick("veth"), "HARP_IFNAME: too many interfaces: expected at most 16");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_prefixes_and_names, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_exclusion, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_loopback_and_link_local_only_in_full, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_unusable_is_named, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_family, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_bad_lists, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_too_many, setup, tree_teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
