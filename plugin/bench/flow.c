@@ -78,7 +78,8 @@ static void add_flows(struct harp_mesh *mesh, int from, int to) {
 
 static int plan(struct harp_mesh *mesh) {
   const struct harp_options *opt = mesh->opt;
-  mesh->flows = calloc((size_t)2 * (size_t)opt->nranks * opt->connections, sizeof *mesh->flows);
+  size_t bytes = (size_t)2 * (size_t)opt->nranks * opt->connections * sizeof *mesh->flows;
+  mesh->flows = aligned_alloc(HARP_CACHE_LINE, bytes);
   if (!mesh->flows) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
   for (int peer = 0; peer < opt->nranks; peer++) {
     if (peer == opt->rank) continue;

@@ -23,7 +23,7 @@ struct harp_flow {
   void *listen_comm;
   void *mhandle;
   bool registered;
-  char handle[HARP_NCCL_HANDLE_BYTES];
+  _Alignas(HARP_CACHE_LINE) char handle[HARP_NCCL_HANDLE_BYTES]; /* plugins lay a struct over it */
   char *buffer; /* `inflight` slots, and an unmapped page behind them that catches a plugin which writes on */
   size_t buffer_bytes;
   void *requests[HARP_INFLIGHT_MAX]; /* by message number modulo inflight */

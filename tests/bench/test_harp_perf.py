@@ -366,8 +366,8 @@ def test_log_level(perf: Perf) -> None:
 def test_help_names_every_option(perf: Perf) -> None:
     ended = perf.run("--help")
     assert ended.code == OK
-    options = "plugin abi mode sizes min max factor connections inflight time iters warmup check no-check dev json"
-    for option in (*options.split(), "rank", "nranks", "rendezvous", "timeout", "log"):
+    options = "plugin abi mode sizes min max factor connections inflight time iters warmup check no-check dev"
+    for option in (*options.split(), "json", "rank", "nranks", "rendezvous", "timeout", "log"):
         assert f"--{option}" in ended.out
 
 

@@ -89,5 +89,3 @@ def test_no_samples(parts: ctypes.CDLL) -> None:
     histogram = ctypes.create_string_buffer(LATENCY_BYTES)
     parts.harp_latency_init(histogram)
     assert parts.harp_latency_percentile(histogram, 0.5) == 0
-
-
