@@ -1,0 +1,169 @@
+/* The small ones of host/: clock, cpu, random, fork. */
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "host/clock.h"
+#include "host/cpu.h"
+#include "host/fork.h"
+#include "host/random.h"
+#include "unit/host_deny.h"
+#include "unit/host_tree.h"
+
+enum { WIPEONFORK = 18 };
+
+static void test_clock_never_goes_back(void **state) {
+  (void)state;
+  harp_ns last = harp_clock_now();
+  assert_true(last > 0);
+  for (int i = 0; i < 1000; i++) {
+    harp_ns now = harp_clock_now();
+    assert_true(now >= last);
+    last = now;
+  }
+}
+
+/* ---- cpu ---- */
+
+static void *pin_to_one(void *core) {
+  uint16_t cores[HARP_CPU_MAX];
+  if (harp_cpu_pin_self(core, 1) < 0) return (void *)1;
+  if (harp_cpu_allowed(cores, HARP_CPU_MAX) != 1 || cores[0] != *(uint16_t *)core) return (void *)2;
+  return NULL;
+}
+
+static void test_cpu(void **state) {
+  (void)state;
+  uint16_t cores[HARP_CPU_MAX], again[HARP_CPU_MAX];
+  int count = harp_cpu_allowed(cores, HARP_CPU_MAX);
+  assert_true(count >= 1);
+  assert_int_equal(harp_cpu_allowed_count(), count);
+  assert_int_equal(harp_cpu_allowed(again, 1), count);
+  assert_int_equal(again[0], cores[0]);
+
+  pthread_t thread;
+  void *failed = (void *)3;
+  assert_int_equal(pthread_create(&thread, NULL, pin_to_one, &cores[count - 1]), 0);
+  assert_int_equal(pthread_join(thread, &failed), 0);
+  assert_null(failed);
+  assert_int_equal(harp_cpu_allowed(again, HARP_CPU_MAX), count); /* only that thread */
+
+  assert_int_equal(harp_cpu_pin_self(cores, 0), -EINVAL);
+  assert_int_equal(harp_cpu_pin_self((uint16_t[]){HARP_CPU_MAX - 1}, 1), -EINVAL);
+  assert_int_equal(harp_cpu_pin_self((uint16_t[]){HARP_CPU_MAX}, 1), -EINVAL);
+}
+
+/* ---- random ---- */
+
+static void test_random(void **state) {
+  (void)state;
+  uint8_t a[64] = {0}, b[64] = {0}, none = 7;
+  assert_int_equal(harp_random_fill(a, sizeof a), 0);
+  assert_int_equal(harp_random_fill(b, sizeof b), 0);
+  assert_memory_not_equal(a, b, sizeof a);
+  assert_int_equal(harp_random_fill(&none, 0), 0);
+  assert_int_equal(none, 7);
+}
+
+static int random_without_getrandom(void) {
+  uint8_t a[64] = {0}, b[64] = {0};
+  if (!deny_call(SYS_getrandom, 2, 0, 0, ENOSYS)) return CHILD_NO_FILTER;
+  if (harp_random_fill(a, sizeof a) < 0 || harp_random_fill(b, sizeof b) < 0) return 1;
+  return memcmp(a, b, sizeof a) == 0 ? 2 : 0;
+}
+
+static int random_refused(void) {
+  uint8_t bytes[64], zero[64] = {0};
+  memset(bytes, 0xff, sizeof bytes);
+  if (!deny_call(SYS_getrandom, 2, 0, 0, EPERM)) return CHILD_NO_FILTER;
+  if (harp_random_fill(bytes, sizeof bytes) != -EPERM) return 1;
+  return memcmp(bytes, zero, sizeof zero) ? 2 : 0;
+}
+
+/* ---- fork ---- */
+
+static int ask_child(void) {
+  return harp_fork_is_child();
+}
+
+static int init_and_ask_child(void) {
+  harp_fork_init();
+  harp_fork_fini();
+  return harp_fork_is_child();
+}
+
+/* The whole life: nothing before init, a child and its child after it, nothing after fini. Returns 0 or the
+ * step that failed. */
+static int fork_life(void) {
+  harp_fork_init();
+  harp_fork_init();
+  if (harp_fork_is_child()) return 1;
+  if (in_child(ask_child) != 1) return 2;
+  if (in_child(init_and_ask_child) != 1) return 3;
+  if (harp_fork_is_child()) return 4;
+  harp_fork_fini();
+  if (harp_fork_is_child()) return 5;
+  if (in_child(ask_child) != 0) return 6;
+  if (in_child(init_and_ask_child) != 0) return 7;
+  harp_fork_init();
+  int rc = in_child(ask_child) == 1 ? 0 : 8;
+  harp_fork_fini();
+  harp_fork_fini();
+  return rc;
+}
+
+static int grandchild_asks(void) {
+  return in_child(ask_child);
+}
+
+static void test_fork(void **state) {
+  (void)state;
+  assert_false(harp_fork_is_child());
+  assert_int_equal(in_child(ask_child), 0);
+  assert_int_equal(fork_life(), 0);
+  harp_fork_init();
+  assert_int_equal(in_child(grandchild_asks), 1);
+  harp_fork_fini();
+}
+
+/* Before Linux 4.14 there is no page that is wiped. */
+static int fork_without_wipe(void) {
+  if (!deny_call(SYS_madvise, 2, UINT32_MAX, WIPEONFORK, EINVAL)) return CHILD_NO_FILTER;
+  return fork_life();
+}
+
+static void assert_child_succeeds(int (*body)(void)) {
+  int status = in_child(body);
+  if (status == CHILD_NO_FILTER) {
+    print_message("no system call filters here\n");
+    skip();
+  }
+  assert_int_equal(status, 0);
+}
+
+static void test_random_without_getrandom(void **state) {
+  (void)state;
+  assert_child_succeeds(random_without_getrandom);
+}
+
+static void test_random_fails_closed(void **state) {
+  (void)state;
+  assert_child_succeeds(random_refused);
+}
+
+static void test_fork_without_wipe(void **state) {
+  (void)state;
+  assert_child_succeeds(fork_without_wipe);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_clock_never_goes_back),
+      cmocka_unit_test(test_cpu),
+      cmocka_unit_test(test_random),
+      cmocka_unit_test(test_random_without_getrandom),
+      cmocka_unit_test(test_random_fails_closed),
+      cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_fork_without_wipe),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
