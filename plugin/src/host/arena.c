@@ -67,10 +67,11 @@ static bool is_hugetlb(enum harp_page_rung rung) {
 /* Appends one refusal to the note: "1G pages: mmap: Cannot allocate memory (0 free on this host)". */
 static void note_refusal(struct harp_arena *arena, enum harp_page_rung rung, const char *step, int error) {
   size_t used = strlen(arena->note);
-  char extra[48] = "";
+  char extra[96] = "";
   if (is_hugetlb(rung)) {
     long count = free_pages(rung);
-    if (count >= 0) snprintf(extra, sizeof extra, " (%ld free on this host)", count);
+    const char *hint = strcmp(step, "populate") == 0 ? "; a container's hugetlb limit may be lower" : "";
+    if (count >= 0) snprintf(extra, sizeof extra, " (%ld free on this host%s)", count, hint);
   }
   snprintf(arena->note + used, sizeof arena->note - used, "%s%s pages: %s: %s%s", used ? "; " : "",
            harp_page_rung_name(rung), step, strerror(error), extra);
@@ -198,8 +199,8 @@ static int try_rung(struct harp_arena *arena, enum harp_page_rung rung) {
     rc = -errno;
   }
   if (rc < 0) {
-    note_refusal(arena, rung, step, -rc);
     munmap(base, bytes);
+    note_refusal(arena, rung, step, -rc);
     return rc;
   }
   arena->base = base;
