@@ -19,6 +19,7 @@ enum {
   TAIL_BYTE = 0x5C,
   HEALTH_PASSES = 512, /* between two looks at the clock */
   HANDLE_GUARD_BYTE = 0x3C,
+  WRONG_TOLD_MAX = 8, /* wrong messages that are described */
 };
 #define HEALTH_NS HARP_MS(20) /* between two looks at the other ranks */
 
@@ -285,6 +286,22 @@ static int post(struct harp_mesh *mesh, struct harp_flow *flow) {
   return 1;
 }
 
+/* Says on standard error what is wrong with one of the first wrong messages. */
+static void tell_wrong(const struct harp_mesh *mesh, const struct harp_flow *flow, int received_bytes) {
+  const char *slot = slot_of(mesh, flow, flow->done);
+  uint64_t key = key_of(flow, flow->done);
+  char what[128] = "bytes behind it were overwritten";
+  size_t at =
+      mesh->opt->check ? harp_pattern_find_wrong(slot, mesh->message_bytes, key) : mesh->message_bytes;
+  if ((size_t)received_bytes != mesh->message_bytes)
+    snprintf(what, sizeof what, "%d bytes were reported", received_bytes);
+  else if (at < mesh->message_bytes)
+    snprintf(what, sizeof what, "first wrong byte at offset %zu: %02x instead of %02x", at, (uint8_t)slot[at],
+             harp_pattern_byte(at, key));
+  fprintf(stderr, "harp-perf: wrong: message %llu of %zu bytes, connection %u from rank %d to %d: %s\n",
+          (unsigned long long)flow->done, mesh->message_bytes, flow->index, flow->from, flow->to, what);
+}
+
 static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int received_bytes) {
   char *slot = slot_of(mesh, flow, flow->done);
   mesh->tally.messages++;
@@ -293,6 +310,10 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
   if (mesh->opt->check) {
     right = right && harp_pattern_check(slot, mesh->message_bytes, key_of(flow, flow->done));
     if (flow->tail_marked[flow->done % mesh->opt->inflight]) right &= tail(mesh, slot, false);
+  }
+  if (!right && mesh->wrong_told < WRONG_TOLD_MAX) {
+    mesh->wrong_told++;
+    tell_wrong(mesh, flow, received_bytes);
   }
   mesh->tally.wrong += !right;
 }

@@ -55,6 +55,7 @@ struct harp_mesh {
   size_t message_bytes;
   struct harp_latency *latency; /* pingpong: half round trips in which this rank led */
   struct harp_tally tally;
+  unsigned wrong_told; /* of the wrong messages, described on standard error */
 };
 
 /* Returns how many ranks receive in this mode. */

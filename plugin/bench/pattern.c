@@ -32,3 +32,17 @@ bool harp_pattern_check(const void *data, size_t bytes, uint64_t key) {
   for (; bytes >= sizeof *word; bytes -= sizeof *word, word++, key += STEP) bad |= *word ^ key;
   return !bad && !memcmp(word, &key, bytes);
 }
+
+uint8_t harp_pattern_byte(size_t offset, uint64_t key) {
+  uint64_t word = key + offset / sizeof word * STEP;
+  uint8_t lanes[sizeof word];
+  memcpy(lanes, &word, sizeof word);
+  return lanes[offset % sizeof word];
+}
+
+size_t harp_pattern_find_wrong(const void *data, size_t bytes, uint64_t key) {
+  const uint8_t *at = data;
+  for (size_t offset = 0; offset < bytes; offset++)
+    if (at[offset] != harp_pattern_byte(offset, key)) return offset;
+  return bytes;
+}

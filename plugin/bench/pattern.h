@@ -15,4 +15,10 @@ void harp_pattern_fill(void *data, size_t bytes, uint64_t key);
 /* Returns whether every byte is right. */
 bool harp_pattern_check(const void *data, size_t bytes, uint64_t key);
 
+/* Returns the offset of the first wrong byte, `bytes` when all are right. Slow. */
+size_t harp_pattern_find_wrong(const void *data, size_t bytes, uint64_t key);
+
+/* Returns the byte that belongs at `offset`. */
+uint8_t harp_pattern_byte(size_t offset, uint64_t key);
+
 #endif

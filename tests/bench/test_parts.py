@@ -23,6 +23,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.harp_pattern_fill.restype = None
     library.harp_pattern_check.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64]
     library.harp_pattern_check.restype = ctypes.c_bool
+    library.harp_pattern_find_wrong.argtypes = library.harp_pattern_check.argtypes
+    library.harp_pattern_find_wrong.restype = ctypes.c_size_t
     library.harp_latency_add.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
     library.harp_latency_percentile.argtypes = [ctypes.c_void_p, ctypes.c_double]
     library.harp_latency_percentile.restype = ctypes.c_uint64
@@ -44,6 +46,7 @@ def test_pattern_is_found_right_and_any_flip_wrong(parts: ctypes.CDLL) -> None:
         for at in range(size):
             data[at] = bytes([data.raw[at] ^ 1 << (at % 8)])
             assert not parts.harp_pattern_check(data, size, key)
+            assert parts.harp_pattern_find_wrong(data, size, key) == at
             data[at] = bytes([data.raw[at] ^ 1 << (at % 8)])
 
 
