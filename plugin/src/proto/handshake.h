@@ -1,15 +1,19 @@
-/* The handshake of a connection over its control connection (kernel TCP), sans-IO: two peers that hold the same
- * 128-bit secret from NCCL's handle prove it to each other, agree on a wire version and exchange endpoints and keys.
+/* The handshake of a connection over its control connection (kernel TCP), sans-IO: two peers that hold the
+ * same 128-bit secret from NCCL's handle prove it to each other, agree on a wire version and exchange
+ * endpoints and keys.
  *
  * client (NCCL's connect, the sender)          server (NCCL's accept, the receiver)
  *   HELLO   versions, nonce, endpoint    ->
  *                                        <-    WELCOME version, nonce, endpoint   | REFUSE why
  *   CONFIRM                              ->
  *
- * Every message carries a SipHash-2-4 MAC: HELLO and REFUSE keyed with the secret, the later ones with keys derived
- * from the secret and both nonces, so that a recording of an earlier handshake is of no use. Before its MAC is checked
- * nothing of a message is used but the versions. After CONFIRM the same framing carries PING, PONG and FINAL
- * (wire/control.h). The caller bounds the time; sizes are bounded here. */
+ * Every message carries a SipHash-2-4 MAC: HELLO and REFUSE keyed with the secret, the later ones with keys
+ * derived from the secret and both nonces, so that a recording of an earlier handshake is of no use. Before
+ * its MAC is checked nothing of a message is used but a WELCOME's nonce, which its key needs. After CONFIRM
+ * the same framing carries PING, PONG and FINAL (wire/control.h).
+ *
+ * Owned by one engine, called by the thread that runs its pass. It bounds what it reads; the caller bounds
+ * the time, counts and logs a refusal, and closes. No clock, no randomness, no I/O. */
 #ifndef HARP_HANDSHAKE_H
 #define HARP_HANDSHAKE_H
 
@@ -21,17 +25,9 @@ enum harp_handshake_state {
   HARP_HANDSHAKE_WAIT_HELLO,   /* server */
   HARP_HANDSHAKE_WAIT_CONFIRM, /* server */
   HARP_HANDSHAKE_WAIT_WELCOME, /* client */
-  HARP_HANDSHAKE_DONE,
-  HARP_HANDSHAKE_REFUSED, /* `refusal` says why; a server may still have a REFUSE to send */
-};
-
-enum harp_refusal {
-  HARP_REFUSAL_NONE,
-  HARP_REFUSAL_NOT_HARP,  /* wrong magic, length or order: some other program or a scanner */
-  HARP_REFUSAL_SECRET,    /* the MAC does not match: not who got our handle */
-  HARP_REFUSAL_VERSION,   /* no wire version in common */
-  HARP_REFUSAL_ENDPOINT,  /* endpoint makes no sense (no address, no port, counts out of range) */
-  HARP_REFUSAL_PEER,      /* the peer refused us; its reason is in peer_refusal */
+  HARP_HANDSHAKE_DONE,         /* a client may still have its CONFIRM to send, before anything else */
+  HARP_HANDSHAKE_REFUSED,      /* `refusal` says why; a server may still have a REFUSE to send */
+  HARP_HANDSHAKE_STATE_COUNT,
 };
 
 struct harp_handshake {
@@ -40,32 +36,36 @@ struct harp_handshake {
   bool client;
   uint8_t secret[HARP_SECRET_BYTES];
   uint8_t version_min, version_max;           /* ours */
-  uint8_t peer_version_min, peer_version_max; /* valid once a HELLO, WELCOME or REFUSE came */
+  uint8_t peer_version_min, peer_version_max; /* 0 until a genuine HELLO, WELCOME or REFUSE came */
   uint8_t version;                            /* agreed, when DONE */
   uint8_t nonce[2][HARP_NONCE_BYTES];         /* client's, server's */
-  struct harp_endpoint local, peer;
-  struct harp_conn_keys keys;         /* when DONE */
-  struct harp_control_keys control;   /* when DONE: MAC keys of the later messages */
+  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];  /* of the HELLO that was sent or received */
+  struct harp_endpoint local, peer; /* peer: when DONE, on a server also while it waits for CONFIRM */
+  struct harp_conn_keys keys;       /* when DONE, on a server also while it waits for CONFIRM */
+  struct harp_control_keys control; /* the same: MAC keys of the later messages */
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
-  uint32_t out_bytes, out_sent;       /* the caller sends out[out_sent, out_bytes) and advances out_sent */
+  uint32_t out_bytes, out_sent; /* the caller sends out[out_sent, out_bytes) and advances out_sent */
   uint8_t out[2 * HARP_CONTROL_MAX_BYTES];
 };
 
-/* Starts as client or server. `nonce` is fresh randomness of HARP_NONCE_BYTES; local->token is the random token
- * that we want to find in the packets sent to us. version_min..version_max is what this build speaks. */
+/* Starts as client or server; the client's HELLO is in `out` at once. `nonce` is fresh randomness of
+ * HARP_NONCE_BYTES; local->token is the random token that we want to find in the packets sent to us.
+ * version_min..version_max is what this build speaks. All arguments are copied. */
 void harp_handshake_init(struct harp_handshake *h, bool client, const uint8_t secret[HARP_SECRET_BYTES],
                          const uint8_t nonce[HARP_NONCE_BYTES], uint8_t version_min, uint8_t version_max,
                          const struct harp_endpoint *local);
 
-/* Returns how many bytes may be fed next: never more than the message under way still lacks, so that nothing behind
- * the handshake is swallowed. 0 when DONE or REFUSED. */
+/* Returns how many bytes may be fed next: never more than the message under way still lacks, so that nothing
+ * behind the handshake is swallowed. 0 when DONE or REFUSED. */
 size_t harp_handshake_wants(const struct harp_handshake *h);
 
-/* Feeds that many bytes or fewer. */
+/* Feeds that many bytes or fewer, as they came. What cannot be a message that is due here is refused as soon
+ * as the bytes seen show it. */
 void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size_t bytes);
 
-/* Returns a sentence fragment for logs, e.g. "it speaks wire versions 2 to 3, this plugin 1 to 1". */
+/* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks";
+ * for VERSION the ranges are in the struct, for PEER the clause about us is that of peer_refusal. */
 const char *harp_refusal_text(enum harp_refusal r);
 
 #endif

@@ -1,6 +1,11 @@
 /* Messages on the control connection: framing, layout, encoding, decoding, MAC. docs/wire.md is normative.
  *
- * Used during the handshake (proto/handshake.c) and afterwards by the engine for PING, PONG and FINAL. No I/O. */
+ * Owns no state. Called by the handshake (proto/handshake.c) and afterwards, for PING, PONG and FINAL, by the
+ * engine that owns the connection. No I/O, no allocation; nothing that arrives may trip an assert here.
+ *
+ * Frame: header (16 B), body, MAC (8 B). The MAC is SipHash-2-4 over header and body, its number written
+ * big-endian. The framing is the same in every wire version, so that peers of different versions can tell
+ * each other so. */
 #ifndef HARP_CONTROL_H
 #define HARP_CONTROL_H
 
@@ -10,13 +15,17 @@
 enum {
   HARP_CONTROL_MAGIC = 0x48415250, /* "HARP" */
   HARP_CONTROL_HEADER_BYTES = 16,
-  HARP_CONTROL_MAX_BYTES = 1024, /* header and body; nobody may make us read more before the MAC is checked */
+  HARP_CONTROL_MAC_BYTES = 8,
+  HARP_CONTROL_MIN_BYTES = HARP_CONTROL_HEADER_BYTES + HARP_CONTROL_MAC_BYTES,
+  HARP_CONTROL_MAX_BYTES = 1024, /* a whole frame; nobody may make us read more before the MAC is checked */
   HARP_SECRET_BYTES = 16,
   HARP_NONCE_BYTES = 16,
   HARP_MAC_KEY_BYTES = 16,
   HARP_ENDPOINT_ENIS_MAX = 8,
   HARP_ENDPOINT_PORTS_MAX = 16,
   HARP_ENDPOINT_NAME_BYTES = 64,
+  HARP_ENDPOINT_PATHS_MAX = 256, /* a packet names its path in one byte */
+  HARP_ENDPOINT_MTU_MIN_BYTES = 1280,
 };
 
 enum harp_control_type {
@@ -28,6 +37,93 @@ enum harp_control_type {
   HARP_CONTROL_PONG = 6,
   HARP_CONTROL_FINAL = 7,
 };
+
+/* Why a handshake came to nothing. VERSION and ENDPOINT are also the reasons that a REFUSE carries. */
+enum harp_refusal {
+  HARP_REFUSAL_NONE = 0,
+  HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: some other program or a scanner */
+  HARP_REFUSAL_SECRET = 2,   /* the MAC does not match: not who got our handle */
+  HARP_REFUSAL_VERSION = 3,  /* no wire version in common */
+  HARP_REFUSAL_ENDPOINT = 4, /* endpoint makes no sense (no address, no port, counts out of range) */
+  HARP_REFUSAL_PEER = 5,     /* the peer refused us; its reason is in peer_refusal */
+};
+
+/* ---- layout ---- */
+
+struct harp_wire_control {
+  struct harp_be32 magic;
+  uint8_t type;
+  uint8_t reserved;
+  struct harp_be16 length; /* bytes of the whole frame, header and MAC included */
+  struct harp_be32 count;  /* 0 in the handshake, then 1, 2, ... per direction */
+  struct harp_be32 reserved2;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_endpoint {
+  struct harp_be64 token;
+  struct harp_be32 first_line;
+  struct harp_be32 first_message;
+  struct harp_be32 first_number;
+  struct harp_be32 buffer_bytes;
+  struct harp_be16 path_count;
+  struct harp_be16 eni_count;
+  struct harp_be32 pid;
+  uint8_t name[HARP_ENDPOINT_NAME_BYTES];
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_eni {
+  uint8_t family;
+  uint8_t reserved;
+  struct harp_be16 mtu;
+  struct harp_be16 port_count;
+  struct harp_be16 reserved2;
+  uint8_t addr[16];
+  struct harp_be16 ports[HARP_ENDPOINT_PORTS_MAX];
+} __attribute__((packed, aligned(4)));
+
+/* Body of HELLO and WELCOME; eni_count times struct harp_wire_eni follow. */
+struct harp_wire_hello {
+  uint8_t version_min;
+  uint8_t version_max;
+  uint8_t version; /* WELCOME: the one to speak */
+  uint8_t reserved;
+  struct harp_be32 reserved2;
+  uint8_t nonce[HARP_NONCE_BYTES];
+  struct harp_wire_endpoint endpoint;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_refuse {
+  uint8_t version_min;
+  uint8_t version_max;
+  struct harp_be16 reason;
+  struct harp_be32 reserved;
+  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES]; /* of the HELLO that is refused: says that this REFUSE is not an
+                                                old one */
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_final {
+  struct harp_be32 reason;
+  struct harp_be32 delivered;
+  struct harp_be32 detail[2];
+} __attribute__((packed, aligned(4)));
+
+_Static_assert(sizeof(struct harp_wire_control) == HARP_CONTROL_HEADER_BYTES, "control header");
+_Static_assert(sizeof(struct harp_wire_endpoint) == 96, "endpoint");
+_Static_assert(sizeof(struct harp_wire_eni) == 56, "ENI of an endpoint");
+_Static_assert(sizeof(struct harp_wire_hello) == 120, "HELLO and WELCOME");
+_Static_assert(sizeof(struct harp_wire_refuse) == 16, "REFUSE");
+_Static_assert(sizeof(struct harp_wire_final) == 16, "FINAL");
+
+enum {
+  HARP_CONTROL_HELLO_MAX_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_hello) +
+                                 HARP_ENDPOINT_ENIS_MAX * (int)sizeof(struct harp_wire_eni),
+  HARP_CONTROL_REFUSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_refuse),
+  HARP_CONTROL_PING_BYTES = HARP_CONTROL_MIN_BYTES,
+  HARP_CONTROL_FINAL_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_final),
+};
+_Static_assert((int)HARP_CONTROL_HELLO_MAX_BYTES <= (int)HARP_CONTROL_MAX_BYTES, "a HELLO fits a frame");
+
+/* ---- what the messages say ---- */
 
 /* MAC keys after the handshake: of what we send and of what we receive. */
 struct harp_control_keys {
@@ -45,7 +141,7 @@ struct harp_endpoint_eni {
 
 /* What each side tells about itself. */
 struct harp_endpoint {
-  uint64_t token;        /* packets to this side carry it */
+  uint64_t token;                                   /* packets to this side carry it */
   uint32_t first_line, first_message, first_number; /* the client's count; the server echoes zeros */
   uint32_t buffer_bytes; /* receive buffer of this side's sockets: bounds the flight on one path */
   uint16_t path_count;   /* paths this side is willing to use; the smaller one counts */
@@ -62,5 +158,91 @@ struct harp_final {
   uint32_t detail[2]; /* reason HARP_ERR_USAGE: sizes of the send and of the receive */
 };
 
-/* The body sizes and encode/decode functions are declared below; see docs/wire.md for the layout. */
+/* HELLO or WELCOME, but for the endpoint. */
+struct harp_hello {
+  uint8_t version_min, version_max;
+  uint8_t version; /* WELCOME: the one to speak; HELLO: 0 */
+  uint8_t nonce[HARP_NONCE_BYTES];
+};
 
+struct harp_refuse {
+  uint8_t version_min, version_max; /* what the refusing side speaks */
+  enum harp_refusal reason;         /* HARP_REFUSAL_PEER: one that this version does not know */
+  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];
+};
+
+/* A message after the handshake. */
+struct harp_control_message {
+  enum harp_control_type type; /* PING, PONG or FINAL */
+  uint32_t count;
+  union {
+    struct harp_final final;
+  };
+};
+
+/* ---- after the handshake ---- */
+
+/* Writes a PING or PONG of HARP_CONTROL_PING_BYTES; returns its length. `count` is the sender's own: 1 for
+ * the first message of any type after the handshake, then one more each time. */
+size_t harp_control_encode_ping(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count);
+size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count);
+
+/* Writes a FINAL of HARP_CONTROL_FINAL_BYTES; returns its length. */
+size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                 const struct harp_final *final);
+
+/* Decodes the frame at the start of `bytes` bytes. Returns how many it took, 0 when it is not complete yet,
+ * or -EBADMSG when this can be no PING, PONG or FINAL (said as soon as the bytes seen show it) or its MAC is
+ * wrong: then the connection is worthless. The caller gives count to harp_control_count_ok. */
+int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES],
+                        struct harp_control_message *out) HARP_MUST_CHECK;
+
+/* Checks that a count is higher than the last one of its direction, which starts as 0, and keeps it as the
+ * last. */
+static inline bool harp_control_count_ok(uint32_t *last, uint32_t count) {
+  if (count <= *last) return false;
+  *last = count;
+  return true;
+}
+
+/* ---- framing and handshake messages, for proto/handshake.c ---- */
+
+/* Looks at the first `bytes` bytes of a frame. Returns its length as soon as they tell it, 0 when they do not
+ * yet, or -EBADMSG when no frame starts like this. Checks magic and length; type is for the caller. */
+int harp_control_peek(const uint8_t *buf, size_t bytes) HARP_MUST_CHECK;
+
+/* Returns the type of a frame of which at least 5 bytes are there. */
+static inline unsigned harp_control_type_of(const uint8_t *buf) {
+  return buf[offsetof(struct harp_wire_control, type)];
+}
+
+/* Puts header and MAC around a body of `body_bytes` bytes that lies at out + HARP_CONTROL_HEADER_BYTES;
+ * returns the frame's length. */
+size_t harp_control_seal(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], enum harp_control_type type,
+                         uint32_t count, size_t body_bytes);
+
+/* Checks the MAC of a frame of `bytes` bytes, in time that does not depend on its content. */
+bool harp_control_mac_ok(const uint8_t *frame, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES]);
+
+/* Writes the body of HELLO or WELCOME; returns its length. The endpoint's counts must be within their bounds.
+ */
+size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
+                              const struct harp_endpoint *endpoint);
+
+/* Reads the version range that every HELLO, WELCOME and REFUSE of every version starts with. Returns false
+ * when the body is too short for it. */
+bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *version_min, uint8_t *version_max);
+
+/* Reads all but the endpoint of a HELLO or WELCOME of this version. Returns false when the body is too short.
+ */
+bool harp_control_get_hello(const uint8_t *body, size_t bytes, struct harp_hello *hello);
+
+/* Reads and checks the endpoint of a HELLO or WELCOME of this version. Returns false when it makes no sense;
+ * *endpoint is then not to be used. Bytes of the name that are not printable ASCII become '?'. */
+bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_endpoint *endpoint);
+
+/* Writes, and reads, the body of a REFUSE. A reason unknown here reads as HARP_REFUSAL_PEER. */
+size_t harp_control_put_refuse(uint8_t *body, const struct harp_refuse *refuse);
+bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refuse *refuse);
+
+#endif

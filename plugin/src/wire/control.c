@@ -1,0 +1,268 @@
+#include "wire/control.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "wire/siphash.h"
+
+/* ---- framing ---- */
+
+int harp_control_peek(const uint8_t *buf, size_t bytes) {
+  struct harp_wire_control h;
+  const struct harp_be32 magic = harp_to_be32(HARP_CONTROL_MAGIC);
+  const size_t length_at = offsetof(struct harp_wire_control, length);
+  if (memcmp(buf, &magic, HARP_MIN(bytes, sizeof magic))) return -EBADMSG;
+  /* The upper half of the length alone may already be too much. */
+  if (bytes > length_at && buf[length_at] > HARP_CONTROL_MAX_BYTES >> 8) return -EBADMSG;
+  if (bytes < length_at + sizeof h.length) return 0;
+  memcpy(&h.length, buf + length_at, sizeof h.length);
+  int length = harp_from_be16(h.length);
+  return length < HARP_CONTROL_MIN_BYTES || length > HARP_CONTROL_MAX_BYTES ? -EBADMSG : length;
+}
+
+static struct harp_be64 mac_of(const uint8_t *frame, size_t bytes, const uint8_t *key) {
+  return harp_to_be64(harp_siphash(key, frame, bytes - HARP_CONTROL_MAC_BYTES));
+}
+
+size_t harp_control_seal(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], enum harp_control_type type,
+                         uint32_t count, size_t body_bytes) {
+  size_t bytes = HARP_CONTROL_MIN_BYTES + body_bytes;
+  struct harp_wire_control h = {
+      .magic = harp_to_be32(HARP_CONTROL_MAGIC),
+      .type = (uint8_t)type,
+      .length = harp_to_be16((uint16_t)bytes),
+      .count = harp_to_be32(count),
+  };
+  HARP_ASSERT(bytes <= HARP_CONTROL_MAX_BYTES);
+  memcpy(out, &h, sizeof h);
+  struct harp_be64 mac = mac_of(out, bytes, key);
+  memcpy(out + bytes - sizeof mac, &mac, sizeof mac);
+  return bytes;
+}
+
+bool harp_control_mac_ok(const uint8_t *frame, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES]) {
+  struct harp_be64 mac, expected = mac_of(frame, bytes, key);
+  memcpy(&mac, frame + bytes - sizeof mac, sizeof mac);
+  return (mac.raw ^ expected.raw) ==
+         0; /* one comparison of all bits: its time tells nothing about where they differ */
+}
+
+/* ---- after the handshake ---- */
+
+size_t harp_control_encode_ping(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count) {
+  return harp_control_seal(out, key, HARP_CONTROL_PING, count, 0);
+}
+
+size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count) {
+  return harp_control_seal(out, key, HARP_CONTROL_PONG, count, 0);
+}
+
+size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                 const struct harp_final *final) {
+  struct harp_wire_final w = {
+      .reason = harp_to_be32(final->reason),
+      .delivered = harp_to_be32(final->delivered),
+      .detail = {harp_to_be32(final->detail[0]), harp_to_be32(final->detail[1])},
+  };
+  memcpy(out + HARP_CONTROL_HEADER_BYTES, &w, sizeof w);
+  return harp_control_seal(out, key, HARP_CONTROL_FINAL, count, sizeof w);
+}
+
+/* Returns how many bytes the body of a message has at least, -EBADMSG when no such message follows the
+ * handshake. */
+static int body_min_bytes(unsigned type) {
+  switch (type) {
+  case HARP_CONTROL_PING:
+  case HARP_CONTROL_PONG:
+    return 0;
+  case HARP_CONTROL_FINAL:
+    return sizeof(struct harp_wire_final);
+  default:
+    return -EBADMSG;
+  }
+}
+
+int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES],
+                        struct harp_control_message *out) {
+  struct harp_wire_control h;
+  int length = harp_control_peek(buf, bytes);
+  if (length < 0) return length;
+  if (bytes <= offsetof(struct harp_wire_control, type)) return 0;
+  int body_min = body_min_bytes(harp_control_type_of(buf));
+  if (body_min < 0) return body_min;
+  if (!length) return 0;
+  if (length - HARP_CONTROL_MIN_BYTES < body_min) return -EBADMSG;
+  if (bytes < (size_t)length) return 0;
+  if (!harp_control_mac_ok(buf, (size_t)length, key)) return -EBADMSG;
+  memcpy(&h, buf, sizeof h);
+  *out =
+      (struct harp_control_message){.type = (enum harp_control_type)h.type, .count = harp_from_be32(h.count)};
+  if (out->type == HARP_CONTROL_FINAL) {
+    struct harp_wire_final w;
+    memcpy(&w, buf + sizeof h, sizeof w);
+    out->final = (struct harp_final){
+        .reason = harp_from_be32(w.reason),
+        .delivered = harp_from_be32(w.delivered),
+        .detail = {harp_from_be32(w.detail[0]), harp_from_be32(w.detail[1])},
+    };
+  }
+  return length;
+}
+
+/* ---- HELLO and WELCOME ---- */
+
+static struct harp_wire_eni wire_of_eni(const struct harp_endpoint_eni *e) {
+  struct harp_wire_eni w = {
+      .family = e->family,
+      .mtu = harp_to_be16(e->mtu),
+      .port_count = harp_to_be16(e->port_count),
+  };
+  HARP_ASSERT(e->port_count <= HARP_ENDPOINT_PORTS_MAX);
+  memcpy(w.addr, e->addr, e->family == 4 ? 4 : sizeof w.addr);
+  for (uint32_t i = 0; i < e->port_count; i++) w.ports[i] = harp_to_be16(e->ports[i]);
+  return w;
+}
+
+size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
+                              const struct harp_endpoint *endpoint) {
+  const struct harp_endpoint *e = endpoint;
+  struct harp_wire_hello w = {
+      .version_min = hello->version_min,
+      .version_max = hello->version_max,
+      .version = hello->version,
+      .endpoint =
+          {
+              .token = harp_to_be64(e->token),
+              .first_line = harp_to_be32(e->first_line),
+              .first_message = harp_to_be32(e->first_message),
+              .first_number = harp_to_be32(e->first_number),
+              .buffer_bytes = harp_to_be32(e->buffer_bytes),
+              .path_count = harp_to_be16(e->path_count),
+              .eni_count = harp_to_be16(e->eni_count),
+              .pid = harp_to_be32(e->pid),
+          },
+  };
+  HARP_ASSERT(e->eni_count <= HARP_ENDPOINT_ENIS_MAX);
+  memcpy(w.nonce, hello->nonce, sizeof w.nonce);
+  for (size_t i = 0; i + 1 < sizeof w.endpoint.name && e->name[i]; i++)
+    w.endpoint.name[i] = (uint8_t)e->name[i];
+  memcpy(body, &w, sizeof w);
+  for (uint32_t i = 0; i < e->eni_count; i++) {
+    struct harp_wire_eni eni = wire_of_eni(&e->enis[i]);
+    memcpy(body + sizeof w + i * sizeof eni, &eni, sizeof eni);
+  }
+  return sizeof w + e->eni_count * sizeof(struct harp_wire_eni);
+}
+
+bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *version_min,
+                               uint8_t *version_max) {
+  if (bytes < 2) return false;
+  *version_min = body[0];
+  *version_max = body[1];
+  return true;
+}
+
+bool harp_control_get_hello(const uint8_t *body, size_t bytes, struct harp_hello *hello) {
+  struct harp_wire_hello w;
+  if (bytes < sizeof w) return false;
+  memcpy(&w, body, sizeof w);
+  *hello =
+      (struct harp_hello){.version_min = w.version_min, .version_max = w.version_max, .version = w.version};
+  memcpy(hello->nonce, w.nonce, sizeof hello->nonce);
+  return true;
+}
+
+static bool all_zero(const uint8_t *p, size_t bytes) {
+  uint8_t any = 0;
+  for (size_t i = 0; i < bytes; i++) any |= p[i];
+  return !any;
+}
+
+/* Whether one host can be meant: neither unspecified nor multicast nor broadcast. */
+static bool address_ok(uint8_t family, const uint8_t addr[16]) {
+  if (all_zero(addr, 16)) return false;
+  if (family == 6) return addr[0] != 0xff;
+  return family == 4 && all_zero(addr + 4, 12) && addr[0] != 0 && addr[0] < 224;
+}
+
+static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) {
+  *e = (struct harp_endpoint_eni){
+      .family = w->family,
+      .mtu = harp_from_be16(w->mtu),
+      .port_count = harp_from_be16(w->port_count),
+  };
+  memcpy(e->addr, w->addr, sizeof e->addr);
+  if (!address_ok(e->family, e->addr) || e->mtu < HARP_ENDPOINT_MTU_MIN_BYTES) return false;
+  if (!e->port_count || e->port_count > HARP_ENDPOINT_PORTS_MAX) return false;
+  for (uint32_t i = 0; i < e->port_count; i++) {
+    e->ports[i] = harp_from_be16(w->ports[i]);
+    if (!e->ports[i]) return false;
+  }
+  return true;
+}
+
+/* Copies a name that must end within its field; it will be shown to people, so only plain characters pass. */
+static bool get_name(const uint8_t wire[HARP_ENDPOINT_NAME_BYTES], char name[HARP_ENDPOINT_NAME_BYTES]) {
+  memset(name, 0, HARP_ENDPOINT_NAME_BYTES);
+  for (size_t i = 0; i < HARP_ENDPOINT_NAME_BYTES; i++) {
+    if (!wire[i]) return true;
+    name[i] = wire[i] >= ' ' && wire[i] <= '~' ? (char)wire[i] : '?';
+  }
+  return false;
+}
+
+bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_endpoint *endpoint) {
+  struct harp_wire_hello h;
+  const struct harp_wire_endpoint *w = &h.endpoint;
+  if (bytes < sizeof h) return false;
+  memcpy(&h, body, sizeof h);
+  *endpoint = (struct harp_endpoint){
+      .token = harp_from_be64(w->token),
+      .first_line = harp_from_be32(w->first_line),
+      .first_message = harp_from_be32(w->first_message),
+      .first_number = harp_from_be32(w->first_number),
+      .buffer_bytes = harp_from_be32(w->buffer_bytes),
+      .path_count = harp_from_be16(w->path_count),
+      .eni_count = harp_from_be16(w->eni_count),
+      .pid = harp_from_be32(w->pid),
+  };
+  if (!get_name(w->name, endpoint->name)) return false;
+  if (!endpoint->path_count || endpoint->path_count > HARP_ENDPOINT_PATHS_MAX) return false;
+  if (!endpoint->eni_count || endpoint->eni_count > HARP_ENDPOINT_ENIS_MAX) return false;
+  if (bytes - sizeof h < endpoint->eni_count * sizeof(struct harp_wire_eni)) return false;
+  for (uint32_t i = 0; i < endpoint->eni_count; i++) {
+    struct harp_wire_eni eni;
+    memcpy(&eni, body + sizeof h + i * sizeof eni, sizeof eni);
+    if (!get_eni(&eni, &endpoint->enis[i])) return false;
+  }
+  return true;
+}
+
+/* ---- REFUSE ---- */
+
+size_t harp_control_put_refuse(uint8_t *body, const struct harp_refuse *refuse) {
+  struct harp_wire_refuse w = {
+      .version_min = refuse->version_min,
+      .version_max = refuse->version_max,
+      .reason = harp_to_be16((uint16_t)refuse->reason),
+  };
+  memcpy(w.hello_mac, refuse->hello_mac, sizeof w.hello_mac);
+  memcpy(body, &w, sizeof w);
+  return sizeof w;
+}
+
+bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refuse *refuse) {
+  struct harp_wire_refuse w;
+  if (bytes < sizeof w) return false;
+  memcpy(&w, body, sizeof w);
+  unsigned reason = harp_from_be16(w.reason);
+  bool known = reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT;
+  *refuse = (struct harp_refuse){
+      .version_min = w.version_min,
+      .version_max = w.version_max,
+      .reason = known ? (enum harp_refusal)reason : HARP_REFUSAL_PEER,
+  };
+  memcpy(refuse->hello_mac, w.hello_mac, sizeof refuse->hello_mac);
+  return true;
+}
