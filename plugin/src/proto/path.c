@@ -42,7 +42,7 @@ uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now) {
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
   if (p->pto_count >= HARP_PATH_SILENT_PTOS || p->state == HARP_PATH_DOWN) return HARP_NEVER;
-  if (p->cc.window_bytes <= p->inflight_bytes) return HARP_NEVER;
+  if (p->cc.window_bytes < p->inflight_bytes + p->cc.packet_bytes || harp_flight_full(&p->flight)) return HARP_NEVER;
   return HARP_MAX(now, p->pace_next_ns > PACE_BURST_NS ? p->pace_next_ns - PACE_BURST_NS : 0);
 }
 

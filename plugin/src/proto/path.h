@@ -58,7 +58,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number, 
 /* Returns how many bytes may be sent now: window and pace. 0 means not now. */
 uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now);
 
-/* Returns when harp_path_allowance_bytes may turn positive by time alone (pace), HARP_NEVER if only acks help. */
+/* Returns when the path may send a full packet by time alone (pace), HARP_NEVER if only acks help. */
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
 
 /* Records a burst just given out for sending; fills in its number and time. Returns its first packet number. */
