@@ -1,0 +1,55 @@
+"""A harp-perf that measures nothing: answers with figures made from its command line and environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+FAKE_PERF = r"""
+import json, os, sys
+
+def option(name, default=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+if log := os.environ.get("FAKE_LOG"):
+    with open(log, "a") as file:
+        settings = {name: value for name, value in os.environ.items() if name.startswith(("HARP_", "NCCL_"))}
+        file.write(json.dumps({"argv": sys.argv[1:], "env": settings}) + "\n")
+rank, fail = int(option("--rank")), os.environ.get("FAKE_FAIL_RANK")
+if fail is not None and rank == int(fail):
+    print("harp-perf: the ENI is on fire", file=sys.stderr)
+    sys.exit(3)
+if os.environ.get("FAKE_HANG"):
+    import time
+    time.sleep(600)
+if rank == 0:
+    rate = float(os.environ.get("FAKE_GBPS", "10"))
+    pingpong = option("--mode") == "pingpong"
+    latency = dict(min=1, p50=2 * 10 / rate, p90=3, p99=4, p999=5, max=6, mean=2.5) if pingpong else None
+    count = int(option("--iters", "1000"))
+    results = [
+        dict(bytes=int(size), messages=count, seconds=0.5, algbw_gbps=rate, busbw_gbps=rate,
+             latency_us=latency, wrong=int(os.environ.get("FAKE_WRONG", "0")), cpu_s=0.1)
+        for size in option("--sizes").split(",")
+    ]
+    head = dict(plugin=option("--plugin"), name="FAKE", abi=12, mode=option("--mode"), check=True)
+    head.update(nranks=int(option("--nranks")), connections=1, inflight=8, results=results)
+    print(json.dumps(head))
+"""
+
+
+@pytest.fixture
+def fake_perf(tmp_path: Path) -> Path:
+    file = tmp_path / "harp-perf"
+    file.write_text(f"#!{sys.executable}\n{FAKE_PERF}")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def fake_plugin(tmp_path: Path) -> Path:
+    file = tmp_path / "libnccl-net-fake.so"
+    file.touch()
+    return file

@@ -1,0 +1,233 @@
+"""`harpctl bench` from the command line to the table, with a harp-perf that measures nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from harpctl import __version__, baseline, measure
+from harpctl.bench import build_side
+from harpctl.cli import app
+from harpctl.errors import HarpError
+from harpctl.hosts import CpuTimes, Hosts, LoopbackHosts, Program
+from harpctl.perf import PerfJob, PerfReport, PerfRun
+from harpctl.perf import Result as PerfResult
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.fixture
+def base(fake_perf: Path, fake_plugin: Path) -> list[str]:
+    return ["bench", "--loopback", "--perf", str(fake_perf), "--plugin", str(fake_plugin), "--time", "0.01"]
+
+
+def test_version_and_help() -> None:
+    assert call("--version").output == f"harpctl {__version__}\n"
+    assert call("bench", "--help").exit_code == 0
+    assert call().exit_code != 0
+
+
+def test_table(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8,1K", "--env", "FAKE_GBPS=12.5")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["8", "1024"]
+    assert lines[2].split()[3] == "12.50"
+    assert "# 2 processes over the loopback interface" in lines
+
+
+def test_default_sizes_are_those_of_nccl(base: list[str]) -> None:
+    sizes = [int(line.split()[0]) for line in call(*base).stdout.splitlines() if line.startswith("  ")]
+    assert sizes == [8, 1024, 4096, 32768, 65536, 131072, 524288, 1048576]
+
+
+def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
+    other, log = tmp_path / "libother.so", tmp_path / "log"
+    other.touch()
+    words = ["--against", str(other), "--runs", "3", "--sizes", "1M", "--env", "FAKE_GBPS=30"]
+    words += ["--against-env", "FAKE_GBPS=20", "--env", f"FAKE_LOG={log}", "--against-env", f"FAKE_LOG={log}"]
+    done = call(*base, *words, "--json", str(tmp_path / "out.json"))
+    assert done.exit_code == 0, done.output
+    row = done.stdout.splitlines()[2].split()
+    assert row[:5] == ["1M", "30.00", "20.00", "1.50", "1.50-1.50"]
+    asked = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
+    order = [argv[1] for argv in asked if "--json" in argv]
+    a, b = str(fake_plugin), str(other)
+    assert order == [a, b, a, b] + [a, b] * 3  # start-up, trial, then the runs in turns
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert [side["name"] for side in written["sides"]] == [fake_plugin.stem, "libother"]
+    assert written["ratios"][0]["of_medians"] == pytest.approx(1.5)
+    assert written["sides"][0]["rows"][0]["runs"] == 3
+
+
+def test_json_alone_on_standard_output(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--mode", "pingpong", "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["job"]["mode"] == "pingpong"
+    assert document["sides"][0]["rows"][0]["latency_us"]["p50"] == 2.0
+    assert document["ratios"] == []
+
+
+def test_wrong_data_is_an_error_after_the_table(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--env", "FAKE_WRONG=4")
+    assert done.exit_code == 3
+    assert "#wrong" in done.stdout
+    assert "4 messages arrived with wrong bytes" in done.stderr
+
+
+def test_driver_and_engine_become_variables(base: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    call(*base, "--sizes", "8", "--driver", "udp", "--engine", "thread", "--env", f"FAKE_LOG={log}")
+    env = json.loads(log.read_text().splitlines()[0])["env"]
+    assert (env["HARP_DRIVER"], env["HARP_ENGINE"]) == ("udp", "thread")
+
+
+def test_plot(base: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    assert call(*base, "--sizes", "8,1K", "--plot", str(file)).exit_code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    done = call(*base, "--plot", str(tmp_path / "picture.doc"))
+    assert done.exit_code == 2
+    assert "ends in .png" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--sizes", "8,many"], 2, "'many' is not a message size"),
+        (["--loss", "some"], 2, "'some' is not a percentage"),
+        (["--mtu", "12"], 2, "not 12"),
+        (["--cap", "10", "--flow-cap", "10"], 2, "not both"),
+        (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
+        (["--plugin", "no-such-plugin.so"], 4, "no-such-plugin.so does not exist"),
+        (["--hosts", "one"], 2, "at least two names"),
+        (["--against", "x.so", "--against-best"], 2, "--against-best tries the settings"),
+    ],
+)
+def test_wrong_words_are_named_without_a_traceback(
+    base: list[str], words: list[str], code: int, says: str
+) -> None:
+    done = call(*base, *words)
+    assert done.exit_code == code, done.output
+    assert says in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_debug_shows_the_exception(base: list[str]) -> None:
+    done = call("--debug", *base, "--sizes", "x")
+    assert isinstance(done.exception, HarpError)
+
+
+def test_a_failing_plugin_is_told_in_full(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--env", "FAKE_FAIL_RANK=0")
+    assert done.exit_code == 1
+    assert "the ENI is on fire" in done.stderr
+
+
+def test_show_lab_runs_nothing() -> None:
+    done = call("bench", "--show-lab", "--enis", "2")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "ip netns add lab-h0"
+
+
+class Recorder:
+    """A harp-perf without processes: rates from a table by setting, machine time that grows with messages."""
+
+    def __init__(self, gbps: dict[str, float]) -> None:
+        self.gbps = gbps
+        self.jobs: list[tuple[str, PerfJob]] = []
+
+    def __call__(self, _hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
+        threads = program.env.get("NCCL_SOCKET_NTHREADS", "0")
+        self.jobs.append((threads, job))
+        rate = self.gbps[threads]
+        count = (job.iterations or 1000) * job.connections
+        rows = [PerfResult(size, count, job.time_s, rate, rate, 0) for size in job.sizes_bytes]
+        moved_gb = sum(row.messages * row.bytes for row in rows) / 1e9
+        report = PerfReport("x", "X", 12, job.mode, 2, job.connections, 8, check=True, results=rows)
+        return PerfRun(report, CpuTimes(0.3 + 2.0 * moved_gb, 0.1))
+
+
+def run_measure(recorder: Recorder, job: PerfJob, settings: tuple[dict[str, str], ...]) -> measure.Measured:
+    side = measure.Side("X", Program(Path("p"), Path("x")), settings)
+    return measure.measure(LoopbackHosts(), [side], job, 2, lambda _text: None, recorder)
+
+
+def test_the_best_setting_is_found_per_size_and_used() -> None:
+    settings: tuple[dict[str, str], ...] = ({}, *({"NCCL_SOCKET_NTHREADS": str(n)} for n in (1, 2)))
+    recorder = Recorder({"0": 10, "1": 30, "2": 20})
+    measured = run_measure(recorder, PerfJob("stream", (1000, 2000)), settings)
+    assert [threads for threads, _ in recorder.jobs] == ["0", *["0", "1", "2", "1", "1"] * 2]
+    assert measured.settings == (({"NCCL_SOCKET_NTHREADS": "1"},) * 2,)
+
+
+def test_a_time_becomes_a_count_of_messages_per_connection() -> None:
+    recorder = Recorder({"0": 10})
+    run_measure(recorder, PerfJob("stream", (1000,), connections=4, time_s=2.0), ({},))
+    (_, startup), (_, trial), *runs = recorder.jobs
+    assert startup.iterations == 1
+    assert (trial.iterations, trial.time_s) == (None, 0.5)
+    # The trial moved 1000 messages on each connection in 0.5 s, so 2 s are 4000.
+    assert [job.iterations for _, job in runs] == [4000, 4000]
+
+
+def test_given_iterations_need_no_trial() -> None:
+    recorder = Recorder({"0": 10})
+    run_measure(recorder, PerfJob("stream", (1000,), iterations=7), ({},))
+    assert [job.iterations for _, job in recorder.jobs] == [1, 7, 7]
+
+
+def test_machine_time_is_without_start_up() -> None:
+    measured = run_measure(Recorder({"0": 10}), PerfJob("stream", (1_000_000,), iterations=5000), ({},))
+    assert measured.rows[0][0].cpu_s_per_gb == pytest.approx(2.0, rel=1e-2)
+
+
+def test_the_progress_bar_is_told_the_truth() -> None:
+    settings: tuple[dict[str, str], ...] = ({}, {"NCCL_SOCKET_NTHREADS": "1"})
+    program = Program(Path("p"), Path("x"))
+    sides = [measure.Side("A", program), measure.Side("B", program, settings)]
+    for job in (PerfJob("stream", (8, 16)), PerfJob("stream", (8,), iterations=5)):
+        steps: list[str] = []
+        measure.measure(LoopbackHosts(), sides, job, 3, steps.append, Recorder({"0": 1, "1": 2}))
+        assert len(steps) == measure.steps_total(sides, job, 3)
+
+
+def test_the_baseline_is_fetched_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import zipfile
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ran: list[Any] = []
+
+    def run(argv: Sequence[str]) -> None:
+        ran.append(argv)
+        if "download" in argv:
+            folder = Path(argv[argv.index("--dest") + 1])
+            with zipfile.ZipFile(folder / "nccl.whl", "w") as wheel:
+                wheel.writestr(baseline.NCCL_MEMBER, "the library")
+        else:
+            Path(argv[argv.index("-o") + 1]).write_text("the shim")
+
+    cache = baseline.cache_dir()
+    for _ in range(2):
+        assert baseline.fetch_nccl(cache, run).read_text() == "the library"
+        assert baseline.compile_shim(cache, run).read_text() == "the shim"
+    assert len(ran) == 2
+    assert not list(cache.glob("tmp*"))
+    with pytest.raises(HarpError, match=r"source .* is missing"):
+        baseline.compile_shim(cache, run, tmp_path / "none.c")
+
+
+def test_socket_side_takes_nccls_own_settings(
+    monkeypatch: pytest.MonkeyPatch, fake_perf: Path, fake_plugin: Path
+) -> None:
+    monkeypatch.setattr("harpctl.bench.socket_baseline", lambda: (fake_plugin, {"NCCL_LIB": "lib"}))
+    side = build_side("socket", fake_perf, ["NCCL_SOCKET_NTHREADS=2"])
+    assert dict(side.program.env) == {"NCCL_LIB": "lib", "NCCL_SOCKET_NTHREADS": "2"}
+    assert len(build_side("socket", fake_perf, [], best=True).settings) > 3

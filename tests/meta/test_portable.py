@@ -1,0 +1,110 @@
+"""The built plugin drops into any image: old glibc, libc alone, no SONAME, stays loaded, shows only NCCL's tables.
+
+And it compiles for aarch64, with the same compiler from PyPI that builds the portable plugin.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import SymbolTableSection
+
+GLIBC_MAX = (2, 27)
+LIBC_PARTS = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6"}
+LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+EXPORTS = {f"ncclNetPlugin_v{version}" for version in range(4, 13)}
+DF_1_NODELETE = 0x8
+CROSS_TIMEOUT_S = 580
+
+
+@pytest.fixture
+def elf(plugin_file: Path) -> Iterator[ELFFile]:
+    with plugin_file.open("rb") as file:
+        yield ELFFile(file)
+
+
+def tags(elf: ELFFile, name: str) -> list[object]:
+    (dynamic,) = (section for section in elf.iter_sections() if isinstance(section, DynamicSection))
+    return list(dynamic.iter_tags(name))
+
+
+def glibc_versions(elf: ELFFile) -> set[tuple[int, ...]]:
+    found = set()
+    for section in elf.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for _, versions in section.iter_versions():
+                for version in versions:
+                    kind, _, number = version.name.partition("_")
+                    assert kind == "GLIBC", f"needs {version.name}"
+                    found.add(tuple(int(part) for part in number.split(".")))
+    return found
+
+
+def test_needs_no_newer_glibc(elf: ELFFile, root: Path) -> None:
+    versions = glibc_versions(elf)
+    assert versions, "no version is needed: is this the plugin?"
+    if not (root / ".venv" / "bin" / "harp-cc").exists():
+        pytest.skip("built with this machine's own compiler: PyPI's ziglang was out of reach")
+    assert max(versions) <= GLIBC_MAX
+
+
+def test_needs_libc_alone(elf: ELFFile) -> None:
+    needed = {tag.needed for tag in tags(elf, "DT_NEEDED")}  # type: ignore[attr-defined]
+    assert needed <= LIBC_PARTS | LOADERS
+
+
+def test_has_no_soname_and_stays_loaded(elf: ELFFile) -> None:
+    assert not tags(elf, "DT_SONAME")
+    assert not tags(elf, "DT_RPATH")
+    assert not tags(elf, "DT_RUNPATH")
+    (flags,) = tags(elf, "DT_FLAGS_1")
+    assert flags.entry.d_val & DF_1_NODELETE  # type: ignore[attr-defined]
+
+
+def test_exports_nccls_tables_and_nothing_else(elf: ELFFile) -> None:
+    (dynsym,) = (s for s in elf.iter_sections() if isinstance(s, SymbolTableSection) and s.name == ".dynsym")
+    exported = {s.name for s in dynsym.iter_symbols() if s.entry.st_shndx != "SHN_UNDEF" and s.name}
+    assert exported == EXPORTS
+
+
+def test_stack_is_not_executable(elf: ELFFile) -> None:
+    (stack,) = (segment for segment in elf.iter_segments() if segment.header.p_type == "PT_GNU_STACK")
+    assert not stack.header.p_flags & 1
+
+
+@pytest.mark.timeout(CROSS_TIMEOUT_S + 20)
+def test_compiles_for_aarch64(root: Path) -> None:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        pytest.skip("PyPI's ziglang, the cross compiler, is not installed")
+    zig, cache = Path(spec.origin).parent / "zig", root / ".cache" / "zig"
+    done = subprocess.run(
+        [
+            *(
+                "make",
+                "-C",
+                str(root / "plugin"),
+                f"-j{os.cpu_count()}",
+                "VARIANT=aarch64",
+                "WERROR=1",
+                "all",
+            ),
+            f"CC={zig} cc -target aarch64-linux-gnu.2.27 -fno-sanitize=undefined",
+        ],
+        env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CROSS_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    with (root / "plugin" / "build" / "aarch64" / "libnccl-net.so").open("rb") as file:
+        assert ELFFile(file).get_machine_arch() == "AArch64"
