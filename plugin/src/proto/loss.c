@@ -30,6 +30,11 @@ static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, st
   p->reorder_ns = HARP_MIN(HARP_MAX(2 * p->reorder_ns, excess_ns), REORDER_MAX_NS);
 }
 
+/* Forgets settled records; a lost one after four RTTs, when no late acknowledgement is to be expected. */
+static void trim(struct harp_path *p, harp_ns now) {
+  harp_flight_trim(&p->flight, now > 4 * p->rtt.smoothed_ns ? now - 4 * p->rtt.smoothed_ns : 0);
+}
+
 void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_resend *resend,
                         struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
   struct harp_flight *f = &p->flight;
@@ -56,7 +61,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
       p->rack_sent_ns = b->sent_ns;
     }
   }
-  harp_flight_trim(f, now > 4 * p->rtt.smoothed_ns ? now - 4 * p->rtt.smoothed_ns : 0);
+  trim(p, now);
 }
 
 static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_resend *resend,
@@ -86,6 +91,7 @@ void harp_loss_detect(struct harp_path *p, struct harp_resend *resend, uint32_t 
     if (b->sent_ns + patience_ns <= now) lose(p, b, bits, resend, delivered, result, trace, now);
     else p->loss_deadline_ns = HARP_MIN(p->loss_deadline_ns, b->sent_ns + patience_ns);
   }
+  trim(p, now);
 }
 
 void harp_loss_give_up(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
@@ -98,4 +104,5 @@ void harp_loss_give_up(struct harp_path *p, struct harp_resend *resend, uint32_t
   }
   HARP_ASSERT(p->inflight_bytes == 0);
   p->loss_deadline_ns = HARP_NEVER;
+  trim(p, now);
 }
