@@ -17,7 +17,7 @@ enum {
 #define ACK_LATE_NS   HARP_US(25)
 #define ACK_CREDIT_NS HARP_US(50)
 
-enum { MESSAGE_SLOTS = HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES };
+enum { MESSAGE_SLOTS = HARP_RECV_SLOTS };
 
 static struct harp_recv_message *message_at(struct harp_receiver *r, uint32_t m) {
   return &r->messages[m % MESSAGE_SLOTS];
@@ -135,14 +135,16 @@ int harp_receiver_post(struct harp_receiver *r, void *data, uint32_t capacity, v
   struct harp_recv_message *msg = message_at(r, r->posted);
   harp_trace(r->trace, now, HARP_EVENT_RECV_POST, r->posted, capacity, 0, 0);
   if (msg->begun && msg->size > capacity) {
-    refuse_size(r, r->posted, msg->size, capacity);
-  } else if (msg->begun) {
-    *early = msg->data;
-    place_early(r, msg, place);
-    place->dst = data;
-    r->counters->early_messages++;
+    refuse_size(r, r->posted, msg->size, capacity); /* and what still comes of it stays in staging */
+  } else {
+    if (msg->begun) {
+      *early = msg->data;
+      place_early(r, msg, place);
+      place->dst = data;
+      r->counters->early_messages++;
+    }
+    msg->data = data;
   }
-  msg->data = data;
   msg->capacity = capacity;
   msg->cookie = cookie;
   r->posted++;

@@ -17,8 +17,11 @@
 
 enum {
   HARP_STAGING_BYTES = HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES,
+  HARP_RECV_SLOTS = 128, /* a power of two, since message numbers wrap; holds all messages that may have begun */
   HARP_RUNS_MAX = HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1, /* every other line of an early message */
 };
+_Static_assert(HARP_RECV_SLOTS >= HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES && !(HARP_RECV_SLOTS & (HARP_RECV_SLOTS - 1)),
+               "a slot for every message, also across the wrap");
 _Static_assert(HARP_RUNS_MAX >= HARP_PACKET_MAX_LINES / 2 + 1, "a packet has fewer runs");
 
 struct harp_receiver_config {
@@ -56,7 +59,7 @@ struct harp_receiver {
   bool too_large;     /* the peer sent more than a receive holds: message, size and capacity are below */
   uint32_t too_large_message, too_large_size, too_large_capacity;
   uint8_t *staging;
-  struct harp_recv_message messages[HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES];
+  struct harp_recv_message messages[HARP_RECV_SLOTS];
   struct harp_linemap arrived; /* members are at or above `delivered` */
   unsigned path_count;
   struct harp_rx_path paths[HARP_PATHS_MAX];

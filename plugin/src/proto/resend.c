@@ -37,13 +37,19 @@ void harp_resend_add(struct harp_resend *r, uint32_t line, uint32_t count, uint3
 
 void harp_resend_remove(struct harp_resend *r, uint32_t line, uint32_t count) {
   if (!r->count) return;
+  /* Lines that were delivered long ago share their bits with lines one window later. */
+  if (harp_seq_before(line, r->lowest)) {
+    uint32_t before = r->lowest - line;
+    if (before >= count) return;
+    line += before, count -= before;
+  }
   r->count -= change(r, line, count, false);
 }
 
 void harp_resend_on_delivered(struct harp_resend *r, uint32_t was, uint32_t delivered) {
   if (!r->count) return;
   harp_resend_remove(r, was, delivered - was);
-  if (harp_seq_before(r->lowest, delivered)) r->lowest = delivered;
+  r->lowest = harp_seq_max(r->lowest, delivered);
 }
 
 uint32_t harp_resend_first(struct harp_resend *r, uint32_t limit, uint32_t *line) {

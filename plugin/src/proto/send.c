@@ -11,7 +11,8 @@
 #define SIZE_PROBE_NEXT_NS HARP_MS(10)
 #define CREDIT_PROBE_FIRST_NS HARP_MS(2)
 #define CREDIT_PROBE_MAX_NS HARP_MS(256)
-/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes. */
+/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if it is full
+ * already, since the probe needs a record too. */
 enum { GIVE_UP_PTOS = 6 };
 
 static const struct harp_send_message *message_at(const struct harp_sender *s, uint32_t m) {
@@ -123,7 +124,8 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   if (harp_seq_after(p->ack.delivered, s->sent_line)) return HARP_DROP_STALE_ACK;
   for (uint32_t i = 0; i < p->ack.range_count; i++) {
     if (!harp_seq_before(p->ack.ranges[i].begin, p->ack.ranges[i].end)) return HARP_DROP_FIELD;
-    if (harp_seq_after(p->ack.ranges[i].end, (uint32_t)path->next_number)) return HARP_DROP_STALE_ACK;
+    uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
+    if (end > path->next_number || p->ack.ranges[i].end - p->ack.ranges[i].begin > end) return HARP_DROP_STALE_ACK;
   }
   s->counters->rx_acks++;
   path->ack_next = HARP_MAX(path->ack_next, number + 1);
@@ -200,7 +202,7 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (p->state == HARP_PATH_UP && p->pto_count >= HARP_PATH_SILENT_PTOS && now - p->last_ack_ns >= PATH_DOWN_NS &&
       another_is_up(s, p)) {
     harp_sender_path_down(s, p->index, now);
-  } else if (p->pto_count >= GIVE_UP_PTOS || p->state == HARP_PATH_DOWN) {
+  } else if (p->pto_count >= GIVE_UP_PTOS || p->state == HARP_PATH_DOWN || harp_flight_full(&p->flight)) {
     harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
   }
 }
@@ -219,7 +221,8 @@ static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns 
 static bool waits_for_credit(const struct harp_sender *s) {
   if (s->sent_line == s->tail_line || s->resend.count) return false;
   for (unsigned i = 0; i < s->path_count; i++) {
-    if (s->paths[i].inflight_bytes) return false;
+    /* A path that is down always has a probe under way. */
+    if (s->paths[i].state == HARP_PATH_UP && s->paths[i].inflight_bytes) return false;
   }
   return true;
 }
@@ -382,6 +385,16 @@ static void poll_new(struct harp_sender *s, struct harp_path *p, uint32_t lines,
   harp_trace(s->trace, now, HARP_EVENT_TX_DATA, p->index, run->number, run->count, run->line);
 }
 
+int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  int full = (int)(p->lines * HARP_LINE_BYTES);
+  if (p->probe_due) return full;
+  if (size_probe_due(p, now)) return (int)(harp_path_next_size(p) * HARP_LINE_BYTES);
+  if (s->resend.count) return full;
+  if (!new_lines(s)) return -1;
+  const struct harp_send_message *m = message_at(s, s->next);
+  return HARP_MIN(full, (int)(m->bytes - (s->sent_line - m->line) * HARP_LINE_BYTES));
+}
+
 bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets, struct harp_tx_run *run,
                       harp_ns now) {
   struct harp_path *p = path;
@@ -421,7 +434,7 @@ harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
     if (p->probe_due) return now;
     at = HARP_MIN(at, HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)));
     if (more) at = HARP_MIN(at, harp_path_allowance_ns(p, now));
-    if (p->size_probe_ns != HARP_NEVER && !p->pto_count && more) at = HARP_MIN(at, p->size_probe_ns);
+    if (p->state == HARP_PATH_UP && !p->pto_count && more) at = HARP_MIN(at, p->size_probe_ns);
   }
   return at;
 }

@@ -97,6 +97,10 @@ void harp_sender_on_timeout(struct harp_sender *s, harp_ns now);
 /* Picks the path for the next superframe; NULL when there is nothing to send now. */
 struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now);
 
+/* Returns the payload bytes of the largest packet in the run that harp_sender_poll would give for that path next; -1 when
+ * it would give none. Lets the caller size a superframe's segments. */
+int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *path, harp_ns now);
+
 /* Takes the next run for that path, of at most max_packets packets; they count as sent. Returns false when there is
  * nothing (more) for this superframe. */
 bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets, struct harp_tx_run *run,

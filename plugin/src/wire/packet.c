@@ -119,6 +119,12 @@ void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, ui
   put_crc(wire, crc);
 }
 
+void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
+                                    const uint8_t *payload) {
+  uint32_t crc = put_data_header(wire, fields, number, seed);
+  put_crc(wire, fields->data.length ? harp_crc32c(crc, payload, fields->data.length) : crc);
+}
+
 void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed) {
   uint32_t crc = put_data_header(wire, fields, number, seed);
   memset(wire + HARP_DATA_HEADER_BYTES, 0, fields->data.length);

@@ -129,6 +129,10 @@ static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) { return
 void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
                              const uint8_t *payload);
 
+/* Does the same without the copy: writes the header alone; the payload is to follow it on the wire. */
+void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
+                                    const uint8_t *payload);
+
 /* Writes a PROBE whose payload is `fields->data.length` zero bytes. */
 void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed);
 

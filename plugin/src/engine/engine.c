@@ -1,0 +1,221 @@
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "host/clock.h"
+
+static harp_ns host_clock(void) { return harp_clock_now(); }
+
+static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
+  e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  e->control_fd = epoll_create1(EPOLL_CLOEXEC);
+  if (e->wake_fd >= 0 && e->control_fd >= 0) return 0;
+  int err = errno;
+  snprintf(error, error_bytes, "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)",
+           strerror(err));
+  return -err;
+}
+
+static struct harp_engine *allocate(const struct harp_instance *instance, const char *congestion) {
+  struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
+  if (!e) return NULL;
+  memset(e, 0, sizeof *e);
+  e->instance = *instance;
+  e->cc = harp_cc_find(congestion);
+  HARP_ASSERT(e->cc); /* host/config has checked the name */
+  e->wake_fd = e->control_fd = -1;
+  return e;
+}
+
+static void release(struct harp_engine *e) {
+  if (e->wake_fd >= 0) close(e->wake_fd);
+  if (e->control_fd >= 0) close(e->control_fd);
+  harp_arena_close(&e->arena);
+  free(e);
+}
+
+int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *instance, const char *congestion,
+                          struct harp_io *io, harp_ns (*clock)(void), char *error, size_t error_bytes) {
+  struct harp_engine *e = allocate(instance, congestion);
+  if (!e) {
+    snprintf(error, error_bytes, "no memory for an engine");
+    return -ENOMEM;
+  }
+  int err = open_fds(e, error, error_bytes);
+  if (err) {
+    release(e);
+    return err;
+  }
+  e->clock = clock;
+  e->io = io;
+  *out = e;
+  return 0;
+}
+
+static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
+  const struct harp_io_ops *driver = &harp_io_udp; /* the only rung of the ladder yet; host/config refuses the others */
+  size_t frames_bytes = harp_align_up(driver->frames_bytes(e->instance.paths), HARP_BLOCK_BYTES);
+  size_t memory = e->instance.memory_bytes ? e->instance.memory_bytes : HARP_ENGINE_MEMORY_BYTES;
+  int err = harp_arena_open(&e->arena, HARP_MAX(memory, frames_bytes), e->instance.page_size, e->instance.numa);
+  if (err) {
+    snprintf(error, error_bytes, "cannot get %zu MiB of memory: %s", memory >> 20, e->arena.note);
+    return err;
+  }
+  e->block_count = e->arena.bytes / HARP_BLOCK_BYTES;
+  e->blocks_used = frames_bytes / HARP_BLOCK_BYTES;
+  struct harp_io_config config = {
+      .addr = &e->instance.addr,
+      .port_low = e->instance.port_low,
+      .port_high = e->instance.port_high,
+      .port_count = e->instance.paths,
+      .frames = e->arena.base,
+      .frames_bytes = frames_bytes,
+      .counters = &e->counters,
+  };
+  return driver->open(&e->io, &config, error, error_bytes);
+}
+
+int harp_engine_open(struct harp_engine **out, const struct harp_instance *instance, const char *congestion,
+                     char *error, size_t error_bytes) {
+  struct harp_engine *e;
+  int err = harp_engine_open_with(&e, instance, congestion, NULL, host_clock, error, error_bytes);
+  if (err) return err;
+  err = open_io(e, error, error_bytes);
+  if (err) {
+    release(e);
+    return err;
+  }
+  HARP_INFO("%s: driver %s%s%s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
+            instance->ifname, e->io->info.rung, e->io->info.why_not[0] ? ": " : "", e->io->info.why_not,
+            e->io->info.port_count, e->io->info.ports[0], e->io->info.buffer_bytes >> 10,
+            harp_page_rung_name(e->arena.rung), harp_engine_mode_name(instance->mode));
+  *out = e;
+  return 0;
+}
+
+/* Says at INFO what moved and what was dropped: the statistics of a run. */
+static void log_counters(const struct harp_engine *e) {
+  char text[700];
+  int n = 0;
+#define X(name)                                                                                              \
+  if (e->counters.name && n < (int)sizeof text)                                                              \
+    n += snprintf(text + n, sizeof text - (size_t)n, " " #name " %llu", (unsigned long long)e->counters.name);
+  HARP_COUNTERS(X)
+#undef X
+  for (unsigned i = 1; i < HARP_DROP_COUNT && n < (int)sizeof text; i++) {
+    if (e->counters.drops[i])
+      n += snprintf(text + n, sizeof text - (size_t)n, " drop_%s %llu", harp_drop_name((enum harp_drop)i),
+                    (unsigned long long)e->counters.drops[i]);
+  }
+  HARP_INFO("%s: statistics:%s", e->instance.ifname, n ? text : " nothing moved");
+}
+
+void harp_engine_close(struct harp_engine *e) {
+  HARP_ASSERT(e->link_count == 0 && !e->running);
+  log_counters(e);
+  if (e->io) e->io->ops->close(e->io);
+  release(e);
+}
+
+void harp_engine_lock(struct harp_engine *e) {
+  atomic_fetch_add_explicit(&e->lock_waiters, 1, memory_order_relaxed);
+  while (atomic_exchange_explicit(&e->locked, 1, memory_order_acquire)) sched_yield();
+  atomic_fetch_sub_explicit(&e->lock_waiters, 1, memory_order_relaxed);
+}
+
+/* ---- links ---- */
+
+int harp_engine_reserve_slot(struct harp_engine *e) {
+  int slot = -1;
+  harp_engine_lock(e);
+  /* Round robin, so that a slot rests as long as possible before packets of its last user could meet a new one. */
+  for (uint32_t i = 0; i < HARP_ENGINE_LINKS_MAX && slot < 0; i++) {
+    uint32_t s = (e->slot_next + i) % HARP_ENGINE_LINKS_MAX;
+    if (!e->links[s]) slot = (int)s;
+  }
+  if (slot >= 0) {
+    e->links[slot] = HARP_SLOT_RESERVED;
+    e->slot_next = (uint32_t)slot + 1;
+    e->link_count++;
+  }
+  harp_engine_unlock(e);
+  return slot;
+}
+
+void harp_engine_release_slot(struct harp_engine *e, uint32_t slot) {
+  harp_engine_lock(e);
+  HARP_ASSERT(e->links[slot] == HARP_SLOT_RESERVED);
+  e->links[slot] = NULL;
+  e->link_count--;
+  harp_engine_unlock(e);
+}
+
+void harp_engine_attach(struct harp_engine *e, struct harp_link *link) {
+  HARP_ASSERT(e->links[link->slot] == HARP_SLOT_RESERVED);
+  e->links[link->slot] = link;
+  e->counters.connections++;
+  if (link->monitor.fd >= 0) {
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.u32 = link->slot};
+    epoll_ctl(e->control_fd, EPOLL_CTL_ADD, link->monitor.fd, &ev);
+  }
+}
+
+void harp_engine_activate(struct harp_engine *e, struct harp_link *link) {
+  if (link->active) return;
+  link->active = true;
+  link->next_active = NULL;
+  if (e->active_last) e->active_last->next_active = link;
+  else e->active_first = link;
+  e->active_last = link;
+}
+
+static void deactivate(struct harp_engine *e, struct harp_link *link) {
+  if (!link->active) return;
+  struct harp_link **at = &e->active_first, *before = NULL;
+  while (*at != link) before = *at, at = &(*at)->next_active;
+  *at = link->next_active;
+  if (e->active_last == link) e->active_last = before;
+  link->active = false;
+}
+
+void harp_engine_detach(struct harp_engine *e, struct harp_link *link) {
+  HARP_ASSERT(e->links[link->slot] == link);
+  deactivate(e, link);
+  if (link->monitor.fd >= 0) epoll_ctl(e->control_fd, EPOLL_CTL_DEL, link->monitor.fd, NULL);
+  e->links[link->slot] = NULL;
+  e->link_count--;
+}
+
+/* ---- pool ---- */
+
+void *harp_engine_take_block(struct harp_engine *e) {
+  if (e->block_free) {
+    void *block = e->block_free;
+    e->block_free = *(void **)block;
+    return block;
+  }
+  if (e->blocks_used == e->block_count) return NULL;
+  return (char *)e->arena.base + e->blocks_used++ * (size_t)HARP_BLOCK_BYTES;
+}
+
+void harp_engine_give_block(struct harp_engine *e, void *block) {
+  *(void **)block = e->block_free;
+  e->block_free = block;
+}
+
+/* ---- mailbox ---- */
+
+void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot) {
+  /* The word before its summary: a pass that takes the summary bit finds the word's bit. */
+  atomic_fetch_or_explicit(&e->doorbells[slot / 64], 1ull << (slot % 64), memory_order_release);
+  atomic_fetch_or_explicit(&e->doorbell_words, 1ull << (slot / 64), memory_order_seq_cst);
+}

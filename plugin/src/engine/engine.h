@@ -1,0 +1,103 @@
+/* One stack instance: an ENI, its packet driver, the connections on it, and the bounded pass that moves everything.
+ *
+ * Whoever holds the lock owns all of it: NCCL's thread for the length of an inline pass, the engine's own thread, or a
+ * control call (connect, close, deregMr). The data path only ever tries the lock; control calls wait for it, and a
+ * pass is bounded, so that wait is too.
+ *
+ *   one pass: reap - receive - mailbox - timers and transmit - control connections */
+#ifndef HARP_ENGINE_H
+#define HARP_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/counters.h"
+#include "engine/link.h"
+#include "host/arena.h"
+#include "host/config.h"
+#include "io/io.h"
+
+enum {
+  HARP_ENGINE_LINKS_MAX = 4096,
+  HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
+  HARP_ENGINE_MEMORY_BYTES = 16 << 20,   /* unless the conf says otherwise */
+};
+#define HARP_WATCHDOG_NS HARP_US(100)
+
+struct harp_engine {
+  struct harp_instance instance; /* its configuration */
+  const struct harp_cc_ops *cc;
+  harp_ns (*clock)(void); /* the host's; a test's */
+
+  /* lock */
+  HARP_CACHE_ALIGNED _Atomic uint32_t locked;
+  _Atomic uint32_t lock_waiters; /* control calls that wait: passes step aside */
+
+  /* mailbox: links with submissions; a bit a slot, and a summary bit for each word of 64 */
+  HARP_CACHE_ALIGNED _Atomic uint64_t doorbell_words;
+  _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
+
+  /* runner */
+  HARP_CACHE_ALIGNED _Atomic uint64_t last_pass_ns;
+  _Atomic bool sleeping, stop;
+  bool threaded, running;
+  pthread_t thread;
+  int wake_fd; /* eventfd that ends the runner's sleep */
+
+  /* owned by the lock's holder */
+  HARP_CACHE_ALIGNED struct harp_io *io;
+  struct harp_arena arena;
+  size_t blocks_used, block_count;
+  void *block_free; /* list of blocks given back */
+  int control_fd;   /* epoll of all control connections */
+  harp_ns control_check_ns;
+  struct harp_link *active_first, *active_last; /* links that have something to do or to wait for */
+  uint32_t link_count, slot_next;
+  struct harp_link *links[HARP_ENGINE_LINKS_MAX]; /* by slot; HARP_SLOT_RESERVED until the handshake is done */
+  struct harp_counters counters;
+};
+
+#define HARP_SLOT_RESERVED ((struct harp_link *)1)
+
+/* Opens driver, memory and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
+int harp_engine_open(struct harp_engine **e, const struct harp_instance *instance, const char *congestion,
+                     char *error, size_t error_bytes) HARP_MUST_CHECK;
+/* Opens on a given driver instance and clock, for the simulator. Takes ownership of io on success. */
+int harp_engine_open_with(struct harp_engine **e, const struct harp_instance *instance, const char *congestion,
+                          struct harp_io *io, harp_ns (*clock)(void), char *error, size_t error_bytes) HARP_MUST_CHECK;
+/* Closes everything; no link may be left and no thread run. */
+void harp_engine_close(struct harp_engine *e);
+
+/* Does one bounded pass. The caller holds the lock. Returns how much it did: 0 means that nothing moved. */
+unsigned harp_engine_pass(struct harp_engine *e);
+/* Takes submissions and transmits, without looking for input: the short way for isend. */
+unsigned harp_engine_pass_transmit(struct harp_engine *e);
+/* Returns when the next pass is due by time alone. */
+harp_ns harp_engine_deadline_ns(const struct harp_engine *e);
+
+static inline bool harp_engine_try_lock(struct harp_engine *e) {
+  if (atomic_load_explicit(&e->lock_waiters, memory_order_relaxed)) return false;
+  return !atomic_exchange_explicit(&e->locked, 1, memory_order_acquire);
+}
+static inline void harp_engine_unlock(struct harp_engine *e) {
+  atomic_store_explicit(&e->locked, 0, memory_order_release);
+}
+/* Waits for the lock: control calls only. */
+void harp_engine_lock(struct harp_engine *e);
+
+/* Reserves a slot for a link whose handshake is under way; -1 when the table is full. Takes the lock. */
+int harp_engine_reserve_slot(struct harp_engine *e);
+void harp_engine_release_slot(struct harp_engine *e, uint32_t slot);
+
+/* Under the lock: */
+void harp_engine_attach(struct harp_engine *e, struct harp_link *link);
+void harp_engine_detach(struct harp_engine *e, struct harp_link *link);
+void harp_engine_activate(struct harp_engine *e, struct harp_link *link);
+/* The pool: blocks of HARP_BLOCK_BYTES out of the arena; NULL when it is used up. */
+void *harp_engine_take_block(struct harp_engine *e);
+void harp_engine_give_block(struct harp_engine *e, void *block);
+
+/* Any thread: tells the engine that the link's submit ring has something. */
+void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot);
+
+#endif

@@ -1,0 +1,352 @@
+#include "engine/meet.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "host/random.h"
+
+enum { BACKLOG = 1024, ACCEPTS_PER_POLL = 16 };
+#define DIAL_RETRY_NS HARP_MS(50)
+
+static socklen_t address_bytes(const struct sockaddr_storage *a) {
+  return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static const char *address_text(const struct sockaddr_storage *a, char text[INET6_ADDRSTRLEN + 8]) {
+  char ip[INET6_ADDRSTRLEN] = "?";
+  bool v6 = a->ss_family == AF_INET6;
+  if (v6) inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, ip, sizeof ip);
+  else inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, ip, sizeof ip);
+  uint16_t port = ntohs(v6 ? ((const struct sockaddr_in6 *)a)->sin6_port : ((const struct sockaddr_in *)a)->sin_port);
+  snprintf(text, INET6_ADDRSTRLEN + 8, v6 ? "[%s]:%u" : "%s:%u", ip, port);
+  return text;
+}
+
+static int open_tcp(const struct harp_engine *e) {
+  return socket(e->instance.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* ---- meetings ---- */
+
+static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3], struct harp_endpoint *self) {
+  const struct harp_io_info *io = &e->io->info;
+  const struct sockaddr_storage *a = &e->instance.addr;
+  *self = (struct harp_endpoint){
+      .token = token,
+      .first_line = first[0],
+      .first_message = first[1],
+      .first_number = first[2],
+      .buffer_bytes = io->buffer_bytes,
+      .path_count = (uint16_t)e->instance.paths,
+      .eni_count = 1,
+      .pid = (uint32_t)getpid(),
+  };
+  struct harp_endpoint_eni *eni = &self->enis[0];
+  eni->mtu = (uint16_t)HARP_MIN(e->instance.mtu, 65535);
+  eni->port_count = (uint16_t)io->port_count;
+  memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
+  if (a->ss_family == AF_INET6) {
+    eni->family = 6;
+    memcpy(eni->addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
+  } else {
+    eni->family = 4;
+    memcpy(eni->addr, &((const struct sockaddr_in *)a)->sin_addr, 4);
+  }
+  if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
+}
+
+/* Starts a handshake on a socket; reserves the slot that its token names. Returns 0 or -errno. */
+static int meeting_start(struct harp_meeting *m, struct harp_engine *e, bool client,
+                         const uint8_t secret[HARP_SECRET_BYTES]) {
+  struct { uint64_t token; uint32_t first[3]; uint8_t nonce[HARP_NONCE_BYTES]; } fresh;
+  struct harp_endpoint self;
+  int err = harp_random_fill(&fresh, sizeof fresh);
+  if (err) return err;
+  m->slot = harp_engine_reserve_slot(e);
+  if (m->slot < 0) return -EMFILE;
+  describe_self(e, (fresh.token & ~0xffffull) | (uint64_t)m->slot, fresh.first, &self);
+  harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION, &self);
+  return 0;
+}
+
+static void meeting_end(struct harp_meeting *m, struct harp_engine *e) {
+  if (m->fd >= 0) {
+    shutdown(m->fd, SHUT_RDWR);
+    close(m->fd);
+  }
+  if (m->slot >= 0) harp_engine_release_slot(e, (uint32_t)m->slot);
+  m->fd = m->slot = -1;
+}
+
+/* Moves bytes both ways as far as they go. Returns 0, or -errno when the connection broke (-ECONNRESET at its end). */
+static int meeting_run(struct harp_meeting *m) {
+  struct harp_handshake *h = &m->handshake;
+  uint8_t in[HARP_CONTROL_MAX_BYTES];
+  for (;;) {
+    while (h->out_sent < h->out_bytes) {
+      ssize_t n = send(m->fd, h->out + h->out_sent, h->out_bytes - h->out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+      h->out_sent += (uint32_t)n;
+    }
+    size_t wants = harp_handshake_wants(h);
+    if (!wants) return 0;
+    ssize_t n = recv(m->fd, in, HARP_MIN(wants, sizeof in), MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    if (n == 0) return -ECONNRESET;
+    harp_handshake_on_bytes(h, in, (size_t)n);
+  }
+}
+
+static bool meeting_done(const struct harp_meeting *m) {
+  return m->handshake.state == HARP_HANDSHAKE_DONE && m->handshake.out_sent == m->handshake.out_bytes;
+}
+
+/* Turns a finished handshake into a link; socket and slot pass over to it. */
+static struct harp_link *meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,
+                                      int traffic_class) {
+  struct harp_link_config config = {
+      .role = role,
+      .slot = (uint32_t)m->slot,
+      .keys = m->handshake.keys,
+      .control = m->handshake.control,
+      .control_fd = m->fd,
+      .local = &m->handshake.local,
+      .peer = &m->handshake.peer,
+      .peer_addr = m->peer_addr,
+      .traffic_class = traffic_class,
+  };
+  struct harp_link *link = harp_link_create(e, &config);
+  m->fd = -1;
+  if (!link) {
+    meeting_end(m, e);
+    HARP_WARN("no memory for the connection with %s", m->handshake.peer.name);
+    return NULL;
+  }
+  m->slot = -1;
+  char text[INET6_ADDRSTRLEN + 8];
+  HARP_INFO("%s: connected %s %s, %u path(s), wire version %u (%s)", e->instance.ifname,
+            role == HARP_ROLE_SENDER ? "to" : "from", link->peer, link->route_count, m->handshake.version,
+            address_text(&m->peer_addr, text));
+  return link;
+}
+
+static void refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {
+  enum harp_refusal why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
+  if (why == HARP_REFUSAL_VERSION)
+    snprintf(text, bytes, "it speaks wire versions %u to %u, this plugin %u to %u: install the same libnccl-net.so on "
+             "both hosts", h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
+  else snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer says: " : "", harp_refusal_text(why));
+}
+
+/* ---- listening ---- */
+
+enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e, struct harp_handle *handle) {
+  struct sockaddr_storage a = e->instance.addr;
+  socklen_t n = address_bytes(&a);
+  struct harp_listener *l = calloc(1, sizeof *l);
+  if (!l) {
+    HARP_WARN("%s: no memory for a listener", e->instance.ifname);
+    return HARP_ERR_SYSTEM;
+  }
+  l->engine = e;
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) l->guests[i].fd = l->guests[i].slot = -1;
+  l->fd = open_tcp(e);
+  int err = l->fd < 0 ? -errno : harp_random_fill(l->secret, sizeof l->secret);
+  if (!err && (bind(l->fd, (struct sockaddr *)&a, n) || listen(l->fd, BACKLOG) ||
+               getsockname(l->fd, (struct sockaddr *)&a, &n)))
+    err = -errno;
+  if (err) {
+    HARP_WARN("%s: cannot listen for connections: %s", e->instance.ifname, strerror(-err));
+    if (l->fd >= 0) close(l->fd);
+    free(l);
+    return HARP_ERR_SYSTEM;
+  }
+  harp_handle_encode(handle, &a, l->secret);
+  *out = l;
+  return HARP_OK;
+}
+
+/* A place for a new guest; where all are taken the one that has been here longest without proof goes. */
+static struct harp_meeting *guest_place(struct harp_listener *l) {
+  struct harp_meeting *oldest = &l->guests[0];
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
+    if (l->guests[i].fd < 0) return &l->guests[i];
+    if (l->guests[i].since_ns < oldest->since_ns) oldest = &l->guests[i];
+  }
+  l->engine->counters.handshake_refused++;
+  meeting_end(oldest, l->engine);
+  return oldest;
+}
+
+static void let_in(struct harp_listener *l) {
+  for (unsigned i = 0; i < ACCEPTS_PER_POLL; i++) {
+    struct sockaddr_storage from = {0};
+    socklen_t n = sizeof from;
+    int one = 1, fd = accept4(l->fd, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return; /* none waits; or the host is short of files, which may pass */
+    struct harp_meeting *m = guest_place(l);
+    m->fd = fd;
+    m->peer_addr = from;
+    m->since_ns = l->engine->clock();
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (meeting_start(m, l->engine, false, l->secret)) meeting_end(m, l->engine);
+  }
+}
+
+static void turn_away(struct harp_listener *l, struct harp_meeting *m, int err) {
+  char why[256], text[INET6_ADDRSTRLEN + 8];
+  if (m->handshake.state == HARP_HANDSHAKE_REFUSED) refusal_text(&m->handshake, why, sizeof why);
+  else snprintf(why, sizeof why, "%s", err ? strerror(-err) : "it did not prove the secret in time");
+  HARP_INFO("%s: turned away a connection from %s: %s", l->engine->instance.ifname, address_text(&m->peer_addr, text),
+            why);
+  l->engine->counters.handshake_refused++;
+  meeting_end(m, l->engine);
+}
+
+enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link) {
+  *link = NULL;
+  let_in(l);
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
+    struct harp_meeting *m = &l->guests[i];
+    if (m->fd < 0) continue;
+    int err = meeting_run(m);
+    if (meeting_done(m)) {
+      *link = meeting_link(m, l->engine, HARP_ROLE_RECEIVER, -1);
+      return *link ? HARP_OK : HARP_ERR_SYSTEM;
+    }
+    bool refused = m->handshake.state == HARP_HANDSHAKE_REFUSED &&
+                   m->handshake.out_sent == m->handshake.out_bytes;
+    if (err || refused || l->engine->clock() - m->since_ns > HARP_GUEST_NS) turn_away(l, m, err);
+  }
+  return HARP_OK;
+}
+
+void harp_listener_close(struct harp_listener *l) {
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) meeting_end(&l->guests[i], l->engine);
+  shutdown(l->fd, SHUT_RDWR);
+  close(l->fd);
+  free(l);
+}
+
+/* ---- dialling ---- */
+
+/* Opens the socket and starts to connect; an error is kept for the final message, and tried again later. */
+static void dial_start(struct harp_dial *d) {
+  struct harp_meeting *m = &d->meeting;
+  struct sockaddr_storage from = d->engine->instance.addr;
+  int one = 1;
+  d->connected = false;
+  m->since_ns = d->engine->clock();
+  m->fd = open_tcp(d->engine);
+  if (m->fd < 0) {
+    d->last_errno = errno;
+    return;
+  }
+  setsockopt(m->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(m->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+  if (bind(m->fd, (struct sockaddr *)&from, address_bytes(&from)) ||
+      (connect(m->fd, (struct sockaddr *)&d->to, address_bytes(&d->to)) && errno != EINPROGRESS)) {
+    d->last_errno = errno;
+    meeting_end(m, d->engine);
+  }
+}
+
+enum harp_status harp_dial_open(struct harp_dial **out, struct harp_engine *e, const struct harp_handle *handle,
+                                int traffic_class) {
+  char error[256];
+  struct harp_dial *d = calloc(1, sizeof *d);
+  if (!d) {
+    HARP_WARN("%s: no memory to connect", e->instance.ifname);
+    return HARP_ERR_SYSTEM;
+  }
+  if (!harp_handle_decode(handle, &d->to, error, sizeof error)) {
+    HARP_WARN("%s", error);
+    free(d);
+    return HARP_ERR_REMOTE;
+  }
+  char text[INET6_ADDRSTRLEN + 8];
+  if (d->to.ss_family != e->instance.addr.ss_family) {
+    HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
+              address_text(&d->to, text), e->instance.ifname, e->instance.addr.ss_family == AF_INET6 ? 6 : 4);
+    free(d);
+    return HARP_ERR_USAGE;
+  }
+  d->engine = e;
+  d->traffic_class = traffic_class;
+  memcpy(d->secret, handle->secret, sizeof d->secret);
+  d->meeting.fd = d->meeting.slot = -1;
+  d->meeting.peer_addr = d->to;
+  d->deadline_ns = e->clock() + e->instance.peer_timeout_ns;
+  dial_start(d);
+  *out = d;
+  return HARP_OK;
+}
+
+/* Whether TCP is up; -errno when it failed. */
+static int dial_connected(struct harp_dial *d) {
+  struct pollfd p = {.fd = d->meeting.fd, .events = POLLOUT};
+  int err = 0;
+  socklen_t n = sizeof err;
+  if (d->connected) return 1;
+  if (poll(&p, 1, 0) <= 0) return 0;
+  if (getsockopt(d->meeting.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
+  if (err) return -err;
+  err = meeting_start(&d->meeting, d->engine, true, d->secret);
+  if (err) return err;
+  d->connected = true;
+  return 1;
+}
+
+static enum harp_status dial_fail(struct harp_dial *d) {
+  char text[INET6_ADDRSTRLEN + 8];
+  HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", d->engine->instance.ifname,
+            address_text(&d->to, text), (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+            d->last_errno ? strerror(d->last_errno) : "no answer");
+  return HARP_ERR_REMOTE;
+}
+
+enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
+  struct harp_meeting *m = &d->meeting;
+  harp_ns now = d->engine->clock();
+  *link = NULL;
+  if (m->fd < 0) {
+    if (now >= d->deadline_ns) return dial_fail(d);
+    if (now >= d->retry_ns) dial_start(d);
+    if (m->fd < 0 && now >= d->retry_ns) d->retry_ns = now + DIAL_RETRY_NS;
+    return HARP_OK;
+  }
+  int up = dial_connected(d);
+  if (up > 0) up = meeting_run(m) ? -ECONNRESET : 1;
+  if (up > 0 && meeting_done(m)) {
+    *link = meeting_link(m, d->engine, HARP_ROLE_SENDER, d->traffic_class);
+    return *link ? HARP_OK : HARP_ERR_SYSTEM;
+  }
+  if (d->connected && m->handshake.state == HARP_HANDSHAKE_REFUSED) {
+    char why[256], text[INET6_ADDRSTRLEN + 8];
+    refusal_text(&m->handshake, why, sizeof why);
+    HARP_WARN("%s: the handshake with the peer at %s failed: %s", d->engine->instance.ifname,
+              address_text(&d->to, text), why);
+    return HARP_ERR_REMOTE;
+  }
+  if (up < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
+    d->last_errno = -up;
+    meeting_end(m, d->engine);
+    d->retry_ns = now + DIAL_RETRY_NS;
+  }
+  if (now >= d->deadline_ns) return dial_fail(d);
+  return HARP_OK;
+}
+
+void harp_dial_close(struct harp_dial *d) {
+  meeting_end(&d->meeting, d->engine);
+  free(d);
+}

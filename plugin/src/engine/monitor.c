@@ -1,0 +1,151 @@
+#include "engine/monitor.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+static void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+
+void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys, harp_ns peer_timeout_ns) {
+  *m = (struct harp_monitor){.fd = fd, .keys = *keys};
+  if (fd < 0) return;
+  int seconds = (int)HARP_MAX(peer_timeout_ns / HARP_SEC(1), 1u);
+  set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, HARP_MAX(seconds / 4, 1));
+  set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, HARP_MAX(seconds / 4, 1));
+  set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
+  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+/* Messages are tiny and rare, so one that does not fit the socket's buffer can be dropped: it would be a PING more. */
+static void send_message(struct harp_monitor *m, const uint8_t *message, size_t bytes) {
+  if (m->fd >= 0 && !m->gone) (void)!send(m->fd, message, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void harp_monitor_send_final(struct harp_link *link) {
+  struct harp_monitor *m = &link->monitor;
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  struct harp_final final = {0};
+  const struct harp_receiver *r = link->conn.receiver;
+  if (r) final.delivered = r->delivered;
+  if (r && r->too_large) {
+    final.reason = HARP_ERR_USAGE;
+    final.detail[0] = r->too_large_size;
+    final.detail[1] = r->too_large_capacity;
+  }
+  send_message(m, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
+}
+
+/* The peer left or died: fatal when anything is still waiting for it. */
+static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
+  link->monitor.gone = true;
+  harp_link_complete(link);
+  if (!harp_link_is_busy(link)) return;
+  if (link->monitor.final_received)
+    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished", link->peer,
+                   link->engine->instance.ifname);
+  else
+    harp_link_fail(link, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", link->peer,
+                   link->engine->instance.ifname, why);
+}
+
+static void on_final(struct harp_link *link, const struct harp_final *final, harp_ns now) {
+  link->monitor.final_received = true;
+  if (link->conn.sender) {
+    harp_sender_on_final(link->conn.sender, final->delivered, now);
+    harp_link_complete(link);
+  }
+  if (final->reason == HARP_ERR_USAGE)
+    harp_link_fail(link, HARP_ERR_USAGE, now,
+                   "a message of %u bytes was sent to %s, but the receive posted there holds only %u bytes",
+                   final->detail[0], link->peer, final->detail[1]);
+}
+
+static void on_message(struct harp_link *link, const struct harp_control_message *msg, harp_ns now) {
+  struct harp_monitor *m = &link->monitor;
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  switch (msg->type) {
+  case HARP_CONTROL_PING: send_message(m, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++)); break;
+  case HARP_CONTROL_PONG:
+    m->pong_ns = now;
+    m->ping_ns = 0;
+    m->told_paused = false;
+    break;
+  case HARP_CONTROL_FINAL: on_final(link, &msg->final, now); break;
+  default: break; /* decode lets no other type through */
+  }
+}
+
+/* Consumes complete messages; returns false when the stream makes no sense. */
+static bool consume(struct harp_link *link, harp_ns now) {
+  struct harp_monitor *m = &link->monitor;
+  struct harp_control_message msg;
+  int used;
+  while ((used = harp_control_decode(m->in, m->in_bytes, m->keys.rx, &msg)) > 0) {
+    memmove(m->in, m->in + used, m->in_bytes - (uint32_t)used);
+    m->in_bytes -= (uint32_t)used;
+    if (msg.count != m->rx_count++) return false;
+    on_message(link, &msg, now);
+  }
+  return used == 0;
+}
+
+void harp_monitor_on_readable(struct harp_link *link, harp_ns now) {
+  struct harp_monitor *m = &link->monitor;
+  while (m->fd >= 0 && !m->gone) {
+    ssize_t n = recv(m->fd, m->in + m->in_bytes, sizeof m->in - m->in_bytes, MSG_DONTWAIT);
+    if (n > 0) {
+      m->in_bytes += (uint32_t)n;
+      if (consume(link, now)) continue;
+      on_gone(link, "carried something that is no HARP message", now);
+    } else if (n == 0) {
+      on_gone(link, "was closed: the process ended", now);
+    } else if (errno == EAGAIN || errno == EINTR) {
+      return;
+    } else {
+      on_gone(link, errno == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(errno), now);
+    }
+  }
+  if (m->gone) on_gone(link, "was closed: the process ended", now);
+}
+
+void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
+  struct harp_monitor *m = &link->monitor;
+  const struct harp_instance *eni = &link->engine->instance;
+  harp_ns since = link->conn.sender->stalled_since_ns, limit = eni->peer_timeout_ns;
+  if (m->fd < 0 || m->gone || now - since < limit / 4) return;
+  if (m->pong_ns > since && now - since >= limit) {
+    harp_link_fail(link, HARP_ERR_REMOTE, now,
+                   "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
+                   "connection: is UDP allowed between the hosts?",
+                   eni->ifname, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
+    return;
+  }
+  if (!m->ping_ns) {
+    uint8_t out[HARP_CONTROL_MAX_BYTES];
+    m->ping_ns = now;
+    send_message(m, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++));
+  } else if (now - m->ping_ns >= limit && !m->told_paused) {
+    m->told_paused = true;
+    HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; waiting for it",
+              link->peer, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
+  }
+}
+
+void harp_monitor_close(struct harp_link *link) {
+  struct harp_monitor *m = &link->monitor;
+  if (m->fd < 0) return;
+  /* Unread input at close would make the kernel send a reset, which could overtake our FINAL. */
+  harp_monitor_on_readable(link, link->engine->clock());
+  harp_monitor_send_final(link);
+  shutdown(m->fd, SHUT_WR);
+  close(m->fd);
+  m->fd = -1;
+}

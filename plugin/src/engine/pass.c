@@ -1,0 +1,290 @@
+/* One pass of an engine: everything that moves, moves here.
+ *
+ *   receive     superframes from the driver: decode, find the connection, check, place, complete
+ *   mailbox     what NCCL's threads submitted
+ *   transmit    for each active link: timers, superframes, acknowledgements
+ *   control     now and then: what the control connections say
+ *
+ * Each stage has a budget, so a pass is bounded and no link starves another. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/assert.h"
+#include "engine/engine.h"
+
+enum {
+  RX_BUDGET = 16,          /* superframes of 64 KB; with single packets, batches */
+  TX_BUDGET = 4,           /* superframes a link and pass */
+  GATHER_MIN_BYTES = 3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
+  CONTROL_EVENTS = 16,
+};
+#define CONTROL_CHECK_NS HARP_MS(1)
+
+_Static_assert(HARP_ENGINE_LINKS_MAX <= 65536, "the low 16 bits of a token name the slot");
+
+/* ---- receive ---- */
+
+static void place(const struct harp_placement *where, const uint8_t *payload) {
+  for (uint32_t i = 0; i < where->count; i++)
+    memcpy(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
+}
+
+static struct harp_link *link_of_token(struct harp_engine *e, uint64_t token) {
+  uint32_t slot = token & 0xffff;
+  if (slot >= HARP_ENGINE_LINKS_MAX) return NULL;
+  struct harp_link *link = e->links[slot];
+  return link && link != HARP_SLOT_RESERVED && link->conn.keys.rx_token == token ? link : NULL;
+}
+
+/* Handles one packet; returns its link if it was good for anything. */
+static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes, harp_ns now) {
+  struct harp_packet p;
+  struct harp_placement where;
+  enum harp_drop drop = harp_packet_decode(wire, bytes, &p);
+  if (harp_unlikely(drop)) {
+    e->counters.drops[drop]++;
+    return NULL;
+  }
+  struct harp_link *link = link_of_token(e, p.token);
+  if (harp_unlikely(!link)) {
+    e->counters.drops[HARP_DROP_TOKEN]++;
+    return NULL;
+  }
+  drop = harp_conn_on_packet(&link->conn, wire, &p, &where, now);
+  if (harp_likely(!drop)) {
+    if (p.type == HARP_PACKET_DATA) place(&where, p.data.payload);
+  } else if (drop == HARP_DROP_CONTRADICTION) {
+    harp_link_check(link, now);
+  } else if (drop != HARP_DROP_DUPLICATE) {
+    return NULL;
+  }
+  return link;
+}
+
+static void settle_link(struct harp_engine *e, struct harp_link *link) {
+  harp_link_complete(link);
+  link->deadline_ns = 0; /* to be looked at in this pass */
+  harp_engine_activate(e, link);
+}
+
+static void receive_superframe(struct harp_engine *e, const struct harp_rx_superframe *sf) {
+  harp_ns now = e->clock();
+  struct harp_link *last = NULL;
+  for (uint32_t at = 0; at < sf->bytes; at += sf->segment_bytes) {
+    uint32_t bytes = HARP_MIN(sf->segment_bytes, sf->bytes - at);
+    struct harp_link *link = receive_packet(e, sf->data + at, bytes, now);
+    e->counters.rx_packets++;
+    if (link == last || !link) continue;
+    if (last) settle_link(e, last);
+    last = link;
+  }
+  if (last) settle_link(e, last);
+  e->counters.rx_superframes++;
+  e->counters.rx_bytes += sf->bytes;
+}
+
+static unsigned receive(struct harp_engine *e) {
+  unsigned total = 0;
+  while (total < RX_BUDGET) {
+    struct harp_rx_superframe batch[HARP_RX_BATCH_MAX];
+    unsigned n = e->io->ops->rx(e->io, batch, e->io->info.rx_batch);
+    for (unsigned i = 0; i < n; i++) receive_superframe(e, &batch[i]);
+    if (!n) break;
+    e->io->ops->rx_release(e->io, batch, n);
+    total += n;
+    if (n < e->io->info.rx_batch) break;
+  }
+  return total;
+}
+
+/* ---- mailbox ---- */
+
+static void take_submissions(struct harp_engine *e, harp_ns now) {
+  if (harp_likely(!atomic_load_explicit(&e->doorbell_words, memory_order_relaxed))) return;
+  uint64_t words = atomic_exchange_explicit(&e->doorbell_words, 0, memory_order_acquire);
+  for (; words; words &= words - 1) {
+    unsigned w = (unsigned)__builtin_ctzll(words);
+    uint64_t bits = atomic_exchange_explicit(&e->doorbells[w], 0, memory_order_acquire);
+    for (; bits; bits &= bits - 1) {
+      struct harp_link *link = e->links[w * 64 + (unsigned)__builtin_ctzll(bits)];
+      if (!link || link == HARP_SLOT_RESERVED) continue; /* closed since */
+      harp_link_take_submissions(link, now);
+      settle_link(e, link);
+    }
+  }
+}
+
+/* ---- transmit ---- */
+
+/* Builds packet i of a run as the next segment of the superframe. */
+static void build_packet(const struct harp_link *link, struct harp_tx_superframe *sf, const struct harp_tx_run *run,
+                         uint32_t i, harp_ns now) {
+  bool last = i + 1 == run->count;
+  uint32_t step = run->lines_per_packet * HARP_LINE_BYTES;
+  struct harp_packet p = {
+      .type = run->type,
+      .flags = last && run->ack_soon ? HARP_FLAG_ACK_SOON : 0,
+      .path = run->path,
+      .token = link->conn.keys.tx_token,
+      .data = {.time = harp_ticks_from_ns(now),
+               .message = run->message,
+               .line = run->line + i * run->lines_per_packet,
+               .offset = run->offset + i * step,
+               .size = run->size,
+               .length = last ? run->last_bytes : step},
+  };
+  uint8_t *wire = sf->base + (size_t)sf->count * sf->stride;
+  const uint8_t *payload = run->data + (size_t)i * step;
+  uint64_t number = run->number + i;
+  uint32_t seed = link->conn.keys.tx_seed;
+  if (p.type == HARP_PACKET_PROBE) {
+    harp_packet_encode_probe(wire, &p, number, seed);
+  } else if (sf->gather) {
+    harp_packet_encode_data_header(wire, &p, number, seed, payload);
+    sf->payload[sf->count] = payload;
+    sf->payload_bytes[sf->count] = p.data.length;
+  } else {
+    harp_packet_encode_data(wire, &p, number, seed, payload);
+  }
+  sf->last_bytes = HARP_DATA_HEADER_BYTES + p.data.length;
+  sf->count++;
+}
+
+/* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs little. */
+static bool may_follow(const struct harp_tx_superframe *sf, int next_bytes) {
+  uint32_t next = HARP_DATA_HEADER_BYTES + (uint32_t)next_bytes;
+  uint32_t padding = sf->segment_bytes - sf->last_bytes;
+  if (next > sf->segment_bytes || (sf->gather && padding)) return false;
+  return padding <= sf->count * sf->segment_bytes / 8;
+}
+
+static void pad_last(struct harp_tx_superframe *sf) {
+  uint8_t *end = sf->base + (size_t)(sf->count - 1) * sf->stride + sf->last_bytes;
+  memset(end, 0, sf->segment_bytes - sf->last_bytes);
+}
+
+/* Sends one superframe on a path; returns false when there is nothing to send or no frame for it. */
+static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, struct harp_path *path, harp_ns now) {
+  struct harp_sender *s = link->conn.sender;
+  const struct harp_io_ops *io = e->io->ops;
+  struct harp_tx_superframe sf;
+  struct harp_tx_run run;
+  int next = harp_sender_peek_bytes(s, path, now);
+  if (next < 0 || !io->tx_take(e->io, link->routes[path->index], HARP_DATA_HEADER_BYTES + (uint32_t)next, &sf))
+    return false;
+  sf.gather = e->io->info.gather && next >= GATHER_MIN_BYTES && !path->probe_due && path->size_probe_ns > now;
+  if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
+  while (sf.count < sf.count_max && harp_sender_poll(s, path, sf.count_max - sf.count, &run, now)) {
+    if (sf.count && sf.last_bytes < sf.segment_bytes) pad_last(&sf);
+    for (uint32_t i = 0; i < run.count; i++) build_packet(link, &sf, &run, i, now);
+    if (run.type == HARP_PACKET_PROBE) break;
+    next = harp_sender_peek_bytes(s, path, now);
+    if (next < 0 || path->probe_due || path->size_probe_ns <= now || !may_follow(&sf, next)) break;
+  }
+  if (!sf.count) {
+    io->tx_give_back(e->io, &sf);
+    return false;
+  }
+  e->counters.tx_superframes++;
+  e->counters.tx_packets += sf.count;
+  e->counters.tx_bytes += (uint64_t)(sf.count - 1) * sf.segment_bytes + sf.last_bytes;
+  io->tx_submit(e->io, &sf); /* what did not leave is as good as lost, and found as such */
+  return true;
+}
+
+static unsigned transmit_acks(struct harp_engine *e, struct harp_link *link, harp_ns now) {
+  struct harp_packet ack;
+  struct harp_tx_superframe sf;
+  uint64_t number;
+  unsigned sent = 0;
+  while (link->conn.receiver && harp_receiver_deadline_ns(link->conn.receiver) <= now) {
+    if (!e->io->ops->tx_take(e->io, link->routes[0], HARP_ACK_MAX_BYTES, &sf)) break;
+    if (!harp_receiver_poll_ack(link->conn.receiver, &ack, &number, now)) {
+      e->io->ops->tx_give_back(e->io, &sf);
+      break;
+    }
+    ack.token = link->conn.keys.tx_token;
+    sf.route = link->routes[ack.path];
+    sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, link->conn.keys.tx_seed);
+    sf.count = 1;
+    e->io->ops->tx_submit(e->io, &sf);
+    sent++;
+  }
+  return sent;
+}
+
+static unsigned transmit_link(struct harp_engine *e, struct harp_link *link, harp_ns now) {
+  unsigned sent = 0;
+  struct harp_path *path;
+  if (link->conn.state != HARP_CONN_OPEN) return 0;
+  harp_conn_on_timeout(&link->conn, now);
+  if (link->conn.role == HARP_ROLE_RECEIVER) return transmit_acks(e, link, now);
+  while (sent < TX_BUDGET && (path = harp_sender_pick(link->conn.sender, now))) {
+    if (!transmit_superframe(e, link, path, now)) break;
+    sent++;
+  }
+  if (link->conn.sender->stalled_since_ns) harp_monitor_on_stall(link, now);
+  return sent;
+}
+
+/* Visits the active links in turn, each at most once; those with nothing to wait for leave the list. */
+static unsigned transmit(struct harp_engine *e, harp_ns now) {
+  unsigned sent = 0;
+  struct harp_link *link = e->active_first;
+  e->active_first = e->active_last = NULL;
+  while (link) {
+    struct harp_link *next = link->next_active;
+    link->active = false;
+    if (link->deadline_ns <= now) {
+      sent += transmit_link(e, link, now);
+      link->deadline_ns = harp_conn_deadline_ns(&link->conn, now);
+    }
+    if (link->deadline_ns != HARP_NEVER) harp_engine_activate(e, link);
+    link = next;
+  }
+  e->io->ops->tx_flush(e->io);
+  return sent;
+}
+
+/* ---- control ---- */
+
+static void check_control(struct harp_engine *e, harp_ns now) {
+  struct epoll_event events[CONTROL_EVENTS];
+  e->control_check_ns = now + CONTROL_CHECK_NS;
+  int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
+  for (int i = 0; i < n; i++) {
+    struct harp_link *link = e->links[events[i].data.u32];
+    if (!link || link == HARP_SLOT_RESERVED) continue;
+    harp_monitor_on_readable(link, now);
+    settle_link(e, link);
+  }
+}
+
+/* ---- the pass ---- */
+
+unsigned harp_engine_pass(struct harp_engine *e) {
+  e->counters.passes++;
+  e->io->ops->reap(e->io);
+  unsigned moved = receive(e);
+  harp_ns now = e->clock();
+  take_submissions(e, now);
+  moved += transmit(e, now);
+  if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
+  atomic_store_explicit(&e->last_pass_ns, now, memory_order_relaxed);
+  return moved;
+}
+
+unsigned harp_engine_pass_transmit(struct harp_engine *e) {
+  harp_ns now = e->clock();
+  take_submissions(e, now);
+  return transmit(e, now);
+}
+
+harp_ns harp_engine_deadline_ns(const struct harp_engine *e) {
+  harp_ns at = HARP_NEVER;
+  if (atomic_load_explicit(&e->doorbell_words, memory_order_relaxed)) return 0;
+  for (const struct harp_link *link = e->active_first; link; link = link->next_active)
+    at = HARP_MIN(at, link->deadline_ns);
+  return at;
+}

@@ -1,0 +1,132 @@
+#include "engine/runner.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "host/cpu.h"
+
+/* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
+#define SPIN_NS HARP_US(50)
+/* And sleeps no longer than this, in case anything was missed. */
+#define SLEEP_MAX_NS HARP_MS(100)
+
+void harp_runner_wake_mt(struct harp_engine *e) {
+  /* (I) The submitter's doorbell (sequentially consistent) pairs with (J): either it sees `sleeping`, or the thread
+   * sees the doorbell after it has set it. */
+  if (!atomic_load_explicit(&e->sleeping, memory_order_seq_cst)) return;
+  uint64_t one = 1;
+  (void)!write(e->wake_fd, &one, sizeof one);
+}
+
+/* Sleeps until a packet, a control message, a wake-up or `until_ns`. */
+static void sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packets) {
+  struct pollfd fds[HARP_IO_FDS_MAX + 2];
+  nfds_t n = 0;
+  fds[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
+  if (for_packets) {
+    fds[n++] = (struct pollfd){.fd = e->control_fd, .events = POLLIN};
+    n += e->io->ops->fds(e->io, fds + n);
+  }
+  harp_ns now = e->clock();
+  harp_ns wait_ns = until_ns > now ? HARP_MIN(until_ns - now, SLEEP_MAX_NS) : 0;
+  struct timespec timeout = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
+  if (ppoll(fds, n, &timeout, NULL) > 0 && fds[0].revents) {
+    uint64_t count;
+    (void)!read(e->wake_fd, &count, sizeof count);
+  }
+}
+
+/* Sleeps as an idle engine: submitters wake it. */
+static void sleep_idle(struct harp_engine *e, harp_ns until_ns) {
+  atomic_store_explicit(&e->sleeping, true, memory_order_seq_cst); /* (J) */
+  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst)) sleep_until(e, until_ns, true);
+  atomic_store_explicit(&e->sleeping, false, memory_order_relaxed);
+}
+
+static bool stopping(struct harp_engine *e) { return atomic_load_explicit(&e->stop, memory_order_relaxed); }
+
+static void run_thread(struct harp_engine *e) {
+  harp_ns busy_ns = e->clock();
+  while (!stopping(e)) {
+    if (!harp_engine_try_lock(e)) {
+      sched_yield(); /* a control call is at work */
+      continue;
+    }
+    unsigned moved = harp_engine_pass(e);
+    harp_ns deadline_ns = harp_engine_deadline_ns(e), now = atomic_load_explicit(&e->last_pass_ns, memory_order_relaxed);
+    harp_engine_unlock(e);
+    if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
+    if (now - busy_ns > SPIN_NS) {
+      sleep_idle(e, deadline_ns);
+      busy_ns = e->clock();
+    }
+  }
+}
+
+/* Passes for NCCL's threads while they are away. While they are at it, naps of HARP_WATCHDOG_NS; once they are gone, it
+ * sleeps on the sockets like an engine thread, so that an idle job costs nothing. */
+static void run_watchdog(struct harp_engine *e) {
+  while (!stopping(e)) {
+    harp_ns now = e->clock(), last = atomic_load_explicit(&e->last_pass_ns, memory_order_relaxed);
+    e->counters.watchdog_wakeups++;
+    if (now < last + HARP_WATCHDOG_NS || !harp_engine_try_lock(e)) {
+      sleep_until(e, HARP_MAX(last, now) + HARP_WATCHDOG_NS, false);
+      continue;
+    }
+    unsigned moved = harp_engine_pass(e);
+    harp_ns deadline_ns = harp_engine_deadline_ns(e);
+    /* Not counted as NCCL's: the next packet must not wait for a nap. */
+    atomic_store_explicit(&e->last_pass_ns, last, memory_order_relaxed);
+    e->counters.passes_watchdog++;
+    harp_engine_unlock(e);
+    if (!moved) sleep_idle(e, deadline_ns);
+  }
+}
+
+static void *run(void *arg) {
+  struct harp_engine *e = arg;
+  if (e->threaded) {
+    if (e->instance.core_count && harp_cpu_pin_self(e->instance.cores, e->instance.core_count))
+      HARP_INFO("%s: the configured cores are not available to this process; the engine runs on any",
+                e->instance.ifname);
+    run_thread(e);
+  } else {
+    prctl(PR_SET_TIMERSLACK, 1000UL);
+    run_watchdog(e);
+  }
+  return NULL;
+}
+
+int harp_runner_start(struct harp_engine *e, char *error, size_t error_bytes) {
+  sigset_t all, old;
+  HARP_ASSERT(!e->running);
+  e->threaded = e->instance.mode == HARP_ENGINE_THREAD;
+  atomic_store(&e->stop, false);
+  /* The trainer's signals are the trainer's: none is delivered to our thread. */
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int err = pthread_create(&e->thread, NULL, run, e);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (err) {
+    snprintf(error, error_bytes, "cannot start the engine's thread: %s", strerror(err));
+    return -err;
+  }
+  e->running = true;
+  return 0;
+}
+
+void harp_runner_stop(struct harp_engine *e) {
+  if (!e->running) return;
+  uint64_t one = 1;
+  atomic_store(&e->stop, true);
+  (void)!write(e->wake_fd, &one, sizeof one);
+  pthread_join(e->thread, NULL);
+  e->running = false;
+}

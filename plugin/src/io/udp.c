@@ -1,0 +1,416 @@
+/* The driver for ordinary UDP sockets: works on every host, without any privilege.
+ *
+ * One unconnected socket per local port, shared by all connections of the engine. Where the kernel has UDP_SEGMENT
+ * (4.18) a superframe leaves in one sendmsg, else in one sendmmsg; where it has UDP_GRO (5.0) one recvmsg brings up to
+ * 64 KB of packets, else recvmmsg brings up to HARP_RX_BATCH_MAX. Both are probed on the socket itself. A device
+ * that cannot checksum makes a GSO send fail with EIO; the instance then goes on without GSO.
+ *
+ * Sending copies into the kernel, so a frame is free again as soon as tx_submit returns, and the same cache-hot
+ * frame is used over and over. Path MTU discovery by ICMP is not trusted: packets carry DF and their size is
+ * probed by the protocol. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "io/io.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
+
+enum {
+  FRAME_BYTES = 65536,
+  TX_FRAMES = 2,
+  RX_SLOT_BYTES = 9216,             /* one packet, where there is no GRO */
+  SOCKET_BUFFER_BYTES = 8 << 20,    /* asked for; the kernel may give less */
+  CONTROL_BYTES = 128,
+};
+
+struct harp_io_route {
+  struct sockaddr_storage peer;
+  socklen_t peer_bytes;
+  int fd;
+  int traffic_class;
+};
+
+struct udp {
+  struct harp_io io;
+  struct harp_counters *counters;
+  bool gso, gro;
+  unsigned next_port; /* where rx starts, so that no port starves another */
+  uint8_t *tx_frames, *rx_frames;
+  uint32_t tx_free;   /* bit mask */
+  int fds[HARP_IO_PORTS_MAX];
+};
+
+static struct udp *udp_of(struct harp_io *io) { return HARP_CONTAINER_OF(io, struct udp, io); }
+
+static uint8_t *rx_slot(const struct udp *u, unsigned i) {
+  return u->rx_frames + (size_t)i * (u->gro ? FRAME_BYTES : RX_SLOT_BYTES);
+}
+
+static size_t rx_bytes(void) { return (size_t)HARP_RX_BATCH_MAX * RX_SLOT_BYTES; }
+
+static size_t udp_frames_bytes(unsigned port_count) {
+  (void)port_count;
+  return (size_t)TX_FRAMES * FRAME_BYTES + rx_bytes();
+}
+
+/* ---- open and close ---- */
+
+static void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+
+static uint32_t set_buffers(int fd) {
+  int want = SOCKET_BUFFER_BYTES, got = 0;
+  socklen_t n = sizeof got;
+  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &want, sizeof want))
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &want, sizeof want);
+  if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &want, sizeof want))
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &want, sizeof want);
+  /* The kernel reports twice what it grants, the other half being for its own bookkeeping. */
+  return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &got, &n) ? 65536 : (uint32_t)got / 2;
+}
+
+static void set_port(struct sockaddr_storage *a, uint16_t port) {
+  if (a->ss_family == AF_INET6) ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
+  else ((struct sockaddr_in *)a)->sin_port = htons(port);
+}
+
+static uint16_t bound_port(int fd) {
+  struct sockaddr_storage a;
+  socklen_t n = sizeof a;
+  if (getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
+  return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+}
+
+/* Binds to the next free port of the range, from *port on. */
+static int bind_port(int fd, const struct harp_io_config *config, uint32_t *port) {
+  struct sockaddr_storage a = *config->addr;
+  socklen_t n = a.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+  if (!config->port_low) {
+    set_port(&a, 0);
+    return bind(fd, (struct sockaddr *)&a, n) ? -errno : 0;
+  }
+  for (; *port <= config->port_high; ++*port) {
+    set_port(&a, (uint16_t)*port);
+    if (!bind(fd, (struct sockaddr *)&a, n)) return ++*port, 0;
+    if (errno != EADDRINUSE) return -errno;
+  }
+  return -EADDRINUSE;
+}
+
+static int open_socket(struct udp *u, const struct harp_io_config *config, uint32_t *port, char *error,
+                       size_t error_bytes) {
+  int family = config->addr->ss_family, probe = 0, one = 1;
+  int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP);
+  if (fd < 0) {
+    int e = errno;
+    snprintf(error, error_bytes, "cannot open a UDP socket: %s", strerror(e));
+    return -e;
+  }
+  u->fds[u->io.info.port_count] = fd;
+  int e = bind_port(fd, config, port);
+  if (e) {
+    close(fd);
+    if (config->port_low)
+      snprintf(error, error_bytes, "cannot bind UDP ports %u to %u: %s", config->port_low, config->port_high,
+               strerror(-e));
+    else snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
+    return e;
+  }
+  uint32_t granted = set_buffers(fd);
+  u->io.info.buffer_bytes = u->io.info.port_count ? HARP_MIN(u->io.info.buffer_bytes, granted) : granted;
+  if (family == AF_INET6) {
+    set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+    set_int(fd, IPPROTO_IPV6, 62 /* IPV6_DONTFRAG */, 1);
+  } else {
+    set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+  }
+  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &probe, sizeof probe)) u->gso = false; /* 0: no size, just asking */
+  if (u->gro && setsockopt(fd, SOL_UDP, UDP_GRO, &one, sizeof one)) u->gro = false;
+  u->io.info.ports[u->io.info.port_count++] = bound_port(fd);
+  return 0;
+}
+
+static void name_rung(struct udp *u, const struct harp_io_config *config) {
+  struct harp_io_info *info = &u->io.info;
+  info->rung = u->gso ? (u->gro ? "udp gso+gro" : "udp gso+recvmmsg")
+                      : (u->gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg");
+  if (!u->gso || !u->gro)
+    snprintf(info->why_not, sizeof info->why_not, "%s%s%s",
+             u->gso ? "" : (config->disable & HARP_IO_NO_GSO ? "GSO is switched off; " : "this kernel has no UDP_SEGMENT; "),
+             u->gro ? "" : (config->disable & HARP_IO_NO_GRO ? "GRO is switched off" : "this kernel has no UDP_GRO"), "");
+  info->segments_max = HARP_SEGMENTS_MAX;
+  info->gather = !(config->disable & HARP_IO_NO_GATHER);
+  info->rx_batch = u->gro ? 1 : HARP_RX_BATCH_MAX;
+}
+
+static void udp_close(struct harp_io *io) {
+  struct udp *u = udp_of(io);
+  for (unsigned i = 0; i < u->io.info.port_count; i++) close(u->fds[i]);
+  free(u);
+}
+
+static int udp_open(struct harp_io **io, const struct harp_io_config *config, char *error, size_t error_bytes) {
+  HARP_ASSERT(config->port_count >= 1 && config->port_count <= HARP_IO_PORTS_MAX);
+  HARP_ASSERT(config->frames_bytes >= udp_frames_bytes(config->port_count));
+  struct udp *u = calloc(1, sizeof *u);
+  if (!u) {
+    snprintf(error, error_bytes, "no memory for the UDP driver");
+    return -ENOMEM;
+  }
+  u->io.ops = &harp_io_udp;
+  u->counters = config->counters;
+  u->gso = !(config->disable & HARP_IO_NO_GSO);
+  u->gro = !(config->disable & HARP_IO_NO_GRO);
+  u->tx_frames = config->frames;
+  u->rx_frames = config->frames + (size_t)TX_FRAMES * FRAME_BYTES;
+  u->tx_free = (1u << TX_FRAMES) - 1;
+  uint32_t port = config->port_low;
+  for (unsigned i = 0; i < config->port_count; i++) {
+    int e = open_socket(u, config, &port, error, error_bytes);
+    if (e) {
+      udp_close(&u->io);
+      return e;
+    }
+  }
+  name_rung(u, config);
+  *io = &u->io;
+  return 0;
+}
+
+/* ---- routes ---- */
+
+static struct harp_io_route *udp_route_open(struct harp_io *io, unsigned port, const struct sockaddr_storage *peer,
+                                            int traffic_class) {
+  struct udp *u = udp_of(io);
+  HARP_ASSERT(port < io->info.port_count);
+  struct harp_io_route *r = calloc(1, sizeof *r);
+  if (!r) return NULL;
+  r->peer = *peer;
+  r->peer_bytes = peer->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+  r->fd = u->fds[port];
+  r->traffic_class = traffic_class;
+  return r;
+}
+
+static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
+  (void)io;
+  free(route);
+}
+
+/* ---- sending ---- */
+
+static bool udp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
+                        struct harp_tx_superframe *sf) {
+  struct udp *u = udp_of(io);
+  if (!u->tx_free) return false;
+  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest: the one used last */
+  u->tx_free &= ~(1u << frame);
+  sf->route = route;
+  sf->base = u->tx_frames + (size_t)frame * FRAME_BYTES;
+  sf->stride = sf->segment_bytes = segment_bytes;
+  sf->last_bytes = sf->count = 0;
+  sf->count_max = HARP_MIN((uint32_t)HARP_SUPERFRAME_MAX_BYTES / segment_bytes, io->info.segments_max);
+  sf->gather = false;
+  sf->frame = frame;
+  return true;
+}
+
+static void udp_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) {
+  struct udp *u = udp_of(io);
+  HARP_ASSERT(!(u->tx_free >> sf->frame & 1));
+  u->tx_free |= 1u << sf->frame;
+}
+
+/* Adds one control message; returns the new length. */
+static size_t put_control(uint8_t *control, size_t at, int level, int type, const void *data, size_t bytes) {
+  struct cmsghdr *c = (struct cmsghdr *)(control + at);
+  c->cmsg_level = level;
+  c->cmsg_type = type;
+  c->cmsg_len = CMSG_LEN(bytes);
+  memcpy(CMSG_DATA(c), data, bytes);
+  return at + CMSG_SPACE(bytes);
+}
+
+static size_t put_traffic_class(uint8_t *control, const struct harp_io_route *r) {
+  if (r->traffic_class < 0) return 0;
+  return r->peer.ss_family == AF_INET6
+             ? put_control(control, 0, IPPROTO_IPV6, IPV6_TCLASS, &r->traffic_class, sizeof(int))
+             : put_control(control, 0, IPPROTO_IP, IP_TOS, &r->traffic_class, sizeof(int));
+}
+
+/* Lists the pieces of segments [from, to); returns how many. */
+static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint32_t to, struct iovec *iov) {
+  unsigned n = 0;
+  if (!sf->gather) {
+    size_t end = to == sf->count ? (size_t)(sf->count - 1) * sf->stride + sf->last_bytes : (size_t)to * sf->stride;
+    iov[n++] = (struct iovec){sf->base + (size_t)from * sf->stride, end - (size_t)from * sf->stride};
+    return n;
+  }
+  for (uint32_t i = from; i < to; i++) {
+    iov[n++] = (struct iovec){sf->base + (size_t)i * sf->stride, sf->head_bytes};
+    iov[n++] = (struct iovec){(void *)(uintptr_t)sf->payload[i], sf->payload_bytes[i]};
+  }
+  return n;
+}
+
+static int send_gso(const struct harp_tx_superframe *sf) {
+  struct harp_io_route *r = sf->route;
+  struct iovec iov[2 * HARP_SEGMENTS_MAX];
+  _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
+  struct msghdr m = {.msg_name = &r->peer,
+                     .msg_namelen = r->peer_bytes,
+                     .msg_iov = iov,
+                     .msg_iovlen = pieces(sf, 0, sf->count, iov),
+                     .msg_control = control};
+  size_t n = put_traffic_class(control, r);
+  uint16_t segment = (uint16_t)sf->segment_bytes;
+  if (sf->count > 1) n = put_control(control, n, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
+  m.msg_controllen = n;
+  if (!n) m.msg_control = NULL;
+  return sendmsg(r->fd, &m, MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static int send_each(const struct harp_tx_superframe *sf) {
+  struct harp_io_route *r = sf->route;
+  struct iovec iov[2 * HARP_SEGMENTS_MAX];
+  struct mmsghdr m[HARP_SEGMENTS_MAX];
+  _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
+  size_t control_bytes = put_traffic_class(control, r);
+  unsigned at = 0;
+  for (uint32_t i = 0; i < sf->count; i++) {
+    unsigned n = pieces(sf, i, i + 1, iov + at);
+    m[i].msg_hdr = (struct msghdr){.msg_name = &r->peer,
+                                   .msg_namelen = r->peer_bytes,
+                                   .msg_iov = iov + at,
+                                   .msg_iovlen = n,
+                                   .msg_control = control_bytes ? control : NULL,
+                                   .msg_controllen = control_bytes};
+    at += n;
+  }
+  int sent = sendmmsg(r->fd, m, sf->count, MSG_DONTWAIT);
+  return sent < 0 ? -errno : (uint32_t)sent < sf->count ? -EAGAIN : 0;
+}
+
+static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
+  struct udp *u = udp_of(io);
+  HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
+  int e = u->gso || sf->count == 1 ? send_gso(sf) : send_each(sf);
+  if (harp_unlikely(e == -EIO || e == -EOPNOTSUPP) && u->gso && sf->count > 1) {
+    u->gso = false; /* the device cannot checksum what it would have to segment */
+    io->info.rung = u->gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg";
+    snprintf(io->info.why_not, sizeof io->info.why_not, "the device refused a GSO send: %s", strerror(-e));
+    e = send_each(sf);
+  }
+  udp_tx_give_back(io, sf);
+  if (harp_unlikely(e)) u->counters->tx_busy++;
+  return e;
+}
+
+static void udp_tx_flush(struct harp_io *io) { (void)io; }
+
+static unsigned udp_reap(struct harp_io *io) {
+  (void)io;
+  return 0;
+}
+
+/* ---- receiving ---- */
+
+static uint32_t segment_of(struct msghdr *m, uint32_t bytes) {
+  for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+    int segment;
+    if (c->cmsg_level != SOL_UDP || c->cmsg_type != UDP_GRO) continue;
+    memcpy(&segment, CMSG_DATA(c), sizeof segment);
+    if (segment > 0) return HARP_MIN((uint32_t)segment, bytes);
+  }
+  return bytes;
+}
+
+/* One superframe by recvmsg; false when the port is empty. A truncated one is dropped. */
+static bool rx_gro(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out) {
+  struct iovec iov = {rx_slot(u, slot), FRAME_BYTES};
+  _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
+  for (;;) {
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n <= 0 || m.msg_flags & MSG_TRUNC) {
+      if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return false;
+      u->counters->drops[HARP_DROP_SHORT]++;
+      continue;
+    }
+    *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot};
+    return true;
+  }
+}
+
+static unsigned rx_each(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out, unsigned max) {
+  struct mmsghdr m[HARP_RX_BATCH_MAX];
+  struct iovec iov[HARP_RX_BATCH_MAX];
+  unsigned kept = 0;
+  for (unsigned i = 0; i < max; i++) {
+    iov[i] = (struct iovec){rx_slot(u, slot + i), RX_SLOT_BYTES};
+    m[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
+  }
+  int n = recvmmsg(fd, m, max, MSG_DONTWAIT, NULL);
+  for (int i = 0; i < n; i++) {
+    if (m[i].msg_hdr.msg_flags & MSG_TRUNC || !m[i].msg_len) {
+      u->counters->drops[HARP_DROP_SHORT]++;
+      continue;
+    }
+    out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, slot + (unsigned)i};
+  }
+  return kept;
+}
+
+static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
+  struct udp *u = udp_of(io);
+  unsigned got = 0, ports = io->info.port_count;
+  max = HARP_MIN(max, io->info.rx_batch);
+  for (unsigned i = 0; i < ports && got < max; i++) {
+    int fd = u->fds[(u->next_port + i) % ports];
+    if (u->gro) got += rx_gro(u, fd, got, &out[got]);
+    else got += rx_each(u, fd, got, &out[got], max - got);
+  }
+  u->next_port = (u->next_port + 1) % ports;
+  return got;
+}
+
+static void udp_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
+  (void)io, (void)held, (void)count; /* the slots are ours again with the next rx */
+}
+
+static unsigned udp_fds(struct harp_io *io, struct pollfd *fds) {
+  struct udp *u = udp_of(io);
+  for (unsigned i = 0; i < io->info.port_count; i++) fds[i] = (struct pollfd){.fd = u->fds[i], .events = POLLIN};
+  return io->info.port_count;
+}
+
+const struct harp_io_ops harp_io_udp = {
+    .name = "udp",
+    .frames_bytes = udp_frames_bytes,
+    .open = udp_open,
+    .close = udp_close,
+    .route_open = udp_route_open,
+    .route_close = udp_route_close,
+    .tx_take = udp_tx_take,
+    .tx_give_back = udp_tx_give_back,
+    .tx_submit = udp_tx_submit,
+    .tx_flush = udp_tx_flush,
+    .reap = udp_reap,
+    .rx = udp_rx,
+    .rx_release = udp_rx_release,
+    .fds = udp_fds,
+};
