@@ -1,0 +1,179 @@
+#include "lib/simnet.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct simnet_event {
+  harp_ns at;
+  uint64_t order;
+  struct simnet_datagram datagram;
+};
+
+static void *grown(void *old, uint32_t *room, size_t each) {
+  *room = *room ? 2 * *room : 256;
+  void *p = realloc(old, *room * each);
+  if (!p) abort();
+  return p;
+}
+
+static bool earlier(const struct simnet_event *a, const struct simnet_event *b) {
+  return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void heap_push(struct simnet *n, struct simnet_event e) {
+  if (n->count == n->room) n->heap = grown(n->heap, &n->room, sizeof *n->heap);
+  uint32_t i = n->count++;
+  for (; i && earlier(&e, &n->heap[(i - 1) / 2]); i = (i - 1) / 2) n->heap[i] = n->heap[(i - 1) / 2];
+  n->heap[i] = e;
+}
+
+static struct simnet_event heap_pop(struct simnet *n) {
+  struct simnet_event top = n->heap[0], last = n->heap[--n->count];
+  uint32_t i = 0;
+  for (;;) {
+    uint32_t child = 2 * i + 1;
+    if (child >= n->count) break;
+    if (child + 1 < n->count && earlier(&n->heap[child + 1], &n->heap[child])) child++;
+    if (!earlier(&n->heap[child], &last)) break;
+    n->heap[i] = n->heap[child];
+    i = child;
+  }
+  n->heap[i] = last;
+  return top;
+}
+
+static uint8_t *wire_take(struct simnet *n) {
+  if (n->free_count) return n->free_wires[--n->free_count];
+  uint8_t *p = malloc(SIMNET_DATAGRAM_MAX_BYTES);
+  if (!p) abort();
+  return p;
+}
+
+static void wire_give(struct simnet *n, uint8_t *wire) {
+  if (n->free_count == n->free_room)
+    n->free_wires = grown(n->free_wires, &n->free_room, sizeof *n->free_wires);
+  n->free_wires[n->free_count++] = wire;
+}
+
+void simnet_reset(struct simnet *n, uint64_t seed) {
+  while (n->count) wire_give(n, n->heap[--n->count].datagram.wire);
+  memset(n->links, 0, sizeof n->links);
+  n->rng.state = seed;
+  n->filter = NULL;
+  n->order = n->delivered = n->dropped = 0;
+}
+
+void simnet_fini(struct simnet *n) {
+  simnet_reset(n, 0);
+  while (n->free_count) free(n->free_wires[--n->free_count]);
+  free(n->free_wires);
+  free(n->heap);
+}
+
+static bool is_dark(const struct simnet_link *l, harp_ns now) {
+  for (unsigned i = 0; i < l->dark_count; i++) {
+    if (l->dark[i].from_ns <= now && now < l->dark[i].to_ns) return true;
+  }
+  return false;
+}
+
+static bool is_lost(struct simnet *n, struct simnet_link *l, uint32_t bytes, harp_ns now) {
+  if (is_dark(l, now) || (l->mtu_bytes && now >= l->mtu_from_ns && bytes > l->mtu_bytes)) return true;
+  if (l->burst_left) {
+    l->burst_left--;
+    return true;
+  }
+  if (rng_chance(&n->rng, l->burst_ppm)) {
+    l->burst_left = l->burst_packets;
+    return true;
+  }
+  return rng_chance(&n->rng, l->loss_ppm);
+}
+
+/* Returns when the datagram has left the link's queue, HARP_NEVER if the queue had no room for it. */
+static harp_ns leave_queue(struct simnet_link *l, uint32_t bytes, harp_ns now) {
+  if (!l->rate_bytes_s) return now;
+  harp_ns start = HARP_MAX(now, l->free_ns);
+  if (l->queue_bytes && (start - now) * l->rate_bytes_s / HARP_SEC(1) > l->queue_bytes) return HARP_NEVER;
+  l->free_ns = start + (uint64_t)bytes * HARP_SEC(1) / l->rate_bytes_s;
+  return l->free_ns;
+}
+
+static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way, unsigned path,
+                    const uint8_t *wire, uint32_t bytes, harp_ns left) {
+  struct simnet_event e = {.at = left + l->delay_ns, .order = n->order++};
+  if (l->jitter_ns) e.at += rng_below(&n->rng, l->jitter_ns);
+  if (rng_chance(&n->rng, l->late_ppm)) e.at += l->late_ns;
+  e.datagram = (struct simnet_datagram){.way = way, .path = path, .bytes = bytes, .wire = wire_take(n)};
+  memcpy(e.datagram.wire, wire, bytes);
+  if (rng_chance(&n->rng, l->corrupt_ppm)) {
+    e.datagram.touched = true;
+    e.datagram.touched_at = (uint32_t)rng_below(&n->rng, bytes);
+    e.datagram.wire[e.datagram.touched_at] ^= (uint8_t)(1u << rng_below(&n->rng, 8));
+  } else if (rng_chance(&n->rng, l->truncate_ppm)) {
+    e.datagram.touched = true;
+    e.datagram.bytes = e.datagram.touched_at = (uint32_t)rng_below(&n->rng, bytes);
+  }
+  heap_push(n, e);
+}
+
+void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
+                 harp_ns now) {
+  struct simnet_link *l = &n->links[way][path];
+  if (bytes > SIMNET_DATAGRAM_MAX_BYTES) abort();
+  uint64_t nth = l->sent++;
+  if (n->filter && !n->filter(n->filter_context, way, path, nth, wire, bytes, now)) {
+    n->dropped++;
+    return;
+  }
+  harp_ns left = is_lost(n, l, bytes, now) ? HARP_NEVER : leave_queue(l, bytes, now);
+  if (left == HARP_NEVER) {
+    n->dropped++;
+    return;
+  }
+  deliver(n, l, way, path, wire, bytes, left);
+  if (rng_chance(&n->rng, l->duplicate_ppm)) deliver(n, l, way, path, wire, bytes, left);
+}
+
+harp_ns simnet_next_ns(const struct simnet *n) {
+  return n->count ? n->heap[0].at : HARP_NEVER;
+}
+
+enum simnet_way simnet_next_way(const struct simnet *n) {
+  return n->heap[0].datagram.way;
+}
+
+void simnet_postpone(struct simnet *n, harp_ns at) {
+  struct simnet_event e = heap_pop(n);
+  e.at = at;
+  e.order = n->order++;
+  heap_push(n, e);
+}
+
+void simnet_take(struct simnet *n, struct simnet_datagram *d) {
+  *d = heap_pop(n).datagram;
+  n->delivered++;
+}
+
+void simnet_release(struct simnet *n, struct simnet_datagram *d) {
+  wire_give(n, d->wire);
+  d->wire = NULL;
+}
+
+void simnet_heal(struct simnet *n) {
+  for (unsigned way = 0; way < SIMNET_WAYS; way++) {
+    for (unsigned i = 0; i < SIMNET_PATHS_MAX; i++) {
+      struct simnet_link *l = &n->links[way][i];
+      l->loss_ppm = l->duplicate_ppm = l->corrupt_ppm = l->truncate_ppm = l->burst_ppm = l->late_ppm = 0;
+      l->jitter_ns = 0;
+      l->burst_left = 0;
+    }
+  }
+}
+
+void simnet_darken(struct simnet_link *l, harp_ns from_ns, harp_ns to_ns) {
+  if (l->dark_count == SIMNET_DARK_MAX) abort();
+  l->dark[l->dark_count].from_ns = from_ns;
+  l->dark[l->dark_count++].to_ns = to_ns;
+}

@@ -1,0 +1,88 @@
+/* A network of datagrams on a virtual clock, with every fault that a seed or a test asks for.
+ *
+ * One link per path and direction. Owned by a harness that moves the clock: it sends, asks when the next
+ * datagram arrives, and takes it then. Datagrams that arrive at the same instant keep the order in which they
+ * were sent. */
+#ifndef HARP_TESTS_SIMNET_H
+#define HARP_TESTS_SIMNET_H
+
+#include "lib/rng.h"
+
+enum { SIMNET_PATHS_MAX = 4, SIMNET_DARK_MAX = 8, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
+
+enum simnet_way { SIMNET_DATA, SIMNET_ACKS, SIMNET_WAYS }; /* to the receiver, to the sender */
+
+struct simnet_link {
+  harp_ns delay_ns, jitter_ns; /* jitter reorders */
+  uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm;
+  uint32_t burst_ppm, burst_packets; /* chance that a burst of losses begins, and its length */
+  uint32_t late_ppm;                 /* chance of being held back by late_ns */
+  harp_ns late_ns;
+  uint64_t rate_bytes_s; /* 0: none */
+  uint32_t queue_bytes;  /* tail drop behind the rate; 0: unbounded */
+  uint32_t mtu_bytes;    /* larger datagrams vanish from mtu_from_ns on; 0: none */
+  harp_ns mtu_from_ns;
+  struct {
+    harp_ns from_ns, to_ns;
+  } dark[SIMNET_DARK_MAX]; /* nothing passes */
+  unsigned dark_count;
+  /* state */
+  harp_ns free_ns; /* when the rate lets the next datagram start */
+  uint32_t burst_left;
+  uint64_t sent; /* datagrams given to the link */
+};
+
+struct simnet_datagram {
+  enum simnet_way way;
+  unsigned path;
+  uint32_t bytes;
+  bool touched;        /* corrupted or cut */
+  uint32_t touched_at; /* first byte that differs */
+  uint8_t *wire;
+};
+
+/* Decides about the nth datagram (from 0) of a link: returns false to drop it. */
+typedef bool (*simnet_filter)(void *context, enum simnet_way way, unsigned path, uint64_t nth,
+                              const uint8_t *wire, uint32_t bytes, harp_ns now);
+
+struct simnet_event;
+struct simnet {
+  struct rng rng;
+  struct simnet_link links[SIMNET_WAYS][SIMNET_PATHS_MAX];
+  simnet_filter filter;
+  void *filter_context;
+  uint64_t order;
+  uint64_t delivered, dropped;
+  uint32_t count, room; /* of the heap */
+  struct simnet_event *heap;
+  uint32_t free_count, free_room;
+  uint8_t **free_wires;
+};
+
+/* Empties the network and clears every fault; keeps its memory. The struct must be zero the first time. */
+void simnet_reset(struct simnet *n, uint64_t seed);
+void simnet_fini(struct simnet *n);
+
+void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
+                 harp_ns now);
+
+/* Returns when the next datagram arrives, HARP_NEVER when none is under way. */
+harp_ns simnet_next_ns(const struct simnet *n);
+
+/* Tells where the next datagram goes without taking it; the network must not be empty. */
+enum simnet_way simnet_next_way(const struct simnet *n);
+
+/* Delays the next datagram until `at`, behind whatever arrives then already. */
+void simnet_postpone(struct simnet *n, harp_ns at);
+
+/* Takes the next datagram; its wire bytes are the caller's until simnet_release. */
+void simnet_take(struct simnet *n, struct simnet_datagram *d);
+void simnet_release(struct simnet *n, struct simnet_datagram *d);
+
+/* Ends every fault but darkness that lasts for ever, MTU, rate and delay. */
+void simnet_heal(struct simnet *n);
+
+/* Makes the link (or path, both ways) dark during [from_ns, to_ns). */
+void simnet_darken(struct simnet_link *l, harp_ns from_ns, harp_ns to_ns);
+
+#endif
