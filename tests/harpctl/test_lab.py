@@ -167,7 +167,9 @@ def test_a_signal_takes_the_lab_down(
 def test_a_killed_labs_remains_are_swept_by_the_next() -> None:
     code = (
         "import os, signal; from harpctl.lab import Lab, LabSpec\n"
-        "with Lab(LabSpec()) as lab:\n    print(*lab.hosts, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with Lab(LabSpec()) as lab:\n"
+        "    print(*lab.hosts, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=WAIT_S
