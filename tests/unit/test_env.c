@@ -57,13 +57,14 @@ static void test_bad_values_name_variable_and_value(void **state) {
 /* At INFO, never WARN: NCCL keeps a process's last WARN as the reason of a later error. */
 static void test_unknown_variables_are_said(void **state) {
   (void)state;
-  assert_int_equal(READ("HARP_PATH=4", "HARP_PEER_TIMOUT=3", "HARP_IFNAMES=eth0", "HARP_SOMETHING_ELSE=1",
-                        "HARPO=1", "HARP_=1", "HARP_NO_EQUALS"),
+  assert_int_equal(READ("HARP_PATH=4", "HARP_PEER_TIMOUT=3", "HARP_IFNAMES=eth0", "HARP_DRINE=udp",
+                        "HARP_SOMETHING_ELSE=1", "HARPO=1", "HARP_=1", "HARP_NO_EQUALS"),
                    0);
   assert_string_equal(tree_log,
                       "I environment: unknown variable HARP_PATH; did you mean HARP_PATHS?\n"
                       "I environment: unknown variable HARP_PEER_TIMOUT; did you mean HARP_PEER_TIMEOUT?\n"
                       "I environment: unknown variable HARP_IFNAMES; did you mean HARP_IFNAME?\n"
+                      "I environment: unknown variable HARP_DRINE; did you mean HARP_DRIVER?\n"
                       "I environment: unknown variable HARP_SOMETHING_ELSE\n"
                       "I environment: unknown variable HARP_\n"
                       "I environment: unknown variable HARP_NO_EQUALS\n");

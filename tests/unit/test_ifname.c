@@ -67,6 +67,13 @@ static void test_loopback_and_link_local_only_in_full(void **state) {
   assert_string_equal(pick("=lo"), "lo!");
   assert_string_equal(pick("l"),
                       "HARP_IFNAME: every interface that begins with 'l' is down or has no address");
+  struct harp_eni *lo = &tree_enis[0]; /* with an address that would do */
+  lo->ip4[lo->ip4_count] = lo->ip4[0];
+  lo->ip4[lo->ip4_count++].sin_addr.s_addr = htonl(0x0a630001);
+  assert_string_equal(pick("l"),
+                      "HARP_IFNAME: every interface that begins with 'l' is down or has no address");
+  assert_string_equal(pick("^eth,six,docker"),
+                      "HARP_IFNAME: no interface is left that is up and has an address");
   assert_string_equal(pick("local0"), "local0!");
   assert_string_equal(pick("local"),
                       "HARP_IFNAME: every interface that begins with 'local' is down or has no address");
