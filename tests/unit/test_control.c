@@ -1,0 +1,307 @@
+/* Control messages: framing, MAC, and what an endpoint may say. */
+#include "wire/control.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint8_t key[HARP_MAC_KEY_BYTES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const struct harp_final a_final = {.reason = 3, .delivered = 0xfffffffe, .detail = {70000, 1u << 31}};
+
+static struct harp_endpoint an_endpoint(void) {
+  return (struct harp_endpoint){
+      .token = 0x0123456789abcdef,
+      .first_line = 0xffffff00,
+      .first_message = 7,
+      .first_number = 0x80000001,
+      .buffer_bytes = 4 << 20,
+      .path_count = 8,
+      .eni_count = 2,
+      .enis = {{.family = 4, .addr = {10, 0, 0, 1}, .mtu = 9001, .port_count = 2, .ports = {1, 65535}},
+               {.family = 6, .addr = {0xfd, [15] = 1}, .mtu = 1280, .port_count = 1, .ports = {4791}}},
+      .pid = 4242,
+      .name = "gpu-7.example",
+  };
+}
+
+/* The frame of FINAL above, number 2 of its direction. The MAC is what `openssl mac -macopt
+ * hexkey:000102...0f -macopt size:8 -in FILE SIPHASH` prints for the first 32 bytes, its bytes in reverse
+ * order. */
+static const uint8_t final_frame[HARP_CONTROL_FINAL_BYTES] = {
+    0x48, 0x41, 0x52, 0x50, 0x07, 0x00, 0x00, 0x28, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0xff, 0xff, 0xff, 0xfe, 0x00, 0x01, 0x11, 0x70,
+    0x80, 0x00, 0x00, 0x00, 0xaa, 0xb2, 0xe6, 0xf3, 0x57, 0xd9, 0x72, 0x0c};
+
+static void test_final_has_the_documented_bytes(void **state) {
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  (void)state;
+  assert_int_equal(harp_control_encode_final(out, key, 2, &a_final), sizeof final_frame);
+  assert_memory_equal(out, final_frame, sizeof final_frame);
+}
+
+static void test_messages_come_back(void **state) {
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  struct harp_control_message m;
+  (void)state;
+  size_t at = harp_control_encode_ping(out, key, 1);
+  at += harp_control_encode_pong(out + at, key, 2);
+  at += harp_control_encode_final(out + at, key, 0xffffffff, &a_final);
+  assert_int_equal(harp_control_decode(out, at, key, &m), HARP_CONTROL_PING_BYTES);
+  assert_int_equal(m.type, HARP_CONTROL_PING);
+  assert_int_equal(m.count, 1);
+  assert_int_equal(harp_control_decode(out + 24, at - 24, key, &m), HARP_CONTROL_PING_BYTES);
+  assert_int_equal(m.type, HARP_CONTROL_PONG);
+  assert_int_equal(m.count, 2);
+  assert_int_equal(harp_control_decode(out + 48, at - 48, key, &m), HARP_CONTROL_FINAL_BYTES);
+  assert_int_equal(m.type, HARP_CONTROL_FINAL);
+  assert_int_equal(m.count, 0xffffffff);
+  assert_memory_equal(&m.final, &a_final, sizeof a_final);
+}
+
+static void test_a_part_of_a_frame_waits(void **state) {
+  struct harp_control_message m;
+  (void)state;
+  for (size_t n = 0; n < sizeof final_frame; n++)
+    assert_int_equal(harp_control_decode(final_frame, n, key, &m), 0);
+}
+
+static void test_every_changed_bit_is_noticed(void **state) {
+  struct harp_control_message m;
+  uint8_t frame[HARP_CONTROL_MAX_BYTES];
+  (void)state;
+  for (size_t bit = 0; bit < sizeof final_frame * 8; bit++) {
+    memset(frame, 0, sizeof frame);
+    memcpy(frame, final_frame, sizeof final_frame);
+    frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    /* The zeros behind complete a frame whose length grew. */
+    assert_int_equal(harp_control_decode(frame, sizeof frame, key, &m), -EBADMSG);
+  }
+}
+
+static void test_another_key_is_noticed(void **state) {
+  struct harp_control_message m;
+  uint8_t other[HARP_MAC_KEY_BYTES];
+  (void)state;
+  memcpy(other, key, sizeof other);
+  other[15] ^= 0x80;
+  assert_int_equal(harp_control_decode(final_frame, sizeof final_frame, other, &m), -EBADMSG);
+}
+
+static void test_garbage_is_noticed_at_its_first_byte(void **state) {
+  struct harp_control_message m;
+  static const struct {
+    const char *bytes;
+    size_t wrong_at;
+  } cases[] = {
+      {"GET / HTTP/1.1\r\n", 0},
+      {"HTTP/1.1", 1},
+      {"HARQ", 3},
+      {"HARP\x08", 4},
+      {"HARP\x01", 4},
+      {"HARP\x05\x00\x05", 6},
+      {"HARP\x05\x00\x04\x01", 7},
+      {"HARP\x05\x00\x00\x17", 7},
+  };
+  (void)state;
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    const uint8_t *bytes = (const uint8_t *)cases[i].bytes;
+    assert_int_equal(harp_control_decode(bytes, cases[i].wrong_at, key, &m), 0);
+    assert_int_equal(harp_control_decode(bytes, cases[i].wrong_at + 1, key, &m), -EBADMSG);
+  }
+}
+
+static void test_body_may_grow_but_not_shrink(void **state) {
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  struct harp_control_message m;
+  (void)state;
+  memcpy(out, final_frame, sizeof final_frame);
+  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_FINAL, 2, 16 + 5), HARP_CONTROL_FINAL_BYTES + 5);
+  assert_int_equal(harp_control_decode(out, sizeof out, key, &m), HARP_CONTROL_FINAL_BYTES + 5);
+  assert_memory_equal(&m.final, &a_final, sizeof a_final);
+  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_FINAL, 2, 15), HARP_CONTROL_FINAL_BYTES - 1);
+  assert_int_equal(harp_control_decode(out, sizeof out, key, &m), -EBADMSG);
+  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_PING, 2, 1000), HARP_CONTROL_MAX_BYTES);
+  assert_int_equal(harp_control_decode(out, sizeof out, key, &m), HARP_CONTROL_MAX_BYTES);
+}
+
+static void test_counts_only_rise(void **state) {
+  uint32_t last = 0;
+  (void)state;
+  assert_false(harp_control_count_ok(&last, 0));
+  assert_true(harp_control_count_ok(&last, 1));
+  assert_false(harp_control_count_ok(&last, 1));
+  assert_true(harp_control_count_ok(&last, 9));
+  assert_false(harp_control_count_ok(&last, 8));
+  assert_int_equal(last, 9);
+}
+
+/* ---- endpoints ---- */
+
+static size_t encode(uint8_t *body, const struct harp_endpoint *e) {
+  static const struct harp_hello hello = {
+      .version_min = 1, .version_max = 2, .version = 0, .nonce = {9, [15] = 8}};
+  memset(body, 0xee, HARP_CONTROL_MAX_BYTES);
+  return harp_control_put_hello(body, &hello, e);
+}
+
+static bool accepted(const struct harp_endpoint *e) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES];
+  struct harp_endpoint back;
+  size_t bytes = encode(body, e);
+  return harp_control_get_endpoint(body, bytes, &back);
+}
+
+static void test_hello_comes_back(void **state) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES], version_min, version_max;
+  struct harp_endpoint e = an_endpoint(), back;
+  struct harp_hello hello;
+  (void)state;
+  size_t bytes = encode(body, &e);
+  assert_int_equal(bytes, sizeof(struct harp_wire_hello) + 2 * sizeof(struct harp_wire_eni));
+  assert_true(harp_control_get_versions(body, bytes, &version_min, &version_max));
+  assert_int_equal(version_min, 1);
+  assert_int_equal(version_max, 2);
+  assert_true(harp_control_get_hello(body, bytes, &hello));
+  assert_int_equal(hello.nonce[0], 9);
+  assert_int_equal(hello.nonce[15], 8);
+  assert_true(harp_control_get_endpoint(body, bytes, &back));
+  assert_memory_equal(&back, &e, sizeof e);
+  for (size_t n = 0; n < bytes; n++) assert_false(harp_control_get_endpoint(body, n, &back));
+  for (size_t n = 0; n < sizeof(struct harp_wire_hello); n++)
+    assert_false(harp_control_get_hello(body, n, &hello));
+  assert_false(harp_control_get_versions(body, 1, &version_min, &version_max));
+}
+
+static void test_the_largest_hello_fits(void **state) {
+  uint8_t frame[HARP_CONTROL_HEADER_BYTES + HARP_CONTROL_MAX_BYTES];
+  struct harp_endpoint e = an_endpoint();
+  (void)state;
+  e.eni_count = HARP_ENDPOINT_ENIS_MAX;
+  for (unsigned i = 0; i < e.eni_count; i++) {
+    e.enis[i] = e.enis[0];
+    e.enis[i].port_count = HARP_ENDPOINT_PORTS_MAX;
+    for (unsigned k = 0; k < HARP_ENDPOINT_PORTS_MAX; k++) e.enis[i].ports[k] = (uint16_t)(40000 + k);
+  }
+  e.path_count = HARP_ENDPOINT_PATHS_MAX;
+  assert_true(accepted(&e));
+  size_t bytes = encode(frame + HARP_CONTROL_HEADER_BYTES, &e);
+  assert_int_equal(harp_control_seal(frame, key, HARP_CONTROL_HELLO, 0, bytes), HARP_CONTROL_HELLO_MAX_BYTES);
+}
+
+static void test_senseless_endpoints_are_refused(void **state) {
+  struct harp_endpoint e;
+  (void)state;
+#define REFUSED(change)                                                                                      \
+  do {                                                                                                       \
+    e = an_endpoint();                                                                                       \
+    assert_true(accepted(&e));                                                                               \
+    change;                                                                                                  \
+    assert_false(accepted(&e));                                                                              \
+  } while (0)
+  REFUSED(e.path_count = 0);
+  REFUSED(e.path_count = HARP_ENDPOINT_PATHS_MAX + 1);
+  REFUSED(e.eni_count = 0);
+  REFUSED(e.enis[1].family = 0);
+  REFUSED(e.enis[1].family = 5);
+  REFUSED(e.enis[0].family = 6; memset(e.enis[0].addr, 0, 16));
+  REFUSED(e.enis[0].addr[0] = 0);
+  REFUSED(e.enis[0].addr[0] = 224);
+  REFUSED(e.enis[0].addr[0] = 255);
+  REFUSED(e.enis[1].addr[0] = 0xff);
+  REFUSED(memset(e.enis[1].addr, 0, 16));
+  REFUSED(e.enis[0].mtu = 0);
+  REFUSED(e.enis[0].mtu = 1279);
+  REFUSED(e.enis[0].port_count = 0);
+  REFUSED(e.enis[0].ports[1] = 0);
+#undef REFUSED
+}
+
+/* What our own encoder cannot be made to write. */
+static void test_senseless_bytes_are_refused(void **state) {
+  uint8_t good[HARP_CONTROL_MAX_BYTES], body[HARP_CONTROL_MAX_BYTES];
+  struct harp_endpoint e = an_endpoint(), back;
+  const size_t eni = sizeof(struct harp_wire_hello), endpoint = offsetof(struct harp_wire_hello, endpoint);
+  const struct {
+    size_t at, bytes;
+    uint8_t value;
+  } cases[] = {
+      {endpoint + offsetof(struct harp_wire_endpoint, eni_count) + 1, 1, 3}, /* one more than follow */
+      {endpoint + offsetof(struct harp_wire_endpoint, eni_count) + 1, 1, 9},
+      {endpoint + offsetof(struct harp_wire_endpoint, eni_count), 1, 0xff},
+      {endpoint + offsetof(struct harp_wire_endpoint, name), HARP_ENDPOINT_NAME_BYTES, 'x'},
+      {eni + offsetof(struct harp_wire_eni, port_count) + 1, 1, 17},
+      {eni + offsetof(struct harp_wire_eni, port_count), 1, 1},
+      {eni + offsetof(struct harp_wire_eni, addr) + 15, 1, 1}, /* an IPv4 address of 16 bytes */
+  };
+  (void)state;
+  size_t bytes = encode(good, &e);
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    memcpy(body, good, sizeof body);
+    memset(body + cases[i].at, cases[i].value, cases[i].bytes);
+    assert_false(harp_control_get_endpoint(body, bytes, &back));
+  }
+}
+
+static void test_reserved_and_further_bytes_mean_nothing(void **state) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES];
+  struct harp_endpoint e = an_endpoint(), back;
+  (void)state;
+  size_t bytes = encode(body, &e);
+  memset(body + 3, 0xff, 5);
+  body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved)] = 0xff;
+  body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved2)] = 0xff;
+  assert_true(harp_control_get_endpoint(body, bytes + 40, &back));
+  assert_memory_equal(&back, &e, sizeof e);
+}
+
+static void test_names_are_safe_to_print(void **state) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES];
+  struct harp_endpoint e = an_endpoint(), back;
+  (void)state;
+  strcpy(e.name, "a\x1b[31m\xc3\xa4\x7f\n~ ");
+  size_t bytes = encode(body, &e);
+  body[offsetof(struct harp_wire_hello, endpoint) + offsetof(struct harp_wire_endpoint, name) + 20] = 'Z';
+  assert_true(harp_control_get_endpoint(body, bytes, &back));
+  assert_string_equal(back.name, "a?[31m????~ ");
+  assert_int_equal(back.name[20], 0);
+  memset(e.name, 'n', sizeof e.name); /* ours, too long: cut */
+  assert_true(accepted(&e));
+}
+
+static void test_refuse_comes_back(void **state) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES];
+  struct harp_refuse r = {.version_min = 2, .version_max = 3, .reason = HARP_REFUSAL_VERSION}, back;
+  (void)state;
+  memset(r.hello_mac, 0x5a, sizeof r.hello_mac);
+  assert_int_equal(harp_control_put_refuse(body, &r), sizeof(struct harp_wire_refuse));
+  assert_true(harp_control_get_refuse(body, 16, &back));
+  assert_memory_equal(&back, &r, sizeof r);
+  assert_false(harp_control_get_refuse(body, 15, &back));
+  body[2] = 1; /* reason 259 */
+  assert_true(harp_control_get_refuse(body, 16, &back));
+  assert_int_equal(back.reason, HARP_REFUSAL_PEER);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_final_has_the_documented_bytes),
+      cmocka_unit_test(test_messages_come_back),
+      cmocka_unit_test(test_a_part_of_a_frame_waits),
+      cmocka_unit_test(test_every_changed_bit_is_noticed),
+      cmocka_unit_test(test_another_key_is_noticed),
+      cmocka_unit_test(test_garbage_is_noticed_at_its_first_byte),
+      cmocka_unit_test(test_body_may_grow_but_not_shrink),
+      cmocka_unit_test(test_counts_only_rise),
+      cmocka_unit_test(test_hello_comes_back),
+      cmocka_unit_test(test_the_largest_hello_fits),
+      cmocka_unit_test(test_senseless_endpoints_are_refused),
+      cmocka_unit_test(test_senseless_bytes_are_refused),
+      cmocka_unit_test(test_reserved_and_further_bytes_mean_nothing),
+      cmocka_unit_test(test_names_are_safe_to_print),
+      cmocka_unit_test(test_refuse_comes_back),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
