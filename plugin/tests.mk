@@ -19,6 +19,13 @@ asan ubsan tsan: ## run `check` in a sanitizer build
 	$(MAKE) VARIANT=$@ check
 .PRECIOUS: $(B)/tests/%.o
 
+# The seeded simulation: `make sim SEEDS=N`.
+SEEDS ?= 10000
+$(B)/sim: $(patsubst $(T)/%.c,$(B)/tests/%.o,$(sort $(wildcard $(T)/sim/*.c))) $(call obj,$(BASE) $(WIRE) $(PROTO)) $(TEST_LIB_OBJ)
+	$(CC) $(SAN) -o $@ $^ $(LDFLAGS) -lpthread -lm
+sim: $(B)/sim ## run SEEDS seeds of the simulation
+	$(B)/sim --seeds $(SEEDS)
+
 # Fuzz targets: tests/fuzz/fuzz_<what>.c with LLVMFuzzerTestOneInput, corpus in tests/fuzz/corpus/<what>.
 # replay_<what> runs the files named on its command line, in any build; fuzz_<what> is libFuzzer's (VARIANT=fuzz CC=clang).
 FUZZ := $(patsubst $(T)/fuzz/fuzz_%.c,%,$(sort $(wildcard $(T)/fuzz/fuzz_*.c)))

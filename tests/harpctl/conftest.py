@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -40,12 +41,18 @@ if rank == 0:
 """
 
 
-@pytest.fixture
-def fake_perf(tmp_path: Path) -> Path:
-    file = tmp_path / "harp-perf"
-    file.write_text(f"#!{sys.executable}\n{FAKE_PERF}")
+def write_perf(folder: Path, code: str) -> Path:
+    """Make an executable of Python code; whatever the path of Python, which a first line may not hold."""
+    file = folder / "harp-perf"
+    here = f"exec {shlex.quote(sys.executable)} - \"$@\" <<'HARP_PERF'\n"
+    file.write_text(f"#!/bin/sh\n{here}{code}\nHARP_PERF\n")
     file.chmod(0o755)
     return file
+
+
+@pytest.fixture
+def fake_perf(tmp_path: Path) -> Path:
+    return write_perf(tmp_path, FAKE_PERF)
 
 
 @pytest.fixture
