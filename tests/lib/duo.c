@@ -417,6 +417,13 @@ static void maybe_sleep(struct duo *d, struct duo_end *end) {
     end->asleep_until_ns = d->now + rng_below(&d->rng, d->config.pause_ns + 1);
 }
 
+/* The host says that a link is down, rightly or not. */
+static void maybe_down(struct duo *d) {
+  if (!d->faults || !rng_chance(&d->rng, d->config.down_ppm)) return;
+  harp_sender_path_down(d->sender, (unsigned)rng_below(&d->rng, d->config.path_count), d->now);
+  pump_sender(d);
+}
+
 bool duo_step(struct duo *d, harp_ns until_ns) {
   harp_ns tx = HARP_MIN(harp_conn_deadline_ns(&d->tx.conn, d->now), post_send_ns(d));
   harp_ns rx = HARP_MIN(harp_conn_deadline_ns(&d->rx.conn, d->now), post_recv_ns(d));
@@ -451,6 +458,7 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
     pump_sender(d);
   else
     pump_receiver(d);
+  maybe_down(d);
   check(d);
   maybe_sleep(d, sender ? &d->tx : &d->rx);
   if (d->config.trace) {

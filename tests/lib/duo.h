@@ -15,7 +15,7 @@
 enum {
   DUO_MESSAGES_MAX = 128,
   DUO_MESSAGE_MAX_BYTES = 2 << 20,
-  DUO_ARENA_BYTES = 16 << 20, /* all receive buffers of a scenario */
+  DUO_ARENA_BYTES = 48 << 20, /* all receive buffers of a scenario */
   DUO_GUARD_BYTES = 64,       /* around each, checked at the end */
 };
 
@@ -43,7 +43,8 @@ struct duo_config {
   uint32_t refuse_ppm;         /* the driver drops a superframe that was polled already */
   uint32_t pause_ppm;          /* after an event, that end sleeps for up to pause_ns */
   harp_ns pause_ns;
-  bool trace; /* keep the ends' traces; print_trace prints them as they grow */
+  uint32_t down_ppm; /* after an event the sender is told that the link of some path went down */
+  bool trace;        /* keep the ends' traces; print_trace prints them as they grow */
   bool print_trace;
 };
 

@@ -21,7 +21,7 @@
 #define LIVE_NS       HARP_SEC(20)
 #define CALM_NS       HARP_SEC(2)
 #define SILENCE_NS    HARP_SEC(2)
-enum { TOTAL_MAX_BYTES = 4 << 20, SEED_ALARM_S = 60 };
+enum { TOTAL_MAX_BYTES = 4 << 20, LONG_MESSAGES = 11, SEED_ALARM_S = 60 };
 
 static struct duo duo;
 static char replay[96];
@@ -102,6 +102,7 @@ static void darken_both(struct simnet *n, unsigned path, harp_ns from, harp_ns t
 
 struct scenario {
   bool clean;    /* no fault at all: nothing may be sent twice */
+  bool longer;   /* more than the window of lines holds */
   harp_ns heal;  /* when the faults end */
   unsigned dead; /* bit i: path i dies for good */
 };
@@ -130,6 +131,7 @@ static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
   c->refuse_ppm = draw_ppm(r, 50000, 6);
   c->pause_ppm = draw_ppm(r, 5000, 5);
   c->pause_ns = HARP_US(10) + rng_below(r, HARP_MS(5));
+  c->down_ppm = draw_ppm(r, 10000, 12);
 }
 
 static void draw_network(struct rng *r, struct scenario *s) {
@@ -168,6 +170,30 @@ static void draw_network(struct rng *r, struct scenario *s) {
   }
 }
 
+/* Loses one line again and again, until all of the window behind it was sent. */
+static bool stubborn_loss(void *context, enum simnet_way way, unsigned path, uint64_t nth,
+                          const uint8_t *wire, uint32_t bytes, harp_ns now) {
+  const uint32_t *line = context;
+  struct harp_packet p;
+  (void)path, (void)nth, (void)now;
+  if (!duo.faults || way != SIMNET_DATA || duo.sender->sent_line - duo.sender->delivered == HARP_WINDOW_LINES)
+    return true;
+  if (harp_packet_decode(wire, bytes, &p) || p.type != HARP_PACKET_DATA) return true;
+  return *line - p.data.line >= harp_lines_of(p.data.length);
+}
+
+/* 22 MiB, all posted at once, so that the sender runs into the edge of the window. */
+static void draw_long(struct rng *r) {
+  static uint32_t line;
+  line = duo.config.first_line + (uint32_t)rng_below(r, HARP_WINDOW_LINES / 8);
+  duo.net.filter = stubborn_loss;
+  duo.net.filter_context = &line;
+  for (uint32_t k = 0; k < LONG_MESSAGES; k++) {
+    uint32_t bytes = (uint32_t)rng_between(r, DUO_MESSAGE_MAX_BYTES - 1000, DUO_MESSAGE_MAX_BYTES);
+    duo_add(&duo, bytes, bytes, duo.now, duo.now);
+  }
+}
+
 static void draw_messages(struct rng *r) {
   uint32_t count = (uint32_t)rng_between(r, 20, 60), total = 0;
   harp_ns send = duo.now, recv = duo.now;
@@ -203,9 +229,13 @@ static void run_seed(uint64_t seed, bool trace) {
   draw_config(&r, &c, s.clean);
   duo_start(&duo, &c);
   duo.trace_out = stdout;
+  s.longer = !s.clean && !rng_below(&r, 200);
   s.heal = duo.now + rng_below(&r, FAULTS_MAX_NS);
   draw_network(&r, &s);
-  draw_messages(&r);
+  if (s.longer)
+    draw_long(&r);
+  else
+    draw_messages(&r);
 
   if (!duo_run(&duo, s.heal)) {
     simnet_heal(&duo.net);
