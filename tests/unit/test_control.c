@@ -147,6 +147,13 @@ static size_t encode(uint8_t *body, const struct harp_endpoint *e) {
   return harp_control_put_hello(body, &hello, e);
 }
 
+static void assert_same_endpoint(const struct harp_endpoint *a, const struct harp_endpoint *b) {
+  uint8_t body[2][HARP_CONTROL_MAX_BYTES]; /* structs have padding, encodings don't */
+  assert_int_equal(encode(body[0], a), encode(body[1], b));
+  assert_memory_equal(body[0], body[1], sizeof body[0]);
+  assert_string_equal(a->name, b->name);
+}
+
 static bool accepted(const struct harp_endpoint *e) {
   uint8_t body[HARP_CONTROL_MAX_BYTES];
   struct harp_endpoint back;
@@ -168,7 +175,7 @@ static void test_hello_comes_back(void **state) {
   assert_int_equal(hello.nonce[0], 9);
   assert_int_equal(hello.nonce[15], 8);
   assert_true(harp_control_get_endpoint(body, bytes, &back));
-  assert_memory_equal(&back, &e, sizeof e);
+  assert_same_endpoint(&back, &e);
   for (size_t n = 0; n < bytes; n++) assert_false(harp_control_get_endpoint(body, n, &back));
   for (size_t n = 0; n < sizeof(struct harp_wire_hello); n++)
     assert_false(harp_control_get_hello(body, n, &hello));
@@ -254,7 +261,7 @@ static void test_reserved_and_further_bytes_mean_nothing(void **state) {
   body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved)] = 0xff;
   body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved2)] = 0xff;
   assert_true(harp_control_get_endpoint(body, bytes + 40, &back));
-  assert_memory_equal(&back, &e, sizeof e);
+  assert_same_endpoint(&back, &e);
 }
 
 static void test_names_are_safe_to_print(void **state) {
@@ -278,7 +285,10 @@ static void test_refuse_comes_back(void **state) {
   memset(r.hello_mac, 0x5a, sizeof r.hello_mac);
   assert_int_equal(harp_control_put_refuse(body, &r), sizeof(struct harp_wire_refuse));
   assert_true(harp_control_get_refuse(body, 16, &back));
-  assert_memory_equal(&back, &r, sizeof r);
+  assert_int_equal(back.version_min, 2);
+  assert_int_equal(back.version_max, 3);
+  assert_int_equal(back.reason, HARP_REFUSAL_VERSION);
+  assert_memory_equal(back.hello_mac, r.hello_mac, sizeof r.hello_mac);
   assert_false(harp_control_get_refuse(body, 15, &back));
   body[2] = 1; /* reason 259 */
   assert_true(harp_control_get_refuse(body, 16, &back));
