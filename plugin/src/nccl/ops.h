@@ -1,0 +1,53 @@
+/* The operations as NCCL means them, in one form for all versions: NCCL's result codes, size_t sizes,
+ * contexts as an argument. tables.c adapts each version to these, engine/net.h does the work.
+ *
+ * What every version needs beyond engine/net.h is here: outputs are written on every way out (NCCL tests
+ * whatever a request holds), NULL arguments are our caller's mistake and end in one WARN and INTERNAL_ERROR,
+ * never in a crash. No call blocks. Threads: as engine/net.h says. */
+#ifndef HARP_NCCL_OPS_H
+#define HARP_NCCL_OPS_H
+
+#include "engine/net.h"
+#include "nccl/abi.h"
+
+/* Initialises for one communicator (v11 on). *ctx is NULL on error. */
+enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log);
+/* Ends a context; NULL is fine, and so is one that was ended before. */
+enum harp_nccl_result harp_nccl_close(void *ctx);
+
+/* Initialises for the process, where the version has no contexts (to v10). Idempotent: NCCL calls again once
+ * all communicators are gone. */
+enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log);
+/* Returns the context of the process, NULL before harp_nccl_open_process. It is never closed: there is no
+ * finalize. */
+struct harp_context *harp_nccl_process(void);
+
+/* Writes how many devices there are, at least one after init. */
+enum harp_nccl_result harp_nccl_devices(int *ndev);
+
+enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, void **listen);
+/* `handle` is the same buffer at each try, of at least 64 bytes; *comm is NULL until connected. */
+enum harp_nccl_result harp_nccl_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
+                                        void **comm);
+enum harp_nccl_result harp_nccl_accept(void *listen, void **comm);
+
+/* Registers; anything but host memory is refused. */
+enum harp_nccl_result harp_nccl_register(void *comm, void *data, size_t bytes, int type, void **mhandle);
+/* Always SUCCESS: with an error NCCL would never close the comm. */
+enum harp_nccl_result harp_nccl_deregister(void *comm, void *mhandle);
+
+enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void **request);
+enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, void **request);
+/* Host memory needs no flush: gives a request that is done at once. */
+enum harp_nccl_result harp_nccl_flush(void **request);
+enum harp_nccl_result harp_nccl_test(void *request, int *done, int *sizes);
+
+enum harp_nccl_result harp_nccl_close_comm(void *comm);
+enum harp_nccl_result harp_nccl_close_listen(void *listen);
+
+/* Logs that a call got an argument that no caller may pass. Returns INTERNAL_ERROR. */
+enum harp_nccl_result harp_nccl_misuse(const char *what);
+/* Logs that a size of an old version, an int, is negative. Returns INVALID_ARGUMENT. */
+enum harp_nccl_result harp_nccl_negative(const char *what, int size);
+
+#endif
