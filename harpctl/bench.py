@@ -21,7 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harpctl.baseline import BEST_OF, socket_baseline
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hosts import SSH, Hosts, LabHosts, LoopbackHosts, Program, SshHosts
-from harpctl.lab import Lab, LabSpec, Offload, plan_build
+from harpctl.lab import Lab
+from harpctl.lab_plan import LabSpec, Offload, plan_build
 from harpctl.measure import Measured, Side, Step, measure, setting_text, steps_total
 from harpctl.perf import Mode, PerfJob
 from harpctl.plot import plot, require_plot

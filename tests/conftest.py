@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab import Lab, LabSpec, require_lab
+from harpctl.lab import Lab, require_lab
+from harpctl.lab_plan import LabSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN_DIR = ROOT / "plugin"

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab import CONGESTION_FILE, Command, Lab, LabSpec, Offload, _ip, run_command
+from harpctl.lab import CONGESTION_FILE, Lab, run_command
+from harpctl.lab_plan import Command, LabSpec, Offload, ip_inside
 
 pytestmark = pytest.mark.lab
 
@@ -37,7 +38,7 @@ def namespaces() -> set[str]:
 
 
 def received(lab: Lab, host: int, eni: str) -> int:
-    shown = run_command(_ip(lab.hosts[host], "-json", "-statistics", "link", "show", "dev", eni))
+    shown = run_command(ip_inside(lab.hosts[host], "-json", "-statistics", "link", "show", "dev", eni))
     return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])
 
 
