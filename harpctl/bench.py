@@ -146,13 +146,15 @@ def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measure
 
 def _notes(place: str, job: PerfJob, runs: int, measured: Measured) -> list[str]:
     checked = "every byte checked" if job.check else "data not checked"
+    by_time = job.mode == Mode.PINGPONG.value
     lines = [
         place,
         f"{job.mode}, {job.connections} connection(s), {job.inflight} in flight, {checked}",
-        f"median of {runs} run(s); cpu is machine time with softirq, without start-up",
+        f"median of {runs} run(s)"
+        + ("" if by_time else "; cpu is machine time with softirq, without start-up"),
     ]
     if len(measured.names) == 2:
-        less = "less" if job.mode == Mode.PINGPONG.value else "more"
+        less = "less" if by_time else "more"
         lines.append(
             f"ratio = {measured.names[0]} / {measured.names[1]}; {less} is better for {measured.names[0]}"
         )
