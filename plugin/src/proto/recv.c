@@ -102,6 +102,7 @@ harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r) {
 
 /* A message for which a larger size than its receive holds was announced can never be delivered. */
 static void refuse_size(struct harp_receiver *r, uint32_t m, uint32_t size, uint32_t capacity) {
+  if (r->too_large) return;
   r->too_large = true;
   r->too_large_message = m;
   r->too_large_size = size;
@@ -175,7 +176,11 @@ static enum harp_drop find_message(struct harp_receiver *r, const struct harp_pa
   if (m - r->done >= MESSAGE_SLOTS) return harp_seq_before(m, r->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
   struct harp_recv_message *msg = message_at(r, m);
   *found = msg;
-  if (msg->begun) return msg->size == p->data.size && msg->line == start ? HARP_DROP_NONE : HARP_DROP_CONTRADICTION;
+  if (msg->begun) {
+    /* One that began early may turn out too large for the receive posted since: it has no place any more. */
+    bool fits = msg->size == p->data.size && msg->line == start && msg->size <= msg->capacity;
+    return fits ? HARP_DROP_NONE : HARP_DROP_CONTRADICTION;
+  }
   uint32_t lines = harp_lines_of(p->data.size);
   if (harp_seq_before(start, r->delivered)) return HARP_DROP_CONTRADICTION;
   if (harp_seq_before(m, r->posted)) {
@@ -186,6 +191,7 @@ static enum harp_drop find_message(struct harp_receiver *r, const struct harp_pa
   } else {
     if (m - r->posted >= HARP_EARLY_MESSAGES || p->data.size > HARP_EARLY_MAX_BYTES) return HARP_DROP_CREDIT;
     msg->data = r->staging + (size_t)(m % HARP_EARLY_MESSAGES) * HARP_EARLY_MAX_BYTES;
+    msg->capacity = HARP_EARLY_MAX_BYTES;
   }
   msg->begun = true;
   msg->size = p->data.size;

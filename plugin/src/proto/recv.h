@@ -33,7 +33,7 @@ struct harp_receiver_config {
 struct harp_recv_message {
   uint8_t *data;           /* where it goes: the posted buffer, or its staging slot */
   void *cookie;            /* of the posted receive */
-  uint32_t capacity;       /* of the posted buffer */
+  uint32_t capacity;       /* of the posted buffer, or of a staging slot */
   uint32_t size, line;     /* known once begun */
   uint32_t lines, missing; /* all, and not arrived yet */
   bool begun;
