@@ -1,0 +1,155 @@
+/* Congestion control: both algorithms through the interface. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/cc.h"
+
+enum { PACKET = 1452, WINDOW_MAX = 8 << 20 };
+static struct harp_cc cc;
+
+static void start(const struct harp_cc_ops *ops) {
+  harp_cc_init(&cc, ops, PACKET, WINDOW_MAX);
+}
+
+/* One round trip in which the whole window was used. */
+static void feed_round(harp_ns rtt_ns, uint32_t lost_bytes) {
+  struct harp_cc_sample s = {.now = 1,
+                             .rtt_ns = rtt_ns,
+                             .rtt_min_ns = HARP_US(50),
+                             .acked_bytes = cc.window_bytes - lost_bytes,
+                             .lost_bytes = lost_bytes,
+                             .inflight_bytes = cc.window_bytes,
+                             .round_end = true};
+  cc.ops->on_ack(&cc, &s);
+}
+
+static void names_are_found(void **state) {
+  (void)state;
+  assert_ptr_equal(harp_cc_find("delay"), &harp_cc_delay);
+  assert_ptr_equal(harp_cc_find("reno"), &harp_cc_reno);
+  assert_null(harp_cc_find("cubic"));
+  assert_null(harp_cc_find(""));
+  assert_null(harp_cc_find("del"));
+  assert_null(harp_cc_find("delayed"));
+}
+
+static void the_window_keeps_its_bounds(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  harp_cc_set_window(&cc, 0);
+  assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
+  harp_cc_set_window(&cc, UINT64_MAX);
+  assert_int_equal(cc.window_bytes, WINDOW_MAX);
+  /* A bound below the least window gives the least one: the path must be able to send. */
+  harp_cc_init(&cc, &harp_cc_reno, PACKET, 1000);
+  assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
+}
+
+static void both_start_by_doubling(void **state) {
+  (void)state;
+  const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
+    start(all[i]);
+    uint32_t before = cc.window_bytes;
+    feed_round(HARP_US(50), 0);
+    assert_int_equal(cc.window_bytes, 2 * before);
+    for (int k = 0; k < 20; k++) feed_round(HARP_US(50), 0);
+    assert_int_equal(cc.window_bytes, WINDOW_MAX);
+  }
+}
+
+static void an_idle_window_does_not_grow(void **state) {
+  (void)state;
+  const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
+    start(all[i]);
+    uint32_t before = cc.window_bytes;
+    struct harp_cc_sample s = {.rtt_ns = HARP_US(50),
+                               .rtt_min_ns = HARP_US(50),
+                               .acked_bytes = PACKET,
+                               .inflight_bytes = PACKET,
+                               .round_end = true};
+    for (int k = 0; k < 20; k++) cc.ops->on_ack(&cc, &s);
+    assert_int_equal(cc.window_bytes, before);
+  }
+}
+
+static void delay_yields_to_a_queue(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  for (int k = 0; k < 20; k++) feed_round(HARP_US(50), 0);
+  feed_round(HARP_MS(100), 0);
+  assert_int_equal(cc.window_bytes, WINDOW_MAX / 2); /* never less than half at once */
+  for (int k = 0; k < 40; k++) feed_round(HARP_MS(100), 0);
+  assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
+  feed_round(HARP_US(60), 0); /* no queue: it grows again, by a share and no more by doubling */
+  assert_in_range(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET + PACKET,
+                  HARP_CC_MIN_PACKETS * PACKET * 5 / 4);
+}
+
+static void delay_tolerates_random_loss_but_not_much(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  for (int k = 0; k < 40; k++) feed_round(HARP_US(50), cc.window_bytes / 100);
+  assert_int_equal(cc.window_bytes, WINDOW_MAX);
+  for (int k = 0; k < 40; k++) feed_round(HARP_US(50), cc.window_bytes / 5);
+  assert_in_range(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET, WINDOW_MAX / 8);
+}
+
+static void one_slow_sample_of_a_round_is_not_a_queue(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  uint32_t before = cc.window_bytes;
+  struct harp_cc_sample s = {.rtt_ns = HARP_MS(50),
+                             .rtt_min_ns = HARP_US(50),
+                             .acked_bytes = PACKET,
+                             .inflight_bytes = cc.window_bytes};
+  cc.ops->on_ack(&cc, &s); /* a receiver that was descheduled */
+  assert_int_equal(cc.window_bytes, before);
+  feed_round(HARP_US(60), 0);
+  assert_true(cc.window_bytes > before);
+}
+
+static void reno_halves_once_a_round(void **state) {
+  (void)state;
+  start(&harp_cc_reno);
+  for (int k = 0; k < 3; k++) feed_round(HARP_US(50), 0);
+  uint32_t before = cc.window_bytes;
+  struct harp_cc_sample s = {.lost_bytes = PACKET, .inflight_bytes = before};
+  for (int k = 0; k < 5; k++) cc.ops->on_ack(&cc, &s);
+  assert_int_equal(cc.window_bytes, before);
+  feed_round(HARP_US(50), 0);
+  assert_int_equal(cc.window_bytes, before / 2);
+  feed_round(HARP_US(50), 0);
+  assert_int_equal(cc.window_bytes, before / 2 + PACKET); /* and grows by a packet from here on */
+}
+
+static void timeouts_shrink(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  uint32_t before = cc.window_bytes;
+  cc.ops->on_timeout(&cc);
+  assert_int_equal(cc.window_bytes, before / 2);
+  start(&harp_cc_reno);
+  cc.ops->on_timeout(&cc);
+  assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names_are_found),
+      cmocka_unit_test(the_window_keeps_its_bounds),
+      cmocka_unit_test(both_start_by_doubling),
+      cmocka_unit_test(an_idle_window_does_not_grow),
+      cmocka_unit_test(delay_yields_to_a_queue),
+      cmocka_unit_test(delay_tolerates_random_loss_but_not_much),
+      cmocka_unit_test(one_slow_sample_of_a_round_is_not_a_queue),
+      cmocka_unit_test(reno_halves_once_a_round),
+      cmocka_unit_test(timeouts_shrink),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* A connection's dispatch: direction, path, checksum, state; and its life cycle. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/conn.h"
+
+static struct harp_conn tx, rx;
+static struct harp_sender *sender;
+static struct harp_receiver *receiver;
+static struct harp_counters tx_counters, rx_counters;
+static struct harp_placement place;
+static uint8_t staging[HARP_STAGING_BYTES], buffer[4096], wire[HARP_PACKET_MAX_BYTES];
+enum { SEED = 77, ACK_SEED = 99 };
+
+static int init(void **state) {
+  (void)state;
+  struct harp_sender_config sc = {.path_count = 1,
+                                  .lines_max = {8},
+                                  .window_max_bytes = 1 << 20,
+                                  .cc = &harp_cc_delay,
+                                  .first_number = 50};
+  struct harp_receiver_config rc = {.path_count = 1, .staging = staging, .first_number = 50};
+  struct harp_conn_keys tx_keys = {1, 2, SEED, ACK_SEED}, rx_keys = {2, 1, ACK_SEED, SEED};
+  sender = malloc(harp_sender_bytes(1));
+  receiver = malloc(sizeof *receiver);
+  assert_true(sender && receiver);
+  memset(&tx_counters, 0, sizeof tx_counters);
+  memset(&rx_counters, 0, sizeof rx_counters);
+  harp_sender_init(sender, &sc, NULL, &tx_counters, 0);
+  harp_receiver_init(receiver, &rc, NULL, &rx_counters);
+  harp_conn_init(&tx, &tx_keys, sender, NULL);
+  harp_conn_init(&rx, &rx_keys, NULL, receiver);
+  return 0;
+}
+
+static int fini(void **state) {
+  (void)state;
+  free(sender);
+  free(receiver);
+  return 0;
+}
+
+/* Encodes a packet of 100 bytes as the sender would and gives it to `to`. */
+static enum harp_drop data_to(struct harp_conn *to, uint8_t path, uint64_t number, uint32_t seed) {
+  static const uint8_t payload[100] = "payload";
+  struct harp_packet f = {.type = HARP_PACKET_DATA,
+                          .path = path,
+                          .token = 1,
+                          .data = {.size = 100, .length = 100}},
+                     p;
+  harp_packet_encode_data(wire, &f, number, seed, payload);
+  assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + 100, &p), HARP_DROP_NONE);
+  return harp_conn_on_packet(to, wire, &p, &place, HARP_US(1));
+}
+
+static void a_good_packet_is_taken(void **state) {
+  (void)state;
+  assert_int_equal(data_to(&rx, 0, 50, SEED), HARP_DROP_NONE);
+  assert_int_equal(place.count, 1);
+  assert_int_equal(rx_counters.drops[HARP_DROP_NONE], 1);
+}
+
+static void a_bad_packet_is_counted_and_changes_nothing(void **state) {
+  (void)state;
+  struct harp_receiver before = *receiver;
+  assert_int_equal(data_to(&rx, 0, 50, SEED + 1), HARP_DROP_CRC);
+  assert_int_equal(data_to(&rx, 0, 50 + (1ull << 32), SEED),
+                   HARP_DROP_CRC); /* of another turn of the number */
+  assert_int_equal(data_to(&rx, 1, 50, SEED), HARP_DROP_PATH);
+  assert_int_equal(data_to(&rx, 255, 50, SEED), HARP_DROP_PATH);
+  assert_int_equal(place.count, 0);
+  assert_int_equal(rx_counters.drops[HARP_DROP_CRC], 2);
+  assert_int_equal(rx_counters.drops[HARP_DROP_PATH], 2);
+  assert_memory_equal(&before, receiver, sizeof before);
+}
+
+static void directions_are_kept(void **state) {
+  (void)state;
+  struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 1}, p;
+  size_t bytes = harp_packet_encode_ack(wire, &f, 50, SEED);
+  assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
+  assert_int_equal(harp_conn_on_packet(&rx, wire, &p, &place, 0), HARP_DROP_DIRECTION);
+  assert_int_equal(data_to(&tx, 0, 50, ACK_SEED), HARP_DROP_DIRECTION);
+}
+
+static void life_goes_one_way(void **state) {
+  (void)state;
+  harp_conn_fail(&rx, HARP_ERR_REMOTE, 1);
+  assert_int_equal(rx.state, HARP_CONN_FAILED);
+  assert_int_equal(data_to(&rx, 0, 50, SEED), HARP_DROP_CLOSED);
+  assert_true(harp_conn_deadline_ns(&rx, 2) == HARP_NEVER);
+  harp_conn_fail(&rx, HARP_ERR_SYSTEM, 3); /* the first reason stays */
+  assert_int_equal(rx.status, HARP_ERR_REMOTE);
+  harp_conn_close(&rx, 4);
+  assert_int_equal(rx.state, HARP_CONN_CLOSED);
+  harp_conn_close(&rx, 5);
+  harp_conn_fail(&rx, HARP_ERR_SYSTEM, 6);
+  assert_int_equal(rx.state, HARP_CONN_CLOSED);
+  assert_int_equal(rx.status, HARP_ERR_REMOTE);
+  harp_conn_close(&tx, 7);
+  assert_int_equal(tx.state, HARP_CONN_CLOSED);
+}
+
+static void a_closed_sender_runs_no_timer(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  assert_int_equal(harp_sender_post(sender, buffer, 100, NULL, 0), 0);
+  assert_true(harp_sender_poll(sender, harp_sender_pick(sender, 0), 1, &run, 0));
+  assert_true(harp_conn_deadline_ns(&tx, 0) != HARP_NEVER);
+  harp_conn_close(&tx, 1);
+  harp_conn_on_timeout(&tx, HARP_SEC(100));
+  assert_int_equal(tx_counters.probe_timeouts, 0);
+  assert_true(harp_conn_deadline_ns(&tx, HARP_SEC(100)) == HARP_NEVER);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_good_packet_is_taken, init, fini),
+      cmocka_unit_test_setup_teardown(a_bad_packet_is_counted_and_changes_nothing, init, fini),
+      cmocka_unit_test_setup_teardown(directions_are_kept, init, fini),
+      cmocka_unit_test_setup_teardown(life_goes_one_way, init, fini),
+      cmocka_unit_test_setup_teardown(a_closed_sender_runs_no_timer, init, fini),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

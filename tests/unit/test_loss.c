@@ -1,0 +1,165 @@
+/* Loss detection on one path: what is settled, lost, forgiven, given up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/loss.h"
+
+static struct harp_path p;
+static struct harp_resend resend;
+static struct harp_loss_result result;
+enum { PACKET = HARP_DATA_HEADER_BYTES + 8 * HARP_LINE_BYTES };
+
+static int init(void **state) {
+  (void)state;
+  harp_path_init(&p, 0, 100, 8, &harp_cc_delay, 4 << 20, 0);
+  harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
+  harp_resend_init(&resend, 0);
+  result = (struct harp_loss_result){0};
+  return 0;
+}
+
+/* Sends `count` packets of 8 lines each; packet number 100 + i has lines 8 * i and on. */
+static void send(uint8_t count, harp_ns now) {
+  struct harp_burst b = {.line = (uint32_t)(p.next_number - 100) * 8,
+                         .lines_per_packet = 8,
+                         .last_lines = 8,
+                         .packet_bytes = PACKET,
+                         .count = count};
+  harp_path_on_sent(&p, &b, now);
+}
+static void acked(uint64_t begin, uint64_t end, harp_ns now) {
+  harp_loss_on_acked(&p, begin, end, &resend, &result, NULL, now);
+}
+static void detect(harp_ns now) {
+  harp_loss_detect(&p, &resend, 0, &result, NULL, now);
+}
+
+static void acknowledged_packets_leave_the_flight(void **state) {
+  (void)state;
+  send(4, HARP_US(10));
+  send(2, HARP_US(20));
+  assert_int_equal(p.inflight_bytes, 6 * PACKET);
+  acked(100, 105, HARP_US(110));
+  assert_int_equal(p.inflight_bytes, PACKET);
+  assert_int_equal(result.acked_bytes, 5 * PACKET);
+  assert_int_equal(p.largest_acked, 104);
+  assert_int_equal(p.rack_sent_ns, HARP_US(20));
+  acked(100, 105, HARP_US(111)); /* again: nothing new */
+  assert_int_equal(result.acked_bytes, 5 * PACKET);
+  assert_int_equal(harp_flight_count(&p.flight), 1);
+}
+
+static void a_gap_is_lost_only_when_old_enough(void **state) {
+  (void)state;
+  send(1, HARP_US(10));
+  send(1, HARP_US(20));
+  acked(101, 102, HARP_US(115));
+  detect(HARP_US(115));
+  assert_int_equal(result.lost_bytes, 0); /* may be reordered */
+  assert_true(p.loss_deadline_ns > HARP_US(110) && p.loss_deadline_ns < HARP_US(200));
+  harp_ns at = p.loss_deadline_ns;
+  detect(at - 1);
+  assert_int_equal(result.lost_bytes, 0);
+  detect(at);
+  assert_int_equal(result.lost_bytes, PACKET);
+  assert_int_equal(p.inflight_bytes, 0);
+  assert_int_equal(resend.count, 8);
+  assert_true(p.loss_deadline_ns == HARP_NEVER);
+}
+
+static void packets_behind_the_youngest_acknowledged_are_not_judged(void **state) {
+  (void)state;
+  send(5, HARP_US(10));
+  acked(101, 102, HARP_US(115));
+  detect(HARP_MS(50));
+  assert_int_equal(result.lost_bytes, PACKET); /* 100 only */
+  assert_int_equal(p.inflight_bytes, 3 * PACKET);
+}
+
+static void without_an_acknowledgement_nothing_is_lost(void **state) {
+  (void)state;
+  send(5, HARP_US(10));
+  detect(HARP_SEC(5));
+  assert_int_equal(result.lost_bytes, 0);
+  assert_true(p.loss_deadline_ns == HARP_NEVER);
+}
+
+static void a_late_acknowledgement_takes_the_loss_back(void **state) {
+  (void)state;
+  send(1, HARP_US(10));
+  send(1, HARP_US(20));
+  acked(101, 102, HARP_US(115));
+  detect(HARP_US(300));
+  assert_int_equal(resend.count, 8);
+  harp_ns tolerance = p.reorder_ns;
+  acked(100, 101, HARP_US(310));
+  assert_int_equal(result.spurious_packets, 1);
+  assert_int_equal(resend.count, 0);
+  assert_int_equal(p.inflight_bytes, 0);
+  assert_true(p.reorder_ns > tolerance);
+  acked(100, 101, HARP_US(311)); /* is forgiven once */
+  assert_int_equal(result.spurious_packets, 1);
+}
+
+static void a_learnt_tolerance_prevents_the_next_mistake(void **state) {
+  (void)state;
+  send(1, HARP_US(10));
+  send(1, HARP_US(20));
+  acked(101, 102, HARP_US(115));
+  detect(HARP_US(300));
+  acked(100, 101, HARP_US(310)); /* 200 us later than an RTT */
+  send(1, HARP_MS(1));
+  send(1, HARP_MS(1) + HARP_US(10));
+  acked(103, 104, HARP_MS(1) + HARP_US(110));
+  detect(HARP_MS(1) + HARP_US(250));
+  assert_int_equal(resend.count, 0);
+}
+
+static void giving_up_settles_everything(void **state) {
+  (void)state;
+  send(64, HARP_US(10));
+  send(3, HARP_US(20));
+  acked(110, 111, HARP_US(115));
+  harp_loss_give_up(&p, &resend, 16, &result, NULL, HARP_MS(1));
+  assert_int_equal(p.inflight_bytes, 0);
+  assert_int_equal(resend.count, 67 * 8 - 8 - 16); /* but the acknowledged packet and what was delivered */
+}
+
+/* A full ring whose only pending packet turns out lost must have room for its resend. */
+static void a_full_flight_makes_room_by_time_alone(void **state) {
+  (void)state;
+  for (int i = 0; i < HARP_FLIGHT_RECORDS; i++) send(1, HARP_US(10));
+  assert_true(harp_flight_full(&p.flight));
+  acked(101, 100 + HARP_FLIGHT_RECORDS, HARP_US(100));
+  assert_true(harp_flight_full(&p.flight));
+  detect(HARP_MS(10));
+  assert_int_equal(resend.count, 8);
+  assert_false(harp_flight_full(&p.flight));
+}
+
+static void a_probe_has_no_lines_to_lose(void **state) {
+  (void)state;
+  struct harp_burst b = {.packet_bytes = HARP_DATA_HEADER_BYTES, .count = 1};
+  harp_path_on_sent(&p, &b, HARP_US(10));
+  harp_loss_give_up(&p, &resend, 0, &result, NULL, HARP_MS(1));
+  assert_int_equal(resend.count, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(acknowledged_packets_leave_the_flight, init),
+      cmocka_unit_test_setup(a_gap_is_lost_only_when_old_enough, init),
+      cmocka_unit_test_setup(packets_behind_the_youngest_acknowledged_are_not_judged, init),
+      cmocka_unit_test_setup(without_an_acknowledgement_nothing_is_lost, init),
+      cmocka_unit_test_setup(a_late_acknowledgement_takes_the_loss_back, init),
+      cmocka_unit_test_setup(a_learnt_tolerance_prevents_the_next_mistake, init),
+      cmocka_unit_test_setup(giving_up_settles_everything, init),
+      cmocka_unit_test_setup(a_full_flight_makes_room_by_time_alone, init),
+      cmocka_unit_test_setup(a_probe_has_no_lines_to_lose, init),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
