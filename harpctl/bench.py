@@ -81,19 +81,28 @@ def find_program(given: Path | None, name: str) -> Path:
     return file
 
 
-def build_side(
-    plugin: str | None, perf: Path, env: Sequence[str], *, best: bool = False, name: str = ""
-) -> Side:
+def build_side(plugin: str | None, perf: Path, env: Sequence[str], *, best: bool = False) -> Side:
     """Turn what the user named, a file or `socket`, into a side."""
     own = dict(parse_assignment(word) for word in env)
     if plugin == SOCKET:
         file, needed = socket_baseline()
-        settings = BEST_OF if best else ({},)
-        return Side(name or "NCCL Socket", Program(perf, file, {**needed, **own}), settings)
+        return Side("NCCL Socket", Program(perf, file, {**needed, **own}), BEST_OF if best else ({},))
     if best:
         raise HarpError("--against-best tries the settings of `--against socket`.", "", ExitCode.USAGE)
     file = find_program(Path(plugin) if plugin else None, "libnccl-net.so")
-    return Side(name or ("HARP" if plugin is None else file.stem), Program(perf, file, own))
+    return Side(file.stem if plugin else "HARP", Program(perf, file, own))
+
+
+def told_apart(sides: Sequence[Side]) -> list[Side]:
+    """Give sides of one name their folders' names, or numbers where these are the same too."""
+    if len({side.name for side in sides}) == len(sides):
+        return list(sides)
+    folders = [side.program.plugin.parent.name for side in sides]
+    if len(set(folders)) == len(sides):
+        names = [f"{folder}/{side.name}" for folder, side in zip(folders, sides, strict=True)]
+    else:
+        names = [f"{side.name} ({number})" for number, side in enumerate(sides, 1)]
+    return [dataclasses.replace(side, name=name) for side, name in zip(sides, names, strict=True)]
 
 
 def _own_env(driver: str | None, engine: str | None, env: Sequence[str]) -> list[str]:
@@ -340,8 +349,7 @@ def bench(
     sides = [build_side(plugin, program, _own_env(driver, engine, env or []))]
     if against:
         sides.append(build_side(against, program, against_env or [], best=against_best))
-        if sides[1].name == sides[0].name:
-            sides[1] = dataclasses.replace(sides[1], name=f"{sides[1].name} (2)")
+        sides = told_apart(sides)
     runs = runs or (RUNS_AGAINST if against else RUNS_ALONE)
     total = steps_total(sides, job, runs)
     with (

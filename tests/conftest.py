@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -64,22 +63,8 @@ def plugin_file() -> Path:
     return file
 
 
-@pytest.fixture(scope="session")
-def harp_perf() -> Path:
-    """harp-perf as `./harp_setup build` leaves it."""
-    file = BUILD_DIR / "harp-perf"
-    assert file.is_file(), "build it first: ./harp_setup build"
-    return file
-
-
 @pytest.fixture
 def make_lab() -> Iterator[Callable[[LabSpec], Lab]]:
     """Build labs that are gone when the test ends."""
     with ExitStack() as stack:
         yield lambda spec: stack.enter_context(Lab(spec))
-
-
-@pytest.fixture(scope="session")
-def jobs() -> int:
-    """How many compilers may run at once."""
-    return os.cpu_count() or 1

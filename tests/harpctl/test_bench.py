@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl import __version__, baseline, measure
-from harpctl.bench import build_side
+from harpctl.bench import build_side, told_apart
 from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.hosts import CpuTimes, Hosts, LoopbackHosts, Program
@@ -231,3 +231,13 @@ def test_socket_side_takes_nccls_own_settings(
     side = build_side("socket", fake_perf, ["NCCL_SOCKET_NTHREADS=2"])
     assert dict(side.program.env) == {"NCCL_LIB": "lib", "NCCL_SOCKET_NTHREADS": "2"}
     assert len(build_side("socket", fake_perf, [], best=True).settings) > 3
+
+
+def test_sides_of_one_name_are_told_apart() -> None:
+    def names(*files: str) -> list[str]:
+        sides = [measure.Side(Path(file).stem, Program(Path("p"), Path(file))) for file in files]
+        return [side.name for side in told_apart(sides)]
+
+    assert names("/a/x.so", "/b/y.so") == ["x", "y"]
+    assert names("/a/x.so", "/b/x.so") == ["a/x", "b/x"]
+    assert names("/a/x.so", "/a/x.so") == ["x (1)", "x (2)"]
