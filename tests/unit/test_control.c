@@ -128,14 +128,15 @@ static void test_body_may_grow_but_not_shrink(void **state) {
 }
 
 static void test_counts_only_rise(void **state) {
-  uint32_t last = 0;
+  uint32_t next = 0;
   (void)state;
-  assert_false(harp_control_count_ok(&last, 0));
-  assert_true(harp_control_count_ok(&last, 1));
-  assert_false(harp_control_count_ok(&last, 1));
-  assert_true(harp_control_count_ok(&last, 9));
-  assert_false(harp_control_count_ok(&last, 8));
-  assert_int_equal(last, 9);
+  assert_true(harp_control_count_ok(&next, 0));
+  assert_false(harp_control_count_ok(&next, 0));
+  assert_true(harp_control_count_ok(&next, 1));
+  assert_true(harp_control_count_ok(&next, 9));
+  assert_false(harp_control_count_ok(&next, 8));
+  assert_false(harp_control_count_ok(&next, 9));
+  assert_int_equal(next, 10);
 }
 
 /* ---- endpoints ---- */

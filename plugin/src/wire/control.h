@@ -55,7 +55,7 @@ struct harp_wire_control {
   uint8_t type;
   uint8_t reserved;
   struct harp_be16 length; /* bytes of the whole frame, header and MAC included */
-  struct harp_be32 count;  /* 0 in the handshake, then 1, 2, ... per direction */
+  struct harp_be32 count;  /* 0 in the handshake; after it 0, 1, ... per direction */
   struct harp_be32 reserved2;
 } __attribute__((packed, aligned(4)));
 
@@ -182,8 +182,8 @@ struct harp_control_message {
 
 /* ---- after the handshake ---- */
 
-/* Writes a PING or PONG of HARP_CONTROL_PING_BYTES; returns its length. `count` is the sender's own: 1 for
- * the first message of any type after the handshake, then one more each time. */
+/* Writes a PING or PONG of HARP_CONTROL_PING_BYTES; returns its length. `count` numbers the sender's messages
+ * of any type after the handshake, from 0. */
 size_t harp_control_encode_ping(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count);
 size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count);
 
@@ -197,11 +197,11 @@ size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BY
 int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES],
                         struct harp_control_message *out) HARP_MUST_CHECK;
 
-/* Checks that a count is higher than the last one of its direction, which starts as 0, and keeps it as the
- * last. */
-static inline bool harp_control_count_ok(uint32_t *last, uint32_t count) {
-  if (count <= *last) return false;
-  *last = count;
+/* Checks that a count is not below the `next` one of its direction, which starts as 0, and moves on. A
+ * message that its sender numbered and then could not send leaves a gap. */
+static inline bool harp_control_count_ok(uint32_t *next, uint32_t count) {
+  if (count < *next) return false;
+  *next = count + 1;
   return true;
 }
 
