@@ -29,6 +29,12 @@ typedef uint64_t harp_ns;
 #define HARP_SEC(n) ((harp_ns)(n)*1000000000)
 
 static inline bool harp_is_pow2(uint64_t n) { return n && !(n & (n - 1)); }
+/* Counts the ones. (The built-in becomes a call into libgcc where the CPU's instruction may not be assumed.) */
+static inline uint32_t harp_popcount(uint64_t n) {
+  n -= n >> 1 & 0x5555555555555555;
+  n = (n & 0x3333333333333333) + (n >> 2 & 0x3333333333333333);
+  return (uint32_t)(((n + (n >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101 >> 56);
+}
 static inline uint64_t harp_align_up(uint64_t n, uint64_t pow2) { return (n + pow2 - 1) & ~(pow2 - 1); }
 
 #endif

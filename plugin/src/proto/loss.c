@@ -49,7 +49,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     if (!fresh) continue;
     uint64_t late = fresh & b->lost;
     b->acked |= fresh;
-    settle(p, b, (uint32_t)__builtin_popcountll(fresh & ~late), &result->acked_bytes);
+    settle(p, b, harp_popcount(fresh & ~late), &result->acked_bytes);
     if (harp_unlikely(late)) forgive(p, b, late, resend, result, trace, now);
     result->advanced = true;
     uint64_t size_probe = p->size_probe_number - b->number;
@@ -67,7 +67,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
 static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_resend *resend,
                  uint32_t delivered, struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
   b->lost |= bits;
-  settle(p, b, (uint32_t)__builtin_popcountll(bits), &result->lost_bytes);
+  settle(p, b, harp_popcount(bits), &result->lost_bytes);
   for (; bits; bits &= bits - 1) {
     uint32_t i = (uint32_t)__builtin_ctzll(bits);
     harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i), harp_burst_lines(b, i));

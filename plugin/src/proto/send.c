@@ -450,7 +450,7 @@ void harp_sender_check(const struct harp_sender *s) {
     uint64_t bytes = 0, number = 0;
     for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
       const struct harp_burst *b = &p->flight.ring[k % HARP_FLIGHT_RECORDS];
-      bytes += (uint64_t)__builtin_popcountll(harp_burst_pending(b)) * b->packet_bytes;
+      bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
       HARP_ASSERT(k == p->flight.head || b->number >= number);
       number = b->number + b->count;
     }
