@@ -1,0 +1,134 @@
+"""harp_setup on machines that lack something: a PATH of its own with only what the test gives it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ALWAYS = ("sh", "cat", "chmod", "cksum", "dirname", "head", "mktemp", "mv", "rm", "tail", "uname", "getconf")
+
+
+class Machine:
+    """A checkout with nothing but harp_setup, and a PATH that a test fills."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.top, self.bin = folder / "check out", folder / "bin"
+        self.top.mkdir()
+        self.bin.mkdir()
+        shutil.copy(root / "harp_setup", self.top)
+        shutil.copy(root / "pyproject.toml", self.top)
+        for name in ALWAYS:
+            found = shutil.which(name)
+            assert found, name
+            (self.bin / name).symlink_to(found)
+
+    def program(self, name: str, code: str) -> None:
+        file = self.bin / name
+        file.write_text(f"#!/bin/sh\n{code}\n")
+        file.chmod(0o755)
+
+    def user(self, uid: int) -> None:
+        self.program("id", f"echo {uid}")
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.top / "harp_setup"), *words],
+            env={"PATH": str(self.bin), "TMPDIR": str(self.top.parent)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def machine(root: Path, tmp_path: Path) -> Machine:
+    return Machine(root, tmp_path)
+
+
+def test_usage_names_every_command(machine: Machine) -> None:
+    done = machine.run()
+    assert done.returncode == 0
+    assert all(f"\n  {name}" in done.stdout for name in ("build", "demo", "test", "help"))
+    assert machine.run("help").stdout == machine.run("--help").stdout == done.stdout
+
+
+def test_unknown_words_are_refused(machine: Machine) -> None:
+    done = machine.run("frobnicate")
+    assert done.returncode == 1
+    assert "there is no command 'frobnicate'" in done.stderr
+    done = machine.run("build", "fast")
+    assert done.returncode == 1
+    assert "'build' takes no arguments: fast" in done.stderr
+
+
+def test_a_user_is_told_what_to_install(machine: Machine) -> None:
+    machine.user(1000)
+    machine.program("apt-get", "echo must not run >&2; exit 99")
+    done = machine.run("build")
+    assert done.returncode == 1
+    assert "the build needs, and this machine lacks: python3" in done.stderr
+    assert "install with: sudo apt-get install -y python3" in done.stderr
+    assert "must not run" not in done.stderr
+
+
+def test_without_a_package_manager_it_says_so(machine: Machine) -> None:
+    machine.user(0)
+    done = machine.run("build")
+    assert done.returncode == 1
+    assert "lacks: python3; no apt, dnf or yum is here" in done.stderr
+
+
+@pytest.mark.parametrize(("manager", "package"), [("apt-get", "python3-venv"), ("dnf", "python3-pip")])
+def test_root_installs_what_is_missing(machine: Machine, manager: str, package: str) -> None:
+    """python3 has no venv, then it has; making the environment fails on purpose."""
+    machine.user(0)
+    installed = machine.bin.parent / "installed"
+    log = machine.bin.parent / "log"
+    machine.program(manager, f'echo "$*" >> "{log}"; : > "{installed}"')
+    machine.program(
+        "python3",
+        f'case "$*" in *ensurepip*) [ -f "{installed}" ] ;;'
+        ' "-m venv"*) echo no space left >&2; exit 1 ;; esac',
+    )
+    done = machine.run("build")
+    assert log.read_text().split()[-1] == package
+    assert f"installing for the build: {package}" in done.stderr
+    assert done.returncode == 1
+    assert "no space left\nharp_setup: failed: virtual environment" in done.stderr
+
+
+def test_a_failing_installation_is_shown(machine: Machine) -> None:
+    machine.user(0)
+    machine.program("apt-get", "echo E: Unable to fetch some archives >&2; exit 100")
+    done = machine.run("build")
+    assert done.returncode == 1
+    assert "E: Unable to fetch some archives" in done.stderr
+
+
+def test_an_old_python_is_named(machine: Machine) -> None:
+    machine.user(1000)
+    machine.program("python3", 'case "$1" in -V) echo Python 3.6.8 ;; *) exit 1 ;; esac')
+    done = machine.run("build")
+    assert done.returncode == 1
+    assert "Python 3.6.8 is too old: harpctl needs Python 3.10 or newer" in done.stderr
+
+
+def test_nothing_temporary_is_left(machine: Machine) -> None:
+    machine.user(1000)
+    machine.run("build")
+    machine.run("help")
+    assert not list(machine.top.parent.glob("harp_setup.*"))
+
+
+def test_ci_runs_the_same_command(root: Path, tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(root / ".ci" / "run", tmp_path / ".ci")
+    fake = tmp_path / "harp_setup"
+    fake.write_text('#!/bin/sh\necho "asked: $*"\n')
+    fake.chmod(0o755)
+    done = subprocess.run([str(tmp_path / ".ci" / "run")], capture_output=True, text=True, check=True)
+    assert done.stdout == "asked: test\n"
