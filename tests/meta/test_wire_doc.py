@@ -1,0 +1,125 @@
+"""docs/wire.md says what the code does: each table of a layout, each constant, each code, each key label."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HEADERS = ("base/status.h", "wire/packet.h", "wire/control.h", "proto/recv.h", "engine/handle.h")
+STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
+CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
+CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
+NAME = re.compile(r"`(HARP_\w+)`")
+LABEL = re.compile(r"^\| `(HARP [a-z ]+)` \|", re.MULTILINE)
+UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96}
+LABEL_CHARS = 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One row of a layout's table."""
+
+    offset: int
+    size: int
+    type: str
+    name: str
+
+
+def text_of(root: Path) -> str:
+    return (root / "docs" / "wire.md").read_text(encoding="utf-8")
+
+
+def layouts(text: str) -> dict[str, list[Field]]:
+    found = {}
+    for match in STRUCT.finditer(text):
+        rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in match[2].splitlines()]
+        found[match[1]] = [Field(int(row[0]), int(row[1]), row[2], row[3]) for row in rows]
+    return found
+
+
+def dump(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int]:
+    """Compile a program that prints the value of each C expression, and run it."""
+    source, program = folder / "dump.c", folder / "dump"
+    lines = [f'  printf("{key} %lld\\n", (long long)({value}));' for key, value in expressions.items()]
+    includes = [f'#include "{header}"' for header in HEADERS]
+    source.write_text("\n".join([*includes, "#include <stdio.h>", "int main(void) {", *lines, "}", ""]))
+    built = subprocess.run(
+        ["cc", "-std=gnu11", "-D_GNU_SOURCE", f"-I{root / 'plugin' / 'src'}", "-o", program, source],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    said = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    return {key: int(value) for key, value in (line.rsplit(" ", 1) for line in said.splitlines())}
+
+
+def test_layouts_are_those_of_the_structs(root: Path, tmp_path: Path) -> None:
+    tables = layouts(text_of(root))
+    expressions = {name: f"sizeof(struct {name})" for name in tables}
+    for name, fields in tables.items():
+        for field in fields:
+            expressions[f"{name}.{field.name}"] = f"offsetof(struct {name}, {field.name})"
+            expressions[f"{name}.{field.name}#"] = f"sizeof(((struct {name} *)0)->{field.name})"
+    real = dump(root, tmp_path, expressions)
+    for name, fields in tables.items():
+        end = 0
+        for field in fields:
+            where = f"{name}.{field.name}"
+            assert field.offset == end, f"{where}: the rows before it end at {end}"
+            assert (field.offset, field.size) == (real[where], real[f"{where}#"]), where
+            assert field.size % UNIT_BYTES[field.type] == 0, where
+            end += field.size
+        assert end == real[name], f"{name}: the table ends at {end}, the struct at {real[name]}"
+
+
+def test_every_layout_has_its_table(root: Path) -> None:
+    tables = set(layouts(text_of(root)))
+    declared = set()
+    for header in ("wire/packet.h", "wire/control.h"):
+        source = (root / "plugin" / "src" / header).read_text(encoding="utf-8")
+        declared |= set(re.findall(r"^struct (harp_wire_\w+) \{", source, re.MULTILINE))
+    assert declared
+    assert tables == declared | {"harp_handle"}
+
+
+def test_constants_and_codes_have_their_values(root: Path, tmp_path: Path) -> None:
+    text = text_of(root)
+    stated = [(name, int(value, 0)) for name, value in CONSTANT.findall(text)]
+    stated += [(name, int(value)) for value, name in CODE.findall(text)]
+    real = dump(root, tmp_path, {name: name for name in NAME.findall(text)})
+    assert len(stated) > len(CONSTANT.findall(text)) > 0
+    wrong = [
+        f"{name}: {value} in the text, {real[name]} in the code"
+        for name, value in stated
+        if value != real[name]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("kind", ["harp_packet_type", "harp_packet_flags", "harp_control_type"])
+def test_every_code_is_named(root: Path, kind: str) -> None:
+    sources = "".join((root / "plugin" / "src" / h).read_text(encoding="utf-8") for h in HEADERS)
+    body = re.search(rf"^enum {kind} \{{\n(.*?)^\}};", sources, re.MULTILINE | re.DOTALL)
+    assert body is not None
+    names = re.findall(r"^\s*(HARP_\w+)", body[1], re.MULTILINE)
+    coded = {name for _, name in CODE.findall(text_of(root))}
+    assert names
+    assert set(names) <= coded
+
+
+def test_key_labels_are_those_of_the_handshake(root: Path) -> None:
+    source = (root / "plugin" / "src" / "proto" / "handshake.c").read_text(encoding="utf-8")
+    used = set(re.findall(r'"(HARP [a-z ]+)"', source))
+    assert used == set(LABEL.findall(text_of(root)))
+    assert {len(label) for label in used} == {LABEL_CHARS}
+
+
+def test_reason_of_a_message_that_is_too_large(root: Path, tmp_path: Path) -> None:
+    stated = re.search(r"(\d+): a message was larger than its receive", text_of(root))
+    assert stated is not None
+    assert int(stated[1]) == dump(root, tmp_path, {"usage": "HARP_ERR_USAGE"})["usage"]
