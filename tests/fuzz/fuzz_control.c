@@ -1,0 +1,97 @@
+/* Control frames: arbitrary bytes, and arbitrary bodies under a good MAC. What decodes must encode to the
+ * same. */
+#include "wire/control.h"
+
+#include <errno.h>
+
+#include "fuzz/fuzz_input.h"
+
+static const uint8_t key[HARP_MAC_KEY_BYTES] = "sixteen bytes...";
+
+/* A stream of frames under any key. */
+static void run_stream(struct fuzz_input *in) {
+  struct harp_control_message m;
+  while (in->bytes) {
+    int n = harp_control_decode(in->data, in->bytes, key, &m);
+    FUZZ_CHECK(n == -EBADMSG || (n >= 0 && (size_t)n <= in->bytes));
+    if (n <= 0) return;
+    FUZZ_CHECK(m.type >= HARP_CONTROL_PING && m.type <= HARP_CONTROL_FINAL);
+    in->data += n;
+    in->bytes -= (size_t)n;
+  }
+}
+
+/* One frame with a good MAC: type, count and body from the input. */
+static void run_sealed(struct fuzz_input *in) {
+  uint8_t frame[HARP_CONTROL_MAX_BYTES], again[HARP_CONTROL_MAX_BYTES];
+  struct harp_control_message m;
+  unsigned type = fuzz_u8(in);
+  uint32_t count = fuzz_u32(in);
+  size_t body = fuzz_bytes(in, frame + HARP_CONTROL_HEADER_BYTES, sizeof frame - HARP_CONTROL_MIN_BYTES);
+  size_t bytes = harp_control_seal(frame, key, (enum harp_control_type)type, count, body);
+  for (size_t cut = 0; cut < bytes; cut += 1 + cut / 8)
+    FUZZ_CHECK(harp_control_decode(frame, cut, key, &m) <= 0);
+  int n = harp_control_decode(frame, bytes, key, &m);
+  bool short_final = type == HARP_CONTROL_FINAL && body < sizeof(struct harp_wire_final);
+  if (type < HARP_CONTROL_PING || type > HARP_CONTROL_FINAL || short_final) {
+    FUZZ_CHECK(n == -EBADMSG);
+    return;
+  }
+  FUZZ_CHECK(n == (int)bytes && m.type == type && m.count == count);
+  if (type == HARP_CONTROL_FINAL && body == sizeof(struct harp_wire_final)) {
+    FUZZ_CHECK(harp_control_encode_final(again, key, count, &m.final) == bytes);
+    FUZZ_CHECK(!memcmp(again, frame, bytes));
+  }
+}
+
+/* The body of a HELLO: an endpoint that is accepted must be sound, and the same once encoded and decoded
+ * again. */
+static void run_endpoint(struct fuzz_input *in) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES], body_again[HARP_CONTROL_MAX_BYTES], *exact;
+  struct harp_endpoint e, back;
+  struct harp_hello hello;
+  exact = malloc(in->bytes ? in->bytes : 1);
+  FUZZ_CHECK(exact);
+  size_t bytes = fuzz_bytes(in, exact, in->bytes);
+  if (harp_control_get_endpoint(exact, bytes, &e)) {
+    FUZZ_CHECK(harp_control_get_hello(exact, bytes, &hello));
+    FUZZ_CHECK(e.eni_count >= 1 && e.eni_count <= HARP_ENDPOINT_ENIS_MAX);
+    FUZZ_CHECK(memchr(e.name, 0, sizeof e.name));
+    for (unsigned i = 0; i < e.eni_count; i++) {
+      FUZZ_CHECK(e.enis[i].port_count >= 1 && e.enis[i].port_count <= HARP_ENDPOINT_PORTS_MAX);
+      FUZZ_CHECK(e.enis[i].mtu >= HARP_ENDPOINT_MTU_MIN_BYTES);
+      FUZZ_CHECK(e.enis[i].family == 4 || e.enis[i].family == 6);
+    }
+    size_t again = harp_control_put_hello(body, &hello, &e);
+    FUZZ_CHECK(again <= bytes && harp_control_get_endpoint(body, again, &back));
+    FUZZ_CHECK(harp_control_put_hello(body_again, &hello, &back) == again &&
+               !memcmp(body, body_again, again));
+  }
+  free(exact);
+}
+
+static void run_refuse(struct fuzz_input *in) {
+  uint8_t body[sizeof(struct harp_wire_refuse)], again[sizeof body];
+  struct harp_refuse r, back;
+  if (!harp_control_get_refuse(in->data, in->bytes, &r)) return;
+  FUZZ_CHECK(harp_control_get_refuse(body, harp_control_put_refuse(body, &r), &back));
+  FUZZ_CHECK(harp_control_put_refuse(again, &back) == sizeof body && !memcmp(body, again, sizeof body));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+  struct fuzz_input in = {data, bytes};
+  switch (fuzz_u8(&in) % 4) {
+  case 0:
+    run_stream(&in);
+    break;
+  case 1:
+    run_sealed(&in);
+    break;
+  case 2:
+    run_endpoint(&in);
+    break;
+  default:
+    run_refuse(&in);
+  }
+  return 0;
+}

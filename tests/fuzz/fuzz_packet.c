@@ -1,0 +1,419 @@
+/* Datagrams: the decoder on arbitrary bytes, and a connection's halves on packets of the only kind that gets
+ * past the CRC: those of a peer that knows the seed and yet says what it likes.
+ *
+ * Besides what the sanitizers see, these must hold after every step: the halves' own invariants; a placement
+ * stays in the buffer posted for its message, or in its staging slot; no byte of a posted buffer is ever
+ * placed twice. */
+#include "proto/conn.h"
+#include "wire/crc32c.h"
+
+#include "base/seq.h"
+#include "fuzz/fuzz_input.h"
+
+enum {
+  PAYLOAD = 0x5a,       /* every byte of every payload, so that a second placement shows */
+  CAPACITY_MAX = 20480, /* of most receives: a little more than what may come early */
+};
+
+static const struct harp_conn_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
+static struct harp_trace trace;
+static struct harp_counters counters;
+static const uint8_t payload[UINT16_MAX] = {[0 ... UINT16_MAX - 1] = PAYLOAD};
+
+/* ---- the decoder ---- */
+
+static void run_decoder(struct fuzz_input *in) {
+  struct harp_packet p;
+  uint8_t *wire = malloc(in->bytes + 1); /* odd, so that nothing is aligned, and exactly as large */
+  FUZZ_CHECK(wire);
+  size_t bytes = fuzz_bytes(in, wire + 1, in->bytes);
+  if (harp_packet_decode(wire + 1, bytes, &p) == HARP_DROP_NONE) {
+    FUZZ_CHECK(harp_packet_crc_bytes(&p) + HARP_CRC_FROM_BYTE <= bytes);
+    (void)harp_packet_crc_ok(wire + 1, &p, 1, 2);
+    if (p.type == HARP_PACKET_ACK) {
+      uint8_t again[HARP_ACK_MAX_BYTES];
+      struct harp_packet q;
+      size_t n = harp_packet_encode_ack(again, &p, p.number, 9);
+      FUZZ_CHECK(harp_packet_decode(again, n, &q) == HARP_DROP_NONE &&
+                 harp_packet_crc_ok(again, &q, 9, q.number));
+      FUZZ_CHECK(q.ack.range_count == p.ack.range_count && q.ack.delivered == p.ack.delivered);
+    } else if (p.type == HARP_PACKET_DATA) {
+      FUZZ_CHECK(p.data.payload == wire + 1 + HARP_DATA_HEADER_BYTES);
+      FUZZ_CHECK((uint64_t)p.data.offset + p.data.length <= p.data.size);
+    }
+  }
+  free(wire);
+}
+
+/* ---- packets that pass the CRC ---- */
+
+static uint32_t start_number(uint8_t how) {
+  static const uint32_t starts[] = {0, 1, 0x7fffffc0, 0x80000000, 0xffffff00, 0xfffffff8, 0xffffffff, 1000};
+  return starts[how % HARP_ARRAY_COUNT(starts)];
+}
+
+/* Decodes bytes, makes token and CRC good and feeds them to the connection, as the engine would. */
+static enum harp_drop feed(struct harp_conn *c, uint8_t *wire, size_t bytes, struct harp_packet *p,
+                           struct harp_placement *place, harp_ns now) {
+  enum harp_drop drop = harp_packet_decode(wire, bytes, p);
+  place->count = 0;
+  if (drop) return drop;
+  if (p->path < c->path_count && (p->type == HARP_PACKET_ACK) == (c->role == HARP_ROLE_SENDER)) {
+    uint64_t number = c->sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
+    struct harp_be32 crc = harp_to_be32(harp_crc32c(harp_packet_seed(keys.rx_seed, number),
+                                                    wire + HARP_CRC_FROM_BYTE, harp_packet_crc_bytes(p)));
+    memcpy(wire, &crc, sizeof crc);
+  }
+  return harp_conn_on_packet(c, wire, p, place, now);
+}
+
+/* A packet whose bytes come from the input, but for the version. */
+static size_t raw_packet(struct fuzz_input *in, uint8_t *wire) {
+  size_t bytes = fuzz_bytes(in, wire, fuzz_u8(in));
+  memset(wire + bytes, 0, 64);
+  wire[offsetof(struct harp_wire_prefix, version)] = HARP_WIRE_VERSION;
+  return bytes + fuzz_u8(in) % 64;
+}
+
+/* Now and then changes one aligned 32-bit word of a header; returns whether it did. */
+static bool spoil(struct fuzz_input *in, uint8_t *wire, size_t header_bytes) {
+  uint8_t how = fuzz_u8(in);
+  if (how & 0xc0) return false;
+  size_t at = 4 + how % (header_bytes / 4 - 1) * 4;
+  uint32_t change = fuzz_u32(in);
+  for (int i = 0; i < 4; i++) wire[at + (size_t)i] ^= (uint8_t)(change >> (24 - 8 * i));
+  wire[offsetof(struct harp_wire_prefix, version)] = HARP_WIRE_VERSION;
+  return change != 0;
+}
+
+/* ---- the receiver ---- */
+
+enum { HONEST_MESSAGES = 256 };
+
+struct receiving {
+  struct harp_receiver receiver;
+  struct harp_conn conn;
+  struct harp_placement place;
+  uint8_t *staging;
+  uint8_t *buffer[HARP_MESSAGES_MAX]; /* of posted receive m, at m % HARP_MESSAGES_MAX */
+  uint32_t capacity[HARP_MESSAGES_MAX];
+  uint32_t first_message;
+  /* what an honest sender would send: size and first line of message first_message + i */
+  uint32_t size[HONEST_MESSAGES], line[HONEST_MESSAGES];
+  harp_ns now;
+  bool honest; /* no packet contradicted that so far */
+};
+
+/* Copies what a placement says, as the engine would, from bytes that are all PAYLOAD. */
+static void copy_placed(struct receiving *r, uint8_t *base, size_t bytes) {
+  uint32_t before = 0;
+  for (uint32_t i = 0; i < r->place.count; i++) {
+    uint32_t from = r->place.runs[i].from, n = r->place.runs[i].bytes;
+    FUZZ_CHECK(n > 0 && from >= before);
+    before = from + n;
+    size_t at = (size_t)(r->place.dst - base) + from;
+    FUZZ_CHECK(r->place.dst >= base && at + n <= bytes);
+    for (uint32_t k = 0; k < n; k++) FUZZ_CHECK(base[at + k] == 0);
+    memset(base + at, PAYLOAD, n);
+  }
+}
+
+static void receiver_post(struct receiving *r, struct fuzz_input *in) {
+  uint32_t m = r->receiver.posted, slot = m % HARP_MESSAGES_MAX, index = m - r->first_message;
+  const uint8_t *early;
+  if (m - r->receiver.done == HARP_MESSAGES_MAX) return;
+  uint8_t how = fuzz_u8(in);
+  uint32_t capacity = index < HONEST_MESSAGES && how < 200 ? r->size[index] : how * 64u;
+  uint8_t *buffer = calloc(1, capacity ? capacity : 1);
+  FUZZ_CHECK(buffer);
+  r->buffer[slot] = buffer;
+  r->capacity[slot] = capacity;
+  FUZZ_CHECK(!harp_receiver_post(&r->receiver, buffer, capacity, buffer, &r->place, &early, r->now));
+  FUZZ_CHECK(!r->place.count || early);
+  uint8_t *staged = r->staging + m % HARP_EARLY_MESSAGES * (size_t)HARP_EARLY_MAX_BYTES;
+  for (uint32_t i = 0; i < r->place.count; i++) {
+    uint32_t from = r->place.runs[i].from, n = r->place.runs[i].bytes;
+    FUZZ_CHECK(early == staged && from + n <= HARP_EARLY_MAX_BYTES);
+    /* Only what has arrived; one who lies about lines may make us believe that others' lines were this
+     * message's. */
+    for (uint32_t k = 0; r->honest && k < n; k++) FUZZ_CHECK(early[from + k] == PAYLOAD);
+  }
+  if (r->place.count) FUZZ_CHECK(r->place.dst == buffer);
+  copy_placed(r, buffer, capacity);
+  memset(staged, 0, HARP_EARLY_MAX_BYTES);
+}
+
+static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
+  struct harp_packet p;
+  uint8_t *exact = malloc(bytes ? bytes : 1);
+  FUZZ_CHECK(exact);
+  memcpy(exact, wire, bytes);
+  enum harp_drop drop = feed(&r->conn, exact, bytes, &p, &r->place, r->now);
+  FUZZ_CHECK(drop == HARP_DROP_NONE || !r->place.count);
+  if (r->place.count) {
+    uint32_t m = p.data.message, slot = m % HARP_MESSAGES_MAX;
+    bool posted = harp_seq_before(m, r->receiver.posted);
+    FUZZ_CHECK(r->place.runs[r->place.count - 1].from + r->place.runs[r->place.count - 1].bytes <=
+               p.data.length);
+    if (posted)
+      copy_placed(r, r->buffer[slot], r->capacity[slot]);
+    else
+      copy_placed(r, r->staging + m % HARP_EARLY_MESSAGES * (size_t)HARP_EARLY_MAX_BYTES,
+                  HARP_EARLY_MAX_BYTES);
+  }
+  free(exact);
+}
+
+/* A packet as an honest sender would send it, then perhaps spoiled. */
+static void receiver_data(struct receiving *r, struct fuzz_input *in) {
+  static uint8_t wire[HARP_PACKET_MAX_BYTES];
+  uint32_t ahead = fuzz_u8(in) % 80, index = r->receiver.done - r->first_message + ahead;
+  uint8_t path = fuzz_u8(in), skip = fuzz_u8(in);
+  if (index >= HONEST_MESSAGES) return;
+  uint32_t lines = harp_lines_of(r->size[index]), first = fuzz_u8(in) % lines;
+  uint32_t count = HARP_MIN(lines - first, 1 + (uint32_t)fuzz_u8(in) % HARP_PACKET_MAX_LINES);
+  uint32_t offset = first * HARP_LINE_BYTES;
+  path %= (uint8_t)(r->receiver.path_count);
+  struct harp_packet p = {
+      .type = skip == 255 ? HARP_PACKET_PROBE : HARP_PACKET_DATA,
+      .flags = skip & 1,
+      .path = path,
+      .token = keys.rx_token,
+      .data = {.time = (uint32_t)r->now,
+               .message = r->first_message + index,
+               .line = r->line[index] + first,
+               .offset = offset,
+               .size = r->size[index],
+               .length = HARP_MIN(r->size[index] - offset, count * HARP_LINE_BYTES)},
+  };
+  uint64_t number =
+      r->receiver.paths[path].next_number + (skip & 2 ? skip / 4 : 0) - (skip & 1 ? skip / 8 : 0);
+  harp_packet_encode_data(wire, &p, number, keys.rx_seed, payload);
+  if (spoil(in, wire, HARP_DATA_HEADER_BYTES)) r->honest = false;
+  receiver_feed(r, wire, HARP_DATA_HEADER_BYTES + p.data.length);
+}
+
+static void receiver_acks(struct receiving *r) {
+  uint8_t wire[HARP_ACK_MAX_BYTES];
+  struct harp_packet ack = {.token = keys.tx_token}, back;
+  uint64_t number;
+  for (unsigned count = 0; harp_receiver_poll_ack(&r->receiver, &ack, &number, r->now); count++) {
+    FUZZ_CHECK(count < r->receiver.path_count);
+    size_t bytes = harp_packet_encode_ack(wire, &ack, number, keys.tx_seed);
+    FUZZ_CHECK(harp_packet_decode(wire, bytes, &back) == HARP_DROP_NONE);
+    FUZZ_CHECK(back.ack.delivered == r->receiver.delivered && back.ack.posted == r->receiver.posted);
+  }
+}
+
+static void receiver_done(struct receiving *r) {
+  void *cookie;
+  uint32_t bytes, slot = r->receiver.done % HARP_MESSAGES_MAX;
+  if (!harp_receiver_poll_done(&r->receiver, &cookie, &bytes)) return;
+  FUZZ_CHECK(cookie == r->buffer[slot] && bytes <= r->capacity[slot]);
+  for (uint32_t k = 0; r->honest && k < bytes; k++) FUZZ_CHECK(r->buffer[slot][k] == PAYLOAD);
+  free(r->buffer[slot]);
+  r->buffer[slot] = NULL;
+}
+
+static void receiver_init(struct receiving *r, struct fuzz_input *in) {
+  uint32_t line = start_number(fuzz_u8(in));
+  r->first_message = start_number(fuzz_u8(in));
+  for (uint32_t i = 0; i < HONEST_MESSAGES; i++) {
+    r->size[i] = i * 977 % CAPACITY_MAX * (i % 5 != 1);
+    r->line[i] = line;
+    line += harp_lines_of(r->size[i]);
+  }
+  r->now = HARP_MS(1);
+  r->honest = true;
+  r->staging = calloc(1, HARP_STAGING_BYTES);
+  FUZZ_CHECK(r->staging);
+  struct harp_receiver_config config = {
+      .first_line = r->line[0], .first_message = r->first_message, .staging = r->staging};
+  config.first_number = start_number(fuzz_u8(in));
+  config.path_count = 1 + fuzz_u8(in) % 3u;
+  harp_receiver_init(&r->receiver, &config, &trace, &counters);
+  harp_conn_init(&r->conn, &keys, NULL, &r->receiver);
+}
+
+static void run_receiver(struct fuzz_input *in) {
+  static struct receiving r;
+  static uint8_t wire[512];
+  receiver_init(&r, in);
+  while (in->bytes) {
+    switch (fuzz_u8(in) % 8) {
+    case 0:
+      receiver_post(&r, in);
+      break;
+    case 1:
+      r.now += 1ull << fuzz_u8(in) % 40;
+      break;
+    case 2:
+      receiver_acks(&r);
+      break;
+    case 3:
+      receiver_done(&r);
+      break;
+    case 4:
+      r.honest = false;
+      receiver_feed(&r, wire, raw_packet(in, wire));
+      break;
+    default:
+      receiver_data(&r, in);
+    }
+    harp_receiver_check(&r.receiver);
+  }
+  for (uint32_t i = 0; i < HARP_MESSAGES_MAX; i++) {
+    free(r.buffer[i]);
+    r.buffer[i] = NULL;
+  }
+  free(r.staging);
+}
+
+/* ---- the sender ---- */
+
+static uint8_t source[HARP_MESSAGE_MAX_BYTES / 64];
+
+struct sending {
+  struct harp_sender *sender;
+  struct harp_conn conn;
+  struct harp_placement place;
+  harp_ns now;
+};
+
+static void sender_init(struct sending *s, struct fuzz_input *in) {
+  static const uint32_t lines[] = {8, 11, 26, 69};
+  struct harp_sender_config config = {.first_line = start_number(fuzz_u8(in))};
+  config.first_message = start_number(fuzz_u8(in));
+  config.first_number = start_number(fuzz_u8(in));
+  config.path_count = 1 + fuzz_u8(in) % 3u;
+  config.window_max_bytes = 1u << (12 + fuzz_u8(in) % 14u);
+  config.cc = fuzz_u8(in) & 1 ? &harp_cc_delay : &harp_cc_reno;
+  for (unsigned i = 0; i < config.path_count; i++)
+    config.lines_max[i] = lines[fuzz_u8(in) % HARP_ARRAY_COUNT(lines)];
+  s->now = HARP_SEC(1);
+  s->sender = malloc(harp_sender_bytes(config.path_count));
+  FUZZ_CHECK(s->sender);
+  harp_sender_init(s->sender, &config, &trace, &counters, s->now);
+  harp_conn_init(&s->conn, &keys, s->sender, NULL);
+}
+
+static void sender_post(struct sending *s, struct fuzz_input *in) {
+  uint32_t bytes = fuzz_u16(in);
+  bytes <<= fuzz_u8(in) % 9u;
+  bool full = s->sender->tail - s->sender->done == HARP_MESSAGES_MAX;
+  bytes = HARP_MIN(bytes, (uint32_t)sizeof source);
+  FUZZ_CHECK((harp_sender_post(s->sender, source, bytes, source, s->now) != 0) == full);
+}
+
+/* Sends what may be sent, a few superframes at most. */
+static void sender_pump(struct sending *s, struct fuzz_input *in) {
+  struct harp_tx_run run;
+  unsigned superframes = fuzz_u8(in) % 16u, max_packets = 1 + fuzz_u8(in) % 64u;
+  while (superframes--) {
+    struct harp_path *path = harp_sender_pick(s->sender, s->now);
+    if (!path) return;
+    for (unsigned runs = 0; runs < 4 && harp_sender_poll(s->sender, path, max_packets, &run, s->now);
+         runs++) {
+      FUZZ_CHECK(run.count >= 1 && run.count <= max_packets && run.path == path->index);
+      FUZZ_CHECK(run.last_bytes <= HARP_PACKET_MAX_PAYLOAD_BYTES);
+      if (run.type == HARP_PACKET_PROBE) continue;
+      uint64_t end =
+          run.offset + (uint64_t)(run.count - 1) * run.lines_per_packet * HARP_LINE_BYTES + run.last_bytes;
+      FUZZ_CHECK(end <= run.size && run.data == source + run.offset);
+      FUZZ_CHECK(run.lines_per_packet <= path->lines_max);
+      harp_sender_check(s->sender);
+    }
+  }
+}
+
+static void sender_feed(struct sending *s, uint8_t *wire, size_t bytes) {
+  struct harp_packet p;
+  uint8_t *exact = malloc(bytes ? bytes : 1);
+  FUZZ_CHECK(exact);
+  memcpy(exact, wire, bytes);
+  feed(&s->conn, exact, bytes, &p, &s->place, s->now);
+  FUZZ_CHECK(!s->place.count);
+  free(exact);
+}
+
+/* An acknowledgement as an honest receiver might send it, then perhaps spoiled. */
+static void sender_ack(struct sending *s, struct fuzz_input *in) {
+  uint8_t wire[HARP_ACK_MAX_BYTES];
+  struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)(fuzz_u8(in) % s->sender->path_count)};
+  const struct harp_path *path = &s->sender->paths[p.path];
+  uint32_t edge = (uint32_t)path->next_number, delivered = fuzz_u16(in);
+  p.token = keys.rx_token;
+  p.ack.echo_time = harp_ticks_from_ns(s->now) - fuzz_u16(in);
+  p.ack.echo_delay = fuzz_u8(in);
+  p.ack.delivered = s->sender->delivered + HARP_MIN(delivered, s->sender->sent_line - s->sender->delivered);
+  p.ack.posted = s->sender->posted + fuzz_u8(in) % 16u;
+  p.ack.range_count = fuzz_u8(in) % 5u;
+  for (uint32_t i = 0; i < p.ack.range_count; i++) {
+    p.ack.ranges[i].end = edge - fuzz_u8(in);
+    p.ack.ranges[i].begin = edge = p.ack.ranges[i].end - 1 - fuzz_u8(in);
+  }
+  size_t bytes = harp_packet_encode_ack(wire, &p, path->ack_next, keys.rx_seed);
+  (void)spoil(in, wire, bytes);
+  sender_feed(s, wire, bytes);
+}
+
+static void sender_step(struct sending *s, struct fuzz_input *in) {
+  static uint8_t wire[512];
+  void *cookie;
+  switch (fuzz_u8(in) % 12) {
+  case 0:
+  case 1:
+    sender_post(s, in);
+    break;
+  case 2:
+    s->now += 1ull << fuzz_u8(in) % 34;
+    break;
+  case 3:
+    s->now = HARP_MAX(s->now, HARP_MIN(harp_conn_deadline_ns(&s->conn, s->now), s->now + HARP_SEC(60)));
+    break;
+  case 4:
+    sender_feed(s, wire, raw_packet(in, wire));
+    break;
+  case 5:
+    harp_sender_path_down(s->sender, fuzz_u8(in) % s->sender->path_count, s->now);
+    break;
+  case 6:
+    harp_sender_on_final(s->sender, s->sender->delivered + fuzz_u32(in), s->now);
+    break;
+  case 7:
+    while (harp_sender_poll_done(s->sender, &cookie)) FUZZ_CHECK(cookie == source);
+    break;
+  case 8:
+  case 9:
+    sender_pump(s, in);
+    break;
+  default:
+    sender_ack(s, in);
+  }
+  harp_sender_check(s->sender);
+  harp_conn_on_timeout(&s->conn, s->now);
+  harp_sender_check(s->sender);
+  (void)harp_conn_deadline_ns(&s->conn, s->now);
+}
+
+static void run_sender(struct fuzz_input *in) {
+  static struct sending s;
+  sender_init(&s, in);
+  while (in->bytes) sender_step(&s, in);
+  free(s.sender);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+  struct fuzz_input in = {data, bytes};
+  switch (fuzz_u8(&in) % 3) {
+  case 0:
+    run_decoder(&in);
+    break;
+  case 1:
+    run_receiver(&in);
+    break;
+  default:
+    run_sender(&in);
+  }
+  return 0;
+}
