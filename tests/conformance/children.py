@@ -1,0 +1,324 @@
+"""Scenarios that need a process of their own: `python -m tests.conformance.children NAME VERSION`.
+
+Each prints JSON lines and exits with 0 when all went as it must. What comes in on standard input is one JSON value
+a line. SIGPIPE has its default action here, so that a write to a dead peer that could raise it would be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import abi
+from tests.conformance.driver import Buffer, Log, Net, Pair, ffi, open_files, pattern, thread_count, until
+
+MEBIBYTE = 1 << 20
+MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBYTE, 64 * MEBIBYTE)
+RELOADS = 8
+
+
+def say(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def hear() -> Any:
+    line = sys.stdin.readline()
+    return json.loads(line) if line else None
+
+
+def ready(net: Net, traffic_class: int | None = None) -> Net:
+    assert net.init(traffic_class) == abi.SUCCESS, net.warns()
+    return net
+
+
+def mapping_count() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def unconfigured(version: int) -> None:
+    """Init fails; twice, since NCCL may ask again for the next communicator."""
+    net, threads, files = Net(version), thread_count(), open_files()
+    for _ in range(2):
+        result = net.init()
+        context_is_null = net.ctx == ffi.NULL
+        warns = net.warns()
+        finalized = net.finalize()
+        say(
+            result=result,
+            warns=warns,
+            context_is_null=context_is_null,
+            finalized=finalized,
+            threads=thread_count() - threads,
+            files=len(open_files()) - len(files),
+        )
+
+
+def properties(version: int) -> None:
+    """Say what the device is, and what the log says about it."""
+    net = ready(Net(version))
+    assert net.log is not None
+    _, props = net.properties(0)
+    say(
+        name=ffi.string(props.name).decode(),
+        speed=props.speed,
+        pci_path=None if props.pciPath == ffi.NULL else ffi.string(props.pciPath).decode(),
+        guid=props.guid,
+        log=[line.text for line in net.log.lines],
+    )
+    net.finalize()
+
+
+def matrix(version: int) -> None:
+    """Messages from nothing to 64 MiB."""
+    net = ready(Net(version))
+    with net.pair() as pair:
+        for number, size in enumerate(MATRIX_SIZES):
+            pair.transfer([pattern(size, number)])
+        pair.transfer([pattern(200_000 + number, number) for number in range(8)], spare=1000)
+    net.finalize()
+    say(warns=net.warns(), threads=thread_count())
+
+
+def reload(version: int) -> None:
+    """Load, use and unload as NCCL 2.28 does around every last communicator."""
+    for _ in range(RELOADS):
+        net = ready(Net(version, Log()))
+        with net.pair() as pair:
+            pair.transfer([b"hello", pattern(100_000, 1)])
+        net.finalize()
+        net.unload()
+        say(threads=thread_count(), files=len(open_files()), mappings=mapping_count())
+
+
+def teardown(version: int) -> None:
+    """Abort as NCCL does: with requests in flight, deregMr, unmap the buffers, and only then close.
+
+    Whoever still wrote to or read from a buffer would crash the process here.
+    """
+    net = ready(Net(version))
+    for round_ in range(6):
+        with net.pair() as pair:
+            place, source = Buffer(8 * MEBIBYTE), Buffer(8 * MEBIBYTE, pattern(8 * MEBIBYTE, round_))
+            place.fill(0)
+            result, receive_mr = net.register(pair.receiver, place)
+            assert result == abi.SUCCESS
+            result, send_mr = net.register(pair.sender, source)
+            assert result == abi.SUCCESS
+            sends = []
+            for slot in range(8):
+                at = slot * MEBIBYTE
+                net.receive(pair.receiver, place.address + at, MEBIBYTE, receive_mr)
+                sends.append(net.send(pair.sender, source.address + at, MEBIBYTE, send_mr))
+            for _ in range(10 * round_):
+                net.test(sends[-1])
+                if sends[-1].done:
+                    break
+            first_is_receiver = round_ % 2 == 0
+            if first_is_receiver:
+                assert net.deregister(pair.receiver, receive_mr) == abi.SUCCESS
+                place.unmap()
+            else:
+                assert net.deregister(pair.sender, send_mr) == abi.SUCCESS
+                source.unmap()
+            for request in sends[:1] if first_is_receiver else []:
+                if not request.done:
+                    with contextlib.suppress(AssertionError):
+                        net.finish(request, wait_s=0.2)
+            if first_is_receiver:
+                assert net.deregister(pair.sender, send_mr) == abi.SUCCESS
+                source.unmap()
+            else:
+                assert net.deregister(pair.receiver, receive_mr) == abi.SUCCESS
+                place.unmap()
+    with net.pair() as pair:
+        pair.transfer([b"and on"])
+    net.finalize()
+    say(threads=thread_count())
+
+
+def _in_forked_child(net: Net, pair: Pair, listen: Any, incoming: Any) -> list[str]:
+    """Try everything in the child; give what did not behave."""
+    buffer, wrong = Buffer(64), []
+    handle = ffi.new("char[]", 128)
+    failing: list[tuple[str, Callable[[], int]]] = [
+        ("listen", lambda: net.listen()[0]),
+        ("connect", lambda: net.connect(handle)[0]),
+        ("accept", lambda: net.accept(listen)[0]),
+        ("isend", lambda: net.send(pair.sender, buffer.address, 8).result),
+        ("irecv", lambda: net.receive(pair.receiver, buffer.address, 8).result),
+        ("test", lambda: (net.test(incoming), incoming.result)[1]),
+        ("init", lambda: Net(net.version, None).init()),
+    ]
+    wrong += [name for name, call in failing if call() == abi.SUCCESS]
+    closing: list[tuple[str, Callable[[], int]]] = [
+        ("closeSend", lambda: net.close_send(pair.sender)),
+        ("closeRecv", lambda: net.close_receive(pair.receiver)),
+        ("closeListen", lambda: net.close_listen(listen)),
+        ("finalize", net.finalize),
+    ]
+    wrong += [name for name, call in closing if call() != abi.SUCCESS]
+    return wrong
+
+
+def fork(version: int) -> None:
+    """Fork in the middle, as a data loader does: the child's calls fail, the parent's connection goes on."""
+    net = ready(Net(version, None))
+    _, _, listen = net.listen()
+    with net.pair() as pair:
+        pair.transfer([b"before"])
+        place, source = Buffer(3 * MEBIBYTE), Buffer(3 * MEBIBYTE, pattern(3 * MEBIBYTE, 1))
+        incoming, outgoing = pair.post_receive(place), pair.post_send(source)
+        for _ in range(3):
+            net.test(outgoing)
+        pid = os.fork()
+        if pid == 0:
+            wrong = ["the child crashed"]
+            try:
+                wrong = _in_forked_child(net, pair, listen, incoming)
+            finally:
+                for name in wrong:
+                    print(f"in the child: {name}", file=sys.stderr, flush=True)
+                os._exit(len(wrong))
+        net.finish(incoming, outgoing)
+        assert (incoming.result, outgoing.result) == (abi.SUCCESS, abi.SUCCESS)
+        assert place.read() == source.read()
+        _, status = os.waitpid(pid, 0)
+        pair.transfer([b"after", pattern(MEBIBYTE, 2)])
+    assert net.close_listen(listen) == abi.SUCCESS
+    net.finalize()
+    say(child=os.waitstatus_to_exitcode(status), threads=thread_count())
+
+
+def leave(version: int) -> None:
+    """Exit with all kinds of things open."""
+    net = ready(Net(version, None))
+    net.listen()
+    _, handle, listen = net.listen()
+    sender, receiver = net.meet(handle, listen)
+    buffer = Buffer(MEBIBYTE)
+    for _ in range(4):
+        net.receive(receiver, buffer.address, buffer.size)
+        net.send(sender, buffer.address, buffer.size)
+    say(leaving=True)
+    sys.exit(0)
+
+
+def wait(version: int) -> None:
+    """Keep a connection busy until a signal comes."""
+    net = ready(Net(version, None))
+    with net.pair() as pair:
+        pair.transfer([b"hello"])
+        say(ready=True)
+        while True:
+            pair.transfer([b"hello"])
+
+
+def receiver(version: int) -> None:
+    """Listen, tell the handle, take what comes: `n` messages of up to `size` bytes each time that is asked for."""
+    net = ready(Net(version))
+    _, handle, listen = net.listen()
+    say(handle=bytes(ffi.buffer(handle)).hex(), pid=os.getpid())
+    found: list[Any] = []
+
+    def poll() -> bool:
+        result, comm = net.accept(listen)
+        assert result == abi.SUCCESS
+        found.append(comm)
+        return bool(comm != ffi.NULL)
+
+    until("accepted", poll)
+    comm = found[-1]
+    say(accepted=True)
+    while (asked := hear()) is not None:
+        places = [Buffer(asked["size"]) for _ in range(asked["n"])]
+        requests = [net.receive(comm, place.address, place.size) for place in places]
+        say(posted=True)
+        net.finish(*requests)
+        say(
+            results=[request.result for request in requests],
+            sizes=[request.size for request in requests],
+            sums=[sum(place.read()[: max(r.size, 0)]) for place, r in zip(places, requests, strict=True)],
+            warns=net.warns(),
+        )
+    net.close_receive(comm)
+    net.close_listen(listen)
+    net.finalize()
+
+
+def sender(version: int) -> None:
+    """Connect to the handle that comes in, then send what is asked for."""
+    net = ready(Net(version))
+    handle = ffi.new("char[]", bytes.fromhex(hear()["handle"]))
+    found: list[Any] = []
+
+    def poll() -> bool:
+        result, comm = net.connect(handle)
+        assert result == abi.SUCCESS, net.warns()
+        found.append(comm)
+        return bool(comm != ffi.NULL)
+
+    until("connected", poll)
+    say(connected=True, pid=os.getpid())
+    while (asked := hear()) is not None:
+        source = Buffer(asked["size"], pattern(asked["size"], 1))
+        request = net.started(lambda source=source: net.send(found[-1], source.address, source.size))  # type: ignore[misc]
+        net.finish(request)
+        say(result=request.result)
+    net.close_send(found[-1])
+    net.finalize()
+
+
+def dial(version: int) -> None:
+    """Connect to the handle that comes in until that fails; accept nobody on a listener of our own meanwhile."""
+    net = ready(Net(version))
+    _, own, listen = net.listen()
+    say(handle=bytes(ffi.buffer(own)).hex())
+    handle = ffi.new("char[]", bytes.fromhex(hear()["handle"]))
+    results: list[int] = []
+
+    def poll() -> bool:
+        result, comm = net.connect(handle)
+        assert comm == ffi.NULL
+        results.append(result)
+        if version != 4:  # there connect serves the listeners of the process
+            assert net.accept(listen) == (abi.SUCCESS, ffi.NULL)
+        return result != abi.SUCCESS
+
+    until("refused", poll)
+    say(result=results[-1], warns=net.warns())
+    _, true_handle, other = net.listen()
+    pair = Pair(net, *net.meet(true_handle, other))
+    pair.transfer([b"others are unharmed"])
+    pair.close()
+    net.close_listen(other)
+    net.close_listen(listen)
+    net.finalize()
+    say(threads=thread_count(), warns=net.warns())
+
+
+SCENARIOS: dict[str, Callable[[int], None]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        unconfigured,
+        properties,
+        matrix,
+        reload,
+        teardown,
+        fork,
+        leave,
+        wait,
+        receiver,
+        sender,
+        dial,
+    )
+}
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    SCENARIOS[sys.argv[1]](int(sys.argv[2]))

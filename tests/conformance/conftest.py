@@ -1,0 +1,47 @@
+"""Gives each test every version of the plugin's table, initialised over loopback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance import abi
+from tests.conformance.driver import PLUGIN_FILE, Net
+
+assert PLUGIN_FILE.is_file(), "build it first: ./harp_setup build"
+
+# The versions without a context keep their configuration for the process, so it is the same for all tests here; what
+# needs another one runs in a process of its own.
+ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    for name in [name for name in os.environ if name.startswith("HARP_")]:
+        del os.environ[name]
+    os.environ.update(ENVIRONMENT)
+    yield
+    for name in ENVIRONMENT:
+        os.environ.pop(name, None)
+    os.environ.update({name: value for name, value in before.items() if name.startswith("HARP_")})
+
+
+@pytest.fixture(params=abi.VERSIONS, ids=lambda version: f"v{version}")
+def version(request: pytest.FixtureRequest) -> int:
+    """Each version in turn."""
+    number: int = request.param
+    return number
+
+
+@pytest.fixture
+def net(version: int) -> Iterator[Net]:
+    """Give an initialised table; a WARN that the test did not ask for fails it."""
+    made = Net(version)
+    assert made.init() == abi.SUCCESS
+    assert made.warns() == []
+    yield made
+    assert made.finalize() == abi.SUCCESS
+    assert made.warns() == []

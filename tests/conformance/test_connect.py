@@ -1,0 +1,267 @@
+"""Listen, connect and accept: in any order, many times, with strangers' handles, and left half-way."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conformance import abi
+from tests.conformance.driver import WAIT_S, Buffer, Net, Pair, ffi, in_threads, open_files, thread_count, until
+
+NCCL_SOCKET_MAGIC = (0x564AB9F2FC4B9D6C).to_bytes(8, "little")
+GUARD = b"\x5a" * 64
+
+
+def test_handle_fits(net: Net) -> None:
+    """Not a byte is written behind NCCL's room for a handle; with v4 that is 64 bytes."""
+    room = abi.handle_bytes(net.version)
+    memory = ffi.new("char[]", room + len(GUARD))
+    ffi.buffer(memory)[room:] = GUARD
+    result, _, listen = net.listen(handle=memory)
+    assert result == abi.SUCCESS
+    assert bytes(ffi.buffer(memory)[0:8]) != bytes(8)
+    pair = Pair(net, *net.meet(memory, listen))
+    assert bytes(ffi.buffer(memory)[room:]) == GUARD
+    pair.transfer([b"hello"])
+    pair.close()
+    net.close_listen(listen)
+
+
+def test_handle_needs_only_64_bytes(net: Net) -> None:
+    """All versions' handles are the v4 handle, so hosts with different NCCL versions understand each other's."""
+    _, handle, listen = net.listen()
+    short = ffi.new("char[]", 64 + len(GUARD))
+    ffi.buffer(short)[:64] = ffi.buffer(handle)[:64]
+    ffi.buffer(short)[64:] = GUARD
+    pair = Pair(net, *net.meet(short, listen))
+    pair.transfer([b"hello"])
+    assert bytes(ffi.buffer(short)[64:]) == GUARD
+    pair.close()
+    net.close_listen(listen)
+
+
+def test_connect_long_before_accept(net: Net) -> None:
+    if net.version == 4:
+        pytest.skip("connect waits for the peer there: see the tests with threads")
+    _, handle, listen = net.listen()
+    for _ in range(200):
+        result, comm = net.connect(handle)
+        assert (result, comm) == (abi.SUCCESS, ffi.NULL), "no comm before the peer has proven itself"
+    pair = Pair(net, *net.meet(handle, listen))
+    pair.transfer([b"hello"])
+    pair.close()
+    net.close_listen(listen)
+
+
+def test_accept_long_before_connect(net: Net) -> None:
+    if net.version == 4:
+        pytest.skip("accept waits for the peer there: see the tests with threads")
+    _, handle, listen = net.listen()
+    for _ in range(200):
+        assert net.accept(listen) == (abi.SUCCESS, ffi.NULL)
+    pair = Pair(net, *net.meet(handle, listen))
+    pair.transfer([b"hello"])
+    pair.close()
+    net.close_listen(listen)
+
+
+def _until_comm(call: Callable[[], tuple[int, Any]]) -> Any:
+    found: list[Any] = []
+
+    def poll() -> bool:
+        result, comm = call()
+        assert result == abi.SUCCESS
+        found.append(comm)
+        return bool(comm != ffi.NULL)
+
+    until("a comm", poll)
+    return found[-1]
+
+
+def test_two_threads_meet(net: Net) -> None:
+    """One thread connects, another accepts; with v4 each call waits."""
+    _, handle, listen = net.listen()
+    ends: dict[str, Any] = {}
+    in_threads(
+        lambda: ends.update(receiver=_until_comm(lambda: net.accept(listen))),
+        lambda: ends.update(sender=_until_comm(lambda: net.connect(handle))),
+    )
+    pair = Pair(net, ends["sender"], ends["receiver"])
+    pair.transfer([b"hello"])
+    pair.close()
+    net.close_listen(listen)
+
+
+def test_two_ranks_connect_to_each_other_first(net: Net) -> None:
+    """Each of two threads listens, connects to the other, and only then accepts: nobody waits for the other."""
+    listens = [net.listen() for _ in range(2)]
+    ends: dict[str, Any] = {}
+
+    def rank(me: int) -> None:
+        ends[f"sender{me}"] = _until_comm(lambda: net.connect(listens[1 - me][1]))
+        ends[f"receiver{me}"] = _until_comm(lambda: net.accept(listens[me][2]))
+
+    if net.version == 4:
+        in_threads(lambda: rank(0), lambda: rank(1))
+    else:  # a comm needs both ends polled: connect and accept in turns, as NCCL's Service thread does
+
+        def both(me: int) -> None:
+            in_threads(
+                lambda: ends.update({f"sender{me}": _until_comm(lambda: net.connect(listens[1 - me][1]))}),
+                lambda: ends.update({f"receiver{me}": _until_comm(lambda: net.accept(listens[me][2]))}),
+            )
+
+        in_threads(lambda: both(0), lambda: both(1))
+    for me in range(2):
+        pair = Pair(net, ends[f"sender{me}"], ends[f"receiver{1 - me}"])
+        pair.transfer([b"hello" * (me + 1)])
+        pair.close()
+    for _, _, listen in listens:
+        net.close_listen(listen)
+
+
+def test_one_listen_many_accepts(net: Net) -> None:
+    """Ten connections to one listening comm, each by a copy of its handle, all open at once."""
+    room = abi.handle_bytes(net.version)
+    _, handle, listen = net.listen()
+    copies = [ffi.new("char[]", bytes(ffi.buffer(handle)[:room])) for _ in range(10)]
+    pairs = [Pair(net, *net.meet(copy, listen)) for copy in copies]
+    for number, pair in enumerate(pairs):
+        pair.transfer([bytes([number]) * 1000])
+    for pair in pairs:
+        pair.close()
+    assert net.close_listen(listen) == abi.SUCCESS
+
+
+def test_connection_outlives_its_listen(net: Net) -> None:
+    with net.pair() as pair:
+        pair.transfer([b"closed before"])
+
+
+def _foreign_handles(own: bytes) -> list[tuple[str, bytes]]:
+    room = len(own)
+    return [
+        ("zeros", bytes(room)),
+        ("ones", b"\xff" * room),
+        ("NCCL's socket", (b"\x02\x00\x1f\x90\x7f\x00\x00\x01" + bytes(20) + NCCL_SOCKET_MAGIC).ljust(room, b"\0")),
+        ("NCCL's magic first", NCCL_SOCKET_MAGIC.ljust(room, b"\0")),
+        ("random", os.urandom(room)),
+        ("wrong layout", own[:4] + b"\x7f\x7f" + own[6:]),
+        ("no family", own[:6] + b"\0\x07" + own[8:]),
+        ("no port", own[:8] + b"\0\0" + own[10:]),
+    ]
+
+
+def test_foreign_handle(net: Net) -> None:
+    """Another plugin's handle, or rubbish, is an error at once, with one WARN that says what it may be."""
+    room = abi.handle_bytes(net.version)
+    _, handle, listen = net.listen()
+    for what, data in _foreign_handles(bytes(ffi.buffer(handle)[:room])):
+        result, comm = net.connect(ffi.new("char[]", data))
+        assert result not in (abi.SUCCESS, 7), what
+        assert comm == ffi.NULL, what
+        warns = net.warns()
+        assert len(warns) == 1, what
+        assert "handle" in warns[0], what
+    pair = Pair(net, *net.meet(handle, listen))
+    pair.transfer([b"the real one still works"])
+    pair.close()
+    net.close_listen(listen)
+
+
+def test_strangers_do_not_disturb(net: Net) -> None:
+    """Clients that connect to the listening port and say nothing, or rubbish, cost nobody anything."""
+    _, handle, listen = net.listen()
+    port = int.from_bytes(ffi.buffer(handle)[8:10], "big")
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) for _ in range(8)]
+    loud = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+    loud.sendall(os.urandom(100))
+    pair = Pair(net, *net.meet(handle, listen))
+    pair.transfer([b"hello"])
+    pair.close()
+    net.close_listen(listen)
+    for client in (*silent, loud):
+        client.close()
+
+
+def test_traffic_class(version: int) -> None:
+    if version < 10:
+        pytest.skip("no such thing before v10")
+    net = Net(version)
+    assert net.init(traffic_class=96) == abi.SUCCESS
+    _, handle, listen = net.listen()
+    ends: list[Any] = [ffi.NULL, ffi.NULL]
+
+    def poll() -> bool:
+        if ends[0] == ffi.NULL:
+            ends[0] = net.connect(handle, traffic_class=96)[1]
+        if ends[1] == ffi.NULL:
+            ends[1] = net.accept(listen)[1]
+        return ffi.NULL not in ends
+
+    until("connected", poll)
+    pair = Pair(net, *ends)
+    pair.transfer([b"marked" * 5000])
+    pair.close()
+    net.close_listen(listen)
+    net.finalize()
+    assert net.warns() == []
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_finalize_reaps_what_is_half_open(version: int) -> None:
+    """On abort NCCL closes neither listening comms nor connects under way."""
+    threads, files = thread_count(), open_files()
+    net = Net(version)
+    assert net.init() == abi.SUCCESS
+    for _ in range(5):
+        _, handle, listen = net.listen()
+        net.connect(handle)
+        net.accept(listen)
+        net.listen()
+    assert len(open_files()) > len(files)
+    assert net.finalize() == abi.SUCCESS
+    assert open_files() == files
+    assert thread_count() == threads
+    assert net.warns() == []
+
+
+def test_closing_everything_leaves_nothing(net: Net) -> None:
+    threads, files = thread_count(), open_files()
+    for _ in range(3):
+        with net.pair() as one, net.pair() as two:
+            one.transfer([b"hello"])
+            two.transfer([b"hello" * 50_000])
+            assert len(open_files()) > len(files)
+    assert open_files() == files
+    assert thread_count() == threads
+
+
+def test_close_null(net: Net) -> None:
+    assert net.close_send(ffi.NULL) == abi.SUCCESS
+    assert net.close_receive(ffi.NULL) == abi.SUCCESS
+    assert net.close_listen(ffi.NULL) == abi.SUCCESS
+
+
+def test_close_with_requests_in_flight(net: Net) -> None:
+    """Close waits for nobody, in either order, and leaves nothing behind."""
+    files = open_files()
+    for sender_first in (True, False):
+        with net.pair() as pair:
+            place, source = Buffer(1 << 20), Buffer(1 << 20, pattern_of(1 << 20))
+            for _ in range(8):
+                pair.post_receive(place)
+                pair.post_send(source)
+            if sender_first:
+                pair.close_send()
+            else:
+                pair.close_receive()
+    assert open_files() == files
+
+
+def pattern_of(size: int) -> bytes:
+    return bytes(range(256)) * (size // 256)

@@ -1,0 +1,365 @@
+"""What takes a process of its own: other configurations, exits, signals, forks, reloads, and peers that die."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harpctl.lab import Lab
+from harpctl.lab_plan import LabSpec
+from tests.conformance import abi
+from tests.conformance.conftest import ENVIRONMENT
+from tests.conformance.driver import Buffer, Net, Request, ffi, open_files, pattern, until
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 60
+GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a test calls it a hang
+NEW_AND_OLD = [4, 6, 10, 12]
+
+
+class Child:
+    """One scenario of children.py in a process; what it prints are JSON lines."""
+
+    def __init__(
+        self, name: str, version: int, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> None:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("HARP_")}
+        settings = ENVIRONMENT if environment is None else environment
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "tests.conformance.children", name, str(version)],
+            cwd=ROOT,
+            env={**clean, **settings},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> dict[str, Any]:
+        """Read one line; what the process said last, when it ended instead."""
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        if not text:
+            assert self.process.stderr is not None
+            raise AssertionError(f"ended with {self.process.wait(TIMEOUT_S)}: {self.process.stderr.read()}")
+        decoded: dict[str, Any] = json.loads(text)
+        return decoded
+
+    def tell(self, **facts: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(facts) + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> list[dict[str, Any]]:
+        """Wait until it ends well; give the lines that were not read."""
+        out, err = self.process.communicate(timeout=TIMEOUT_S)
+        assert self.process.returncode == 0, f"ended with {self.process.returncode}: {out}{err}"
+        return [json.loads(line) for line in out.splitlines()]
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=TIMEOUT_S)
+
+
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start scenarios that do not outlive the test."""
+    with ExitStack() as stack:
+
+        def one(*arguments: Any, **options: Any) -> Child:
+            child = Child(*arguments, **options)
+            stack.callback(child.kill)
+            return child
+
+        yield one
+
+
+# ---- configuration ----
+
+
+def test_not_configured(version: int, start: Start, tmp_path: Path) -> None:
+    """Init fails with one WARN that names the directory, the glob and both remedies, and leaves nothing behind."""
+    attempts = start("unconfigured", version, {"HARP_CONF_DIR": str(tmp_path)}).end()
+    assert len(attempts) == 2
+    for attempt in attempts:
+        assert attempt["result"] not in (abi.SUCCESS, 7)
+        (warn,) = attempt["warns"]
+        for part in (str(tmp_path), "ztcp*.conf", "harpctl setup", "HARP_IFNAME", "libnccl-net.so"):
+            assert part in warn
+        assert attempt["context_is_null"]
+        assert attempt["finalized"] == abi.SUCCESS
+        assert (attempt["threads"], attempt["files"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HARP_ENGINE", "fast"),
+        ("HARP_PATHS", "0"),
+        ("HARP_PEER_TIMEOUT", "soon"),
+        ("HARP_DRIVER", "rdma"),
+        ("HARP_IFNAME", "=nosuchinterface"),
+    ],
+)
+def test_bad_variable(name: str, value: str, start: Start) -> None:
+    for attempt in start("unconfigured", 12, {**ENVIRONMENT, name: value}).end():
+        assert attempt["result"] not in (abi.SUCCESS, 7)
+        (warn,) = attempt["warns"]
+        assert name in warn
+        assert value.lstrip("=") in warn
+        assert (attempt["threads"], attempt["files"]) == (0, 0)
+
+
+@pytest.mark.parametrize("version", NEW_AND_OLD)
+def test_conf_file(version: int, start: Start, tmp_path: Path) -> None:
+    """A conf file's speed is believed."""
+    (tmp_path / "ztcp0.conf").write_text("[eni]\ninterface = lo\nspeed_mbps = 54321\n")
+    (told,) = start("properties", version, {"HARP_CONF_DIR": str(tmp_path)}).end()
+    assert (told["name"], told["speed"]) == ("lo", 54321)
+
+
+def test_a_speed_that_is_assumed_is_called_so(start: Start) -> None:
+    """Loopback has none."""
+    (told,) = start("properties", 12).end()
+    (line,) = [line for line in told["log"] if str(told["speed"]) in line]
+    assert "assumed" in line
+
+
+@pytest.mark.lab
+def test_speed_of_the_interface(start: Start, make_lab: Callable[[LabSpec], Lab]) -> None:
+    lab = make_lab(LabSpec())
+    name = lab.enis[0]
+    shown = subprocess.run(
+        lab.command(0, ["cat", f"/sys/class/net/{name}/speed"]), capture_output=True, text=True, check=True
+    )
+    child = start("properties", 12, {"HARP_IFNAME": f"={name}"}, prefix=lab.command(0, []))
+    (told,) = child.end()
+    assert (told["name"], told["speed"], told["pci_path"]) == (name, int(shown.stdout), None)
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("paths", [1, 4])
+@pytest.mark.parametrize("version", NEW_AND_OLD)
+def test_matrix(version: int, engine: str, paths: int, start: Start) -> None:
+    """Nothing to 64 MiB, in both ways to run an engine, over one path and over several."""
+    environment = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+    assert start("matrix", version, environment).end() == [{"warns": [], "threads": 1}]
+
+
+# ---- life in a process ----
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("version", NEW_AND_OLD)
+def test_reload_leaks_nothing(version: int, engine: str, start: Start) -> None:
+    rounds = start("reload", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end()
+    settled, last = rounds[2], rounds[-1]  # by then the allocator's and the threads' own caches are there
+    assert {round_["threads"] for round_ in rounds} == {1}
+    assert {round_["files"] for round_ in rounds} == {rounds[0]["files"]}
+    assert last["mappings"] - settled["mappings"] < len(rounds) - 3
+
+
+def test_teardown_in_nccls_order(version: int, start: Start) -> None:
+    assert start("teardown", version).end() == [{"threads": 1}]
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("version", NEW_AND_OLD)
+def test_fork(version: int, engine: str, start: Start) -> None:
+    assert start("fork", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end() == [{"child": 0, "threads": 1}]
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("version", NEW_AND_OLD)
+def test_exit_without_finalize(version: int, engine: str, start: Start) -> None:
+    assert start("leave", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end() == [{"leaving": True}]
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_keep_their_action(number: signal.Signals, engine: str, start: Start) -> None:
+    child = start("wait", 12, {**ENVIRONMENT, "HARP_ENGINE": engine})
+    child.line()
+    child.process.send_signal(number)
+    assert child.process.wait(TIMEOUT_S) == -number
+
+
+def _signal_actions() -> list[str]:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return [line for line in status if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+
+
+def test_no_signal_is_handled(net: Net) -> None:
+    before = _signal_actions()
+    with net.pair() as pair:
+        pair.transfer([b"hello"])
+        assert _signal_actions() == before
+    assert _signal_actions() == before
+
+
+def test_files_are_closed_on_exec(net: Net) -> None:
+    before = open_files()
+    with net.pair() as pair:
+        net.listen()
+        pair.transfer([b"hello"])
+        ours = {fd: to for fd, to in open_files().items() if fd not in before}
+        assert len(ours) >= 4
+        kept = [to for fd, to in ours.items() if not fcntl.fcntl(int(fd), fcntl.F_GETFD) & fcntl.FD_CLOEXEC]
+        assert kept == []
+
+
+# ---- two processes ----
+
+
+class Peer:
+    """The other end of a connection, in a process that listens."""
+
+    def __init__(self, child: Child, net: Net) -> None:
+        self.child, self.net = child, net
+        first = child.line()
+        self.pid: int = first["pid"]
+        handle = ffi.new("char[]", bytes.fromhex(first["handle"]))
+        found: list[Any] = []
+
+        def poll() -> bool:
+            result, comm = net.connect(handle)
+            assert result == abi.SUCCESS
+            found.append(comm)
+            return bool(comm != ffi.NULL)
+
+        until("connected", poll)
+        self.comm = found[-1]
+        assert child.line() == {"accepted": True}
+
+    def send(self, buffer: Buffer) -> Request:
+        return self.net.started(lambda: self.net.send(self.comm, buffer.address, buffer.size))
+
+
+@pytest.mark.parametrize("other", [4, 8, 12])
+def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -> None:
+    """NCCL's versions need not be the same on both sides."""
+    peer = Peer(start("receiver", other), net)
+    data = [pattern(size, size) for size in (0, 9, 20_000, 2_000_000)]
+    peer.child.tell(n=4, size=2_000_000)
+    assert peer.child.line() == {"posted": True}
+    sources = [Buffer(len(d), d) for d in data]
+    net.finish(*[peer.send(source) for source in sources])
+    got = peer.child.line()
+    assert got == {"results": [0] * 4, "sizes": [len(d) for d in data], "sums": [sum(d) for d in data], "warns": []}
+    assert net.close_send(peer.comm) == abi.SUCCESS
+    peer.child.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_receiving_peer_dies(net: Net, number: signal.Signals, start: Start) -> None:
+    """A remote error, soon, with one WARN that names the process."""
+    peer = Peer(start("receiver", net.version), net)
+    request = peer.send(Buffer(1 << 20, pattern(1 << 20, 1)))
+    peer.child.process.send_signal(number)
+    net.finish(request, wait_s=GONE_S)
+    assert request.result == abi.remote_error(net.version)
+    (warn,) = net.warns()
+    assert f"process {peer.pid}" in warn
+    assert "127.0.0.1" in warn
+    later = net.send(peer.comm, ffi.NULL, 0)
+    assert later.result == abi.remote_error(net.version)
+    assert net.warns() == []
+    assert net.close_send(peer.comm) == abi.SUCCESS
+
+
+def test_sending_peer_dies(net: Net, start: Start) -> None:
+    _, handle, listen = net.listen()
+    child = start("sender", net.version)
+    child.tell(handle=bytes(ffi.buffer(handle)).hex())
+    found: list[Any] = []
+
+    def poll() -> bool:
+        result, comm = net.accept(listen)
+        assert result == abi.SUCCESS
+        found.append(comm)
+        return bool(comm != ffi.NULL)
+
+    until("accepted", poll)
+    pid = child.line()["pid"]
+    place = Buffer(1 << 20)
+    request = net.receive(found[-1], place.address, place.size)
+    for _ in range(20):
+        assert not net.test(request)
+    child.process.kill()
+    net.finish(request, wait_s=GONE_S)
+    assert request.result == abi.remote_error(net.version)
+    (warn,) = net.warns()
+    assert f"process {pid}" in warn
+    net.close_receive(found[-1])
+    net.close_listen(listen)
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_stopped_peer_is_waited_for(engine: str, start: Start) -> None:
+    """A process that is stopped for longer than the peer timeout is alive: its kernel says so."""
+    environment = {**ENVIRONMENT, "HARP_PEER_TIMEOUT": "1", "HARP_ENGINE": engine}
+    receiver, sender = start("receiver", 12, environment), start("sender", 12, environment)
+    sender.tell(handle=receiver.line()["handle"])
+    sender.line()
+    receiver.line()
+    receiver.process.send_signal(signal.SIGSTOP)
+    until("stopped", lambda: _state(receiver.process.pid) == "T")
+    sender.tell(size=3_000_000)
+    time.sleep(2.5)  # the thing under test is that nothing happens for more than two peer timeouts
+    receiver.process.send_signal(signal.SIGCONT)
+    receiver.tell(n=1, size=3_000_000)
+    assert receiver.line() == {"posted": True}
+    assert receiver.line()["results"] == [abi.SUCCESS]
+    assert sender.line() == {"result": abi.SUCCESS}
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+# ---- connects that must fail ----
+
+SHORT = {**ENVIRONMENT, "HARP_PEER_TIMEOUT": "1"}
+
+
+@pytest.mark.parametrize("version", [5, 6, 12])
+def test_wrong_secret(version: int, start: Start) -> None:
+    """Whoever knows the address but not the secret gets nothing; the listener goes on."""
+    child = start("dial", version, SHORT)
+    forged = bytearray.fromhex(child.line()["handle"])
+    for at in range(30, 46):
+        forged[at] ^= 0xFF
+    child.tell(handle=forged.hex())
+    failed = child.line()
+    assert failed["result"] == abi.remote_error(version)
+    (warn,) = failed["warns"]
+    assert "127.0.0.1" in warn
+    assert child.end() == [{"threads": 1, "warns": []}]
+
+
+def test_nobody_listens(version: int, start: Start) -> None:
+    child = start("dial", version, SHORT)
+    handle = bytearray.fromhex(child.line()["handle"])
+    handle[8:10] = (1).to_bytes(2, "big")  # a port that nobody listens on
+    child.tell(handle=handle.hex())
+    failed = child.line()
+    assert failed["result"] == abi.remote_error(version)
+    (warn,) = failed["warns"]
+    assert "127.0.0.1:1" in warn
+    assert "refused" in warn
+    assert child.end() == [{"threads": 1, "warns": []}]
