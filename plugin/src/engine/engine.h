@@ -22,7 +22,11 @@ enum {
   HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
   HARP_ENGINE_MEMORY_BYTES = 16 << 20,   /* unless the conf says otherwise */
 };
+/* An inline engine without a pass for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)
+/* But while NCCL's threads pass densely the watchdog naps longer, up to this: a timer that fires on their core costs them
+ * some 20 us (docs/decisions/0002-watchdog.md). */
+#define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 
 struct harp_engine {
   struct harp_instance instance; /* its configuration */
@@ -38,7 +42,7 @@ struct harp_engine {
   _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
 
   /* runner */
-  HARP_CACHE_ALIGNED _Atomic uint64_t last_pass_ns;
+  HARP_CACHE_ALIGNED _Atomic uint32_t pass_count; /* of passes and transmissions; wraps */
   _Atomic bool sleeping, stop;
   bool threaded, running;
   pthread_t thread;
@@ -53,6 +57,7 @@ struct harp_engine {
   harp_ns control_check_ns;
   struct harp_link *active_first, *active_last; /* links that have something to do or to wait for */
   uint32_t link_count, slot_next;
+  uint32_t outstanding; /* requests of all links that are posted and not done: 0 means that NCCL may stay away */
   struct harp_link *links[HARP_ENGINE_LINKS_MAX]; /* by slot; HARP_SLOT_RESERVED until the handshake is done */
   struct harp_counters counters;
 };

@@ -138,12 +138,19 @@ struct harp_link *harp_link_create(struct harp_engine *e, const struct harp_link
   return ok ? link : NULL;
 }
 
+/* Nothing will become of the requests that are left. */
+static void forget_outstanding(struct harp_link *link) {
+  link->engine->outstanding -= link->outstanding;
+  link->outstanding = 0;
+}
+
 void harp_link_destroy(struct harp_link *link) {
   struct harp_engine *e = link->engine;
   harp_engine_lock(e);
   harp_engine_detach(e, link);
   harp_monitor_close(link);
   harp_conn_close(&link->conn, e->clock());
+  forget_outstanding(link);
   free_link(link);
   harp_engine_unlock(e);
 }
@@ -170,10 +177,12 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
     if (link->conn.state == HARP_CONN_OPEN) {
       int err = link->role == HARP_ROLE_SENDER ? submit_send(link, r, now) : submit_receive(link, r, now);
       HARP_ASSERT(!err); /* there are as many message slots as requests, and done ones are collected at once */
+      link->outstanding++;
+      link->engine->outstanding++;
     }
     harp_spsc_pop(&link->submit);
   }
-  if (link->monitor.gone && harp_link_is_busy(link)) harp_monitor_on_readable(link, now);
+  if (link->monitor.gone && link->outstanding) harp_monitor_on_readable(link, now);
   harp_link_check(link, now);
 }
 
@@ -188,13 +197,10 @@ unsigned harp_link_complete(struct harp_link *link) {
     atomic_store_explicit(&r->state, HARP_REQUEST_DONE, memory_order_release); /* (E) */
     n++;
   }
+  if (link->conn.state != HARP_CONN_OPEN) return n; /* they are forgotten already */
+  link->outstanding -= n;
+  link->engine->outstanding -= n;
   return n;
-}
-
-bool harp_link_is_busy(const struct harp_link *link) {
-  const struct harp_sender *s = link->conn.sender;
-  const struct harp_receiver *r = link->conn.receiver;
-  return s ? s->done != s->tail : r->done != r->posted;
 }
 
 /* ---- failing ---- */
@@ -206,6 +212,7 @@ void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now
   vsnprintf(link->error, sizeof link->error, fmt, ap);
   va_end(ap);
   harp_conn_fail(&link->conn, status, now);
+  forget_outstanding(link);
   atomic_store_explicit(&link->status, status, memory_order_release); /* (G) */
 }
 

@@ -53,6 +53,7 @@ struct harp_link {
   struct harp_link *next_active;
   bool active;
   harp_ns deadline_ns;
+  uint32_t outstanding;       /* requests taken from the ring and not done */
   struct harp_conn conn;
   struct harp_monitor monitor; /* the control connection, which tells whether the peer lives */
   unsigned route_count;
@@ -94,7 +95,5 @@ void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now
     HARP_PRINTF(4, 5);
 /* Fails the link if the protocol found that it must. */
 void harp_link_check(struct harp_link *link, harp_ns now);
-/* Tells whether NCCL waits for anything on this link. */
-bool harp_link_is_busy(const struct harp_link *link);
 
 #endif

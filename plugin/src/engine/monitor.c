@@ -47,7 +47,7 @@ void harp_monitor_send_final(struct harp_link *link) {
 static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
   link->monitor.gone = true;
   harp_link_complete(link);
-  if (!harp_link_is_busy(link)) return;
+  if (!link->outstanding) return;
   if (link->monitor.final_received)
     harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished", link->peer,
                    link->engine->instance.ifname);

@@ -124,11 +124,11 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
     return HARP_ERR_SYSTEM;
   }
   ctx->traffic_class = traffic_class;
-  harp_fork_init();
-  harp_crc32c_init(getauxval(AT_HWCAP));
   pthread_mutex_lock(&net.lock);
   if (!net.contexts) status = configure();
   if (status == HARP_OK) {
+    harp_fork_init();
+    harp_crc32c_init(getauxval(AT_HWCAP));
     ctx->next = net.contexts;
     net.contexts = ctx;
   }

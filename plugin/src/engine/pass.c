@@ -14,7 +14,8 @@
 #include "engine/engine.h"
 
 enum {
-  RX_BUDGET = 16,          /* superframes of 64 KB; with single packets, batches */
+  RX_BUDGET = 2,           /* superframes of 64 KB (with single packets, batches): then acknowledge */
+  RX_AGAIN_BYTES = 16384,
   TX_BUDGET = 4,           /* superframes a link and pass */
   GATHER_MIN_BYTES = 3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
   CONTROL_EVENTS = 16,
@@ -93,7 +94,8 @@ static unsigned receive(struct harp_engine *e) {
     if (!n) break;
     e->io->ops->rx_release(e->io, batch, n);
     total += n;
-    if (n < e->io->info.rx_batch) break;
+    /* A small superframe emptied the queue, most likely: hand on what it brought instead of asking again. */
+    if (n < e->io->info.rx_batch || batch[n - 1].bytes < RX_AGAIN_BYTES) break;
   }
   return total;
 }
@@ -219,7 +221,11 @@ static unsigned transmit_link(struct harp_engine *e, struct harp_link *link, har
   struct harp_path *path;
   if (link->conn.state != HARP_CONN_OPEN) return 0;
   harp_conn_on_timeout(&link->conn, now);
-  if (link->conn.role == HARP_ROLE_RECEIVER) return transmit_acks(e, link, now);
+  if (link->conn.role == HARP_ROLE_RECEIVER) {
+    /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
+    if (!e->outstanding) harp_receiver_hurry(link->conn.receiver, now);
+    return transmit_acks(e, link, now);
+  }
   while (sent < TX_BUDGET && (path = harp_sender_pick(link->conn.sender, now))) {
     if (!transmit_superframe(e, link, path, now)) break;
     sent++;
@@ -263,19 +269,24 @@ static void check_control(struct harp_engine *e, harp_ns now) {
 
 /* ---- the pass ---- */
 
+/* For the watchdog: somebody is at it. */
+static void count_pass(struct harp_engine *e) {
+  atomic_store_explicit(&e->pass_count, (uint32_t)++e->counters.passes, memory_order_relaxed);
+}
+
 unsigned harp_engine_pass(struct harp_engine *e) {
-  e->counters.passes++;
+  count_pass(e);
   e->io->ops->reap(e->io);
   unsigned moved = receive(e);
   harp_ns now = e->clock();
   take_submissions(e, now);
   moved += transmit(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
-  atomic_store_explicit(&e->last_pass_ns, now, memory_order_relaxed);
   return moved;
 }
 
 unsigned harp_engine_pass_transmit(struct harp_engine *e) {
+  count_pass(e);
   harp_ns now = e->clock();
   take_submissions(e, now);
   return transmit(e, now);

@@ -14,6 +14,8 @@
 
 /* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
 #define SPIN_NS HARP_US(50)
+/* NCCL's threads are at it when there were so many passes in one nap. */
+enum { DENSE_PASSES = 16 };
 /* And sleeps no longer than this, in case anything was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
 
@@ -60,7 +62,7 @@ static void run_thread(struct harp_engine *e) {
       continue;
     }
     unsigned moved = harp_engine_pass(e);
-    harp_ns deadline_ns = harp_engine_deadline_ns(e), now = atomic_load_explicit(&e->last_pass_ns, memory_order_relaxed);
+    harp_ns deadline_ns = harp_engine_deadline_ns(e), now = e->clock();
     harp_engine_unlock(e);
     if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
     if (now - busy_ns > SPIN_NS) {
@@ -70,22 +72,26 @@ static void run_thread(struct harp_engine *e) {
   }
 }
 
-/* Passes for NCCL's threads while they are away. While they are at it, naps of HARP_WATCHDOG_NS; once they are gone, it
- * sleeps on the sockets like an engine thread, so that an idle job costs nothing. */
+/* Passes for NCCL's threads while they are away: after a whole nap in which nobody did a pass. While they are at it, it
+ * only naps; once they are gone, it sleeps on the sockets like an engine thread, so that an idle job costs nothing. */
 static void run_watchdog(struct harp_engine *e) {
+  uint32_t seen = 0;
+  harp_ns nap_ns = HARP_WATCHDOG_NS;
   while (!stopping(e)) {
-    harp_ns now = e->clock(), last = atomic_load_explicit(&e->last_pass_ns, memory_order_relaxed);
+    uint32_t passes = atomic_load_explicit(&e->pass_count, memory_order_relaxed), fresh = passes - seen;
     e->counters.watchdog_wakeups++;
-    if (now < last + HARP_WATCHDOG_NS || !harp_engine_try_lock(e)) {
-      sleep_until(e, HARP_MAX(last, now) + HARP_WATCHDOG_NS, false);
+    if (fresh || !harp_engine_try_lock(e)) {
+      nap_ns = fresh >= DENSE_PASSES ? HARP_MIN(2 * nap_ns, HARP_WATCHDOG_MAX_NS) : HARP_WATCHDOG_NS;
+      seen = passes;
+      sleep_until(e, e->clock() + nap_ns, false);
       continue;
     }
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e);
-    /* Not counted as NCCL's: the next packet must not wait for a nap. */
-    atomic_store_explicit(&e->last_pass_ns, last, memory_order_relaxed);
+    seen = atomic_load_explicit(&e->pass_count, memory_order_relaxed);
     e->counters.passes_watchdog++;
     harp_engine_unlock(e);
+    nap_ns = HARP_WATCHDOG_NS;
     if (!moved) sleep_idle(e, deadline_ns);
   }
 }

@@ -13,7 +13,7 @@ enum {
   ACK_EVERY_BYTES = 96 * 1024,
   ACK_REPEATS = 4, /* a range that did not change is told so often, in case acknowledgements get lost */
 };
-#define ACK_SOON_NS   HARP_US(3)
+#define ACK_SOON_NS   HARP_US(1)
 #define ACK_LATE_NS   HARP_US(25)
 #define ACK_CREDIT_NS HARP_US(50)
 
@@ -90,6 +90,12 @@ bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, ui
     return true;
   }
   return false;
+}
+
+void harp_receiver_hurry(struct harp_receiver *r, harp_ns now) {
+  for (unsigned i = 0; i < r->path_count; i++) {
+    if (r->paths[i].ack_due_ns != HARP_NEVER) ack_by(&r->paths[i], now);
+  }
 }
 
 harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r) {

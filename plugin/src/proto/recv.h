@@ -95,6 +95,9 @@ bool harp_receiver_poll_done(struct harp_receiver *r, void **cookie, uint32_t *b
 /* Takes the next acknowledgement that is due, ready to encode but for the token; false when none is. */
 bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now);
 
+/* Makes every acknowledgement that waits due at once. */
+void harp_receiver_hurry(struct harp_receiver *r, harp_ns now);
+
 /* Returns when an acknowledgement falls due, HARP_NEVER if none is waiting. */
 harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r);
 

@@ -11,6 +11,12 @@
 #define SIZE_PROBE_NEXT_NS HARP_MS(10)
 #define CREDIT_PROBE_FIRST_NS HARP_MS(2)
 #define CREDIT_PROBE_MAX_NS HARP_MS(256)
+#define CORK_NS HARP_US(10)
+enum {
+  CORK_BYTES = 61440,       /* about a superframe: no reason to wait */
+  CORK_FLIGHT_BYTES = 4096,
+  CORK_BURSTS = 3,
+};
 /* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if it is full
  * already, since the probe needs a record too. */
 enum { GIVE_UP_PTOS = 6 };
@@ -32,6 +38,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->delivered = s->sent_line = s->tail_line = config->first_line;
   s->credit_probe_ns = HARP_NEVER;
   s->credit_probes = 0;
+  s->cork_ns = HARP_NEVER;
   s->stalled_since_ns = 0;
   harp_resend_init(&s->resend, config->first_line);
   s->path_count = config->path_count;
@@ -265,12 +272,33 @@ static bool size_probe_due(const struct harp_path *p, harp_ns now) {
   return p->size_probe_ns <= now && !p->pto_count && p->state == HARP_PATH_UP;
 }
 
+/* Small messages that follow one another travel together, since a superframe costs a system call however little it
+ * holds: while more is in flight than waits to be sent, acknowledgements will soon ask for the rest. Bounded in time,
+ * and never for the first few packets, so that single messages go at once. (Nagle's rule, RFC 896, by bytes.) */
+static bool corked(struct harp_sender *s, harp_ns now) {
+  uint64_t waiting = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES, flying = 0;
+  uint32_t bursts = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    flying += s->paths[i].inflight_bytes;
+    bursts += harp_flight_count(&s->paths[i].flight);
+  }
+  if (waiting >= CORK_BYTES || waiting >= flying || (bursts < CORK_BURSTS && flying < CORK_FLIGHT_BYTES)) {
+    s->cork_ns = HARP_NEVER;
+    return false;
+  }
+  if (s->cork_ns == HARP_NEVER) s->cork_ns = now + CORK_NS;
+  if (now < s->cork_ns) return true;
+  s->cork_ns = HARP_NEVER;
+  return false;
+}
+
 struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
     if ((p->probe_due || size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
   }
-  if (s->resend.count || new_lines(s)) return harp_stripe_pick(s->paths, s->path_count, now);
+  if (s->resend.count) return harp_stripe_pick(s->paths, s->path_count, now);
+  if (new_lines(s)) return corked(s, now) ? NULL : harp_stripe_pick(s->paths, s->path_count, now);
   if (s->credit_probe_ns == HARP_NEVER && waits_for_credit(s)) {
     harp_ns wait_ns = CREDIT_PROBE_FIRST_NS << HARP_MIN(s->credit_probes, 7u);
     s->credit_probe_ns = now + HARP_MIN(wait_ns, CREDIT_PROBE_MAX_NS);
@@ -422,7 +450,10 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
     if (!lines) return false;
     poll_new(s, p, lines, run, now);
   }
-  run->ack_soon = (!s->resend.count && !new_lines(s)) || harp_path_allowance_bytes(p, now) < p->cc.packet_bytes;
+  /* What is left is held back by credit, by the window, or by the cork: an acknowledgement sets it free. */
+  uint64_t left = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES;
+  run->ack_soon = (!s->resend.count && (left < CORK_BYTES || !new_lines(s))) ||
+                  harp_path_allowance_bytes(p, now) < p->cc.packet_bytes;
   return true;
 }
 
@@ -433,7 +464,7 @@ harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
     const struct harp_path *p = &s->paths[i];
     if (p->probe_due) return now;
     at = HARP_MIN(at, HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)));
-    if (more) at = HARP_MIN(at, harp_path_allowance_ns(p, now));
+    if (more) at = HARP_MIN(at, s->cork_ns != HARP_NEVER && !s->resend.count ? s->cork_ns : harp_path_allowance_ns(p, now));
     if (p->state == HARP_PATH_UP && !p->pto_count && more) at = HARP_MIN(at, p->size_probe_ns);
   }
   return at;

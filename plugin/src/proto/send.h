@@ -61,6 +61,7 @@ struct harp_sender {
   uint32_t posted;    /* messages before this one have their receive posted */
   harp_ns credit_probe_ns; /* when to ask for credit again */
   uint32_t credit_probes;
+  harp_ns cork_ns;         /* until then small messages wait for company; HARP_NEVER: none waits */
   harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
 
   struct harp_send_message messages[HARP_MESSAGES_MAX];
