@@ -1,0 +1,11 @@
+/* A fixed transfer without loss, straight from the sender's calls to the receiver's, to count instructions.
+ */
+#ifndef HARP_TESTS_TRANSFER_H
+#define HARP_TESTS_TRANSFER_H
+
+#include "base/base.h"
+
+/* Sends 64 MiB in packets of `lines` lines; returns how many data packets that took, 0 after a failure. */
+uint64_t transfer_run(uint32_t lines);
+
+#endif
