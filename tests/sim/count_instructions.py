@@ -1,4 +1,4 @@
-"""Print how many instructions the protocol core spends on a data packet, from a run of the simulator under callgrind.
+"""Print how many instructions the protocol core spends on a data packet, counted by callgrind.
 
 `make -C plugin callgrind` runs it; the numbers go into docs/benchmarks.md.
 """
@@ -54,9 +54,7 @@ def self_costs(profile: Path) -> Counter[str]:
         key, equals, value = line.partition("=")
         if equals and key in {"fl", "fi", "fe"}:
             file = name_of(value, files)
-        elif equals and key == "cfi":
-            name_of(value, files)
-        elif equals and key == "cfl":
+        elif equals and key in {"cfi", "cfl"}:
             name_of(value, files)
         elif equals and key == "fn":
             function = name_of(value, functions)
@@ -86,8 +84,8 @@ def measure(simulator: str, lines: int) -> None:
     core = costs["proto"] + costs["wire"] + costs["base"]
     kernels = costs["checksum"] + costs["copy"]
     print(
-        f"{44 + 128 * lines:5} bytes: {core / packets:7.1f} instructions a data packet in proto + wire, both sides "
-        f"(proto {costs['proto'] / packets:.1f}, wire {costs['wire'] / packets:.1f}, "
+        f"{44 + 128 * lines:5} bytes: {core / packets:7.1f} instructions a data packet in proto + wire, "
+        f"both sides (proto {costs['proto'] / packets:.1f}, wire {costs['wire'] / packets:.1f}, "
         f"base {costs['base'] / packets:.1f}); with checksum and copies {(core + kernels) / packets:.1f}"
     )
 
