@@ -37,9 +37,13 @@ static int fini(void **state) {
   return 0;
 }
 
+/* Takes what there is to send, within the time that small messages may wait for company. */
 static bool take(struct harp_tx_run *run, uint32_t max) {
-  struct harp_path *p = harp_sender_pick(s, HARP_US(1));
-  return p && harp_sender_poll(s, p, max, run, HARP_US(1));
+  for (harp_ns now = HARP_US(1); now <= HARP_US(50); now += HARP_US(1)) {
+    struct harp_path *p = harp_sender_pick(s, now);
+    if (p) return harp_sender_poll(s, p, max, run, now);
+  }
+  return false;
 }
 
 static struct harp_packet ack(uint8_t path, uint32_t begin, uint32_t end, uint32_t delivered,
