@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "host/clock.h"
 
+enum { MTU_MIN = 1280 }; /* IPv6's; the smallest packets are made for it */
+
 static harp_ns host_clock(void) { return harp_clock_now(); }
 
 static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
@@ -62,6 +64,11 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *
 }
 
 static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
+  if (e->instance.mtu < MTU_MIN) {
+    snprintf(error, error_bytes, "MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
+             e->instance.mtu, MTU_MIN, e->instance.ifname);
+    return -EMSGSIZE;
+  }
   const struct harp_io_ops *driver = &harp_io_udp; /* the only rung of the ladder yet; host/config refuses the others */
   size_t frames_bytes = harp_align_up(driver->frames_bytes(e->instance.paths), HARP_BLOCK_BYTES);
   size_t memory = e->instance.memory_bytes ? e->instance.memory_bytes : HARP_ENGINE_MEMORY_BYTES;

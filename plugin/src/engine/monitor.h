@@ -16,6 +16,7 @@ struct harp_monitor {
   struct harp_control_keys keys;
   uint32_t tx_count, rx_count; /* of messages, for their MACs */
   bool final_received;         /* the peer said that it leaves in order */
+  bool mute;                   /* a message went out in part: send no more */
   bool gone;                   /* the connection is closed or broken */
   harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */
   harp_ns pong_ns;             /* when the last PONG came */

@@ -115,6 +115,6 @@ struct harp_io {
   struct harp_io_info info;
 };
 
-extern const struct harp_io_ops harp_io_udp;
+extern const struct harp_io_ops harp_io_udp, harp_io_sim;
 
 #endif

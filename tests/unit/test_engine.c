@@ -1,0 +1,206 @@
+/* Two engines over the sim driver on a virtual clock: passes, requests, superframes of both shapes, with loss, refused
+ * sends and late completions. The protocol itself is tested in tests/sim; here it is everything around it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "io/sim.h"
+
+enum { MESSAGES = 24, MESSAGE_MAX = 300000 };
+
+static harp_ns now_ns;
+static harp_ns virtual_clock(void) { return now_ns; }
+
+struct side {
+  struct harp_engine *engine;
+  struct harp_link *link;
+  struct side *other;
+  struct harp_counters wire_counters;
+  uint32_t random;
+  uint32_t loss_permille;
+};
+
+static uint32_t draw(struct side *s) {
+  s->random = s->random * 1664525u + 1013904223u;
+  return s->random >> 8;
+}
+
+static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data, uint32_t bytes) {
+  struct side *s = wire;
+  (void)port, (void)to;
+  if (draw(s) % 1000 >= s->loss_permille) harp_io_sim_deliver(s->other->engine->io, data, bytes);
+}
+
+static void open_side(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
+  struct harp_instance instance = {.ifname = "sim0", .mtu = 1500, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
+  instance.addr.ss_family = AF_INET;
+  struct harp_io_sim_config config = {
+      .framed = framed, .port_count = 2, .first_port = port, .send = carry, .wire = s, .counters = &s->wire_counters};
+  char error[256];
+  s->other = other;
+  s->random = port;
+  s->loss_permille = loss;
+  assert_int_equal(harp_engine_open_with(&s->engine, &instance, "delay", harp_io_sim_open(&config), virtual_clock,
+                                         error, sizeof error), 0);
+}
+
+static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, uint32_t first) {
+  struct harp_endpoint e = {.token = token, .first_line = first, .first_message = first, .first_number = first,
+                            .buffer_bytes = s->engine->io->info.buffer_bytes, .path_count = 2, .eni_count = 1,
+                            .pid = 7, .name = "host"};
+  e.enis[0] = (struct harp_endpoint_eni){.family = 4, .mtu = 1500, .port_count = 2,
+                                         .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
+  return e;
+}
+
+static void connect_sides(struct side *a, struct side *b, uint32_t first) {
+  int sa = harp_engine_reserve_slot(a->engine), sb = harp_engine_reserve_slot(b->engine);
+  assert_true(sa >= 0 && sb >= 0);
+  uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
+  struct harp_endpoint ea = endpoint_of(a, ta, first), eb = endpoint_of(b, tb, 0);
+  struct harp_link_config ca = {.role = HARP_ROLE_SENDER, .slot = (uint32_t)sa, .control_fd = -1, .local = &ea, .peer = &eb,
+                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2}, .traffic_class = -1};
+  struct harp_link_config cb = {.role = HARP_ROLE_RECEIVER, .slot = (uint32_t)sb, .control_fd = -1, .local = &eb, .peer = &ea,
+                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1}, .traffic_class = -1};
+  ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
+  a->link = harp_link_create(a->engine, &ca);
+  b->link = harp_link_create(b->engine, &cb);
+  assert_non_null(a->link);
+  assert_non_null(b->link);
+}
+
+static void close_side(struct side *s) {
+  harp_link_destroy(s->link);
+  assert_int_equal(s->engine->outstanding, 0);
+  harp_engine_close(s->engine);
+}
+
+static void submit(struct harp_link *link, unsigned slot, void *data, uint32_t bytes) {
+  struct harp_request *r = &link->requests[slot];
+  r->data = data;
+  r->capacity = bytes;
+  atomic_store(&r->state, HARP_REQUEST_POSTED);
+  assert_true(harp_spsc_push(&link->submit, r));
+  harp_engine_ring_mt(link->engine, link->slot);
+}
+
+static uint8_t byte_of(unsigned message, size_t i) { return (uint8_t)(message * 37 + i * 11 + (i >> 8)); }
+
+static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) {
+  static uint8_t from[MESSAGES][MESSAGE_MAX], to[MESSAGES][MESSAGE_MAX];
+  static const uint32_t sizes[] = {0, 1, 128, 129, 5000, 16384, 16385, 65536, 300000, 8, 8, 8};
+  struct side a = {0}, b = {0};
+  now_ns = HARP_SEC(1);
+  open_side(&a, &b, framed_a, 1000, loss);
+  open_side(&b, &a, framed_b, 2000, loss);
+  connect_sides(&a, &b, 0xfffffff0u);
+  memset(to, 0xee, sizeof to);
+  for (unsigned m = 0; m < MESSAGES; m++) {
+    uint32_t bytes = sizes[m % HARP_ARRAY_COUNT(sizes)];
+    for (size_t i = 0; i < bytes; i++) from[m][i] = byte_of(m, i);
+    submit(a.link, m, from[m], bytes);
+    submit(b.link, m, to[m], MESSAGE_MAX);
+  }
+  unsigned done = 0;
+  for (unsigned step = 0; done < 2 * MESSAGES; step++) {
+    assert_true(step < 2000000);
+    if (trouble && step % 50 == 0) harp_io_sim_refuse(a.engine->io, 1);
+    if (trouble) harp_io_sim_hold_completions(a.engine->io, step % 20 < 10);
+    harp_engine_pass(a.engine);
+    harp_engine_pass(b.engine);
+    harp_io_sim_check(a.engine->io);
+    harp_io_sim_check(b.engine->io);
+    harp_sender_check(a.link->conn.sender);
+    harp_receiver_check(b.link->conn.receiver);
+    now_ns += HARP_US(5);
+    for (done = 0; done < 2 * MESSAGES;) {
+      struct side *s = done < MESSAGES ? &a : &b;
+      if (atomic_load(&s->link->requests[done % MESSAGES].state) != HARP_REQUEST_DONE) break;
+      done++;
+    }
+  }
+  for (unsigned m = 0; m < MESSAGES; m++) {
+    uint32_t bytes = sizes[m % HARP_ARRAY_COUNT(sizes)];
+    assert_int_equal(b.link->requests[m].bytes, bytes);
+    assert_memory_equal(to[m], from[m], bytes);
+    for (size_t i = bytes; i < HARP_MIN(bytes + 4096u, (uint32_t)MESSAGE_MAX); i++) assert_int_equal(to[m][i], 0xee);
+  }
+  if (trouble) assert_true(a.wire_counters.tx_busy > 0);
+  close_side(&a);
+  close_side(&b);
+}
+
+static void test_packed(void **state) {
+  (void)state;
+  transfer(false, false, 0, false);
+}
+static void test_framed(void **state) {
+  (void)state;
+  transfer(true, true, 0, false);
+}
+static void test_packed_to_framed_with_loss(void **state) {
+  (void)state;
+  transfer(false, true, 50, false);
+}
+static void test_framed_with_loss_refusals_and_late_completions(void **state) {
+  (void)state;
+  transfer(true, false, 100, true);
+}
+
+/* Nothing may be written after a quiesce, though the data arrives. */
+static void test_quiesce_stops_writes(void **state) {
+  (void)state;
+  static uint8_t from[50000], to[50000];
+  struct side a = {0}, b = {0};
+  now_ns = HARP_SEC(1);
+  open_side(&a, &b, false, 1000, 0);
+  open_side(&b, &a, false, 2000, 0);
+  connect_sides(&a, &b, 5);
+  memset(from, 1, sizeof from);
+  memset(to, 0, sizeof to);
+  submit(b.link, 0, to, sizeof to);
+  submit(a.link, 0, from, sizeof from);
+  harp_engine_pass(b.engine);
+  harp_link_quiesce(b.link, to, sizeof to);
+  for (unsigned i = 0; i < 1000; i++) {
+    harp_engine_pass(a.engine);
+    harp_engine_pass(b.engine);
+    now_ns += HARP_US(5);
+  }
+  for (size_t i = 0; i < sizeof to; i++) assert_int_equal(to[i], 0);
+  assert_int_equal(atomic_load(&b.link->status), HARP_ERR_INTERNAL);
+  assert_int_equal(b.engine->outstanding, 0);
+  close_side(&a);
+  close_side(&b);
+}
+
+/* A slot is not handed out again before the others were. */
+static void test_slots_rest(void **state) {
+  (void)state;
+  struct side a = {0}, b = {0};
+  open_side(&a, &b, false, 1000, 0);
+  int first = harp_engine_reserve_slot(a.engine);
+  harp_engine_release_slot(a.engine, (uint32_t)first);
+  assert_int_equal(harp_engine_reserve_slot(a.engine), first + 1);
+  harp_engine_release_slot(a.engine, (uint32_t)first + 1);
+  harp_engine_close(a.engine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_packed),
+      cmocka_unit_test(test_framed),
+      cmocka_unit_test(test_packed_to_framed_with_loss),
+      cmocka_unit_test(test_framed_with_loss_refusals_and_late_completions),
+      cmocka_unit_test(test_quiesce_stops_writes),
+      cmocka_unit_test(test_slots_rest),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
