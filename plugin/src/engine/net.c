@@ -117,8 +117,9 @@ static enum harp_status configure(void) {
 
 enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   enum harp_status status = HARP_OK;
-  struct harp_context *ctx = calloc(1, sizeof *ctx);
   *out = NULL;
+  if (harp_fork_is_child()) return in_child("init"); /* not past a lock that was perhaps held at the fork */
+  struct harp_context *ctx = calloc(1, sizeof *ctx);
   if (!ctx) {
     HARP_WARN("no memory for a context");
     return HARP_ERR_SYSTEM;
