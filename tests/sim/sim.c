@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,13 @@ enum { TOTAL_MAX_BYTES = 4 << 20, LONG_MESSAGES = 11, SEED_ALARM_S = 60 };
 
 static struct duo duo;
 static char replay[96];
+
+/* What happened in all seeds: shows that the scenarios reach what they are meant to. Shared by the processes.
+ */
+static struct tally {
+  _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
+      up, duplicates, bad_crc, smaller;
+} * tally;
 
 static void on_signal(int number) {
   static const char text[] = "FAILED: ";
@@ -264,6 +272,39 @@ static void run_seed(uint64_t seed, bool trace) {
 
 /* ---- many ---- */
 
+static void count_seed(void) {
+  const struct harp_counters *tx = &duo.tx.counters, *rx = &duo.rx.counters;
+  bool smaller = false;
+  for (unsigned i = 0; i < duo.config.path_count; i++)
+    smaller |= duo.sender->paths[i].lines < duo.sender->paths[i].lines_max;
+  tally->messages += duo.count;
+  tally->data_packets += duo.data_packets;
+  tally->acks += duo.ack_packets;
+  tally->network_drops += duo.net.dropped;
+  tally->lost += tx->lost_packets;
+  tally->spurious += tx->spurious_losses;
+  tally->timeouts += tx->probe_timeouts;
+  tally->probes += tx->probes;
+  tally->early += rx->early_messages;
+  tally->down += tx->path_down;
+  tally->up += tx->path_up;
+  tally->duplicates += rx->drops[HARP_DROP_DUPLICATE];
+  tally->bad_crc += rx->drops[HARP_DROP_CRC] + tx->drops[HARP_DROP_CRC];
+  tally->smaller += smaller;
+}
+
+static void print_tally(void) {
+  printf("%" PRIu64 " messages, %" PRIu64 " data packets, %" PRIu64
+         " acknowledgements; the network lost %" PRIu64 "\n",
+         tally->messages, tally->data_packets, tally->acks, tally->network_drops);
+  printf("called lost %" PRIu64 " (%" PRIu64 " of them wrongly), probe timeouts %" PRIu64 ", probes %" PRIu64
+         ", duplicates %" PRIu64 ", bad checksums %" PRIu64 "\n",
+         tally->lost, tally->spurious, tally->timeouts, tally->probes, tally->duplicates, tally->bad_crc);
+  printf("early messages %" PRIu64 ", paths down %" PRIu64 " and up %" PRIu64
+         ", seeds that end with smaller packets %" PRIu64 "\n",
+         tally->early, tally->down, tally->up, tally->smaller);
+}
+
 static double now_s(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -274,12 +315,15 @@ static void run_share(uint64_t seed0, uint64_t seeds, unsigned job, unsigned job
   for (uint64_t i = job; i < seeds; i += jobs) {
     alarm(SEED_ALARM_S);
     run_seed(seed0 + i, false);
+    count_seed();
   }
   duo_fini(&duo);
 }
 
 static int run_many(uint64_t seed0, uint64_t seeds, unsigned jobs) {
   double start = now_s();
+  tally = mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (tally == MAP_FAILED) return perror("mmap"), 1;
   for (unsigned job = 0; job < jobs; job++) {
     pid_t pid = fork();
     if (pid < 0) return perror("fork"), 1;
@@ -292,6 +336,7 @@ static int run_many(uint64_t seed0, uint64_t seeds, unsigned jobs) {
   while (wait(&status) > 0) bad |= status != 0;
   double seconds = now_s() - start;
   if (bad) return 1;
+  print_tally();
   printf("%" PRIu64 " seeds from %" PRIu64 " in %.1f s: %.0f seeds/s with %u processes\n", seeds, seed0,
          seconds, (double)seeds / seconds, jobs);
   return 0;
