@@ -204,6 +204,7 @@ static void a_path_that_is_down_moves_its_flight(void **state) {
   unsigned first = run.path;
   harp_sender_path_down(s, first, HARP_US(2));
   assert_int_equal(s->paths[first].inflight_bytes, 0);
+  assert_int_equal(counters.lost_packets, 3);
   assert_true(take(&run, 64)); /* the probe of the path that is down */
   assert_int_equal(run.type, HARP_PACKET_PROBE);
   assert_int_equal(run.path, first);

@@ -68,6 +68,7 @@ static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struc
                  uint32_t delivered, struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
   b->lost |= bits;
   settle(p, b, harp_popcount(bits), &result->lost_bytes);
+  result->lost_packets += harp_popcount(bits);
   for (; bits; bits &= bits - 1) {
     uint32_t i = (uint32_t)__builtin_ctzll(bits);
     harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i), harp_burst_lines(b, i));

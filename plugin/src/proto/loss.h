@@ -17,7 +17,7 @@
 /* What one event changed on a path. */
 struct harp_loss_result {
   uint32_t acked_bytes, lost_bytes;
-  uint32_t spurious_packets;
+  uint32_t lost_packets, spurious_packets;
   bool advanced; /* at least one packet was newly acknowledged */
   bool size_probe_acked;
 };

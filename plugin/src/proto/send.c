@@ -97,7 +97,7 @@ static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp
 static void account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r, uint32_t inflight,
                     harp_ns rtt_ns, harp_ns now) {
   s->counters->spurious_losses += r->spurious_packets;
-  s->counters->lost_packets += r->lost_bytes / p->cc.packet_bytes;
+  s->counters->lost_packets += r->lost_packets;
   if (!r->acked_bytes && !r->lost_bytes) return;
   struct harp_cc_sample sample = {
       .now = now,
@@ -182,6 +182,7 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   p->state = HARP_PATH_DOWN;
   s->counters->path_down++;
   harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
+  s->counters->lost_packets += r.lost_packets;
   p->probe_due = true;
 }
 
@@ -211,6 +212,7 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
     harp_sender_path_down(s, p->index, now);
   } else if (p->pto_count >= GIVE_UP_PTOS || p->state == HARP_PATH_DOWN || harp_flight_full(&p->flight)) {
     harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
+    s->counters->lost_packets += r.lost_packets;
   }
 }
 
