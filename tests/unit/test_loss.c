@@ -119,6 +119,21 @@ static void a_learnt_tolerance_prevents_the_next_mistake(void **state) {
   assert_int_equal(resend.count, 0);
 }
 
+static void a_tolerance_is_forgotten_in_time(void **state) {
+  (void)state;
+  harp_ns least = p.reorder_ns;
+  send(1, HARP_US(10));
+  send(1, HARP_US(20));
+  acked(101, 102, HARP_US(115));
+  detect(HARP_US(300));
+  acked(100, 101, HARP_SEC(2)); /* the peer was stopped */
+  assert_int_equal(p.reorder_ns, HARP_MS(20));
+  for (int i = 0; i < 10; i++) harp_path_on_round(&p);
+  assert_in_range(p.reorder_ns, HARP_MS(15), HARP_MS(20));
+  for (int i = 0; i < 1000; i++) harp_path_on_round(&p);
+  assert_int_equal(p.reorder_ns, least);
+}
+
 static void giving_up_settles_everything(void **state) {
   (void)state;
   send(64, HARP_US(10));
@@ -157,6 +172,7 @@ int main(void) {
       cmocka_unit_test_setup(without_an_acknowledgement_nothing_is_lost, init),
       cmocka_unit_test_setup(a_late_acknowledgement_takes_the_loss_back, init),
       cmocka_unit_test_setup(a_learnt_tolerance_prevents_the_next_mistake, init),
+      cmocka_unit_test_setup(a_tolerance_is_forgotten_in_time, init),
       cmocka_unit_test_setup(giving_up_settles_everything, init),
       cmocka_unit_test_setup(a_full_flight_makes_room_by_time_alone, init),
       cmocka_unit_test_setup(a_probe_has_no_lines_to_lose, init),

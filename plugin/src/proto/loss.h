@@ -2,7 +2,8 @@
  *
  * Idea (RACK, RFC 8985, and QUIC's probe timeout, RFC 9002): a packet is lost when a packet sent later was acknowledged
  * and it is older than one RTT plus a tolerance for reordering; so one later packet is enough, and no duplicate
- * acknowledgements are counted. The tolerance grows when a "lost" packet turns out to have arrived.
+ * acknowledgements are counted. The tolerance grows when a "lost" packet turns out to have arrived, and is forgotten over
+ * the following round trips, since a pause of the peer looks the same.
  *
  * Timers: the loss deadline (a packet has a younger acknowledged one, but is not old enough yet) and the probe timeout
  * (nothing was acknowledged for an RTT and four variations after the last packet: one packet is sent regardless of the

@@ -8,6 +8,7 @@ const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_
 #define PTO_MARGIN_NS HARP_MS(1)
 #define PTO_MAX_NS HARP_MS(200)
 #define REORDER_MIN_NS HARP_US(5)
+enum { REORDER_MEMORY_ROUNDS = 64 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
 
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number, uint32_t lines_max,
@@ -71,6 +72,11 @@ harp_ns harp_path_pto_ns(const struct harp_path *p) {
   harp_ns timeout = p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + PTO_MARGIN_NS;
   unsigned shift = HARP_MIN(p->pto_count, 10u);
   return HARP_MAX(p->last_sent_ns, p->last_ack_ns) + HARP_MIN(timeout << shift, PTO_MAX_NS);
+}
+
+void harp_path_on_round(struct harp_path *p) {
+  p->round_end_number = p->next_number;
+  p->reorder_ns = HARP_MAX(p->reorder_ns - p->reorder_ns / REORDER_MEMORY_ROUNDS, REORDER_MIN_NS);
 }
 
 bool harp_path_shrink(struct harp_path *p, harp_ns now) {

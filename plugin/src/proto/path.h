@@ -36,7 +36,7 @@ struct harp_path {
   bool any_acked;
   harp_ns rack_sent_ns;    /* when the youngest acknowledged packet was sent */
   harp_ns loss_deadline_ns;
-  harp_ns reorder_ns;      /* tolerance for reordering; grows when a loss proves spurious */
+  harp_ns reorder_ns;      /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
   harp_ns last_sent_ns, last_ack_ns;
   uint32_t pto_count;      /* consecutive, without an acknowledgement between */
   bool probe_due;          /* send one packet now, whatever the window says */
@@ -66,6 +66,9 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
 
 /* Returns the probe timeout's deadline, HARP_NEVER when nothing is in flight. */
 harp_ns harp_path_pto_ns(const struct harp_path *p);
+
+/* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
+void harp_path_on_round(struct harp_path *p);
 
 /* Steps the packet size down one rung; returns false at the smallest. */
 bool harp_path_shrink(struct harp_path *p, harp_ns now);

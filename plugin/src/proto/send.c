@@ -108,7 +108,7 @@ static void account(struct harp_sender *s, struct harp_path *p, const struct har
       .inflight_bytes = inflight,
       .round_end = r->advanced && p->largest_acked >= p->round_end_number,
   };
-  if (sample.round_end) p->round_end_number = p->next_number;
+  if (sample.round_end) harp_path_on_round(p);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
   if (p->cc.window_bytes != window)
