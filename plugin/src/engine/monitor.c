@@ -71,16 +71,23 @@ static void on_final(struct harp_link *link, const struct harp_final *final, har
                    final->detail[0], link->peer, final->detail[1]);
 }
 
+/* A late answer: the process was paused, and its paths had no chance. They get the whole timeout again. */
+static void on_pong(struct harp_link *link, harp_ns now) {
+  struct harp_monitor *m = &link->monitor;
+  struct harp_sender *s = link->conn.sender;
+  bool was_paused = m->ping_ns && now - m->ping_ns >= link->engine->instance.peer_timeout_ns / 4;
+  if (was_paused && s && s->stalled_since_ns) s->stalled_since_ns = now;
+  m->pong_ns = now;
+  m->ping_ns = 0;
+  m->told_paused = false;
+}
+
 static void on_message(struct harp_link *link, const struct harp_control_message *msg, harp_ns now) {
   struct harp_monitor *m = &link->monitor;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   switch (msg->type) {
   case HARP_CONTROL_PING: send_message(m, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++)); break;
-  case HARP_CONTROL_PONG:
-    m->pong_ns = now;
-    m->ping_ns = 0;
-    m->told_paused = false;
-    break;
+  case HARP_CONTROL_PONG: on_pong(link, now); break;
   case HARP_CONTROL_FINAL: on_final(link, &msg->final, now); break;
   default: break; /* decode lets no other type through */
   }
@@ -119,6 +126,12 @@ void harp_monitor_on_readable(struct harp_link *link, harp_ns now) {
   if (m->gone) on_gone(link, "was closed: the process ended", now);
 }
 
+/* Tells the peer that nothing more will come, so that it need not find out by itself. */
+static void leave(struct harp_monitor *m, struct harp_link *link) {
+  harp_monitor_send_final(link);
+  shutdown(m->fd, SHUT_WR);
+}
+
 void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
   struct harp_monitor *m = &link->monitor;
   const struct harp_instance *eni = &link->engine->instance;
@@ -129,6 +142,7 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
                    "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
                    "connection: is UDP allowed between the hosts?",
                    eni->ifname, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
+    leave(m, link);
     return;
   }
   if (!m->ping_ns) {
@@ -147,8 +161,7 @@ void harp_monitor_close(struct harp_link *link) {
   if (m->fd < 0) return;
   /* Unread input at close would make the kernel send a reset, which could overtake our FINAL. */
   harp_monitor_on_readable(link, link->engine->clock());
-  harp_monitor_send_final(link);
-  shutdown(m->fd, SHUT_WR);
+  leave(m, link);
   close(m->fd);
   m->fd = -1;
 }
