@@ -240,7 +240,12 @@ class Net:
         return Request(int(self.table.iflush(comm, 1, data, sizes, mhandles, slot)), slot[0])
 
     def test(self, request: Request, *, want_sizes: bool = True) -> bool:
-        """Test once; `done` and the size land in the request. Tells whether it is over, well or not."""
+        """Test once; `done` and the size land in the request. Tells whether it is over, well or not.
+
+        A request that is done is dead: like NCCL, this never tests it again.
+        """
+        if request.done:
+            return True
         done = ffi.new("int *", GARBAGE_DONE)
         sizes = ffi.new("int[]", [-1] * 8)
         request.result = int(self.table.test(request.pointer, done, sizes if want_sizes else ffi.NULL))

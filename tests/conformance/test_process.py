@@ -215,12 +215,13 @@ def test_no_signal_is_handled(net: Net) -> None:
 def test_files_are_closed_on_exec(net: Net) -> None:
     before = open_files()
     with net.pair() as pair:
-        net.listen()
+        _, _, listen = net.listen()
         pair.transfer([b"hello"])
         ours = {fd: to for fd, to in open_files().items() if fd not in before}
         assert len(ours) >= 4
         kept = [to for fd, to in ours.items() if not fcntl.fcntl(int(fd), fcntl.F_GETFD) & fcntl.FD_CLOEXEC]
         assert kept == []
+        net.close_listen(listen)
 
 
 # ---- two processes ----
