@@ -9,7 +9,7 @@
 #include "proto/cc.h"
 
 /* Queueing delay that is aimed at, on top of the base RTT: enough that a software receiver is never idle. */
-#define TARGET_QUEUE_NS HARP_US(250)
+#define TARGET_QUEUE_NS HARP_US(100)
 enum {
   LOSS_TOLERATED_PERMILLE = 40,
   GROWTH_SHARE = 8,  /* a round grows the window by 1/8 of itself at most */

@@ -60,7 +60,8 @@ struct harp_receiver {
   uint32_t too_large_message, too_large_size, too_large_capacity;
   uint8_t *staging;
   struct harp_recv_message messages[HARP_RECV_SLOTS];
-  struct harp_linemap arrived; /* members are at or above `delivered` */
+  uint32_t ahead;     /* lines that have arrived beyond `delivered`: the members of `arrived` */
+  struct harp_linemap arrived;
   unsigned path_count;
   struct harp_rx_path paths[HARP_PATHS_MAX];
 };
