@@ -1,5 +1,5 @@
-"""NCCL's interface as Python declares it to cffi: written apart from the plugin's own header, so that they check
-each other.
+"""NCCL's interface as Python declares it to cffi: written apart from the plugin's own header, so that the two
+check each other.
 
 A version is what its oldest members say plus what each later version changed; `declaration` gives the C text.
 """

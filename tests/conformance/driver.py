@@ -1,7 +1,7 @@
 """Drives any version of the plugin's tables through one set of calls, as NCCL's proxy would.
 
-Whatever NCCL leaves uninitialised is filled with garbage here: properties, requests, `done`. Calls return NCCL's
-result code and never raise; the helpers that move a scenario on raise when it does not within a bound.
+Whatever NCCL leaves uninitialised is filled with garbage here: properties, requests, `done`. Calls return
+NCCL's result code and never raise; the helpers that move a scenario on raise when it does not within a bound.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Log:
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
-        # NCCL's is variadic. A call with one string behind the format reaches this one the same way on the ABIs
-        # that the plugin is built for; the format is checked.
+        # NCCL's is variadic. A call with one string behind the format reaches this one the same way on the
+        # machines that the plugin is built for; the format is checked.
         self.function = ffi.callback("logger", self._on_line)
 
     def _on_line(self, level: int, flags: int, _where: Any, _line: int, fmt: Any, text: Any) -> None:
@@ -95,7 +95,8 @@ class Buffer:
         libc.memset(self.address, byte, self.size)
 
     def read(self, size: int | None = None, offset: int = 0) -> bytes:
-        return bytes(ffi.buffer(self.address, self._mapped)[offset : offset + (self.size if size is None else size)])
+        end = offset + (self.size if size is None else size)
+        return bytes(ffi.buffer(self.address, self._mapped)[offset:end])
 
     def unmap(self) -> None:
         if self.address is not None:
@@ -200,7 +201,9 @@ class Net:
         slot = ffi.new("void **", ffi.cast("void *", STALE))
         return int(self.table.accept(*self._with_device(listen, slot))), slot[0]
 
-    def register(self, comm: Any, buffer: Buffer, size: int | None = None, kind: int = abi.PTR_HOST) -> tuple[int, Any]:
+    def register(
+        self, comm: Any, buffer: Buffer, size: int | None = None, kind: int = abi.PTR_HOST
+    ) -> tuple[int, Any]:
         slot = ffi.new("void **", ffi.cast("void *", STALE))
         bytes_ = buffer.size if size is None else size
         return int(self.table.regMr(comm, buffer.address, bytes_, kind, slot)), slot[0]
@@ -221,7 +224,7 @@ class Net:
     def receive(
         self, comm: Any, address: Any, size: int, mhandle: Any = ffi.NULL, tag: int = 7, n: int = 1
     ) -> Request:
-        """Post a receive. The array of phandles is NULL, as aws-ofi-nccl's tests and NCCL's bootstrap pass it."""
+        """Post a receive. The array of phandles is NULL, as NCCL's own bootstrap passes it."""
         slot = ffi.new("void **", ffi.cast("void *", STALE))
         if self.version == 4:
             return Request(int(self.table.irecv(comm, address, size, mhandle, slot)), slot[0])
@@ -236,7 +239,11 @@ class Net:
         slot = ffi.new("void **", ffi.cast("void *", STALE))
         if self.version == 4:
             return Request(int(self.table.iflush(comm, address, size, ffi.NULL, slot)), slot[0])
-        data, sizes, mhandles = ffi.new("void *[]", [address]), ffi.new("int[]", [size]), ffi.new("void *[]", 1)
+        data, sizes, mhandles = (
+            ffi.new("void *[]", [address]),
+            ffi.new("int[]", [size]),
+            ffi.new("void *[]", 1),
+        )
         return Request(int(self.table.iflush(comm, 1, data, sizes, mhandles, slot)), slot[0])
 
     def test(self, request: Request, *, want_sizes: bool = True) -> bool:

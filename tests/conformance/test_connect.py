@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from tests.conformance import abi
-from tests.conformance.driver import WAIT_S, Buffer, Net, Pair, ffi, in_threads, open_files, thread_count, until
+from tests.conformance.driver import (
+    WAIT_S,
+    Buffer,
+    Net,
+    Pair,
+    ffi,
+    in_threads,
+    open_files,
+    thread_count,
+    until,
+)
 
 NCCL_SOCKET_MAGIC = (0x564AB9F2FC4B9D6C).to_bytes(8, "little")
 GUARD = b"\x5a" * 64
@@ -32,7 +42,7 @@ def test_handle_fits(net: Net) -> None:
 
 
 def test_handle_needs_only_64_bytes(net: Net) -> None:
-    """All versions' handles are the v4 handle, so hosts with different NCCL versions understand each other's."""
+    """All versions' handles are the v4 handle, so hosts with different NCCLs understand each other."""
     _, handle, listen = net.listen()
     short = ffi.new("char[]", 64 + len(GUARD))
     ffi.buffer(short)[:64] = ffi.buffer(handle)[:64]
@@ -97,7 +107,7 @@ def test_two_threads_meet(net: Net) -> None:
 
 
 def test_two_ranks_connect_to_each_other_first(net: Net) -> None:
-    """Each of two threads listens, connects to the other, and only then accepts: nobody waits for the other."""
+    """Each of two threads listens, connects to the other, and only then accepts: neither waits forever."""
     listens = [net.listen() for _ in range(2)]
     ends: dict[str, Any] = {}
 
@@ -147,7 +157,10 @@ def _foreign_handles(own: bytes) -> list[tuple[str, bytes]]:
     return [
         ("zeros", bytes(room)),
         ("ones", b"\xff" * room),
-        ("NCCL's socket", (b"\x02\x00\x1f\x90\x7f\x00\x00\x01" + bytes(20) + NCCL_SOCKET_MAGIC).ljust(room, b"\0")),
+        (
+            "NCCL's socket",
+            (b"\x02\x00\x1f\x90\x7f\x00\x00\x01" + bytes(20) + NCCL_SOCKET_MAGIC).ljust(room, b"\0"),
+        ),
         ("NCCL's magic first", NCCL_SOCKET_MAGIC.ljust(room, b"\0")),
         ("random", os.urandom(room)),
         ("wrong layout", own[:4] + b"\x7f\x7f" + own[6:]),

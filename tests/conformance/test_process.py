@@ -1,4 +1,4 @@
-"""What takes a process of its own: other configurations, exits, signals, forks, reloads, and peers that die."""
+"""What takes a process of its own: configurations, exits, signals, forks, reloads, and peers that die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ class Child:
     """One scenario of children.py in a process; what it prints are JSON lines."""
 
     def __init__(
-        self, name: str, version: int, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+        self,
+        name: str,
+        version: int,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("HARP_")}
         settings = ENVIRONMENT if environment is None else environment
@@ -93,7 +97,7 @@ def start() -> Iterator[Start]:
 
 
 def test_not_configured(version: int, start: Start, tmp_path: Path) -> None:
-    """Init fails with one WARN that names the directory, the glob and both remedies, and leaves nothing behind."""
+    """Init fails with one WARN that names directory, glob and both remedies, and leaves nothing behind."""
     attempts = start("unconfigured", version, {"HARP_CONF_DIR": str(tmp_path)}).end()
     assert len(attempts) == 2
     for attempt in attempts:
@@ -181,7 +185,9 @@ def test_teardown_in_nccls_order(version: int, start: Start) -> None:
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 @pytest.mark.parametrize("version", NEW_AND_OLD)
 def test_fork(version: int, engine: str, start: Start) -> None:
-    assert start("fork", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end() == [{"child": 0, "threads": 1}]
+    assert start("fork", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end() == [
+        {"child": 0, "threads": 1}
+    ]
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -261,7 +267,12 @@ def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -
     sources = [Buffer(len(d), d) for d in data]
     net.finish(*[peer.send(source) for source in sources])
     got = peer.child.line()
-    assert got == {"results": [0] * 4, "sizes": [len(d) for d in data], "sums": [sum(d) for d in data], "warns": []}
+    assert got == {
+        "results": [0] * 4,
+        "sizes": [len(d) for d in data],
+        "sums": [sum(d) for d in data],
+        "warns": [],
+    }
     assert net.close_send(peer.comm) == abi.SUCCESS
     peer.child.end()
 

@@ -29,7 +29,9 @@ def test_zero_bytes_are_a_message(net: Net) -> None:
 
 def test_order_is_kept(net: Net) -> None:
     with net.pair() as pair:
-        pair.transfer([pattern(size, seed) for seed, size in enumerate([70_000, 3, 0, 20_000, 1, 16_385, 5, 128])])
+        pair.transfer(
+            [pattern(size, seed) for seed, size in enumerate([70_000, 3, 0, 20_000, 1, 16_385, 5, 128])]
+        )
 
 
 def test_32_requests_per_comm(net: Net) -> None:
@@ -79,7 +81,7 @@ def test_too_many_requests_means_not_now(net: Net) -> None:
 
 
 def test_send_before_receive(net: Net) -> None:
-    """Small messages may wait at the receiver, large ones at the sender; both arrive once the receive is there."""
+    """Small messages may wait at the receiver, large ones at the sender; both arrive in the end."""
     with net.pair() as pair:
         for size in (0, 10, 16_384, 300_000):
             source, place = Buffer(size, pattern(size, size)), Buffer(size)
