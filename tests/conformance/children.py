@@ -1,7 +1,7 @@
 """Scenarios that need a process of their own: `python -m tests.conformance.children NAME VERSION`.
 
 Each prints JSON lines and exits with 0 when all went as it must. What comes in on standard input is one JSON
-value a line. SIGPIPE has its default action here, so that a write to a dead peer that could raise it would be seen.
+value a line. SIGPIPE has its default action here, so that a write to a dead peer that could raise it shows.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def wait(version: int) -> None:
 
 
 def receiver(version: int) -> None:
-    """Listen, tell the handle, then receive `n` messages of up to `size` bytes each time that is asked for."""
+    """Listen, tell the handle, then receive `n` messages of up to `size` bytes whenever asked to."""
     net = ready(Net(version))
     _, handle, listen = net.listen()
     say(handle=bytes(ffi.buffer(handle)).hex(), pid=os.getpid())
@@ -276,7 +276,7 @@ def sender(version: int) -> None:
 
 
 def dial(version: int) -> None:
-    """Connect to the handle that comes in until that fails; meanwhile a listener of our own accepts nobody."""
+    """Connect to the handle that comes in until that fails; meanwhile our own listener accepts nobody."""
     net = ready(Net(version))
     _, own, listen = net.listen()
     say(handle=bytes(ffi.buffer(own)).hex())

@@ -12,8 +12,8 @@ from tests.conformance.driver import PLUGIN_FILE, Net
 
 assert PLUGIN_FILE.is_file(), "build it first: ./harp_setup build"
 
-# The versions without a context keep their configuration for the process, so it is the same for all tests here;
-# what needs another one runs in a process of its own.
+# The versions without a context keep their configuration for the process, so it is the same for all tests
+# here; what needs another one runs in a process of its own.
 ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1"}
 
 
