@@ -35,7 +35,7 @@ enum harp_packet_type {
 };
 
 enum harp_packet_flags {
-  HARP_FLAG_ACK_SOON = 1, /* the sender has nothing more to send for now */
+  HARP_FLAG_ACK_SOON = 1, /* the sender waits for the acknowledgement: it has or may send nothing more for now */
 };
 
 struct harp_wire_prefix {
