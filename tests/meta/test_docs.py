@@ -1,0 +1,289 @@
+"""README and docs/architecture.md name only what exists, and repeat the code's tables and numbers.
+
+A table or a number of the code that the text repeats is listed here, so that who changes one finds the other.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harpctl.cli import app
+from tests.meta.test_config_doc import x_macro
+from tests.meta.test_layers import ALLOWED
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "plugin" / "src"
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+DOCS = sorted([README, *(ROOT / "docs").rglob("*.md")])
+
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
+REPO_PATH = re.compile(r"(?<![\w/.<>-])(?:plugin|tests|docs|harpctl|\.ci)/[\w./<>-]*\w")
+LAYER_PATH = re.compile(r"`(\w+/\w+\.[ch])`")
+IN_TICKS = re.compile(r"`(?:struct )?([a-z]\w*)`")
+HARP_NAME = re.compile(r"\bHARP_[A-Z]\w*")
+BUILT = "plugin/build/"
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Split every table of a document into rows of cells, the heading first."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            inside = False
+            continue
+        if not inside:
+            found.append([])
+            inside = True
+        if not set(line) <= set("|-: "):
+            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def table(text: str, *heading: str) -> list[list[str]]:
+    """Give the rows of the one table whose heading begins like this."""
+    (rows,) = [rows for rows in tables(text) if tuple(rows[0][: len(heading)]) == heading]
+    assert len(rows) > 1
+    return rows[1:]
+
+
+def sources() -> str:
+    """All C of the product."""
+    return "".join(read(path) for path in sorted(SRC.rglob("*.[ch]")))
+
+
+def code_lines(text: str) -> Iterator[str]:
+    """Give the commands of indented blocks and of `ticks`, with continued lines joined."""
+    joined = text.replace("\\\n", " ")
+    for line in joined.splitlines():
+        words = line.split()
+        if line.startswith("    ") and words and not words[0].endswith(":"):  # else it is what a program says
+            yield " ".join(words)
+    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", joined))
+
+
+def commands(start: str) -> list[list[str]]:
+    """Find the commands of README and architecture that begin with `start`; give what follows, in words."""
+    pattern = re.compile(rf"(?:^|\s)(?:\S*/)?{re.escape(start)}(?=\s|$)(.*)")
+    lines = [line for path in (README, ARCHITECTURE) for line in code_lines(read(path))]
+    return [match[1].split() for line in lines if (match := pattern.search(line))]
+
+
+# ---- names ----
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=relative)
+def test_links_lead_somewhere(doc: Path) -> None:
+    dead = []
+    for target, anchor in LINK.findall(read(doc)):
+        if "://" not in target and not (doc.parent / target).exists():
+            dead.append(target + anchor)
+    assert not dead
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=relative)
+def test_files_exist(doc: Path) -> None:
+    text = read(doc)
+    wrong = []
+    for name in REPO_PATH.findall(text):
+        if name.startswith(BUILT):
+            continue
+        if not any(ROOT.glob(re.sub(r"<\w+>", "*", name))):
+            wrong.append(name)
+    wrong += [
+        name
+        for name in LAYER_PATH.findall(text)
+        if name.split("/")[0] in ALLOWED and not (SRC / name).is_file()
+    ]
+    assert not wrong
+
+
+def test_built_files_are_targets() -> None:
+    makefile = read(ROOT / "plugin" / "Makefile")
+    named = {name for doc in DOCS for name in REPO_PATH.findall(read(doc)) if name.startswith(BUILT)}
+    assert {BUILT + "libnccl-net.so", BUILT + "harp-perf"} <= named
+    for name in named:
+        assert f"$(B)/{name.removeprefix(BUILT)}" in makefile, name
+
+
+def test_variables_of_the_readme_are_those_of_the_source() -> None:
+    known = {row[1] for row in x_macro("env.h", "HARP_ENV")}
+    named = set(HARP_NAME.findall(read(README)))
+    assert named
+    assert named <= known
+
+
+def test_constants_named_in_docs_exist() -> None:
+    known = set(re.findall(r"\w+", sources()))
+    known |= {name for word in known for name in [f"HARP_{word}", f"HARP_ERR_{word}"]}
+    for doc in DOCS:
+        assert set(HARP_NAME.findall(read(doc))) <= known, relative(doc)
+
+
+def test_functions_and_fields_named_in_architecture_exist() -> None:
+    known = set(re.findall(r"\w+", sources()))
+    named = {name for name in IN_TICKS.findall(read(ARCHITECTURE)) if "_" in name}
+    assert len(named) > 20
+    assert sorted(named - known - {"harp_setup"}) == []
+
+
+# ---- commands ----
+
+
+def test_harp_setup_has_the_commands_named() -> None:
+    script = read(ROOT / "harp_setup")
+    used = commands("harp_setup")
+    assert {"demo", "test"} <= {words[0] for words in used if words}
+    said = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
+    for words in used:
+        if not words:
+            continue
+        assert re.search(rf"^\s+{re.escape(words[0])}\s", said, re.MULTILINE), words
+        assert re.search(rf"^\s+(?:\w+ \| )*{re.escape(words[0])}\b[^)]*\)", script, re.MULTILINE), words
+        for option in words[1:]:
+            assert not option.startswith("--") or option in said, words
+
+
+def test_harpctl_has_the_commands_and_options_named() -> None:
+    used = [words for words in commands("harpctl") if words]
+    assert used
+    for words in used:
+        said = CliRunner().invoke(app, [words[0], "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+        assert said.exit_code == 0, words
+        for word in words[1:]:
+            assert not word.startswith("--") or re.search(rf"(?<!\S){word}(?!\S)", said.output), words
+
+
+def test_harp_perf_has_the_options_named() -> None:
+    source = read(ROOT / "plugin" / "bench" / "options.c")
+    used = [words for words in commands("harp-perf") if words]
+    assert used
+    for words in used:
+        for word in words:
+            if word.startswith("--"):
+                assert re.search(rf"(?<![\w-]){word}(?![\w-])", source), word
+
+
+def test_options_named_alone_exist() -> None:
+    """An option in `ticks` with no command before it is one of the three programs'."""
+    known = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
+    known += CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+    known += read(ROOT / "plugin" / "bench" / "options.c")
+    named = {code.split()[0] for code in re.findall(r"`(--[^`]+)`", read(README))}
+    assert named
+    assert sorted(name for name in named if not re.search(rf"(?<![\w-]){name}(?![\w-])", known)) == []
+
+
+def test_make_has_the_targets_named() -> None:
+    makefiles = "".join(read(path) for path in sorted((ROOT / "plugin").glob("*.mk")))
+    makefiles += read(ROOT / "plugin" / "Makefile")
+    used = commands("make -C plugin")
+    assert used
+    for words in used:
+        assert re.search(rf"^(?:[\w-]+ )*{re.escape(words[0])}(?: [\w-]+)*:", makefiles, re.MULTILINE), words
+
+
+# ---- tables ----
+
+
+def test_layers_are_those_that_are_checked() -> None:
+    stated = {
+        name: set() if may == "nothing" else set(may.split(", "))
+        for name, _, may in table(read(ARCHITECTURE), "layer", "what it is", "may include")
+    }
+    assert stated == ALLOWED
+
+
+def test_statuses_map_to_the_codes_stated() -> None:
+    source = read(SRC / "nccl" / "result.c")
+    real = dict(re.findall(r"case (HARP_ERR_\w+):\s+return HARP_NCCL_(\w+);", source))
+    stated = {}
+    for status, _, code in table(read(ARCHITECTURE), "status", "meaning"):
+        word = code.split(";")[0].removeprefix("nccl")
+        stated[status] = re.sub(r"(?<!^)(?=[A-Z])", "_", word).upper()
+    assert stated == real
+    meanings = dict(re.findall(r"(HARP_ERR_\w+),\s*/\* (.+?) \*/", read(SRC / "base" / "status.h")))
+    assert set(meanings) == set(stated)
+
+
+def test_barriers_are_those_of_the_code() -> None:
+    code = sources()
+    stated = {
+        cell for row in table(read(ARCHITECTURE), "", "who", "pairs with") for cell in row if cell[:1] == "("
+    }
+    assert stated == set(re.findall(r"(?<!\w)\([A-Z]\)", code))
+
+
+def test_glossary_is_sorted_and_says_each_word_once() -> None:
+    words = [row[0] for row in table(read(ARCHITECTURE), "word", "meaning")]
+    assert [word.casefold() for word in words] == sorted({word.casefold() for word in words})
+    assert {"frame", "packet", "segment", "superframe", "message", "line", "burst", "flight"} <= set(words)
+    assert {"path", "link", "engine", "credit", "early message"} <= set(words)
+
+
+# ---- numbers ----
+
+# Where the code has a number, and the words of architecture.md that repeat it.
+NUMBERS = [
+    ("proto/send.c", "#define CORK_NS HARP_US(10)", "may wait up to 10 µs for company"),
+    ("proto/send.c", "#define PATH_DOWN_NS HARP_MS(60)", "silent for 60 ms while another path is up"),
+    ("proto/path.h", "HARP_PATH_SILENT_PTOS = 3", "After 3 probe timeouts in a row a path is silent"),
+    ("proto/path.c", "#define PTO_MARGIN_NS HARP_MS(1)", "RTT + 4 variations + 1 ms"),
+    ("proto/path.c", "#define PTO_MAX_NS HARP_MS(200)", "doubling, at most 200 ms"),
+    ("proto/recv.c", "ACK_EVERY_BYTES = 96 * 1024", "out of order, repeated or 96 KiB have come"),
+    ("proto/recv.c", "#define ACK_SOON_NS HARP_US(1)", "after 1 µs when the sender says"),
+    ("proto/recv.c", "#define ACK_LATE_NS HARP_US(25)", "else after 25 µs"),
+    (
+        "proto/send.h",
+        "HARP_EARLY_MAX_BYTES = 16 * 1024",
+        "A message of up to 16 KiB may come before its receive",
+    ),
+    ("proto/send.h", "HARP_EARLY_MESSAGES = 8", "for up to 8 messages"),
+    ("proto/send.h", "HARP_MESSAGES_MAX = 64", "A link has 64"),
+    ("base/linemap.h", "HARP_WINDOW_LINES = 131072", "the window of 131072 lines behind `delivered`"),
+    ("base/linemap.h", "HARP_LINE_BYTES = 128", "ceil(bytes / 128) lines"),
+    ("engine/pass.c", "GATHER_MIN_BYTES = 3072", "packets of 3072 bytes of payload on"),
+    ("engine/pass.c", "RX_BUDGET = 2", "up to 2 superframes, or batches of single packets"),
+    ("engine/pass.c", "TX_BUDGET = 4", "up to 4 superframes, or the acknowledgements"),
+    (
+        "engine/pass.c",
+        "#define CONTROL_CHECK_NS HARP_MS(1)",
+        "at most every 1 ms: what the control connections say",
+    ),
+    ("engine/engine.h", "#define HARP_WATCHDOG_NS HARP_US(100)", "It naps for 100 µs"),
+    ("engine/engine.h", "#define HARP_WATCHDOG_MAX_NS HARP_US(1600)", "twice as long, up to 1.6 ms"),
+    ("engine/runner.c", "DENSE_PASSES = 16", "Where there were 16 passes or more within a nap"),
+    ("engine/runner.c", "#define SPIN_NS HARP_US(50)", "keeps spinning for 50 µs after it last found work"),
+    (
+        "engine/engine.h",
+        "HARP_ENGINE_MEMORY_BYTES = 16 << 20",
+        "arena (16 MiB unless the conf file says otherwise",
+    ),
+    ("engine/meet.h", "HARP_GUESTS_MAX = 64", "there are at most 64 of them"),
+    ("engine/meet.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
+    ("engine/meet.c", "#define DIAL_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
+]
+
+
+@pytest.mark.parametrize(("file", "code", "phrase"), NUMBERS, ids=[code for _, code, _ in NUMBERS])
+def test_numbers_are_those_of_the_code(file: str, code: str, phrase: str) -> None:
+    source = " ".join(read(SRC / file).split())
+    assert re.search(re.escape(code) + r"(?![\w.])", source), (
+        f"{file} has no {code} any more: mend the text too"
+    )
+    assert phrase in " ".join(read(ARCHITECTURE).split())
