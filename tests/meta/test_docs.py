@@ -113,6 +113,12 @@ def test_files_exist(doc: Path) -> None:
     assert not wrong
 
 
+def test_documents_named_in_the_code_exist() -> None:
+    named = set(re.findall(r"\bdocs/[\w/.-]*\w", sources()))
+    assert named
+    assert sorted(name for name in named if not (ROOT / name).is_file()) == []
+
+
 def test_built_files_are_targets() -> None:
     makefile = read(ROOT / "plugin" / "Makefile")
     named = {name for doc in DOCS for name in REPO_PATH.findall(read(doc)) if name.startswith(BUILT)}
