@@ -13,18 +13,28 @@
 #include "host/fork.h"
 #include "wire/crc32c.h"
 
+enum { READY_MAX = 64 }; /* links met on one listener before their accept is called; NCCL needs 1 */
+/* Once a connect had to wait for so long, connects look after their context's listeners, so often. */
+#define SERVE_AFTER_NS HARP_MS(200)
+#define SERVE_EVERY_NS HARP_MS(1)
+
 struct harp_context {
   struct harp_context *next;
   int traffic_class;
   struct harp_listen *listens; /* open ones */
   struct pending *pendings;    /* connects under way */
+  bool serves;                 /* a connect had to wait: its NCCL may be one that accepts later */
+  harp_ns served_ns;           /* when a connect last looked after the listeners */
 };
 
 struct harp_listen {
   struct harp_listen *next;
   struct harp_context *ctx;
   int dev;
+  pthread_mutex_t lock; /* of what follows, for accept and for connects that serve it; inside the net's or alone */
   struct harp_listener *listener;
+  unsigned ready_count;
+  struct harp_link *ready[READY_MAX]; /* met while no accept was asked for; oldest first */
 };
 
 /* A connect that has not become a comm yet. NCCL keeps nothing of it but the handle, in which we note its cookie. */
@@ -32,6 +42,7 @@ struct pending {
   struct pending *next;
   uint64_t cookie;
   const void *handle; /* the very buffer it was begun with */
+  harp_ns since_ns;
   int dev;
   struct harp_dial *dial;
 };
@@ -143,7 +154,9 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
 }
 
 static void listen_free(struct harp_listen *l) {
+  for (unsigned i = 0; i < l->ready_count; i++) harp_link_destroy(l->ready[i]);
   harp_listener_close(l->listener);
+  pthread_mutex_destroy(&l->lock);
   engine_drop(l->dev);
   free(l);
 }
@@ -211,6 +224,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   struct harp_engine *e = engine_use(dev);
   if (e && (status = harp_listener_open(&l->listener, e, handle))) engine_drop(dev);
   if (status == HARP_OK) {
+    pthread_mutex_init(&l->lock, NULL);
     l->ctx = ctx;
     l->dev = dev;
     l->next = ctx->listens;
@@ -248,11 +262,38 @@ static struct harp_comm *comm_of(int dev, struct harp_link *link) {
   return c;
 }
 
+static struct harp_link *take_ready(struct harp_listen *l) {
+  if (!l->ready_count) return NULL;
+  struct harp_link *link = l->ready[0];
+  l->ready_count--;
+  memmove(l->ready, l->ready + 1, l->ready_count * sizeof *l->ready);
+  return link;
+}
+
+/* Looks after the listeners of a context in which a connect waits. NCCL 2.13 calls accept only when its own connect is
+ * done, so two ranks that connect to each other would wait for ever. The lock is held. */
+static void serve(struct harp_context *ctx, const struct pending *p, harp_ns now) {
+  if (now - p->since_ns >= SERVE_AFTER_NS) ctx->serves = true;
+  if (!ctx->serves || now - ctx->served_ns < SERVE_EVERY_NS) return;
+  ctx->served_ns = now;
+  for (struct harp_listen *l = ctx->listens; l; l = l->next) {
+    struct harp_link *link = NULL;
+    if (pthread_mutex_trylock(&l->lock)) continue; /* its accept is at it */
+    /* An error was logged; the accept finds out by itself. */
+    if (l->ready_count < READY_MAX && harp_listener_poll(l->listener, &link) == HARP_OK && link)
+      l->ready[l->ready_count++] = link;
+    pthread_mutex_unlock(&l->lock);
+  }
+}
+
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm) {
-  struct harp_link *link;
+  enum harp_status status = HARP_OK;
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("accept");
-  enum harp_status status = harp_listener_poll(listen->listener, &link);
+  pthread_mutex_lock(&listen->lock);
+  struct harp_link *link = take_ready(listen);
+  if (!link) status = harp_listener_poll(listen->listener, &link);
+  pthread_mutex_unlock(&listen->lock);
   if (status != HARP_OK || !link) return status;
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
@@ -286,6 +327,7 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct 
   }
   p->cookie = net.cookie_next++;
   p->handle = handle;
+  p->since_ns = e->clock();
   p->dev = dev;
   p->next = ctx->pendings;
   ctx->pendings = p;
@@ -318,7 +360,12 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   if (status != HARP_OK) return status;
 
   status = harp_dial_poll(p->dial, &link); /* only this thread polls this connect */
-  if (status == HARP_OK && !link) return HARP_OK;
+  if (status == HARP_OK && !link) {
+    pthread_mutex_lock(&net.lock);
+    serve(ctx, p, p->dial->engine->clock());
+    pthread_mutex_unlock(&net.lock);
+    return HARP_OK;
+  }
   if (link) *comm = comm_of(dev, link);
   pthread_mutex_lock(&net.lock);
   end_connect(ctx, h, p);
