@@ -302,7 +302,9 @@ static int dial_connected(struct harp_dial *d) {
   if (err) return -err;
   err = meeting_start(&d->meeting, d->engine, true, d->secret);
   if (err) return err;
+  harp_monitor_set_timeouts(d->meeting.fd, d->engine->instance.peer_timeout_ns);
   d->connected = true;
+  d->connected_ns = d->engine->clock();
   return 1;
 }
 
@@ -341,8 +343,10 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
     d->last_errno = -up;
     meeting_end(m, d->engine);
     d->retry_ns = now + DIAL_RETRY_NS;
+    if (d->connected) d->deadline_ns += now - HARP_MIN(d->connected_ns, now);
+    d->connected = false;
   }
-  if (now >= d->deadline_ns) return dial_fail(d);
+  if (!d->connected && now >= d->deadline_ns) return dial_fail(d);
   return HARP_OK;
 }
 

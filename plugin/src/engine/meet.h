@@ -34,7 +34,9 @@ struct harp_dial {
   struct sockaddr_storage to;
   int traffic_class;
   bool connected;      /* TCP is up, the handshake runs */
-  harp_ns deadline_ns, retry_ns;
+  harp_ns connected_ns; /* since when */
+  harp_ns deadline_ns;  /* moves on by as long as TCP is up: the peer's process lives, and may be slow to accept */
+  harp_ns retry_ns;
   int last_errno;
   uint8_t secret[HARP_SECRET_BYTES];
   struct harp_meeting meeting;
@@ -49,7 +51,9 @@ void harp_listener_close(struct harp_listener *l);
 /* Begins to connect. */
 enum harp_status harp_dial_open(struct harp_dial **d, struct harp_engine *e, const struct harp_handle *handle,
                                 int traffic_class);
-/* Drives it; *link is set when it has become a link, else NULL: poll again. Logs the WARN of an error. */
+/* Drives it; *link is set when it has become a link, else NULL: poll again. Logs the WARN of an error. A peer that
+ * cannot be reached, or hangs up, for the peer timeout is an error; one that lives and does not accept is waited for,
+ * since it may itself be waiting for a rank that comes later. */
 enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link);
 void harp_dial_close(struct harp_dial *d);
 

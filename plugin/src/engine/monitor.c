@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,15 +13,19 @@
 
 static void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
 
-void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys, harp_ns peer_timeout_ns) {
-  *m = (struct harp_monitor){.fd = fd, .keys = *keys};
-  if (fd < 0) return;
+void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns) {
   int seconds = (int)HARP_MAX(peer_timeout_ns / HARP_SEC(1), 1u);
   set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, HARP_MAX(seconds / 4, 1));
   set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, HARP_MAX(seconds / 4, 1));
   set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
+}
+
+void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys, harp_ns peer_timeout_ns) {
+  *m = (struct harp_monitor){.fd = fd, .keys = *keys};
+  if (fd < 0) return;
+  harp_monitor_set_timeouts(fd, peer_timeout_ns);
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
@@ -46,8 +51,10 @@ void harp_monitor_send_final(struct harp_link *link) {
   send_message(m, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
 }
 
-/* The peer left or died: fatal when anything is still waiting for it. */
+/* The peer left or died: fatal when anything is still waiting for it. The socket stays ready for reading for good, so it
+ * must not be waited for any more. */
 static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
+  if (!link->monitor.gone) harp_engine_ignore_control(link->engine, link);
   link->monitor.gone = true;
   harp_link_complete(link);
   if (!link->outstanding) return;

@@ -11,7 +11,7 @@
 
 /* The handle is 64 bytes and no more is written. */
 enum harp_nccl_result harp_nccl_blocking_listen(int dev, void *handle, void **listen);
-/* Waits until connected, or for the peer timeout. */
+/* Waits until connected; an error when the peer cannot be reached for the peer timeout. */
 enum harp_nccl_result harp_nccl_blocking_connect(int dev, void *handle, void **comm);
 /* Waits until somebody has connected; REMOTE_ERROR with one WARN after ten minutes. */
 enum harp_nccl_result harp_nccl_blocking_accept(void *listen, void **comm);
