@@ -176,6 +176,10 @@ void harp_engine_attach(struct harp_engine *e, struct harp_link *link) {
   }
 }
 
+void harp_engine_ignore_control(struct harp_engine *e, struct harp_link *link) {
+  if (link->monitor.fd >= 0) epoll_ctl(e->control_fd, EPOLL_CTL_DEL, link->monitor.fd, NULL);
+}
+
 void harp_engine_activate(struct harp_engine *e, struct harp_link *link) {
   if (link->active) return;
   link->active = true;
@@ -197,7 +201,7 @@ static void deactivate(struct harp_engine *e, struct harp_link *link) {
 void harp_engine_detach(struct harp_engine *e, struct harp_link *link) {
   HARP_ASSERT(e->links[link->slot] == link);
   deactivate(e, link);
-  if (link->monitor.fd >= 0) epoll_ctl(e->control_fd, EPOLL_CTL_DEL, link->monitor.fd, NULL);
+  harp_engine_ignore_control(e, link);
   e->links[link->slot] = NULL;
   e->link_count--;
 }

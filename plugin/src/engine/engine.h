@@ -98,6 +98,8 @@ void harp_engine_release_slot(struct harp_engine *e, uint32_t slot);
 void harp_engine_attach(struct harp_engine *e, struct harp_link *link);
 void harp_engine_detach(struct harp_engine *e, struct harp_link *link);
 void harp_engine_activate(struct harp_engine *e, struct harp_link *link);
+/* Waits for nothing more on the link's control connection. */
+void harp_engine_ignore_control(struct harp_engine *e, struct harp_link *link);
 /* The pool: blocks of HARP_BLOCK_BYTES out of the arena; NULL when it is used up. */
 void *harp_engine_take_block(struct harp_engine *e);
 void harp_engine_give_block(struct harp_engine *e, void *block);

@@ -144,7 +144,8 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
   const struct harp_instance *eni = &link->engine->instance;
   harp_ns since = link->conn.sender->stalled_since_ns, limit = eni->peer_timeout_ns;
   if (m->fd < 0 || m->gone || now - since < limit / 4) return;
-  if (m->pong_ns > since && now - since >= limit) {
+  bool answers = m->pong_ns > since && (!m->ping_ns || now - m->ping_ns < limit / 4);
+  if (answers && now - since >= limit) {
     harp_link_fail(link, HARP_ERR_REMOTE, now,
                    "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
                    "connection: is UDP allowed between the hosts?",
@@ -152,11 +153,11 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
     leave(m, link);
     return;
   }
-  if (!m->ping_ns) {
+  if (!m->ping_ns && now - m->pong_ns >= limit / 8) {
     uint8_t out[HARP_CONTROL_MAX_BYTES];
     m->ping_ns = now;
     send_message(m, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++));
-  } else if (now - m->ping_ns >= limit && !m->told_paused) {
+  } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused) {
     m->told_paused = true;
     HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; waiting for it",
               link->peer, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
