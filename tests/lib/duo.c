@@ -63,6 +63,7 @@ void duo_start(struct duo *d, const struct duo_config *config) {
   d->count = d->send_next = d->sent_count = d->recv_next = d->received_count = 0;
   d->last_sender_delivered = d->last_receiver_delivered = config->first_line;
   d->faults = true;
+  d->downs = 0;
   d->steps = d->same_instant = d->data_packets = d->probe_packets = d->ack_packets = 0;
   memset(d->path_packets, 0, sizeof d->path_packets);
   memset(&d->tx.counters, 0, sizeof d->tx.counters);
@@ -419,7 +420,8 @@ static void maybe_sleep(struct duo *d, struct duo_end *end) {
 
 /* The host says that a link is down, rightly or not. */
 static void maybe_down(struct duo *d) {
-  if (!d->faults || !rng_chance(&d->rng, d->config.down_ppm)) return;
+  if (!d->faults || d->downs == DUO_DOWNS_MAX || !rng_chance(&d->rng, d->config.down_ppm)) return;
+  d->downs++;
   harp_sender_path_down(d->sender, (unsigned)rng_below(&d->rng, d->config.path_count), d->now);
   pump_sender(d);
 }

@@ -16,6 +16,7 @@ enum {
   DUO_MESSAGES_MAX = 128,
   DUO_MESSAGE_MAX_BYTES = 2 << 20,
   DUO_ARENA_BYTES = 48 << 20, /* all receive buffers of a scenario */
+  DUO_DOWNS_MAX = 16,         /* links reported down in a scenario: each gives up a whole flight */
   DUO_GUARD_BYTES = 64,       /* around each, checked at the end */
 };
 
@@ -71,6 +72,7 @@ struct duo {
   struct duo_message messages[DUO_MESSAGES_MAX];
   uint32_t count, send_next, sent_count, recv_next, received_count;
   uint32_t last_sender_delivered, last_receiver_delivered;
+  uint32_t downs;
   bool faults; /* pauses and refusals happen */
   uint64_t steps, same_instant;
   uint64_t data_packets, probe_packets, ack_packets; /* sent */
