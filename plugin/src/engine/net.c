@@ -418,11 +418,13 @@ static enum harp_status link_error(struct harp_link *link) {
   return status;
 }
 
-/* Runs a pass in NCCL's thread, if this engine works that way and nobody else is at it. */
+/* Runs a pass in NCCL's thread, if this engine works that way and nobody else is at it. A watchdog that fell asleep before
+ * does not know of the deadlines that the pass made. */
 static void help(struct harp_engine *e, unsigned (*pass)(struct harp_engine *)) {
   if (e->threaded || !harp_engine_try_lock(e)) return;
-  pass(e);
+  unsigned moved = pass(e);
   harp_engine_unlock(e);
+  if (moved) harp_runner_wake_mt(e);
 }
 
 static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void *data, size_t bytes,

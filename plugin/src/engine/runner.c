@@ -21,14 +21,15 @@ enum { DENSE_PASSES = 16 };
 
 void harp_runner_wake_mt(struct harp_engine *e) {
   /* (I) The submitter's doorbell (sequentially consistent) pairs with (J): either it sees `sleeping`, or the thread
-   * sees the doorbell after it has set it. */
+   * sees the doorbell after it has set it. Who has passed since (J), as an inline engine's callers do, has taken the lock
+   * after it was set, and sees it too. */
   if (!atomic_load_explicit(&e->sleeping, memory_order_seq_cst)) return;
   uint64_t one = 1;
   (void)!write(e->wake_fd, &one, sizeof one);
 }
 
-/* Sleeps until a packet, a control message, a wake-up or `until_ns`. */
-static void sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packets) {
+/* Sleeps until a packet, a control message, a wake-up or `until_ns`. Returns whether there is a control message. */
+static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packets) {
   struct pollfd fds[HARP_IO_FDS_MAX + 2];
   nfds_t n = 0;
   fds[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
@@ -39,36 +40,47 @@ static void sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packet
   harp_ns now = e->clock();
   harp_ns wait_ns = until_ns > now ? HARP_MIN(until_ns - now, SLEEP_MAX_NS) : 0;
   struct timespec timeout = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
-  if (ppoll(fds, n, &timeout, NULL) > 0 && fds[0].revents) {
+  if (ppoll(fds, n, &timeout, NULL) <= 0) return false;
+  if (fds[0].revents) {
     uint64_t count;
     (void)!read(e->wake_fd, &count, sizeof count);
   }
+  return for_packets && fds[1].revents;
 }
 
-/* Sleeps as an idle engine: submitters wake it. */
-static void sleep_idle(struct harp_engine *e, harp_ns until_ns) {
-  atomic_store_explicit(&e->sleeping, true, memory_order_seq_cst); /* (J) */
-  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst)) sleep_until(e, until_ns, true);
+/* Gives the lock back; an engine that found nothing to do is marked as sleeping before that, so that from here on whoever
+ * brings work wakes it. */
+static void unlock(struct harp_engine *e, bool idle) {
+  if (idle) atomic_store_explicit(&e->sleeping, true, memory_order_seq_cst); /* (J) */
+  harp_engine_unlock(e);
+}
+
+/* Sleeps after an unlock as idle. Returns whether there is a control message. */
+static bool sleep_idle(struct harp_engine *e, harp_ns until_ns) {
+  bool control_ready = false;
+  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst)) control_ready = sleep_until(e, until_ns, true);
   atomic_store_explicit(&e->sleeping, false, memory_order_relaxed);
+  return control_ready;
 }
 
 static bool stopping(struct harp_engine *e) { return atomic_load_explicit(&e->stop, memory_order_relaxed); }
 
 static void run_thread(struct harp_engine *e) {
   harp_ns busy_ns = e->clock();
+  bool control_ready = false;
   while (!stopping(e)) {
     if (!harp_engine_try_lock(e)) {
       sched_yield(); /* a control call is at work */
       continue;
     }
+    if (control_ready) e->control_check_ns = 0;
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e), now = e->clock();
-    harp_engine_unlock(e);
     if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
-    if (now - busy_ns > SPIN_NS) {
-      sleep_idle(e, deadline_ns);
-      busy_ns = e->clock();
-    }
+    bool idle = now - busy_ns > SPIN_NS;
+    unlock(e, idle);
+    control_ready = idle && sleep_idle(e, deadline_ns);
+    if (idle) busy_ns = e->clock();
   }
 }
 
@@ -77,6 +89,7 @@ static void run_thread(struct harp_engine *e) {
 static void run_watchdog(struct harp_engine *e) {
   uint32_t seen = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;
+  bool control_ready = false;
   while (!stopping(e)) {
     uint32_t passes = atomic_load_explicit(&e->pass_count, memory_order_relaxed), fresh = passes - seen;
     e->counters.watchdog_wakeups++;
@@ -86,13 +99,14 @@ static void run_watchdog(struct harp_engine *e) {
       sleep_until(e, e->clock() + nap_ns, false);
       continue;
     }
+    if (control_ready) e->control_check_ns = 0;
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e);
     seen = atomic_load_explicit(&e->pass_count, memory_order_relaxed);
     e->counters.passes_watchdog++;
-    harp_engine_unlock(e);
+    unlock(e, !moved);
     nap_ns = HARP_WATCHDOG_NS;
-    if (!moved) sleep_idle(e, deadline_ns);
+    control_ready = !moved && sleep_idle(e, deadline_ns);
   }
 }
 
