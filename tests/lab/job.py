@@ -1,0 +1,195 @@
+"""A harp-perf job on the hosts of a lab, that tests can watch, hurt and question.
+
+The job's ENIs are eni0; the ranks meet over eni1, which no test hurts, so that harp-perf itself can always tell
+what happened. Every lab here therefore has two ENIs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from harpctl.lab import Lab, run_command
+from harpctl.lab_plan import run_inside
+from harpctl.perf import PerfReport, parse_report
+
+ENI = "eni0"
+MEETING_ENI = 1
+MEETING_PORT = 20500
+WAIT_S = 60.0
+POLL_S = 0.01
+ALL_SIZES = "1,7,8,16,127,128,129,1000,4096,16384,16385,65536,131072,524288,1M,4M"
+STATISTICS = re.compile(r"statistics:((?: \w+ \d+)+)")
+EXIT_PLUGIN = 3
+
+
+def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+    """Poll until it says yes."""
+    deadline = time.monotonic() + wait_s
+    while not poll():
+        assert time.monotonic() < deadline, f"not within {wait_s} s: {what}"
+        time.sleep(POLL_S)
+
+
+def statistics_of(log: str) -> Counter[str]:
+    """Add up what the engines counted; they say it when they close."""
+    total: Counter[str] = Counter()
+    for match in STATISTICS.finditer(log):
+        words = match[1].split()
+        total.update({name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
+    return total
+
+
+class Job:
+    """Ranks of harp-perf, one per host, over a given interface; a context manager that leaves none running."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        plugin: Path,
+        *,
+        mode: str = "stream",
+        sizes: str = "64K",
+        words: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        ifname: str = ENI,
+        ranks: int | None = None,
+    ) -> None:
+        self.lab = lab
+        self.ifname = ifname
+        self.count = ranks or len(lab.hosts)
+        self._argv = [str(plugin.parent / "harp-perf"), "--plugin", str(plugin), "--mode", mode, "--sizes", sizes]
+        self._argv += ["--log", "info", *words, "--nranks", str(self.count)]
+        self._argv += ["--rendezvous", f"{lab.address(0, MEETING_ENI)}:{MEETING_PORT}"]
+        self._env = {"HARP_IFNAME": f"={ifname}", **(env or {})}
+        self._stack = contextlib.ExitStack()
+        self.ranks: list[subprocess.Popen[bytes]] = []
+        self._logs: list[Path] = []
+        self._report = Path()
+
+    def __enter__(self) -> Job:
+        import tempfile
+
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            self._report = folder / "report"
+            stack.callback(self._end)
+            for rank in range(self.count):
+                env = [f"{name}={value}" for name, value in self._env.items()]
+                argv = ["env", *env, *self._argv, "--rank", str(rank)]
+                argv += ["--json", "-"] if rank == 0 else []
+                self._logs.append(folder / f"log{rank}")
+                out = stack.enter_context((self._report if rank == 0 else Path("/dev/null")).open("wb"))
+                log = stack.enter_context(self._logs[rank].open("wb"))
+                command = self.lab.command(rank, argv)
+                self.ranks.append(
+                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+                )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            for rank in range(self.count):
+                print(f"---- rank {rank}, exit code {self.ranks[rank].poll()} ----\n{self.log(rank)}")
+        self._stack.close()
+
+    def _end(self) -> None:
+        for child in self.ranks:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def log(self, rank: int) -> str:
+        """Give what the rank has logged so far."""
+        return self._logs[rank].read_text(errors="replace")
+
+    def warns(self, rank: int) -> list[str]:
+        """Give the WARN lines of a rank so far."""
+        return [line for line in self.log(rank).splitlines() if line.startswith("WARN ")]
+
+    def statistics(self) -> Counter[str]:
+        """Add up what the engines of all ranks counted; they say it when they close."""
+        total: Counter[str] = Counter()
+        for rank in range(self.count):
+            total.update(statistics_of(self.log(rank)))
+        return total
+
+    def received_bytes(self, rank: int) -> int:
+        """Read what the interface of a rank has received."""
+        for line in Path(f"/proc/{self.ranks[rank].pid}/net/dev").read_text().splitlines():
+            name, _, figures = line.partition(":")
+            if name.strip() == self.ifname:
+                return int(figures.split()[0])
+        return 0
+
+    def until_moving(self, more_bytes: int = 1 << 20) -> None:
+        """Wait until the job moves payload."""
+
+        def moved(rank: int, start: int) -> bool:
+            assert self.ranks[rank].poll() is None, "the job ended before it was to"
+            return self.received_bytes(rank) > start + more_bytes
+
+        starts = [self.received_bytes(rank) for rank in range(self.count)]
+        until("payload moves", lambda: any(moved(rank, starts[rank]) for rank in range(self.count)))
+
+    def wait(self, wait_s: float = WAIT_S) -> list[int]:
+        """Wait until all ranks have ended; give their exit codes."""
+        until("all ranks end", lambda: all(child.poll() is not None for child in self.ranks), wait_s)
+        return [child.returncode for child in self.ranks]
+
+    def report(self) -> PerfReport:
+        """Read rank 0's report."""
+        return parse_report(self._report.read_text())
+
+    def finish(self, wait_s: float = WAIT_S) -> PerfReport:
+        """Wait for an orderly end with every byte right."""
+        assert self.wait(wait_s) == [0] * self.count
+        report = self.report()
+        assert report.results
+        assert all(result.messages > 0 and result.wrong == 0 for result in report.results)
+        assert not any(self.warns(rank) for rank in range(self.count))
+        return report
+
+
+def drop(lab: Lab, host: int, rule: str, ifname: str = ENI) -> None:
+    """Drop packets that arrive at a host's ENI and match a rule of nft, before anything sees them."""
+    table = f"harp_test_{ifname}"
+    text = (
+        f"table netdev {table} {{ chain drops {{\n"
+        f'type filter hook ingress device "{ifname}" priority 0; policy accept;\n'
+        f"{rule} counter drop\n}}\n}}\n"
+    )
+    run_command(run_inside(lab.hosts[host], "nft", "-f", "-", stdin=text))
+
+
+def drop_no_more(lab: Lab, host: int, ifname: str = ENI) -> None:
+    """Take the rules away again."""
+    run_command(run_inside(lab.hosts[host], "nft", "delete", "table", "netdev", f"harp_test_{ifname}"))
+
+
+def dropped(lab: Lab, host: int) -> int:
+    """Count what the rules of a host have dropped."""
+    listed = run_command(run_inside(lab.hosts[host], "nft", "list", "ruleset"))
+    return sum(int(count) for count in re.findall(r"counter packets (\d+)", listed))
+
+
+@contextlib.contextmanager
+def dropping(lab: Lab, rule: str, ifname: str = ENI) -> Iterator[None]:
+    """Drop on all hosts for a while."""
+    for host in range(len(lab.hosts)):
+        drop(lab, host, rule, ifname)
+    yield
+    for host in range(len(lab.hosts)):
+        drop_no_more(lab, host, ifname)

@@ -1,0 +1,87 @@
+"""Starts peers (tests/lab/peer.py) on the hosts of a lab, and talks to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from harpctl.lab import Lab
+from tests.lab.job import ENI
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSWER_S = 90.0
+
+
+class RemotePeer:
+    """A peer on a host; a context manager that leaves no process."""
+
+    def __init__(
+        self, lab: Lab, host: int, plugin: Path, env: Mapping[str, str] | None = None, ifname: str = ENI
+    ) -> None:
+        values = {"HARP_IFNAME": f"={ifname}", "CONFORMANCE_PLUGIN": str(plugin), **(env or {})}
+        self.child = subprocess.Popen(
+            lab.command(host, [sys.executable, "-m", "tests.lab.peer"]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, **values},
+        )
+
+    def __enter__(self) -> RemotePeer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.child.kill()
+        self.child.wait()
+        for pipe in (self.child.stdin, self.child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def ask(self, call: str, *arguments: Any) -> None:
+        """Start a call."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps([call, *arguments]).encode() + b"\n")
+        self.child.stdin.flush()
+
+    def answer(self, wait_s: float = ANSWER_S) -> Any:
+        """Give what the oldest call without an answer says."""
+        assert self.child.stdout is not None
+        ready, _, _ = select.select([self.child.stdout], [], [], wait_s)
+        assert ready, f"no answer for {wait_s} s"
+        line = self.child.stdout.readline()
+        assert line, f"the peer ended: {self.child.poll()}"
+        return json.loads(line)
+
+    def call(self, call: str, *arguments: Any) -> Any:
+        """Make a call and wait for its answer."""
+        self.ask(call, *arguments)
+        return self.answer()
+
+
+def connect(receiver: RemotePeer, sender: RemotePeer) -> None:
+    """Bring two peers together."""
+    handle = receiver.call("listen")
+    receiver.ask("accept")
+    assert sender.call("connect", handle) == 0
+    assert receiver.answer() == 0
+
+
+def transfer(receiver: RemotePeer, sender: RemotePeer, count: int, size: int) -> None:
+    """Move messages, and check that every byte is right."""
+    receiver.ask("transfer", count, size)
+    assert sender.call("transfer", count, size) == [0] * count
+    assert receiver.answer() == [0] * count

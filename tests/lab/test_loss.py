@@ -1,0 +1,69 @@
+"""Random loss, in superframes and in packets, and loss in bursts while connecting: slower, and every byte right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab import Lab
+from harpctl.lab_plan import LabSpec, Offload
+from tests.lab.job import Job, drop, dropped, dropping
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+SIZES = "8,1000,16384,131072,1M"
+RANDOM = "meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille}"
+BURST = "meta l4proto { tcp, udp } numgen inc mod 10 < 3"  # 30 %, three in a row
+
+
+@pytest.mark.parametrize(
+    ("permille", "iterations", "engine", "paths"),
+    [(1, 400, "inline", 1), (10, 100, "thread", 4), (100, 40, "inline", 4)],
+)
+@pytest.mark.parametrize("offload", [Offload.STOCK, Offload.OFF])
+def test_random_loss(
+    make_lab: MakeLab,
+    plugin_file: Path,
+    offload: Offload,
+    permille: int,
+    iterations: int,
+    engine: str,
+    paths: int,
+) -> None:
+    lab = make_lab(LabSpec(enis=2, offload=offload))
+    for host in range(2):
+        drop(lab, host, RANDOM.format(permille=permille))
+    env = {"HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+    words = ("--iters", str(iterations), "--warmup", "4")
+    with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=words, env=env) as job:
+        job.finish()
+        assert dropped(lab, 0) + dropped(lab, 1) > 0
+        assert job.statistics()["lost_packets"] > 0
+
+
+@pytest.mark.parametrize("mode", ["stream", "alltoall"])
+def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path, mode: str) -> None:
+    """Each connection's TCP, its handshake and its first messages go through it."""
+    lab = make_lab(LabSpec(enis=2))
+    for host in range(2):
+        drop(lab, host, BURST)
+    words = ("--iters", "8", "--warmup", "2", "--connections", "4")
+    with Job(lab, plugin_file, mode=mode, sizes="8,64K", words=words) as job:
+        job.finish()
+        assert dropped(lab, 0) > 0
+        assert dropped(lab, 1) > 0
+
+
+def test_blackout_then_on(make_lab: MakeLab, plugin_file: Path) -> None:
+    """All is lost for a while, shorter than the peer timeout: the job goes on where it was."""
+    lab = make_lab(LabSpec(enis=2))
+    words = ("--time", "2", "--warmup", "4")
+    with Job(lab, plugin_file, mode="bidir", sizes="64K", words=words) as job:
+        job.until_moving()
+        with dropping(lab, "meta l4proto { tcp, udp }"):
+            start = dropped(lab, 0)
+            while dropped(lab, 0) < start + 20:  # several rounds of retransmission
+                assert not any(child.poll() is not None for child in job.ranks)
+        job.finish()
