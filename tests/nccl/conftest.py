@@ -1,0 +1,97 @@
+"""What the tests share: the tool, NCCL releases, hosts, the plugin under all its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harpctl.baseline import cache_dir
+from harpctl.errors import HarpError
+from harpctl.lab import Lab
+from harpctl.lab_plan import LabSpec
+from tests.nccl import box, wheels
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """The tool, compiled."""
+    try:
+        return box.build(cache_dir())
+    except HarpError as error:
+        pytest.skip(error.message)
+
+
+@pytest.fixture(scope="session")
+def fetch() -> Callable[[wheels.Release], Path]:
+    """Give a release's library, or skip with the reason."""
+    failed: dict[wheels.Release, str] = {}  # so that each is tried once
+
+    def give(release: wheels.Release) -> Path:
+        if release in failed:
+            pytest.skip(failed[release])
+        try:
+            return wheels.fetch(release, cache_dir())
+        except HarpError as error:
+            failed[release] = str(error)
+            pytest.skip(str(error))
+
+    return give
+
+
+def _lab(hosts: int) -> Iterator[tuple[str, ...]]:
+    with Lab(LabSpec(hosts=hosts)) as lab:
+        yield tuple(lab.hosts)
+
+
+@pytest.fixture(scope="session")
+def two_hosts() -> Iterator[tuple[str, ...]]:
+    """Two namespaces, joined by one ENI."""
+    yield from _lab(2)
+
+
+@pytest.fixture(scope="session")
+def four_hosts() -> Iterator[tuple[str, ...]]:
+    """Four namespaces on one bridge."""
+    yield from _lab(4)
+
+
+MakeBox = Callable[..., box.Box]
+
+
+@pytest.fixture
+def make_box(
+    request: pytest.FixtureRequest,
+    program: Path,
+    fetch: Callable[[wheels.Release], Path],
+    tmp_path: Path,
+) -> MakeBox:
+    """Make the tool ready with a release over that many hosts."""
+
+    def make(hosts: int = 2, release: wheels.Release = wheels.NEWEST) -> box.Box:
+        library = fetch(release)
+        names = request.getfixturevalue({2: "two_hosts", 4: "four_hosts"}[hosts])
+        return box.Box(program, library, names, tmp_path)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def named_plugin(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the plugin has both names: its own, and the one for NCCL_NET_PLUGIN=harp."""
+    folder = tmp_path_factory.mktemp("plugin")
+    for name in ("libnccl-net.so", "libnccl-net-harp.so"):
+        (folder / name).symlink_to(plugin_file)
+    return folder
+
+
+@pytest.fixture
+def harp(named_plugin: Path) -> dict[str, str]:
+    """The environment that puts NCCL of any release on HARP."""
+    return {
+        "LD_LIBRARY_PATH": str(named_plugin),
+        "NCCL_NET_PLUGIN": "harp",
+        "NCCL_NET": "HARP",
+        "HARP_IFNAME": "=eni0",
+    }

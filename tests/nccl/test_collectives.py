@@ -1,0 +1,84 @@
+"""The newest NCCL moves checked data over HARP: each operation, size and protocol, two and four ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nccl import box
+from tests.nccl.conftest import MakeBox
+
+pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
+
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "sendrecv", "alltoall")
+LEAST_BYTES, MOST_BYTES = 8, 64 << 20
+P2P_LL_MOST_BYTES = 64 << 20  # else NCCL sends point to point with LL only what is small
+
+
+def check(run: box.BoxRun, sizes: list[int]) -> None:
+    """Every size was there, no element was wrong, and the data went over HARP both ways."""
+    told = run.describe()
+    assert run.code == 0, told
+    assert [row.bytes for row in run.rows] == sizes, told
+    assert {row.wrong for row in run.rows} == {0}, told
+    assert "Using network HARP" in run.log, told
+    assert "[send] via NET/HARP/0" in run.log, told
+    assert "[receive] via NET/HARP/0" in run.log, told
+    assert "via NET/Socket" not in run.log, told
+    assert not [line for line in run.log.splitlines() if "WARN NET/HARP" in line], told
+
+
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_sizes(
+    make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str, protocol: str
+) -> None:
+    least = LEAST_BYTES * ranks if operation in ("allgather", "reducescatter", "alltoall") else LEAST_BYTES
+    threshold = P2P_LL_MOST_BYTES if protocol == "LL" else 0
+    run = make_box(ranks).run(
+        *(f"--op={operation}", "--algo=Ring", f"--proto={protocol}", "--check", "--iters=2", "--warmup=0"),
+        *(f"--min={least}", f"--max={MOST_BYTES}"),
+        environment={**harp, "NCCL_P2P_LL_THRESHOLD": str(threshold)},
+    )
+    check(run, box.sizes(least, MOST_BYTES, 2))
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "sendrecv"])
+def test_odd_sizes(make_box: MakeBox, harp: dict[str, str], operation: str) -> None:
+    run = make_box(2).run(
+        *(f"--op={operation}", "--type=uint8", "--check", "--iters=2", "--warmup=0"),
+        *("--min=1", f"--max={16 << 20}", "--factor=7"),
+        environment=harp,
+    )
+    check(run, box.sizes(1, 16 << 20, 7))
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "alltoall"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_tree_and_default_protocol(
+    make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str
+) -> None:
+    """As a job gets it that sets nothing: NCCL chooses per size, and has connections for the tree as well."""
+    least = LEAST_BYTES * ranks
+    run = make_box(ranks).run(
+        *(f"--op={operation}", "--check", "--iters=4", f"--min={least}", f"--max={4 << 20}", "--factor=4"),
+        environment=harp,
+    )
+    check(run, box.sizes(least, 4 << 20, 4))
+
+
+def test_several_communicators(make_box: MakeBox, harp: dict[str, str]) -> None:
+    run = make_box(2).run(
+        *("--op=allreduce", "--comms=4", "--check", "--iters=4", f"--max={4 << 20}", "--factor=8"),
+        environment=harp,
+    )
+    check(run, box.sizes(8, 4 << 20, 8))
+
+
+@pytest.mark.parametrize("mode", ["inline", "thread"])
+def test_each_way_to_run_an_engine(make_box: MakeBox, harp: dict[str, str], mode: str) -> None:
+    run = make_box(2).run(
+        *("--op=alltoall", "--check", "--iters=4", "--min=16", f"--max={16 << 20}", "--factor=8"),
+        environment={**harp, "HARP_ENGINE": mode, "HARP_PATHS": "4"},
+    )
+    check(run, box.sizes(16, 16 << 20, 8))
