@@ -31,6 +31,7 @@ struct harp_listen {
   struct harp_listen *next;
   struct harp_context *ctx;
   int dev;
+  harp_ns since_ns;     /* when an accept first found nobody, 0 before; under the net's lock */
   pthread_mutex_t lock; /* of what follows, for accept and for connects that serve it; inside the net's or alone */
   struct harp_listener *listener;
   unsigned ready_count;
@@ -270,10 +271,10 @@ static struct harp_link *take_ready(struct harp_listen *l) {
   return link;
 }
 
-/* Looks after the listeners of a context in which a connect waits. NCCL 2.13 calls accept only when its own connect is
- * done, so two ranks that connect to each other would wait for ever. The lock is held. */
-static void serve(struct harp_context *ctx, const struct pending *p, harp_ns now) {
-  if (now - p->since_ns >= SERVE_AFTER_NS) ctx->serves = true;
+/* Looks after the listeners of a context in which a connect or an accept waits. NCCL 2.13 calls accept only when its own
+ * connect is done, and one after the other, so ranks that connect to each other would wait for ever. The lock is held. */
+static void serve(struct harp_context *ctx, harp_ns since_ns, harp_ns now) {
+  if (now - since_ns >= SERVE_AFTER_NS) ctx->serves = true;
   if (!ctx->serves || now - ctx->served_ns < SERVE_EVERY_NS) return;
   ctx->served_ns = now;
   for (struct harp_listen *l = ctx->listens; l; l = l->next) {
@@ -294,7 +295,15 @@ enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **
   struct harp_link *link = take_ready(listen);
   if (!link) status = harp_listener_poll(listen->listener, &link);
   pthread_mutex_unlock(&listen->lock);
-  if (status != HARP_OK || !link) return status;
+  if (status != HARP_OK) return status;
+  if (!link) {
+    harp_ns now = listen->listener->engine->clock();
+    pthread_mutex_lock(&net.lock);
+    if (!listen->since_ns) listen->since_ns = now;
+    serve(listen->ctx, listen->since_ns, now);
+    pthread_mutex_unlock(&net.lock);
+    return HARP_OK;
+  }
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
@@ -362,7 +371,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   status = harp_dial_poll(p->dial, &link); /* only this thread polls this connect */
   if (status == HARP_OK && !link) {
     pthread_mutex_lock(&net.lock);
-    serve(ctx, p, p->dial->engine->clock());
+    serve(ctx, p->since_ns, p->dial->engine->clock());
     pthread_mutex_unlock(&net.lock);
     return HARP_OK;
   }

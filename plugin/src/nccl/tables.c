@@ -236,7 +236,7 @@ HARP_EXPORT const struct harp_nccl_net_v4 ncclNetPlugin_v4 = {
     COMMON,
     .init = init_v4,
     .getProperties = harp_nccl_properties_v4,
-    .listen = harp_nccl_blocking_listen,
+    .listen = listen_v5,
     .connect = connect_v4,
     .accept = accept_v4,
     .regMr = reg_mr_v4,
@@ -244,7 +244,7 @@ HARP_EXPORT const struct harp_nccl_net_v4 ncclNetPlugin_v4 = {
     .irecv = irecv_v4,
     .iflush = iflush_v4,
     .test = test_v4,
-    .closeListen = harp_nccl_blocking_close_listen,
+    .closeListen = harp_nccl_close_listen,
 };
 
 HARP_EXPORT const struct harp_nccl_net_v5 ncclNetPlugin_v5 = {
