@@ -275,6 +275,28 @@ def sender(version: int) -> None:
     net.finalize()
 
 
+def hesitant(version: int) -> None:
+    """Listen, and accept only when told to."""
+    net = ready(Net(version, None))
+    _, handle, listen = net.listen()
+    say(handle=bytes(ffi.buffer(handle)).hex())
+    if hear() is None:
+        return
+    until("accepted", lambda: net.accept(listen)[1] != ffi.NULL)
+    say(accepted=True)
+    hear()
+
+
+def sender_to_each(version: int) -> None:
+    """Connect to the handles that come in, one after the other, then leave."""
+    net = ready(Net(version, None))
+    for text in hear()["handles"]:
+        handle = ffi.new("char[]", bytes.fromhex(text))
+        until("connected", lambda handle=handle: net.connect(handle)[1] != ffi.NULL)  # type: ignore[misc]
+        say(connected=True)
+    hear()
+
+
 def dial(version: int) -> None:
     """Connect to the handle that comes in until that fails; meanwhile our own listener accepts nobody."""
     net = ready(Net(version))
@@ -316,6 +338,8 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
         wait,
         receiver,
         sender,
+        hesitant,
+        sender_to_each,
         dial,
     )
 }

@@ -295,9 +295,9 @@ class Net:
 
         until(f"{len(open_)} requests over", poll, wait_s)
 
-    def meet(self, handle: Any, listen: Any) -> tuple[Any, Any]:
+    def meet(self, handle: Any, listen: Any, sender: Any = ffi.NULL) -> tuple[Any, Any]:
         """Connect and accept in turns, in one thread, until both have a comm."""
-        ends: list[Any] = [ffi.NULL, ffi.NULL]
+        ends: list[Any] = [sender, ffi.NULL]
 
         def poll() -> bool:
             if ends[0] == ffi.NULL:

@@ -120,8 +120,9 @@ def test_nothing_runs_at_load_or_unload(elf: ELFFile) -> None:
     found = set()
     for name in (".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"):
         section = elf.get_section_by_name(name)
-        size = 0 if section is None else int(section["sh_size"])
-        for at in range(0, size, POINTER_BYTES):
+        if section is None:
+            continue
+        for at in range(0, int(section["sh_size"]), POINTER_BYTES):
             stored = int.from_bytes(section.data()[at : at + POINTER_BYTES], "little")
             target = relocated.get(section["sh_addr"] + at, stored)
             found.add(f"{name}: {names.get(target, hex(target))}")
