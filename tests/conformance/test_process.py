@@ -413,7 +413,7 @@ def test_peer_that_accepts_late_is_waited_for(version: int, start: Start) -> Non
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
 def test_accepting_one_serves_the_others(net: Net, start: Start) -> None:
-    """Waiting in one accept must not keep another listening comm's peers waiting: they may be what it waits for."""
+    """Waiting in one accept must not keep the peers of another waiting: they may be what it waits for."""
     first, second = net.listen(), net.listen()
     child = start("sender_to_each", net.version)
     child.tell(handles=[bytes(ffi.buffer(handle)).hex() for _, handle, _ in (second, first)])
