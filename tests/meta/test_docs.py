@@ -282,16 +282,6 @@ NUMBERS = [
     ),
     ("engine/meet.h", "HARP_GUESTS_MAX = 64", "there are at most 64 of them"),
     ("engine/meet.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
-    (
-        "engine/net.c",
-        "#define SERVE_AFTER_NS HARP_MS(200)",
-        "once a connect or accept of a context has waited for 200 ms",
-    ),
-    (
-        "engine/net.c",
-        "#define SERVE_EVERY_NS HARP_MS(1)",
-        "serve the context's other listeners too, every millisecond",
-    ),
     ("engine/meet.c", "#define DIAL_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
 ]
 
