@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/copy.h"
 #include "base/log.h"
 #include "engine/engine.h"
 
@@ -167,7 +168,7 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
   int err = harp_receiver_post(link->conn.receiver, r->data, r->capacity, r, &place, &early, now);
   if (err) return err;
   for (uint32_t i = 0; i < place.count; i++)
-    memcpy(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);
+    harp_copy_lines(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);
   return 0;
 }
 

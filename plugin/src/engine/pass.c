@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 
 #include "base/assert.h"
+#include "base/copy.h"
 #include "engine/engine.h"
 
 enum {
@@ -28,7 +29,7 @@ _Static_assert(HARP_ENGINE_LINKS_MAX <= 65536, "the low 16 bits of a token name 
 
 static void place(const struct harp_placement *where, const uint8_t *payload) {
   for (uint32_t i = 0; i < where->count; i++)
-    memcpy(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
+    harp_copy_lines(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
 }
 
 static struct harp_link *link_of_token(struct harp_engine *e, uint64_t token) {
