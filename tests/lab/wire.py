@@ -11,6 +11,7 @@ from types import TracebackType
 from harpctl.errors import HarpError
 from harpctl.lab import Lab, run_command
 from harpctl.lab_plan import Command, ip_inside, run_inside
+from tests.lab.job import until
 
 WIRE = "wire0"
 RATE_UNIT = 100_000
@@ -58,6 +59,7 @@ class Wire:
             )
             assert self._box.stdout is not None
             assert self._box.stdout.readline() == "ready\n"
+            until("the wire's links are up", self._is_up)
         except BaseException:
             self._remove()
             raise
@@ -74,6 +76,10 @@ class Wire:
         run_command(ip_inside(self._middle, "link", "set", side, *mtu, "up"))
         run_command(ip_inside(name, "address", "add", f"{self.address(host)}/24", "dev", WIRE))
         run_command(ip_inside(name, "link", "set", WIRE, *mtu, "up"))
+
+    def _is_up(self) -> bool:
+        shown = [run_command(ip_inside(name, "-oneline", "link", "show", WIRE)) for name in self._lab.hosts]
+        return all("state UP" in line for line in shown)
 
     def finish(self) -> dict[str, int]:
         """Stop forwarding and tell what was done to the packets."""

@@ -1,10 +1,12 @@
-/* A wire with faults: forwards Ethernet frames between two interfaces, and loses, doubles, reorders and corrupts some.
+/* A wire with faults: forwards Ethernet frames between two interfaces, and loses, doubles, reorders and
+ * corrupts some.
  *
  *   wirebox SEED DROP DUP REORDER CORRUPT IF_A IF_B        rates in parts of 100,000
  *
- * Faults fall on IP packets that carry TCP or UDP; corruption on UDP only: one bit of the payload is turned over and the
- * checksum is made right again, as a switch with bad memory does. Both senders must compute checksums themselves
- * and send no superframes. Says "ready" when it forwards; on SIGTERM it prints what it did, as JSON. */
+ * Faults fall on IP packets that carry TCP or UDP; corruption on UDP only: one bit of the payload is turned
+ * over and the checksum is made right again, as a switch with bad memory does. Both senders must compute
+ * checksums themselves and send no superframes. Says "ready" when it forwards; on SIGTERM it prints what it
+ * did, as JSON. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
@@ -29,7 +31,14 @@
 #define PACKET_IGNORE_OUTGOING 23
 #endif
 
-enum { FRAME_MAX_BYTES = 16384, HELD_MAX = 8, RATE_UNIT = 100000, BUFFER_BYTES = 16 << 20, HOLD_MS = 1, BATCH = 64 };
+enum {
+  FRAME_MAX_BYTES = 16384,
+  HELD_MAX = 8,
+  RATE_UNIT = 100000,
+  BUFFER_BYTES = 16 << 20,
+  HOLD_MS = 1,
+  BATCH = 64
+};
 
 struct held {
   unsigned bytes; /* 0: free */
@@ -103,8 +112,10 @@ static void corrupt(uint8_t *frame, unsigned udp_at) {
 }
 
 static void transmit(struct side *to, const uint8_t *frame, unsigned bytes) {
-  if (send(to->fd, frame, bytes, MSG_DONTWAIT) < 0) unsent++;
-  else forwarded++;
+  if (send(to->fd, frame, bytes, MSG_DONTWAIT) < 0)
+    unsent++;
+  else
+    forwarded++;
 }
 
 static void release(struct side *from, struct side *to, bool all) {
@@ -154,20 +165,24 @@ static void take_all(struct side *from, struct side *to) {
   for (unsigned i = 0; i < BATCH; i++) {
     ssize_t n = recv(from->fd, frame, sizeof frame, MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0) return;
-    if ((size_t)n > sizeof frame) unsent++;
-    else forward(from, to, frame, (unsigned)n);
+    if ((size_t)n > sizeof frame)
+      unsent++;
+    else
+      forward(from, to, frame, (unsigned)n);
   }
 }
 
 static int open_side(const char *name) {
   int one = 1, buffer_bytes = BUFFER_BYTES;
-  struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(name)};
+  struct sockaddr_ll at = {
+      .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(name)};
   struct packet_mreq all = {.mr_ifindex = at.sll_ifindex, .mr_type = PACKET_MR_PROMISC};
   int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
   if (fd < 0 || !at.sll_ifindex || setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one) ||
       setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes) ||
       setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &buffer_bytes, sizeof buffer_bytes) ||
-      setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) || bind(fd, (struct sockaddr *)&at, sizeof at)) {
+      setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) ||
+      bind(fd, (struct sockaddr *)&at, sizeof at)) {
     fprintf(stderr, "wirebox: %s: %s\n", name, strerror(errno));
     exit(1);
   }
@@ -193,11 +208,14 @@ int main(int argc, char **argv) {
     struct pollfd p[2] = {{.fd = sides[0].fd, .events = POLLIN}, {.fd = sides[1].fd, .events = POLLIN}};
     int n = poll(p, 2, HOLD_MS);
     for (int i = 0; i < 2; i++) {
-      if (n > 0 && p[i].revents) take_all(&sides[i], &sides[1 - i]);
-      else release(&sides[i], &sides[1 - i], true); /* a lull: nobody would push them out */
+      if (n > 0 && p[i].revents)
+        take_all(&sides[i], &sides[1 - i]);
+      else
+        release(&sides[i], &sides[1 - i], true); /* a lull: nobody would push them out */
     }
   }
-  printf("{\"forwarded\": %lu, \"lost\": %lu, \"doubled\": %lu, \"reordered\": %lu, \"corrupted\": %lu, \"unsent\": %lu}\n",
+  printf("{\"forwarded\": %lu, \"lost\": %lu, \"doubled\": %lu, \"reordered\": %lu, \"corrupted\": %lu, "
+         "\"unsent\": %lu}\n",
          forwarded, lost, doubled, reordered, corrupted, unsent);
   return 0;
 }
