@@ -1,0 +1,162 @@
+"""The plugin itself and harp-perf, both built with a sanitizer, over loopback: modes, both kinds of engine, a
+rank that dies and one that is told to stop. Nothing may be reported.
+
+AddressSanitizer also looks for leaks at exit; ThreadSanitizer sees several of NCCL's threads at once only in
+unit/test_threads, since harp-perf's ranks have one each.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import native
+from tests.bench.conftest import Ended, Perf, finish
+from tests.conftest import SANITIZERS
+
+OPTIONS = {
+    "asan": {"ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
+    "ubsan": {"UBSAN_OPTIONS": "print_stacktrace=1"},
+    "tsan": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},
+}
+FLAG = {"asan": "address", "ubsan": "undefined", "tsan": "thread"}
+REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error:|assertion", re.IGNORECASE)
+SIZES = ("--sizes", "0,8,4K,70000,1M", "--iters", 6, "--warmup", 2)
+FOREVER = ("--sizes", "70000", "--time", 600)
+OK, PLUGIN, PEER, INTERRUPTED = 0, 3, 4, 130
+ENGINES = ("inline", "thread")
+TRAFFIC: dict[str, tuple[tuple[object, ...], int]] = {  # words, paths
+    "one": (("--mode", "stream", "--nranks", 2), 1),
+    "pingpong": (("--mode", "pingpong", "--nranks", 2, "--connections", 3), 2),
+    "many": (("--mode", "bidir", "--nranks", 2, "--connections", 8), 4),
+    "ranks": (("--mode", "alltoall", "--nranks", 3), 1),
+}
+
+
+@functools.cache
+def _missing(variant: str, folder: Path) -> str:
+    """Say why programs of this build do not run here; empty when they do."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return "no C compiler"
+    source, program = folder / f"{variant}.c", folder / variant
+    source.write_text("int main(void) { return 0; }\n")
+    built = subprocess.run(
+        [compiler, f"-fsanitize={FLAG[variant]}", "-o", str(program), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        return f"the compiler has no runtime for -fsanitize={FLAG[variant]}"
+    ran = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    return f"a program built with it does not start here: {ran.stderr.strip()}" if ran.returncode else ""
+
+
+@functools.cache
+def _build(variant: str) -> subprocess.CompletedProcess[str]:
+    return native.make(f"VARIANT={variant}", "all", f"build/{variant}/tests/unit/test_threads")
+
+
+@pytest.fixture(params=SANITIZERS)
+def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give each sanitizer in turn, with its build ready."""
+    name: str = request.param
+    reason = _missing(name, tmp_path_factory.getbasetemp())
+    if reason:
+        pytest.skip(reason)
+    built = _build(name)
+    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
+    return name
+
+
+@pytest.fixture
+def perf(variant: str) -> Iterator[Perf]:
+    folder = native.PLUGIN_DIR / "build" / variant
+    made = Perf(folder / "harp-perf", folder / "libnccl-net.so")
+    yield made
+    for child in made.running:
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
+
+
+def _env(variant: str, engine: str, paths: int) -> dict[str, str]:
+    return OPTIONS[variant] | {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+
+
+def _clean(ended: Ended) -> Ended:
+    assert not REPORT.search(ended.err), ended.err[-native.TAIL_CHARS :]
+    return ended
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("traffic", TRAFFIC)
+def test_traffic(perf: Perf, variant: str, traffic: str, engine: str) -> None:
+    words, paths = TRAFFIC[traffic]
+    ended = _clean(perf.run(*words, *SIZES, env=_env(variant, engine, paths)))
+    assert ended.code == OK, ended.err[-native.TAIL_CHARS :]
+
+
+@pytest.mark.parametrize("abi", [4, 8])
+def test_old_abi(perf: Perf, variant: str, abi: int) -> None:
+    """The blocking calls, and the process-wide context that nobody finalizes."""
+    words = ("--abi", abi, *TRAFFIC["one"][0], "--connections", 4, *SIZES)
+    ended = _clean(perf.run(*words, env=_env(variant, "inline", 2)))
+    assert ended.code == OK, ended.err[-native.TAIL_CHARS :]
+
+
+def _until_moving(child: subprocess.Popen[str]) -> None:
+    """Read the table's head: from there on messages move."""
+    assert child.stdout
+    for line in child.stdout:
+        if line.lstrip("# ").startswith("(B)"):
+            return
+    assert child.stderr
+    raise AssertionError(f"no table: {child.stderr.read()}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_dead_rank(perf: Perf, variant: str, engine: str) -> None:
+    """The survivor fails, and takes its connections down with requests under way."""
+    words = ("--mode", "bidir", "--connections", 4, *FOREVER)
+    first, second = perf.start_ranks(2, *words, env=_env(variant, engine, 2))
+    _until_moving(first)
+    second.kill()
+    ended = _clean(finish(first))
+    assert ended.code in {PLUGIN, PEER}, ended.err
+    finish(second)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_stopped_run(perf: Perf, variant: str, engine: str) -> None:
+    """A signal in mid-transfer: both ranks deregister, free and close while packets are still arriving."""
+    words = ("--mode", "alltoall", "--connections", 4, *FOREVER)
+    first, second = perf.start_ranks(2, *words, env=_env(variant, engine, 2))
+    _until_moving(first)
+    first.send_signal(signal.SIGTERM)
+    for child in (first, second):
+        assert _clean(finish(child)).code in {PLUGIN, PEER, INTERRUPTED}
+
+
+def test_threads(variant: str) -> None:
+    """Several of NCCL's threads on one engine at once."""
+    program = native.PLUGIN_DIR / "build" / variant / "tests" / "unit" / "test_threads"
+    done = subprocess.run(
+        [str(program)],
+        env={**OPTIONS[variant], "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=native.RUN_TIMEOUT_S,
+    )
+    said = done.stdout + done.stderr
+    assert not REPORT.search(said), said[-native.TAIL_CHARS :]
+    assert done.returncode == 0, said[-native.TAIL_CHARS :]
