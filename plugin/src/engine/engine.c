@@ -15,15 +15,17 @@
 
 enum { MTU_MIN = 1280 }; /* IPv6's; the smallest packets are made for it */
 
-static harp_ns host_clock(void) { return harp_clock_now(); }
+static harp_ns host_clock(void) {
+  return harp_clock_now();
+}
 
 static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
   e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   e->control_fd = epoll_create1(EPOLL_CLOEXEC);
   if (e->wake_fd >= 0 && e->control_fd >= 0) return 0;
   int err = errno;
-  snprintf(error, error_bytes, "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)",
-           strerror(err));
+  snprintf(error, error_bytes,
+           "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)", strerror(err));
   return -err;
 }
 
@@ -45,8 +47,9 @@ static void release(struct harp_engine *e) {
   free(e);
 }
 
-int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *instance, const char *congestion,
-                          struct harp_io *io, harp_ns (*clock)(void), char *error, size_t error_bytes) {
+int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *instance,
+                          const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
+                          size_t error_bytes) {
   struct harp_engine *e = allocate(instance, congestion);
   if (!e) {
     snprintf(error, error_bytes, "no memory for an engine");
@@ -65,14 +68,17 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *
 
 static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
   if (e->instance.mtu < MTU_MIN) {
-    snprintf(error, error_bytes, "MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
-             e->instance.mtu, MTU_MIN, e->instance.ifname);
+    snprintf(error, error_bytes,
+             "MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`", e->instance.mtu,
+             MTU_MIN, e->instance.ifname);
     return -EMSGSIZE;
   }
-  const struct harp_io_ops *driver = &harp_io_udp; /* the only rung of the ladder yet; host/config refuses the others */
+  const struct harp_io_ops *driver =
+      &harp_io_udp; /* the only rung of the ladder yet; host/config refuses the others */
   size_t frames_bytes = harp_align_up(driver->frames_bytes(e->instance.paths), HARP_BLOCK_BYTES);
   size_t memory = e->instance.memory_bytes ? e->instance.memory_bytes : HARP_ENGINE_MEMORY_BYTES;
-  int err = harp_arena_open(&e->arena, HARP_MAX(memory, frames_bytes), e->instance.page_size, e->instance.numa);
+  int err =
+      harp_arena_open(&e->arena, HARP_MAX(memory, frames_bytes), e->instance.page_size, e->instance.numa);
   if (err) {
     snprintf(error, error_bytes, "cannot get %zu MiB of memory: %s", memory >> 20, e->arena.note);
     return err;
@@ -101,10 +107,11 @@ int harp_engine_open(struct harp_engine **out, const struct harp_instance *insta
     release(e);
     return err;
   }
-  HARP_INFO("%s: driver %s%s%s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
-            instance->ifname, e->io->info.rung, e->io->info.why_not[0] ? ": " : "", e->io->info.why_not,
-            e->io->info.port_count, e->io->info.ports[0], e->io->info.buffer_bytes >> 10,
-            harp_page_rung_name(e->arena.rung), harp_engine_mode_name(instance->mode));
+  HARP_INFO(
+      "%s: driver %s%s%s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
+      instance->ifname, e->io->info.rung, e->io->info.why_not[0] ? ": " : "", e->io->info.why_not,
+      e->io->info.port_count, e->io->info.ports[0], e->io->info.buffer_bytes >> 10,
+      harp_page_rung_name(e->arena.rung), harp_engine_mode_name(instance->mode));
   *out = e;
   return 0;
 }
@@ -143,8 +150,8 @@ void harp_engine_lock(struct harp_engine *e) {
 
 int harp_engine_reserve_slot(struct harp_engine *e) {
   int slot = -1;
-  harp_engine_lock(e);
-  /* Round robin, so that a slot rests as long as possible before packets of its last user could meet a new one. */
+  /* Round robin, so that a slot rests as long as possible before packets of its last user could meet a new
+   * one. */
   for (uint32_t i = 0; i < HARP_ENGINE_LINKS_MAX && slot < 0; i++) {
     uint32_t s = (e->slot_next + i) % HARP_ENGINE_LINKS_MAX;
     if (!e->links[s]) slot = (int)s;
@@ -154,16 +161,13 @@ int harp_engine_reserve_slot(struct harp_engine *e) {
     e->slot_next = (uint32_t)slot + 1;
     e->link_count++;
   }
-  harp_engine_unlock(e);
   return slot;
 }
 
 void harp_engine_release_slot(struct harp_engine *e, uint32_t slot) {
-  harp_engine_lock(e);
   HARP_ASSERT(e->links[slot] == HARP_SLOT_RESERVED);
   e->links[slot] = NULL;
   e->link_count--;
-  harp_engine_unlock(e);
 }
 
 void harp_engine_attach(struct harp_engine *e, struct harp_link *link) {
@@ -184,8 +188,10 @@ void harp_engine_activate(struct harp_engine *e, struct harp_link *link) {
   if (link->active) return;
   link->active = true;
   link->next_active = NULL;
-  if (e->active_last) e->active_last->next_active = link;
-  else e->active_first = link;
+  if (e->active_last)
+    e->active_last->next_active = link;
+  else
+    e->active_first = link;
   e->active_last = link;
 }
 

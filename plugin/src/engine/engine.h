@@ -1,8 +1,9 @@
-/* One stack instance: an ENI, its packet driver, the connections on it, and the bounded pass that moves everything.
+/* One stack instance: an ENI, its packet driver, the connections on it, and the bounded pass that moves
+ * everything.
  *
- * Whoever holds the lock owns all of it: NCCL's thread for the length of an inline pass, the engine's own thread, or a
- * control call (connect, close, deregMr). The data path only ever tries the lock; control calls wait for it, and a
- * pass is bounded, so that wait is too.
+ * Whoever holds the lock owns all of it: NCCL's thread for the length of an inline pass, the engine's own
+ * thread, or a control call (connect, close, deregMr). The data path only ever tries the lock; control calls
+ * wait for it, and a pass is bounded, so that wait is too.
  *
  *   one pass: reap - receive - mailbox - timers and transmit - control connections */
 #ifndef HARP_ENGINE_H
@@ -24,8 +25,8 @@ enum {
 };
 /* An inline engine without a pass for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)
-/* But while NCCL's threads pass densely the watchdog naps longer, up to this: a timer that fires on their core costs them
- * some 20 us (docs/decisions/0002-watchdog.md). */
+/* But while NCCL's threads pass densely the watchdog naps longer, up to this: a timer that fires on their
+ * core costs them some 20 us (docs/decisions/0001-watchdog-naps.md). */
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 
 struct harp_engine {
@@ -52,24 +53,32 @@ struct harp_engine {
   HARP_CACHE_ALIGNED struct harp_io *io;
   struct harp_arena arena;
   size_t blocks_used, block_count;
-  void *block_free; /* list of blocks given back */
-  int control_fd;   /* epoll of all control connections */
-  harp_ns control_check_ns;
+  void *block_free;                             /* list of blocks given back */
+  int control_fd;                               /* epoll of all control connections */
+  harp_ns control_check_ns, meet_check_ns;      /* not before these again */
+  struct harp_listener *listeners;              /* whose guests the pass looks after */
   struct harp_link *active_first, *active_last; /* links that have something to do or to wait for */
   uint32_t link_count, slot_next;
-  uint32_t outstanding; /* requests of all links that are posted and not done: 0 means that NCCL may stay away */
-  struct harp_link *links[HARP_ENGINE_LINKS_MAX]; /* by slot; HARP_SLOT_RESERVED until the handshake is done */
+  uint32_t
+      outstanding; /* requests of all links that are posted and not done: 0 means that NCCL may stay away */
+  struct harp_link
+      *links[HARP_ENGINE_LINKS_MAX]; /* by slot; HARP_SLOT_RESERVED until the handshake is done */
   struct harp_counters counters;
 };
 
+/* In the control epoll: a listener's socket or a guest's, not a link's. */
+#define HARP_CONTROL_MEETING UINT32_MAX
+
 #define HARP_SLOT_RESERVED ((struct harp_link *)1)
 
-/* Opens driver, memory and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
+/* Opens driver, memory and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`.
+ */
 int harp_engine_open(struct harp_engine **e, const struct harp_instance *instance, const char *congestion,
                      char *error, size_t error_bytes) HARP_MUST_CHECK;
 /* Opens on a given driver instance and clock, for the simulator. Takes ownership of io on success. */
-int harp_engine_open_with(struct harp_engine **e, const struct harp_instance *instance, const char *congestion,
-                          struct harp_io *io, harp_ns (*clock)(void), char *error, size_t error_bytes) HARP_MUST_CHECK;
+int harp_engine_open_with(struct harp_engine **e, const struct harp_instance *instance,
+                          const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
+                          size_t error_bytes) HARP_MUST_CHECK;
 /* Closes everything; no link may be left and no thread run. */
 void harp_engine_close(struct harp_engine *e);
 
@@ -90,11 +99,11 @@ static inline void harp_engine_unlock(struct harp_engine *e) {
 /* Waits for the lock: control calls only. */
 void harp_engine_lock(struct harp_engine *e);
 
-/* Reserves a slot for a link whose handshake is under way; -1 when the table is full. Takes the lock. */
+/* Under the lock: */
+
+/* Reserves a slot for a link whose handshake is under way; -1 when the table is full. */
 int harp_engine_reserve_slot(struct harp_engine *e);
 void harp_engine_release_slot(struct harp_engine *e, uint32_t slot);
-
-/* Under the lock: */
 void harp_engine_attach(struct harp_engine *e, struct harp_link *link);
 void harp_engine_detach(struct harp_engine *e, struct harp_link *link);
 void harp_engine_activate(struct harp_engine *e, struct harp_link *link);

@@ -1,6 +1,6 @@
-/* NCCL's handle: where the receiver listens, and the secret that proves who may connect. 64 bytes, so that the plugin
- * ABI v4 can carry it. Layout: docs/wire.md. The bytes travel over NCCL's bootstrap; another plugin's handle may come
- * in their place, so they are checked like anything from the network. */
+/* NCCL's handle: where the receiver listens, and the secret that proves who may connect. 64 bytes, so that
+ * the plugin ABI v4 can carry it. Layout: docs/wire.md. The bytes travel over NCCL's bootstrap; another
+ * plugin's handle may come in their place, so they are checked like anything from the network. */
 #ifndef HARP_HANDLE_H
 #define HARP_HANDLE_H
 
@@ -17,10 +17,11 @@ struct harp_handle {
   struct harp_be16 family; /* 4 or 6 */
   struct harp_be16 port;   /* of the listening TCP socket */
   struct harp_be16 reserved;
-  uint8_t addr[16];        /* IPv4 in the first 4 bytes */
-  struct harp_be32 scope;  /* of a link-local IPv6 address */
+  uint8_t addr[16];       /* IPv4 in the first 4 bytes */
+  struct harp_be32 scope; /* of a link-local IPv6 address */
   uint8_t secret[HARP_SECRET_BYTES];
-  uint8_t cookie[8];       /* written by the connecting process only: which connect is under way; 0 from the listener */
+  uint8_t
+      cookie[8]; /* written by the connecting process only: which connect is under way; 0 from the listener */
   uint8_t zero[8];
 } __attribute__((packed));
 
@@ -30,7 +31,9 @@ _Static_assert(sizeof(struct harp_handle) == HARP_HANDLE_BYTES, "fits ABI v4");
 void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr,
                         const uint8_t secret[HARP_SECRET_BYTES]);
 
-/* Checks a handle and takes out the address. Returns false, with a sentence in `error`, when it is none of ours. */
-bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *addr, char *error, size_t error_bytes);
+/* Checks a handle and takes out the address. Returns false, with a sentence in `error`, when it is none of
+ * ours. */
+bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *addr, char *error,
+                        size_t error_bytes);
 
 #endif

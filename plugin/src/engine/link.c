@@ -15,7 +15,8 @@
 
 /* ---- making ---- */
 
-static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, uint16_t port, uint32_t scope) {
+static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, uint16_t port,
+                                           uint32_t scope) {
   struct sockaddr_storage a = {0};
   if (eni->family == 6) {
     struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&a;
@@ -35,8 +36,10 @@ static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, 
 static void name_peer(struct harp_link *link, const struct harp_link_config *c) {
   char address[INET6_ADDRSTRLEN] = "?";
   const struct sockaddr_storage *a = &c->peer_addr;
-  if (a->ss_family == AF_INET6) inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, address, sizeof address);
-  else inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, address, sizeof address);
+  if (a->ss_family == AF_INET6)
+    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, address, sizeof address);
+  else
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, address, sizeof address);
   snprintf(link->peer, sizeof link->peer, "%s (%s) process %u", c->peer->name, address, c->peer->pid);
 }
 
@@ -77,7 +80,8 @@ static bool make_sender(struct harp_link *link, const struct harp_link_config *c
   return *out;
 }
 
-static bool make_receiver(struct harp_link *link, const struct harp_link_config *c, struct harp_receiver **out) {
+static bool make_receiver(struct harp_link *link, const struct harp_link_config *c,
+                          struct harp_receiver **out) {
   link->staging = harp_engine_take_block(link->engine);
   if (!link->staging) link->staging = malloc(HARP_STAGING_BYTES);
   struct harp_receiver_config config = {
@@ -99,8 +103,10 @@ static bool in_arena(const struct harp_engine *e, const void *p) {
 static void free_link(struct harp_link *link) {
   struct harp_engine *e = link->engine;
   for (unsigned i = 0; i < link->route_count; i++) e->io->ops->route_close(e->io, link->routes[i]);
-  if (link->staging && in_arena(e, link->staging)) harp_engine_give_block(e, link->staging);
-  else free(link->staging);
+  if (link->staging && in_arena(e, link->staging))
+    harp_engine_give_block(e, link->staging);
+  else
+    free(link->staging);
   free(link->conn.sender);
   free(link->conn.receiver);
   free(link);
@@ -122,9 +128,8 @@ struct harp_link *harp_link_create(struct harp_engine *e, const struct harp_link
   link->deadline_ns = HARP_NEVER;
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) link->requests[i].link = link;
   name_peer(link, c);
-  harp_engine_lock(e);
-  bool ok = open_routes(link, c) && (c->role == HARP_ROLE_SENDER ? make_sender(link, c, &sender)
-                                                                  : make_receiver(link, c, &receiver));
+  bool ok = open_routes(link, c) &&
+            (c->role == HARP_ROLE_SENDER ? make_sender(link, c, &sender) : make_receiver(link, c, &receiver));
   if (ok) {
     harp_conn_init(&link->conn, &c->keys, sender, receiver);
     harp_monitor_init(&link->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
@@ -135,7 +140,6 @@ struct harp_link *harp_link_create(struct harp_engine *e, const struct harp_link
     free_link(link);
     close(c->control_fd);
   }
-  harp_engine_unlock(e);
   return ok ? link : NULL;
 }
 
@@ -177,7 +181,8 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   while ((r = harp_spsc_peek(&link->submit))) {
     if (link->conn.state == HARP_CONN_OPEN) {
       int err = link->role == HARP_ROLE_SENDER ? submit_send(link, r, now) : submit_receive(link, r, now);
-      HARP_ASSERT(!err); /* there are as many message slots as requests, and done ones are collected at once */
+      HARP_ASSERT(
+          !err); /* there are as many message slots as requests, and done ones are collected at once */
       link->outstanding++;
       link->engine->outstanding++;
     }
@@ -221,8 +226,8 @@ void harp_link_check(struct harp_link *link, harp_ns now) {
   const struct harp_receiver *r = link->conn.receiver;
   if (!r || !r->too_large || link->conn.state != HARP_CONN_OPEN) return;
   harp_link_fail(link, HARP_ERR_USAGE, now,
-                 "%s sends a message of %u bytes, but the receive posted for it on %s holds only %u bytes", link->peer,
-                 r->too_large_size, link->engine->instance.ifname, r->too_large_capacity);
+                 "%s sends a message of %u bytes, but the receive posted for it on %s holds only %u bytes",
+                 link->peer, r->too_large_size, link->engine->instance.ifname, r->too_large_capacity);
   harp_monitor_send_final(link);
 }
 
@@ -237,7 +242,8 @@ void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes) {
   harp_link_take_submissions(link, e->clock());
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) {
     struct harp_request *r = &link->requests[i];
-    if (atomic_load_explicit(&r->state, memory_order_relaxed) != HARP_REQUEST_POSTED || !overlaps(r, data, bytes))
+    if (atomic_load_explicit(&r->state, memory_order_relaxed) != HARP_REQUEST_POSTED ||
+        !overlaps(r, data, bytes))
       continue;
     harp_link_fail(link, HARP_ERR_INTERNAL, e->clock(),
                    "a buffer was deregistered while the connection with %s still used it", link->peer);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -24,9 +25,12 @@ static socklen_t address_bytes(const struct sockaddr_storage *a) {
 static const char *address_text(const struct sockaddr_storage *a, char text[INET6_ADDRSTRLEN + 8]) {
   char ip[INET6_ADDRSTRLEN] = "?";
   bool v6 = a->ss_family == AF_INET6;
-  if (v6) inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, ip, sizeof ip);
-  else inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, ip, sizeof ip);
-  uint16_t port = ntohs(v6 ? ((const struct sockaddr_in6 *)a)->sin6_port : ((const struct sockaddr_in *)a)->sin_port);
+  if (v6)
+    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, ip, sizeof ip);
+  else
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, ip, sizeof ip);
+  uint16_t port =
+      ntohs(v6 ? ((const struct sockaddr_in6 *)a)->sin6_port : ((const struct sockaddr_in *)a)->sin_port);
   snprintf(text, INET6_ADDRSTRLEN + 8, v6 ? "[%s]:%u" : "%s:%u", ip, port);
   return text;
 }
@@ -37,7 +41,8 @@ static int open_tcp(const struct harp_engine *e) {
 
 /* ---- meetings ---- */
 
-static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3], struct harp_endpoint *self) {
+static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
+                          struct harp_endpoint *self) {
   const struct harp_io_info *io = &e->io->info;
   const struct sockaddr_storage *a = &e->instance.addr;
   *self = (struct harp_endpoint){
@@ -64,20 +69,27 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
 }
 
-/* Starts a handshake on a socket; reserves the slot that its token names. Returns 0 or -errno. */
+/* Starts a handshake on a socket; reserves the slot that its token names. Under the engine's lock. Returns 0
+ * or -errno. */
 static int meeting_start(struct harp_meeting *m, struct harp_engine *e, bool client,
                          const uint8_t secret[HARP_SECRET_BYTES]) {
-  struct { uint64_t token; uint32_t first[3]; uint8_t nonce[HARP_NONCE_BYTES]; } fresh;
+  struct {
+    uint64_t token;
+    uint32_t first[3];
+    uint8_t nonce[HARP_NONCE_BYTES];
+  } fresh;
   struct harp_endpoint self;
   int err = harp_random_fill(&fresh, sizeof fresh);
   if (err) return err;
   m->slot = harp_engine_reserve_slot(e);
   if (m->slot < 0) return -EMFILE;
   describe_self(e, (fresh.token & ~0xffffull) | (uint64_t)m->slot, fresh.first, &self);
-  harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION, &self);
+  harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
+                      &self);
   return 0;
 }
 
+/* Closes the socket and gives the slot back. Under the engine's lock. */
 static void meeting_end(struct harp_meeting *m, struct harp_engine *e) {
   if (m->fd >= 0) {
     shutdown(m->fd, SHUT_RDWR);
@@ -87,7 +99,8 @@ static void meeting_end(struct harp_meeting *m, struct harp_engine *e) {
   m->fd = m->slot = -1;
 }
 
-/* Moves bytes both ways as far as they go. Returns 0, or -errno when the connection broke (-ECONNRESET at its end). */
+/* Moves bytes both ways as far as they go. Returns 0, or -errno when the connection broke (-ECONNRESET at its
+ * end). */
 static int meeting_run(struct harp_meeting *m) {
   struct harp_handshake *h = &m->handshake;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
@@ -110,7 +123,7 @@ static bool meeting_done(const struct harp_meeting *m) {
   return m->handshake.state == HARP_HANDSHAKE_DONE && m->handshake.out_sent == m->handshake.out_bytes;
 }
 
-/* Turns a finished handshake into a link; socket and slot pass over to it. */
+/* Turns a finished handshake into a link; socket and slot pass over to it. Under the engine's lock. */
 static struct harp_link *meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,
                                       int traffic_class) {
   struct harp_link_config config = {
@@ -142,14 +155,35 @@ static struct harp_link *meeting_link(struct harp_meeting *m, struct harp_engine
 static void refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {
   enum harp_refusal why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
   if (why == HARP_REFUSAL_VERSION)
-    snprintf(text, bytes, "it speaks wire versions %u to %u, this plugin %u to %u: install the same libnccl-net.so on "
-             "both hosts", h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
-  else snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer says: " : "", harp_refusal_text(why));
+    snprintf(text, bytes,
+             "it speaks wire versions %u to %u, this plugin %u to %u: install the same libnccl-net.so on "
+             "both hosts",
+             h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
+  else
+    snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer says: " : "",
+             harp_refusal_text(why));
 }
 
 /* ---- listening ---- */
 
-enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e, struct harp_handle *handle) {
+/* Lets the socket end the runner's sleep, so that guests are looked after without delay. */
+static void watch(struct harp_engine *e, int fd) {
+  struct epoll_event ev = {.events = EPOLLIN, .data.u32 = HARP_CONTROL_MEETING};
+  epoll_ctl(e->control_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+/* Before the socket is closed or becomes a link's: a forked child's copy would keep it in the epoll set. */
+static void unwatch(struct harp_engine *e, int fd) {
+  epoll_ctl(e->control_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+static void guest_end(struct harp_listener *l, struct harp_meeting *m) {
+  if (m->fd >= 0) unwatch(l->engine, m->fd);
+  meeting_end(m, l->engine);
+}
+
+enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e,
+                                    struct harp_handle *handle) {
   struct sockaddr_storage a = e->instance.addr;
   socklen_t n = address_bytes(&a);
   struct harp_listener *l = calloc(1, sizeof *l);
@@ -171,6 +205,11 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
     return HARP_ERR_SYSTEM;
   }
   harp_handle_encode(handle, &a, l->secret);
+  harp_engine_lock(e);
+  watch(e, l->fd);
+  l->next = e->listeners;
+  e->listeners = l;
+  harp_engine_unlock(e);
   *out = l;
   return HARP_OK;
 }
@@ -183,11 +222,11 @@ static struct harp_meeting *guest_place(struct harp_listener *l) {
     if (l->guests[i].since_ns < oldest->since_ns) oldest = &l->guests[i];
   }
   l->engine->counters.handshake_refused++;
-  meeting_end(oldest, l->engine);
+  guest_end(l, oldest);
   return oldest;
 }
 
-static void let_in(struct harp_listener *l) {
+static void let_in(struct harp_listener *l, harp_ns now) {
   for (unsigned i = 0; i < ACCEPTS_PER_POLL; i++) {
     struct sockaddr_storage from = {0};
     socklen_t n = sizeof from;
@@ -196,48 +235,94 @@ static void let_in(struct harp_listener *l) {
     struct harp_meeting *m = guest_place(l);
     m->fd = fd;
     m->peer_addr = from;
-    m->since_ns = l->engine->clock();
+    m->since_ns = now;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (meeting_start(m, l->engine, false, l->secret)) meeting_end(m, l->engine);
+    watch(l->engine, fd);
+    if (meeting_start(m, l->engine, false, l->secret)) guest_end(l, m);
   }
 }
 
 static void turn_away(struct harp_listener *l, struct harp_meeting *m, int err) {
   char why[256], text[INET6_ADDRSTRLEN + 8];
-  if (m->handshake.state == HARP_HANDSHAKE_REFUSED) refusal_text(&m->handshake, why, sizeof why);
-  else snprintf(why, sizeof why, "%s", err ? strerror(-err) : "it did not prove the secret in time");
-  HARP_INFO("%s: turned away a connection from %s: %s", l->engine->instance.ifname, address_text(&m->peer_addr, text),
-            why);
+  if (m->handshake.state == HARP_HANDSHAKE_REFUSED)
+    refusal_text(&m->handshake, why, sizeof why);
+  else
+    snprintf(why, sizeof why, "%s", err ? strerror(-err) : "it did not prove the secret in time");
+  HARP_INFO("%s: turned away a connection from %s: %s", l->engine->instance.ifname,
+            address_text(&m->peer_addr, text), why);
   l->engine->counters.handshake_refused++;
-  meeting_end(m, l->engine);
+  guest_end(l, m);
 }
 
-enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link) {
-  *link = NULL;
-  let_in(l);
+/* Puts a guest that has proved itself among those that wait for their accept. */
+static void welcome(struct harp_listener *l, struct harp_meeting *m) {
+  unwatch(l->engine, m->fd);
+  struct harp_link *link = meeting_link(m, l->engine, HARP_ROLE_RECEIVER, -1);
+  if (!link) return; /* said; the peer sees the connection closed and tries again */
+  if (l->ready_last)
+    l->ready_last->next_ready = link;
+  else
+    l->ready_first = link;
+  l->ready_last = link;
+  atomic_fetch_add_explicit(&l->ready_count, 1, memory_order_release);
+}
+
+static void listener_run(struct harp_listener *l, harp_ns now) {
+  let_in(l, now);
   for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
     struct harp_meeting *m = &l->guests[i];
     if (m->fd < 0) continue;
     int err = meeting_run(m);
-    if (meeting_done(m)) {
-      *link = meeting_link(m, l->engine, HARP_ROLE_RECEIVER, -1);
-      return *link ? HARP_OK : HARP_ERR_SYSTEM;
-    }
-    bool refused = m->handshake.state == HARP_HANDSHAKE_REFUSED &&
-                   m->handshake.out_sent == m->handshake.out_bytes;
-    if (err || refused || l->engine->clock() - m->since_ns > HARP_GUEST_NS) turn_away(l, m, err);
+    bool sent = m->handshake.out_sent == m->handshake.out_bytes;
+    if (meeting_done(m))
+      welcome(l, m);
+    else if (err || (m->handshake.state == HARP_HANDSHAKE_REFUSED && sent) ||
+             now - m->since_ns > HARP_GUEST_NS)
+      turn_away(l, m, err);
   }
-  return HARP_OK;
+}
+
+void harp_listeners_run(struct harp_engine *e, harp_ns now) {
+  for (struct harp_listener *l = e->listeners; l; l = l->next) listener_run(l, now);
+}
+
+struct harp_link *harp_listener_take(struct harp_listener *l) {
+  if (!atomic_load_explicit(&l->ready_count, memory_order_acquire)) return NULL;
+  harp_engine_lock(l->engine);
+  struct harp_link *link = l->ready_first;
+  if (link) {
+    l->ready_first = link->next_ready;
+    if (!l->ready_first) l->ready_last = NULL;
+    link->next_ready = NULL;
+    atomic_fetch_sub_explicit(&l->ready_count, 1, memory_order_relaxed);
+  }
+  harp_engine_unlock(l->engine);
+  return link;
 }
 
 void harp_listener_close(struct harp_listener *l) {
-  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) meeting_end(&l->guests[i], l->engine);
+  struct harp_link *link;
+  while ((link = harp_listener_take(l))) harp_link_destroy(link);
+  harp_engine_lock(l->engine);
+  struct harp_listener **at = &l->engine->listeners;
+  while (*at != l) at = &(*at)->next;
+  *at = l->next;
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) guest_end(l, &l->guests[i]);
+  unwatch(l->engine, l->fd);
+  harp_engine_unlock(l->engine);
+  while ((link = harp_listener_take(l))) harp_link_destroy(link); /* met while we waited for the lock */
   shutdown(l->fd, SHUT_RDWR);
   close(l->fd);
   free(l);
 }
 
 /* ---- dialling ---- */
+
+static void dial_end(struct harp_dial *d) {
+  harp_engine_lock(d->engine);
+  meeting_end(&d->meeting, d->engine);
+  harp_engine_unlock(d->engine);
+}
 
 /* Opens the socket and starts to connect; an error is kept for the final message, and tried again later. */
 static void dial_start(struct harp_dial *d) {
@@ -256,12 +341,12 @@ static void dial_start(struct harp_dial *d) {
   if (bind(m->fd, (struct sockaddr *)&from, address_bytes(&from)) ||
       (connect(m->fd, (struct sockaddr *)&d->to, address_bytes(&d->to)) && errno != EINPROGRESS)) {
     d->last_errno = errno;
-    meeting_end(m, d->engine);
+    dial_end(d);
   }
 }
 
-enum harp_status harp_dial_open(struct harp_dial **out, struct harp_engine *e, const struct harp_handle *handle,
-                                int traffic_class) {
+enum harp_status harp_dial_open(struct harp_dial **out, struct harp_engine *e,
+                                const struct harp_handle *handle, int traffic_class) {
   char error[256];
   struct harp_dial *d = calloc(1, sizeof *d);
   if (!d) {
@@ -300,7 +385,9 @@ static int dial_connected(struct harp_dial *d) {
   if (poll(&p, 1, 0) <= 0) return 0;
   if (getsockopt(d->meeting.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
   if (err) return -err;
+  harp_engine_lock(d->engine);
   err = meeting_start(&d->meeting, d->engine, true, d->secret);
+  harp_engine_unlock(d->engine);
   if (err) return err;
   harp_monitor_set_timeouts(d->meeting.fd, d->engine->instance.peer_timeout_ns);
   d->connected = true;
@@ -311,7 +398,8 @@ static int dial_connected(struct harp_dial *d) {
 static enum harp_status dial_fail(struct harp_dial *d) {
   char text[INET6_ADDRSTRLEN + 8];
   HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", d->engine->instance.ifname,
-            address_text(&d->to, text), (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+            address_text(&d->to, text),
+            (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)),
             d->last_errno ? strerror(d->last_errno) : "no answer");
   return HARP_ERR_REMOTE;
 }
@@ -329,7 +417,9 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
   int up = dial_connected(d);
   if (up > 0) up = meeting_run(m) ? -ECONNRESET : 1;
   if (up > 0 && meeting_done(m)) {
+    harp_engine_lock(d->engine);
     *link = meeting_link(m, d->engine, HARP_ROLE_SENDER, d->traffic_class);
+    harp_engine_unlock(d->engine);
     return *link ? HARP_OK : HARP_ERR_SYSTEM;
   }
   if (d->connected && m->handshake.state == HARP_HANDSHAKE_REFUSED) {
@@ -341,7 +431,7 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
   }
   if (up < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
     d->last_errno = -up;
-    meeting_end(m, d->engine);
+    dial_end(d);
     d->retry_ns = now + DIAL_RETRY_NS;
     if (d->connected) d->deadline_ns += now - HARP_MIN(d->connected_ns, now);
     d->connected = false;
@@ -351,6 +441,6 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
 }
 
 void harp_dial_close(struct harp_dial *d) {
-  meeting_end(&d->meeting, d->engine);
+  dial_end(d);
   free(d);
 }

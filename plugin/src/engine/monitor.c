@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "engine/engine.h"
 
-static void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+static void set_int(int fd, int level, int option, int value) {
+  setsockopt(fd, level, option, &value, sizeof value);
+}
 
 void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns) {
   int seconds = (int)HARP_MAX(peer_timeout_ns / HARP_SEC(1), 1u);
@@ -22,15 +24,17 @@ void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns) {
   set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
 }
 
-void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys, harp_ns peer_timeout_ns) {
+void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
+                       harp_ns peer_timeout_ns) {
   *m = (struct harp_monitor){.fd = fd, .keys = *keys};
   if (fd < 0) return;
   harp_monitor_set_timeouts(fd, peer_timeout_ns);
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-/* Messages are tiny and rare, so one that does not fit the socket's buffer can be dropped: it would be a PING more. Part
- * of one would garble all that follow, so then nothing more is said: the peer's keepalive still tells it that we live. */
+/* Messages are tiny and rare, so one that does not fit the socket's buffer can be dropped: it would be a PING
+ * more. Part of one would garble all that follow, so then nothing more is said: the peer's keepalive still
+ * tells it that we live. */
 static void send_message(struct harp_monitor *m, const uint8_t *message, size_t bytes) {
   if (m->fd < 0 || m->gone || m->mute) return;
   ssize_t n = send(m->fd, message, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -51,16 +55,16 @@ void harp_monitor_send_final(struct harp_link *link) {
   send_message(m, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
 }
 
-/* The peer left or died: fatal when anything is still waiting for it. The socket stays ready for reading for good, so it
- * must not be waited for any more. */
+/* The peer left or died: fatal when anything is still waiting for it. The socket stays ready for reading for
+ * good, so it must not be waited for any more. */
 static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
   if (!link->monitor.gone) harp_engine_ignore_control(link->engine, link);
   link->monitor.gone = true;
   harp_link_complete(link);
   if (!link->outstanding) return;
   if (link->monitor.final_received)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished", link->peer,
-                   link->engine->instance.ifname);
+    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                   link->peer, link->engine->instance.ifname);
   else
     harp_link_fail(link, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", link->peer,
                    link->engine->instance.ifname, why);
@@ -93,10 +97,17 @@ static void on_message(struct harp_link *link, const struct harp_control_message
   struct harp_monitor *m = &link->monitor;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   switch (msg->type) {
-  case HARP_CONTROL_PING: send_message(m, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++)); break;
-  case HARP_CONTROL_PONG: on_pong(link, now); break;
-  case HARP_CONTROL_FINAL: on_final(link, &msg->final, now); break;
-  default: break; /* decode lets no other type through */
+  case HARP_CONTROL_PING:
+    send_message(m, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++));
+    break;
+  case HARP_CONTROL_PONG:
+    on_pong(link, now);
+    break;
+  case HARP_CONTROL_FINAL:
+    on_final(link, &msg->final, now);
+    break;
+  default:
+    break; /* decode lets no other type through */
   }
 }
 
@@ -127,7 +138,9 @@ void harp_monitor_on_readable(struct harp_link *link, harp_ns now) {
     } else if (errno == EAGAIN || errno == EINTR) {
       return;
     } else {
-      on_gone(link, errno == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(errno), now);
+      on_gone(link,
+              errno == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(errno),
+              now);
     }
   }
   if (m->gone) on_gone(link, "was closed: the process ended", now);
@@ -146,10 +159,11 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
   if (m->fd < 0 || m->gone || now - since < limit / 4) return;
   bool answers = m->pong_ns > since && (!m->ping_ns || now - m->ping_ns < limit / 4);
   if (answers && now - since >= limit) {
-    harp_link_fail(link, HARP_ERR_REMOTE, now,
-                   "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
-                   "connection: is UDP allowed between the hosts?",
-                   eni->ifname, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
+    harp_link_fail(
+        link, HARP_ERR_REMOTE, now,
+        "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
+        "connection: is UDP allowed between the hosts?",
+        eni->ifname, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
     leave(m, link);
     return;
   }
@@ -159,7 +173,8 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
     send_message(m, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++));
   } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused) {
     m->told_paused = true;
-    HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; waiting for it",
+    HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "
+              "waiting for it",
               link->peer, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
   }
 }

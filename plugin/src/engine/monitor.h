@@ -1,8 +1,10 @@
-/* The control connection of an established link: is the peer's process alive, and what does it say when it leaves.
+/* The control connection of an established link: is the peer's process alive, and what does it say when it
+ * leaves.
  *
- * The kernel answers keepalives for a paused process and reports a crash at once, so: connection gone = peer gone;
- * connection alive and silence on the paths = either the process is paused (it does not answer PING: wait) or the
- * paths are broken (it answers PING: fail after the peer timeout). All calls under the engine's lock; never blocks. */
+ * The kernel answers keepalives for a paused process and reports a crash at once, so: connection gone = peer
+ * gone; connection alive and silence on the paths = either the process is paused (it does not answer PING:
+ * wait) or the paths are broken (it answers PING: fail after the peer timeout). All calls under the engine's
+ * lock; never blocks. */
 #ifndef HARP_MONITOR_H
 #define HARP_MONITOR_H
 
@@ -25,11 +27,13 @@ struct harp_monitor {
   uint8_t in[HARP_CONTROL_MAX_BYTES];
 };
 
-/* Sets a TCP socket's keepalive and timeout, so that a host that is gone breaks the connection in that time. */
+/* Sets a TCP socket's keepalive and timeout, so that a host that is gone breaks the connection in that time.
+ */
 void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns);
 
 /* Takes over the socket and sets its timeouts. */
-void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys, harp_ns peer_timeout_ns);
+void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
+                       harp_ns peer_timeout_ns);
 
 /* Reads what came; fails the link, completes messages or answers as it says. */
 void harp_monitor_on_readable(struct harp_link *link, harp_ns now);

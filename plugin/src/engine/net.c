@@ -13,37 +13,26 @@
 #include "host/fork.h"
 #include "wire/crc32c.h"
 
-enum { READY_MAX = 64 }; /* links met on one listener before their accept is called; NCCL needs 1 */
-/* Once a connect had to wait for so long, connects look after their context's listeners, so often. */
-#define SERVE_AFTER_NS HARP_MS(200)
-#define SERVE_EVERY_NS HARP_MS(1)
-
 struct harp_context {
   struct harp_context *next;
   int traffic_class;
   struct harp_listen *listens; /* open ones */
   struct pending *pendings;    /* connects under way */
-  bool serves;                 /* a connect had to wait: its NCCL may be one that accepts later */
-  harp_ns served_ns;           /* when a connect last looked after the listeners */
 };
 
 struct harp_listen {
   struct harp_listen *next;
   struct harp_context *ctx;
   int dev;
-  harp_ns since_ns;     /* when an accept first found nobody, 0 before; under the net's lock */
-  pthread_mutex_t lock; /* of what follows, for accept and for connects that serve it; inside the net's or alone */
   struct harp_listener *listener;
-  unsigned ready_count;
-  struct harp_link *ready[READY_MAX]; /* met while no accept was asked for; oldest first */
 };
 
-/* A connect that has not become a comm yet. NCCL keeps nothing of it but the handle, in which we note its cookie. */
+/* A connect that has not become a comm yet. NCCL keeps nothing of it but the handle, in which we note its
+ * cookie. */
 struct pending {
   struct pending *next;
   uint64_t cookie;
   const void *handle; /* the very buffer it was begun with */
-  harp_ns since_ns;
   int dev;
   struct harp_dial *dial;
 };
@@ -58,7 +47,8 @@ struct registration {
   size_t bytes;
 };
 
-/* All of a process. The lock guards contexts, their lists and the engines' use counts; never taken on the data path. */
+/* All of a process. The lock guards contexts, their lists and the engines' use counts; never taken on the
+ * data path. */
 static struct {
   pthread_mutex_t lock;
   struct harp_context *contexts;
@@ -101,7 +91,8 @@ static struct harp_engine *engine_use(int dev) {
   return net.devices[dev].engine;
 }
 
-/* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping of ours. */
+/* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping
+ * of ours. */
 static void engine_drop(int dev) {
   HARP_ASSERT(net.devices[dev].users);
   if (--net.devices[dev].users) return;
@@ -155,9 +146,7 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
 }
 
 static void listen_free(struct harp_listen *l) {
-  for (unsigned i = 0; i < l->ready_count; i++) harp_link_destroy(l->ready[i]);
   harp_listener_close(l->listener);
-  pthread_mutex_destroy(&l->lock);
   engine_drop(l->dev);
   free(l);
 }
@@ -191,7 +180,9 @@ void harp_net_close(struct harp_context *ctx) {
 
 /* ---- devices ---- */
 
-int harp_net_device_count(void) { return net.configured ? (int)net.config.instance_count : 0; }
+int harp_net_device_count(void) {
+  return net.configured ? (int)net.config.instance_count : 0;
+}
 
 enum harp_status harp_net_device(int dev, struct harp_device *d) {
   if (!device_exists(dev, "properties")) return HARP_ERR_ARGUMENT;
@@ -211,7 +202,8 @@ enum harp_status harp_net_device(int dev, struct harp_device *d) {
 
 /* ---- meeting ---- */
 
-enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle, struct harp_listen **listen) {
+enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
+                                 struct harp_listen **listen) {
   *listen = NULL;
   if (harp_fork_is_child()) return in_child("listen");
   if (!ctx || !device_exists(dev, "listen")) return HARP_ERR_ARGUMENT;
@@ -225,7 +217,6 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   struct harp_engine *e = engine_use(dev);
   if (e && (status = harp_listener_open(&l->listener, e, handle))) engine_drop(dev);
   if (status == HARP_OK) {
-    pthread_mutex_init(&l->lock, NULL);
     l->ctx = ctx;
     l->dev = dev;
     l->next = ctx->listens;
@@ -263,47 +254,11 @@ static struct harp_comm *comm_of(int dev, struct harp_link *link) {
   return c;
 }
 
-static struct harp_link *take_ready(struct harp_listen *l) {
-  if (!l->ready_count) return NULL;
-  struct harp_link *link = l->ready[0];
-  l->ready_count--;
-  memmove(l->ready, l->ready + 1, l->ready_count * sizeof *l->ready);
-  return link;
-}
-
-/* Looks after the listeners of a context in which a connect or an accept waits. NCCL 2.13 calls accept only when its own
- * connect is done, and one after the other, so ranks that connect to each other would wait for ever. The lock is held. */
-static void serve(struct harp_context *ctx, harp_ns since_ns, harp_ns now) {
-  if (now - since_ns >= SERVE_AFTER_NS) ctx->serves = true;
-  if (!ctx->serves || now - ctx->served_ns < SERVE_EVERY_NS) return;
-  ctx->served_ns = now;
-  for (struct harp_listen *l = ctx->listens; l; l = l->next) {
-    struct harp_link *link = NULL;
-    if (pthread_mutex_trylock(&l->lock)) continue; /* its accept is at it */
-    /* An error was logged; the accept finds out by itself. */
-    if (l->ready_count < READY_MAX && harp_listener_poll(l->listener, &link) == HARP_OK && link)
-      l->ready[l->ready_count++] = link;
-    pthread_mutex_unlock(&l->lock);
-  }
-}
-
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm) {
-  enum harp_status status = HARP_OK;
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("accept");
-  pthread_mutex_lock(&listen->lock);
-  struct harp_link *link = take_ready(listen);
-  if (!link) status = harp_listener_poll(listen->listener, &link);
-  pthread_mutex_unlock(&listen->lock);
-  if (status != HARP_OK) return status;
-  if (!link) {
-    harp_ns now = listen->listener->engine->clock();
-    pthread_mutex_lock(&net.lock);
-    if (!listen->since_ns) listen->since_ns = now;
-    serve(listen->ctx, listen->since_ns, now);
-    pthread_mutex_unlock(&net.lock);
-    return HARP_OK;
-  }
+  struct harp_link *link = harp_listener_take(listen->listener);
+  if (!link) return HARP_OK;
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
@@ -312,15 +267,16 @@ enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **
   return HARP_OK;
 }
 
-/* The connect that was begun with this very handle buffer, or NULL. The cookie alone could be a foreign byte pattern. */
+/* The connect that was begun with this very handle buffer, or NULL. The cookie alone could be a foreign byte
+ * pattern. */
 static struct pending *find_pending(struct harp_context *ctx, const void *handle, uint64_t cookie) {
   struct pending *p = ctx->pendings;
   while (p && (p->cookie != cookie || p->handle != handle)) p = p->next;
   return p;
 }
 
-static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct harp_handle *handle, int traffic_class,
-                                      struct pending **out) {
+static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct harp_handle *handle,
+                                      int traffic_class, struct pending **out) {
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {
     HARP_WARN("no memory to connect");
@@ -328,7 +284,8 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct 
   }
   enum harp_status status = HARP_ERR_SYSTEM;
   struct harp_engine *e = engine_use(dev);
-  if (e && (status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class)))
+  if (e &&
+      (status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class)))
     engine_drop(dev);
   if (status != HARP_OK) {
     free(p);
@@ -336,7 +293,6 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct 
   }
   p->cookie = net.cookie_next++;
   p->handle = handle;
-  p->since_ns = e->clock();
   p->dev = dev;
   p->next = ctx->pendings;
   ctx->pendings = p;
@@ -369,12 +325,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   if (status != HARP_OK) return status;
 
   status = harp_dial_poll(p->dial, &link); /* only this thread polls this connect */
-  if (status == HARP_OK && !link) {
-    pthread_mutex_lock(&net.lock);
-    serve(ctx, p->since_ns, p->dial->engine->clock());
-    pthread_mutex_unlock(&net.lock);
-    return HARP_OK;
-  }
+  if (status == HARP_OK && !link) return HARP_OK;
   if (link) *comm = comm_of(dev, link);
   pthread_mutex_lock(&net.lock);
   end_connect(ctx, h, p);
@@ -427,8 +378,8 @@ static enum harp_status link_error(struct harp_link *link) {
   return status;
 }
 
-/* Runs a pass in NCCL's thread, if this engine works that way and nobody else is at it. A watchdog that fell asleep before
- * does not know of the deadlines that the pass made. */
+/* Runs a pass in NCCL's thread, if this engine works that way and nobody else is at it. A watchdog that fell
+ * asleep before does not know of the deadlines that the pass made. */
 static void help(struct harp_engine *e, unsigned (*pass)(struct harp_engine *)) {
   if (e->threaded || !harp_engine_try_lock(e)) return;
   unsigned moved = pass(e);
@@ -444,7 +395,8 @@ static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void
   enum harp_status status = link_error(link);
   if (harp_unlikely(status != HARP_OK)) return status;
   if (harp_unlikely(link->role != role)) {
-    HARP_WARN("%s on the wrong end of the connection with %s", role == HARP_ROLE_SENDER ? "send" : "receive", link->peer);
+    HARP_WARN("%s on the wrong end of the connection with %s", role == HARP_ROLE_SENDER ? "send" : "receive",
+              link->peer);
     return HARP_ERR_INTERNAL;
   }
   if (harp_unlikely(bytes > HARP_NET_MAX_BYTES)) {
@@ -469,7 +421,8 @@ static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void
   return HARP_OK;
 }
 
-enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes, struct harp_request **request) {
+enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
+                               struct harp_request **request) {
   enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, request);
   if (!*request) return status;
   help(comm->link->engine, harp_engine_pass_transmit);
@@ -477,7 +430,8 @@ enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
   return status;
 }
 
-enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes, struct harp_request **request) {
+enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes,
+                                  struct harp_request **request) {
   enum harp_status status = submit(comm, HARP_ROLE_RECEIVER, data, bytes, request);
   if (*request) harp_runner_wake_mt(comm->link->engine);
   return status;

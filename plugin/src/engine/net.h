@@ -1,8 +1,9 @@
 /* What nccl/ calls: the network, without any version of NCCL's ABI.
  *
- * A context stands for one initialised communicator (or for all of a process, with old ABIs). Devices are the configured ENIs;
- * the engine of a device runs while anything is open on it. All calls may come from any thread, but one comm is used by
- * one thread at a time. None blocks. In a forked child every call fails, or does nothing where it closes. */
+ * A context stands for one initialised communicator (or for all of a process, with old ABIs). Devices are the
+ * configured ENIs; the engine of a device runs while anything is open on it. All calls may come from any
+ * thread, but one comm is used by one thread at a time. None blocks. In a forked child every call fails, or
+ * does nothing where it closes. */
 #ifndef HARP_NET_H
 #define HARP_NET_H
 
@@ -26,12 +27,13 @@ struct harp_device {
 };
 
 enum {
-  HARP_NET_REQUESTS = 64,          /* open requests of one comm */
-  HARP_NET_MAX_BYTES = 1 << 30,    /* of one message */
-  HARP_NET_COMMS_MAX = 4096,       /* of one device */
+  HARP_NET_REQUESTS = 64,       /* open requests of one comm */
+  HARP_NET_MAX_BYTES = 1 << 30, /* of one message */
+  HARP_NET_COMMS_MAX = 4096,    /* of one device */
 };
 
-/* Reads the configuration, if no other context has, and makes a context. Fails with one WARN that says what to do. */
+/* Reads the configuration, if no other context has, and makes a context. Fails with one WARN that says what
+ * to do. */
 enum harp_status harp_net_open(struct harp_context **ctx, int traffic_class);
 /* Closes whatever was left half-open in it (listeners, connects); NULL is fine. */
 void harp_net_close(struct harp_context *ctx);
@@ -40,21 +42,25 @@ int harp_net_device_count(void);
 /* Fills *d. HARP_ERR_ARGUMENT, with one WARN, for a device that isn't there. */
 enum harp_status harp_net_device(int dev, struct harp_device *d);
 
-enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle, struct harp_listen **listen);
+enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
+                                 struct harp_listen **listen);
 /* Writes 8 bytes of the handle between calls (the connect under way); *comm stays NULL until it is done.
  * traffic_class -1: the context's. */
 enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
                                   struct harp_comm **comm);
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm);
 
-/* Registers a buffer, host memory only. Nothing is pinned; the registration only says what deregister ends. */
+/* Registers a buffer, host memory only. Nothing is pinned; the registration only says what deregister ends.
+ */
 enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t bytes, void **mr);
 /* After this returns nothing touches the buffer any more. Always succeeds. */
 enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr);
 
 /* *request == NULL with HARP_OK: not now, call again. */
-enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes, struct harp_request **request);
-enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes, struct harp_request **request);
+enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
+                               struct harp_request **request);
+enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes,
+                                  struct harp_request **request);
 /* Tells whether the request is done, and then how many bytes it moved; a done request is dead. */
 enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t *bytes);
 

@@ -13,15 +13,18 @@
 #include "base/assert.h"
 #include "base/copy.h"
 #include "engine/engine.h"
+#include "engine/meet.h"
 
 enum {
-  RX_BUDGET = 2,           /* superframes of 64 KB (with single packets, batches): then acknowledge */
+  RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */
   RX_AGAIN_BYTES = 16384,
-  TX_BUDGET = 4,           /* superframes a link and pass */
-  GATHER_MIN_BYTES = 3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
+  TX_BUDGET = 4, /* superframes a link and pass */
+  GATHER_MIN_BYTES =
+      3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
   CONTROL_EVENTS = 16,
 };
 #define CONTROL_CHECK_NS HARP_MS(1)
+#define MEET_CHECK_NS    HARP_US(50)
 
 _Static_assert(HARP_ENGINE_LINKS_MAX <= 65536, "the low 16 bits of a token name the slot");
 
@@ -32,15 +35,21 @@ static void place(const struct harp_placement *where, const uint8_t *payload) {
     harp_copy_lines(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
 }
 
-static struct harp_link *link_of_token(struct harp_engine *e, uint64_t token) {
+static struct harp_link *link_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
   uint32_t slot = token & 0xffff;
   if (slot >= HARP_ENGINE_LINKS_MAX) return NULL;
+  if (e->links[slot] == HARP_SLOT_RESERVED && now >= e->meet_check_ns) {
+    /* The peer's first packet has overtaken the end of its handshake, unless it is a stranger's. */
+    e->meet_check_ns = now + MEET_CHECK_NS;
+    harp_listeners_run(e, now);
+  }
   struct harp_link *link = e->links[slot];
   return link && link != HARP_SLOT_RESERVED && link->conn.keys.rx_token == token ? link : NULL;
 }
 
 /* Handles one packet; returns its link if it was good for anything. */
-static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes, harp_ns now) {
+static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes,
+                                        harp_ns now) {
   struct harp_packet p;
   struct harp_placement where;
   enum harp_drop drop = harp_packet_decode(wire, bytes, &p);
@@ -48,7 +57,7 @@ static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wi
     e->counters.drops[drop]++;
     return NULL;
   }
-  struct harp_link *link = link_of_token(e, p.token);
+  struct harp_link *link = link_of_token(e, p.token, now);
   if (harp_unlikely(!link)) {
     e->counters.drops[HARP_DROP_TOKEN]++;
     return NULL;
@@ -121,8 +130,8 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
 /* ---- transmit ---- */
 
 /* Builds packet i of a run as the next segment of the superframe. */
-static void build_packet(const struct harp_link *link, struct harp_tx_superframe *sf, const struct harp_tx_run *run,
-                         uint32_t i, harp_ns now) {
+static void build_packet(const struct harp_link *link, struct harp_tx_superframe *sf,
+                         const struct harp_tx_run *run, uint32_t i, harp_ns now) {
   bool last = i + 1 == run->count;
   uint32_t step = run->lines_per_packet * HARP_LINE_BYTES;
   struct harp_packet p = {
@@ -154,7 +163,8 @@ static void build_packet(const struct harp_link *link, struct harp_tx_superframe
   sf->count++;
 }
 
-/* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs little. */
+/* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs
+ * little. */
 static bool may_follow(const struct harp_tx_superframe *sf, int next_bytes) {
   uint32_t next = HARP_DATA_HEADER_BYTES + (uint32_t)next_bytes;
   uint32_t padding = sf->segment_bytes - sf->last_bytes;
@@ -168,13 +178,15 @@ static void pad_last(struct harp_tx_superframe *sf) {
 }
 
 /* Sends one superframe on a path; returns false when there is nothing to send or no frame for it. */
-static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, struct harp_path *path, harp_ns now) {
+static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, struct harp_path *path,
+                                harp_ns now) {
   struct harp_sender *s = link->conn.sender;
   const struct harp_io_ops *io = e->io->ops;
   struct harp_tx_superframe sf;
   struct harp_tx_run run;
   int next = harp_sender_peek_bytes(s, path, now);
-  if (next < 0 || !io->tx_take(e->io, link->routes[path->index], HARP_DATA_HEADER_BYTES + (uint32_t)next, &sf))
+  if (next < 0 ||
+      !io->tx_take(e->io, link->routes[path->index], HARP_DATA_HEADER_BYTES + (uint32_t)next, &sf))
     return false;
   sf.gather = e->io->info.gather && next >= GATHER_MIN_BYTES && !path->probe_due && path->size_probe_ns > now;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
@@ -261,11 +273,13 @@ static void check_control(struct harp_engine *e, harp_ns now) {
   e->control_check_ns = now + CONTROL_CHECK_NS;
   int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
   for (int i = 0; i < n; i++) {
+    if (events[i].data.u32 == HARP_CONTROL_MEETING) continue; /* below */
     struct harp_link *link = e->links[events[i].data.u32];
     if (!link || link == HARP_SLOT_RESERVED) continue;
     harp_monitor_on_readable(link, now);
     settle_link(e, link);
   }
+  harp_listeners_run(e, now);
 }
 
 /* ---- the pass ---- */

@@ -20,15 +20,16 @@ enum { DENSE_PASSES = 16 };
 #define SLEEP_MAX_NS HARP_MS(100)
 
 void harp_runner_wake_mt(struct harp_engine *e) {
-  /* (I) The submitter's doorbell (sequentially consistent) pairs with (J): either it sees `sleeping`, or the thread
-   * sees the doorbell after it has set it. Who has passed since (J), as an inline engine's callers do, has taken the lock
-   * after it was set, and sees it too. */
+  /* (I) The submitter's doorbell (sequentially consistent) pairs with (J): either it sees `sleeping`, or the
+   * thread sees the doorbell after it has set it. Who has passed since (J), as an inline engine's callers do,
+   * has taken the lock after it was set, and sees it too. */
   if (!atomic_load_explicit(&e->sleeping, memory_order_seq_cst)) return;
   uint64_t one = 1;
   (void)!write(e->wake_fd, &one, sizeof one);
 }
 
-/* Sleeps until a packet, a control message, a wake-up or `until_ns`. Returns whether there is a control message. */
+/* Sleeps until a packet, a control message, a wake-up or `until_ns`. Returns whether there is a control
+ * message. */
 static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packets) {
   struct pollfd fds[HARP_IO_FDS_MAX + 2];
   nfds_t n = 0;
@@ -48,8 +49,8 @@ static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packet
   return for_packets && fds[1].revents;
 }
 
-/* Gives the lock back; an engine that found nothing to do is marked as sleeping before that, so that from here on whoever
- * brings work wakes it. */
+/* Gives the lock back; an engine that found nothing to do is marked as sleeping before that, so that from
+ * here on whoever brings work wakes it. */
 static void unlock(struct harp_engine *e, bool idle) {
   if (idle) atomic_store_explicit(&e->sleeping, true, memory_order_seq_cst); /* (J) */
   harp_engine_unlock(e);
@@ -58,12 +59,15 @@ static void unlock(struct harp_engine *e, bool idle) {
 /* Sleeps after an unlock as idle. Returns whether there is a control message. */
 static bool sleep_idle(struct harp_engine *e, harp_ns until_ns) {
   bool control_ready = false;
-  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst)) control_ready = sleep_until(e, until_ns, true);
+  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst))
+    control_ready = sleep_until(e, until_ns, true);
   atomic_store_explicit(&e->sleeping, false, memory_order_relaxed);
   return control_ready;
 }
 
-static bool stopping(struct harp_engine *e) { return atomic_load_explicit(&e->stop, memory_order_relaxed); }
+static bool stopping(struct harp_engine *e) {
+  return atomic_load_explicit(&e->stop, memory_order_relaxed);
+}
 
 static void run_thread(struct harp_engine *e) {
   harp_ns busy_ns = e->clock();
@@ -84,8 +88,9 @@ static void run_thread(struct harp_engine *e) {
   }
 }
 
-/* Passes for NCCL's threads while they are away: after a whole nap in which nobody did a pass. While they are at it, it
- * only naps; once they are gone, it sleeps on the sockets like an engine thread, so that an idle job costs nothing. */
+/* Passes for NCCL's threads while they are away: after a whole nap in which nobody did a pass. While they are
+ * at it, it only naps; once they are gone, it sleeps on the sockets like an engine thread, so that an idle
+ * job costs nothing. */
 static void run_watchdog(struct harp_engine *e) {
   uint32_t seen = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;

@@ -1,8 +1,9 @@
 /* The engine's own thread, in one of two roles.
  *
- * thread: it does all passes: spins while there is work, then sleeps in ppoll until a packet, a submission or a deadline.
- * inline: NCCL's threads do the passes; it is the watchdog that does one when nobody has for HARP_WATCHDOG_NS, so that
- *         acknowledgements and retransmissions never wait for NCCL. While passes keep coming it only naps. */
+ * thread: it does all passes: spins while there is work, then sleeps in ppoll until a packet, a submission or
+ * a deadline. inline: NCCL's threads do the passes; it is the watchdog that does one when nobody has for
+ * HARP_WATCHDOG_NS, so that acknowledgements and retransmissions never wait for NCCL. While passes keep
+ * coming it only naps. */
 #ifndef HARP_RUNNER_H
 #define HARP_RUNNER_H
 
