@@ -11,15 +11,15 @@
 #define harp_likely(x)   __builtin_expect(!!(x), 1)
 #define harp_unlikely(x) __builtin_expect(!!(x), 0)
 
-#define HARP_ARRAY_COUNT(a)      (sizeof(a) / sizeof((a)[0]))
+#define HARP_ARRAY_COUNT(a)                (sizeof(a) / sizeof((a)[0]))
 #define HARP_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 
 #define HARP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define HARP_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-#define HARP_MUST_CHECK __attribute__((warn_unused_result))
+#define HARP_MUST_CHECK        __attribute__((warn_unused_result))
 #define HARP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define HARP_CACHE_ALIGNED __attribute__((aligned(HARP_CACHE_LINE)))
+#define HARP_CACHE_ALIGNED     __attribute__((aligned(HARP_CACHE_LINE)))
 
 /* Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock. */
 typedef uint64_t harp_ns;
@@ -28,13 +28,18 @@ typedef uint64_t harp_ns;
 #define HARP_MS(n)  ((harp_ns)(n)*1000000)
 #define HARP_SEC(n) ((harp_ns)(n)*1000000000)
 
-static inline bool harp_is_pow2(uint64_t n) { return n && !(n & (n - 1)); }
-/* Counts the ones. (The built-in becomes a call into libgcc where the CPU's instruction may not be assumed.) */
+static inline bool harp_is_pow2(uint64_t n) {
+  return n && !(n & (n - 1));
+}
+/* Counts the ones. (The built-in becomes a call into libgcc where the CPU's instruction may not be assumed.)
+ */
 static inline uint32_t harp_popcount(uint64_t n) {
   n -= n >> 1 & 0x5555555555555555;
   n = (n & 0x3333333333333333) + (n >> 2 & 0x3333333333333333);
   return (uint32_t)(((n + (n >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101 >> 56);
 }
-static inline uint64_t harp_align_up(uint64_t n, uint64_t pow2) { return (n + pow2 - 1) & ~(pow2 - 1); }
+static inline uint64_t harp_align_up(uint64_t n, uint64_t pow2) {
+  return (n + pow2 - 1) & ~(pow2 - 1);
+}
 
 #endif

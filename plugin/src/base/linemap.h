@@ -1,8 +1,9 @@
 /* A ring bitmap over line numbers: which 128-byte lines of a connection's line sequence are in a set.
  *
- * One struct serves both ends: the receiver marks lines that have arrived, the sender lines that must be sent again.
- * It holds HARP_WINDOW_LINES bits; the caller keeps all members inside one window of that many lines, so that a
- * line number modulo the window names one bit. All functions take half-open runs [line, line + count). */
+ * One struct serves both ends: the receiver marks lines that have arrived, the sender lines that must be sent
+ * again. It holds HARP_WINDOW_LINES bits; the caller keeps all members inside one window of that many lines,
+ * so that a line number modulo the window names one bit. All functions take half-open runs [line, line +
+ * count). */
 #ifndef HARP_LINEMAP_H
 #define HARP_LINEMAP_H
 

@@ -6,7 +6,9 @@
 
 static _Atomic(harp_log_sink) log_sink;
 
-void harp_log_set_sink(harp_log_sink sink) { atomic_store(&log_sink, sink); }
+void harp_log_set_sink(harp_log_sink sink) {
+  atomic_store(&log_sink, sink);
+}
 
 void harp_log(enum harp_log_level level, const char *file, int line, const char *fmt, ...) {
   harp_log_sink sink = atomic_load(&log_sink);

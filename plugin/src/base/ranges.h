@@ -1,7 +1,8 @@
 /* An ordered, bounded set of 64-bit numbers kept as disjoint ranges [begin, end), newest (highest) first.
  *
- * Used for the packet numbers a receiver has seen. When full, the oldest range is forgotten: its packets are then
- * neither reported nor recognised as duplicates here, which costs a retransmission and never correctness. */
+ * Used for the packet numbers a receiver has seen. When full, the oldest range is forgotten: its packets are
+ * then neither reported nor recognised as duplicates here, which costs a retransmission and never
+ * correctness. */
 #ifndef HARP_RANGES_H
 #define HARP_RANGES_H
 
@@ -21,8 +22,9 @@ struct harp_ranges {
 /* Adds one number. Returns false when it was there already, or lies below a full set. */
 bool harp_ranges_add(struct harp_ranges *r, uint64_t number);
 
-/* Notes that all ranges were reported once more, and forgets those (but never the newest) that were told `enough`
- * times: gaps between packet numbers stay for good, since a lost packet is resent under a new number. */
+/* Notes that all ranges were reported once more, and forgets those (but never the newest) that were told
+ * `enough` times: gaps between packet numbers stay for good, since a lost packet is resent under a new
+ * number. */
 void harp_ranges_told(struct harp_ranges *r, uint32_t enough);
 
 #endif

@@ -1,14 +1,22 @@
-/* Wrapping 32-bit sequence numbers, RFC 1982 comparison: a is before b when b - a, taken modulo 2^32, is positive
- * as a signed number. Valid while compared values lie within 2^31 of each other. */
+/* Wrapping 32-bit sequence numbers, RFC 1982 comparison: a is before b when b - a, taken modulo 2^32, is
+ * positive as a signed number. Valid while compared values lie within 2^31 of each other. */
 #ifndef HARP_SEQ_H
 #define HARP_SEQ_H
 
 #include "base/base.h"
 
-static inline int32_t harp_seq_diff(uint32_t a, uint32_t b) { return (int32_t)(a - b); }
-static inline bool harp_seq_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
-static inline bool harp_seq_after(uint32_t a, uint32_t b) { return (int32_t)(a - b) > 0; }
-static inline uint32_t harp_seq_max(uint32_t a, uint32_t b) { return harp_seq_before(a, b) ? b : a; }
+static inline int32_t harp_seq_diff(uint32_t a, uint32_t b) {
+  return (int32_t)(a - b);
+}
+static inline bool harp_seq_before(uint32_t a, uint32_t b) {
+  return (int32_t)(a - b) < 0;
+}
+static inline bool harp_seq_after(uint32_t a, uint32_t b) {
+  return (int32_t)(a - b) > 0;
+}
+static inline uint32_t harp_seq_max(uint32_t a, uint32_t b) {
+  return harp_seq_before(a, b) ? b : a;
+}
 
 /* Widens a 32-bit number from the wire to the 64-bit one closest to `near` (as ESP's extended numbers do). */
 static inline uint64_t harp_seq_widen(uint32_t low, uint64_t near) {

@@ -2,7 +2,8 @@
  *
  * The producer owns tail, the consumer head; each sits on its own cache line.
  * (A) release of tail pairs with (B) acquire of tail: the consumer sees the slot's content.
- * (C) release of head pairs with (D) acquire of head: the producer overwrites a slot only after it was read. */
+ * (C) release of head pairs with (D) acquire of head: the producer overwrites a slot only after it was read.
+ */
 #ifndef HARP_SPSC_H
 #define HARP_SPSC_H
 

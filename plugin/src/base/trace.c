@@ -16,6 +16,7 @@ int harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-extra-args"
   return n + snprintf(text + n, text_bytes - (size_t)n, formats[e->event], (unsigned long long)e->arg[0],
-                      (unsigned long long)e->arg[1], (unsigned long long)e->arg[2], (unsigned long long)e->arg[3]);
+                      (unsigned long long)e->arg[1], (unsigned long long)e->arg[2],
+                      (unsigned long long)e->arg[3]);
 #pragma GCC diagnostic pop
 }

@@ -1,5 +1,5 @@
-/* A ring of protocol events: what happened, when, with up to four numbers. Golden tests compare its text; a stuck
- * job's last events tell why. Writing one event is a few stores; a NULL trace costs a branch. */
+/* A ring of protocol events: what happened, when, with up to four numbers. Golden tests compare its text; a
+ * stuck job's last events tell why. Writing one event is a few stores; a NULL trace costs a branch. */
 #ifndef HARP_TRACE_H
 #define HARP_TRACE_H
 
@@ -47,13 +47,14 @@ struct harp_trace {
   struct harp_trace_entry slots[HARP_TRACE_SLOTS];
 };
 
-static inline void harp_trace(struct harp_trace *t, harp_ns now, enum harp_event event, uint64_t a, uint64_t b,
-                              uint64_t c, uint64_t d) {
+static inline void harp_trace(struct harp_trace *t, harp_ns now, enum harp_event event, uint64_t a,
+                              uint64_t b, uint64_t c, uint64_t d) {
   if (harp_likely(!t)) return;
   t->slots[t->count++ % HARP_TRACE_SLOTS] = (struct harp_trace_entry){now, event, {a, b, c, d}};
 }
 
-/* Writes one entry as text without newline ("[   12.345 us] path 0 ..."); returns its length as snprintf does. */
+/* Writes one entry as text without newline ("[   12.345 us] path 0 ..."); returns its length as snprintf
+ * does. */
 int harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_bytes);
 
 #endif

@@ -1,14 +1,16 @@
 /* One interface for all packet drivers: superframes of equal segments go out, superframes come in.
  *
- * A superframe is up to HARP_SEGMENTS_MAX packets to one destination; all but the last are segment_bytes long. With UDP
- * sockets it is one GSO send or one GRO receive (up to 64 KB in a system call); with AF_XDP each segment is a frame.
- * The engine builds packets straight into the driver's frame and reads them straight from it.
+ * A superframe is up to HARP_SEGMENTS_MAX packets to one destination; all but the last are segment_bytes
+ * long. With UDP sockets it is one GSO send or one GRO receive (up to 64 KB in a system call); with AF_XDP
+ * each segment is a frame. The engine builds packets straight into the driver's frame and reads them straight
+ * from it.
  *
- * Frames: the driver owns them all. tx_take lends one (TX_BUILD) until tx_submit or tx_give_back; after tx_submit it is the
- * driver's (TX_RING) until its completion, which reap collects. rx lends frames (RX_HELD) until rx_release.
+ * Frames: the driver owns them all. tx_take lends one (TX_BUILD) until tx_submit or tx_give_back; after
+ * tx_submit it is the driver's (TX_RING) until its completion, which reap collects. rx lends frames (RX_HELD)
+ * until rx_release.
  *
- * One instance belongs to one engine; every function is called by the thread that runs the engine's pass, or under
- * the engine's lock. No function blocks. Time is not used here. */
+ * One instance belongs to one engine; every function is called by the thread that runs the engine's pass, or
+ * under the engine's lock. No function blocks. Time is not used here. */
 #ifndef HARP_IO_H
 #define HARP_IO_H
 
@@ -31,14 +33,14 @@ struct harp_io_route; /* one destination, reached from one of our ports; the dri
 
 struct harp_tx_superframe {
   struct harp_io_route *route;
-  uint8_t *base;          /* segment i is built at base + i * stride */
+  uint8_t *base; /* segment i is built at base + i * stride */
   uint32_t stride;
   uint32_t segment_bytes; /* of every segment but the last */
   uint32_t last_bytes;    /* of the last one, set before tx_submit */
   uint32_t count;         /* segments built; never more than count_max */
   uint32_t count_max;
-  /* When gather is set only a header of head_bytes is built at `base`; the payload stays where it is and the driver
-   * fetches it during tx_submit: payload[i] of payload_bytes[i]. */
+  /* When gather is set only a header of head_bytes is built at `base`; the payload stays where it is and the
+   * driver fetches it during tx_submit: payload[i] of payload_bytes[i]. */
   bool gather;
   uint32_t head_bytes;
   const void *payload[HARP_SEGMENTS_MAX];
@@ -55,12 +57,12 @@ struct harp_rx_superframe {
 
 /* What a driver got and can do; valid after open. */
 struct harp_io_info {
-  const char *rung;        /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
-  char why_not[160];       /* why a better rung was refused; "" if none was */
-  uint32_t segments_max;   /* of one superframe */
-  bool gather;             /* takes payload by reference */
-  uint32_t rx_batch;       /* superframes to ask for in one rx call */
-  uint32_t buffer_bytes;   /* what may arrive on one port before rx is called */
+  const char *rung;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
+  char why_not[160];     /* why a better rung was refused; "" if none was */
+  uint32_t segments_max; /* of one superframe */
+  bool gather;           /* takes payload by reference */
+  uint32_t rx_batch;     /* superframes to ask for in one rx call */
+  uint32_t buffer_bytes; /* what may arrive on one port before rx is called */
   unsigned port_count;
   uint16_t ports[HARP_IO_PORTS_MAX]; /* local UDP ports, host byte order */
 };
@@ -69,10 +71,10 @@ struct harp_io_config {
   const struct sockaddr_storage *addr; /* local address of the ENI; its port is ignored */
   uint16_t port_low, port_high;        /* where to bind, both included; 0 and 0: the kernel chooses */
   unsigned port_count;
-  uint8_t *frames;                     /* memory for frames, borrowed until close */
+  uint8_t *frames; /* memory for frames, borrowed until close */
   size_t frames_bytes;
   struct harp_counters *counters;
-  uint32_t disable;                    /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
+  uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
 };
 
 enum { HARP_IO_NO_GSO = 1, HARP_IO_NO_GRO = 2, HARP_IO_NO_GATHER = 4 };
@@ -85,7 +87,8 @@ struct harp_io_ops {
   int (*open)(struct harp_io **io, const struct harp_io_config *config, char *error, size_t error_bytes);
   void (*close)(struct harp_io *io);
 
-  /* A destination reached from local port `port` (an index). traffic_class: DSCP << 2, or -1. NULL: no memory. */
+  /* A destination reached from local port `port` (an index). traffic_class: DSCP << 2, or -1. NULL: no
+   * memory. */
   struct harp_io_route *(*route_open)(struct harp_io *io, unsigned port, const struct sockaddr_storage *peer,
                                       int traffic_class);
   void (*route_close)(struct harp_io *io, struct harp_io_route *route);
@@ -94,8 +97,8 @@ struct harp_io_ops {
   bool (*tx_take)(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
                   struct harp_tx_superframe *sf);
   void (*tx_give_back)(struct harp_io *io, struct harp_tx_superframe *sf);
-  /* Sends, or queues until tx_flush. Returns 0; -EAGAIN or another -errno: the packets did not leave (and are as
-   * good as lost). The frame is the driver's in every case. */
+  /* Sends, or queues until tx_flush. Returns 0; -EAGAIN or another -errno: the packets did not leave (and are
+   * as good as lost). The frame is the driver's in every case. */
   int (*tx_submit)(struct harp_io *io, struct harp_tx_superframe *sf);
   void (*tx_flush)(struct harp_io *io);
   /* Collects completions; returns how many frames came back. */

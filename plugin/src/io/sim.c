@@ -29,9 +29,13 @@ struct sim {
   uint8_t *memory;
 };
 
-static struct sim *sim_of(struct harp_io *io) { return HARP_CONTAINER_OF(io, struct sim, io); }
+static struct sim *sim_of(struct harp_io *io) {
+  return HARP_CONTAINER_OF(io, struct sim, io);
+}
 
-static uint8_t *frame_at(const struct sim *s, uint32_t f) { return s->memory + (size_t)f * HARP_SIM_FRAME_BYTES; }
+static uint8_t *frame_at(const struct sim *s, uint32_t f) {
+  return s->memory + (size_t)f * HARP_SIM_FRAME_BYTES;
+}
 
 static void change_owner(struct sim *s, uint32_t f, enum owner from, enum owner to) {
   HARP_ASSERT(f < HARP_SIM_FRAMES && s->owner[f] == from);
@@ -73,8 +77,8 @@ static void sim_close(struct harp_io *io) {
   free(s);
 }
 
-static struct harp_io_route *sim_route_open(struct harp_io *io, unsigned port, const struct sockaddr_storage *peer,
-                                            int traffic_class) {
+static struct harp_io_route *sim_route_open(struct harp_io *io, unsigned port,
+                                            const struct sockaddr_storage *peer, int traffic_class) {
   struct harp_io_route *r = malloc(sizeof *r);
   (void)io, (void)traffic_class;
   if (r) *r = (struct harp_io_route){*peer, port};
@@ -97,7 +101,8 @@ static bool sim_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   struct sim *s = sim_of(io);
   uint32_t most = s->config.framed ? SEGMENTS_FRAMED : HARP_SUPERFRAME_MAX_BYTES / segment_bytes;
   most = HARP_MIN(most, io->info.segments_max);
-  uint32_t frames = s->config.framed ? most : (most * segment_bytes + HARP_SIM_FRAME_BYTES - 1) / HARP_SIM_FRAME_BYTES;
+  uint32_t frames =
+      s->config.framed ? most : (most * segment_bytes + HARP_SIM_FRAME_BYTES - 1) / HARP_SIM_FRAME_BYTES;
   uint32_t first = find_frames(s, frames);
   if (first == HARP_SIM_FRAMES) return false;
   for (uint32_t i = 0; i < frames; i++) change_owner(s, first + i, POOL, TX_BUILD);
@@ -117,7 +122,9 @@ static void return_frames(struct sim *s, const struct harp_tx_superframe *sf, ui
   for (uint32_t i = from; i < frames; i++) change_owner(s, first + i, TX_BUILD, POOL);
 }
 
-static void sim_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) { return_frames(sim_of(io), sf, 0); }
+static void sim_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) {
+  return_frames(sim_of(io), sf, 0);
+}
 
 static int sim_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   struct sim *s = sim_of(io);
@@ -136,7 +143,8 @@ static int sim_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
       s->frame_bytes[first + i] = bytes;
       s->frame_route[first + i] = sf->route;
     } else {
-      s->config.send(s->config.wire, sf->route->port, &sf->route->to, sf->base + (size_t)i * sf->stride, bytes);
+      s->config.send(s->config.wire, sf->route->port, &sf->route->to, sf->base + (size_t)i * sf->stride,
+                     bytes);
     }
   }
   return_frames(s, sf, s->config.framed ? sf->count : 0);
@@ -166,9 +174,13 @@ static unsigned sim_reap(struct harp_io *io) {
   return n;
 }
 
-void harp_io_sim_refuse(struct harp_io *io, unsigned count) { sim_of(io)->refuse = count; }
+void harp_io_sim_refuse(struct harp_io *io, unsigned count) {
+  sim_of(io)->refuse = count;
+}
 
-void harp_io_sim_hold_completions(struct harp_io *io, bool hold) { sim_of(io)->hold_completions = hold; }
+void harp_io_sim_hold_completions(struct harp_io *io, bool hold) {
+  sim_of(io)->hold_completions = hold;
+}
 
 /* ---- receiving ---- */
 
@@ -176,8 +188,10 @@ bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes
   struct sim *s = sim_of(io);
   uint32_t f = HARP_SIM_FRAMES;
   /* From the top, so that runs for sending stay whole at the bottom. */
-  while (f-- > 0 && s->owner[f] != POOL) {}
-  if (f == UINT32_MAX || s->queue_tail - s->queue_head == HARP_SIM_QUEUE || bytes > HARP_SIM_FRAME_BYTES) return false;
+  while (f-- > 0 && s->owner[f] != POOL) {
+  }
+  if (f == UINT32_MAX || s->queue_tail - s->queue_head == HARP_SIM_QUEUE || bytes > HARP_SIM_FRAME_BYTES)
+    return false;
   memcpy(frame_at(s, f), data, bytes);
   s->frame_bytes[f] = bytes;
   change_owner(s, f, POOL, RX_QUEUED);

@@ -1,9 +1,9 @@
 /* A driver without a network: superframes become datagrams in memory, which the caller carries as it likes.
  *
- * For tests, on a virtual clock: not linked into the plugin. It plays both kinds of real drivers: `packed` lays segments out
- * like a GSO send and completes at once, `framed` gives each segment a frame of its own, sends on tx_flush and returns
- * frames only when the caller says so, as AF_XDP does. Every frame has one owner at any time; harp_io_sim_check asserts
- * that they add up. */
+ * For tests, on a virtual clock: not linked into the plugin. It plays both kinds of real drivers: `packed`
+ * lays segments out like a GSO send and completes at once, `framed` gives each segment a frame of its own,
+ * sends on tx_flush and returns frames only when the caller says so, as AF_XDP does. Every frame has one
+ * owner at any time; harp_io_sim_check asserts that they add up. */
 #ifndef HARP_IO_SIM_H
 #define HARP_IO_SIM_H
 
@@ -12,8 +12,8 @@
 enum { HARP_SIM_FRAMES = 128, HARP_SIM_FRAME_BYTES = 12288, HARP_SIM_QUEUE = 256 };
 
 /* Receives one datagram sent from local port `port` to `to`. Borrowed for the call. */
-typedef void (*harp_sim_send)(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                              uint32_t bytes);
+typedef void (*harp_sim_send)(void *wire, unsigned port, const struct sockaddr_storage *to,
+                              const uint8_t *data, uint32_t bytes);
 
 struct harp_io_sim_config {
   bool framed;

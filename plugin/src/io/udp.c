@@ -1,13 +1,14 @@
 /* The driver for ordinary UDP sockets: works on every host, without any privilege.
  *
- * One unconnected socket per local port, shared by all connections of the engine. Where the kernel has UDP_SEGMENT
- * (4.18) a superframe leaves in one sendmsg, else in one sendmmsg; where it has UDP_GRO (5.0) one recvmsg brings up to
- * 64 KB of packets, else recvmmsg brings up to HARP_RX_BATCH_MAX. Both are probed on the socket itself. A device
- * that cannot checksum makes a GSO send fail with EIO; the instance then goes on without GSO.
+ * One unconnected socket per local port, shared by all connections of the engine. Where the kernel has
+ * UDP_SEGMENT (4.18) a superframe leaves in one sendmsg, else in one sendmmsg; where it has UDP_GRO (5.0) one
+ * recvmsg brings up to 64 KB of packets, else recvmmsg brings up to HARP_RX_BATCH_MAX. Both are probed on the
+ * socket itself. A device that cannot checksum makes a GSO send fail with EIO; the instance then goes on
+ * without GSO.
  *
- * Sending copies into the kernel, so a frame is free again as soon as tx_submit returns, and the same cache-hot
- * frame is used over and over. Path MTU discovery by ICMP is not trusted: packets carry DF and their size is
- * probed by the protocol. */
+ * Sending copies into the kernel, so a frame is free again as soon as tx_submit returns, and the same
+ * cache-hot frame is used over and over. Path MTU discovery by ICMP is not trusted: packets carry DF and
+ * their size is probed by the protocol. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -32,8 +33,8 @@
 enum {
   FRAME_BYTES = 65536,
   TX_FRAMES = 2,
-  RX_SLOT_BYTES = 9216,             /* one packet, where there is no GRO */
-  SOCKET_BUFFER_BYTES = 8 << 20,    /* asked for; the kernel may give less */
+  RX_SLOT_BYTES = 9216,          /* one packet, where there is no GRO */
+  SOCKET_BUFFER_BYTES = 8 << 20, /* asked for; the kernel may give less */
   CONTROL_BYTES = 128,
 };
 
@@ -50,17 +51,21 @@ struct udp {
   bool gso, gro;
   unsigned next_port; /* where rx starts, so that no port starves another */
   uint8_t *tx_frames, *rx_frames;
-  uint32_t tx_free;   /* bit mask */
+  uint32_t tx_free; /* bit mask */
   int fds[HARP_IO_PORTS_MAX];
 };
 
-static struct udp *udp_of(struct harp_io *io) { return HARP_CONTAINER_OF(io, struct udp, io); }
+static struct udp *udp_of(struct harp_io *io) {
+  return HARP_CONTAINER_OF(io, struct udp, io);
+}
 
 static uint8_t *rx_slot(const struct udp *u, unsigned i) {
   return u->rx_frames + (size_t)i * (u->gro ? FRAME_BYTES : RX_SLOT_BYTES);
 }
 
-static size_t rx_bytes(void) { return (size_t)HARP_RX_BATCH_MAX * RX_SLOT_BYTES; }
+static size_t rx_bytes(void) {
+  return (size_t)HARP_RX_BATCH_MAX * RX_SLOT_BYTES;
+}
 
 static size_t udp_frames_bytes(unsigned port_count) {
   (void)port_count;
@@ -69,7 +74,9 @@ static size_t udp_frames_bytes(unsigned port_count) {
 
 /* ---- open and close ---- */
 
-static void set_int(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+static void set_int(int fd, int level, int option, int value) {
+  setsockopt(fd, level, option, &value, sizeof value);
+}
 
 static uint32_t set_buffers(int fd) {
   int want = SOCKET_BUFFER_BYTES, got = 0;
@@ -83,15 +90,18 @@ static uint32_t set_buffers(int fd) {
 }
 
 static void set_port(struct sockaddr_storage *a, uint16_t port) {
-  if (a->ss_family == AF_INET6) ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
-  else ((struct sockaddr_in *)a)->sin_port = htons(port);
+  if (a->ss_family == AF_INET6)
+    ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
+  else
+    ((struct sockaddr_in *)a)->sin_port = htons(port);
 }
 
 static uint16_t bound_port(int fd) {
   struct sockaddr_storage a;
   socklen_t n = sizeof a;
   if (getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
-  return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+  return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                       : ((struct sockaddr_in *)&a)->sin_port);
 }
 
 /* Binds to the next free port of the range, from *port on. */
@@ -126,7 +136,8 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
     if (config->port_low)
       snprintf(error, error_bytes, "cannot bind UDP ports %u to %u: %s", config->port_low, config->port_high,
                strerror(-e));
-    else snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
+    else
+      snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
     return e;
   }
   uint32_t granted = set_buffers(fd);
@@ -137,7 +148,8 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
   } else {
     set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
   }
-  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &probe, sizeof probe)) u->gso = false; /* 0: no size, just asking */
+  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &probe, sizeof probe))
+    u->gso = false; /* 0: no size, just asking */
   if (u->gro && setsockopt(fd, SOL_UDP, UDP_GRO, &one, sizeof one)) u->gro = false;
   u->io.info.ports[u->io.info.port_count++] = bound_port(fd);
   return 0;
@@ -149,8 +161,13 @@ static void name_rung(struct udp *u, const struct harp_io_config *config) {
                       : (u->gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg");
   if (!u->gso || !u->gro)
     snprintf(info->why_not, sizeof info->why_not, "%s%s%s",
-             u->gso ? "" : (config->disable & HARP_IO_NO_GSO ? "GSO is switched off; " : "this kernel has no UDP_SEGMENT; "),
-             u->gro ? "" : (config->disable & HARP_IO_NO_GRO ? "GRO is switched off" : "this kernel has no UDP_GRO"), "");
+             u->gso ? ""
+                    : (config->disable & HARP_IO_NO_GSO ? "GSO is switched off; "
+                                                        : "this kernel has no UDP_SEGMENT; "),
+             u->gro
+                 ? ""
+                 : (config->disable & HARP_IO_NO_GRO ? "GRO is switched off" : "this kernel has no UDP_GRO"),
+             "");
   info->segments_max = HARP_SEGMENTS_MAX;
   info->gather = !(config->disable & HARP_IO_NO_GATHER);
   info->rx_batch = u->gro ? 1 : HARP_RX_BATCH_MAX;
@@ -162,7 +179,8 @@ static void udp_close(struct harp_io *io) {
   free(u);
 }
 
-static int udp_open(struct harp_io **io, const struct harp_io_config *config, char *error, size_t error_bytes) {
+static int udp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
+                    size_t error_bytes) {
   HARP_ASSERT(config->port_count >= 1 && config->port_count <= HARP_IO_PORTS_MAX);
   HARP_ASSERT(config->frames_bytes >= udp_frames_bytes(config->port_count));
   struct udp *u = calloc(1, sizeof *u);
@@ -192,8 +210,8 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
 
 /* ---- routes ---- */
 
-static struct harp_io_route *udp_route_open(struct harp_io *io, unsigned port, const struct sockaddr_storage *peer,
-                                            int traffic_class) {
+static struct harp_io_route *udp_route_open(struct harp_io *io, unsigned port,
+                                            const struct sockaddr_storage *peer, int traffic_class) {
   struct udp *u = udp_of(io);
   HARP_ASSERT(port < io->info.port_count);
   struct harp_io_route *r = calloc(1, sizeof *r);
@@ -255,7 +273,8 @@ static size_t put_traffic_class(uint8_t *control, const struct harp_io_route *r)
 static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint32_t to, struct iovec *iov) {
   unsigned n = 0;
   if (!sf->gather) {
-    size_t end = to == sf->count ? (size_t)(sf->count - 1) * sf->stride + sf->last_bytes : (size_t)to * sf->stride;
+    size_t end =
+        to == sf->count ? (size_t)(sf->count - 1) * sf->stride + sf->last_bytes : (size_t)to * sf->stride;
     iov[n++] = (struct iovec){sf->base + (size_t)from * sf->stride, end - (size_t)from * sf->stride};
     return n;
   }
@@ -319,7 +338,9 @@ static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   return e;
 }
 
-static void udp_tx_flush(struct harp_io *io) { (void)io; }
+static void udp_tx_flush(struct harp_io *io) {
+  (void)io;
+}
 
 static unsigned udp_reap(struct harp_io *io) {
   (void)io;
@@ -343,7 +364,8 @@ static bool rx_gro(struct udp *u, int fd, unsigned slot, struct harp_rx_superfra
   struct iovec iov = {rx_slot(u, slot), FRAME_BYTES};
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
   for (;;) {
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return false;
     if (n <= 0 || m.msg_flags & MSG_TRUNC) {
@@ -370,7 +392,8 @@ static unsigned rx_each(struct udp *u, int fd, unsigned slot, struct harp_rx_sup
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
-    out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, slot + (unsigned)i};
+    out[kept++] =
+        (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, slot + (unsigned)i};
   }
   return kept;
 }
@@ -381,8 +404,10 @@ static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   max = HARP_MIN(max, io->info.rx_batch);
   for (unsigned i = 0; i < ports && got < max; i++) {
     int fd = u->fds[(u->next_port + i) % ports];
-    if (u->gro) got += rx_gro(u, fd, got, &out[got]);
-    else got += rx_each(u, fd, got, &out[got], max - got);
+    if (u->gro)
+      got += rx_gro(u, fd, got, &out[got]);
+    else
+      got += rx_each(u, fd, got, &out[got], max - got);
   }
   u->next_port = (u->next_port + 1) % ports;
   return got;
@@ -394,7 +419,8 @@ static void udp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
 
 static unsigned udp_fds(struct harp_io *io, struct pollfd *fds) {
   struct udp *u = udp_of(io);
-  for (unsigned i = 0; i < io->info.port_count; i++) fds[i] = (struct pollfd){.fd = u->fds[i], .events = POLLIN};
+  for (unsigned i = 0; i < io->info.port_count; i++)
+    fds[i] = (struct pollfd){.fd = u->fds[i], .events = POLLIN};
   return io->info.port_count;
 }
 

@@ -12,7 +12,8 @@ const struct harp_cc_ops *harp_cc_find(const char *name) {
   return NULL;
 }
 
-void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes, uint32_t window_max_bytes) {
+void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
+                  uint32_t window_max_bytes) {
   *cc = (struct harp_cc){
       .ops = ops, .packet_bytes = packet_bytes, .window_max_bytes = window_max_bytes, .slow_start = true};
   harp_cc_set_window(cc, HARP_CC_INITIAL_BYTES);

@@ -1,7 +1,8 @@
 /* Congestion control of one path: how many bytes may be in flight. One file per algorithm, behind one table.
  *
- * A path calls on_ack after every acknowledgement that brought something, with all that happened since the last one.
- * An algorithm keeps its state in struct harp_cc and touches nothing else; no clock, no floating point. */
+ * A path calls on_ack after every acknowledgement that brought something, with all that happened since the
+ * last one. An algorithm keeps its state in struct harp_cc and touches nothing else; no clock, no floating
+ * point. */
 #ifndef HARP_CC_H
 #define HARP_CC_H
 
@@ -28,14 +29,14 @@ struct harp_cc_ops {
 
 struct harp_cc {
   const struct harp_cc_ops *ops;
-  uint32_t packet_bytes;    /* of a full packet on this path */
-  uint32_t window_bytes;    /* the result: most bytes in flight */
+  uint32_t packet_bytes; /* of a full packet on this path */
+  uint32_t window_bytes; /* the result: most bytes in flight */
   uint32_t window_max_bytes;
   bool slow_start;
   /* what an algorithm gathers over one round */
   harp_ns round_rtt_min_ns;
   uint32_t round_acked_bytes, round_lost_bytes;
-  bool round_limited; /* the window was in use */
+  bool round_limited;        /* the window was in use */
   uint32_t loss_permille_q4; /* smoothed share of bytes lost, in 1/16 permille */
   uint32_t decrease_hold;    /* rounds until the next decrease for loss */
 };
@@ -50,7 +51,8 @@ extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
 /* Returns the algorithm of that name, or NULL. */
 const struct harp_cc_ops *harp_cc_find(const char *name);
 
-void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes, uint32_t window_max_bytes);
+void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
+                  uint32_t window_max_bytes);
 
 /* Sets the window, bounded below by HARP_CC_MIN_PACKETS packets and above by window_max_bytes. */
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);

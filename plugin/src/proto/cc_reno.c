@@ -1,9 +1,11 @@
-/* Additive increase, multiplicative decrease (RFC 5681 in spirit): a packet more each round trip, half upon any loss
- * in the round, back to the minimum after timeouts. It shares a link with kernel TCP as an equal, and suffers as TCP
- * does from random loss; kept as the plain reference next to `delay`. No timers. */
+/* Additive increase, multiplicative decrease (RFC 5681 in spirit): a packet more each round trip, half upon
+ * any loss in the round, back to the minimum after timeouts. It shares a link with kernel TCP as an equal,
+ * and suffers as TCP does from random loss; kept as the plain reference next to `delay`. No timers. */
 #include "proto/cc.h"
 
-static void reno_init(struct harp_cc *cc) { (void)cc; }
+static void reno_init(struct harp_cc *cc) {
+  (void)cc;
+}
 
 static void reno_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   if (!harp_cc_round(cc, s)) return;
@@ -11,7 +13,8 @@ static void reno_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
     harp_cc_set_window(cc, cc->window_bytes / 2);
     cc->slow_start = false;
   } else if (cc->round_limited) {
-    harp_cc_set_window(cc, (uint64_t)cc->window_bytes + (cc->slow_start ? cc->window_bytes : cc->packet_bytes));
+    harp_cc_set_window(cc,
+                       (uint64_t)cc->window_bytes + (cc->slow_start ? cc->window_bytes : cc->packet_bytes));
   }
   harp_cc_round_restart(cc);
 }

@@ -1,7 +1,8 @@
-/* One connection: its role, its secrets, its life cycle, and the dispatch of packets to the sending or receiving half.
+/* One connection: its role, its secrets, its life cycle, and the dispatch of packets to the sending or
+ * receiving half.
  *
- * An NCCL connection carries data in one direction: the side that called connect sends, the side that accepted
- * receives. Owned by one engine. Sans-IO. */
+ * An NCCL connection carries data in one direction: the side that called connect sends, the side that
+ * accepted receives. Owned by one engine. Sans-IO. */
 #ifndef HARP_CONN_H
 #define HARP_CONN_H
 
@@ -38,8 +39,8 @@ struct harp_conn {
 void harp_conn_init(struct harp_conn *c, const struct harp_conn_keys *keys, struct harp_sender *sender,
                     struct harp_receiver *receiver);
 
-/* Feeds a decoded packet that carried our token: checks direction, path and CRC (over `wire`), then hands it on.
- * On HARP_DROP_NONE the caller copies what `place` says. Counts drops. */
+/* Feeds a decoded packet that carried our token: checks direction, path and CRC (over `wire`), then hands it
+ * on. On HARP_DROP_NONE the caller copies what `place` says. Counts drops. */
 enum harp_drop harp_conn_on_packet(struct harp_conn *c, const uint8_t *wire, const struct harp_packet *p,
                                    struct harp_placement *place, harp_ns now);
 

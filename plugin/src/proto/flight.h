@@ -1,8 +1,8 @@
 /* The packets of one path that were sent and are not settled yet: neither acknowledged nor found lost.
  *
- * A record stands for a burst: consecutive packets that carry consecutive lines of one message, sent at one moment.
- * So a lossless transfer costs one record per superframe, not one per packet. Records are in order of packet number,
- * oldest at head; a record leaves when all its packets are settled and it is the oldest. */
+ * A record stands for a burst: consecutive packets that carry consecutive lines of one message, sent at one
+ * moment. So a lossless transfer costs one record per superframe, not one per packet. Records are in order of
+ * packet number, oldest at head; a record leaves when all its packets are settled and it is the oldest. */
 #ifndef HARP_FLIGHT_H
 #define HARP_FLIGHT_H
 
@@ -12,14 +12,14 @@
 enum { HARP_FLIGHT_RECORDS = 1024, HARP_BURST_MAX_PACKETS = 64 };
 
 struct harp_burst {
-  uint64_t number;          /* of its first packet */
-  uint64_t acked, lost;     /* one bit a packet; both: found lost, then acknowledged after all */
+  uint64_t number;      /* of its first packet */
+  uint64_t acked, lost; /* one bit a packet; both: found lost, then acknowledged after all */
   harp_ns sent_ns;
-  uint32_t line;            /* of its first packet */
+  uint32_t line;             /* of its first packet */
   uint16_t lines_per_packet; /* 0: a probe */
-  uint16_t last_lines;      /* of its last packet */
-  uint16_t packet_bytes;    /* of a full packet with header, for the window */
-  uint8_t count;            /* packets */
+  uint16_t last_lines;       /* of its last packet */
+  uint16_t packet_bytes;     /* of a full packet with header, for the window */
+  uint8_t count;             /* packets */
 };
 
 struct harp_flight {
@@ -27,7 +27,9 @@ struct harp_flight {
   struct harp_burst ring[HARP_FLIGHT_RECORDS];
 };
 
-static inline uint32_t harp_flight_count(const struct harp_flight *f) { return f->tail - f->head; }
+static inline uint32_t harp_flight_count(const struct harp_flight *f) {
+  return f->tail - f->head;
+}
 static inline bool harp_flight_full(const struct harp_flight *f) {
   return harp_flight_count(f) == HARP_FLIGHT_RECORDS;
 }
@@ -53,8 +55,9 @@ static inline void harp_flight_push(struct harp_flight *f, const struct harp_bur
   HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
   f->ring[f->tail++ % HARP_FLIGHT_RECORDS] = *b;
 }
-/* Removes settled records from the head. One with lost packets stays until it was sent before `expire_ns`, so that a
- * late acknowledgement can still tell that the loss was only reordering; or until the ring is half full. */
+/* Removes settled records from the head. One with lost packets stays until it was sent before `expire_ns`, so
+ * that a late acknowledgement can still tell that the loss was only reordering; or until the ring is half
+ * full. */
 static inline void harp_flight_trim(struct harp_flight *f, harp_ns expire_ns) {
   while (f->head != f->tail) {
     const struct harp_burst *b = harp_flight_at(f, f->head);

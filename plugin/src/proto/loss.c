@@ -71,8 +71,10 @@ static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struc
   result->lost_packets += harp_popcount(bits);
   for (; bits; bits &= bits - 1) {
     uint32_t i = (uint32_t)__builtin_ctzll(bits);
-    harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i), harp_burst_lines(b, i));
-    if (b->lines_per_packet) harp_resend_add(resend, harp_burst_line(b, i), harp_burst_lines(b, i), delivered);
+    harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i),
+               harp_burst_lines(b, i));
+    if (b->lines_per_packet)
+      harp_resend_add(resend, harp_burst_line(b, i), harp_burst_lines(b, i), delivered);
   }
 }
 
@@ -89,8 +91,10 @@ void harp_loss_detect(struct harp_path *p, struct harp_resend *resend, uint32_t 
     uint64_t bits = harp_burst_pending(b);
     if (p->largest_acked < b->number + b->count) bits &= ones(0, (uint32_t)(p->largest_acked - b->number));
     if (!bits) continue;
-    if (b->sent_ns + patience_ns <= now) lose(p, b, bits, resend, delivered, result, trace, now);
-    else p->loss_deadline_ns = HARP_MIN(p->loss_deadline_ns, b->sent_ns + patience_ns);
+    if (b->sent_ns + patience_ns <= now)
+      lose(p, b, bits, resend, delivered, result, trace, now);
+    else
+      p->loss_deadline_ns = HARP_MIN(p->loss_deadline_ns, b->sent_ns + patience_ns);
   }
   trim(p, now);
 }

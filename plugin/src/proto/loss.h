@@ -1,13 +1,13 @@
 /* Finds lost packets on one path, and settles acknowledged ones.
  *
- * Idea (RACK, RFC 8985, and QUIC's probe timeout, RFC 9002): a packet is lost when a packet sent later was acknowledged
- * and it is older than one RTT plus a tolerance for reordering; so one later packet is enough, and no duplicate
- * acknowledgements are counted. The tolerance grows when a "lost" packet turns out to have arrived, and is forgotten over
- * the following round trips, since a pause of the peer looks the same.
+ * Idea (RACK, RFC 8985, and QUIC's probe timeout, RFC 9002): a packet is lost when a packet sent later was
+ * acknowledged and it is older than one RTT plus a tolerance for reordering; so one later packet is enough,
+ * and no duplicate acknowledgements are counted. The tolerance grows when a "lost" packet turns out to have
+ * arrived, and is forgotten over the following round trips, since a pause of the peer looks the same.
  *
- * Timers: the loss deadline (a packet has a younger acknowledged one, but is not old enough yet) and the probe timeout
- * (nothing was acknowledged for an RTT and four variations after the last packet: one packet is sent regardless of the
- * window, to provoke an acknowledgement; doubles each time). */
+ * Timers: the loss deadline (a packet has a younger acknowledged one, but is not old enough yet) and the
+ * probe timeout (nothing was acknowledged for an RTT and four variations after the last packet: one packet is
+ * sent regardless of the window, to provoke an acknowledgement; doubles each time). */
 #ifndef HARP_LOSS_H
 #define HARP_LOSS_H
 
@@ -23,7 +23,8 @@ struct harp_loss_result {
   bool size_probe_acked;
 };
 
-/* Settles the packets of [begin, end), 64-bit numbers below next_number. `delivered` is the first line not delivered. */
+/* Settles the packets of [begin, end), 64-bit numbers below next_number. `delivered` is the first line not
+ * delivered. */
 void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_resend *resend,
                         struct harp_loss_result *result, struct harp_trace *trace, harp_ns now);
 

@@ -5,8 +5,8 @@ const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_
 /* A superframe or two may leave at once; the pace holds over any longer time. */
 #define PACE_BURST_NS HARP_US(20)
 /* Probe timeout: never shorter than this above the smoothed RTT, since peers share cores with other work. */
-#define PTO_MARGIN_NS HARP_MS(1)
-#define PTO_MAX_NS HARP_MS(200)
+#define PTO_MARGIN_NS  HARP_MS(1)
+#define PTO_MAX_NS     HARP_MS(200)
 #define REORDER_MIN_NS HARP_US(5)
 enum { REORDER_MEMORY_ROUNDS = 64 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
@@ -43,11 +43,13 @@ uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now) {
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
   if (p->pto_count >= HARP_PATH_SILENT_PTOS || p->state == HARP_PATH_DOWN) return HARP_NEVER;
-  if (p->cc.window_bytes < p->inflight_bytes + p->cc.packet_bytes || harp_flight_full(&p->flight)) return HARP_NEVER;
+  if (p->cc.window_bytes < p->inflight_bytes + p->cc.packet_bytes || harp_flight_full(&p->flight))
+    return HARP_NEVER;
   return HARP_MAX(now, p->pace_next_ns > PACE_BURST_NS ? p->pace_next_ns - PACE_BURST_NS : 0);
 }
 
-/* Twice the window per RTT while it is still growing fast, 5/4 of it later: the window, not the pace, is the limit. */
+/* Twice the window per RTT while it is still growing fast, 5/4 of it later: the window, not the pace, is the
+ * limit. */
 static harp_ns pace_ns(const struct harp_path *p, uint64_t bytes) {
   if (!harp_rtt_known(&p->rtt)) return 0;
   uint64_t per_rtt = (uint64_t)p->cc.window_bytes * (p->cc.slow_start ? 8 : 5) / 4;

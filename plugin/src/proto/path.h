@@ -1,5 +1,6 @@
-/* One path of a sending connection: (local ENI, remote ENI, source port), with its own packet numbers, flight, RTT,
- * congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on it. */
+/* One path of a sending connection: (local ENI, remote ENI, source port), with its own packet numbers,
+ * flight, RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on
+ * it. */
 #ifndef HARP_PATH_H
 #define HARP_PATH_H
 
@@ -15,14 +16,15 @@ enum harp_path_state {
   HARP_PATH_DOWN, /* not acknowledging: drained to the others, probed until it returns */
 };
 
-/* After so many probe timeouts in a row a path is silent: only probes go out until something is acknowledged. */
+/* After so many probe timeouts in a row a path is silent: only probes go out until something is acknowledged.
+ */
 enum { HARP_PATH_SILENT_PTOS = 3 };
 
 struct harp_path {
   uint8_t index;
   enum harp_path_state state;
   uint64_t next_number;
-  uint64_t ack_next; /* one above the highest number of an acknowledgement received */
+  uint64_t ack_next;         /* one above the highest number of an acknowledgement received */
   uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
   uint32_t inflight_bytes;   /* pending packets with headers */
 
@@ -32,18 +34,19 @@ struct harp_path {
   uint64_t round_end_number;
 
   /* loss detection */
-  uint64_t largest_acked;  /* highest number acknowledged; next_number - 1 at most */
+  uint64_t largest_acked; /* highest number acknowledged; next_number - 1 at most */
   bool any_acked;
-  harp_ns rack_sent_ns;    /* when the youngest acknowledged packet was sent */
+  harp_ns rack_sent_ns; /* when the youngest acknowledged packet was sent */
   harp_ns loss_deadline_ns;
-  harp_ns reorder_ns;      /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
+  harp_ns
+      reorder_ns; /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
   harp_ns last_sent_ns, last_ack_ns;
-  uint32_t pto_count;      /* consecutive, without an acknowledgement between */
-  bool probe_due;          /* send one packet now, whatever the window says */
+  uint32_t pto_count; /* consecutive, without an acknowledgement between */
+  bool probe_due;     /* send one packet now, whatever the window says */
 
   /* packet size search */
-  harp_ns size_probe_ns;   /* when to try a larger size; HARP_NEVER while at the maximum */
-  uint32_t size_probe_lines;   /* size under test, 0 when none */
+  harp_ns size_probe_ns;     /* when to try a larger size; HARP_NEVER while at the maximum */
+  uint32_t size_probe_lines; /* size under test, 0 when none */
   uint64_t size_probe_number;
 
   struct harp_flight flight;
@@ -61,7 +64,8 @@ uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now);
 /* Returns when the path may send a full packet by time alone (pace), HARP_NEVER if only acks help. */
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
 
-/* Records a burst just given out for sending; fills in its number and time. Returns its first packet number. */
+/* Records a burst just given out for sending; fills in its number and time. Returns its first packet number.
+ */
 uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now);
 
 /* Returns the probe timeout's deadline, HARP_NEVER when nothing is in flight. */

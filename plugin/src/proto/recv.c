@@ -6,9 +6,9 @@
 #include "base/assert.h"
 #include "base/seq.h"
 
-/* When an acknowledgement leaves. At once: something is out of order, or ACK_EVERY_BYTES arrived. Soon: the sender
- * waits for it; a few microseconds let the receiving thread hand the message to its caller first. Else it may ride
- * with a later one. */
+/* When an acknowledgement leaves. At once: something is out of order, or ACK_EVERY_BYTES arrived. Soon: the
+ * sender waits for it; a few microseconds let the receiving thread hand the message to its caller first. Else
+ * it may ride with a later one. */
 enum {
   ACK_EVERY_BYTES = 96 * 1024,
   ACK_REPEATS = 4, /* a range that did not change is told so often, in case acknowledgements get lost */
@@ -23,8 +23,8 @@ static struct harp_recv_message *message_at(struct harp_receiver *r, uint32_t m)
   return &r->messages[m % MESSAGE_SLOTS];
 }
 
-void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config, struct harp_trace *trace,
-                        struct harp_counters *counters) {
+void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config,
+                        struct harp_trace *trace, struct harp_counters *counters) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
   memset(r, 0, sizeof *r);
   r->trace = trace;
@@ -41,7 +41,9 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
 
 /* ---- acknowledgements ---- */
 
-static void ack_by(struct harp_rx_path *path, harp_ns at) { path->ack_due_ns = HARP_MIN(path->ack_due_ns, at); }
+static void ack_by(struct harp_rx_path *path, harp_ns at) {
+  path->ack_due_ns = HARP_MIN(path->ack_due_ns, at);
+}
 
 /* The path on which something arrived last: where news that belong to no path travel. */
 static struct harp_rx_path *latest_path(struct harp_receiver *r) {
@@ -52,16 +54,20 @@ static struct harp_rx_path *latest_path(struct harp_receiver *r) {
   return best;
 }
 
-static void note_arrival(struct harp_rx_path *path, const struct harp_packet *p, uint64_t number, harp_ns now) {
+static void note_arrival(struct harp_rx_path *path, const struct harp_packet *p, uint64_t number,
+                         harp_ns now) {
   bool in_order = number == path->next_number;
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
   path->echo_time = p->data.time;
   path->echo_arrival_ns = now;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
-  if (!fresh || !in_order || path->unacked_bytes >= ACK_EVERY_BYTES) ack_by(path, now);
-  else if (p->flags & HARP_FLAG_ACK_SOON) ack_by(path, now + ACK_SOON_NS);
-  else ack_by(path, now + ACK_LATE_NS);
+  if (!fresh || !in_order || path->unacked_bytes >= ACK_EVERY_BYTES)
+    ack_by(path, now);
+  else if (p->flags & HARP_FLAG_ACK_SOON)
+    ack_by(path, now + ACK_SOON_NS);
+  else
+    ack_by(path, now + ACK_LATE_NS);
 }
 
 bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now) {
@@ -179,7 +185,8 @@ bool harp_receiver_poll_done(struct harp_receiver *r, void **cookie, uint32_t *b
 static enum harp_drop find_message(struct harp_receiver *r, const struct harp_packet *p,
                                    struct harp_recv_message **found) {
   uint32_t m = p->data.message, start = p->data.line - p->data.offset / HARP_LINE_BYTES;
-  if (m - r->done >= MESSAGE_SLOTS) return harp_seq_before(m, r->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
+  if (m - r->done >= MESSAGE_SLOTS)
+    return harp_seq_before(m, r->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
   struct harp_recv_message *msg = message_at(r, m);
   *found = msg;
   if (msg->begun) {
@@ -240,7 +247,8 @@ static uint32_t take_lines(struct harp_receiver *r, const struct harp_packet *p,
   return taken;
 }
 
-/* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the map. */
+/* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the map.
+ */
 static void advance(struct harp_receiver *r) {
   uint32_t run = harp_linemap_run(&r->arrived, r->delivered, HARP_WINDOW_LINES, true);
   harp_linemap_clear(&r->arrived, r->delivered, run);
@@ -248,7 +256,8 @@ static void advance(struct harp_receiver *r) {
   r->ahead -= run;
 }
 
-static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet *p, struct harp_placement *place) {
+static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet *p,
+                              struct harp_placement *place) {
   uint32_t line = p->data.line, lines = harp_lines_of(p->data.length);
   uint32_t end = line + lines;
   if (p->data.size > HARP_MESSAGE_MAX_BYTES) return HARP_DROP_FIELD;
@@ -281,7 +290,8 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
   /* What could not be taken is not acknowledged, so it comes again; what had arrived is. */
   if (drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE) note_arrival(path, p, number, now);
   if (drop == HARP_DROP_NONE && p->type == HARP_PACKET_DATA)
-    harp_trace(r->trace, now, HARP_EVENT_RX_DATA, p->path, number, p->data.line, harp_lines_of(p->data.length));
+    harp_trace(r->trace, now, HARP_EVENT_RX_DATA, p->path, number, p->data.line,
+               harp_lines_of(p->data.length));
   else if (drop == HARP_DROP_DUPLICATE)
     harp_trace(r->trace, now, HARP_EVENT_RX_DUPLICATE, p->path, number, p->data.line, 0);
   else if (drop)

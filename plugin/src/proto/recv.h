@@ -1,11 +1,12 @@
 /* The receiving half of a connection, sans-IO: where each packet's bytes belong, and what to acknowledge.
  *
- * Owned by one engine, called by the thread that runs its pass. The caller posts receives (NCCL's buffers, borrowed
- * until done), feeds decoded packets and copies what the verdict says, at once and in the order given, before it
- * calls anything else here. Because a GPU may read the buffer while it fills, every line is placed exactly once.
+ * Owned by one engine, called by the thread that runs its pass. The caller posts receives (NCCL's buffers,
+ * borrowed until done), feeds decoded packets and copies what the verdict says, at once and in the order
+ * given, before it calls anything else here. Because a GPU may read the buffer while it fills, every line is
+ * placed exactly once.
  *
- * Messages of up to HARP_EARLY_MAX_BYTES may arrive before their receive is posted; they wait in `staging`, one slot
- * for each of the next HARP_EARLY_MESSAGES messages. */
+ * Messages of up to HARP_EARLY_MAX_BYTES may arrive before their receive is posted; they wait in `staging`,
+ * one slot for each of the next HARP_EARLY_MESSAGES messages. */
 #ifndef HARP_RECV_H
 #define HARP_RECV_H
 
@@ -17,10 +18,12 @@
 
 enum {
   HARP_STAGING_BYTES = HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES,
-  HARP_RECV_SLOTS = 128, /* a power of two, since message numbers wrap; holds all messages that may have begun */
+  HARP_RECV_SLOTS =
+      128, /* a power of two, since message numbers wrap; holds all messages that may have begun */
   HARP_RUNS_MAX = HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1, /* every other line of an early message */
 };
-_Static_assert(HARP_RECV_SLOTS >= HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES && !(HARP_RECV_SLOTS & (HARP_RECV_SLOTS - 1)),
+_Static_assert(HARP_RECV_SLOTS >= HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES &&
+                   !(HARP_RECV_SLOTS & (HARP_RECV_SLOTS - 1)),
                "a slot for every message, also across the wrap");
 _Static_assert(HARP_RUNS_MAX >= HARP_PACKET_MAX_LINES / 2 + 1, "a packet has fewer runs");
 
@@ -42,11 +45,11 @@ struct harp_recv_message {
 struct harp_rx_path {
   uint64_t next_number; /* one above the highest received */
   struct harp_ranges received;
-  uint64_t ack_number;  /* of the next acknowledgement to send */
-  uint32_t echo_time;   /* time stamp of the last packet that arrived, and when it did */
+  uint64_t ack_number; /* of the next acknowledgement to send */
+  uint32_t echo_time;  /* time stamp of the last packet that arrived, and when it did */
   harp_ns echo_arrival_ns;
   uint32_t unacked_bytes;
-  harp_ns ack_due_ns;   /* HARP_NEVER: nothing to say */
+  harp_ns ack_due_ns; /* HARP_NEVER: nothing to say */
 };
 
 struct harp_receiver {
@@ -60,7 +63,7 @@ struct harp_receiver {
   uint32_t too_large_message, too_large_size, too_large_capacity;
   uint8_t *staging;
   struct harp_recv_message messages[HARP_RECV_SLOTS];
-  uint32_t ahead;     /* lines that have arrived beyond `delivered`: the members of `arrived` */
+  uint32_t ahead; /* lines that have arrived beyond `delivered`: the members of `arrived` */
   struct harp_linemap arrived;
   unsigned path_count;
   struct harp_rx_path paths[HARP_PATHS_MAX];
@@ -70,11 +73,13 @@ struct harp_receiver {
 struct harp_placement {
   uint8_t *dst; /* where byte 0 of the packet's payload belongs */
   uint32_t count;
-  struct { uint32_t from, bytes; } runs[HARP_RUNS_MAX];
+  struct {
+    uint32_t from, bytes;
+  } runs[HARP_RUNS_MAX];
 };
 
-void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config, struct harp_trace *trace,
-                        struct harp_counters *counters);
+void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config,
+                        struct harp_trace *trace, struct harp_counters *counters);
 
 /* Posts a receive for the next message. If some of it came early, fills *place with what to copy from staging
  * (`*early`, else NULL) to the buffer. Returns -EAGAIN when HARP_MESSAGES_MAX receives are open. */
@@ -84,9 +89,9 @@ int harp_receiver_post(struct harp_receiver *r, void *data, uint32_t capacity, v
 /* Widens the number of a packet whose path is in range, for its CRC. */
 uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_packet *p);
 
-/* Feeds a decoded DATA or PROBE packet whose path is in range and whose CRC was good, with its widened number.
- * HARP_DROP_NONE: place->count runs are to be copied now (none for a probe or an empty message). Otherwise the reason
- * for which nothing is placed. */
+/* Feeds a decoded DATA or PROBE packet whose path is in range and whose CRC was good, with its widened
+ * number. HARP_DROP_NONE: place->count runs are to be copied now (none for a probe or an empty message).
+ * Otherwise the reason for which nothing is placed. */
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
 

@@ -17,8 +17,10 @@ static uint32_t change(struct harp_resend *r, uint32_t line, uint32_t count, boo
     uint32_t same = harp_linemap_run(&r->map, line, count, value);
     line += same, count -= same;
     uint32_t other = harp_linemap_run(&r->map, line, count, !value);
-    if (value) harp_linemap_set(&r->map, line, other);
-    else harp_linemap_clear(&r->map, line, other);
+    if (value)
+      harp_linemap_set(&r->map, line, other);
+    else
+      harp_linemap_clear(&r->map, line, other);
     changed += other;
     line += other, count -= other;
   }

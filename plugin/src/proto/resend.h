@@ -1,5 +1,5 @@
-/* The lines that a sender must send again: found lost on some path and not yet resent. A set over the connection's
- * line sequence, so losses of several paths merge and a line waits at most once. */
+/* The lines that a sender must send again: found lost on some path and not yet resent. A set over the
+ * connection's line sequence, so losses of several paths merge and a line waits at most once. */
 #ifndef HARP_RESEND_H
 #define HARP_RESEND_H
 

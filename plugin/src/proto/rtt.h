@@ -19,6 +19,8 @@ struct harp_rtt {
 void harp_rtt_init(struct harp_rtt *r, harp_ns now);
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
 
-static inline bool harp_rtt_known(const struct harp_rtt *r) { return r->latest_ns != 0; }
+static inline bool harp_rtt_known(const struct harp_rtt *r) {
+  return r->latest_ns != 0;
+}
 
 #endif

@@ -6,19 +6,19 @@
 #include "base/seq.h"
 
 /* A silent path is drained to the others after this. */
-#define PATH_DOWN_NS HARP_MS(60)
+#define PATH_DOWN_NS           HARP_MS(60)
 #define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
-#define SIZE_PROBE_NEXT_NS HARP_MS(10)
-#define CREDIT_PROBE_FIRST_NS HARP_MS(2)
-#define CREDIT_PROBE_MAX_NS HARP_MS(256)
-#define CORK_NS HARP_US(10)
+#define SIZE_PROBE_NEXT_NS     HARP_MS(10)
+#define CREDIT_PROBE_FIRST_NS  HARP_MS(2)
+#define CREDIT_PROBE_MAX_NS    HARP_MS(256)
+#define CORK_NS                HARP_US(10)
 enum {
-  CORK_BYTES = 61440,       /* about a superframe: no reason to wait */
+  CORK_BYTES = 61440, /* about a superframe: no reason to wait */
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
 };
-/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if it is full
- * already, since the probe needs a record too. */
+/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if
+ * it is full already, since the probe needs a record too. */
 enum { GIVE_UP_PTOS = 6 };
 
 static const struct harp_send_message *message_at(const struct harp_sender *s, uint32_t m) {
@@ -29,8 +29,8 @@ size_t harp_sender_bytes(unsigned path_count) {
   return sizeof(struct harp_sender) + path_count * sizeof(struct harp_path);
 }
 
-void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config, struct harp_trace *trace,
-                      struct harp_counters *counters, harp_ns now) {
+void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
+                      struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
   s->trace = trace;
   s->counters = counters;
@@ -52,7 +52,8 @@ int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, vo
   HARP_ASSERT(bytes <= HARP_MESSAGE_MAX_BYTES);
   if (s->tail - s->done == HARP_MESSAGES_MAX) return -EAGAIN;
   uint32_t lines = harp_lines_of(bytes);
-  s->messages[s->tail % HARP_MESSAGES_MAX] = (struct harp_send_message){data, cookie, bytes, s->tail_line, lines};
+  s->messages[s->tail % HARP_MESSAGES_MAX] =
+      (struct harp_send_message){data, cookie, bytes, s->tail_line, lines};
   harp_trace(s->trace, now, HARP_EVENT_SEND_POST, s->tail, bytes, 0, 0);
   s->tail_line += lines;
   s->tail++;
@@ -94,8 +95,8 @@ static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp
 }
 
 /* Feeds what an event changed on a path to its congestion control. */
-static void account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r, uint32_t inflight,
-                    harp_ns rtt_ns, harp_ns now) {
+static void account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
+                    uint32_t inflight, harp_ns rtt_ns, harp_ns now) {
   s->counters->spurious_losses += r->spurious_packets;
   s->counters->lost_packets += r->lost_packets;
   if (!r->acked_bytes && !r->lost_bytes) return;
@@ -115,7 +116,8 @@ static void account(struct harp_sender *s, struct harp_path *p, const struct har
     harp_trace(s->trace, now, HARP_EVENT_WINDOW, p->index, p->cc.window_bytes, p->rtt.smoothed_ns, 0);
 }
 
-/* The RTT that an acknowledgement shows, 0 if it shows none: now - echoed time - time it waited at the receiver. */
+/* The RTT that an acknowledgement shows, 0 if it shows none: now - echoed time - time it waited at the
+ * receiver. */
 static harp_ns ack_rtt_ns(const struct harp_packet *p, harp_ns now) {
   int32_t ticks = (int32_t)(harp_ticks_from_ns(now) - p->ack.echo_time - p->ack.echo_delay);
   return ticks < 0 ? 0 : HARP_MAX((harp_ns)ticks, 1u) * HARP_TICK_NS;
@@ -125,14 +127,16 @@ uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_p
   return harp_seq_widen(p->number, s->paths[p->path].ack_next);
 }
 
-enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number, harp_ns now) {
+enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number,
+                                  harp_ns now) {
   HARP_ASSERT(p->path < s->path_count);
   struct harp_path *path = &s->paths[p->path];
   if (harp_seq_after(p->ack.delivered, s->sent_line)) return HARP_DROP_STALE_ACK;
   for (uint32_t i = 0; i < p->ack.range_count; i++) {
     if (!harp_seq_before(p->ack.ranges[i].begin, p->ack.ranges[i].end)) return HARP_DROP_FIELD;
     uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
-    if (end > path->next_number || p->ack.ranges[i].end - p->ack.ranges[i].begin > end) return HARP_DROP_STALE_ACK;
+    if (end > path->next_number || p->ack.ranges[i].end - p->ack.ranges[i].begin > end)
+      return HARP_DROP_STALE_ACK;
   }
   s->counters->rx_acks++;
   path->ack_next = HARP_MAX(path->ack_next, number + 1);
@@ -204,11 +208,12 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
   if (p->pto_count >= HARP_PATH_SILENT_PTOS) {
     uint32_t lines = p->lines;
-    if (harp_path_shrink(p, now)) harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
+    if (harp_path_shrink(p, now))
+      harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
     if (!s->stalled_since_ns && !another_is_up(s, p)) s->stalled_since_ns = now;
   }
-  if (p->state == HARP_PATH_UP && p->pto_count >= HARP_PATH_SILENT_PTOS && now - p->last_ack_ns >= PATH_DOWN_NS &&
-      another_is_up(s, p)) {
+  if (p->state == HARP_PATH_UP && p->pto_count >= HARP_PATH_SILENT_PTOS &&
+      now - p->last_ack_ns >= PATH_DOWN_NS && another_is_up(s, p)) {
     harp_sender_path_down(s, p->index, now);
   } else if (p->pto_count >= GIVE_UP_PTOS || p->state == HARP_PATH_DOWN || harp_flight_full(&p->flight)) {
     harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
@@ -255,10 +260,12 @@ void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
 
 /* ---- sending ---- */
 
-/* Returns whether message m may go: its receive is posted, or it is small and an early slot is free for it. */
+/* Returns whether message m may go: its receive is posted, or it is small and an early slot is free for it.
+ */
 static bool has_credit(const struct harp_sender *s, uint32_t m) {
   if (harp_seq_before(m, s->posted)) return true;
-  return message_at(s, m)->bytes <= HARP_EARLY_MAX_BYTES && harp_seq_before(m, s->posted + HARP_EARLY_MESSAGES);
+  return message_at(s, m)->bytes <= HARP_EARLY_MAX_BYTES &&
+         harp_seq_before(m, s->posted + HARP_EARLY_MESSAGES);
 }
 
 /* How many new lines of message `next` may go now. */
@@ -274,9 +281,10 @@ static bool size_probe_due(const struct harp_path *p, harp_ns now) {
   return p->size_probe_ns <= now && !p->pto_count && p->state == HARP_PATH_UP;
 }
 
-/* Small messages that follow one another travel together, since a superframe costs a system call however little it
- * holds: while more is in flight than waits to be sent, acknowledgements will soon ask for the rest. Bounded in time,
- * and never for the first few packets, so that single messages go at once. (Nagle's rule, RFC 896, by bytes.) */
+/* Small messages that follow one another travel together, since a superframe costs a system call however
+ * little it holds: while more is in flight than waits to be sent, acknowledgements will soon ask for the
+ * rest. Bounded in time, and never for the first few packets, so that single messages go at once. (Nagle's
+ * rule, RFC 896, by bytes.) */
 static bool corked(struct harp_sender *s, harp_ns now) {
   uint64_t waiting = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES, flying = 0;
   uint32_t bursts = 0;
@@ -351,7 +359,8 @@ static void emit(struct harp_sender *s, struct harp_path *p, uint32_t m, uint32_
 
 static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
                        harp_ns now) {
-  struct harp_burst burst = {.packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES), .count = 1};
+  struct harp_burst burst = {.packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES),
+                             .count = 1};
   *run = (struct harp_tx_run){.type = HARP_PACKET_PROBE,
                               .path = p->index,
                               .count = 1,
@@ -395,8 +404,8 @@ static void poll_probe(struct harp_sender *s, struct harp_path *p, struct harp_t
   harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
 }
 
-static void poll_resend(struct harp_sender *s, struct harp_path *p, uint32_t max_packets, struct harp_tx_run *run,
-                        harp_ns now) {
+static void poll_resend(struct harp_sender *s, struct harp_path *p, uint32_t max_packets,
+                        struct harp_tx_run *run, harp_ns now) {
   uint32_t line;
   uint32_t lines = harp_resend_first(&s->resend, max_packets * p->lines, &line);
   uint32_t m = message_of_line(s, line);
@@ -407,7 +416,8 @@ static void poll_resend(struct harp_sender *s, struct harp_path *p, uint32_t max
   harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
 }
 
-static void poll_new(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run, harp_ns now) {
+static void poll_new(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
+                     harp_ns now) {
   emit(s, p, s->next, s->sent_line, lines, run, now);
   s->sent_line += lines;
   const struct harp_send_message *m = message_at(s, s->next);
@@ -425,8 +435,8 @@ int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *
   return HARP_MIN(full, (int)(m->bytes - (s->sent_line - m->line) * HARP_LINE_BYTES));
 }
 
-bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets, struct harp_tx_run *run,
-                      harp_ns now) {
+bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets,
+                      struct harp_tx_run *run, harp_ns now) {
   struct harp_path *p = path;
   if (!max_packets || harp_flight_full(&p->flight)) return false;
   if (harp_unlikely(p->probe_due)) {
@@ -440,8 +450,8 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
     emit_probe(s, p, p->size_probe_lines, run, now);
     return true;
   }
-  /* A superframe takes at most half the window, so that acknowledgements keep it moving. The last packet may be short,
-   * so the window is checked against full ones. */
+  /* A superframe takes at most half the window, so that acknowledgements keep it moving. The last packet may
+   * be short, so the window is checked against full ones. */
   uint32_t allowed = HARP_MIN(harp_path_allowance_bytes(p, now), p->cc.window_bytes / 2) / p->cc.packet_bytes;
   max_packets = HARP_MIN(HARP_MIN(max_packets, allowed), (uint32_t)HARP_BURST_MAX_PACKETS);
   if (!max_packets) return false;
@@ -466,7 +476,9 @@ harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
     const struct harp_path *p = &s->paths[i];
     if (p->probe_due) return now;
     at = HARP_MIN(at, HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)));
-    if (more) at = HARP_MIN(at, s->cork_ns != HARP_NEVER && !s->resend.count ? s->cork_ns : harp_path_allowance_ns(p, now));
+    if (more)
+      at = HARP_MIN(at, s->cork_ns != HARP_NEVER && !s->resend.count ? s->cork_ns
+                                                                     : harp_path_allowance_ns(p, now));
     if (p->state == HARP_PATH_UP && !p->pto_count && more) at = HARP_MIN(at, p->size_probe_ns);
   }
   return at;

@@ -1,11 +1,12 @@
 /* The sending half of a connection, sans-IO: which packets go out when, and which messages have arrived.
  *
- * Owned by one engine, called by the thread that runs its pass. The caller posts messages (offsets into NCCL's own
- * buffers, nothing is copied), polls runs of packets to encode and hand to a driver, and feeds acknowledgements
- * and time. A message is done when the receiver's cumulative `delivered` passes its last line.
+ * Owned by one engine, called by the thread that runs its pass. The caller posts messages (offsets into
+ * NCCL's own buffers, nothing is copied), polls runs of packets to encode and hand to a driver, and feeds
+ * acknowledgements and time. A message is done when the receiver's cumulative `delivered` passes its last
+ * line.
  *
- * Numbering: every message takes the next lines of 128 bytes of the connection's line sequence (at least one), so one
- * 32-bit number says both how far the receiver got and how much window is left. */
+ * Numbering: every message takes the next lines of 128 bytes of the connection's line sequence (at least
+ * one), so one 32-bit number says both how far the receiver got and how much window is left. */
 #ifndef HARP_SEND_H
 #define HARP_SEND_H
 
@@ -15,9 +16,9 @@
 
 enum {
   HARP_PATHS_MAX = 16,
-  HARP_MESSAGES_MAX = 64,              /* messages of a connection that are posted and not done; NCCL uses up to 32 */
-  HARP_EARLY_MESSAGES = 8,             /* that may travel before their receive is posted */
-  HARP_EARLY_MAX_BYTES = 16 * 1024,    /* and how large each of them may be */
+  HARP_MESSAGES_MAX = 64,  /* messages of a connection that are posted and not done; NCCL uses up to 32 */
+  HARP_EARLY_MESSAGES = 8, /* that may travel before their receive is posted */
+  HARP_EARLY_MAX_BYTES = 16 * 1024, /* and how large each of them may be */
   HARP_MESSAGE_MAX_BYTES = 1 << 30,
 };
 
@@ -40,12 +41,12 @@ struct harp_send_message {
 struct harp_tx_run {
   enum harp_packet_type type; /* DATA, or PROBE: one packet padded with last_bytes zeros */
   uint8_t path;
-  bool ack_soon;              /* to be flagged on the last packet */
+  bool ack_soon; /* to be flagged on the last packet */
   uint32_t count;
   uint64_t number;
   uint32_t message, line, lines_per_packet, last_bytes;
-  uint32_t offset, size;      /* bytes: of the first packet within the message; of the message */
-  const uint8_t *data;        /* the first packet's payload */
+  uint32_t offset, size; /* bytes: of the first packet within the message; of the message */
+  const uint8_t *data;   /* the first packet's payload */
 };
 
 struct harp_sender {
@@ -55,13 +56,13 @@ struct harp_sender {
   /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
    * `next` may be partly sent up to sent_line */
   uint32_t done, oldest, next, tail;
-  uint32_t delivered; /* first line that the receiver lacks */
-  uint32_t sent_line; /* first line never sent */
-  uint32_t tail_line; /* first line of no message */
-  uint32_t posted;    /* messages before this one have their receive posted */
+  uint32_t delivered;      /* first line that the receiver lacks */
+  uint32_t sent_line;      /* first line never sent */
+  uint32_t tail_line;      /* first line of no message */
+  uint32_t posted;         /* messages before this one have their receive posted */
   harp_ns credit_probe_ns; /* when to ask for credit again */
   uint32_t credit_probes;
-  harp_ns cork_ns;         /* until then small messages wait for company; HARP_NEVER: none waits */
+  harp_ns cork_ns;          /* until then small messages wait for company; HARP_NEVER: none waits */
   harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
 
   struct harp_send_message messages[HARP_MESSAGES_MAX];
@@ -74,20 +75,21 @@ struct harp_sender {
 /* Returns the bytes that a sender with so many paths takes; the caller owns the memory. */
 size_t harp_sender_bytes(unsigned path_count);
 
-void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config, struct harp_trace *trace,
-                      struct harp_counters *counters, harp_ns now);
+void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
+                      struct harp_trace *trace, struct harp_counters *counters, harp_ns now);
 
 /* Posts a message. The data is borrowed until poll_done gives back `cookie`. Returns -EAGAIN when
  * HARP_MESSAGES_MAX messages are under way. */
-int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, void *cookie, harp_ns now)
-    HARP_MUST_CHECK;
+int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, void *cookie,
+                     harp_ns now) HARP_MUST_CHECK;
 
 /* Widens the number of an acknowledgement whose path is in range, for its CRC. */
 uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_packet *p);
 
-/* Feeds a decoded acknowledgement whose path is in range and whose CRC was good, with its widened number. Returns why
- * it is worthless, or HARP_DROP_NONE. */
-enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number, harp_ns now);
+/* Feeds a decoded acknowledgement whose path is in range and whose CRC was good, with its widened number.
+ * Returns why it is worthless, or HARP_DROP_NONE. */
+enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number,
+                                  harp_ns now);
 
 /* Takes a final word about delivery that came over the control connection (the receiver is leaving). */
 void harp_sender_on_final(struct harp_sender *s, uint32_t delivered, harp_ns now);
@@ -98,14 +100,14 @@ void harp_sender_on_timeout(struct harp_sender *s, harp_ns now);
 /* Picks the path for the next superframe; NULL when there is nothing to send now. */
 struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now);
 
-/* Returns the payload bytes of the largest packet in the run that harp_sender_poll would give for that path next; -1 when
- * it would give none. Lets the caller size a superframe's segments. */
+/* Returns the payload bytes of the largest packet in the run that harp_sender_poll would give for that path
+ * next; -1 when it would give none. Lets the caller size a superframe's segments. */
 int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *path, harp_ns now);
 
-/* Takes the next run for that path, of at most max_packets packets; they count as sent. Returns false when there is
- * nothing (more) for this superframe. */
-bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets, struct harp_tx_run *run,
-                      harp_ns now);
+/* Takes the next run for that path, of at most max_packets packets; they count as sent. Returns false when
+ * there is nothing (more) for this superframe. */
+bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets,
+                      struct harp_tx_run *run, harp_ns now);
 
 /* Takes a delivered message, oldest first: returns true and its cookie. */
 bool harp_sender_poll_done(struct harp_sender *s, void **cookie);

@@ -57,15 +57,19 @@ enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp
   p->number = harp_from_be32(h.number);
   switch (h.type) {
   case HARP_PACKET_DATA:
-  case HARP_PACKET_PROBE: return bytes < HARP_DATA_HEADER_BYTES ? HARP_DROP_SHORT : decode_data(wire, bytes, p);
-  case HARP_PACKET_ACK: return bytes < HARP_ACK_HEADER_BYTES ? HARP_DROP_SHORT : decode_ack(wire, bytes, p);
-  default: return HARP_DROP_TYPE;
+  case HARP_PACKET_PROBE:
+    return bytes < HARP_DATA_HEADER_BYTES ? HARP_DROP_SHORT : decode_data(wire, bytes, p);
+  case HARP_PACKET_ACK:
+    return bytes < HARP_ACK_HEADER_BYTES ? HARP_DROP_SHORT : decode_ack(wire, bytes, p);
+  default:
+    return HARP_DROP_TYPE;
   }
 }
 
 size_t harp_packet_crc_bytes(const struct harp_packet *p) {
-  size_t bytes = p->type == HARP_PACKET_ACK ? HARP_ACK_HEADER_BYTES + (size_t)p->ack.range_count * HARP_ACK_RANGE_BYTES
-                                            : HARP_DATA_HEADER_BYTES + (size_t)p->data.length;
+  size_t bytes = p->type == HARP_PACKET_ACK
+                     ? HARP_ACK_HEADER_BYTES + (size_t)p->ack.range_count * HARP_ACK_RANGE_BYTES
+                     : HARP_DATA_HEADER_BYTES + (size_t)p->data.length;
   return bytes - HARP_CRC_FROM_BYTE;
 }
 
@@ -115,23 +119,26 @@ static uint32_t put_data_header(uint8_t *wire, const struct harp_packet *f, uint
 void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
                              const uint8_t *payload) {
   uint32_t crc = put_data_header(wire, fields, number, seed);
-  if (fields->data.length) crc = harp_crc32c_copy(crc, wire + HARP_DATA_HEADER_BYTES, payload, fields->data.length);
+  if (fields->data.length)
+    crc = harp_crc32c_copy(crc, wire + HARP_DATA_HEADER_BYTES, payload, fields->data.length);
   put_crc(wire, crc);
 }
 
-void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
-                                    const uint8_t *payload) {
+void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
+                                    uint32_t seed, const uint8_t *payload) {
   uint32_t crc = put_data_header(wire, fields, number, seed);
   put_crc(wire, fields->data.length ? harp_crc32c(crc, payload, fields->data.length) : crc);
 }
 
-void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed) {
+void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
+                              uint32_t seed) {
   uint32_t crc = put_data_header(wire, fields, number, seed);
   memset(wire + HARP_DATA_HEADER_BYTES, 0, fields->data.length);
   put_crc(wire, harp_crc32c(crc, wire + HARP_DATA_HEADER_BYTES, fields->data.length));
 }
 
-size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed) {
+size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
+                              uint32_t seed) {
   struct {
     struct harp_wire_ack head;
     struct harp_wire_ack_range ranges[HARP_RANGES_MAX];

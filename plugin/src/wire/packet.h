@@ -1,8 +1,9 @@
-/* The datagrams of wire version 1: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta compares
- * its tables with the offsets here. Called by the engine on every packet; does no I/O, allocates nothing.
+/* The datagrams of wire version 1: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta
+ * compares its tables with the offsets here. Called by the engine on every packet; does no I/O, allocates
+ * nothing.
  *
- * One UDP datagram is one packet. Every packet starts with the same prefix; its CRC-32C covers everything from
- * byte 4 to the end of header and payload, starting from a seed that only the two peers know. */
+ * One UDP datagram is one packet. Every packet starts with the same prefix; its CRC-32C covers everything
+ * from byte 4 to the end of header and payload, starting from a seed that only the two peers know. */
 #ifndef HARP_PACKET_H
 #define HARP_PACKET_H
 
@@ -35,7 +36,8 @@ enum harp_packet_type {
 };
 
 enum harp_packet_flags {
-  HARP_FLAG_ACK_SOON = 1, /* the sender waits for the acknowledgement: it has or may send nothing more for now */
+  HARP_FLAG_ACK_SOON =
+      1, /* the sender waits for the acknowledgement: it has or may send nothing more for now */
 };
 
 struct harp_wire_prefix {
@@ -94,9 +96,9 @@ struct harp_packet {
       uint32_t time;
       uint32_t message;
       uint32_t line;
-      uint32_t offset;       /* bytes; a multiple of HARP_LINE_BYTES */
-      uint32_t size;         /* bytes of the whole message */
-      uint32_t length;       /* bytes of payload */
+      uint32_t offset;        /* bytes; a multiple of HARP_LINE_BYTES */
+      uint32_t size;          /* bytes of the whole message */
+      uint32_t length;        /* bytes of payload */
       const uint8_t *payload; /* into the received buffer; borrowed */
     } data;
     struct {
@@ -105,13 +107,15 @@ struct harp_packet {
       uint32_t delivered;
       uint32_t posted;
       uint32_t range_count;
-      struct { uint32_t begin, end; } ranges[HARP_RANGES_MAX];
+      struct {
+        uint32_t begin, end;
+      } ranges[HARP_RANGES_MAX];
     } ack;
   };
 };
 
-/* Decodes `bytes` bytes, which need not be aligned. Returns HARP_DROP_NONE and fills *p, or the reason to drop it.
- * Checks every length and field that can be checked without a connection; does not check the CRC. */
+/* Decodes `bytes` bytes, which need not be aligned. Returns HARP_DROP_NONE and fills *p, or the reason to
+ * drop it. Checks every length and field that can be checked without a connection; does not check the CRC. */
 enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp_packet *p);
 
 /* Returns how many bytes of a decoded packet its CRC covers, from byte HARP_CRC_FROM_BYTE. */
@@ -120,29 +124,37 @@ size_t harp_packet_crc_bytes(const struct harp_packet *p);
 /* Checks the CRC of a decoded packet against the direction's seed and the packet's 64-bit number. */
 bool harp_packet_crc_ok(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number);
 
-/* Returns the CRC's start value for a packet: the direction's secret seed, with the upper half of the packet number,
- * which is not on the wire, so that a packet from an earlier turn of the number does not pass. */
-static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) { return seed ^ (uint32_t)(number >> 32); }
+/* Returns the CRC's start value for a packet: the direction's secret seed, with the upper half of the packet
+ * number, which is not on the wire, so that a packet from an earlier turn of the number does not pass. */
+static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) {
+  return seed ^ (uint32_t)(number >> 32);
+}
 
-/* Writes the data header to `wire` (HARP_DATA_HEADER_BYTES, any alignment) and copies the payload behind it, with the
- * CRC taken in the same pass. `fields` gives everything but payload; payload may be NULL when length is 0. */
+/* Writes the data header to `wire` (HARP_DATA_HEADER_BYTES, any alignment) and copies the payload behind it,
+ * with the CRC taken in the same pass. `fields` gives everything but payload; payload may be NULL when length
+ * is 0. */
 void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
                              const uint8_t *payload);
 
 /* Does the same without the copy: writes the header alone; the payload is to follow it on the wire. */
-void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
-                                    const uint8_t *payload);
+void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
+                                    uint32_t seed, const uint8_t *payload);
 
 /* Writes a PROBE whose payload is `fields->data.length` zero bytes. */
-void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed);
+void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
+                              uint32_t seed);
 
 /* Writes an acknowledgement; returns its length, at most HARP_ACK_MAX_BYTES. */
-size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed);
+size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
+                              uint32_t seed);
 
 /* Converts between nanoseconds and ticks on the wire. */
-static inline uint32_t harp_ticks_from_ns(harp_ns ns) { return (uint32_t)(ns / HARP_TICK_NS); }
+static inline uint32_t harp_ticks_from_ns(harp_ns ns) {
+  return (uint32_t)(ns / HARP_TICK_NS);
+}
 
-/* Returns how many lines `bytes` of payload take: at least one, so that empty messages have a place in the sequence. */
+/* Returns how many lines `bytes` of payload take: at least one, so that empty messages have a place in the
+ * sequence. */
 static inline uint32_t harp_lines_of(uint32_t bytes) {
   return bytes ? (bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES : 1;
 }
