@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/orphan.h"
 #include "host/clock.h"
 
 enum { MTU_MIN = 1280 }; /* IPv6's; the smallest packets are made for it */
@@ -41,6 +42,7 @@ static struct harp_engine *allocate(const struct harp_instance *instance, const 
 }
 
 static void release(struct harp_engine *e) {
+  harp_orphan_forget(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   if (e->control_fd >= 0) close(e->control_fd);
   harp_arena_close(&e->arena);
@@ -62,6 +64,7 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *
   }
   e->clock = clock;
   e->io = io;
+  harp_orphan_watch(e);
   *out = e;
   return 0;
 }

@@ -1,0 +1,116 @@
+/* A rank that is killed while a child that it forked lives on (a data loader's worker): its peer must see it
+ * die. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/net.h"
+
+enum { LIMIT_S = 30 };
+
+static time_t seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec;
+}
+
+/* The rank to be killed: connects, forks its worker, tells, waits. Never returns. */
+static void rank(int handle_fd, int ready_fd) {
+  struct harp_context *ctx;
+  struct harp_comm *comm = NULL;
+  uint8_t handle[HARP_HANDLE_BYTES];
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (harp_net_open(&ctx, -1) || read(handle_fd, handle, sizeof handle) != sizeof handle) _exit(1);
+  while (!comm) {
+    if (harp_net_connect(ctx, 0, handle, -1, &comm)) _exit(1);
+  }
+  pid_t worker = fork();
+  if (worker == 0) {
+    alarm(2 * LIMIT_S);
+    for (;;) pause();
+  }
+  if (write(ready_fd, &worker, sizeof worker) != sizeof worker) _exit(1);
+  for (;;) pause();
+}
+
+/* Forked before this process is one that has initialised, whose children may not. */
+struct victim {
+  const char *engine;
+  pid_t pid;
+  int handle_pipe[2], ready_pipe[2];
+};
+static struct victim victims[] = {{.engine = "inline"}, {.engine = "thread"}};
+
+static int start_victims(void **state) {
+  (void)state;
+  setenv("HARP_IFNAME", "=lo", 1);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(victims); i++) {
+    struct victim *v = &victims[i];
+    if (pipe(v->handle_pipe) || pipe(v->ready_pipe)) return -1;
+    setenv("HARP_ENGINE", v->engine, 1);
+    v->pid = fork();
+    if (v->pid < 0) return -1;
+    if (v->pid == 0) rank(v->handle_pipe[0], v->ready_pipe[1]);
+  }
+  return 0;
+}
+
+static void killed_with_a_worker(const struct victim *v) {
+  pid_t worker;
+  setenv("HARP_ENGINE", v->engine, 1);
+  struct harp_context *ctx;
+  struct harp_listen *listen;
+  struct harp_comm *comm = NULL;
+  struct harp_request *request;
+  uint8_t handle[HARP_HANDLE_BYTES];
+  static uint8_t data[4096];
+  time_t limit = seconds() + LIMIT_S;
+  assert_int_equal(harp_net_open(&ctx, -1), HARP_OK);
+  assert_int_equal(harp_net_listen(ctx, 0, handle, &listen), HARP_OK);
+  assert_int_equal(write(v->handle_pipe[1], handle, sizeof handle), sizeof handle);
+  while (!comm && seconds() < limit) assert_int_equal(harp_net_accept(listen, &comm), HARP_OK);
+  assert_non_null(comm);
+  assert_int_equal(read(v->ready_pipe[0], &worker, sizeof worker), sizeof worker);
+  assert_int_equal(harp_net_receive(comm, data, sizeof data, &request), HARP_OK);
+  bool done = false;
+  size_t bytes;
+  assert_int_equal(harp_net_test(request, &done, &bytes), HARP_OK);
+  kill(v->pid, SIGKILL);
+  enum harp_status status = HARP_OK;
+  while (!status && !done && seconds() < limit) status = harp_net_test(request, &done, &bytes);
+  int worker_lived = kill(worker, 0) == 0;
+  kill(worker, SIGKILL);
+  waitpid(v->pid, NULL, 0);
+  assert_true(worker_lived);
+  assert_int_equal(status, HARP_ERR_REMOTE);
+  harp_net_close_comm(comm);
+  harp_net_close_listen(listen);
+  harp_net_close(ctx);
+}
+
+static void test_inline(void **state) {
+  (void)state;
+  killed_with_a_worker(&victims[0]);
+}
+static void test_thread(void **state) {
+  (void)state;
+  killed_with_a_worker(&victims[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_inline),
+      cmocka_unit_test(test_thread),
+  };
+  return cmocka_run_group_tests(tests, start_victims, NULL);
+}
