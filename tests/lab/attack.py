@@ -1,0 +1,169 @@
+"""What strangers send: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
+
+  strangers ADDRESS PORT...          TCP: SYN scan, silence, other protocols, one byte at a time, 200 at once; says
+                                     how many of the connections that stayed were closed by the other side
+  garbage ADDRESS PORT...            UDP: all kinds of sizes and contents, from here and with other sources
+  replay FILE ADDRESS SOURCE         UDP: packets of the job itself: as they were, cut, turned over, from elsewhere
+  capture INTERFACE COUNT FILE       record UDP payloads that pass, with the ports that they went to
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SOCKET_MAGIC = struct.pack("=Q", 0x564AB9F2FC4B9D6C)  # what NCCL's own sockets begin with
+TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(32)) * 5
+FRAME_HEAD = struct.pack(">IBBHII", 0x48415250, 1, 0, 200, 0, 0)  # the beginning of a HELLO
+HELLOS = (
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    TLS_HELLO,
+    SOCKET_MAGIC + bytes(64),
+    b"SSH-2.0-OpenSSH_9.2p1\r\n",
+    b"\0" * 4096,
+    b"H",
+    FRAME_HEAD,
+    FRAME_HEAD + bytes(184),
+    struct.pack(">IBBHII", 0x48415250, 1, 0, 65535, 0, 0) + bytes(4096),
+    struct.pack(">IBBHII", 0x48415250, 7, 0, 40, 0, 0) + bytes(24),
+)
+EVERY_PROTOCOL = 3  # what leaves as well as what comes
+IP4_PROTOCOL = 0x0800
+CROWD = 200
+SLOW_BYTE_S = 1.0
+CLOSED_WITHIN_S = 40.0
+CONNECT_S = 5.0
+ELSEWHERE = "192.0.2.77"
+SIZES = (0, 1, 3, 4, 19, 20, 43, 44, 45, 63, 64, 100, 511, 1000, 1400, 1472)
+
+
+def _scan(address: str, ports: list[int]) -> None:
+    """Half-open connections: a SYN from here, whose answer the kernel resets, and one from elsewhere."""
+    from scapy.all import IP, TCP, L3RawSocket, conf
+
+    conf.L3socket, conf.verb = L3RawSocket, 0
+    out: Any = L3RawSocket()
+    for port in ports:
+        for flags in ("S", "A", "F", "R", "FPU", ""):
+            out.send(IP(dst=address) / TCP(sport=random.randint(1024, 60000), dport=port, flags=flags))
+            out.send(IP(src=ELSEWHERE, dst=address) / TCP(sport=40000, dport=port, flags=flags))
+
+
+def _connect(address: str, port: int) -> socket.socket | None:
+    with contextlib.suppress(OSError):
+        return socket.create_connection((address, port), CONNECT_S)
+    return None
+
+
+def _drip(slow: list[socket.socket], waiting: list[socket.socket]) -> int:
+    """Send one byte a second on some connections until all are closed; give how many were."""
+    closed, deadline, next_byte = 0, time.monotonic() + CLOSED_WITHIN_S, 0.0
+    while waiting and time.monotonic() < deadline:
+        if time.monotonic() >= next_byte:
+            next_byte = time.monotonic() + SLOW_BYTE_S
+            for connection in slow:
+                with contextlib.suppress(OSError):
+                    connection.send(b"H")
+        readable, _, _ = select.select(waiting, [], [], 0.1)
+        for connection in readable:
+            data = b""
+            with contextlib.suppress(OSError):
+                data = connection.recv(4096)
+            if not data:
+                waiting.remove(connection)
+                closed += 1
+    return closed
+
+
+def strangers(address: str, *port_words: str) -> None:
+    ports = [int(word) for word in port_words]
+    _scan(address, ports)
+    held: list[socket.socket] = []
+    for port in ports:
+        for hello in HELLOS:
+            connection = _connect(address, port)
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.sendall(hello)
+                held.append(connection)
+    crowd = [_connect(address, ports[i % len(ports)]) for i in range(CROWD)]
+    held += [connection for connection in crowd if connection is not None]
+    count, slow = len(held), held[-8:]
+    print(json.dumps({"connections": count, "closed": _drip(slow, list(held))}))
+
+
+def _send_from_elsewhere(address: str, port: int, payloads: list[bytes], source: str, source_port: int) -> None:
+    """Raw packets with somebody else's address, checksums right."""
+    from scapy.all import IP, UDP, L3RawSocket, Raw
+
+    out: Any = L3RawSocket()
+    for payload in payloads:
+        out.send(IP(src=source, dst=address) / UDP(sport=source_port, dport=port) / Raw(payload))
+
+
+def garbage(address: str, *port_words: str) -> None:
+    rng, plain = random.Random(1), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sent = 0
+    for port in (int(word) for word in port_words):
+        payloads = [rng.randbytes(size) for size in SIZES for _ in range(4)]
+        # Right as far as a stranger can know: version and type, and a token out of the air.
+        for kind in (1, 2, 3):
+            payloads += [rng.randbytes(4) + bytes([1, kind, 0, 0]) + rng.randbytes(n) for n in (16, 36, 200, 1400)]
+            payloads += [rng.randbytes(4) + bytes([1, kind, 0, 0]) + rng.randbytes(8) + bytes(28) for _ in range(4)]
+        for payload in payloads:
+            plain.sendto(payload, (address, port))
+        _send_from_elsewhere(address, port, payloads[::8], ELSEWHERE, 9)
+        sent += len(payloads) + len(payloads[::8])
+    print(json.dumps({"sent": sent}))
+
+
+def replay(file: str, address: str, source: str) -> None:
+    """All that an eavesdropper can do without computing a CRC."""
+    rng, plain = random.Random(2), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sent = 0
+    for line in Path(file).read_text().splitlines():
+        record = json.loads(line)
+        if record["to"] != address:
+            continue
+        payload, port = bytes.fromhex(record["payload"]), record["port"]
+        flipped = bytearray(payload)
+        flipped[rng.randrange(len(payload))] ^= 1 << rng.randrange(8)
+        for data in (payload, payload[: rng.randrange(len(payload))], bytes(flipped), payload + b"tail"):
+            if len(data) <= 1472:
+                plain.sendto(data, (address, port))
+                sent += 1
+        _send_from_elsewhere(address, port, [payload, bytes(flipped)], source, record["from_port"])
+        sent += 2
+    print(json.dumps({"sent": sent}))
+
+
+def capture(interface: str, count: str, file: str) -> None:
+    watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERY_PROTOCOL))
+    watch.bind((interface, EVERY_PROTOCOL))
+    watch.settimeout(30)
+    lines: list[str] = []
+    while len(lines) < int(count):
+        data, (_, protocol, *_) = watch.recvfrom(65535)
+        if protocol != IP4_PROTOCOL:
+            continue
+        head = (data[0] & 15) * 4
+        if data[9] != socket.IPPROTO_UDP or len(data) < head + 8 + 20:
+            continue
+        from_port, port, length = struct.unpack(">HHH", data[head : head + 6])
+        payload = data[head + 8 : head + length]
+        record = {"to": socket.inet_ntoa(data[16:20]), "from_port": from_port, "port": port, "payload": payload.hex()}
+        lines.append(json.dumps(record))
+    Path(file).write_text("\n".join(lines))
+    print(json.dumps({"captured": len(lines)}))
+
+
+if __name__ == "__main__":
+    {f.__name__: f for f in (strangers, garbage, replay, capture)}[sys.argv[1]](*sys.argv[2:])

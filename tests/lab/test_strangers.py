@@ -1,0 +1,140 @@
+"""Port scans, other protocols, floods, garbage and replayed packets on every open port: the job does not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab import Lab, run_command
+from harpctl.lab_plan import LabSpec, Offload, run_inside
+from tests.lab.job import statistics_of
+from tests.lab.remote import ROOT, RemotePeer, connect, transfer
+
+pytestmark = pytest.mark.lab
+pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
+MakeLab = Callable[[LabSpec], Lab]
+STRANGER = 2  # its host
+ATTACK_S = 90
+REASONS = ("SHORT", "VERSION", "TYPE", "FIELD", "TOKEN", "PATH", "CRC", "DIRECTION")
+
+
+def _open_ports(lab: Lab, host: int, protocol: str) -> list[str]:
+    """List what listens on a host; nothing but the job does."""
+    shown = run_command(run_inside(lab.hosts[host], "ss", "-H", "-n", "-l", f"--{protocol}"))
+    ports = {line.split()[3].rpartition(":")[2] for line in shown.splitlines()}
+    assert ports
+    return sorted(ports)
+
+
+def _attack(namespace: str, *words: str) -> subprocess.Popen[str]:
+    argv = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.lab.attack", *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ))
+
+
+def _finished(attack: subprocess.Popen[str]) -> Counter[str]:
+    said, _ = attack.communicate(timeout=ATTACK_S)
+    assert attack.returncode == 0
+    return Counter(json.loads(said))
+
+
+@contextmanager
+def _peers(lab: Lab, plugin: Path, engine: str) -> Iterator[tuple[RemotePeer, RemotePeer]]:
+    env = {"HARP_ENGINE": engine, "HARP_PATHS": "2"}
+    with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
+        yield receiver, sender
+
+
+def _close(*peers: RemotePeer) -> Counter[str]:
+    """Close both ends; nobody has seen a reason to warn. Give what was counted."""
+    total: Counter[str] = Counter()
+    for peer in peers:
+        lines = peer.call("close")
+        assert not [line for line in lines if line.startswith("WARN")]
+        total += statistics_of("\n".join(lines))
+    return total
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_strangers_before_the_peer(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """They are turned away, all of them, within a bounded time; then the right one comes."""
+    lab = make_lab(LabSpec(hosts=3))
+    with _peers(lab, plugin_file, engine) as (receiver, sender):
+        handle = receiver.call("listen")
+        receiver.ask("accept")
+        ports = _open_ports(lab, 0, "tcp")
+        counts = _finished(_attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports))
+        assert counts["connections"] > 200
+        assert counts["closed"] == counts["connections"]
+        assert sender.call("connect", handle) == 0
+        assert receiver.answer() == 0
+        transfer(receiver, sender, 16, 300_000)
+        counted = _close(sender, receiver)
+        assert counted["handshake_refused"] > 0
+        assert counted["connections"] == 2
+
+
+def test_peer_among_strangers(make_lab: MakeLab, plugin_file: Path) -> None:
+    """It gets through while they push, and moves data while they hold on."""
+    lab = make_lab(LabSpec(hosts=3))
+    with _peers(lab, plugin_file, "inline") as (receiver, sender):
+        handle = receiver.call("listen")
+        receiver.ask("accept")
+        ports = _open_ports(lab, 0, "tcp")
+        attack = _attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports)
+        assert sender.call("connect", handle) == 0
+        assert receiver.answer() == 0
+        for _ in range(8):
+            transfer(receiver, sender, 16, 300_000)
+        attack.kill()
+        attack.communicate()
+        _close(sender, receiver)
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_garbage_packets(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    lab = make_lab(LabSpec(hosts=3))
+    with _peers(lab, plugin_file, engine) as (receiver, sender):
+        connect(receiver, sender)
+        for victim in (0, 1):
+            ports = _open_ports(lab, victim, "udp")
+            attack = _attack(lab.hosts[STRANGER], "garbage", lab.address(victim), *ports)
+            while attack.poll() is None:
+                transfer(receiver, sender, 8, 200_000)
+            assert _finished(attack)["sent"] > 100
+        transfer(receiver, sender, 8, 200_000)
+        counted = _close(sender, receiver)
+        assert counted["drop_SHORT"] > 0
+        assert counted["drop_VERSION"] > 0
+        assert counted["drop_TOKEN"] > 0
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, engine: str) -> None:
+    """The job's own packets again: they count as duplicates, or as damaged; none is delivered again."""
+    lab = make_lab(LabSpec(hosts=3, offload=Offload.OFF))
+    fabric = f"{lab.prefix}fabric"
+    with _peers(lab, plugin_file, engine) as (receiver, sender):
+        connect(receiver, sender)
+        file = tmp_path / "packets"
+        capture = _attack(fabric, "capture", "h0eni0", "60", str(file))
+        while capture.poll() is None:
+            transfer(receiver, sender, 8, 100_000)
+        assert _finished(capture)["captured"] == 60
+        for victim in (0, 1):
+            words = ("replay", str(file), lab.address(victim), lab.address(1 - victim))
+            attack = _attack(lab.hosts[STRANGER], *words)
+            while attack.poll() is None:
+                transfer(receiver, sender, 8, 200_000)
+            assert _finished(attack)["sent"] > 20
+        transfer(receiver, sender, 8, 200_000)
+        counted = _close(sender, receiver)
+        assert counted["drop_CRC"] > 0
+        assert sum(counted[f"drop_{reason}"] for reason in REASONS) > 20
