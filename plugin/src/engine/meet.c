@@ -177,6 +177,17 @@ static void unwatch(struct harp_engine *e, int fd) {
   epoll_ctl(e->control_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+/* A socket whose accept fails stays ready: to wait for it would be to spin. It is tried again now and then.
+ */
+static void set_deaf(struct harp_listener *l, bool deaf) {
+  if (l->deaf == deaf) return;
+  l->deaf = deaf;
+  if (deaf)
+    unwatch(l->engine, l->fd);
+  else
+    watch(l->engine, l->fd);
+}
+
 static void guest_end(struct harp_listener *l, struct harp_meeting *m) {
   if (m->fd >= 0) unwatch(l->engine, m->fd);
   meeting_end(m, l->engine);
@@ -231,7 +242,8 @@ static void let_in(struct harp_listener *l, harp_ns now) {
     struct sockaddr_storage from = {0};
     socklen_t n = sizeof from;
     int one = 1, fd = accept4(l->fd, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return; /* none waits; or the host is short of files, which may pass */
+    set_deaf(l, fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS));
+    if (fd < 0) return; /* none waits; or the host is short of files or memory, which may pass */
     struct harp_meeting *m = guest_place(l);
     m->fd = fd;
     m->peer_addr = from;

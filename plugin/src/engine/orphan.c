@@ -2,24 +2,31 @@
  *
  * The handler runs in the child, whose only thread is the one that forked; others may have been in the middle
  * of anything. It takes no lock and calls nothing but close. What it reads is in order at any moment: an
- * engine enters the list when it is complete and leaves it before it is freed, and so does a link with the
- * engine's table, whose socket is closed only after that. */
+ * engine enters the list when it is complete and leaves it before it is freed, and so do a link and a
+ * listener with the engine's, whose sockets are closed only after that. */
 #include "engine/orphan.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "engine/meet.h"
+
 static _Atomic(struct harp_engine *) engines[HARP_MAX_INSTANCES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void close_copies(const struct harp_engine *e) {
+  for (unsigned slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++) {
+    const struct harp_link *link = e->links[slot];
+    if (link && link != HARP_SLOT_RESERVED && link->monitor.fd >= 0) close(link->monitor.fd);
+  }
+  for (const struct harp_listener *l = e->listeners; l; l = l->next) close(l->fd);
+}
 
 static void in_child(void) {
   for (unsigned i = 0; i < HARP_MAX_INSTANCES; i++) {
     const struct harp_engine *e = atomic_load_explicit(&engines[i], memory_order_acquire);
-    for (unsigned slot = 0; e && slot < HARP_ENGINE_LINKS_MAX; slot++) {
-      const struct harp_link *link = e->links[slot];
-      if (link && link != HARP_SLOT_RESERVED && link->monitor.fd >= 0) close(link->monitor.fd);
-    }
+    if (e) close_copies(e);
   }
 }
 

@@ -1,15 +1,15 @@
 /* Connections in forked children.
  *
  * A forked child holds copies of all sockets. When its parent is killed, a copy would keep the control
- * connection alive, and the peer would take the dead process for a paused one and wait. So a child closes
- * them, in a handler of its own side of fork: the one thing of ours that runs there. (What is executed loses
- * them anyway: close-on-exec.) */
+ * connection alive, or its listener open, and the peer would take the dead process for a paused one and wait.
+ * So a child closes them, in a handler of its own side of fork: the one thing of ours that runs there. (What
+ * is executed loses them anyway: close-on-exec.) */
 #ifndef HARP_ORPHAN_H
 #define HARP_ORPHAN_H
 
 #include "engine/engine.h"
 
-/* Makes children forked from now on close the engine's control connections, or no longer. At most
+/* Makes children forked from now on close the engine's TCP sockets, or no longer. At most
  * HARP_MAX_INSTANCES engines at once; more are not looked after. */
 void harp_orphan_watch(struct harp_engine *e);
 void harp_orphan_forget(struct harp_engine *e);

@@ -1,0 +1,132 @@
+/* A listener and what strangers or a shortage of files make of it, on a real engine over loopback whose
+ * passes the test does itself. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/meet.h"
+
+enum { LIMIT_S = 20 };
+
+static time_t seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec;
+}
+
+static struct harp_engine *open_engine(void) {
+  struct harp_instance instance = {
+      .ifname = "lo", .mtu = 65536, .paths = 1, .peer_timeout_ns = HARP_SEC(10), .numa = -1};
+  struct sockaddr_in *in = (struct sockaddr_in *)&instance.addr;
+  struct harp_engine *e;
+  char error[256];
+  in->sin_family = AF_INET;
+  in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  assert_int_equal(harp_engine_open(&e, &instance, "delay", error, sizeof error), 0);
+  return e;
+}
+
+static int stranger(const struct harp_handle *handle) {
+  struct sockaddr_storage to;
+  char error[256];
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(fd >= 0 && harp_handle_decode(handle, &to, error, sizeof error));
+  assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(struct sockaddr_in)), 0);
+  return fd;
+}
+
+static bool control_is_ready(const struct harp_engine *e) {
+  struct pollfd p = {.fd = e->control_fd, .events = POLLIN};
+  return poll(&p, 1, 0) > 0;
+}
+
+/* Does passes until the control epoll is ready or not, as `want` says. */
+static bool until_ready(struct harp_engine *e, bool want) {
+  for (time_t limit = seconds() + LIMIT_S; seconds() < limit;) {
+    if (control_is_ready(e) == want) return true;
+    harp_engine_pass(e);
+  }
+  return false;
+}
+
+/* A shortage makes accept fail and leaves the socket ready: the engine must be able to sleep all the same,
+ * and let the guest in once there are files again. */
+static void test_shortage_of_files(void **state) {
+  (void)state;
+  struct harp_engine *e = open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  struct rlimit before, none;
+  assert_int_equal(harp_listener_open(&l, e, &handle), HARP_OK);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  int fd = stranger(&handle);
+  none = before;
+  none.rlim_cur = 0;
+  assert_true(control_is_ready(e));
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (unsigned i = 0; i < 100; i++) {
+    e->control_check_ns = 0;
+    harp_engine_pass(e);
+  }
+  none.rlim_cur = before.rlim_cur;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  assert_false(control_is_ready(e));
+  assert_int_equal(e->link_count, 0);
+  for (time_t limit = seconds() + LIMIT_S; !e->link_count && seconds() < limit;) harp_engine_pass(e);
+  assert_int_equal(e->link_count, 1); /* the guest's slot */
+  assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);
+  assert_true(until_ready(e, false));
+  close(fd);
+  fd = stranger(&handle);
+  assert_true(control_is_ready(e)); /* it is waited for again */
+  close(fd);
+  harp_listener_close(l);
+  harp_engine_close(e);
+}
+
+/* More strangers than there are places, who say nothing, half of something or nonsense: none is waited for in
+ * vain. */
+static void test_strangers_do_not_keep_it_awake(void **state) {
+  (void)state;
+  struct harp_engine *e = open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  int fds[HARP_GUESTS_MAX + 10];
+  assert_int_equal(harp_listener_open(&l, e, &handle), HARP_OK);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) {
+    fds[i] = stranger(&handle);
+    if (i % 3 == 1) assert_int_equal(send(fds[i], "H", 1, 0), 1);
+    if (i % 3 == 2) assert_int_equal(send(fds[i], "nonsense, and more of it than a header", 38, 0), 38);
+    if (i % 5 == 0) shutdown(fds[i], SHUT_RDWR);
+  }
+  for (unsigned i = 0; i < 20; i++) {
+    e->control_check_ns = 0;
+    harp_engine_pass(e);
+  }
+  assert_true(until_ready(e, false));
+  assert_true(e->link_count <= HARP_GUESTS_MAX);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) close(fds[i]);
+  assert_true(until_ready(e, false));
+  harp_listener_close(l);
+  assert_int_equal(e->link_count, 0);
+  harp_engine_close(e);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shortage_of_files),
+      cmocka_unit_test(test_strangers_do_not_keep_it_awake),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
