@@ -36,6 +36,7 @@ enum {
   RX_SLOT_BYTES = 9216,          /* one packet, where there is no GRO */
   SOCKET_BUFFER_BYTES = 8 << 20, /* asked for; the kernel may give less */
   CONTROL_BYTES = 128,
+  RX_WORTHLESS_MAX = 16, /* datagrams that a stranger may make one rx call drop */
 };
 
 struct harp_io_route {
@@ -359,11 +360,12 @@ static uint32_t segment_of(struct msghdr *m, uint32_t bytes) {
   return bytes;
 }
 
-/* One superframe by recvmsg; false when the port is empty. A truncated one is dropped. */
+/* One superframe by recvmsg; false when the port is empty, or held only worthless datagrams for long enough.
+ * An empty or truncated one is dropped. */
 static bool rx_gro(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out) {
   struct iovec iov = {rx_slot(u, slot), FRAME_BYTES};
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
-  for (;;) {
+  for (unsigned tries = 0; tries < RX_WORTHLESS_MAX; tries++) {
     struct msghdr m = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
@@ -376,38 +378,39 @@ static bool rx_gro(struct udp *u, int fd, unsigned slot, struct harp_rx_superfra
     *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot};
     return true;
   }
+  return false;
 }
 
-static unsigned rx_each(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out, unsigned max) {
+/* What waits on the port, by recvmmsg, into the slots from *slot on, which moves past those used. */
+static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out) {
   struct mmsghdr m[HARP_RX_BATCH_MAX];
   struct iovec iov[HARP_RX_BATCH_MAX];
-  unsigned kept = 0;
-  for (unsigned i = 0; i < max; i++) {
-    iov[i] = (struct iovec){rx_slot(u, slot + i), RX_SLOT_BYTES};
+  unsigned kept = 0, free_slots = HARP_RX_BATCH_MAX - *slot;
+  for (unsigned i = 0; i < free_slots; i++) {
+    iov[i] = (struct iovec){rx_slot(u, *slot + i), RX_SLOT_BYTES};
     m[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
   }
-  int n = recvmmsg(fd, m, max, MSG_DONTWAIT, NULL);
+  int n = recvmmsg(fd, m, free_slots, MSG_DONTWAIT, NULL);
   for (int i = 0; i < n; i++) {
     if (m[i].msg_hdr.msg_flags & MSG_TRUNC || !m[i].msg_len) {
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
     out[kept++] =
-        (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, slot + (unsigned)i};
+        (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, *slot + (unsigned)i};
   }
+  *slot += n > 0 ? (unsigned)n : 0;
   return kept;
 }
 
 static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
   struct udp *u = udp_of(io);
-  unsigned got = 0, ports = io->info.port_count;
+  unsigned got = 0, slot = u->gro ? 0 : HARP_RX_BATCH_MAX - HARP_MIN(max, (unsigned)HARP_RX_BATCH_MAX);
+  unsigned ports = io->info.port_count;
   max = HARP_MIN(max, io->info.rx_batch);
-  for (unsigned i = 0; i < ports && got < max; i++) {
+  for (unsigned i = 0; i < ports && got < max && slot < HARP_RX_BATCH_MAX; i++) {
     int fd = u->fds[(u->next_port + i) % ports];
-    if (u->gro)
-      got += rx_gro(u, fd, got, &out[got]);
-    else
-      got += rx_each(u, fd, got, &out[got], max - got);
+    got += u->gro ? rx_gro(u, fd, got, &out[got]) : rx_each(u, fd, &slot, &out[got]);
   }
   u->next_port = (u->next_port + 1) % ports;
   return got;
