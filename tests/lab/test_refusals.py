@@ -1,0 +1,89 @@
+"""Peers that are none of ours: of another wire version, or behind a handle that another plugin made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab import Lab
+from harpctl.lab_plan import LabSpec
+from tests.conformance import abi
+from tests.lab import fake
+from tests.lab.job import statistics_of
+from tests.lab.remote import ROOT, RemotePeer, connect, transfer
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+BOTH_VERSIONS = "it speaks wire versions 2 to 2, this plugin 1 to 1"
+
+
+def _fake(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
+    argv = lab.command(host, [sys.executable, "-m", "tests.lab.fake", *words])
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def test_siphash() -> None:
+    """The reference vectors of SipHash's authors, whose bytes are little-endian."""
+    key = bytes(range(16))
+    assert fake.siphash(key, b"")[::-1].hex() == "310e0edd47db6f72"
+    assert fake.siphash(key, bytes(range(15)))[::-1].hex() == "e545be4961ca29a1"
+
+
+def test_client_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None:
+    """It is told both versions, the log too, and the listener goes on."""
+    lab = make_lab(LabSpec())
+    with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
+        handle = receiver.call("listen")
+        receiver.ask("accept")
+        said, _ = _fake(lab, 1, "client", handle).communicate(timeout=60)
+        assert json.loads(said) == {
+            "type": fake.REFUSE,
+            "version_min": 1,
+            "version_max": 1,
+            "reason": fake.REFUSAL_VERSION,
+            "names_our_hello": True,
+            "is_closed": True,
+        }
+        assert sender.call("connect", handle) == abi.SUCCESS
+        assert receiver.answer() == abi.SUCCESS
+        transfer(receiver, sender, 8, 100_000)
+        lines = receiver.call("close")
+        assert len([line for line in lines if BOTH_VERSIONS in line]) == 1
+        assert not [line for line in lines if line.startswith("WARN")]
+        assert statistics_of("\n".join(lines))["handshake_refused"] == 1
+
+
+def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None:
+    lab = make_lab(LabSpec())
+    with RemotePeer(lab, 1, plugin_file) as sender:
+        server = _fake(lab, 0, "server", lab.address(0))
+        assert server.stdout is not None
+        handle = server.stdout.readline().strip()
+        assert sender.call("connect", handle) == abi.REMOTE
+        said, _ = server.communicate(timeout=60)
+        assert json.loads(said) == {"type": fake.HELLO, "version_min": 1, "version_max": 1}
+        warns = [line for line in sender.call("log") if line.startswith("WARN")]
+        assert len(warns) == 1
+        assert BOTH_VERSIONS in warns[0]
+        assert lab.address(0) in warns[0]
+        assert "eni0" in warns[0]
+
+
+@pytest.mark.parametrize(
+    "handle", [bytes(128), bytes(range(128)), fake.struct.pack("=QQ", 0x564AB9F2FC4B9D6C, 2).ljust(128, b"\1")]
+)
+def test_foreign_handle(make_lab: MakeLab, plugin_file: Path, handle: bytes) -> None:
+    """One WARN says what it may come from, and the plugin goes on to serve its own."""
+    lab = make_lab(LabSpec())
+    with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
+        assert sender.call("connect", handle.hex()) == abi.REMOTE
+        warns = [line for line in sender.call("log") if line.startswith("WARN")]
+        assert len(warns) == 1
+        assert "handle is not one of HARP's" in warns[0]
+        connect(receiver, sender)
+        transfer(receiver, sender, 2, 1000)
