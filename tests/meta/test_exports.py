@@ -21,8 +21,6 @@ ISA_NEEDED = 0xC0008002  # to older versions of pyelftools the note has no name
 FORBIDDEN_CALLS = {
     "atexit": "it would outlive a dlclose",
     "on_exit": "it would outlive a dlclose",
-    "pthread_atfork": "it would outlive a dlclose",
-    "__register_atfork": "it would outlive a dlclose",
     "signal": "signals are the trainer's",
     "exit": "a plugin must not end the trainer",
     "_exit": "a plugin must not end the trainer",

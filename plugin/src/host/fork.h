@@ -2,7 +2,8 @@
  * which inherits our handles touches nothing: no socket, no ring, no frame.
  *
  * Owns one page that the kernel zeroes in every child (MADV_WIPEONFORK, Linux 4.14), so that a check is one
- * load. On an older kernel a check is getpid(). Installs no atfork handler: those would outlive a dlclose. */
+ * load. On an older kernel a check is getpid(). Installs no handler of its own (engine/orphan.h has
+ * the one there is). */
 #ifndef HARP_HOST_FORK_H
 #define HARP_HOST_FORK_H
 
