@@ -1,10 +1,14 @@
 """What strangers send: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
 
-  strangers ADDRESS PORT...          TCP: SYN scan, silence, other protocols, one byte at a time, 200 at once; says
-                                     how many of the connections that stayed were closed by the other side
-  garbage ADDRESS PORT...            UDP: all kinds of sizes and contents, from here and with other sources
-  replay FILE ADDRESS SOURCE         UDP: packets of the job itself: as they were, cut, turned over, from elsewhere
-  capture INTERFACE COUNT FILE       record UDP payloads that pass, with the ports that they went to
+strangers ADDRESS PORT...
+    TCP: a scan, silence, other protocols, one byte at a time, 200 at once; tells how many connections
+    were made and how many of them the other side closed
+garbage ADDRESS PORT...
+    UDP: all kinds of sizes and contents, from here and in another's name
+replay FILE ADDRESS SOURCE
+    UDP: packets of the job itself: as they were, cut, with a bit turned over, in another's name
+capture INTERFACE COUNT FILE
+    record UDP payloads that pass, with the ports that they went to
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ SIZES = (0, 1, 3, 4, 19, 20, 43, 44, 45, 63, 64, 100, 511, 1000, 1400, 1472)
 
 def _scan(address: str, ports: list[int]) -> None:
     """Half-open connections: a SYN from here, whose answer the kernel resets, and one from elsewhere."""
-    from scapy.all import IP, TCP, L3RawSocket, conf
+    from scapy.all import L3RawSocket, conf
+    from scapy.layers.inet import IP, TCP
 
     conf.L3socket, conf.verb = L3RawSocket, 0
     out: Any = L3RawSocket()
@@ -100,9 +105,12 @@ def strangers(address: str, *port_words: str) -> None:
     print(json.dumps({"connections": count, "closed": _drip(slow, list(held))}))
 
 
-def _send_from_elsewhere(address: str, port: int, payloads: list[bytes], source: str, source_port: int) -> None:
+def _send_from_elsewhere(
+    address: str, port: int, payloads: list[bytes], source: str, source_port: int
+) -> None:
     """Raw packets with somebody else's address, checksums right."""
-    from scapy.all import IP, UDP, L3RawSocket, Raw
+    from scapy.all import L3RawSocket, Raw
+    from scapy.layers.inet import IP, UDP
 
     out: Any = L3RawSocket()
     for payload in payloads:
@@ -116,8 +124,9 @@ def garbage(address: str, *port_words: str) -> None:
         payloads = [rng.randbytes(size) for size in SIZES for _ in range(4)]
         # Right as far as a stranger can know: version and type, and a token out of the air.
         for kind in (1, 2, 3):
-            payloads += [rng.randbytes(4) + bytes([1, kind, 0, 0]) + rng.randbytes(n) for n in (16, 36, 200, 1400)]
-            payloads += [rng.randbytes(4) + bytes([1, kind, 0, 0]) + rng.randbytes(8) + bytes(28) for _ in range(4)]
+            ends = [rng.randbytes(n) for n in (16, 36, 200, 1400)]
+            ends += [rng.randbytes(8) + bytes(28) for _ in range(4)]
+            payloads += [rng.randbytes(4) + bytes([1, kind, 0, 0]) + end for end in ends]
         for payload in payloads:
             plain.sendto(payload, (address, port))
         _send_from_elsewhere(address, port, payloads[::8], ELSEWHERE, 9)
@@ -159,7 +168,12 @@ def capture(interface: str, count: str, file: str) -> None:
             continue
         from_port, port, length = struct.unpack(">HHH", data[head : head + 6])
         payload = data[head + 8 : head + length]
-        record = {"to": socket.inet_ntoa(data[16:20]), "from_port": from_port, "port": port, "payload": payload.hex()}
+        record = {
+            "to": socket.inet_ntoa(data[16:20]),
+            "from_port": from_port,
+            "port": port,
+            "payload": payload.hex(),
+        }
         lines.append(json.dumps(record))
     Path(file).write_text("\n".join(lines))
     print(json.dumps({"captured": len(lines)}))

@@ -1,9 +1,12 @@
-"""A peer that speaks only another wire version: run on a host of a lab as `python -m tests.lab.fake ROLE ...`.
+"""A peer that speaks only another wire version: run as `python -m tests.lab.fake ROLE ...`.
 
-  client HANDLE       say HELLO for version 2; print what comes back
-  server ADDRESS      print a handle; refuse whoever comes, as a server of version 2
+client HANDLE
+    say HELLO for version 2; print what comes back
+server ADDRESS
+    print a handle; refuse whoever comes, as a server of version 2
 
-It is written from docs/wire.md alone: handle, framing, MAC, the first bytes of HELLO, and REFUSE hold in every version.
+It is written from docs/wire.md alone: handle, framing, MAC, the first bytes of HELLO, and REFUSE hold in
+every version.
 """
 
 from __future__ import annotations

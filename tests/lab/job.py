@@ -1,7 +1,7 @@
 """A harp-perf job on the hosts of a lab, that tests can watch, hurt and question.
 
-The job's ENIs are eni0; the ranks meet over eni1, which no test hurts, so that harp-perf itself can always tell
-what happened. Every lab here therefore has two ENIs.
+The job's ENI is eni0; the ranks meet over eni1, which few tests hurt, so that harp-perf itself can tell what
+happened. Every lab here therefore has two ENIs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def statistics_of(log: str) -> Counter[str]:
 
 
 class Job:
-    """Ranks of harp-perf, one per host, over a given interface; a context manager that leaves none running."""
+    """Ranks of harp-perf, one per host, over one interface; a context manager that leaves none running."""
 
     def __init__(
         self,
@@ -64,7 +64,15 @@ class Job:
         self.lab = lab
         self.ifname = ifname
         self.count = ranks or len(lab.hosts)
-        self._argv = [str(plugin.parent / "harp-perf"), "--plugin", str(plugin), "--mode", mode, "--sizes", sizes]
+        self._argv = [
+            str(plugin.parent / "harp-perf"),
+            "--plugin",
+            str(plugin),
+            "--mode",
+            mode,
+            "--sizes",
+            sizes,
+        ]
         self._argv += ["--log", "info", *words, "--nranks", str(self.count)]
         self._argv += ["--rendezvous", f"{lab.address(0, MEETING_ENI)}:{MEETING_PORT}"]
         self._env = {"HARP_IFNAME": f"={ifname}", **(env or {})}
@@ -88,9 +96,7 @@ class Job:
                 out = stack.enter_context((self._report if rank == 0 else Path("/dev/null")).open("wb"))
                 log = stack.enter_context(self._logs[rank].open("wb"))
                 command = self.lab.command(rank, argv)
-                self.ranks.append(
-                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
-                )
+                self.ranks.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log))
             self._stack = stack.pop_all()
         return self
 

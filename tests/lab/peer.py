@@ -1,18 +1,19 @@
-"""One end of a connection as a process of its own, steered over its standard input: for tests that need to know
-exactly what it waits for.
+"""One end of a connection as a process of its own, steered over its standard input.
 
-`python -m tests.lab.peer` reads one JSON list a line, [call, argument...], and answers each with one JSON line. Until a
-call has its answer the process polls as NCCL does.
+It is for tests that need to know exactly what it waits for. `python -m tests.lab.peer` reads one JSON list
+a line, [call, argument...], and answers each with one JSON line. Until a call has its answer the process polls
+as NCCL does.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, ffi, pattern, until
+from tests.conformance.driver import Buffer, Net, Request, ffi, pattern, until
 
 ABI = 12
 
@@ -62,7 +63,7 @@ class Peer:
         """Send or receive messages; give each one's result, and fail on a wrong byte."""
         buffers = [Buffer(size, pattern(size, seed) if self.is_sender else None) for seed in range(count)]
         if self.is_sender:
-            requests = [self.net.started(lambda b=b: self.net.send(self.comm, b.address, size)) for b in buffers]  # type: ignore[misc]
+            requests = [self._started_send(buffer, size) for buffer in buffers]
         else:
             requests = [self.net.receive(self.comm, b.address, size) for b in buffers]
         self.net.finish(*requests)
@@ -71,10 +72,11 @@ class Peer:
                 assert buffer.read() == pattern(size, seed), f"message {seed} is wrong"
         return [request.result for request in requests]
 
+    def _started_send(self, buffer: Buffer, size: int) -> Request:
+        return self.net.started(lambda: self.net.send(self.comm, buffer.address, size))
+
     def hushed(self, seconds: float) -> list[str]:
         """Call nothing for so long; give what the log says."""
-        import time
-
         time.sleep(seconds)  # it is what is to be measured
         return self.log()
 

@@ -1,7 +1,7 @@
-"""Peers that die or stop, links that go, and UDP that is blocked: an error that names the cause within its time, or none.
+"""Peers that die or stop, links that go, and UDP that is blocked.
 
-The bounds are the promises (a dead process: 1 s; silence: HARP_PEER_TIMEOUT + 1 s) with a margin for a machine whose
-two cores are busy with other things.
+Either the job survives, or an error names the cause in time. The bounds are the promises (dead process: 1 s,
+silence: HARP_PEER_TIMEOUT + 1 s) with a margin for a machine whose two cores are busy with other things.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, victim: int
     """Its kernel answers for it, so it is not dead: it is waited for, whatever the timeout."""
     lab = make_lab(LabSpec(enis=2))
     words = ("--time", "1", "--warmup", "4")
-    with Job(
-        lab, plugin_file, mode="bidir", sizes=SIZES, words=words, env={"HARP_PEER_TIMEOUT": "1"}
-    ) as job:
+    with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=words, env={"HARP_PEER_TIMEOUT": "1"}) as job:
         job.until_moving()
         job.ranks[victim].send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
@@ -87,7 +85,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, victim: int
 
 @pytest.mark.parametrize(("mode", "timeout_s"), [("stream", 1), ("bidir", 1), ("stream", 4), ("bidir", 4)])
 def test_link_down_for_good(make_lab: MakeLab, plugin_file: Path, mode: str, timeout_s: int) -> None:
-    """Both ranks find it by themselves; the receiver has nothing to send, so only its control connection tells."""
+    """Both ranks find it by themselves; to a receiver only its control connection tells."""
     lab = make_lab(LabSpec(enis=2))
     with _running(lab, plugin_file, mode=mode, HARP_PEER_TIMEOUT=str(timeout_s)) as job:
         job.until_moving()

@@ -1,4 +1,4 @@
-"""What a GPU sees that reads LL and LL128 lines in the receive buffer while they land (tests/lab/ll_reader.c)."""
+"""What a GPU sees that reads LL and LL128 lines while they land (tests/lab/ll_reader.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random loss, in superframes and in packets, and loss in bursts while connecting: slower, and every byte right."""
+"""Random loss of superframes and packets, and loss in bursts while connecting: every byte arrives right."""
 
 from __future__ import annotations
 

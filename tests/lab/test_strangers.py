@@ -1,4 +1,4 @@
-"""Port scans, other protocols, floods, garbage and replayed packets on every open port: the job does not notice."""
+"""Port scans, floods, garbage and replayed packets on every open port: the job does not notice."""
 
 from __future__ import annotations
 

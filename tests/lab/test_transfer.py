@@ -1,4 +1,4 @@
-"""Checked transfers of all sizes over loopback and over veth, in every shape of traffic, engine and network."""
+"""Checked transfers of all sizes over loopback and veth, in every shape of traffic, engine and network."""
 
 from __future__ import annotations
 

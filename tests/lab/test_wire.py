@@ -45,7 +45,7 @@ def test_duplicates(make_lab: MakeLab, plugin_file: Path, wirebox: Path) -> None
 
 @pytest.mark.parametrize("paths", [1, 4])
 def test_corruption(make_lab: MakeLab, plugin_file: Path, wirebox: Path, paths: int) -> None:
-    """Each packet with a turned bit is dropped for a counted reason; most by the CRC, since few bits are before it."""
+    """Each packet with a turned bit is dropped for a counted reason; most by the CRC."""
     lab = make_lab(LabSpec(enis=2))
     with Wire(lab, wirebox, Faults(corruption=0.01)) as wire:
         done, counted = _run(lab, plugin_file, wire, HARP_PATHS=str(paths))
@@ -53,7 +53,7 @@ def test_corruption(make_lab: MakeLab, plugin_file: Path, wirebox: Path, paths: 
         reasons = ("CRC", "TOKEN", "VERSION", "TYPE", "PATH", "SHORT", "FIELD")
         drops = sum(counted[f"drop_{reason}"] for reason in reasons)
         assert counted["drop_CRC"] > 0
-        # One whose bit was in padding or came twice is as good as whole; one at the very end may not be seen any more.
+        # Padding is covered by nothing, and what comes at the very end may not be looked at any more.
         assert drops >= done["corrupted"] * 0.8
         assert drops <= done["corrupted"]
 

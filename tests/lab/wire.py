@@ -1,4 +1,4 @@
-"""A second network between the two hosts of a lab, whose wire is a program that makes faults (tests/lab/wirebox.c)."""
+"""A second network between two hosts of a lab, whose wire is a program that makes faults (wirebox.c)."""
 
 from __future__ import annotations
 
