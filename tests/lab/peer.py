@@ -1,7 +1,7 @@
 """One end of a connection as a process of its own, steered over its standard input.
 
 It is for tests that need to know exactly what it waits for. `python -m tests.lab.peer` reads a JSON list a
-line, [call, argument...], and answers each with a JSON line. Until a call has its answer it polls as NCCL does.
+line, [call, argument...], and answers each with a JSON line. Meanwhile it polls as NCCL does.
 """
 
 from __future__ import annotations
