@@ -67,11 +67,14 @@ def make_box(
     fetch: Callable[[wheels.Release], Path],
     tmp_path: Path,
 ) -> MakeBox:
-    """Make the tool ready with a release over that many hosts."""
+    """Make the tool ready with a release, over that many hosts or a lab of one's own."""
 
-    def make(hosts: int = 2, release: wheels.Release = wheels.NEWEST) -> box.Box:
+    def make(hosts: int | LabSpec = 2, release: wheels.Release = wheels.NEWEST) -> box.Box:
         library = fetch(release)
-        names = request.getfixturevalue({2: "two_hosts", 4: "four_hosts"}[hosts])
+        if isinstance(hosts, LabSpec):
+            names = tuple(request.getfixturevalue("make_lab")(hosts).hosts)
+        else:
+            names = request.getfixturevalue({2: "two_hosts", 4: "four_hosts"}[hosts])
         return box.Box(program, library, names, tmp_path)
 
     return make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harpctl.lab_plan import LabSpec, Offload
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
 
@@ -82,3 +83,19 @@ def test_each_way_to_run_an_engine(make_box: MakeBox, harp: dict[str, str], mode
         environment={**harp, "HARP_ENGINE": mode, "HARP_PATHS": "4"},
     )
     check(run, box.sizes(16, 16 << 20, 8))
+
+
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+@pytest.mark.parametrize(
+    "spec",
+    [LabSpec(offload=Offload.OFF, loss=0.01), LabSpec(mtu_bytes=9000)],
+    ids=["loss", "jumbo"],
+)
+def test_other_networks(make_box: MakeBox, harp: dict[str, str], spec: LabSpec, protocol: str) -> None:
+    """What is lost and comes later must not show in the lines that NCCL watches while they land."""
+    run = make_box(spec).run(
+        *("--op=allreduce", "--algo=Ring", f"--proto={protocol}", "--check", "--rounds=4", "--iters=2"),
+        *("--warmup=0", f"--max={2 << 20}", "--factor=4"),
+        environment=harp,
+    )
+    check(run, box.sizes(8, 2 << 20, 4))

@@ -16,7 +16,7 @@ REMOTE_ERROR = "remote process exited or there was a network error"
 # After so long without an error the tool aborts as a framework's watchdog would, and then says so. Twice what
 # HARP promises for a process that ended, since the operation began before that.
 PATIENCE_S = 2
-KILL_MS = 300
+KILL_MS = 1500  # by then the first operation has made its connections
 
 
 @pytest.mark.parametrize("release", [wheels.NEWEST, wheels.RELEASES[-3], wheels.RELEASES[0]], ids=str)
