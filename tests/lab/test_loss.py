@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 
 from harpctl.lab import Lab
 from harpctl.lab_plan import LabSpec, Offload
-from tests.lab.job import Job, drop, dropped, dropping
+from tests.lab.job import Job, drop, drop_no_more, dropped, dropping, until
+from tests.lab.remote import RemotePeer, transfer
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 SIZES = "8,1000,16384,131072,1M"
 RANDOM = "meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille}"
+CONFIRM = "ip length 76"  # 24 bytes behind headers of IP and of TCP with time stamps
+STRANGERS_S = 5  # who does not say a right HELLO within that is sent away
 BURST = "meta l4proto { tcp, udp } numgen inc mod 10 < 3"  # 30 %, three in a row
 
 
@@ -54,6 +58,23 @@ def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path, mode: str
         job.finish()
         assert dropped(lab, 0) > 0
         assert dropped(lab, 1) > 0
+
+
+def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path) -> None:
+    """A client counts itself connected once the WELCOME is there: the server has to wait for its CONFIRM."""
+    lab = make_lab(LabSpec())
+    with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
+        handle = receiver.call("listen")
+        receiver.ask("accept")
+        drop(lab, 0, CONFIRM)
+        assert sender.call("connect", handle) == 0
+        connected = time.monotonic()
+        waited_s = STRANGERS_S + 1
+        until("a stranger would have been sent away", lambda: time.monotonic() > connected + waited_s)
+        assert dropped(lab, 0) > 0
+        drop_no_more(lab, 0)
+        assert receiver.answer() == 0
+        transfer(receiver, sender, 8, 100_000)
 
 
 def test_blackout_then_on(make_lab: MakeLab, plugin_file: Path) -> None:

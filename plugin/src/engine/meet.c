@@ -225,12 +225,20 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   return HARP_OK;
 }
 
-/* A place for a new guest; where all are taken the one that has been here longest without proof goes. */
+/* Whether its HELLO was right: all but a recording is then our peer, which may count the handshake as done
+ * once our WELCOME is there. */
+static bool is_known(const struct harp_meeting *m) {
+  return m->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
+}
+
+/* A place for a new guest; where all are taken the one that has been here longest goes, strangers first. */
 static struct harp_meeting *guest_place(struct harp_listener *l) {
   struct harp_meeting *oldest = &l->guests[0];
   for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
-    if (l->guests[i].fd < 0) return &l->guests[i];
-    if (l->guests[i].since_ns < oldest->since_ns) oldest = &l->guests[i];
+    struct harp_meeting *m = &l->guests[i];
+    if (m->fd < 0) return m;
+    bool older = m->since_ns < oldest->since_ns;
+    if (is_known(m) == is_known(oldest) ? older : is_known(oldest)) oldest = m;
   }
   l->engine->counters.handshake_refused++;
   guest_end(l, oldest);
@@ -249,6 +257,7 @@ static void let_in(struct harp_listener *l, harp_ns now) {
     m->peer_addr = from;
     m->since_ns = now;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    harp_monitor_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     watch(l->engine, fd);
     if (meeting_start(m, l->engine, false, l->secret)) guest_end(l, m);
   }
@@ -279,6 +288,12 @@ static void welcome(struct harp_listener *l, struct harp_meeting *m) {
   atomic_fetch_add_explicit(&l->ready_count, 1, memory_order_release);
 }
 
+/* Our peer must not be sent away while its CONFIRM is still under way, since it believes to be connected: so
+ * it has as long as TCP may take to bring our WELCOME there and that back. */
+static harp_ns patience_ns(const struct harp_listener *l, const struct harp_meeting *m) {
+  return HARP_GUEST_NS + (is_known(m) ? 2 * l->engine->instance.peer_timeout_ns : 0);
+}
+
 static void listener_run(struct harp_listener *l, harp_ns now) {
   let_in(l, now);
   for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
@@ -289,7 +304,7 @@ static void listener_run(struct harp_listener *l, harp_ns now) {
     if (meeting_done(m))
       welcome(l, m);
     else if (err || (m->handshake.state == HARP_HANDSHAKE_REFUSED && sent) ||
-             now - m->since_ns > HARP_GUEST_NS)
+             now - m->since_ns > patience_ns(l, m))
       turn_away(l, m, err);
   }
 }
