@@ -53,7 +53,7 @@ def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path, mode: str
     lab = make_lab(LabSpec(enis=2))
     for host in range(2):
         drop(lab, host, BURST)
-    words = ("--iters", "8", "--warmup", "2", "--connections", "4")
+    words = ("--iters", "8", "--warmup", "2", "--connections", "2")
     with Job(lab, plugin_file, mode=mode, sizes="8,64K", words=words) as job:
         job.finish()
         assert dropped(lab, 0) > 0

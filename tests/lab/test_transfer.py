@@ -42,7 +42,7 @@ def test_loopback(plugin_file: Path, mode: str, engine: str) -> None:
         ("ring", 4, "inline", 1, 9000, Offload.STOCK),
         ("ring", 3, "thread", 4, 1500, Offload.OFF),
         ("alltoall", 4, "inline", 4, 1500, Offload.STOCK),
-        ("alltoall", 3, "thread", 1, 1280, Offload.SEGMENT),
+        ("alltoall", 2, "thread", 1, 1280, Offload.SEGMENT),
     ],
 )
 def test_veth(
