@@ -152,6 +152,13 @@ static void leave(struct harp_monitor *m, struct harp_link *link) {
   shutdown(m->fd, SHUT_WR);
 }
 
+/* Whether the peer's kernel owes us an acknowledgement; that of a process that is only stopped does not. */
+static bool is_unacknowledged(int fd) {
+  struct tcp_info info = {0};
+  socklen_t n = sizeof info;
+  return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) && info.tcpi_unacked;
+}
+
 void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
   struct harp_monitor *m = &link->monitor;
   const struct harp_instance *eni = &link->engine->instance;
@@ -164,6 +171,16 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
         "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
         "connection: is UDP allowed between the hosts?",
         eni->ifname, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
+    leave(m, link);
+    return;
+  }
+  /* TCP's own timeout would tell as well, but it began with the PING. */
+  if (m->ping_ns && now - m->ping_ns >= limit / 2 && now - since >= limit && is_unacknowledged(m->fd)) {
+    harp_link_fail(
+        link, HARP_ERR_REMOTE, now,
+        "lost %s: neither its control connection nor UDP has brought anything to %s for %llu s: the host or "
+        "the network in between is down",
+        link->peer, eni->ifname, (unsigned long long)((now - since) / HARP_SEC(1)));
     leave(m, link);
     return;
   }
