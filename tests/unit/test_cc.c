@@ -78,6 +78,8 @@ static void an_idle_window_does_not_grow(void **state) {
   }
 }
 
+enum { FLOOR = 256 * 1024 }; /* of the window, as far as delay goes */
+
 static void delay_yields_to_a_queue(void **state) {
   (void)state;
   start(&harp_cc_delay);
@@ -85,10 +87,14 @@ static void delay_yields_to_a_queue(void **state) {
   feed_round(HARP_MS(100), 0);
   assert_int_equal(cc.window_bytes, WINDOW_MAX / 2); /* never less than half at once */
   for (int k = 0; k < 40; k++) feed_round(HARP_MS(100), 0);
-  assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
-  feed_round(HARP_US(60), 0); /* no queue: it grows again, by a share and no more by doubling */
-  assert_in_range(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET + PACKET,
-                  HARP_CC_MIN_PACKETS * PACKET * 5 / 4);
+  assert_int_equal(cc.window_bytes, FLOOR); /* what is below is left to loss */
+  feed_round(HARP_US(60), 0);               /* no queue: it grows again, by a share and no more by doubling */
+  assert_in_range(cc.window_bytes, FLOOR + PACKET, FLOOR * 5 / 4);
+  for (int k = 0; k < 60; k++) feed_round(HARP_US(60), cc.window_bytes / 4);
+  uint32_t low = cc.window_bytes; /* loss took it below */
+  assert_true(low < FLOOR);
+  for (int k = 0; k < 60; k++) feed_round(HARP_MS(100), 0);
+  assert_in_range(cc.window_bytes, FLOOR, FLOOR * 5 / 4); /* and delay does not keep it there */
 }
 
 static void delay_tolerates_random_loss_but_not_much(void **state) {
