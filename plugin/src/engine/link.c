@@ -75,7 +75,10 @@ static bool make_sender(struct harp_link *link, const struct harp_link_config *c
       .cc = link->engine->cc,
   };
   for (unsigned i = 0; i < link->route_count; i++) config.lines_max[i] = lines_of_mtu(&c->peer->enis[0], mtu);
-  *out = malloc(harp_sender_bytes(link->route_count));
+  size_t bytes = harp_sender_bytes(link->route_count);
+  *out = malloc(bytes);
+  if (*out)
+    memset(*out, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
   if (*out) harp_sender_init(*out, &config, NULL, &link->engine->counters, link->engine->clock());
   return *out;
 }
