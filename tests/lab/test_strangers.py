@@ -121,10 +121,10 @@ def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) 
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         connect(receiver, sender)
         file = tmp_path / "packets"
-        capture = _attack(fabric, "capture", "h0eni0", "60", str(file))
+        capture = _attack(fabric, "capture", "h0eni0", "600", str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 100_000)
-        assert _finished(capture)["captured"] == 60
+        assert _finished(capture)["captured"] == 600
         for victim in (0, 1):
             words = ("replay", str(file), lab.address(victim), lab.address(1 - victim))
             attack = _attack(lab.hosts[STRANGER], *words)
