@@ -436,8 +436,10 @@ def test_accepting_one_serves_the_others(net: Net, start: Start) -> None:
 def test_peer_that_dies_before_it_accepts(version: int, start: Start) -> None:
     listener, child = start("hesitant", version, SHORT), start("dial", version, SHORT)
     child.line()
-    child.tell(handle=listener.line()["handle"])
-    listener.process.kill()
+    handle = listener.line()["handle"]
+    listener.process.kill()  # before the connect: its engine would let us in without an accept
+    listener.process.wait()
+    child.tell(handle=handle)
     failed = child.line()
     assert failed["result"] == abi.remote_error(version)
     (warn,) = failed["warns"]
