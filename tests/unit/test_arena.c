@@ -163,6 +163,15 @@ static int with_populate_refused(void) {
   return strstr(arena.note, "4K pages: populate: Cannot allocate memory") ? 0 : 2;
 }
 
+/* The pages of the hugetlb and transparent rungs, 4 MiB of them, can be mapped but not populated. */
+static int with_hugetlb_limited(void) {
+  if (!deny_call(SYS_madvise, 1, UINT32_MAX, 4 * MIB, EFAULT)) return CHILD_NO_FILTER;
+  tree_log[0] = 0;
+  int rung = open_and_use(HARP_PAGE_AUTO);
+  if (rung != HARP_PAGE_4K) return rung;
+  return tree_log[0] == 'W' && strstr(tree_log, "hugetlb limit") ? 0 : 2;
+}
+
 /* Without DONTFORK a child could write the frames: the rung is refused rather than kept. */
 static int with_dontfork_refused(void) {
   if (!deny_call(SYS_madvise, 2, UINT32_MAX, MADV_DONTFORK, EINVAL)) return CHILD_NO_FILTER;
@@ -208,6 +217,15 @@ static void test_populate_refused(void **state) {
   assert_child(with_populate_refused, 0);
 }
 
+static void test_hugetlb_limit_is_a_warning(void **state) {
+  (void)state;
+  if (free_2m_pages() < 2) {
+    print_message("no free 2 MiB pages here\n");
+    skip();
+  }
+  assert_child(with_hugetlb_limited, 0);
+}
+
 static void test_dontfork_refused(void **state) {
   (void)state;
   assert_child(with_dontfork_refused, 100);
@@ -235,6 +253,7 @@ int main(void) {
       T(test_without_hugetlb_and_thp),
       T(test_without_populate),
       T(test_populate_refused),
+      T(test_hugetlb_limit_is_a_warning),
       T(test_dontfork_refused),
       T(test_names),
   };

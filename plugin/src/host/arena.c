@@ -201,6 +201,7 @@ static int try_rung(struct harp_arena *arena, enum harp_page_rung rung) {
   if (rc < 0) {
     munmap(base, bytes);
     note_refusal(arena, rung, step, -rc);
+    if (is_hugetlb(rung)) arena->limited = true;
     return rc;
   }
   arena->base = base;
@@ -226,6 +227,11 @@ int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_rung 
   size_t mib = arena->bytes >> 20;
   if (!arena->note[0])
     HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_rung_name(rung));
+  else if (arena->limited)
+    HARP_WARN("memory: the host has hugepages, but this process may not use them (a hugetlb limit of its "
+              "container or "
+              "cgroup?); using %zu MiB of %s pages: %s",
+              mib, harp_page_rung_name(rung), arena->note);
   else if (want == HARP_PAGE_AUTO)
     HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_rung_name(rung), arena->note);
   else

@@ -28,15 +28,17 @@ struct harp_arena {
   size_t bytes;       /* usable: what was asked, rounded up to whole pages of the rung */
   size_t asked_bytes; /* as given to harp_arena_open */
   enum harp_page_rung rung;
-  int numa;                         /* node the pages prefer, -1 for none */
+  bool limited; /* hugepages were there and mapped, but refused when they were populated */
+  int numa;     /* node the pages prefer, -1 for none */
   char note[HARP_ARENA_NOTE_BYTES]; /* one line: why better rungs were refused; "" when none was */
 };
 
 /* Maps and populates at least `bytes` bytes, starting the ladder at `want` and going down it until a rung
  * works; `numa` is the node to prefer or -1. Says which rung it got, and each refused rung with its reason,
- * in one INFO line; in a WARN when `want` named the rung that was refused. Zeroed memory. The arena is the
- * caller's struct, the memory is released by harp_arena_close. Returns 0 or -errno: -EINVAL for 0 bytes,
- * -ENOMEM when even ordinary pages are refused (arena->note says why). On error the arena is closed. */
+ * in one INFO line; in a WARN when `want` named the rung that was refused, or hugepages are there but
+ * limited. Zeroed memory. The arena is the caller's struct, the memory is released by harp_arena_close.
+ * Returns 0 or -errno: -EINVAL for 0 bytes, -ENOMEM when even ordinary pages are refused (arena->note says
+ * why). On error the arena is closed. */
 HARP_MUST_CHECK int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_rung want,
                                     int numa);
 
