@@ -78,11 +78,12 @@ def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(SIM_TIMEOUT_S + 60)
-def test_simulation(request: pytest.FixtureRequest) -> None:
+def test_simulation(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = int(request.config.getoption("--sim"))
     done = native.make("sim", f"SEEDS={seeds}", timeout_s=SIM_TIMEOUT_S)
     assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
-    assert "seeds/s" in done.stdout, (
-        f"`make sim` did not say how many seeds per second it ran:\n{done.stdout}"
-    )
-    print(done.stdout[-native.TAIL_CHARS :])
+    rate = [line for line in done.stdout.splitlines() if "seeds/s" in line]
+    assert rate, f"`make sim` did not say how many seeds per second it ran:\n{done.stdout}"
+    assert rate[0].startswith(f"{seeds} seeds")
+    with capsys.disabled():
+        print(f"\nsimulation: {rate[0]}")
