@@ -42,14 +42,6 @@ void harp_fork_init(void) {
   atomic_store(&mark, page); /* release: pairs with the acquire load in harp_fork_is_child */
 }
 
-void harp_fork_fini(void) {
-  if (harp_fork_is_child()) return; /* a child stays one, whatever it calls */
-  const volatile uint32_t *page = atomic_exchange(&mark, NULL);
-  if (page) munmap((void *)(uintptr_t)page, MARK_BYTES);
-  atomic_store(&owner_pid, 0);
-  atomic_store(&state, STATE_NONE);
-}
-
 bool harp_fork_is_child(void) {
   const volatile uint32_t *page = atomic_load_explicit(&mark, memory_order_acquire);
   if (harp_likely(page != NULL)) return *page != OWNER;

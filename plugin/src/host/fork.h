@@ -2,8 +2,9 @@
  * which inherits our handles touches nothing: no socket, no ring, no frame.
  *
  * Owns one page that the kernel zeroes in every child (MADV_WIPEONFORK, Linux 4.14), so that a check is one
- * load. On an older kernel a check is getpid(). Installs no handler of its own (engine/orphan.h has
- * the one there is). */
+ * load. On an older kernel a check is getpid(). The page stays for the life of the process: another thread
+ * may be looking at it whenever one finalizes. Installs no handler of its own (engine/orphan.h has the one
+ * there is). */
 #ifndef HARP_HOST_FORK_H
 #define HARP_HOST_FORK_H
 
@@ -13,11 +14,6 @@
  * second call in the same process does nothing, a call in a child does not make it an owner. Any thread.
  * Cannot fail: without the page it falls back to getpid(). */
 void harp_fork_init(void);
-
-/* Undoes harp_fork_init and unmaps the page; a child forked after it may init for itself. Called when the
- * last user in this process has finalized and nobody can be inside harp_fork_is_child. Does nothing in a
- * child. */
-void harp_fork_fini(void);
 
 /* Returns true in a child of the process that called harp_fork_init, false in that process itself and where
  * harp_fork_init was never called. Any thread, from any entry point. */
