@@ -242,7 +242,7 @@ void harp_net_close_listen(struct harp_listen *listen) {
   pthread_mutex_unlock(&net.lock);
 }
 
-/* Wraps a finished link; its place among the engine's users was counted when the meeting began. */
+/* Wraps a finished link. That the comm uses the engine is for the caller to count. */
 static struct harp_comm *comm_of(int dev, struct harp_link *link) {
   struct harp_comm *c = malloc(sizeof *c);
   if (!c) {
