@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harpctl import __version__
-from harpctl.bench import bench
+from harpctl.bench.command import bench
 from harpctl.report import DEBUG, reports_errors
 
 app = typer.Typer(

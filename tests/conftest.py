@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab import Lab, require_lab
-from harpctl.lab_plan import LabSpec
+from harpctl.lab.lab import Lab, require_lab
+from harpctl.lab.plan import LabSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN_DIR = ROOT / "plugin"

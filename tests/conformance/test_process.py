@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
 from tests.conformance import abi
 from tests.conformance.conftest import ENVIRONMENT
 from tests.conformance.driver import Buffer, Net, Request, ffi, open_files, pattern, until

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from harpctl.lab import Lab, run_command
-from harpctl.lab_plan import run_inside
-from harpctl.perf import PerfReport, parse_report
+from harpctl.bench.perf import PerfReport, parse_report
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import run_inside
 
 ENI = "eni0"
 MEETING_ENI = 1

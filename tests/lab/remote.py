@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from harpctl.lab import Lab
+from harpctl.lab.lab import Lab
 from tests.lab.job import ENI
 
 ROOT = Path(__file__).resolve().parents[2]

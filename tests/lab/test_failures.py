@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab import Lab, run_command
-from harpctl.lab_plan import Command, LabSpec
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import Command, LabSpec
 from tests.lab.job import EXIT_PLUGIN, Job, drop, dropped, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
 

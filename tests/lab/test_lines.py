@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec, Offload
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec, Offload
 from tests.lab.job import ENI, drop
 from tests.lab.wire import WIRE, Faults, Wire
 

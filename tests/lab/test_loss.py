@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec, Offload
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec, Offload
 from tests.lab.job import Job, drop, drop_no_more, dropped, dropping, until
 from tests.lab.remote import RemotePeer, transfer
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
 from tests.conformance import abi
 from tests.lab import fake
 from tests.lab.job import statistics_of

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab import Lab, run_command
-from harpctl.lab_plan import LabSpec, Offload, ip_inside
-from harpctl.perf import parse_report
+from harpctl.bench.perf import parse_report
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import LabSpec, Offload, ip_inside
 from tests.lab.job import ALL_SIZES, ENI, Job
 
 pytestmark = pytest.mark.lab

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
 from tests.lab.job import Job
 from tests.lab.wire import WIRE, Faults, Wire
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from harpctl.errors import HarpError
-from harpctl.lab import Lab, run_command
-from harpctl.lab_plan import Command, ip_inside, run_inside
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import Command, ip_inside, run_inside
 from tests.lab.job import until
 
 WIRE = "wire0"

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harpctl.baseline import BEST_OF
+from harpctl.bench.baseline import BEST_OF
 from harpctl.errors import HarpError
 from tests.nccl.box import Box
 

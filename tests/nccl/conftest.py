@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.baseline import cache_dir
+from harpctl.bench.baseline import cache_dir
 from harpctl.errors import HarpError
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
 from tests.nccl import box, wheels
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harpctl import baseline
+from harpctl.bench import baseline
 from harpctl.errors import HarpError
 from tests.nccl import beside, box, wheels
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.lab_plan import LabSpec, Offload
+from harpctl.lab.plan import LabSpec, Offload
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
 

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from shutil import copyfileobj
 
-from harpctl import baseline
+from harpctl.bench import baseline
 from harpctl.errors import ExitCode, HarpError
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab import CONGESTION_FILE, Lab, run_command
-from harpctl.lab_plan import Command, LabSpec, Offload, ip_inside
+from harpctl.lab.lab import CONGESTION_FILE, Lab, run_command
+from harpctl.lab.plan import Command, LabSpec, Offload, ip_inside
 
 pytestmark = pytest.mark.lab
 
@@ -167,7 +167,7 @@ def test_a_signal_takes_the_lab_down(
 
 def test_a_killed_labs_remains_are_swept_by_the_next() -> None:
     code = (
-        "import os, signal; from harpctl.lab import Lab, LabSpec\n"
+        "import os, signal; from harpctl.lab.lab import Lab, LabSpec\n"
         "with Lab(LabSpec()) as lab:\n"
         "    print(*lab.hosts, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.lab import _congestion_control, run_command, stale_namespaces
-from harpctl.lab_plan import Command, LabSpec, Offload, plan_build, plan_destroy, tools_needed
+from harpctl.lab.lab import _congestion_control, run_command, stale_namespaces
+from harpctl.lab.plan import Command, LabSpec, Offload, plan_build, plan_destroy, tools_needed
 
 
 def lines(spec: LabSpec) -> list[str]:

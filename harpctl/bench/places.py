@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Protocol
 
 from harpctl.errors import HarpError
-from harpctl.lab import Lab
+from harpctl.lab.lab import Lab
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SSH_TIMEOUT_S = 600  # a copied libnccl.so is 350 MB

@@ -13,8 +13,8 @@ from typing import IO
 
 import msgspec
 
+from harpctl.bench.places import CpuTimes, Hosts, Program
 from harpctl.errors import ExitCode, HarpError
-from harpctl.hosts import CpuTimes, Hosts, Program
 
 POLL_S = 0.01
 GRACE_S = 5.0  # how long the other ranks may take to notice that one has failed

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harpctl import perf as perf_module
+from harpctl.bench import perf as perf_module
+from harpctl.bench.perf import PerfJob, parse_report, perf_argv, run_perf
+from harpctl.bench.places import LoopbackHosts, Program, SshHosts
 from harpctl.errors import HarpError
-from harpctl.hosts import LoopbackHosts, Program, SshHosts
-from harpctl.perf import PerfJob, parse_report, perf_argv, run_perf
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
 

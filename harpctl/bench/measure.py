@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from harpctl.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harpctl.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harpctl.bench.perf import Mode, PerfJob, PerfRun, Result, run_perf
+from harpctl.bench.places import Hosts, Program
+from harpctl.bench.sizes import format_size
 from harpctl.errors import HarpError
-from harpctl.hosts import Hosts, Program
-from harpctl.perf import Mode, PerfJob, PerfRun, Result, run_perf
-from harpctl.sizes import format_size
 
 TRIAL_SHARE = 0.25  # of the time that a measured run takes
 MIN_SECONDS = 1e-6

@@ -18,16 +18,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from harpctl.baseline import BEST_OF, socket_baseline
+from harpctl.bench.baseline import BEST_OF, socket_baseline
+from harpctl.bench.measure import Measured, Side, Step, measure, setting_text, steps_total
+from harpctl.bench.perf import Mode, PerfJob
+from harpctl.bench.places import SSH, Hosts, LabHosts, LoopbackHosts, Program, SshHosts
+from harpctl.bench.plot import plot, require_plot
+from harpctl.bench.sizes import format_size, parse_assignment, parse_percent, parse_sizes
+from harpctl.bench.table import print_table, single_table, versus_table
 from harpctl.errors import ExitCode, HarpError
-from harpctl.hosts import SSH, Hosts, LabHosts, LoopbackHosts, Program, SshHosts
-from harpctl.lab import Lab
-from harpctl.lab_plan import LabSpec, Offload, plan_build
-from harpctl.measure import Measured, Side, Step, measure, setting_text, steps_total
-from harpctl.perf import Mode, PerfJob
-from harpctl.plot import plot, require_plot
-from harpctl.sizes import format_size, parse_assignment, parse_percent, parse_sizes
-from harpctl.table import print_table, single_table, versus_table
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec, Offload, plan_build
 
 BUILD_DIR = Path(__file__).resolve().parents[1] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"

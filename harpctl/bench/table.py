@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from harpctl.compare import Ratio, Row
-from harpctl.sizes import format_size
+from harpctl.bench.compare import Ratio, Row
+from harpctl.bench.sizes import format_size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harpctl.compare import Row
+from harpctl.bench.compare import Row
+from harpctl.bench.sizes import format_size
 from harpctl.errors import ExitCode, HarpError
-from harpctl.sizes import format_size
 
 SUFFIXES = (".png", ".svg", ".pdf")
 

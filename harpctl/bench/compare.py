@@ -9,8 +9,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
+from harpctl.bench.perf import Latency, Mode, PerfRun, Result
 from harpctl.errors import HarpError
-from harpctl.perf import Latency, Mode, PerfRun, Result
 
 
 @dataclasses.dataclass(frozen=True)

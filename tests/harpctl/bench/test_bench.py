@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from harpctl import __version__, baseline, measure
-from harpctl.bench import build_side, told_apart
+from harpctl import __version__
+from harpctl.bench import baseline, measure
+from harpctl.bench.command import build_side, told_apart
+from harpctl.bench.perf import PerfJob, PerfReport, PerfRun
+from harpctl.bench.perf import Result as PerfResult
+from harpctl.bench.places import CpuTimes, Hosts, LoopbackHosts, Program
 from harpctl.cli import app
 from harpctl.errors import HarpError
-from harpctl.hosts import CpuTimes, Hosts, LoopbackHosts, Program
-from harpctl.perf import PerfJob, PerfReport, PerfRun
-from harpctl.perf import Result as PerfResult
 
 
 def call(*words: str) -> Result:
@@ -227,7 +228,7 @@ def test_the_baseline_is_fetched_once_into_the_cache(tmp_path: Path, monkeypatch
 def test_socket_side_takes_nccls_own_settings(
     monkeypatch: pytest.MonkeyPatch, fake_perf: Path, fake_plugin: Path
 ) -> None:
-    monkeypatch.setattr("harpctl.bench.socket_baseline", lambda: (fake_plugin, {"NCCL_LIB": "lib"}))
+    monkeypatch.setattr("harpctl.bench.command.socket_baseline", lambda: (fake_plugin, {"NCCL_LIB": "lib"}))
     side = build_side("socket", fake_perf, ["NCCL_SOCKET_NTHREADS=2"])
     assert dict(side.program.env) == {"NCCL_LIB": "lib", "NCCL_SOCKET_NTHREADS": "2"}
     assert len(build_side("socket", fake_perf, [], best=True).settings) > 3

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
-from harpctl.compare import compare, summarize
-from harpctl.perf import Latency, Result
-from harpctl.table import plain_text, print_table, single_table, versus_table
+from harpctl.bench.compare import compare, summarize
+from harpctl.bench.perf import Latency, Result
+from harpctl.bench.table import plain_text, print_table, single_table, versus_table
 
 
 def rate(gbps: float, wrong: int = 0) -> Result:

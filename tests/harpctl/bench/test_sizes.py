@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harpctl.bench.sizes import format_size, parse_assignment, parse_percent, parse_size, parse_sizes
 from harpctl.errors import ExitCode, HarpError
-from harpctl.sizes import format_size, parse_assignment, parse_percent, parse_size, parse_sizes
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.lab_plan import (
+from harpctl.lab.plan import (
     Command,
     LabSpec,
     eni_address,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.compare import compare, cpu_s_per_gb, summarize, time_us
+from harpctl.bench.compare import compare, cpu_s_per_gb, summarize, time_us
+from harpctl.bench.perf import Latency, PerfReport, PerfRun, Result
+from harpctl.bench.places import CpuTimes, parse_proc_stat
 from harpctl.errors import HarpError
-from harpctl.hosts import CpuTimes, parse_proc_stat
-from harpctl.perf import Latency, PerfReport, PerfRun, Result
 
 
 def result(gbps: float, *, size: int = 1000, wrong: int = 0, p50: float | None = None) -> Result:

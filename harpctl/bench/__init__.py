@@ -1,0 +1,1 @@
+"""harpctl bench: drives harp-perf between hosts of a lab, over loopback or ssh, and tables the figures."""
