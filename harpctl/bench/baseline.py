@@ -21,7 +21,7 @@ from harpctl.errors import ExitCode, HarpError
 NCCL_WHEEL = "nvidia-nccl-cu13"
 NCCL_VERSION = "2.32.3"
 NCCL_MEMBER = "nvidia/nccl/lib/libnccl.so.2"
-SHIM_SOURCE = Path(__file__).resolve().parents[1] / "tests" / "lab" / "nccl_socket_baseline.c"
+SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
 FETCH_TIMEOUT_S = 1800
 BEST_OF: tuple[dict[str, str], ...] = (
     {},

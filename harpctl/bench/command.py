@@ -29,7 +29,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec, Offload, plan_build
 
-BUILD_DIR = Path(__file__).resolve().parents[1] / "plugin" / "build"
+BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
 SOCKET = "socket"
