@@ -1,0 +1,1 @@
+"""Changes as data: plans made of steps, applied under a journal that can undo each of them."""

@@ -1,0 +1,138 @@
+"""Steps: the only kinds of change that harpctl makes to a host.
+
+A planner looks at facts and gives a Plan; apply.py carries it out and journals it; rollback.py undoes it.
+Steps say what shall be: one that already holds is dropped (`needed`), so a second run has nothing to do.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from harpctl.host.door import Host
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
+    """The base of all steps; `why` is a phrase for the operator: "hugepages from the next boot on"."""
+
+    why: str = ""
+
+
+class WriteFile(Step, frozen=True, kw_only=True, tag="write"):
+    """The file at `path` holds `data`; `mode` None keeps an existing file's, and is 0644 for a new one."""
+
+    path: str
+    data: bytes
+    mode: int | None = None
+
+
+class RemoveFile(Step, frozen=True, kw_only=True, tag="remove"):
+    """There is nothing at `path`."""
+
+    path: str
+
+
+class MakeLink(Step, frozen=True, kw_only=True, tag="link"):
+    """A symbolic link at `path` names `target`."""
+
+    path: str
+    target: str
+
+
+class Rename(Step, frozen=True, kw_only=True, tag="rename"):
+    """What was at `path` is at `to`."""
+
+    path: str
+    to: str
+
+
+class SetControl(Step, frozen=True, kw_only=True, tag="control"):
+    """The control file at `path` (sysfs, procfs) reads `value`, or near it (`may_fall_short`)."""
+
+    path: str
+    value: str
+    may_fall_short: bool = False
+
+
+class Run(Step, frozen=True, kw_only=True, tag="run"):
+    """A command of the host, run when its group has anything else to do, or `always`.
+
+    argv may be empty: such a step acts only when it is undone. `undo` is run when it is undone ("" for none).
+    `rewrites` are glob patterns of files that the command rewrites: they are saved before and restored
+    byte for byte on undo; where one of them has been changed by somebody else since, or a new one fits the
+    pattern, `again` is run instead, after everything else of the rollback is done.
+    """
+
+    argv: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    always: bool = False
+    timeout_s: float = 120.0
+
+
+AnyStep = WriteFile | RemoveFile | MakeLink | Rename | SetControl | Run
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that belong together, shown to the operator as one line of progress.
+
+    A `guarded` group may cut the host off: it is applied under the guard of network/guard.py, which takes it
+    back after 120 s if the host can't be reached and nobody confirmed.
+    """
+
+    name: str  # "kernel arguments"
+    steps: tuple[AnyStep, ...]
+    guarded: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, and what the operator should know."""
+
+    groups: tuple[Group, ...] = ()
+    notes: tuple[str, ...] = ()  # facts worth knowing that need no step
+    reboot: str = ""  # why a reboot is needed for it to hold; "" when none is
+
+    @property
+    def is_empty(self) -> bool:
+        """Say that there is nothing to do."""
+        return not any(group.steps for group in self.groups)
+
+
+class Need(enum.Enum):
+    """Whether a step would change something."""
+
+    YES = "yes"
+    NO = "no"
+    WITH_OTHERS = "with others"  # a command that follows its group
+
+
+def need(step: AnyStep, host: Host) -> Need:
+    """Say whether a step would change the host as it is now."""
+    if isinstance(step, WriteFile):
+        status = host.stat(host.resolved(step.path))
+        same = status is not None and host.read_bytes(step.path) == step.data
+        return (
+            Need.NO if same and step.mode in {None, status.st_mode & 0o7777 if status else None} else Need.YES
+        )
+    if isinstance(step, RemoveFile):
+        return Need.NO if host.stat(step.path) is None else Need.YES
+    if isinstance(step, MakeLink):
+        return Need.NO if host.read_link(step.path) == step.target else Need.YES
+    if isinstance(step, Rename):
+        return Need.NO if host.stat(step.path) is None and host.stat(step.to) is not None else Need.YES
+    if isinstance(step, SetControl):
+        return Need.NO if host.read_word(step.path) == step.value else Need.YES
+    return Need.YES if step.always else Need.WITH_OTHERS
+
+
+def needed(plan: Plan, host: Host) -> Plan:
+    """Drop the steps that already hold, and the commands of groups where nothing is left to do."""
+    groups = []
+    for group in plan.groups:
+        needs = [(step, need(step, host)) for step in group.steps]
+        if any(found is Need.YES for _step, found in needs):
+            steps = tuple(step for step, found in needs if found is not Need.NO)
+            groups.append(msgspec.structs.replace(group, steps=steps))
+    return msgspec.structs.replace(plan, groups=tuple(groups))

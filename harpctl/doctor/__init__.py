@@ -1,0 +1,1 @@
+"""validate, doctor and topo: what is right on a host, what is not, and the command that repairs it."""

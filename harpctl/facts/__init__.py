@@ -1,0 +1,1 @@
+"""What is true of a host: facts are data, gathered without changing anything."""

@@ -1,0 +1,202 @@
+"""Facts: everything that plans and checks need to know of a host, as plain data.
+
+Sizes are bytes, speeds Mbit/s, node numbers -1 where unknown, texts empty where unknown. A fact that
+could not be had is unknown, never guessed. `harpctl facts --json` prints exactly this.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of all facts."""
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """The distribution, the kernel, and where we stand on the machine."""
+
+    id: str = ""  # os-release ID: ubuntu, debian, centos, rocky, tencentos, tlinux ...
+    version: str = ""  # os-release VERSION_ID
+    name: str = ""  # os-release PRETTY_NAME
+    family: str = ""  # "debian" or "rhel"; "" when neither
+    kernel: str = ""  # uname -r
+    arch: str = ""  # uname -m
+    glibc: str = ""  # its version, e.g. 2.36
+    init: str = ""  # "systemd" or ""
+    container: str = ""  # "docker", "podman", "kubernetes", "lxc" ...; "" outside
+    is_root: bool = False
+    python: str = ""  # of harpctl itself
+
+
+class BootEntry(Struct, frozen=True, kw_only=True):
+    """One entry of the boot menu with the kernel arguments it really passes."""
+
+    title: str
+    source: str  # the file that holds it
+    args: str  # kernel arguments, variables such as $kernelopts expanded
+
+
+class Boot(Struct, frozen=True, kw_only=True):
+    """Where the kernel command line comes from."""
+
+    loader: str = ""  # "grub", "bls" (GRUB reading BLS entries), "ostree"; "" unknown
+    defaults: str = ""  # /etc/default/grub where it is there
+    dropins: tuple[str, ...] = ()  # /etc/default/grub.d/*.cfg, in order
+    config: str = ""  # the grub.cfg that is read at boot
+    is_efi: bool = False
+    entries: tuple[BootEntry, ...] = ()
+    cmdline: str = ""  # of the running kernel; "" in a tree without proc
+    reason: str = ""  # why the loader is what it is, or why it is unknown
+
+
+class Pages(Struct, frozen=True, kw_only=True):
+    """Hugepages of one size, of the host or of one node."""
+
+    size: int
+    total: int
+    free: int
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """One NUMA node."""
+
+    id: int
+    memory: int
+    free: int
+    cpus: tuple[int, ...]
+    hugepages: tuple[Pages, ...] = ()
+
+
+class HugeMount(Struct, frozen=True, kw_only=True):
+    """A mounted hugetlbfs."""
+
+    path: str
+    page_size: int
+    options: str
+    is_writable: bool = True
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """Memory and hugepages."""
+
+    total: int = 0  # 0: unknown
+    available: int = 0
+    has_1g: bool = False  # the processor has 1 GiB pages
+    default_page: int = 0  # Hugepagesize
+    hugepages: tuple[Pages, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    mounts: tuple[HugeMount, ...] = ()
+
+
+class Cpu(Struct, frozen=True, kw_only=True):
+    """One logical processor."""
+
+    id: int
+    node: int
+    core: tuple[int, ...]  # the hardware threads of its core, itself included
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One GPU, found by its PCI class and vendor."""
+
+    index: int  # in PCI order, as nvidia-smi counts by default
+    pci: str
+    vendor: str  # "10de"
+    device: str
+    node: int
+    path: tuple[str, ...] = ()  # the PCI bridges above it, from the root complex down
+
+
+class Eni(Struct, frozen=True, kw_only=True):
+    """One network interface that may carry HARP."""
+
+    name: str
+    index: int = 0
+    mac: str = ""
+    driver: str = ""
+    kind: str = ""  # "" a device, else veth, bridge, bond, vlan ...
+    addresses: tuple[str, ...] = ()  # with prefix length: 10.0.1.5/24
+    gateway: str = ""  # of this interface's own subnet, where some route names one
+    is_default_route: bool = False
+    carries_ssh: bool = False  # the session that runs harpctl comes over it
+    is_up: bool = False
+    has_link: bool = False
+    mtu: int = 0
+    mtu_max: int = 0  # 0: unknown
+    queues: int = 0  # combined channels in use; 0: unknown
+    queues_max: int = 0
+    speed_mbps: int = 0  # 0: the driver does not tell
+    pci: str = ""
+    path: tuple[str, ...] = ()  # the PCI bridges above it
+    node: int = -1
+    xdp: str = ""  # best mode the driver is known for: "zero-copy", "native", "generic"
+    xdp_attached: bool = False
+
+
+class CgroupPages(Struct, frozen=True, kw_only=True):
+    """The hugetlb limit of the cgroup we are in."""
+
+    size: int
+    limit: int  # bytes; -1: none
+    usage: int
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What this process may do."""
+
+    memlock: int = -1  # bytes, soft limit; -1: unlimited
+    nofile: int = -1
+    hugetlb: tuple[CgroupPages, ...] = ()
+    capabilities: tuple[str, ...] = ()  # effective ones, in lower case: "cap_net_admin"
+
+
+class Library(Struct, frozen=True, kw_only=True):
+    """A libnccl.so found on the host."""
+
+    path: str
+    version: str = ""  # "2.21.5"; "" when the file does not tell
+
+
+class PluginFile(Struct, frozen=True, kw_only=True):
+    """A file that is, or was, the plugin under one of its names."""
+
+    path: str
+    form: str  # "installed", "bak.", "_bak", "moved", "typo"
+    target: str = ""  # where a link leads
+    version: str = ""  # HARP's, where it is ours
+    is_harp: bool = False
+
+
+class Mount(Struct, frozen=True, kw_only=True):
+    """One line of /proc/mounts."""
+
+    source: str
+    path: str
+    kind: str
+    options: str
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """All facts of one host."""
+
+    system: System
+    boot: Boot
+    memory: Memory
+    cpus: tuple[Cpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    enis: tuple[Eni, ...] = ()
+    limits: Limits = Limits()
+    libraries: tuple[Library, ...] = ()
+    plugins: tuple[PluginFile, ...] = ()
+    conf_files: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    tools: dict[str, str] = {}  # program -> path, "" where it is missing
+    unknown: tuple[str, ...] = ()  # what could not be found out, and why, one sentence each
+
+    def eni(self, name: str) -> Eni | None:
+        """Give the interface of that name."""
+        return next((eni for eni in self.enis if eni.name == name), None)

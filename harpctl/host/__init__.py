@@ -1,0 +1,1 @@
+"""The one door to the machine: files and commands below a root, which may be a directory tree."""

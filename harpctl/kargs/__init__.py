@@ -1,0 +1,1 @@
+"""Kernel arguments: read, replaced in the place the host really boots from, and verified there."""

@@ -1,0 +1,1 @@
+"""Secondary ENIs: addresses, MTU, channels, policy routing and ARP, at once and after the next boot."""

@@ -1,0 +1,37 @@
+"""How an ENI shall be configured, whatever the distribution's own means of saying so."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+TABLE_FIRST = 7700  # routing tables 7700 to 7715 are HARP's, one per ENI
+RULE_PRIORITY_FIRST = 7700
+
+
+class EniPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One ENI: up, with this address, and its own routing table for what is sent from that address."""
+
+    number: int  # of its ztcp<N>.conf
+    name: str
+    mac: str = ""  # "" unknown
+    address: str  # with prefix length, IPv4 or IPv6: 10.0.1.5/24
+    gateway: str = ""  # "": only the own subnet is reached
+    mtu: int | None = None  # None: as it is
+    queues: int | None = None  # combined channels; None: as they are
+
+    @property
+    def table(self) -> int:
+        """Give the number of its routing table."""
+        return TABLE_FIRST + self.number
+
+    @property
+    def host(self) -> str:
+        """Give the address without its prefix length."""
+        return str(ipaddress.ip_interface(self.address).ip)
+
+    @property
+    def subnet(self) -> str:
+        """Give the subnet of the address: 10.0.1.0/24."""
+        return str(ipaddress.ip_interface(self.address).network)

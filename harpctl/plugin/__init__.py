@@ -1,0 +1,1 @@
+"""The plugin file on a host: where it lies, whether it is on, and what kind of library it is."""

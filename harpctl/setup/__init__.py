@@ -1,0 +1,1 @@
+"""harpctl setup: what the operator asked for, held against the facts, made a plan, applied and proved."""
