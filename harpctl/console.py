@@ -1,4 +1,4 @@
-"""What harpctl says while it works: progress on stderr, results on stdout, plain where no terminal reads it."""
+"""What harpctl says while it works: progress on stderr, results on stdout, plain where there is no terminal."""
 
 from __future__ import annotations
 
