@@ -1,4 +1,4 @@
-"""What harpctl says while it works: progress on stderr, results on stdout, plain where there is no terminal."""
+"""What harpctl says while it works: progress on stderr, results on stdout, plain without a terminal."""
 
 from __future__ import annotations
 
