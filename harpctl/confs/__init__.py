@@ -1,0 +1,1 @@
+"""The conf files, ztcp<N>.conf: read as the plugin reads them, and written."""

@@ -1,0 +1,147 @@
+"""The values of a conf file: each reader takes one text and raises ValueError when it is no such value.
+
+They accept exactly what the plugin's own readers accept (plugin/src/host/option.c). A text holds one
+character per byte of the file.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+
+CORE_COUNT_MAX = 64
+CPU_MAX = 4096
+PORT_MIN, PORT_MAX = 1024, 65535
+BYTES_MIN, BYTES_MAX = 1 << 20, 64 << 30
+
+_DIGITS = re.compile(r"[0-9]+")
+_BYTES = re.compile(r"([0-9]+)([KMG]?)")
+_PORTS = re.compile(r"([0-9]+)-([0-9]+)")
+_CORES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}")
+_MAC = re.compile(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}")
+_PCI = re.compile(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
+_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+def number(low: int, high: int) -> Callable[[str], int]:
+    """Give the reader of decimal digits from low to high."""
+
+    def read(text: str) -> int:
+        if not _DIGITS.fullmatch(text):
+            raise ValueError(text)
+        return _within(_decimal(text), low, high)
+
+    return read
+
+
+def word(*words: str) -> Callable[[str], str]:
+    """Give the reader of one of some words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def read_interface(text: str) -> str:
+    """Read 1 to 15 characters that Linux allows in an interface's name."""
+    if text in {".", ".."}:
+        raise ValueError(text)
+    return _fitting(_INTERFACE, text)
+
+
+def read_mac(text: str) -> str:
+    """Read six pairs of hex digits with colons; gives lower case."""
+    return _fitting(_MAC, text).lower()
+
+
+def read_pci(text: str) -> str:
+    """Read a PCI address, "0000:3b:00.1"; gives lower case."""
+    return _fitting(_PCI, text).lower()
+
+
+def read_ip(text: str) -> str:
+    """Read an IPv4 or IPv6 address; gives its usual form."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return socket.inet_ntop(family, socket.inet_pton(family, text))
+        except OSError:
+            continue
+    raise ValueError(text)
+
+
+def read_cores(text: str) -> tuple[int, ...]:
+    """Read different core numbers and ranges, "2-5,8", in the order given."""
+    cores: list[int] = []
+    for piece in text.split(","):
+        match = _CORES.fullmatch(piece)
+        if match is None:
+            raise ValueError(text)
+        first = _within(_decimal(match[1]), 0, CPU_MAX - 1)
+        last = first if match[2] is None else _within(_decimal(match[2]), first, CPU_MAX - 1)
+        cores.extend(range(first, last + 1))
+    if len(cores) > CORE_COUNT_MAX or len(set(cores)) != len(cores):
+        raise ValueError(text)
+    return tuple(cores)
+
+
+def read_bytes(text: str) -> int:
+    """Read a size in bytes, or with K, M or G (powers of 1024)."""
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return _within(_decimal(match[1]) << _SHIFTS[match[2]], BYTES_MIN, BYTES_MAX)
+
+
+def read_ports(text: str) -> tuple[int, int]:
+    """Read a range "LOW-HIGH" of ports."""
+    match = _PORTS.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    low = _within(_decimal(match[1]), PORT_MIN, PORT_MAX)
+    return low, _within(_decimal(match[2]), low, PORT_MAX)
+
+
+def write_cores(cores: tuple[int, ...]) -> str:
+    """Give the text of core numbers, ascending neighbours as ranges: 2-5,8."""
+    pieces: list[list[int]] = []
+    for core in cores:
+        if pieces and core == pieces[-1][-1] + 1:
+            pieces[-1].append(core)
+        else:
+            pieces.append([core])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in pieces)
+
+
+def write_bytes(size: int) -> str:
+    """Give the text of a size with the largest unit that leaves a whole number."""
+    for unit in ("G", "M", "K"):
+        if size % (1 << _SHIFTS[unit]) == 0:
+            return f"{size >> _SHIFTS[unit]}{unit}"
+    return str(size)
+
+
+def write_ports(ports: tuple[int, int]) -> str:
+    """Give the text of a range of ports."""
+    return f"{ports[0]}-{ports[1]}"
+
+
+def _decimal(digits: str) -> int:
+    """Give the number; one with too many digits for any bound is cut, since int() refuses thousands."""
+    return int(digits.lstrip("0")[:20] or "0")
+
+
+def _within(value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ValueError(value)
+    return value
+
+
+def _fitting(pattern: re.Pattern[str], text: str) -> str:
+    if not pattern.fullmatch(text):
+        raise ValueError(text)
+    return text
