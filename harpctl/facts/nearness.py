@@ -1,0 +1,42 @@
+"""How near two PCI devices are to each other, in the words of `nvidia-smi topo -m`."""
+
+from __future__ import annotations
+
+from harpctl.facts.model import Eni, Gpu
+
+LEGEND = {
+    "X": "itself",
+    "PIX": "at most one PCIe bridge between them",
+    "PXB": "several PCIe bridges, but no PCIe host bridge",
+    "PHB": "a PCIe host bridge (typically the CPU)",
+    "NODE": "several PCIe host bridges within one NUMA node",
+    "SYS": "the interconnect between NUMA nodes",
+    "?": "unknown: the PCI path of one of them does not show",
+}
+ORDER = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
+
+
+def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
+    """Give the word for what lies between two devices; "?" where the facts do not tell.
+
+    `path` holds the bridges above a device from the root complex down, its first item being the host bridge.
+    """
+    if one == other:
+        return "X"
+    if one.path and other.path and one.path[0] == other.path[0]:
+        common = 0
+        for a, b in zip(one.path, other.path, strict=False):
+            if a != b:
+                break
+            common += 1
+        if common == 1:
+            return "PHB"
+        return "PIX" if common == len(one.path) == len(other.path) else "PXB"
+    if one.node < 0 or other.node < 0:
+        return "?"
+    return "NODE" if one.node == other.node else "SYS"
+
+
+def distance(one: Gpu | Eni, other: Gpu | Eni) -> int:
+    """Give a number that is smaller the nearer two devices are."""
+    return ORDER.index(relation(one, other))

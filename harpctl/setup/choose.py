@@ -1,0 +1,159 @@
+"""Which ENIs a host uses, how they pair with its GPUs, and which cores serve each: facts in, choice out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.model import Cpu, Eni, Facts, Gpu
+from harpctl.facts.nearness import distance
+from harpctl.setup.wish import Wish
+
+GPU_COUNT_MAX = 64
+ENI_COUNT_MAX = 16  # HARP_MAX_INSTANCES of the plugin
+JOB_SHARE = 2  # one core in so many of a node may go to engines
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """One ENI, the GPU it is meant for (None: any), and the cores of its engine (none: it runs inline)."""
+
+    number: int
+    eni: Eni
+    gpu: Gpu | None = None
+    cores: tuple[int, ...] = ()
+
+
+def gpu_count(facts: Facts, wish: Wish) -> int:
+    """Give the number of GPUs: as told, else as found. Raises where there is none."""
+    count = len(facts.gpus) if wish.given.gpus is None else wish.given.gpus
+    if count == 0 and wish.given.gpus is None:
+        raise HarpError(
+            "No GPU was found on the PCI bus (vendor 10de, class 0300 or 0302).",
+            "Say how many there will be: harpctl setup --gpus 8",
+            ExitCode.MISSING,
+        )
+    if not 1 <= count <= GPU_COUNT_MAX:
+        raise HarpError(
+            f"--gpus {count}: expected 1 to {GPU_COUNT_MAX}.", "For example: --gpus 8", ExitCode.USAGE
+        )
+    return count
+
+
+def _natural(eni: Eni) -> tuple[object, ...]:
+    words = re.split(r"(\d+)", eni.name)
+    return tuple((1, int(word), "") if word.isdigit() else (0, 0, word) for word in words)
+
+
+def _refusal(eni: Eni) -> str:
+    if eni.carries_ssh:
+        return "carries the ssh session that runs this command"
+    if eni.is_default_route:
+        return "carries the default route"
+    return ""
+
+
+def candidates(facts: Facts) -> list[Eni]:
+    """List the ENIs that HARP may take unasked: devices off the default route, in natural order."""
+    enis = [eni for eni in facts.enis if eni.kind == "" and not _refusal(eni)]
+    return sorted(enis, key=_natural)
+
+
+def _named(facts: Facts, wish: Wish) -> list[Eni]:
+    enis = []
+    for name in wish.enis:
+        eni = facts.eni(name)
+        if eni is None:
+            known = ", ".join(eni.name for eni in facts.enis) or "none"
+            raise HarpError(
+                f"--enis: there is no interface {name}; this host has: {known}.",
+                "Take the names from `harpctl facts`.",
+                ExitCode.MISSING,
+            )
+        reason = _refusal(eni)
+        if reason and not wish.force:
+            raise HarpError(
+                f"{name} {reason}: setting it up could cut this host off.",
+                "Choose a secondary ENI, or add --force if you have another way in.",
+                ExitCode.REFUSED,
+            )
+        enis.append(eni)
+    return enis
+
+
+def choose_enis(facts: Facts, wish: Wish) -> list[Eni]:
+    """Give the ENIs to set up: those named, else one per GPU, the nearest ones where there are more.
+
+    Raises where a named one may not be touched, and where there are fewer than GPUs.
+    """
+    if len(wish.enis) > ENI_COUNT_MAX:
+        raise HarpError(
+            f"--enis names {len(wish.enis)} interfaces: HARP uses at most {ENI_COUNT_MAX}.",
+            "Name fewer.",
+            ExitCode.USAGE,
+        )
+    if wish.enis:
+        return _named(facts, wish)
+    count, found = min(gpu_count(facts, wish), ENI_COUNT_MAX), candidates(facts)
+    if len(found) < count:
+        names = ",".join(eni.name for eni in found)
+        kept = ", ".join(f"{eni.name} {_refusal(eni)}" for eni in facts.enis if _refusal(eni))
+        raise HarpError(
+            f"{count} GPUs need {count} secondary ENIs, one each; this host has {len(found)}"
+            f"{f' ({names})' if names else ''}{f'; {kept}' if kept else ''}.",
+            f"Bind {count - len(found)} more, or go on with fewer: harpctl setup --enis {names or 'NAME'}",
+            ExitCode.MISSING,
+        )
+    if len(found) > count and facts.gpus:
+        chosen = [eni for _gpu, eni in pair(facts.gpus[:count], found)]
+        return [eni for eni in found if eni in chosen]
+    return found[:count]
+
+
+def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
+    """Give each GPU an ENI of its own, the nearest pairs first; in the order of the GPUs.
+
+    Where distances are equal GPUs and ENIs pair in their given order. Ends when one of both runs out.
+    """
+    open_gpus, open_enis = list(range(len(gpus))), list(range(len(enis)))
+    pairs = []
+    while open_gpus and open_enis:
+        _far, g, e = min((distance(gpus[g], enis[e]), g, e) for g in open_gpus for e in open_enis)
+        pairs.append((g, e))
+        open_gpus.remove(g)
+        open_enis.remove(e)
+    return [(gpus[g], enis[e]) for g, e in sorted(pairs)]
+
+
+def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ...]]:
+    """Give each ENI the hardware threads of one core of its own NUMA node; no core twice.
+
+    A node's first core is left to the system, and half of a node's cores to the job: where too few remain, the
+    ENIs that come last get none and their engines run inline. An ENI whose node is unknown, or whose node is
+    used up, takes from the node with most cores left.
+    """
+    free: dict[int, list[tuple[int, ...]]] = {}
+    for cpu in sorted(cpus, key=lambda cpu: cpu.id):
+        cores = free.setdefault(cpu.node, [])
+        if tuple(sorted(cpu.core)) not in cores:
+            cores.append(tuple(sorted(cpu.core)))
+    for node, cores in free.items():
+        free[node] = cores[1 : 1 + len(cores) // JOB_SHARE]
+    taken = []
+    for eni in enis:
+        node = eni.node if free.get(eni.node) else max(free, key=lambda n: (len(free[n]), -n), default=-1)
+        taken.append(free[node].pop(0) if free.get(node) else ())
+    return taken
+
+
+def choose(facts: Facts, wish: Wish) -> list[Choice]:
+    """Make the whole choice: ENIs numbered in their order, each with its GPU and its cores."""
+    enis = choose_enis(facts, wish)
+    gpu_of = {eni.name: gpu for gpu, eni in pair(facts.gpus, enis)}
+    cores = assign_cores(facts.cpus, enis)
+    return [
+        Choice(number=number, eni=eni, gpu=gpu_of.get(eni.name), cores=cores[number])
+        for number, eni in enumerate(enis)
+    ]

@@ -1,0 +1,99 @@
+"""The hugetlbfs on /dev/hugepages: mounted, and mounted again at every boot."""
+
+from __future__ import annotations
+
+import re
+
+from harpctl.change.steps import AnyStep, Group, Run, WriteFile
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.model import Facts
+from harpctl.host.door import Host
+from harpctl.setup.wish import Wish
+
+MOUNT_POINT = "/dev/hugepages"
+UNIT = "dev-hugepages.mount"
+UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+FSTAB = "/etc/fstab"
+
+
+def _unit_mounts(host: Host) -> bool:
+    """Say whether systemd's own unit mounts it at boot, with the kernel's default page size."""
+    path = next((f"{folder}/{UNIT}" for folder in UNIT_FOLDERS if host.stat(f"{folder}/{UNIT}")), "")
+    return bool(path) and host.read_link(path) != "/dev/null" and bool(host.read_bytes(path))
+
+
+def _fstab_lines(text: str) -> list[int]:
+    """Give the indexes of fstab's lines that mount something on the mount point."""
+    found = []
+    for index, line in enumerate(text.splitlines()):
+        words = line.split()
+        if len(words) >= 3 and not words[0].startswith("#") and words[1].rstrip("/") == MOUNT_POINT:
+            found.append(index)
+    return found
+
+
+def _option(page_size: int) -> str:
+    return f"pagesize={page_size >> 20}M"
+
+
+def _option_size(options: str) -> int:
+    """Give the page size in bytes that mount options name; 0: the kernel's default."""
+    match = re.search(r"(?:^|,)pagesize=(\d+)([KMG]?)", options, re.IGNORECASE)
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()] if match else 0
+
+
+def fstab_with_mount(text: str, page_size: int) -> str:
+    """Give fstab with exactly one line that mounts the page size on /dev/hugepages; other bytes as they are.
+
+    Raises where something else than a hugetlbfs is mounted there.
+    """
+    lines = text.splitlines(keepends=True)
+    found = _fstab_lines(text)
+    for index in found:
+        words = lines[index].split()
+        if words[2] != "hugetlbfs":
+            raise HarpError(
+                f"{FSTAB}:{index + 1}: mounts a {words[2]} on {MOUNT_POINT}, where HARP's hugetlbfs belongs.",
+                "Take that line out, then run harpctl setup again.",
+                ExitCode.REFUSED,
+            )
+    if len(found) == 1 and _option_size((lines[found[0]].split() + [""])[3]) == page_size:
+        return text
+    kept = [line for index, line in enumerate(lines) if index not in found]
+    end = "\r\n" if text.endswith("\r\n") else "\n"
+    if kept and not kept[-1].endswith("\n"):
+        kept[-1] += end
+    return "".join(kept) + f"hugetlbfs {MOUNT_POINT} hugetlbfs {_option(page_size)},nofail 0 0{end}"
+
+
+def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
+    """Plan the mount. systemd's unit keeps it where it is in force; else fstab does.
+
+    The unit mounts pages of the kernel's default size, which the kernel arguments set: without them fstab
+    has to name the size.
+    """
+    steps: list[AnyStep] = []
+    text = host.read_text(FSTAB) or ""
+    if _fstab_lines(text) or not (_unit_mounts(host) and wish.kernel_args):
+        steps.append(
+            WriteFile(
+                path=FSTAB,
+                data=fstab_with_mount(text, wish.page_size).encode("utf-8", "surrogateescape"),
+                why=f"a hugetlbfs on {MOUNT_POINT} at every boot",
+            )
+        )
+    mounted = any(mount.path == MOUNT_POINT for mount in facts.memory.mounts)
+    if host.runs_commands and not mounted and any(p.size == wish.page_size for p in facts.memory.hugepages):
+        if not host.is_dir(MOUNT_POINT):
+            steps.append(
+                Run(argv=("mkdir", "-m", "755", MOUNT_POINT), undo=("rmdir", MOUNT_POINT), always=True)
+            )
+        steps.append(
+            Run(
+                argv=("mount", "-t", "hugetlbfs", "-o", _option(wish.page_size), "hugetlbfs", MOUNT_POINT),
+                undo=("umount", MOUNT_POINT),
+                always=True,
+                why="a hugetlbfs now",
+            )
+        )
+    return Group(name="hugetlbfs", steps=tuple(steps))

@@ -1,0 +1,52 @@
+"""The unit that looks after the host at every boot: it sets what does not survive one, and checks the rest."""
+
+from __future__ import annotations
+
+from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
+from harpctl.facts.model import Facts
+from harpctl.host.door import Host
+from harpctl.setup.wish import CONF_DIR, Wish
+
+NAME = "harp.service"
+PATH = f"/etc/systemd/system/{NAME}"
+WANTED = f"/etc/systemd/system/multi-user.target.wants/{NAME}"
+
+TEXT = """\
+# Written by harpctl setup; harpctl rollback takes it away.
+[Unit]
+Description=HARP: set NIC channels and check the host
+Wants=network-online.target
+After=network-online.target dev-hugepages.mount systemd-sysctl.service
+ConditionPathExistsGlob={conf_dir}/ztcp*.conf
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={program} boot
+StandardInput=null
+TimeoutStartSec=120
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _quoted(program: str) -> str:
+    """Write a path as ExecStart takes it: % doubled, quoted where it holds spaces."""
+    text = program.replace("%", "%%").replace("\\", "\\\\")
+    return f'"{text}"' if " " in text else text
+
+
+def plan_unit(facts: Facts, host: Host, wish: Wish) -> Group:
+    """Plan the unit, where systemd is the init; there is none elsewhere."""
+    if facts.system.init != "systemd":
+        return Group(name="boot unit", steps=())
+    text = TEXT.format(conf_dir=CONF_DIR, program=_quoted(wish.program))
+    steps: list[AnyStep] = [
+        WriteFile(path=PATH, data=text.encode(), mode=0o644, why="channels and a check at every boot"),
+        MakeLink(path=WANTED, target=PATH, why=f"starts {NAME} at boot"),
+    ]
+    if host.runs_commands:
+        reload = ("systemctl", "daemon-reload")
+        steps = [Run(undo=reload), *steps, Run(argv=reload)]
+    return Group(name="boot unit", steps=tuple(steps))

@@ -1,0 +1,88 @@
+"""What the operator asks of `harpctl setup`: its options, as data."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.given import Given
+from harpctl.facts.model import GIB, MIB
+
+PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
+CONF_DIR = "/usr/local/tfabric/tools/config"
+PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an image
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one setup. What is None or empty is chosen by harpctl."""
+
+    given: Given = Given()
+    hugepages: int | None = None  # None: by the number of GPUs
+    page_size: int = GIB
+    enis: tuple[str, ...] = ()
+    mtu: int | None = None
+    queues: int | None = None
+    force: bool = False
+    now: bool = False
+    kernel_args: bool = True
+    network: bool = True
+    unit: bool = True
+    program: str = PROGRAM
+
+
+def _usage(message: str, hint: str) -> HarpError:
+    return HarpError(message, hint, ExitCode.USAGE)
+
+
+def parse_hugepages(text: str) -> int | None:
+    """Read --hugepages: a positive number, or "auto" for None."""
+    if text == "auto":
+        return None
+    if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) == 0:
+        raise _usage(
+            f"--hugepages {text}: expected a number of pages from 1, or auto.", "For example: --hugepages 50"
+        )
+    return int(text)
+
+
+def parse_page_size(text: str) -> int:
+    """Read --page-size: 1G or 2M, in bytes."""
+    if text.upper() not in PAGE_SIZES:
+        raise _usage(f"--page-size {text}: expected 1G or 2M.", "Those are the hugepages of x86-64.")
+    return PAGE_SIZES[text.upper()]
+
+
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory such as 64G or 512M, in bytes."""
+    match = re.fullmatch(r"([0-9]{1,9})([MGT])i?B?", text, re.IGNORECASE)
+    if not match:
+        raise _usage(f"--memory {text}: expected an amount such as 948G.", "M, G and T are powers of 1024.")
+    return int(match[1]) * {"M": MIB, "G": GIB, "T": 1024 * GIB}[match[2].upper()]
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Read a comma list of interface names; each once."""
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    for name in names:
+        if not re.fullmatch(r"[^\s/:=]{1,15}", name) or name in {".", ".."}:
+            raise _usage(f"--enis {text}: '{name}' is no interface name.", "For example: --enis eth1,eth2")
+        if names.count(name) > 1:
+            raise _usage(f"--enis {text}: {name} is there twice.", "Name each interface once.")
+    return names
+
+
+def parse_pairs(option: str, values: list[str], expected: str) -> dict[str, str]:
+    """Read repeated NAME=VALUE options; a name may come once."""
+    pairs: dict[str, str] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not (equals and name and value):
+            raise _usage(
+                f"{option} {text}: expected INTERFACE={expected}.", f"For example: {option} eth1={expected}"
+            )
+        if name in pairs:
+            raise _usage(f"{option}: {name} is there twice.", "Give one value for each interface.")
+        pairs[name] = value
+    return pairs
