@@ -1,0 +1,309 @@
+"""The conf file's reader against the plugin's own parser, and the writer against the reader."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cffi
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given, settings
+
+from harpctl.confs import conf as confs
+from harpctl.confs.conf import KEYS, Conf, conf_number, conf_path, parse, render
+from harpctl.errors import HarpError
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "plugin" / "src"
+CORPUS = ROOT / "tests" / "fuzz" / "corpus" / "conf"
+
+# What the plugin understood, as numbers and words; the sentence where it did not.
+ORACLE = r"""
+#include <arpa/inet.h>
+#include <stdio.h>
+#include "host/conf.h"
+static void put(char *out, const struct sockaddr_storage *address) {
+  const struct sockaddr_in *in = (const void *)address;
+  const struct sockaddr_in6 *in6 = (const void *)address;
+  const void *bytes = &in->sin_addr;
+  if (address->ss_family == AF_INET6) bytes = &in6->sin6_addr;
+  if (!address->ss_family || !inet_ntop(address->ss_family, bytes, out, 64)) out[0] = 0;
+}
+int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);
+int oracle(const char *text, size_t bytes, char *said, size_t said_bytes) {
+  struct harp_conf conf;
+  struct harp_error sentence = {said, said_bytes};
+  char address[64], gateway[64];
+  int rc = harp_conf_parse(&conf, "f.conf", text, bytes, &sentence);
+  if (rc < 0) return rc;
+  put(address, &conf.address);
+  put(gateway, &conf.gateway);
+  const uint8_t *mac = conf.mac;
+  int used = snprintf(said, said_bytes,
+           "%s|%02x:%02x:%02x:%02x:%02x:%02x|%s|%s|%d|%s|%d|%d|%u|%s|%d|%s|%zu|%s|%u-%u|%u|%llu|%s|",
+           conf.interface, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], address, gateway, conf.mtu,
+           conf.pci, conf.numa, conf.speed_mbps, conf.queues, harp_engine_mode_name(conf.mode), conf.gpu,
+           harp_page_rung_name(conf.page_size), conf.memory_bytes, harp_driver_name(conf.driver),
+           conf.port_low, conf.port_high, conf.paths,
+           (unsigned long long)(conf.peer_timeout_ns / 1000000000), conf.congestion);
+  for (unsigned i = 0; i < conf.core_count; i++)
+    used += snprintf(said + used, said_bytes - (size_t)used, "%u,", conf.cores[i]);
+  return 0;
+}
+"""
+
+Ask = Callable[[bytes], tuple[bool, str]]
+
+
+@pytest.fixture(scope="session")
+def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """Give the plugin's own parser: whether it accepts, and what it understood or says."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("oracle")
+    (folder / "oracle.c").write_text(ORACLE)
+    sources = [*SOURCE.glob("base/*.c"), *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "error"))]
+    sources += [SOURCE / "host/arena.c"]
+    library = folder / "oracle.so"
+    argv = ["cc", "-shared", "-fPIC", "-std=gnu11", "-D_GNU_SOURCE", f"-I{SOURCE}", "-o", str(library)]
+    subprocess.run([*argv, str(folder / "oracle.c"), *map(str, sources), "-lpthread"], check=True)
+    ffi = cffi.FFI()
+    ffi.cdef("int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);")
+    code = ffi.dlopen(str(library))
+
+    def ask(data: bytes) -> tuple[bool, str]:
+        said = ffi.new("char[2048]")
+        rc = code.oracle(ffi.from_buffer(data), len(data), said, 2048)
+        return rc == 0, ffi.string(said).decode("latin-1")
+
+    return ask
+
+
+ZEROS: dict[str, Any] = {
+    "mac": "00:00:00:00:00:00",
+    "mode": "auto",
+    "page_size": "auto",
+    "driver": "auto",
+    "ports": (0, 0),
+}
+TEXTS = ("address", "gateway", "pci", "congestion")
+
+
+def shown(conf: Conf) -> str:
+    """Write a Conf as the oracle does, unset keys as C's zeros."""
+    values = {key.name: getattr(conf, key.name) for key in KEYS}
+    zeros = {key.name: ZEROS.get(key.name, "" if key.name in TEXTS else 0) for key in KEYS}
+    filled = {name: zeros[name] if value is None else value for name, value in values.items()}
+    filled["ports"] = "{}-{}".format(*filled["ports"])
+    cores = "".join(f"{core}," for core in conf.cores or ())
+    return "|".join(str(value) for name, value in filled.items() if name != "cores") + f"|{cores}"
+
+
+def python_says(data: bytes) -> tuple[bool, str]:
+    try:
+        return True, shown(parse(data.decode("utf-8", "surrogateescape"), "f.conf"))
+    except HarpError as error:
+        return False, error.message
+
+
+# ---- texts that are nearly conf files ----
+
+NUMBERS = st.one_of(
+    st.integers(0, 70000).map(str),
+    st.sampled_from(
+        ["0", "00", "0012", "-1", "+1", "1e3", "576", "575", "65536", "65537", "1023", "1024", "64"]
+    ),
+    st.sampled_from(
+        ["65", "4095", "4096", "18446744073709551616", "9" * 60, "0" * 80 + "7", "10000000", "601"]
+    ),
+)
+SIZES = st.builds(str.__add__, NUMBERS, st.sampled_from(["", "K", "M", "G", "k", "KB", " G"]))
+CORES = st.lists(
+    st.one_of(NUMBERS, st.builds(lambda a, b: f"{a}-{b}", st.integers(0, 70), st.integers(0, 70))), max_size=4
+).map(",".join)
+PORTS = st.builds(lambda a, b: f"{a}-{b}", NUMBERS, NUMBERS)
+WORDS = st.sampled_from(
+    [*confs.DRIVERS, *confs.MODES, *confs.PAGE_SIZES, *confs.CONGESTIONS, "AUTO", "auto x", '"udp"', "1g", ""]
+)
+NAMES = st.sampled_from(
+    ["eth1", "ens1f0np0", ".", "..", "a" * 15, "a" * 16, "eth1:0", "eth 1", "é", "e/1", "e;1", "#"]
+)
+ADDRESSES = st.sampled_from(
+    [
+        "10.0.0.1",
+        "10.0.0.01",
+        "10.0.0",
+        "10.0.0.256",
+        "fd00::1",
+        "FE80::1%eth0",
+        "::",
+        "::ffff:1.2.3.4",
+        "1.2.3.4/24",
+    ]
+)
+HEXES = st.sampled_from(
+    [
+        "52:54:00:12:34:56",
+        "52:54:00:AB:cd:ef",
+        "52-54-00-12-34-56",
+        "52:54:00:12:34",
+        "0000:3B:00.1",
+        "3b:00.1",
+    ]
+)
+VALUES = st.one_of(NUMBERS, SIZES, CORES, PORTS, WORDS, NAMES, ADDRESSES, HEXES, st.text(max_size=8))
+SPACES = st.sampled_from(["", " ", "\t", "  \t", "\r", "\v", "\xa0"])
+KEY_NAMES = st.sampled_from([key.name for key in KEYS] + ["", "Mtu", "speed", "[eni]", "#"])
+SECTION_LINES = st.sampled_from(
+    [
+        "[eni]",
+        "[engine]",
+        "[memory]",
+        "[transport]",
+        "[ENI]",
+        "[eni",
+        "[]",
+        "[",
+        "[eni] # x",
+        " [eni]",
+        "[ eni ]",
+        "[a]b]",
+    ]
+)
+SETTINGS = st.builds(
+    lambda *parts: "".join(parts), SPACES, KEY_NAMES, SPACES, st.just("="), SPACES, VALUES, SPACES
+)
+LINES = st.one_of(
+    SECTION_LINES,
+    SETTINGS,
+    SETTINGS,
+    st.sampled_from(["", "# x", "; y", " # z", "x", "=", "a=b=c", "\0", "\r", "y" * 513]),
+)
+ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n"])
+
+
+@st.composite
+def near_confs(draw: st.DrawFn) -> bytes:
+    """Draw lines of which most are right, so that values are reached and not only the first error."""
+    lines = [draw(st.sampled_from(["", "\ufeff"])) + "[eni]", "interface = eth1"]
+    section = "eni"
+    for _ in range(draw(st.integers(0, 6))):
+        if draw(st.integers(0, 3)) == 0:
+            lines.append(draw(LINES))
+            continue
+        key = draw(st.sampled_from(KEYS[1:]))
+        if key.section != section:
+            section = key.section
+            lines.append(f"[{section}]")
+        lines.append(f"{key.name} = {draw(VALUES)}")
+    end = draw(ENDS)
+    return (end.join(lines) + draw(st.sampled_from(["", end]))).encode("utf-8", "surrogateescape")
+
+
+@settings(max_examples=1500, deadline=None)
+@given(
+    data=st.one_of(
+        near_confs(), st.binary(max_size=80), st.lists(LINES, max_size=6).map(lambda x: "\n".join(x).encode())
+    )
+)
+@example(data=b"")
+@example(data=b"[eni]\ninterface = eth1")
+@example(data=b"[eni]\ninterface = eth1\n" + b"#" * (64 << 10))
+@example(data=b"[eni]\ninterface = eth1\n#" + b"x" * 511 + b"\r\n")
+@example(data=b"[eni]\ninterface = eth1\n#" + b"x" * 512 + b"\n")
+def test_reads_what_the_plugin_reads(plugin_says: Ask, data: bytes) -> None:
+    assert python_says(data) == plugin_says(data)
+
+
+@pytest.mark.parametrize("file", sorted(CORPUS.iterdir()), ids=lambda file: file.name)
+def test_corpus_of_the_fuzzer(plugin_says: Ask, file: Path) -> None:
+    assert python_says(file.read_bytes()) == plugin_says(file.read_bytes())
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+@settings(max_examples=60, deadline=None)
+@given(value=VALUES)
+def test_each_key_takes_what_the_plugin_takes(plugin_says: Ask, key: confs.Key, value: str) -> None:
+    head = "" if key.name == "interface" else "[eni]\ninterface = eth1\n"
+    section = "" if head and key.section == "eni" else f"[{key.section}]\n"
+    data = f"{head}{section}{key.name} = {value}\n".encode("utf-8", "surrogateescape")
+    assert python_says(data) == plugin_says(data)
+
+
+# ---- writing ----
+
+CONFS = st.builds(
+    Conf,
+    interface=st.from_regex(r"[a-z][a-z0-9.]{0,14}", fullmatch=True),
+    mac=st.none() | st.just("52:54:00:12:34:56"),
+    address=st.none() | st.ip_addresses().map(str),
+    gateway=st.none() | st.ip_addresses(v=4).map(str),
+    mtu=st.none() | st.integers(576, 65536),
+    pci=st.none() | st.just("0000:3b:00.1"),
+    numa=st.none() | st.integers(0, 1023),
+    speed_mbps=st.none() | st.integers(1, 10_000_000),
+    queues=st.none() | st.integers(1, 64),
+    mode=st.none() | st.sampled_from(confs.MODES),
+    cores=st.none() | st.lists(st.integers(0, 4095), min_size=1, max_size=64, unique=True).map(tuple),
+    gpu=st.none() | st.integers(0, 1023),
+    page_size=st.none() | st.sampled_from(confs.PAGE_SIZES),
+    bytes=st.none() | st.integers(1 << 20, 64 << 30) | st.integers(1, 64).map(lambda gib: gib << 30),
+    driver=st.none() | st.sampled_from(confs.DRIVERS),
+    ports=st.none() | st.tuples(st.integers(1024, 30000), st.integers(30000, 65535)),
+    paths=st.none() | st.integers(1, 16),
+    peer_timeout=st.none() | st.integers(1, 600),
+    congestion=st.none() | st.sampled_from(confs.CONGESTIONS),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(conf=CONFS)
+def test_what_is_written_is_read_back(plugin_says: Ask, conf: Conf) -> None:
+    text = render(conf)
+    read = parse(text, "f.conf")
+    assert render(read) == text
+    assert plugin_says(text.encode()) == (True, shown(read))
+    for key in KEYS:
+        if key.name not in {"address", "gateway"}:  # written in another form, they mean the same
+            assert getattr(read, key.name) == getattr(conf, key.name)
+
+
+def test_text_of_a_file() -> None:
+    conf = Conf(
+        interface="eth1", mac="52:54:00:12:34:56", cores=(2, 3, 9), bytes=2 << 30, ports=(40000, 40063)
+    )
+    assert render(conf) == (
+        "# Written by harpctl; docs/configuration.md of HARP says what each key means.\n"
+        "[eni]\ninterface = eth1\nmac = 52:54:00:12:34:56\n\n"
+        "[engine]\ncores = 2-3,9\n\n[memory]\nbytes = 2G\n\n[transport]\nports = 40000-40063\n"
+    )
+
+
+def test_keys_are_those_of_the_plugin() -> None:
+    header = (SOURCE / "host/conf.h").read_text()
+    for word in ("EXPECT_MODE", "EXPECT_DRIVER", "EXPECT_PATHS", "EXPECT_PEER_TIMEOUT", "EXPECT_CONGESTION"):
+        value = (SOURCE / "host/option.h").read_text().split(f"#define HARP_{word}", 1)[1].split('"')[1]
+        header = header.replace(f"HARP_{word})", f'"{value}")')
+    rows = [line.split('"')[1::2] for line in header.splitlines() if line.lstrip().startswith("X(")]
+    assert [[key.section, key.name, key.expected] for key in KEYS] == [row[:3] for row in rows]
+    assert [key.name for key in KEYS] == list(Conf.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("ztcp0.conf", 0),
+        ("ztcp9999.conf", 9999),
+        *((f"ztcp{text}.conf", None) for text in ("", "00", "01", "-1", "+1", "10000", "1x", "0.conf")),
+        ("ztcp0.conf.bak", None),
+        ("ZTCP0.conf", None),
+    ],
+)
+def test_names_of_conf_files(name: str, number: int | None) -> None:
+    assert conf_number(name) == number
+    if number is not None:
+        assert conf_path(number) == f"{confs.CONF_DIR}/{name}"
