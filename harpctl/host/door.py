@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import fnmatch
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.runner import SEARCH_PATH, TIMEOUT_S, Completed, LiveRunner, NoRunner, Runner
 
 LINK_COUNT_MAX = 40  # as the kernel's MAXSYMLINKS
 READ_BYTES_MAX = 64 << 20
-XATTRS = ("security.selinux", "security.capability")  # what a replaced file keeps beside mode and owner
+XATTRS_OF_CONTENT = ("security.evm", "security.ima")  # would be wrong for other bytes; never copied
+TEMPORARY = ".harp-new"  # how the name of a half-written file ends
 
 
 class Host:
@@ -63,7 +66,20 @@ class Host:
 
     def resolved(self, path: str) -> str:
         """Give the path on the host that all links in `path` lead to."""
-        return "/" + str(self.real(path).relative_to(self.root)).removeprefix(".")
+        return self._of_host(self.real(path))
+
+    def placed(self, path: str) -> str:
+        """Give the path on the host with the links of its folders resolved, but not itself."""
+        return self._of_host(self.real(path, follow=False))
+
+    def _of_host(self, real: Path) -> str:
+        return "/" + "/".join(real.relative_to(self.root).parts)
+
+    @staticmethod
+    def temporary(path: str) -> str:
+        """Give the path where a new version of `path` is written before it takes its place."""
+        folder, _, name = path.rpartition("/")
+        return f"{folder}/.{name}{TEMPORARY}"
 
     # ---- looking: nothing here raises for what is missing or unreadable ----
 
@@ -72,6 +88,14 @@ class Host:
         try:
             with self.real(path).open("rb") as file:
                 return file.read(READ_BYTES_MAX)
+        except OSError:
+            return None
+
+    def open_file(self, path: str) -> BinaryIO | None:
+        """Open a regular file for reading, for what is too large to read whole; None when it cannot be."""
+        try:
+            real = self.real(path)
+            return real.open("rb") if real.is_file() else None
         except OSError:
             return None
 
@@ -130,6 +154,26 @@ class Host:
         except OSError:
             return None
 
+    def xattrs(self, path: str) -> dict[str, bytes]:
+        """Give the extended attributes of the path itself that belong to it whatever its bytes are."""
+        found = {}
+        with contextlib.suppress(OSError):
+            here = self.real(path, follow=False)
+            for name in os.listxattr(here, follow_symlinks=False):
+                if name not in XATTRS_OF_CONTENT:
+                    with contextlib.suppress(OSError):
+                        found[name] = os.getxattr(here, name, follow_symlinks=False)
+        return found
+
+    def file_system(self, path: str) -> os.statvfs_result | None:
+        """Give the state of the file system that holds the path, or would hold it; None when unknown."""
+        with contextlib.suppress(OSError):
+            here = self.real(path)
+            while not here.exists() and here != self.root:
+                here = here.parent
+            return os.statvfs(here)
+        return None
+
     def list_dir(self, path: str) -> list[str]:
         """Give the names in a directory, sorted; none when it is not there."""
         try:
@@ -184,27 +228,36 @@ class Host:
 
     # ---- writing: only change/ calls these ----
 
-    def write_file(self, path: str, data: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
+    def write_file(
+        self,
+        path: str,
+        data: bytes,
+        mode: int,
+        owner: tuple[int, int] | None = None,
+        *,
+        follow: bool = True,
+        xattrs: dict[str, bytes] | None = None,
+    ) -> None:
         """Replace a file in one step: readers and a crash see the old bytes or the new ones, never a part.
 
-        A link at the path is followed, as an editor would. An existing file keeps its SELinux label and file
-        capabilities. Raises OSError; nothing is left behind then.
+        A link at the path is followed, as an editor would, unless `follow` is False: then it is replaced.
+        `xattrs` None keeps those of an existing file. Raises OSError; nothing is left behind then.
         """
-        target = self.real(path)
-        temporary = target.with_name(f".{target.name}.harp-new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        fd = os.open(temporary, flags | os.O_EXCL, 0o600)
+        target = self.real(path, follow=follow)
+        if xattrs is None:
+            xattrs = self.xattrs(self._of_host(target))
+        temporary = self._fresh_temporary(target)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o600)
         try:
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(fd, view) :]
-                os.fchmod(fd, mode)
+                _write_all(fd, data)
                 if owner is not None and owner != (os.fstat(fd).st_uid, os.fstat(fd).st_gid):
                     os.fchown(fd, *owner)
-                self._copy_xattrs(target, fd)
+                os.fchmod(fd, mode)  # after fchown, which takes the set-user-ID bit away
+                for name, value in xattrs.items():
+                    with contextlib.suppress(OSError):
+                        os.setxattr(fd, name, value)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -215,6 +268,20 @@ class Host:
             raise
         self._sync_folder(target.parent)
 
+    def append(self, path: str, data: bytes) -> None:
+        """Add to a file that is there; it is on the disk on return. Raises OSError; nothing is added then."""
+        fd = os.open(self.real(path), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            try:
+                _write_all(fd, data)
+                os.fsync(fd)
+            except OSError:
+                os.ftruncate(fd, size)
+                raise
+        finally:
+            os.close(fd)
+
     def write_control(self, path: str, text: str) -> None:
         """Write a value into a control file of sysfs or procfs, in one write. Raises OSError."""
         fd = os.open(self.real(path), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
@@ -223,21 +290,26 @@ class Host:
         finally:
             os.close(fd)
 
-    def make_dir(self, path: str, mode: int = 0o755) -> None:
+    def make_dir(self, path: str, mode: int = 0o755, owner: tuple[int, int] | None = None) -> None:
         """Make one directory; its parent must be there. Raises OSError, also when it exists."""
         target = self.real(path, follow=False)
         target.mkdir()
         target.chmod(mode)
+        if owner is not None and owner != (target.stat().st_uid, target.stat().st_gid):
+            os.chown(target, *owner)
         self._sync_folder(target.parent)
 
     def make_link(self, path: str, target: str) -> None:
-        """Make or replace a symbolic link in one step. Raises OSError."""
+        """Make or replace a symbolic link in one step. Raises OSError; nothing is left behind then."""
         here = self.real(path, follow=False)
-        temporary = here.with_name(f".{here.name}.harp-new")
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary = self._fresh_temporary(here)
         temporary.symlink_to(target)
-        temporary.rename(here)
+        try:
+            temporary.rename(here)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
         self._sync_folder(here.parent)
 
     def remove(self, path: str) -> None:
@@ -259,11 +331,31 @@ class Host:
         self._sync_folder(source.parent)
         self._sync_folder(target.parent)
 
+    @contextlib.contextmanager
+    def lock(self, path: str) -> Iterator[bool]:
+        """Hold the lock file while the context lasts; gives False at once when another process holds it.
+
+        The file is made if need be and holds the pid of its holder. It may be removed by its holder: who
+        opened it before and locks it after finds that it is no longer the one at its path, and tries again.
+        """
+        here = self.real(path)
+        fd = _open_locked(here)
+        if fd is None:
+            yield False
+            return
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            yield True
+        finally:
+            os.close(fd)
+
     @staticmethod
-    def _copy_xattrs(source: Path, fd: int) -> None:
-        for name in XATTRS:
-            with contextlib.suppress(OSError):
-                os.setxattr(fd, name, os.getxattr(source, name))
+    def _fresh_temporary(target: Path) -> Path:
+        temporary = Path(Host.temporary(str(target)))
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        return temporary
 
     @staticmethod
     def _sync_folder(folder: Path) -> None:
@@ -273,6 +365,31 @@ class Host:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+def _open_locked(path: Path) -> int | None:
+    """Open and lock a file, and make sure that it is still the one at its path; None when it is taken."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), path.lstat()):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except FileNotFoundError:
+            pass  # its holder removed it
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def open_host(root: str | Path | None) -> Host:
