@@ -130,9 +130,9 @@ def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
 def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ...]]:
     """Give each ENI the hardware threads of one core of its own NUMA node; no core twice.
 
-    A node's first core is left to the system, and half of a node's cores to the job: where too few remain, the
-    ENIs that come last get none and their engines run inline. An ENI whose node is unknown, or whose node is
-    used up, takes from the node with most cores left.
+    A node's first core is left to the system and half of its cores to the job. Where too few remain, the ENIs
+    that come last get none and their engines run inline. An ENI whose node is unknown, or whose node is used
+    up, takes from the node with most cores left.
     """
     free: dict[int, list[tuple[int, ...]]] = {}
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):

@@ -57,7 +57,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
                 "Take that line out, then run harpctl setup again.",
                 ExitCode.REFUSED,
             )
-    if len(found) == 1 and _option_size((lines[found[0]].split() + [""])[3]) == page_size:
+    if len(found) == 1 and _option_size([*lines[found[0]].split(), ""][3]) == page_size:
         return text
     kept = [line for index, line in enumerate(lines) if index not in found]
     end = "\r\n" if text.endswith("\r\n") else "\n"

@@ -1,11 +1,12 @@
-"""The unit that looks after the host at every boot: it sets what does not survive one, and checks the rest."""
+"""The unit that looks after the host at every boot: sets what does not survive one, and checks the rest."""
 
 from __future__ import annotations
 
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
+from harpctl.confs.conf import CONF_DIR
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
-from harpctl.setup.wish import CONF_DIR, Wish
+from harpctl.setup.wish import Wish
 
 NAME = "harp.service"
 PATH = f"/etc/systemd/system/{NAME}"

@@ -11,7 +11,6 @@ from harpctl.facts.given import Given
 from harpctl.facts.model import GIB, MIB
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
-CONF_DIR = "/usr/local/tfabric/tools/config"
 PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an image
 
 

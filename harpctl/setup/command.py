@@ -1,0 +1,275 @@
+"""`harpctl setup`: plan, show, ask, apply, prove."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harpctl.change.apply import apply
+from harpctl.change.diff import render
+from harpctl.change.steps import Plan
+from harpctl.confs.conf import conf_path
+from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.collect import collect
+from harpctl.facts.given import Given
+from harpctl.facts.model import Facts
+from harpctl.host.door import Host, open_host
+from harpctl.network.guard import Guard
+from harpctl.network.metadata import lookup
+from harpctl.setup.plan import Setup, make_setup, unmet
+from harpctl.setup.wish import (
+    PROGRAM,
+    Wish,
+    parse_bytes,
+    parse_hugepages,
+    parse_list,
+    parse_page_size,
+    parse_pairs,
+)
+
+SUCCESS = "Set up HARP successfully"
+EXIT_CHANGES = 2  # of --dry-run --exit-code, as rules for such tools have it
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What `setup --json` prints."""
+
+    ok: bool
+    message: str
+    changed: bool  # with --dry-run: would change something
+    transaction: str = ""
+    hugepages: int = 0
+    page_size: int = 0
+    enis: tuple[str, ...] = ()
+    conf_files: tuple[str, ...] = ()
+    reboot: str = ""  # why a reboot is needed for all of it to hold; "" when none is
+    notes: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    plan: str = ""  # of --dry-run: the diff and the commands
+
+
+def _own_program(root: Path | None) -> str:
+    """Give how the boot unit starts harpctl: the one that runs now; in an image the usual one."""
+    if root is not None:
+        return PROGRAM
+    name = os.environ.get("HARP_PROGRAM") or sys.argv[0]
+    found = shutil.which(name) or name
+    return str(Path(found).absolute()) if Path(found).name.startswith("harp") else PROGRAM
+
+
+def _with_metadata(facts: Facts, given: Given, enis: tuple[str, ...]) -> Given:
+    """Ask the cloud for the addresses of ENIs that have none in this guest."""
+    bare = [
+        eni
+        for eni in facts.enis
+        if eni.mac
+        and not eni.kind
+        and not eni.addresses
+        and not eni.is_default_route
+        and (not enis or eni.name in enis)
+    ]
+    if not bare:
+        return given
+    found = lookup([eni.mac for eni in bare])
+    addresses = {eni.name: found[eni.mac].cidr for eni in bare if eni.mac in found}
+    gateways = {
+        eni.name: found[eni.mac].gateway for eni in bare if eni.mac in found and found[eni.mac].gateway
+    }
+    return msgspec.structs.replace(
+        given, addresses={**addresses, **given.addresses}, gateways={**gateways, **given.gateways}
+    )
+
+
+def _confirm(text: str) -> None:
+    """Ask on the terminal itself, never on standard input. Raises where the answer is not yes."""
+    OUT.print(text, markup=False)
+    with Path("/dev/tty").open("r+", encoding="utf-8") as terminal:
+        terminal.write("Apply this? [y/N] ")
+        terminal.flush()
+        answer = terminal.readline().strip().lower()
+    if answer not in {"y", "yes"}:
+        raise HarpError("Nothing changed.", "Answer y to apply it, or run it with --yes.", ExitCode.REFUSED)
+
+
+def _result(setup: Setup, **fields: object) -> Result:
+    return msgspec.convert(
+        {
+            "hugepages": setup.pages,
+            "page_size": setup.page_size,
+            "enis": [choice.eni.name for choice in setup.choices],
+            "conf_files": [conf_path(choice.number) for choice in setup.choices],
+            "reboot": setup.plan.reboot,
+            "notes": list(setup.plan.notes),
+            **fields,
+        },
+        Result,
+    )
+
+
+def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
+    """Do one setup of a host. Raises with nothing changed, or says in the result what does not hold."""
+    with progress.working("Looking at the host"):
+        facts = collect(host, wish.given)
+        if host.is_real and wish.network:
+            given = _with_metadata(facts, wish.given, wish.enis)
+            if given != wish.given:
+                wish = msgspec.structs.replace(wish, given=given)
+                facts = collect(host, given)
+    setup = make_setup(facts, host, wish)
+    if dry_run:
+        return _result(
+            setup, host, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
+        )
+    if host.is_real and os.geteuid() != 0:
+        raise HarpError(
+            "Setting up a host needs root.",
+            "Run: sudo harpctl setup; or look first: --dry-run",
+            ExitCode.REFUSED,
+        )
+    if ask and not setup.plan.is_empty:
+        _confirm(render(setup.plan, host))
+    transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
+    with progress.working("Checking what holds now"):
+        facts = collect(host, wish.given)
+        left = unmet(facts, host, wish)
+    return _result(
+        make_setup(facts, host, wish),
+        ok=not left,
+        message="Setting up HARP is not complete" if left else SUCCESS,
+        changed=not setup.plan.is_empty,
+        transaction=transaction,
+        unmet=left,
+    )
+
+
+def _apply(plan: Plan, host: Host, progress: Progress) -> str:
+    guard = Guard() if any(group.guarded for group in plan.groups) else None
+    return apply(plan, host, what="setup", progress=progress, guard=guard)
+
+
+def _show(result: Result, setup_host: Host, *, dry_run: bool) -> None:
+    for note in result.notes:
+        OUT.print(f"Note: {note}", markup=False)
+    if dry_run:
+        OUT.print(result.plan.rstrip() or "Nothing to do: all of it holds already.", markup=False)
+        return
+    for line in result.unmet:
+        OUT.print(f"Not met: {line}", markup=False)
+    OUT.print(result.message, markup=False)
+    if result.ok and result.reboot:
+        when = "Reboot this host when it suits" if setup_host.is_real else "It takes effect when it boots"
+        OUT.print(f"{when}: {result.reboot}.", markup=False)
+
+
+def setup(
+    *,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="Number of GPUs; else counted on the PCI bus.")
+    ] = None,
+    hugepages: Annotated[
+        str,
+        typer.Option("--hugepages", metavar="N|auto", help="Number of hugepages; auto: GPUs x 5 + 10 GiB."),
+    ] = "auto",
+    page_size: Annotated[
+        str, typer.Option("--page-size", metavar="1G|2M", help="Size of a hugepage.")
+    ] = "1G",
+    enis: Annotated[
+        str,
+        typer.Option("--enis", metavar="A,B", help="Use these interfaces; else one secondary ENI per GPU."),
+    ] = "",
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address", metavar="ENI=CIDR", help="Address of an ENI, such as eth1=10.0.1.5/24; repeatable."
+        ),
+    ] = None,
+    gateway: Annotated[
+        list[str] | None,
+        typer.Option("--gateway", metavar="ENI=IP", help="Next hop of an ENI's subnet; repeatable."),
+    ] = None,
+    mac: Annotated[
+        list[str] | None,
+        typer.Option("--mac", metavar="ENI=MAC", help="MAC of an ENI that a tree does not hold; repeatable."),
+    ] = None,
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory of the host, such as 948G, for a tree without proc."
+        ),
+    ] = "",
+    mtu: Annotated[int | None, typer.Option("--mtu", help="MTU of the ENIs; else as it is.")] = None,
+    queues: Annotated[
+        int | None, typer.Option("--queues", help="Combined channels of each ENI; else as they are.")
+    ] = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="Also get as many hugepages as can be had without a reboot.")
+    ] = False,
+    no_kernel_args: Annotated[
+        bool, typer.Option("--no-kernel-args", help="Leave the boot loader alone.")
+    ] = False,
+    no_network: Annotated[bool, typer.Option("--no-network", help="Leave the network alone.")] = False,
+    no_unit: Annotated[bool, typer.Option("--no-unit", help="Install no boot unit.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Allow ENIs with the default route or this ssh session, and containers."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the diff and the commands; change nothing.")
+    ] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="With --dry-run: exit with 2 when there is something to do.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    root: Annotated[
+        Path | None,
+        typer.Option("--root", metavar="DIR", help="Set up the image in this directory, not this host."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Prepare this host for HARP: hugepages, ENIs, conf files, a boot unit; every change can be undone.
+
+    Prints `Set up HARP successfully` exactly when all of it holds, or needs only the reboot that it names. It
+    never reboots by itself. `harpctl rollback` undoes it.
+    """
+    host = open_host(root)
+    wish = Wish(
+        given=Given(
+            gpus=gpus,
+            memory=parse_bytes(memory) if memory else None,
+            enis=() if host.is_dir("/sys/class/net") else parse_list(enis),
+            addresses=parse_pairs("--address", address or [], "10.0.1.5/24"),
+            gateways=parse_pairs("--gateway", gateway or [], "10.0.1.1"),
+            macs=parse_pairs("--mac", mac or [], "52:54:00:12:34:56"),
+        ),
+        hugepages=parse_hugepages(hugepages),
+        page_size=parse_page_size(page_size),
+        enis=parse_list(enis),
+        mtu=mtu,
+        queues=queues,
+        force=force,
+        now=now,
+        kernel_args=not no_kernel_args,
+        network=not no_network,
+        unit=not no_unit,
+        program=_own_program(root),
+    )
+    progress: Progress = NoProgress() if as_json else ConsoleProgress()
+    ask = not yes and not dry_run and not as_json and sys.stdin.isatty()
+    result = run_setup(host, wish, progress, dry_run=dry_run, ask=ask)
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, host, dry_run=dry_run)
+    if dry_run and exit_code and result.changed:
+        raise typer.Exit(EXIT_CHANGES)
+    if not result.ok:
+        raise typer.Exit(int(ExitCode.FAILED))

@@ -1,0 +1,182 @@
+"""The whole setup as one plan. What is wrong with the wish or the host is raised here, before any change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harpctl.change.steps import Group, Plan, SetControl, needed
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.model import Boot, Eni, Facts
+from harpctl.host.door import Host
+from harpctl.kargs.cmdline import HugepageArgs, holds
+from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.network.model import EniPlan
+from harpctl.network.plan import plan_network
+from harpctl.setup.choose import Choice, choose, gpu_count
+from harpctl.setup.confs import plan_confs
+from harpctl.setup.mount import plan_mount
+from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
+from harpctl.setup.unit import plan_unit
+from harpctl.setup.wish import Wish
+
+MTU_MIN = 576
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a setup comes to on one host."""
+
+    plan: Plan
+    choices: tuple[Choice, ...]
+    pages: int
+    page_size: int
+
+
+def _check_system(facts: Facts, wish: Wish) -> None:
+    system = facts.system
+    if not system.family:
+        raise HarpError(
+            f"Unknown distribution: {system.name or system.id or 'no os-release'}."
+            " HARP knows the Debian and the Red Hat families.",
+            "Set the host up by hand (docs/operations.md says what is needed) and use `harpctl validate`.",
+            ExitCode.MISSING,
+        )
+    if system.container and not wish.force:
+        raise HarpError(
+            f"This is a container ({system.container}): kernel arguments and ENIs are the host's.",
+            "Run it on the host, and mount what it made into the container; see docs/operations.md.",
+            ExitCode.REFUSED,
+        )
+
+
+def _check_mtu(enis: Sequence[Eni], mtu: int | None) -> None:
+    for eni in enis:
+        if mtu is not None and (mtu < MTU_MIN or (eni.mtu_max and mtu > eni.mtu_max)):
+            raise HarpError(
+                f"--mtu {mtu}: {eni.name} takes {MTU_MIN} to {eni.mtu_max or 65536}.",
+                "Use the MTU that the network between the hosts carries.",
+                ExitCode.USAGE,
+            )
+
+
+def _check_queues(enis: Sequence[Eni], queues: int | None) -> None:
+    for eni in enis:
+        if queues is not None and eni.queues_max and queues > eni.queues_max:
+            raise HarpError(
+                f"--queues {queues}: {eni.name} has at most {eni.queues_max}.",
+                f"For example: --queues {eni.queues_max}",
+                ExitCode.USAGE,
+            )
+
+
+def eni_plans(choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
+    """Give each chosen ENI its address and routing. Raises where one has no address."""
+    plans = []
+    for choice in choices:
+        eni = choice.eni
+        if not eni.addresses:
+            raise HarpError(
+                f"{eni.name} has no address, and the cloud's metadata names none.",
+                f"Give it one: --address {eni.name}=10.0.0.5/24; or leave the network as it is: --no-network",
+                ExitCode.MISSING,
+            )
+        plans.append(
+            EniPlan(
+                number=choice.number,
+                name=eni.name,
+                mac=eni.mac,
+                address=eni.addresses[0],
+                gateway=eni.gateway,
+                mtu=wish.mtu,
+                queues=wish.queues,
+            )
+        )
+    return plans
+
+
+def _notes(facts: Facts, choices: Sequence[Choice], wish: Wish) -> list[str]:
+    notes = []
+    gpus = len(facts.gpus) if wish.given.gpus is None else wish.given.gpus
+    if gpus and len(choices) != gpus:
+        notes.append(f"{len(choices)} ENIs for {gpus} GPUs: they share; HARP expects one ENI per GPU.")
+    if without := [choice.eni.name for choice in choices if not choice.cores]:
+        notes.append(f"No core to spare for {', '.join(without)}: their engines run inside NCCL's threads.")
+    names = [choice.eni.name for choice in choices if wish.network and not choice.eni.gateway]
+    notes.extend(
+        f"{name}: no gateway known, so it reaches its own subnet only; --gateway {name}=ADDRESS adds one."
+        for name in names
+    )
+    return notes
+
+
+def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, wish: Wish) -> str:
+    """Say why a reboot is needed for all that was asked to hold; "" when none is."""
+    have = pages_now(facts, wanted.page_size)
+    if have >= wanted.count:
+        return ""
+    if not wish.kernel_args:
+        return ""
+    pages = f"{wanted.count} hugepages of {size_name(wanted.page_size)}"
+    if not host.is_real:
+        return f"its next boot brings {pages}"
+    if holds(facts.boot.cmdline, wanted):
+        return ""  # booted with them, and the kernel could not have them: unmet() says so
+    return f"a reboot brings {pages}; {have} are there now"
+
+
+def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
+    """Plan everything that was asked, but for the steps that already hold. Raises with nothing changed."""
+    _check_system(facts, wish)
+    choices = choose(facts, wish)
+    enis = [choice.eni for choice in choices]
+    count = wish.hugepages or page_count(gpu_count(facts, wish), wish)
+    wanted = HugepageArgs(wish.page_size, count)
+    check_page_size(facts, wish)
+    check_memory(facts, wish, count)
+    _check_mtu(enis, wish.mtu)
+    _check_queues(enis, wish.queues)
+    groups: list[Group] = []
+    if wish.kernel_args:
+        groups.append(plan_kernel_args(facts, host, wanted))
+    if wish.now:
+        groups.append(plan_now(facts, wish, count))
+    groups.append(plan_mount(facts, host, wish))
+    if wish.network:
+        groups.extend(plan_network(facts, host, eni_plans(choices, wish)))
+    groups.append(plan_confs(host, choices, wish))
+    if wish.unit:
+        groups.append(plan_unit(facts, host, wish))
+    plan = Plan(
+        groups=tuple(groups),
+        notes=tuple(_notes(facts, choices, wish)),
+        reboot=reboot_reason(facts, host, wanted, wish),
+    )
+    return Setup(plan=needed(plan, host), choices=tuple(choices), pages=count, page_size=wish.page_size)
+
+
+def _unmet_entries(boot: Boot, wanted: HugepageArgs) -> list[str]:
+    return [
+        f"boot entry '{entry.title}' ({entry.source}) lacks the kernel arguments"
+        for entry in lacking(boot, wanted)
+    ]
+
+
+def unmet(facts: Facts, host: Host, wish: Wish) -> list[str]:
+    """List what was asked and does not hold, from fresh facts: empty is what success means.
+
+    Pages that the kernel arguments bring at the next boot count as held.
+    """
+    setup = make_setup(facts, host, wish)
+    wanted = HugepageArgs(setup.page_size, setup.pages)
+    missing = _unmet_entries(facts.boot, wanted) if wish.kernel_args else []
+    have = pages_now(facts, wanted.page_size)
+    booted = wish.kernel_args and not holds(facts.boot.cmdline, wanted)
+    if have < wanted.count and host.is_real and not booted:
+        pages = f"{have} of {wanted.count} hugepages of {size_name(wanted.page_size)}"
+        missing.append(f"{pages}: the rest of the memory is taken or fragmented")
+    for group in setup.plan.groups:
+        left = [step for step in group.steps if not (isinstance(step, SetControl) and step.may_fall_short)]
+        if left:
+            missing.append(f"{group.name}: {len(left)} steps still to do")
+    return missing

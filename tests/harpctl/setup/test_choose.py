@@ -1,0 +1,156 @@
+"""Which ENIs, which GPU each, which cores: on small machines made of facts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
+
+from harpctl.errors import HarpError
+from harpctl.facts.given import Given
+from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, System
+from harpctl.setup.choose import assign_cores, choose, choose_enis, pair
+from harpctl.setup.wish import Wish
+
+
+def eni(
+    name: str, node: int = 0, *, path: tuple[str, ...] = (), kind: str = "", default: bool = False
+) -> Eni:
+    return Eni(name=name, node=node, path=path, kind=kind, is_default_route=default, mac="52:54:00:00:00:01")
+
+
+def gpu(index: int, node: int = 0, path: tuple[str, ...] = ()) -> Gpu:
+    return Gpu(index=index, pci=f"0000:{index:02x}:00.0", vendor="10de", device="20b0", node=node, path=path)
+
+
+def machine(gpus: int, enis: tuple[Eni, ...], cpus: tuple[Cpu, ...] = ()) -> Facts:
+    found = tuple(gpu(index, index * 2 // max(gpus, 1)) for index in range(gpus))
+    return Facts(system=System(), boot=Boot(), memory=Memory(), gpus=found, enis=enis, cpus=cpus)
+
+
+def names(enis: list[Eni]) -> list[str]:
+    return [found.name for found in enis]
+
+
+def test_one_eni_per_gpu_never_the_primary() -> None:
+    enis = (eni("eth0", default=True), *(eni(f"eth{n}") for n in range(1, 9)))
+    assert names(choose_enis(machine(8, enis), Wish())) == [f"eth{n}" for n in range(1, 9)]
+
+
+def test_ten_comes_after_two() -> None:
+    enis = tuple(eni(f"eth{n}") for n in (10, 2, 1))
+    assert names(choose_enis(machine(3, enis), Wish())) == ["eth1", "eth2", "eth10"]
+
+
+def test_fewer_enis_than_gpus_is_an_error_that_says_how_to_go_on() -> None:
+    enis = (eni("eth0", default=True), eni("eth1"), eni("eth2"))
+    with pytest.raises(HarpError) as caught:
+        choose_enis(machine(4, enis), Wish())
+    assert "4 GPUs need 4 secondary ENIs, one each; this host has 2 (eth1,eth2)" in caught.value.message
+    assert "eth0 carries the default route" in caught.value.message
+    assert "Bind 2 more" in caught.value.hint
+    assert "--enis eth1,eth2" in caught.value.hint
+
+
+def test_fewer_may_be_named() -> None:
+    enis = (eni("eth1"), eni("eth2"))
+    assert names(choose_enis(machine(8, enis), Wish(enis=("eth2",)))) == ["eth2"]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Eni(name="eth0", is_default_route=True), "carries the default route"),
+        (Eni(name="eth0", carries_ssh=True), "carries the ssh session"),
+    ],
+)
+def test_an_eni_that_holds_the_host_is_refused_without_force(found: Eni, said: str) -> None:
+    facts = machine(1, (found,))
+    with pytest.raises(HarpError) as caught:
+        choose_enis(facts, Wish(enis=("eth0",)))
+    assert said in caught.value.message
+    assert "--force" in caught.value.hint
+    assert names(choose_enis(facts, Wish(enis=("eth0",), force=True))) == ["eth0"]
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(HarpError, match="no interface eth7; this host has: eth1"):
+        choose_enis(machine(1, (eni("eth1"),)), Wish(enis=("eth7",)))
+
+
+def test_no_gpu_is_an_error_unless_told() -> None:
+    facts = machine(0, (eni("eth1"), eni("eth2")))
+    with pytest.raises(HarpError, match="No GPU was found"):
+        choose_enis(facts, Wish())
+    assert names(choose_enis(facts, Wish(given=Given(gpus=2)))) == ["eth1", "eth2"]
+    with pytest.raises(HarpError, match="expected 1 to"):
+        choose_enis(facts, Wish(given=Given(gpus=0)))
+
+
+def test_bridges_and_veths_are_not_taken_unasked() -> None:
+    enis = (eni("docker0", kind="bridge"), eni("eth1"))
+    assert names(choose_enis(machine(1, enis), Wish())) == ["eth1"]
+
+
+def test_with_more_enis_than_gpus_the_nearest_are_taken() -> None:
+    near, far = ("pci0000:80", "0000:80:01.0"), ("pci0000:00", "0000:00:01.0")
+    facts = machine(0, (eni("eth1", 0, path=far), eni("eth2", 1, path=near)))
+    facts = Facts(
+        system=facts.system, boot=facts.boot, memory=facts.memory, enis=facts.enis, gpus=(gpu(0, 1, near),)
+    )
+    assert names(choose_enis(facts, Wish())) == ["eth2"]
+
+
+def test_pairs_are_the_nearest_ones() -> None:
+    left, right = ("pci0000:00", "0000:00:01.0"), ("pci0000:80", "0000:80:01.0")
+    gpus = [gpu(0, 0, left), gpu(1, 1, right)]
+    enis = [eni("eth1", 1, path=right), eni("eth2", 0, path=left)]
+    assert [(one.index, other.name) for one, other in pair(gpus, enis)] == [(0, "eth2"), (1, "eth1")]
+
+
+def smt(cores: int, node: int, first: int, offset: int) -> tuple[Cpu, ...]:
+    pairs = [(first + n, first + n + offset) for n in range(cores)]
+    return tuple(Cpu(id=one, node=node, core=both) for both in pairs for one in both)
+
+
+def test_cores_are_local_whole_and_spare_the_first() -> None:
+    cpus = smt(24, 0, 0, 48) + smt(24, 1, 24, 48)
+    enis = [eni(f"eth{n}", node=n // 4) for n in range(8)]
+    taken = assign_cores(cpus, enis)
+    assert taken[0] == (1, 49)
+    assert taken[4] == (25, 73)
+    assert all(len(cores) == 2 for cores in taken)
+
+
+def test_a_small_host_gives_no_cores() -> None:
+    assert assign_cores((Cpu(id=0, node=0, core=(0,)),), [eni("eth1")]) == [()]
+    assert assign_cores((), [eni("eth1")]) == [()]
+
+
+@examples(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), max_size=40),
+    st.lists(st.integers(-1, 4), max_size=16),
+)
+def test_no_core_serves_two(shape: list[tuple[int, int]], nodes: list[int]) -> None:
+    cpus: list[Cpu] = []
+    for node, threads in shape:
+        core = tuple(range(len(cpus), len(cpus) + threads))
+        cpus.extend(Cpu(id=one, node=node, core=core) for one in core)
+    taken = [
+        core for cores in assign_cores(cpus, [eni(f"e{i}", n) for i, n in enumerate(nodes)]) for core in cores
+    ]
+    assert len(taken) == len(set(taken))
+    for node in range(4):
+        of_node = {cpu.core for cpu in cpus if cpu.node == node}
+        used = {cpu.core for cpu in cpus if cpu.node == node and cpu.id in taken}
+        assert len(used) <= len(of_node) // 2
+
+
+def test_a_choice_names_gpu_and_cores() -> None:
+    cpus = smt(8, 0, 0, 8)
+    made = choose(machine(2, (eni("eth1"), eni("eth2")), cpus), Wish())
+    assert [(one.number, one.eni.name, one.cores) for one in made] == [
+        (0, "eth1", (1, 9)),
+        (1, "eth2", (2, 10)),
+    ]
+    assert [one.gpu.index for one in made if one.gpu] == [0, 1]

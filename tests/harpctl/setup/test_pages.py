@@ -1,0 +1,127 @@
+"""How many hugepages, and whether they fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from harpctl.change.steps import SetControl
+from harpctl.errors import HarpError
+from harpctl.facts.given import Given
+from harpctl.facts.model import GIB, MIB, Boot, Cpu, Facts, Memory, Node, Pages, System
+from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
+from harpctl.setup.wish import Wish, parse_bytes, parse_hugepages, parse_list, parse_page_size, parse_pairs
+
+
+def facts(memory: Memory, cpus: tuple[Cpu, ...] = ()) -> Facts:
+    return Facts(system=System(), boot=Boot(), memory=memory, cpus=cpus)
+
+
+def two_nodes(each: int, pages: tuple[int, int] = (0, 0)) -> Memory:
+    return Memory(
+        total=2 * each,
+        hugepages=(Pages(size=GIB, total=sum(pages), free=0),),
+        nodes=tuple(
+            Node(id=n, memory=each, free=each, cpus=(), hugepages=(Pages(size=GIB, total=pages[n], free=0),))
+            for n in range(2)
+        ),
+    )
+
+
+@pytest.mark.parametrize(("gpus", "pages"), [(1, 15), (2, 20), (4, 30), (8, 50)])
+def test_five_per_gpu_and_ten(gpus: int, pages: int) -> None:
+    assert page_count(gpus, Wish()) == pages
+    assert page_count(gpus, Wish(page_size=2 * MIB)) == pages * 512
+    assert page_count(gpus, Wish(hugepages=7)) == 7
+
+
+def test_fifty_fit_where_they_are_meant_to() -> None:
+    check_memory(facts(two_nodes(474 * GIB)), Wish(), 50)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "fits"),
+    [
+        (64 * GIB, 52, 51),  # 80 %
+        (16 * GIB, 13, 12),  # 4 GiB stay
+        (8 * GIB, 5, 4),
+    ],
+)
+def test_too_many_are_refused_with_the_number_that_fits(total: int, count: int, fits: int) -> None:
+    with pytest.raises(HarpError) as caught:
+        check_memory(facts(Memory(total=total)), Wish(), count)
+    assert f"--hugepages {fits}" in caught.value.hint
+    check_memory(facts(Memory(total=total)), Wish(), fits)
+
+
+def test_each_node_counts() -> None:
+    memory = Memory(
+        total=110 * GIB,
+        nodes=(Node(id=0, memory=100 * GIB, free=0, cpus=()), Node(id=1, memory=10 * GIB, free=0, cpus=())),
+    )
+    with pytest.raises(HarpError, match="on 2 nodes: 16 leave enough"):
+        check_memory(facts(memory), Wish(), 17)
+
+
+def test_nothing_fits() -> None:
+    with pytest.raises(HarpError) as caught:
+        check_memory(facts(Memory(total=4 * GIB)), Wish(), 15)
+    assert "more memory" in caught.value.hint
+
+
+def test_unknown_memory_is_not_checked_and_given_memory_is() -> None:
+    check_memory(facts(Memory()), Wish(), 5000)
+    with pytest.raises(HarpError):
+        check_memory(facts(Memory()), Wish(given=Given(memory=64 * GIB)), 60)
+
+
+def test_a_processor_without_1g_pages() -> None:
+    host = facts(Memory(total=64 * GIB), (Cpu(id=0, node=0, core=(0,)),))
+    with pytest.raises(HarpError) as caught:
+        check_page_size(host, Wish())
+    assert "--page-size 2M" in caught.value.hint
+    check_page_size(host, Wish(page_size=2 * MIB))
+
+
+def test_pages_spread_over_nodes() -> None:
+    assert spread(50, 2) == [25, 25]
+    assert spread(15, 2) == [8, 7]
+    steps = plan_now(facts(two_nodes(474 * GIB, (25, 3))), Wish(), 50).steps
+    assert [(step.path, step.value) for step in steps if isinstance(step, SetControl)] == [
+        ("/sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages", "25")
+    ]
+
+
+def test_enough_pages_ask_for_none_wherever_they_are() -> None:
+    assert plan_now(facts(two_nodes(474 * GIB, (0, 50))), Wish(), 50).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (parse_hugepages, "0"),
+        (parse_hugepages, "-3"),
+        (parse_hugepages, "many"),
+        (parse_page_size, "4K"),
+        (parse_bytes, "64"),
+        (parse_list, "eth1,eth1"),
+        (parse_list, "eth1,,eth2"),
+        (parse_list, "eth1/../x"),
+    ],
+)
+def test_bad_options_are_named(read: object, text: str) -> None:
+    assert callable(read)
+    with pytest.raises(HarpError) as caught:
+        read(text)
+    assert text in caught.value.message
+    assert caught.value.hint
+
+
+def test_good_options() -> None:
+    assert parse_hugepages("auto") is None
+    assert parse_bytes("948G") == 948 * GIB
+    assert parse_page_size("2m") == 2 * MIB
+    assert parse_pairs("--address", ["eth1=10.0.0.5/24"], "x") == {"eth1": "10.0.0.5/24"}
+    with pytest.raises(HarpError, match="twice"):
+        parse_pairs("--address", ["eth1=a", "eth1=b"], "x")
+    with pytest.raises(HarpError, match="expected INTERFACE=x"):
+        parse_pairs("--address", ["eth1"], "x")

@@ -1,0 +1,159 @@
+"""The mount, the conf files and the boot unit, planned on trees made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harpctl.change.steps import MakeLink, RemoveFile, WriteFile
+from harpctl.confs.conf import CONF_DIR, parse
+from harpctl.errors import HarpError
+from harpctl.facts.model import GIB, MIB, Boot, Eni, Facts, HugeMount, Memory, System
+from harpctl.host.door import Host
+from harpctl.setup.choose import Choice
+from harpctl.setup.confs import plan_confs
+from harpctl.setup.mount import fstab_with_mount, plan_mount
+from harpctl.setup.unit import plan_unit
+from harpctl.setup.wish import Wish
+
+MOUNTED = Memory(mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),))
+UNIT = "usr/lib/systemd/system/dev-hugepages.mount"
+LINE = "hugetlbfs /dev/hugepages hugetlbfs pagesize=1024M,nofail 0 0\n"
+
+
+def facts(memory: Memory = MOUNTED, init: str = "systemd") -> Facts:
+    return Facts(system=System(init=init), boot=Boot(), memory=memory)
+
+
+def put(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, newline="")
+
+
+# ---- the mount ----
+
+
+def test_systemds_unit_is_enough(tmp_path: Path) -> None:
+    put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
+    assert plan_mount(facts(), Host(tmp_path), Wish()).steps == ()
+
+
+def test_without_the_kernel_arguments_fstab_names_the_size(tmp_path: Path) -> None:
+    put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
+    (step,) = plan_mount(facts(), Host(tmp_path), Wish(kernel_args=False)).steps
+    assert isinstance(step, WriteFile)
+    assert step.data == LINE.encode()
+
+
+def test_a_masked_unit_is_replaced_by_fstab(tmp_path: Path) -> None:
+    put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
+    mask = tmp_path / "etc/systemd/system/dev-hugepages.mount"
+    mask.parent.mkdir(parents=True)
+    mask.symlink_to("/dev/null")
+    put(tmp_path, "etc/fstab", "LABEL=root / ext4 defaults 0 1")
+    (step,) = plan_mount(facts(), Host(tmp_path), Wish()).steps
+    assert isinstance(step, WriteFile)
+    assert step.data == b"LABEL=root / ext4 defaults 0 1\n" + LINE.encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", LINE),
+        (LINE, LINE),
+        (
+            "none /dev/hugepages/ hugetlbfs pagesize=1G 0 0\n",
+            "none /dev/hugepages/ hugetlbfs pagesize=1G 0 0\n",
+        ),
+        ("none /dev/hugepages hugetlbfs defaults 0 0\n# end\n", "# end\n" + LINE),
+        ("x /dev/hugepages hugetlbfs pagesize=2M 0 0\n" + LINE, LINE),
+        ("#x /dev/hugepages ext4\r\n", "#x /dev/hugepages ext4\r\n" + LINE.replace("\n", "\r\n")),
+    ],
+)
+def test_fstab_holds_exactly_one_right_line(before: str, after: str) -> None:
+    assert fstab_with_mount(before, GIB) == after
+    assert fstab_with_mount(after, GIB) == after
+
+
+def test_something_else_mounted_there_is_refused() -> None:
+    with pytest.raises(HarpError, match=r"/etc/fstab:1: mounts a tmpfs on /dev/hugepages"):
+        fstab_with_mount("tmp /dev/hugepages tmpfs defaults 0 0\n", GIB)
+
+
+# ---- conf files ----
+
+
+def choice(number: int, name: str, **fields: object) -> Choice:
+    eni = Eni(
+        name=name,
+        mac="52:54:00:12:34:56",
+        addresses=("10.0.1.5/24",),
+        gateway="10.0.1.1",
+        pci="0000:00:06.0",
+        node=1,
+        speed_mbps=25000,
+    )
+    return Choice(number=number, eni=eni, cores=(3, 51), **fields)  # type: ignore[arg-type]
+
+
+def written(root: Path, step: object) -> str:
+    assert isinstance(step, WriteFile)
+    put(root, step.path.lstrip("/"), step.data.decode())
+    return step.data.decode()
+
+
+def test_a_conf_file_says_what_the_host_dictates(tmp_path: Path) -> None:
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    conf = parse(written(tmp_path, step), "ztcp0.conf")
+    assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
+        "eth1",
+        "52:54:00:12:34:56",
+        "10.0.1.5",
+        "10.0.1.1",
+    )
+    assert (conf.pci, conf.numa, conf.speed_mbps, conf.cores) == ("0000:00:06.0", 1, 25000, (3, 51))
+    assert conf.page_size == "1G"
+    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps == ()
+
+
+def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    text = written(tmp_path, step) + "\n[transport]\npaths = 3\ncongestion = reno\n"
+    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), text)
+    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps == ()
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish(page_size=2 * MIB)).steps
+    conf = parse(written(tmp_path, step), "ztcp0.conf")
+    assert (conf.paths, conf.congestion, conf.page_size) == (3, "reno", "2M")
+
+
+def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
+    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n")
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    assert parse(written(tmp_path, step), "ztcp0.conf").paths is None
+
+
+def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
+    for name in ("ztcp1.conf", "ztcp_eth4.conf"):
+        put(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
+    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
+    steps = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    removed = {step.path for step in steps if isinstance(step, RemoveFile)}
+    assert removed == {f"{CONF_DIR}/ztcp1.conf", f"{CONF_DIR}/ztcp_eth4.conf"}
+    assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
+
+
+# ---- the unit ----
+
+
+def test_the_unit_starts_what_runs_now(tmp_path: Path) -> None:
+    unit, link = plan_unit(facts(), Host(tmp_path), Wish(program="/opt/my tools/100%/harpctl")).steps
+    assert isinstance(unit, WriteFile)
+    assert b'ExecStart="/opt/my tools/100%%/harpctl" boot\n' in unit.data
+    assert isinstance(link, MakeLink)
+    assert link.target == unit.path
+
+
+def test_without_systemd_there_is_no_unit(tmp_path: Path) -> None:
+    assert plan_unit(facts(init=""), Host(tmp_path), Wish()).steps == ()
