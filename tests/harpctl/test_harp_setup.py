@@ -50,10 +50,10 @@ def machine(root: Path, tmp_path: Path) -> Machine:
 
 
 def test_usage_names_every_command(machine: Machine) -> None:
-    done = machine.run()
+    done = machine.run("help")
     assert done.returncode == 0
     assert all(f"\n  {name}" in done.stdout for name in ("build", "demo", "test", "help"))
-    assert machine.run("help").stdout == machine.run("--help").stdout == done.stdout
+    assert machine.run("--help").stdout == machine.run("-h").stdout == done.stdout
 
 
 def test_unknown_words_are_refused(machine: Machine) -> None:
@@ -115,6 +115,19 @@ def test_an_old_python_is_named(machine: Machine) -> None:
     done = machine.run("build")
     assert done.returncode == 1
     assert "Python 3.6.8 is too old: harpctl needs Python 3.10 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("setup",), ("--gpus", "8", "--dry-run")])
+def test_without_a_command_it_is_harpctl_setup(machine: Machine, words: tuple[str, ...]) -> None:
+    venv = machine.top / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".made-for").write_text(f"{machine.top}\n")
+    for name in ("python", "harpctl"):
+        file = venv / "bin" / name
+        file.write_text('#!/bin/sh\ncase "$1" in -m | -V) ;; *) echo "asked:" "$@" ;; esac\n')
+        file.chmod(0o755)
+    done = machine.run(*words)
+    assert done.stdout == " ".join(["asked: setup", *(word for word in words if word != "setup")]) + "\n"
 
 
 def test_nothing_temporary_is_left(machine: Machine) -> None:
