@@ -1,0 +1,209 @@
+"""What a shared library says of itself: machine, exports, needs, and the name that a net plugin gives NCCL.
+
+Read with pyelftools from the section headers. Nothing is loaded or run, so a file of another machine, a
+damaged one or a hostile one is looked at as safely as our own.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import BinaryIO, TypeVar
+
+import msgspec
+from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import Section, SymbolTableSection
+
+from harpctl.errors import ExitCode, HarpError
+
+SectionKind = TypeVar("SectionKind", bound=Section)
+MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64", "EM_386": "i386", "EM_PPC64": "ppc64le"}
+TABLE = re.compile(r"ncclNetPlugin_v(\d{1,3})")
+GLIBC = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")
+MARK = re.compile(rb"@\(#\)HARP ([0-9A-Za-z.+~-]{1,40})\0")  # as what(1) finds it
+NAME = "HARP"
+NAME_BYTES_MAX = 128
+READ_BYTES_MAX = 16 << 20
+DAMAGED = (
+    ELFError,
+    ConstructError,
+    struct.error,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what pyelftools is seen to raise for bytes that are no ELF file
+
+
+class Elf(msgspec.Struct, frozen=True, kw_only=True):
+    """A shared library. Versions are texts such as "2.27"; texts are empty where the file does not tell."""
+
+    machine: str  # as uname -m says it
+    bits: int
+    soname: str = ""
+    needed: tuple[str, ...] = ()  # DT_NEEDED
+    glibc: str = ""  # the newest symbol version of glibc that it asks for
+    glibc_defined: str = ""  # the newest that it provides: libc.so.6 itself
+    abis: tuple[int, ...] = ()  # N of each ncclNetPlugin_vN exported, newest first
+    name: str = ""  # what the newest of these tables calls itself: "Using network NAME"
+    version: str = ""  # HARP's
+
+    @property
+    def is_harp(self) -> bool:
+        """Say whether it is HARP's plugin."""
+        return bool(self.abis) and self.name.upper() == NAME
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Give a version's numbers, to compare by; "" is older than all."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
+def inspect(file: BinaryIO, path: str) -> Elf:
+    """Read a shared library; `path` names it in the errors for what is no such file or only a part of one."""
+    try:
+        elf = ELFFile(file)
+        _check_whole(elf, path)
+        if elf["e_type"] != "ET_DYN":
+            raise HarpError(f"{path} is an ELF file, but no shared library.", "", ExitCode.WRONG_DATA)
+        return _read(elf)
+    except DAMAGED as error:
+        said = str(error) or type(error).__name__
+        raise HarpError(
+            f"{path} is no ELF file that can be read ({said}).",
+            "Get the file again: it is damaged, or something else under this name.",
+            ExitCode.WRONG_DATA,
+        ) from None
+
+
+def _check_whole(elf: ELFFile, path: str) -> None:
+    size = elf.stream_len
+    ends = [elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]]
+    ends += [elf["e_phoff"] + elf["e_phnum"] * elf["e_phentsize"]]
+    if max(ends) <= size:
+        ends += [part["p_offset"] + part["p_filesz"] for part in elf.iter_segments("PT_LOAD")]
+    if max(ends) > size:
+        raise HarpError(
+            f"{path} is cut off: it has {size} of at least {max(ends)} bytes.",
+            "Copy the file again.",
+            ExitCode.WRONG_DATA,
+        )
+
+
+def _read(elf: ELFFile) -> Elf:
+    tables = _tables(elf)
+    abis = tuple(sorted(tables, reverse=True))
+    name = _name(elf, tables[abis[0]]) if abis else ""
+    soname, needed = _dynamic(elf)
+    return Elf(
+        machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
+        bits=elf.elfclass,
+        soname=soname,
+        needed=needed,
+        glibc=_newest(_versions_needed(elf)),
+        glibc_defined=_newest(_versions_defined(elf)),
+        abis=abis,
+        name=name,
+        version=_version(elf) if name.upper() == NAME else "",
+    )
+
+
+def _section(elf: ELFFile, name: str, kind: type[SectionKind]) -> SectionKind | None:
+    section = elf.get_section_by_name(name)
+    return section if isinstance(section, kind) else None
+
+
+def _tables(elf: ELFFile) -> dict[int, int]:
+    """Give the address of each exported ncclNetPlugin_vN."""
+    symbols = _section(elf, ".dynsym", SymbolTableSection)
+    found = {}
+    for symbol in symbols.iter_symbols() if symbols else ():
+        match = TABLE.fullmatch(symbol.name)
+        if match and symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["bind"] != "STB_LOCAL":
+            found[int(match[1])] = symbol["st_value"]
+    return found
+
+
+def _dynamic(elf: ELFFile) -> tuple[str, tuple[str, ...]]:
+    """Give SONAME and the libraries needed."""
+    section = _section(elf, ".dynamic", DynamicSection)
+    soname, needed = "", []
+    for tag in section.iter_tags() if section else ():
+        if tag["d_tag"] == "DT_SONAME":
+            soname = getattr(tag, "soname", "")
+        elif tag["d_tag"] == "DT_NEEDED":
+            needed.append(getattr(tag, "needed", ""))
+    return soname, tuple(needed)
+
+
+def _versions_needed(elf: ELFFile) -> list[str]:
+    section = _section(elf, ".gnu.version_r", GNUVerNeedSection)
+    return [one.name for _file, ones in (section.iter_versions() if section else ()) for one in ones]
+
+
+def _versions_defined(elf: ELFFile) -> list[str]:
+    section = _section(elf, ".gnu.version_d", GNUVerDefSection)
+    return [next(names).name for _version, names in (section.iter_versions() if section else ())]
+
+
+def _newest(names: list[str]) -> str:
+    versions = [match[1] for match in map(GLIBC.fullmatch, names) if match]
+    return max(versions, key=version_key, default="")
+
+
+def _name(elf: ELFFile, table: int) -> str:
+    """Give the text that the first field of a table points to, as the loader would relocate it."""
+    target = None
+    for section in elf.iter_sections("SHT_RELA"):
+        if isinstance(section, RelocationSection) and section["sh_flags"] & SH_FLAGS.SHF_ALLOC:
+            for entry in section.iter_relocations():
+                if entry["r_offset"] == table:
+                    target = entry["r_addend"]
+    if target is None:  # DT_RELR: the address stands in the table itself
+        raw = _at(elf, table, elf.elfclass // 8)
+        target = int.from_bytes(raw, "little" if elf.little_endian else "big")
+    if target == 0:  # filled in when it is loaded
+        return ""
+    return _at(elf, target, NAME_BYTES_MAX).split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _at(elf: ELFFile, address: int, count: int) -> bytes:
+    """Give up to `count` bytes of the file that are loaded at an address."""
+    for part in elf.iter_segments("PT_LOAD"):
+        begin = address - part["p_vaddr"]
+        if 0 <= begin < part["p_filesz"]:
+            elf.stream.seek(part["p_offset"] + begin)
+            return bytes(elf.stream.read(min(count, part["p_filesz"] - begin)))
+    return b""
+
+
+def _version(elf: ELFFile) -> str:
+    section = elf.get_section_by_name(".rodata")
+    if section is None:
+        return ""
+    elf.stream.seek(section["sh_offset"])
+    match = MARK.search(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
+    return match[1].decode() if match else ""
+
+
+def function_code(file: BinaryIO, name: str, bytes_max: int = 256) -> tuple[str, bytes]:
+    """Give the machine of a library and the first bytes of one of its exported functions; b"" without it."""
+    try:
+        elf = ELFFile(file)
+        symbols = _section(elf, ".dynsym", SymbolTableSection)
+        found = [one for one in (symbols.iter_symbols() if symbols else ()) if one.name == name]
+        code = _at(elf, found[0]["st_value"], found[0]["st_size"] or bytes_max) if found else b""
+        return MACHINES.get(elf["e_machine"], ""), code[:bytes_max]
+    except DAMAGED:
+        return "", b""

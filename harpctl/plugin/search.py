@@ -1,0 +1,68 @@
+"""Where a host's loader looks for a library that is named without a folder, as NCCL names libnccl-net.so.
+
+The answer is the one that holds after any run of ldconfig: LD_LIBRARY_PATH (of our own process, on the
+machine itself), the folders of ld.so.conf in their order, then the system's. The cache may be older.
+"""
+
+from __future__ import annotations
+
+import os
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+
+TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}
+INCLUDE_DEPTH_MAX = 8
+
+
+def host_machine(host: Host) -> str:
+    """Give the machine that the host's programs are for, as uname -m says; "" when a tree does not tell."""
+    if host.is_real:
+        return os.uname().machine
+    return next((machine for machine, loader in LOADERS.items() if host.exists(loader)), "")
+
+
+def library_dir(host: Host, machine: str) -> str:
+    """Give the folder that plugins go into: /usr/lib/<triplet> of the Debian family, else /usr/lib64."""
+    triplet = f"/usr/lib/{TRIPLETS.get(machine, f'{machine}-linux-gnu')}"
+    for folder in (triplet, "/usr/lib64"):
+        if host.is_dir(folder):
+            return folder
+    raise HarpError(
+        f"Neither {triplet} nor /usr/lib64 is there, so the library directory is unknown.",
+        "Name it: harpctl install --dir DIR, a directory that the loader of that system searches.",
+        ExitCode.MISSING,
+    )
+
+
+def search_dirs(host: Host) -> tuple[str, ...]:
+    """Give the folders that are searched and there, first to last, each once, by the names links lead to."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":") if host.is_real else []
+    folders += _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX)
+    machine = host_machine(host)
+    triplets = [TRIPLETS[machine]] if machine in TRIPLETS else list(TRIPLETS.values())
+    multiarch = [f"/usr/lib/{triplet}" for triplet in triplets if host.is_dir(f"/usr/lib/{triplet}")]
+    if multiarch:
+        folders += [*multiarch, "/usr/lib"]
+        folders += [folder.removeprefix("/usr") for folder in folders[-len(multiarch) - 1 :]]
+    else:
+        folders += ["/usr/lib64", "/lib64"]
+    there = (folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
+    return tuple(dict.fromkeys(host.resolved(folder) for folder in there))
+
+
+def _configured(host: Host, path: str, depth: int) -> list[str]:
+    folders = []
+    for line in (host.read_text(path) or "").splitlines():
+        words = line.split("#")[0].split()
+        if not words or words[0] == "hwcap":
+            continue
+        if words[0] == "include":
+            for pattern in words[1:] if depth else ():
+                full = pattern if pattern.startswith("/") else f"/etc/{pattern}"
+                for included in host.glob(full):
+                    folders += _configured(host, included, depth - 1)
+        else:
+            folders.append(words[0].split("=")[0])
+    return folders

@@ -1,0 +1,216 @@
+"""Installing, disabling and enabling as plans. Whatever stands against it is raised here, before any change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, needed
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.plugin.elf import Elf
+from harpctl.plugin.fit import ground, misfit
+from harpctl.plugin.paths import INSTALLED, NAME, PARKED, Copy, find_copies
+from harpctl.plugin.search import library_dir, search_dirs
+
+ASIDE = f"replaced.{NAME}"  # what --force moves another plugin to: no form that `enable` looks for
+MODE = 0o755
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin file to install."""
+
+    path: str  # on the machine that harpctl runs on
+    data: bytes
+    elf: Elf
+    host_path: str = ""  # where it lies on the host itself; "" when it does not
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan and how to speak of it."""
+
+    plan: Plan
+    path: str  # where the plugin is afterwards; "" when there is none
+    done: str  # a sentence, true when the plan has been applied
+    already: str  # a sentence, true when there is nothing to do
+
+
+def _switch(host: Host, name: str, steps: Sequence[AnyStep], path: str, said: tuple[str, str]) -> Switch:
+    plan = needed(Plan(groups=(Group(name=name, steps=tuple(steps)),)), host)
+    return Switch(plan=plan, path=path, done=said[0], already=said[1])
+
+
+def _list(copies: Sequence[Copy]) -> str:
+    return ", ".join(f"{copy.path} ({copy.what})" for copy in copies)
+
+
+def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = False) -> Switch:
+    """Plan to put a plugin into the library directory, or over the HARP that is installed elsewhere.
+
+    Raises HarpError when the file is none for this host, when another plugin holds the name or would be found
+    first, and when HARP has been disabled here. `force` moves other plugins aside and leaves parked copies.
+    """
+    unfit = misfit(source.elf, ground(host))
+    if unfit:
+        raise HarpError(
+            f"{source.path} {unfit}.",
+            "Take the plugin that was built for this kind of host: harpctl install --plugin FILE",
+            ExitCode.REFUSED,
+        )
+    if not source.elf.is_harp and not force:
+        raise HarpError(
+            f"{source.path} is the plugin {source.elf.name or 'of somebody'}, not HARP.",
+            "Install it all the same with --force.",
+            ExitCode.REFUSED,
+        )
+    copies = find_copies(host)
+    path = f"{_install_dir(host, source, copies, folder)}/{NAME}"
+    steps = _moves_aside(host, path, copies, force=force)
+    parked = [copy for copy in copies if copy.form != INSTALLED and copy.path != source.host_path]
+    if parked and not force and not any(copy.path == path and copy.is_harp for copy in copies):
+        raise HarpError(
+            f"HARP is disabled on this host: {_list(parked)}. Installing would turn it on again.",
+            "Turn it on with `harpctl enable` and then install; or install beside it with --force.",
+            ExitCode.REFUSED,
+        )
+    mode = MODE if steps or host.stat(path) is None else None
+    steps.append(WriteFile(why="the plugin that NCCL loads", path=path, data=source.data, mode=mode))
+    what = f"HARP {source.elf.version}".strip() if source.elf.is_harp else f"The plugin {source.elf.name}"
+    said = (f"{what} is installed: {path}.", f"{what} is installed already: {path}.")
+    return _switch(host, "plugin", steps, path, said)
+
+
+def _install_dir(host: Host, source: Source, copies: Sequence[Copy], folder: str) -> str:
+    if not folder:
+        ours = [copy.folder for copy in copies if copy.form == INSTALLED and copy.is_harp]
+        return ours[0] if ours else library_dir(host, source.elf.machine)
+    if not folder.startswith("/") or not host.is_dir(folder):
+        raise HarpError(
+            f"--dir {folder}: there is no such directory on this host.",
+            "Give an absolute path of the host, one that its loader searches.",
+            ExitCode.USAGE,
+        )
+    return host.resolved(folder)
+
+
+def _moves_aside(host: Host, path: str, copies: Sequence[Copy], *, force: bool) -> list[AnyStep]:
+    """Move away what holds the path or is found before it and is not HARP; refuse without force."""
+    ahead = [copy for copy in copies if copy.form == INSTALLED]
+    paths = [copy.path for copy in ahead]
+    folders = [f"{folder}/{NAME}" for folder in search_dirs(host)]
+    before = folders[: folders.index(path) + 1] if path in folders else [path]
+    others = [copy for copy in ahead if copy.path in before and not copy.is_harp]
+    if host.stat(path) is not None and path not in paths:
+        raise HarpError(
+            f"{path} is there, in a directory that the loader does not search.",
+            "Look what it is, and move it away.",
+            ExitCode.REFUSED,
+        )
+    if others and not force:
+        raise HarpError(
+            f"Another libnccl-net.so is on this host and would be found first: {_list(others)}.",
+            f"Remove its package, or let --force move it aside to {ASIDE}.",
+            ExitCode.REFUSED,
+        )
+    steps: list[AnyStep] = []
+    for copy in others:
+        aside = f"{copy.folder}/{ASIDE}"
+        if host.stat(aside) is not None:
+            raise HarpError(
+                f"{copy.path} cannot be moved aside: {aside} is there already.",
+                f"Move {aside} away.",
+                ExitCode.REFUSED,
+            )
+        steps.append(Rename(why="another plugin, moved aside", path=copy.path, to=aside))
+    return steps
+
+
+def plan_disable(host: Host) -> Switch:
+    """Plan to rename every HARP that the loader finds to the prefixed form, each beside itself.
+
+    Raises HarpError when one has both names, and when a file under the name cannot be read.
+    """
+    copies = find_copies(host)
+    installed = [copy for copy in copies if copy.form == INSTALLED]
+    if unreadable := [copy for copy in installed if not copy.can_be_read]:
+        raise HarpError(unreadable[0].problem, "Run it as root: sudo harpctl disable", ExitCode.REFUSED)
+    ours = [copy for copy in installed if copy.is_harp]
+    for copy in ours:
+        parked = f"{copy.folder}/{PARKED}"
+        if host.stat(parked) is not None:
+            raise HarpError(
+                f"Both {copy.path} and {parked} are there, so disabling would overwrite one.",
+                f"Keep the one that you want: rm {parked} keeps the installed one, which `harpctl status` shows.",
+                ExitCode.REFUSED,
+            )
+    steps = [Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{PARKED}") for copy in ours]
+    parked_ours = [copy for copy in copies if copy.form != INSTALLED and copy.is_harp]
+    if ours:
+        path = steps[0].to
+        already = ""
+    else:
+        path = parked_ours[0].path if parked_ours else ""
+        already = (
+            f"HARP is disabled already: {path}." if path else "HARP is not installed; nothing to disable."
+        )
+    return _switch(host, "plugin off", steps, path, (f"HARP is disabled: {path}.", already))
+
+
+def plan_enable(host: Host, *, force: bool = False) -> Switch:
+    """Plan to give the one parked copy its name back, in its own directory or the library directory.
+
+    Raises HarpError when none or several are parked, when it is damaged or for another machine, and when
+    another plugin holds the name or would be found first. `force` enables a plugin that is not HARP.
+    """
+    copies = find_copies(host)
+    installed = [copy for copy in copies if copy.form == INSTALLED]
+    parked = [copy for copy in copies if copy.form != INSTALLED]
+    ours = next((copy for copy in installed if copy.is_harp), None)
+    if ours is not None:
+        return _switch(
+            host, "plugin on", (), ours.path, ("", f"{ours.what} is enabled already: {ours.path}.")
+        )
+    copy = _one_parked(host, parked, force=force)
+    assert copy.elf is not None
+    beside = copy.folder in search_dirs(host)
+    folder = copy.folder if beside else library_dir(host, copy.elf.machine)
+    path = f"{folder}/{NAME}"
+    if _moves_aside(host, path, copies, force=False) or host.stat(path) is not None:
+        raise HarpError(f"{path} is there.", "Look what it is, and move it away.", ExitCode.REFUSED)
+    why = "HARP on"
+    steps: list[AnyStep] = [Rename(why=why, path=copy.path, to=path)]
+    if not beside:  # perhaps another file system
+        data = host.read_bytes(copy.path) or b""
+        steps = [WriteFile(why=why, path=path, data=data, mode=MODE), RemoveFile(why=why, path=copy.path)]
+    return _switch(host, "plugin on", steps, path, (f"{copy.what} is enabled: {path}.", ""))
+
+
+def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> Copy:
+    if not parked:
+        raise HarpError(
+            f"HARP is not on this host: no {NAME}, installed or parked.",
+            "Run: harpctl install",
+            ExitCode.MISSING,
+        )
+    if len(parked) > 1:
+        raise HarpError(
+            f"There are {len(parked)} parked copies, and only one can be enabled: {_list(parked)}.",
+            f"Remove the others, for example: rm {parked[-1].path}",
+            ExitCode.REFUSED,
+        )
+    copy = parked[0]
+    if copy.elf is None or copy.problem:
+        raise HarpError(
+            f"The parked copy cannot be enabled: {copy.problem}",
+            f"Remove it (rm {copy.path}) and run: harpctl install",
+            ExitCode.WRONG_DATA,
+        )
+    unfit = misfit(copy.elf, ground(host))
+    if unfit or not (copy.is_harp or force):
+        raise HarpError(
+            f"{copy.path} {unfit or f'is {copy.what}, not HARP'}.",
+            "Remove it and run: harpctl install" if unfit else "Enable it all the same with --force.",
+            ExitCode.REFUSED,
+        )
+    return copy
