@@ -65,12 +65,16 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     elf: Elf | None = None
     problem: str = ""  # why it cannot be loaded, a sentence; "" when it can
     can_be_read: bool = True
-    can_be_opened: bool = True  # by the loader, which passes by a name that it cannot open
+    can_be_opened: bool = True  # by the loader; it passes by what it cannot open
 
     @property
     def is_harp(self) -> bool:
         """Say whether it is HARP's plugin."""
         return self.elf is not None and self.elf.is_harp
+
+    def is_seen_by(self, machine: str) -> bool:
+        """Say whether the loader of a machine stops here; it passes by what is for another one."""
+        return self.can_be_opened and (self.elf is None or machine in {"", self.elf.machine})
 
     @property
     def what(self) -> str:

@@ -55,13 +55,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def loaded(copies: tuple[Copy, ...], place: Ground) -> Copy | None:
-    """Give the copy that the loader takes: it passes by what it cannot open and what other machines need."""
-    for copy in copies:
-        if copy.form == INSTALLED and copy.can_be_opened:
-            other = copy.elf is not None and place.machine and copy.elf.machine != place.machine
-            if not other:
-                return copy
-    return None
+    """Give the copy that the loader takes, loadable or not."""
+    installed = (copy for copy in copies if copy.form == INSTALLED)
+    return next((copy for copy in installed if copy.is_seen_by(place.machine)), None)
 
 
 def _state(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> tuple[str, str, Copy | None]:

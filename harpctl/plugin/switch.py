@@ -1,4 +1,4 @@
-"""Installing, disabling and enabling as plans. Whatever stands against it is raised here, before any change."""
+"""Installing, disabling and enabling as plans. Whatever stands against it is raised before any change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
 from harpctl.plugin.elf import Elf
 from harpctl.plugin.fit import ground, misfit
-from harpctl.plugin.paths import INSTALLED, NAME, PARKED, Copy, find_copies
+from harpctl.plugin.paths import INSTALLED, NAME, PARKED, Copy, find_copies, look
 from harpctl.plugin.search import library_dir, search_dirs
 
 ASIDE = f"replaced.{NAME}"  # what --force moves another plugin to: no form that `enable` looks for
@@ -64,9 +64,17 @@ def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = 
             "Install it all the same with --force.",
             ExitCode.REFUSED,
         )
-    copies = find_copies(host)
+    copies = list(find_copies(host))
     path = f"{_install_dir(host, source, copies, folder)}/{NAME}"
-    steps = _moves_aside(host, path, copies, force=force)
+    if host.stat(path) is not None and all(copy.path != path for copy in copies):
+        copies.append(look(host, path, INSTALLED))  # in a directory that is not searched
+    others = _in_the_way(host, path, source.elf.machine, copies)
+    if others and not force:
+        raise HarpError(
+            f"Another {NAME} is on this host, and NCCL would load that one: {_list(others)}.",
+            f"Remove its package, or let --force move it aside to {ASIDE}.",
+            ExitCode.REFUSED,
+        )
     parked = [copy for copy in copies if copy.form != INSTALLED and copy.path != source.host_path]
     if parked and not force and not any(copy.path == path and copy.is_harp for copy in copies):
         raise HarpError(
@@ -74,7 +82,8 @@ def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = 
             "Turn it on with `harpctl enable` and then install; or install beside it with --force.",
             ExitCode.REFUSED,
         )
-    mode = MODE if steps or host.stat(path) is None else None
+    mode = MODE if others or host.stat(path) is None else None
+    steps = _moves_aside(host, others)
     steps.append(WriteFile(why="the plugin that NCCL loads", path=path, data=source.data, mode=mode))
     what = f"HARP {source.elf.version}".strip() if source.elf.is_harp else f"The plugin {source.elf.name}"
     said = (f"{what} is installed: {path}.", f"{what} is installed already: {path}.")
@@ -94,25 +103,15 @@ def _install_dir(host: Host, source: Source, copies: Sequence[Copy], folder: str
     return host.resolved(folder)
 
 
-def _moves_aside(host: Host, path: str, copies: Sequence[Copy], *, force: bool) -> list[AnyStep]:
-    """Move away what holds the path or is found before it and is not HARP; refuse without force."""
-    ahead = [copy for copy in copies if copy.form == INSTALLED]
-    paths = [copy.path for copy in ahead]
+def _in_the_way(host: Host, path: str, machine: str, copies: Sequence[Copy]) -> list[Copy]:
+    """Give what holds the path, or is found by the loader before it, and is not HARP."""
     folders = [f"{folder}/{NAME}" for folder in search_dirs(host)]
-    before = folders[: folders.index(path) + 1] if path in folders else [path]
-    others = [copy for copy in ahead if copy.path in before and not copy.is_harp]
-    if host.stat(path) is not None and path not in paths:
-        raise HarpError(
-            f"{path} is there, in a directory that the loader does not search.",
-            "Look what it is, and move it away.",
-            ExitCode.REFUSED,
-        )
-    if others and not force:
-        raise HarpError(
-            f"Another libnccl-net.so is on this host and would be found first: {_list(others)}.",
-            f"Remove its package, or let --force move it aside to {ASIDE}.",
-            ExitCode.REFUSED,
-        )
+    first = folders[: folders.index(path)] if path in folders else []
+    others = [copy for copy in copies if copy.form == INSTALLED and not copy.is_harp]
+    return [copy for copy in others if copy.path == path or (copy.path in first and copy.is_seen_by(machine))]
+
+
+def _moves_aside(host: Host, others: Sequence[Copy]) -> list[AnyStep]:
     steps: list[AnyStep] = []
     for copy in others:
         aside = f"{copy.folder}/{ASIDE}"
@@ -141,7 +140,7 @@ def plan_disable(host: Host) -> Switch:
         if host.stat(parked) is not None:
             raise HarpError(
                 f"Both {copy.path} and {parked} are there, so disabling would overwrite one.",
-                f"Keep the one that you want: rm {parked} keeps the installed one, which `harpctl status` shows.",
+                f"Compare them with `harpctl status`; to keep the installed one: rm {parked}",
                 ExitCode.REFUSED,
             )
     steps = [Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{PARKED}") for copy in ours]
@@ -171,13 +170,16 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
         return _switch(
             host, "plugin on", (), ours.path, ("", f"{ours.what} is enabled already: {ours.path}.")
         )
-    copy = _one_parked(host, parked, force=force)
-    assert copy.elf is not None
+    copy, elf = _one_parked(host, parked, force=force)
     beside = copy.folder in search_dirs(host)
-    folder = copy.folder if beside else library_dir(host, copy.elf.machine)
+    folder = copy.folder if beside else library_dir(host, elf.machine)
     path = f"{folder}/{NAME}"
-    if _moves_aside(host, path, copies, force=False) or host.stat(path) is not None:
-        raise HarpError(f"{path} is there.", "Look what it is, and move it away.", ExitCode.REFUSED)
+    if others := _in_the_way(host, path, elf.machine, copies):
+        raise HarpError(
+            f"Another {NAME} is on this host, and NCCL would load that one: {_list(others)}.",
+            f"Remove its package, or move it away, and then enable {copy.path}.",
+            ExitCode.REFUSED,
+        )
     why = "HARP on"
     steps: list[AnyStep] = [Rename(why=why, path=copy.path, to=path)]
     if not beside:  # perhaps another file system
@@ -186,7 +188,7 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
     return _switch(host, "plugin on", steps, path, (f"{copy.what} is enabled: {path}.", ""))
 
 
-def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> Copy:
+def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> tuple[Copy, Elf]:
     if not parked:
         raise HarpError(
             f"HARP is not on this host: no {NAME}, installed or parked.",
@@ -213,4 +215,4 @@ def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> Copy:
             "Remove it and run: harpctl install" if unfit else "Enable it all the same with --force.",
             ExitCode.REFUSED,
         )
-    return copy
+    return copy, copy.elf
