@@ -119,9 +119,9 @@ class Eni(Struct, frozen=True, kw_only=True):
     mac: str = ""
     driver: str = ""
     kind: str = ""  # "" a device, else veth, bridge, bond, vlan ...
-    addresses: tuple[str, ...] = ()  # with prefix length: 10.0.1.5/24
+    addresses: tuple[str, ...] = ()  # with prefix length: 10.0.1.5/24; IPv4 first, no link-local ones
     gateway: str = ""  # of this interface's own subnet, where some route names one
-    is_default_route: bool = False
+    is_default_route: bool = False  # of the best metric; a worse default route does not count
     carries_ssh: bool = False  # the session that runs harpctl comes over it
     is_up: bool = False
     has_link: bool = False
@@ -188,7 +188,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     memory: Memory
     cpus: tuple[Cpu, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    enis: tuple[Eni, ...] = ()
+    enis: tuple[Eni, ...] = ()  # those of our network namespace
+    foreign_links: tuple[str, ...] = ()  # what /sys shows of another one: a pod without hostNetwork
     limits: Limits = Limits()
     libraries: tuple[Library, ...] = ()
     plugins: tuple[PluginFile, ...] = ()

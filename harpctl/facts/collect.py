@@ -1,0 +1,72 @@
+"""Gathers all facts of a host. What a host lacks is no error: it is unknown then, with the reason."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harpctl.facts.boot import collect_boot
+from harpctl.facts.cpu import collect_cpus
+from harpctl.facts.eni import collect_enis
+from harpctl.facts.given import Given
+from harpctl.facts.gpu import collect_gpus
+from harpctl.facts.limits import collect_limits
+from harpctl.facts.memory import collect_memory, collect_mounts
+from harpctl.facts.model import Facts
+from harpctl.facts.system import collect_system
+from harpctl.facts.tools import collect_tools
+from harpctl.host.door import Host
+from harpctl.plugin.paths import find_libraries, find_plugins
+
+NOTHING_GIVEN = Given()
+CONF_FILES = "/usr/local/tfabric/tools/config/ztcp*.conf"
+
+
+def collect(host: Host, given: Given = NOTHING_GIVEN) -> Facts:
+    """Gather the facts of a host; what is given goes before what the host shows.
+
+    The GPUs are those that were found, whatever number is given: that is a wish, which planners weigh.
+    """
+    unknown: list[str] = []
+    system = collect_system(host, unknown)
+    mounts = collect_mounts(host)
+    memory = collect_memory(host, mounts, given.memory, unknown)
+    enis, foreign = collect_enis(host, given, system.kernel, unknown)
+    boot = collect_boot(host)
+    if not boot.loader:
+        unknown.append(f"The boot loader is unknown: {boot.reason or 'nothing of it was found'}.")
+    facts = Facts(
+        system=system,
+        boot=boot,
+        memory=memory,
+        cpus=collect_cpus(host, memory.nodes, unknown),
+        gpus=collect_gpus(host, unknown),
+        enis=enis,
+        foreign_links=foreign,
+        limits=collect_limits(host, mounts, unknown),
+        libraries=find_libraries(host),
+        plugins=find_plugins(host),
+        conf_files=tuple(host.glob(CONF_FILES)),
+        mounts=mounts,
+        tools=collect_tools(host),
+        unknown=tuple(unknown),
+    )
+    return _printable(facts)
+
+
+def _printable(facts: Facts) -> Facts:
+    """Replace what cannot be encoded: parts of file names and boot entries that are no UTF-8."""
+    try:
+        msgspec.json.encode(facts)
+    except UnicodeEncodeError:
+        return msgspec.convert(_replaced(msgspec.to_builtins(facts)), Facts)
+    return facts
+
+
+def _replaced(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {str(_replaced(key)): _replaced(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_replaced(item) for item in value]
+    return value

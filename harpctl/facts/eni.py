@@ -1,0 +1,184 @@
+"""Network interfaces: what sysfs holds, what the kernel of a real host adds, and what the operator told.
+
+sysfs may show another network namespace than ours, in a pod without hostNetwork for one. An interface is then
+only what the kernel says of it, and those that /sys shows beside are listed as foreign.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+
+import msgspec
+import psutil
+
+from harpctl.facts import netlink, pci, text, xdp
+from harpctl.facts.addresses import Addresses, read_proc
+from harpctl.facts.given import Given
+from harpctl.facts.model import Eni
+from harpctl.facts.netlink import ETHERNET, IFF_UP, Link
+from harpctl.host.door import Host
+
+CLASS = "/sys/class/net"
+LOOPBACK = "lo"
+
+
+def collect_enis(
+    host: Host, given: Given, kernel: str, unknown: list[str]
+) -> tuple[tuple[Eni, ...], tuple[str, ...]]:
+    """Gather the Ethernet interfaces, in the order of their indexes, and the names of the foreign ones."""
+    shown = {name: _from_sysfs(host, name, kernel) for name in _names(host)}
+    live = netlink.look() if host.is_real else None
+    foreign: tuple[str, ...] = ()
+    if live is None:
+        if host.is_real:
+            unknown.append(
+                "Addresses and queues are known in part only: the kernel did not answer on netlink."
+            )
+        enis, addresses = list(shown.values()), read_proc(host, unknown)
+    else:
+        links, addresses = live
+        enis = [_with_link(_same(shown.get(link.name), link), link) for link in links]
+        foreign = _foreign(shown, links)
+    if foreign:
+        unknown.append(
+            f"/sys shows {', '.join(foreign)} of another network namespace than ours: this container was "
+            f"started without the host's network (hostNetwork: true, docker run --net=host)."
+        )
+    if not enis and not given.enis:
+        unknown.append(f"The network interfaces are unknown: {CLASS} shows none.")
+    enis += [Eni(name=name) for name in given.enis if name not in {eni.name for eni in enis}]
+    return tuple(_finish(host, enis, addresses, given)), foreign
+
+
+def _names(host: Host) -> list[str]:
+    """List the interfaces of sysfs that are Ethernet, or may be."""
+    names = []
+    for name in host.list_dir(CLASS):
+        is_name = re.fullmatch(r"[!-~]{1,15}", name) and name != LOOPBACK and host.is_dir(f"{CLASS}/{name}")
+        if is_name and text.count(host, f"{CLASS}/{name}/type", ETHERNET) == ETHERNET:
+            names.append(name)
+    return names
+
+
+def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
+    base = f"{CLASS}/{name}"
+    address, path = pci.place(host, f"{base}/device")
+    driver = (host.read_link(f"{base}/device/driver") or "").rsplit("/", 1)[-1]
+    queues = [queue for queue in host.list_dir(f"{base}/queues") if queue.startswith("rx-")]
+    return Eni(
+        name=name,
+        index=text.count(host, f"{base}/ifindex"),
+        mac=text.word(host, f"{base}/address"),
+        driver=driver,
+        kind=_kind(host, base),
+        is_up=bool(text.number(text.word(host, f"{base}/flags"), 0, 16) & IFF_UP),
+        has_link=text.word(host, f"{base}/carrier") == "1",
+        mtu=text.count(host, f"{base}/mtu"),
+        queues=len(queues),
+        speed_mbps=text.count(host, f"{base}/speed"),
+        pci=address,
+        path=path,
+        node=pci.node_of(host, address),
+        xdp=xdp.best_mode(host, name, driver, kernel),
+    )
+
+
+def _kind(host: Host, base: str) -> str:
+    """Give "" for a device, else what sysfs tells of an interface: bridge, vlan, bond, veth, virtual."""
+    try:
+        is_virtual = host.resolved(base).startswith("/sys/devices/virtual/")
+    except OSError:
+        return ""
+    if not is_virtual:
+        return ""
+    match = re.search(r"^DEVTYPE=(\w+)$", text.read(host, f"{base}/uevent"), re.MULTILINE)
+    if match:
+        return match[1]
+    index, peer = (text.count(host, f"{base}/{file}") for file in ("ifindex", "iflink"))
+    return "veth" if peer not in {0, index} else "virtual"
+
+
+# ---- a real host: the kernel's own word ----
+
+
+def _is_same(shown: Eni, link: Link) -> bool:
+    return shown.index == link.index and shown.mac == link.mac
+
+
+def _same(shown: Eni | None, link: Link) -> Eni:
+    """Give what sysfs shows of a link; nothing of it when that is another namespace's interface."""
+    return shown if shown is not None and _is_same(shown, link) else Eni(name=link.name)
+
+
+def _foreign(shown: dict[str, Eni], links: Iterable[Link]) -> tuple[str, ...]:
+    ours = {link.name: link for link in links}
+    return tuple(name for name, eni in shown.items() if name not in ours or not _is_same(eni, ours[name]))
+
+
+def _with_link(eni: Eni, link: Link) -> Eni:
+    return msgspec.structs.replace(
+        eni,
+        index=link.index,
+        mac=link.mac,
+        kind=link.kind or eni.kind,
+        is_up=link.is_up,
+        has_link=link.has_link,
+        mtu=link.mtu,
+        mtu_max=link.mtu_max,
+        queues=link.queues or eni.queues,
+        queues_max=link.queues_max,
+        speed_mbps=eni.speed_mbps or link.speed_mbps,
+        driver=eni.driver or ("veth" if link.kind == "veth" else ""),
+        xdp_attached=link.xdp_attached,
+    )
+
+
+# ---- addresses, routes, and what was told ----
+
+
+def _finish(host: Host, enis: list[Eni], addresses: Addresses, given: Given) -> list[Eni]:
+    defaults = addresses.default_names()
+    servers = _ssh_servers() if host.is_real else set()
+    finished = []
+    for eni in sorted(enis, key=lambda eni: (eni.index, eni.name)):
+        own = tuple(addresses.of.get(eni.name, ()))
+        if told := given.addresses.get(eni.name):
+            own = (told,)
+        finished.append(
+            msgspec.structs.replace(
+                eni,
+                mac=given.macs.get(eni.name, eni.mac),
+                addresses=own,
+                gateway=given.gateways.get(eni.name) or addresses.gateway(eni.name, own),
+                is_default_route=eni.name in defaults,
+                carries_ssh=any(_bare(address) in servers for address in addresses.of.get(eni.name, ())),
+            )
+        )
+    return finished
+
+
+def _bare(address: str) -> str:
+    return address.partition("/")[0]
+
+
+def _ssh_servers() -> set[str]:
+    """Give our end of the ssh connections that this process runs in; sudo hides them, its parents tell."""
+    found = [os.environ.get("SSH_CONNECTION", "")]
+    for parent in psutil.Process().parents():
+        with contextlib.suppress(psutil.Error, OSError):  # another user's process
+            found.append(parent.environ().get("SSH_CONNECTION", ""))
+    servers = set()
+    for connection in found:
+        fields = connection.split()
+        if len(fields) == 4:
+            try:
+                address = ipaddress.ip_address(fields[2].partition("%")[0])
+            except ValueError:
+                continue
+            mapped = address.ipv4_mapped if address.version == 6 else None
+            servers.add(str(mapped or address))
+    return servers

@@ -1,0 +1,95 @@
+"""Memory, hugepages of the host and of its NUMA nodes, and where hugetlbfs is mounted."""
+
+from __future__ import annotations
+
+import re
+
+from harpctl.facts import text
+from harpctl.facts.model import GIB, MIB, HugeMount, Memory, Mount, Node, Pages
+from harpctl.host.door import Host
+
+KIB = 1024
+UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
+NODES = "/sys/devices/system/node"
+PAGES = "/sys/kernel/mm/hugepages"
+
+
+def collect_mounts(host: Host) -> tuple[Mount, ...]:
+    """Read /proc/mounts."""
+    mounts = []
+    for line in text.lines(host, "/proc/mounts"):
+        fields = [_unescape(field) for field in line.split()]
+        if len(fields) >= 4:
+            mounts.append(Mount(source=fields[0], path=fields[1], kind=fields[2], options=fields[3]))
+    return tuple(mounts)
+
+
+def _unescape(field: str) -> str:
+    """Undo the octal escapes of blanks in mount tables."""
+    return re.sub(r"\\(0[0-7]{2}|1[0-7]{2})", lambda match: chr(int(match[1], 8)), field)
+
+
+def meminfo(host: Host, path: str) -> dict[str, int]:
+    """Read a meminfo of the host or of a node: sizes in bytes, counts as they are."""
+    values = {}
+    for line in text.lines(host, path):
+        match = re.fullmatch(r"(?:Node \d+ )?([A-Za-z_()0-9]+):\s+([0-9]{1,15})( kB)?\s*", line, re.ASCII)
+        if match:
+            values[match[1]] = int(match[2]) * (KIB if match[3] else 1)
+    return values
+
+
+def collect_pages(host: Host, folder: str) -> tuple[Pages, ...]:
+    """Read a folder of hugepages-<size>kB, smallest pages first."""
+    found = []
+    for name in host.list_dir(folder):
+        if match := re.fullmatch(r"hugepages-([0-9]{1,12})kB", name, re.ASCII):
+            total = text.count(host, f"{folder}/{name}/nr_hugepages")
+            free = text.count(host, f"{folder}/{name}/free_hugepages")
+            found.append(Pages(size=int(match[1]) * KIB, total=total, free=free))
+    return tuple(sorted(found, key=lambda pages: pages.size))
+
+
+def _collect_nodes(host: Host) -> tuple[Node, ...]:
+    nodes = []
+    for name in host.list_dir(NODES):
+        if match := re.fullmatch(r"node([0-9]{1,4})", name, re.ASCII):
+            folder = f"{NODES}/{name}"
+            memory = meminfo(host, f"{folder}/meminfo")
+            nodes.append(
+                Node(
+                    id=int(match[1]),
+                    memory=memory.get("MemTotal", 0),
+                    free=memory.get("MemFree", 0),
+                    cpus=text.number_list(text.read(host, f"{folder}/cpulist")),
+                    hugepages=collect_pages(host, f"{folder}/hugepages"),
+                )
+            )
+    return tuple(sorted(nodes, key=lambda node: node.id))
+
+
+def _huge_mount(mount: Mount, default_page: int) -> HugeMount:
+    options = mount.options.split(",")
+    match = re.search(r"(?:^|,)pagesize=([0-9]{1,12})([KMG]?)", mount.options, re.ASCII)
+    size = int(match[1]) * UNITS[match[2]] if match else default_page
+    return HugeMount(path=mount.path, page_size=size, options=mount.options, is_writable="ro" not in options)
+
+
+def collect_memory(host: Host, mounts: tuple[Mount, ...], told: int | None, unknown: list[str]) -> Memory:
+    """Gather the facts of memory; `told` bytes go before what the host shows."""
+    memory = meminfo(host, "/proc/meminfo")
+    total = memory.get("MemTotal", 0) if told is None else told
+    if not total:
+        unknown.append("The amount of memory is unknown: /proc/meminfo does not tell it.")
+    default_page = memory.get("Hugepagesize", 0)
+    pages = collect_pages(host, PAGES)
+    flags = re.search(r"^flags\s*:.*\bpdpe1gb\b", text.read(host, "/proc/cpuinfo"), re.MULTILINE)
+    return Memory(
+        total=total,
+        available=memory.get("MemAvailable", 0),
+        has_1g=flags is not None or any(page.size == GIB for page in pages),
+        default_page=default_page,
+        hugepages=pages,
+        nodes=_collect_nodes(host),
+        mounts=tuple(_huge_mount(mount, default_page) for mount in mounts if mount.kind == "hugetlbfs"),
+    )

@@ -1,0 +1,33 @@
+"""Where a device sits on the PCI bus, from the path of its folder in sysfs."""
+
+from __future__ import annotations
+
+import re
+
+from harpctl.facts import text
+from harpctl.host.door import Host
+
+DEVICES = "/sys/bus/pci/devices"
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+
+def place(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
+    """Give a device's PCI address, and its host bridge and the bridges above it from there down.
+
+    `link` leads to any folder of the device, as that of a network interface or of a virtio device on it.
+    Both are empty where the path shows no PCI device.
+    """
+    try:
+        parts = host.resolved(link).split("/")
+    except OSError:
+        return "", ()
+    chain = [part for part in parts if ADDRESS.fullmatch(part) or HOST_BRIDGE.fullmatch(part)]
+    if not chain or not ADDRESS.fullmatch(chain[-1]):
+        return "", ()
+    return chain[-1], tuple(chain[:-1])
+
+
+def node_of(host: Host, address: str) -> int:
+    """Give the NUMA node of a PCI device; -1 where it is unknown or the machine has only one."""
+    return text.number(text.word(host, f"{DEVICES}/{address}/numa_node")) if address else -1

@@ -1,0 +1,129 @@
+"""The distribution, its family, the C library, and whether we are in a container."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+
+from harpctl.facts import text
+from harpctl.facts.model import System
+from harpctl.host.door import Host
+
+OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
+FAMILIES = {
+    "debian": ("debian", "ubuntu"),
+    "rhel": (
+        *("rhel", "fedora", "centos", "rocky", "almalinux", "ol", "amzn", "openeuler"),
+        *("tencentos", "tlinux", "opencloudos", "anolis", "alinux"),
+    ),
+}
+LOADERS = {  # architecture -> what only its C library brings along
+    "x86_64": ("/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu"),
+    "aarch64": ("/lib/ld-linux-aarch64.so.1", "/usr/lib/aarch64-linux-gnu"),
+}
+LIBC = ("/lib/{0}-linux-gnu/libc.so.6", "/usr/lib/{0}-linux-gnu/libc.so.6", "/lib64/libc.so.6")
+LIBC_BANNER = re.compile(rb"GNU C Library [^\n]{0,200}?version ([0-9]+\.[0-9]+)")
+LDD_VERSION = re.compile(r"ldd \(.*\) ([0-9]+\.[0-9]+)")
+UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+CGROUP_MARKS = {  # what a line of /proc/self/cgroup holds -> the container it tells of
+    "kubepods": "kubernetes",
+    "/docker": "docker",
+    "libpod": "podman",
+    "/lxc": "lxc",
+    "containerd": "containerd",
+}
+
+
+def os_release(host: Host) -> dict[str, str]:
+    """Read os-release(5); empty where there is none."""
+    values: dict[str, str] = {}
+    path = next((path for path in OS_RELEASE if host.is_file(path)), OS_RELEASE[0])
+    for line in text.lines(host, path):
+        name, equals, value = line.strip().partition("=")
+        if equals and re.fullmatch(r"[A-Z0-9_]+", name):
+            try:
+                values[name] = " ".join(shlex.split(value))
+            except ValueError:  # an open quote
+                values[name] = value.strip("\"'")
+    return values
+
+
+def family_of(release: dict[str, str]) -> str:
+    """Give "debian" or "rhel" by ID, else by ID_LIKE; "" for neither."""
+    for name in (release.get("ID", ""), *release.get("ID_LIKE", "").split()):
+        for family, ids in FAMILIES.items():
+            if name.lower() in ids:
+                return family
+    return ""
+
+
+def collect_system(host: Host, unknown: list[str]) -> System:
+    """Gather the facts of the system; what cannot be told is said in `unknown`."""
+    release = os_release(host)
+    family = family_of(release)
+    if not release:
+        unknown.append(
+            "The distribution is unknown: neither /etc/os-release nor /usr/lib/os-release can be read."
+        )
+    elif not family:
+        name = release.get("ID", "") or release.get("NAME", "") or "without a name"
+        unknown.append(f"The distribution {name} belongs neither to Debian's nor to Red Hat's family.")
+    arch = _arch(host)
+    return System(
+        id=release.get("ID", "").lower(),
+        version=release.get("VERSION_ID", ""),
+        name=release.get("PRETTY_NAME", "") or release.get("NAME", ""),
+        family=family,
+        kernel=os.uname().release if host.is_real else text.word(host, "/proc/sys/kernel/osrelease"),
+        arch=arch,
+        glibc=_glibc(host, arch),
+        init=_init(host),
+        container=container(host),
+        is_root=os.geteuid() == 0,
+        python=platform.python_version(),
+    )
+
+
+def _arch(host: Host) -> str:
+    if host.is_real:
+        return os.uname().machine
+    for arch, paths in LOADERS.items():
+        if any(host.exists(path) for path in paths):
+            return arch
+    return "x86_64" if host.is_dir("/usr/lib64") else ""
+
+
+def _glibc(host: Host, arch: str) -> str:
+    """Give the version of the host's C library, from its own banner, else from what its ldd would say."""
+    for pattern in LIBC:
+        if match := LIBC_BANNER.search(host.read_bytes(pattern.format(arch)) or b""):
+            return match[1].decode()
+    match_ldd = LDD_VERSION.search(text.read(host, "/usr/bin/ldd"))
+    return match_ldd[1] if match_ldd else ""
+
+
+def _init(host: Host) -> str:
+    """Say whether systemd runs the host, or, of a tree, whether it will."""
+    if host.is_dir("/run/systemd/system"):
+        return "systemd"
+    is_there = not host.is_real and any(host.is_dir(folder) for folder in UNIT_FOLDERS)
+    return "systemd" if is_there else ""
+
+
+def container(host: Host) -> str:
+    """Name the container we are in by the marks that its manager leaves; "" outside."""
+    if host.exists(SERVICE_ACCOUNT) or (host.is_real and "KUBERNETES_SERVICE_HOST" in os.environ):
+        return "kubernetes"
+    if host.exists("/run/.containerenv"):
+        return "podman"
+    if host.exists("/.dockerenv"):
+        return "docker"
+    if name := text.word(host, "/run/systemd/container"):
+        return name.split()[0]
+    if match := re.search(r"(?:^|\0)container=([^\0]+)", (host.read_text("/proc/1/environ") or "")):
+        return text.clean(match[1].encode("utf-8", "surrogateescape"))
+    groups = text.read(host, "/proc/self/cgroup")
+    return next((name for mark, name in CGROUP_MARKS.items() if mark in groups), "")

@@ -1,0 +1,65 @@
+"""The best AF_XDP mode that a driver is known for; whether a bind works is the plugin's probe to tell.
+
+Kernel versions are those of the driver's first release with the mode, from the kernel's history and, for
+Amazon's own driver, from its release notes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harpctl.facts import text
+from harpctl.host.door import Host
+
+AF_XDP_SINCE = (4, 18)
+ZERO_COPY_SINCE = {
+    "i40e": (4, 20),
+    "ixgbe": (4, 20),
+    "mlx5_core": (5, 3),
+    "ice": (5, 5),
+    "igc": (5, 14),
+    "nfp": (5, 18),
+    "virtio_net": (6, 13),
+    "igb": (6, 14),
+    "idpf": (6, 18),
+}
+NATIVE = {
+    "bnxt_en",
+    "ena",
+    "gve",
+    "hv_netvsc",
+    "mana",
+    "mlx4_core",
+    "tun",
+    "veth",
+    "vmxnet3",
+    "ixgbevf",
+    *ZERO_COPY_SINCE,
+}
+ENA_ZERO_COPY_SINCE = (2, 13)  # of the driver outside the kernel, whose versions end in "g"
+VIRTIO_F_ACCESS_PLATFORM = 33
+
+
+def _version(release: str) -> tuple[int, int]:
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release, re.ASCII)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def best_mode(host: Host, name: str, driver: str, kernel: str) -> str:
+    """Give "zero-copy", "native" or "generic"; "" where the kernel is too old or the driver unknown."""
+    release = _version(kernel)
+    if release < AF_XDP_SINCE or not driver:
+        return ""
+    if driver == "ena":
+        module = text.word(host, "/sys/module/ena/version")
+        return "zero-copy" if module.endswith("g") and _version(module) >= ENA_ZERO_COPY_SINCE else "native"
+    has_zero_copy = driver in ZERO_COPY_SINCE and release >= ZERO_COPY_SINCE[driver]
+    if has_zero_copy and (driver != "virtio_net" or _has_access_platform(host, name)):
+        return "zero-copy"
+    return "native" if driver in NATIVE else "generic"
+
+
+def _has_access_platform(host: Host, name: str) -> bool:
+    """Say whether a virtio device's memory is addressed as zero-copy needs; the file has bit 0 first."""
+    bits = text.word(host, f"/sys/class/net/{name}/device/features")
+    return bits[VIRTIO_F_ACCESS_PLATFORM : VIRTIO_F_ACCESS_PLATFORM + 1] == "1"
