@@ -10,8 +10,10 @@ from typing import Protocol
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 
 OUT = Console(file=None, highlight=False, soft_wrap=True)
+WIDTH_MAX = 10_000  # columns of a table that goes into a pipe
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -59,6 +61,11 @@ class NoProgress:
 
     def say(self, line: str) -> None:
         """Show nothing."""
+
+
+def print_table(table: Table) -> None:
+    """Write a table on stdout: as wide as the terminal, and elsewhere as wide as it needs."""
+    OUT.print(table, width=None if OUT.is_terminal else WIDTH_MAX, soft_wrap=False)
 
 
 def print_json(value: object) -> None:

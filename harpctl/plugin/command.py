@@ -1,0 +1,209 @@
+"""`harpctl install`, `enable`, `disable` and `status`: the plugin of a host, of an image, of many hosts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from harpctl.change.apply import apply
+from harpctl.change.diff import render
+from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
+from harpctl.errors import ExitCode, HarpError
+from harpctl.fleet import over_hosts
+from harpctl.host.door import Host, open_host
+from harpctl.plugin.source import find_source
+from harpctl.plugin.status import ENABLED, File, Nccl, Status, read_status
+from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
+
+Root = Annotated[
+    Path | None, typer.Option("--root", metavar="DIR", help="The image in this directory, not this host.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; these commands never ask.")]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What install, enable and disable print with --json."""
+
+    action: str
+    ok: bool
+    summary: str
+    changed: bool  # with --dry-run: would change something
+    state: str  # as `status` gives it, afterwards
+    path: str = ""  # where the plugin is; "" when it is nowhere
+    transaction: str = ""  # what `harpctl rollback` takes it back by; "" when nothing changed
+    notes: tuple[str, ...] = ()
+    plan: str = ""  # of --dry-run
+
+
+def run_switch(host: Host, action: str, switch: Switch, progress: Progress, *, dry_run: bool) -> Result:
+    """Carry out a switch and look at what came of it; with dry_run say what would be done."""
+    changed = not switch.plan.is_empty
+    summary = switch.done if changed else switch.already
+    if dry_run:
+        return Result(
+            action=action,
+            ok=True,
+            summary="" if changed else summary,
+            changed=changed,
+            state=read_status(host).state,
+            path=switch.path,
+            plan=render(switch.plan, host),
+        )
+    if changed and host.is_real and os.geteuid() != 0:
+        raise HarpError(
+            f"To {action} the plugin needs root.", f"Run: sudo harpctl {action}", ExitCode.REFUSED
+        )
+    transaction = apply(switch.plan, host, what=action, progress=progress) if changed else ""
+    after = read_status(host)
+    is_off = after.state != ENABLED
+    notes = list(after.notes)
+    if action != "disable" and after.path != switch.path:
+        notes.insert(0, f"NCCL does not find it by name: {after.summary}")
+    return Result(
+        action=action,
+        ok=is_off if action == "disable" else not is_off,
+        summary=summary,
+        changed=changed,
+        state=after.state,
+        path=switch.path,
+        transaction=transaction,
+        notes=tuple(notes),
+    )
+
+
+def _report(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        for line in (result.plan.rstrip(), result.summary, *(f"Note: {note}" for note in result.notes)):
+            if line:
+                OUT.print(line, markup=False)
+    if not result.ok:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _progress(*, as_json: bool) -> Progress:
+    return NoProgress() if as_json else ConsoleProgress()
+
+
+@over_hosts
+def install(
+    *,
+    plugin: Annotated[
+        Path | None,
+        typer.Option("--plugin", metavar="FILE", help="The plugin; else the one that comes with harpctl."),
+    ] = None,
+    folder: Annotated[
+        str, typer.Option("--dir", metavar="DIR", help="Install here; else in the library directory.")
+    ] = "",
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Move another plugin aside, install where HARP has been disabled."),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put libnccl-net.so where NCCL finds it. `harpctl rollback` takes it out again.
+
+    A running job keeps the file that it has loaded. Refused: a file that is no plugin for this machine or
+    needs a newer glibc, and a host where another plugin has the name or where HARP was disabled.
+    """
+    del yes
+    host = open_host(root)
+    switch = plan_install(host, find_source(host, plugin), folder, force=force)
+    result = run_switch(host, "install", switch, _progress(as_json=as_json), dry_run=dry_run)
+    _report(result, as_json=as_json)
+
+
+@over_hosts
+def enable(
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Enable a plugin that is not HARP, too.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn HARP on: give the parked libnccl-net.so its name back, whichever way it was turned off.
+
+    Found are bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
+    /root, and libnccl-net.so itself in the last two. Refused when several are there.
+    """
+    del yes
+    host = open_host(root)
+    switch = plan_enable(host, force=force)
+    result = run_switch(host, "enable", switch, _progress(as_json=as_json), dry_run=dry_run)
+    _report(result, as_json=as_json)
+
+
+@over_hosts
+def disable(
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn HARP off: rename libnccl-net.so to bak.libnccl-net.so, so that NCCL uses its own sockets.
+
+    It stays off whatever ldconfig does. Jobs that run keep what they have loaded. Refused where both names
+    are there; the other plugins of a host are left alone.
+    """
+    del yes
+    host = open_host(root)
+    result = run_switch(host, "disable", plan_disable(host), _progress(as_json=as_json), dry_run=dry_run)
+    _report(result, as_json=as_json)
+
+
+@over_hosts
+def status(*, root: Root = None, as_json: AsJson = False) -> None:
+    """Show whether NCCL finds HARP here, and what else has a part in that.
+
+    Exit code 0: enabled. 1: disabled, absent, broken, or another plugin in its place.
+    """
+    found = read_status(open_host(root))
+    if as_json:
+        print_json(found)
+    else:
+        show_status(found)
+    if found.state != ENABLED:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+def show_status(found: Status) -> None:
+    """Print a status: the sentence, the table, the notes."""
+    OUT.print(found.summary, markup=False)
+    rows = [("plugin" if file.is_loaded else file.form, file.path, _file_text(file)) for file in found.files]
+    rows += [(f"NCCL {one.version}".strip(), one.path, _nccl_text(one)) for one in found.libraries]
+    rows += [("conf", path, "") for path in found.conf_files]
+    rows += [("setting", setting.source, f"{setting.name}={setting.value}") for setting in found.settings]
+    if rows:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _column in range(3):
+            table.add_column(overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        print_table(table)
+    for note in found.notes:
+        OUT.print(f"Note: {note}", markup=False)
+
+
+def _file_text(file: File) -> str:
+    if file.problem or not file.abis:
+        return file.problem
+    abis = f"v{file.abis[-1]} to v{file.abis[0]}" if len(file.abis) > 1 else f"v{file.abis[0]}"
+    return f"{file.name} {file.version}".strip() + f", {file.machine}, interfaces {abis}"
+
+
+def _nccl_text(library: Nccl) -> str:
+    return f"takes interface v{library.abi}" if library.abi else ""

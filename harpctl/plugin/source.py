@@ -1,0 +1,56 @@
+"""The plugin file that `harpctl install` puts on a host: given, packaged with harpctl, or built beside it."""
+
+from __future__ import annotations
+
+import io
+from importlib import resources
+from pathlib import Path
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.plugin.elf import inspect
+from harpctl.plugin.fit import ground, misfit
+from harpctl.plugin.paths import NAME
+from harpctl.plugin.switch import Source
+
+BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
+VARIANTS = ("", "portable", "aarch64")  # folders of build/: for this machine, for old glibc, for ARM
+
+
+def own_files() -> list[Path]:
+    """Give the plugins that come with this harpctl, the preferred one first."""
+    packaged = resources.files("harpctl") / "data"
+    files = [Path(str(packaged / variant / NAME)) for variant in VARIANTS]
+    files += [BUILD_DIR / variant / NAME for variant in VARIANTS]
+    return [file for file in files if file.is_file()]
+
+
+def read_source(host: Host, file: Path) -> Source:
+    """Read a plugin file of this machine. Raises HarpError when it cannot be read or is no shared library."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise HarpError(
+            f"{file} cannot be read ({error.strerror}).",
+            "Give the path of a libnccl-net.so.",
+            ExitCode.MISSING,
+        ) from None
+    path = file.resolve()
+    inside = path.is_relative_to(host.root)
+    host_path = f"/{path.relative_to(host.root)}" if inside else ""
+    return Source(path=str(file), data=data, elf=inspect(io.BytesIO(data), str(file)), host_path=host_path)
+
+
+def find_source(host: Host, given: Path | None) -> Source:
+    """Give the plugin to install: the given one, else the first of our own that fits, else the first."""
+    if given is not None:
+        return read_source(host, given)
+    sources = [read_source(host, file) for file in own_files()]
+    if not sources:
+        raise HarpError(
+            "This harpctl comes without a plugin.",
+            "Build it with `./harp_setup build`, or name one: harpctl install --plugin FILE",
+            ExitCode.MISSING,
+        )
+    place = ground(host)
+    return next((source for source in sources if not misfit(source.elf, place)), sources[0])
