@@ -1,0 +1,176 @@
+"""A kernel command line: its words, and the three arguments that reserve hugepages.
+
+Sizes and quotes are read as the kernel reads them (lib/cmdline.c, mm/hugetlb.c): `1G`, `1GB`, `1024M` and
+`1048576K` are one size; `"` keeps blanks together; `-` and `_` are the same in a name; what follows `--`
+belongs to init; a `hugepages=` without a `hugepagesz=` before it means the default size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from harpctl.facts.model import GIB, MIB
+
+DEFAULT, SIZE, COUNT = "default_hugepagesz", "hugepagesz", "hugepages"
+SPELLING = {GIB: "1GB", 2 * MIB: "2M"}  # 1GB is how the original's documents write it
+
+_WORD = re.compile(r'(?:"[^"]*(?:"|\Z)|[^\s"])+')
+_SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|[0-9]+)([kKmMgGtT]?)")
+_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+class Word(NamedTuple):
+    """One word of a text, and where it stands there."""
+
+    text: str
+    start: int
+    end: int
+
+
+class HugepageArgs(msgspec.Struct, frozen=True, kw_only=True):
+    """Hugepages to be reserved at boot: their size in bytes, and how many."""
+
+    page_size: int
+    count: int
+
+    def words(self) -> tuple[str, str, str]:
+        """Give the three arguments in the order in which the kernel must see them."""
+        size = SPELLING.get(self.page_size, f"{self.page_size >> 10}K")
+        return f"{DEFAULT}={size}", f"{SIZE}={size}", f"{COUNT}={self.count}"
+
+    def __str__(self) -> str:
+        return " ".join(self.words())
+
+
+def split(text: str, start: int = 0, end: int | None = None) -> list[Word]:
+    """Split a command line, or a part of a text that holds one, into words; quotes stay in them."""
+    matches = _WORD.finditer(text, start, len(text) if end is None else end)
+    return [Word(match.group(), *match.span()) for match in matches]
+
+
+def parse_size(text: str) -> int | None:
+    """Give the bytes that a size argument means; None for what the kernel would not take."""
+    match = _SIZE.match(text)
+    if not match:
+        return None
+    digits, unit = match.groups()
+    is_octal = len(digits) > 1 and digits[0] == "0" and digits[1] not in "xX"
+    try:
+        return int(digits, 8 if is_octal else 0) << _SHIFT[unit.lower()]
+    except ValueError:
+        return None
+
+
+def argument(word: str) -> tuple[str, str]:
+    """Give a word's name, as the kernel compares it, and its value."""
+    name, _equals, value = word.strip('"').partition("=")
+    return name.replace("-", "_"), value.strip('"')
+
+
+def surplus(words: Sequence[str], wanted: HugepageArgs | None) -> list[bool]:
+    """Say for each word whether it must go before `wanted` is added, or ours be taken away (None).
+
+    What goes is every `default_hugepagesz`, every pair of the wanted size, a count of the default size, and
+    the three arguments in a row as we write them, whatever their size: they are an earlier setup's.
+    Pairs of other sizes stay.
+    """
+    arguments = [argument(word) for word in words[: _kernel_part(words)]]
+    drop = [False] * len(words)
+    for at in range(len(arguments) - 2):
+        names = [name for name, _value in arguments[at : at + 3]]
+        sizes = {parse_size(value) for _name, value in arguments[at : at + 2]}
+        if names == [DEFAULT, SIZE, COUNT] and len(sizes) == 1 and None not in sizes:
+            drop[at : at + 3] = [True] * 3
+    goes_with_size = wanted is not None  # a bare count means the default size
+    for at, (name, value) in enumerate(arguments):
+        if name == DEFAULT:
+            drop[at] = drop[at] or wanted is not None
+        elif name == SIZE:
+            drop[at] = drop[at] or (wanted is not None and parse_size(value) == wanted.page_size)
+            goes_with_size = drop[at]
+        elif name == COUNT:
+            drop[at] = drop[at] or goes_with_size
+    return drop
+
+
+def others(words: Sequence[str]) -> tuple[str, ...]:
+    """Give the hugepage arguments among the words, in their order."""
+    kernel = words[: _kernel_part(words)]
+    return tuple(word for word in kernel if argument(word)[0] in {DEFAULT, SIZE, COUNT})
+
+
+def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
+    """Give the spans to cut so that the words to drop go with the blanks that held them apart."""
+    spans = []
+    at = 0
+    while at < len(words):
+        if not drop[at]:
+            at += 1
+            continue
+        last = at
+        while last + 1 < len(words) and drop[last + 1]:
+            last += 1
+        if at > 0:
+            spans.append((words[at - 1].end, words[last].end))
+        elif last + 1 < len(words):
+            spans.append((words[0].start, words[last + 1].start))
+        else:
+            spans.append((words[0].start, words[last].end))
+        at = last + 1
+    return spans
+
+
+def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs | None, lead: str = "") -> str:
+    """Give a text in which the command line, made of `words` and ending at `end`, passes `wanted`.
+
+    `lead` goes before ours where the command line has no words.
+    """
+    drop = surplus([word.text for word in words], wanted)
+    edits = [(start, stop, "") for start, stop in cuts(words, drop)]
+    if wanted is not None:
+        kept = [word for word, goes in zip(words, drop, strict=True) if not goes]
+        part = _kernel_part([word.text for word in kept])
+        if part < len(kept):
+            edits.append((kept[part].start, kept[part].start, f"{wanted} "))
+        elif kept:
+            edits.append((kept[-1].end, kept[-1].end, f" {wanted}"))
+        else:
+            at = words[0].start if words else end
+            edits.append((at, at, str(wanted) if words else f"{lead}{wanted}"))
+    for start, stop, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[stop:]
+    return text
+
+
+def replaced(cmdline: str, wanted: HugepageArgs | None) -> str:
+    """Give the command line with `wanted` at its end instead of what reserved such pages before.
+
+    Every other word keeps its place. None takes away what we would have added.
+    """
+    return rewritten(cmdline, split(cmdline), len(cmdline), wanted)
+
+
+def holds(cmdline: str, wanted: HugepageArgs | None) -> bool:
+    """Say whether a kernel booted with the command line reserves exactly what is wanted."""
+    words = [word.text for word in split(cmdline)]
+    if wanted is None:
+        return not any(surplus(words, None))
+    defaults: set[int | None] = set()
+    counts = []
+    size: int | None = wanted.page_size  # of a bare count, once the default is known to be the wanted one
+    for name, value in map(argument, words[: _kernel_part(words)]):
+        if name == DEFAULT:
+            defaults.add(parse_size(value))
+        elif name == SIZE:
+            size = parse_size(value)
+        elif name == COUNT and size == wanted.page_size:
+            counts.append(value)
+    return defaults == {wanted.page_size} and counts == [str(wanted.count)]
+
+
+def _kernel_part(words: Sequence[str]) -> int:
+    return list(words).index("--") if "--" in words else len(words)

@@ -1,0 +1,280 @@
+"""Plans the kernel arguments in the place that the host really boots from.
+
+What counts are the effective entries, so where they and the defaults for later kernels already pass what is
+wanted there is nothing to do. Who changes what:
+
+- GRUB with a generated menu: /etc/default/grub, then update-grub or grub2-mkconfig.
+- GRUB with boot loader entries (EL 8 and later, TencentOS 3 and 4): grubby changes the entries and grubenv;
+  /etc/default/grub and /etc/kernel/cmdline are for kernels installed later. grub2-mkconfig is not run: it
+  leaves literal options alone (EL 8.0, 8.1 and 9), and where it does write kernelopts it does so from
+  /etc/default/grub, losing what only grubenv held.
+- ostree: rpm-ostree kargs.
+- A directory tree: the same files and the menu itself are edited, no command runs.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from harpctl.change.steps import AnyStep, Group, Run, WriteFile
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.boot import env_path, variables
+from harpctl.facts.model import Boot, BootEntry, Facts
+from harpctl.host.door import Host
+from harpctl.kargs import bls, menu
+from harpctl.kargs.cmdline import HugepageArgs, holds, others, replaced, split, surplus
+from harpctl.kargs.grub import edited_defaults
+
+NAME = "kernel arguments"
+DEFAULTS = "/etc/default/grub"
+KERNEL_CMDLINE = "/etc/kernel/cmdline"  # options of entries made later, EL 9 and TencentOS 4
+GENERATE_TIMEOUT_S = 300.0
+
+
+def lacking(boot: Boot, wanted: HugepageArgs | None) -> list[BootEntry]:
+    """Give the boot entries that do not pass what is wanted; none means that the next boot does.
+
+    Where no entry could be read a nameless one is given: nothing is verified then.
+    """
+    if not boot.entries:
+        return [BootEntry(title="", source=boot.config, args="")]
+    return [entry for entry in boot.entries if not holds(entry.args, wanted)]
+
+
+def plan_kernel_args(facts: Facts, host: Host, wanted: HugepageArgs | None) -> Group:
+    """Plan that every entry passes `wanted` from the next boot on, or ours no longer (None).
+
+    The group is empty where that holds. Raises HarpError with the remedy where it can't be brought about.
+    """
+    boot = facts.boot
+    if not boot.loader:
+        raise _by_hand(f"The boot loader is unknown: {boot.reason or 'nothing was found'}.", wanted)
+    steps = _tree_steps(boot, host, wanted) if not host.runs_commands else _steps(boot, host, wanted)
+    _refuse_read_only(facts, boot, steps, wanted)
+    return Group(name=NAME, steps=tuple(steps))
+
+
+def _steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    missing = lacking(boot, wanted)
+    if boot.loader == "ostree":
+        return _rpm_ostree(boot, host, wanted) if missing else []
+    steps = _default_steps(boot, host, wanted)
+    if boot.loader == "bls":
+        steps += _kernel_cmdline_step(host, wanted)
+        if any(entry.source != boot.config for entry in missing):
+            steps += _grubby(boot, host, wanted) or _entry_steps(boot, host, wanted)
+    if any(entry.source == boot.config for entry in missing):
+        steps.append(_generate(boot, host, wanted))
+    return steps
+
+
+# ---- for kernels to come ----
+
+
+def _default_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan /etc/default/grub, made where a menu is generated from it, and its drop-ins."""
+    paths = [path for path in (boot.defaults, *boot.dropins) if path]
+    if not boot.defaults:
+        if boot.loader != "grub":
+            return []
+        paths.insert(0, DEFAULTS)
+    files = [(path, host.read_text(path) or "") for path in paths]
+    return [
+        _write(path, text, "hugepages for kernels of every later boot")
+        for path, text in edited_defaults(files, wanted).items()
+    ]
+
+
+def _kernel_cmdline_step(host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    text = host.read_text(KERNEL_CMDLINE)
+    if text is None or holds(text, wanted):
+        return []
+    return [_write(KERNEL_CMDLINE, replaced(text, wanted), "hugepages for kernels installed later")]
+
+
+# ---- by the distribution's own commands ----
+
+
+def _generate(boot: Boot, host: Host, wanted: HugepageArgs | None) -> Run:
+    """Plan the command that writes grub.cfg anew."""
+    names = ("update-grub2", "update-grub") if "/grub/" in boot.config else ()
+    argv: tuple[str, ...] = next(((name,) for name in names if host.which(name)), ())
+    if not argv:
+        name = next((name for name in ("grub2-mkconfig", "grub-mkconfig") if host.which(name)), "")
+        if not name:
+            raise _by_hand(f"{boot.config} cannot be generated: there is no grub2-mkconfig.", wanted)
+        argv = (name, "-o", boot.config)
+    return Run(
+        why="hugepages from the next boot on",
+        argv=argv,
+        rewrites=(boot.config, env_path(boot.config)),
+        again=argv,
+        always=True,
+        timeout_s=GENERATE_TIMEOUT_S,
+    )
+
+
+def _grubby(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan grubby for all entries; nothing where it is missing or can't say what is needed.
+
+    grubby removes every argument of a name that it adds, so pairs of other sizes are named as well; that
+    works only where all entries have the same.
+    """
+    kept = {_kept(entry, wanted) for entry in boot.entries}
+    if host.which("grubby") is None or len(kept) != 1:
+        return []
+    usage = host.ask(("grubby", "--help")) or ""
+    option = ("--no-etc-grub-update",) if "--no-etc-grub-update" in usage else ()  # EL 8.3 and later
+    new = kept.pop() + (wanted.words() if wanted else ())
+    old = others([word.text for word in split(boot.entries[0].args)])
+    files = (bls.ENTRIES, env_path(boot.config), KERNEL_CMDLINE, DEFAULTS)
+    return [
+        Run(
+            why="hugepages from the next boot on",
+            argv=_grubby_argv(new) + option,
+            rewrites=tuple(path for path in files if host.glob(path)),
+            again=_grubby_argv(old) + option,
+            always=True,
+        )
+    ]
+
+
+def _grubby_argv(words: Sequence[str]) -> tuple[str, ...]:
+    names = "default_hugepagesz hugepagesz hugepages"
+    argv = ("grubby", "--update-kernel=ALL", f"--remove-args={names}")
+    return (*argv, f"--args={' '.join(words)}") if words else argv
+
+
+def _kept(entry: BootEntry, wanted: HugepageArgs | None) -> tuple[str, ...]:
+    words = [word.text for word in split(entry.args)]
+    kept = [word for word, goes in zip(words, surplus(words, wanted), strict=True) if not goes]
+    return others(kept)
+
+
+def _rpm_ostree(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan a new deployment with the arguments; its undo makes one with the old ones."""
+    if host.which("rpm-ostree") is None:
+        raise _by_hand("The host is an ostree deployment without rpm-ostree.", wanted)
+    first = boot.entries[0]
+    old = others([word.text for word in split(first.args)])
+    new = _kept(first, wanted) + (wanted.words() if wanted else ())
+    return [
+        Run(
+            why="hugepages from the next boot on, in a new deployment",
+            argv=_rpm_ostree_argv(old, new),
+            undo=_rpm_ostree_argv(new, old),
+            always=True,
+            timeout_s=GENERATE_TIMEOUT_S,
+        )
+    ]
+
+
+def _rpm_ostree_argv(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """Replace all hugepage arguments: their order counts, so none is left where it is."""
+    deletes = tuple(f"--delete={word}" for word in old)
+    return ("rpm-ostree", "kargs", *deletes, *(f"--append={word}" for word in new))
+
+
+# ---- by editing ----
+
+
+def _tree_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan everything as edits of files, so that a directory tree boots with it."""
+    if not boot.entries:
+        raise _by_hand(f"No boot entry was found in the tree: {boot.reason}.", wanted)
+    steps = [] if boot.loader == "ostree" else _default_steps(boot, host, wanted)
+    if boot.loader == "bls":
+        steps += _kernel_cmdline_step(host, wanted)
+    if lacking(boot, wanted):
+        steps += _menu_steps(boot, host, wanted)
+        steps += _entry_steps(boot, host, wanted)
+    return steps
+
+
+def _menu_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    steps: list[AnyStep] = []
+    for path in sorted({entry.source for entry in boot.entries if not entry.source.endswith(".conf")}):
+        text = host.read_text(path) or ""
+        values = variables(host, path)
+        new = menu.edited_menu(text, values, wanted)
+        _verify(path, [menu.passed(entry.raw, values) for entry in menu.entries(new)], wanted)
+        if new != text:
+            steps.append(_write(path, new, "hugepages from the next boot on"))
+    return steps
+
+
+def _entry_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan the entries' files, and kernelopts where their options come from there."""
+    paths = [entry.source for entry in boot.entries if entry.source.endswith(".conf")]
+    texts = {path: host.read_text(path) or "" for path in paths}
+    values = variables(host, boot.config)
+    steps: list[AnyStep] = []
+    if any("kernelopts" in bls.value(text, "options") for text in texts.values()):
+        options = values.get("kernelopts", "")
+        values["kernelopts"] = options if holds(options, wanted) else replaced(options, wanted)
+        steps += _kernelopts_steps(boot, host, values["kernelopts"], wanted)
+    for path, text in texts.items():
+        new = text
+        if not holds(menu.expanded(bls.value(text, "options"), values), wanted):
+            new = bls.edited_entry(text, wanted)
+        _verify(path, [menu.expanded(bls.value(new, "options"), values)], wanted)
+        if new != text:
+            steps.append(_write(path, new, "hugepages from the next boot on"))
+    return steps
+
+
+def _kernelopts_steps(boot: Boot, host: Host, options: str, wanted: HugepageArgs | None) -> list[AnyStep]:
+    steps: list[AnyStep] = []
+    env = env_path(boot.config)
+    data = host.read_bytes(env)
+    if data is not None and "kernelopts" in bls.read_env(data):
+        new = bls.edited_env(env, data, "kernelopts", options)
+        if new != data:
+            steps.append(WriteFile(path=env, data=new, why="hugepages from the next boot on"))
+    text = host.read_text(boot.config)
+    if text is not None and (edited := menu.edited_setting(text, "kernelopts", wanted)) != text:
+        steps.append(_write(boot.config, edited, "the same where grubenv does not say"))
+    return steps
+
+
+def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs | None) -> None:
+    if not all(holds(line, wanted) for line in lines):
+        raise _by_hand(
+            f"{path}: its entries get hugepage arguments from a variable that harpctl does not edit "
+            "(a tuned profile's cmdline sets tuned_params).",
+            wanted,
+        )
+
+
+def _write(path: str, text: str, why: str) -> WriteFile:
+    return WriteFile(path=path, data=text.encode("utf-8", "surrogateescape"), why=why)
+
+
+# ---- what cannot be done ----
+
+
+def _refuse_read_only(
+    facts: Facts, boot: Boot, steps: Sequence[AnyStep], wanted: HugepageArgs | None
+) -> None:
+    paths = [step.path for step in steps if isinstance(step, WriteFile)]
+    if any(isinstance(step, Run) for step in steps) and boot.loader != "ostree":
+        paths.append(boot.config)
+    for path in paths:
+        mounts = [mount for mount in facts.mounts if f"{path}/".startswith(posixpath.join(mount.path, ""))]
+        mount = max(mounts, key=lambda found: len(found.path), default=None)
+        if mount and "ro" in mount.options.split(","):
+            raise HarpError(
+                f"{path} cannot be changed: {mount.path} is mounted read-only.",
+                f"Run `mount -o remount,rw {mount.path}`, then setup again.{_hand_hint(wanted)}",
+                ExitCode.REFUSED,
+            )
+
+
+def _by_hand(message: str, wanted: HugepageArgs | None) -> HarpError:
+    return HarpError(message, _hand_hint(wanted).strip(), ExitCode.MISSING)
+
+
+def _hand_hint(wanted: HugepageArgs | None) -> str:
+    what = f"add `{wanted}` to" if wanted else "take the hugepage arguments out of"
+    return f" Or {what} the kernel command line by hand, and run setup with --no-kernel-args."
