@@ -1,12 +1,30 @@
-"""Apply a plan as one transaction: all of it holds afterwards, or nothing of it."""
+"""Apply a plan as one transaction: all of it holds afterwards, or nothing of it.
+
+Whatever was there is kept and the journal says how to put it back before a step is done. A step that fails
+makes apply take everything back at once; a harpctl that is killed leaves an interrupted transaction, which
+the next one undoes before it looks at the host (rollback.recover). Undoing is chosen over completing since
+a plan is made of facts, and what the host was like then may not be so any more.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import shlex
 from typing import Protocol
 
-from harpctl.change.steps import Plan
+from harpctl.change import store
+from harpctl.change.doing import Doer, targets
+from harpctl.change.journal import Done, Journal, Transaction
+from harpctl.change.rollback import told, undo_now
+from harpctl.change.steps import Group, Plan, Run, WriteFile, needed
+from harpctl.change.trouble import errors_told, explained, require_root
 from harpctl.console import Progress
+from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
+
+ROOM_BYTES = 256 << 10  # for the journal and directories, beside the files themselves
 
 
 class Guard(Protocol):
@@ -18,7 +36,7 @@ class Guard(Protocol):
     """
 
     def arm(self, transaction: str, host: Host) -> None:
-        """Start the dead man, before the first guarded step. Raises HarpError: then nothing guarded is done."""
+        """Start the dead man, before the first guarded step. Raises HarpError: nothing guarded is done."""
 
     def settle(self, progress: Progress) -> bool:
         """Wait, after the last guarded step of a group, until the host is known to be reachable.
@@ -31,5 +49,148 @@ class Guard(Protocol):
 
 
 def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard | None = None) -> str:
-    """Carry out what of a plan does not hold yet; give the transaction's id, "" when all holds already."""
-    raise NotImplementedError(plan, host, what, progress, guard)
+    """Carry out what of a plan does not hold yet; give the transaction's id, "" when all holds already.
+
+    Call rollback.recover before the facts are gathered that the plan is made of. Raises HarpError, and the
+    host is as before then; its message says so where something could not be taken back.
+    """
+    plan = needed(plan, host)
+    if plan.is_empty:
+        return ""
+    require_root(host)
+    with errors_told(host):
+        _check(plan, host, guard)
+        store.prepare(host)
+        with store.locked(host):
+            journal = Journal(host)
+            _refuse_interrupted(journal)
+            try:
+                transaction = _begin(journal, host, plan, what)
+            except OSError:
+                store.clear(host)
+                raise
+            _carry_out(plan, host, journal, transaction, progress, guard)
+            return transaction.id
+
+
+def _carry_out(
+    plan: Plan,
+    host: Host,
+    journal: Journal,
+    transaction: Transaction,
+    progress: Progress,
+    guard: Guard | None,
+) -> None:
+    doer = Doer(host, journal, transaction, progress)
+    try:
+        for group in plan.groups:
+            with progress.working(group.name):
+                if group.guarded and guard is not None:
+                    guard.arm(transaction.id, host)
+                    doer.do_group(group)
+                    _settle(guard, group, progress)
+                else:
+                    doer.do_group(group)
+        transaction.add(Done())
+    except (HarpError, OSError, KeyboardInterrupt) as error:
+        problem = _take_back(host, journal, transaction, error, progress)
+        if guard is not None:
+            guard.disarm()
+        raise problem from error
+    except Exception as error:  # a defect of ours: nothing is left half done nevertheless
+        _take_back(host, journal, transaction, error, progress)
+        raise
+    with contextlib.suppress(OSError):
+        host.remove(store.RESERVE)
+
+
+def _settle(guard: Guard, group: Group, progress: Progress) -> None:
+    if not guard.settle(progress):
+        raise HarpError(
+            f"{group.name}: nobody confirmed in time that this host can still be reached.",
+            "Look at the network settings of the plan (--dry-run).",
+        )
+
+
+def _take_back(
+    host: Host, journal: Journal, transaction: Transaction, error: BaseException, progress: Progress
+) -> HarpError:
+    """Undo what was done of a transaction that failed; give the error to raise."""
+    if isinstance(error, OSError):
+        error = explained(error, host)
+    elif not isinstance(error, HarpError):
+        error = HarpError("Interrupted.", "", ExitCode.FAILED)
+    with contextlib.suppress(OSError):
+        host.remove(store.RESERVE)
+    report = undo_now(host, journal, transaction, progress)
+    if not report.kept:
+        with contextlib.suppress(OSError):
+            store.clear(host)
+        return HarpError(f"{error.message} Nothing was changed.", error.hint, error.exit_code)
+    return HarpError(
+        f"{error.message} Not everything could be taken back: {told(report.kept)}.",
+        f"{error.hint} Then `harpctl rollback` tries the rest again.".strip(),
+        error.exit_code,
+    )
+
+
+def _begin(journal: Journal, host: Host, plan: Plan, what: str) -> Transaction:
+    """Begin a transaction, and take the room on the disk that undoing it may need."""
+    replaced = sum(
+        _size(host, path) for group in plan.groups for step in group.steps for path in targets(step)
+    )
+    host.write_file(store.RESERVE, os.urandom(replaced + ROOM_BYTES), 0o600)
+    return journal.begin(what)
+
+
+def _refuse_interrupted(journal: Journal) -> None:
+    for transaction in journal.transactions():
+        if transaction.is_open:
+            raise HarpError(
+                f"The transaction {transaction.id} ({transaction.begin.what}) was interrupted.",
+                "Undo it first: harpctl rollback",
+                ExitCode.REFUSED,
+            )
+
+
+def _check(plan: Plan, host: Host, guard: Guard | None) -> None:
+    """Find what would fail, before anything is changed. Raises HarpError and OSError."""
+    room: dict[str, int] = {store.JOURNAL: 2 * ROOM_BYTES}
+    for group in plan.groups:
+        if group.guarded and guard is None and host.runs_commands:
+            raise HarpError(
+                f"{group.name}: these steps may cut the host off, and nothing guards them.",
+                "This is a defect of harpctl. Please report it.",
+            )
+        for step in group.steps:
+            if isinstance(step, Run) and step.argv and not host.runs_commands:
+                raise HarpError(
+                    f"`{shlex.join(step.argv)}` was to run for a directory tree.",
+                    "This is a defect of harpctl: with --root no command may run. Please report it.",
+                )
+            for path in targets(step):
+                host.resolved(path)  # raises for a link that leads nowhere but to itself
+                new = len(step.data) if isinstance(step, WriteFile) else 0
+                room[path] = room.get(path, 0) + new
+                room[store.JOURNAL] += _size(host, path)
+    _check_room(host, room)
+
+
+def _check_room(host: Host, room: dict[str, int]) -> None:
+    wanted: dict[int, int] = {}
+    for path, size in room.items():
+        found = host.file_system(path)
+        if found is None:
+            continue
+        device, system = found
+        if system.f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        wanted[device] = wanted.get(device, 0) + size
+        free = system.f_bfree if os.geteuid() == 0 else system.f_bavail
+        if system.f_blocks and free * system.f_frsize < wanted[device]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+
+def _size(host: Host, path: str) -> int:
+    status = host.stat(host.resolved(path))
+    return status.st_size if status is not None else 0

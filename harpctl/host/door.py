@@ -165,13 +165,13 @@ class Host:
                         found[name] = os.getxattr(here, name, follow_symlinks=False)
         return found
 
-    def file_system(self, path: str) -> os.statvfs_result | None:
-        """Give the state of the file system that holds the path, or would hold it; None when unknown."""
+    def file_system(self, path: str) -> tuple[int, os.statvfs_result] | None:
+        """Give the device number and the state of the file system that holds the path, or would hold it."""
         with contextlib.suppress(OSError):
             here = self.real(path)
             while not here.exists() and here != self.root:
                 here = here.parent
-            return os.statvfs(here)
+            return here.stat().st_dev, os.statvfs(here)
         return None
 
     def list_dir(self, path: str) -> list[str]:
@@ -370,7 +370,7 @@ class Host:
 def _open_locked(path: Path) -> int | None:
     """Open and lock a file, and make sure that it is still the one at its path; None when it is taken."""
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(fd), path.lstat()):

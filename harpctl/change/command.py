@@ -1,0 +1,91 @@
+"""`harpctl rollback`: undo what harpctl did to a host."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harpctl.change.rollback import Listed, Report, listed
+from harpctl.change.rollback import rollback as roll_back
+from harpctl.change.undoer import Kept
+from harpctl.console import ConsoleProgress, NoProgress, print_json
+from harpctl.errors import ExitCode
+from harpctl.host.door import open_host
+
+
+def rollback(
+    transaction: Annotated[
+        str, typer.Argument(metavar="[ID]", help="Undo this transaction and all later ones; else all.")
+    ] = "",
+    *,
+    list_only: Annotated[bool, typer.Option("--list", help="Show what could be undone.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Restore the original also of what was changed since.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="For scripts; rollback never asks.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="DIR", help="Work on a directory tree, run no command.")
+    ] = None,
+) -> None:
+    """Undo what harpctl changed on this host, byte for byte.
+
+    What somebody else changed since is left as it is, named, and can still be undone with --force; the exit
+    code is 5 then. --list and --dry-run need no root.
+    """
+    del yes
+    host = open_host(root)
+    if list_only:
+        _show_list(listed(host), as_json=as_json)
+        return
+    progress = NoProgress() if as_json or dry_run else ConsoleProgress()
+    report = roll_back(host, since=transaction, force=force, dry_run=dry_run, progress=progress)
+    if as_json:
+        print_json(report)
+    else:
+        _show(report, root)
+    if report.kept:
+        raise typer.Exit(int(ExitCode.REFUSED))
+
+
+def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
+    if as_json:
+        print_json(transactions)
+        return
+    for transaction in transactions:
+        typer.echo(
+            f"{transaction.id}  {transaction.what}  {transaction.standing}  harpctl {transaction.version}"
+        )
+        for step in transaction.steps:
+            typer.echo(f"    {step}")
+    if not transactions:
+        typer.echo("There is nothing to undo.")
+
+
+def _show(report: Report, root: str | None) -> None:
+    for taken in report.taken:
+        for action in taken.actions:
+            typer.echo(f"would {action}" if report.dry_run else f"{action}: done")
+        if taken.diff:
+            typer.echo(taken.diff, nl=False)
+    for note in report.notes:
+        typer.echo(f"note: {note}")
+    for kept in report.kept:
+        _show_kept(kept)
+    if report.kept:
+        again = "harpctl rollback --force" + (f" --root {root}" if root else "")
+        typer.echo(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
+    elif not report.taken:
+        typer.echo("There is nothing to undo.")
+
+
+def _show_kept(kept: Kept) -> None:
+    typer.echo(f"kept {kept.path or kept.step}: {kept.reason}.", err=True)
+    if kept.saved:
+        typer.echo(f"  Saved original: {kept.saved}. From it to what is there now:", err=True)
+    for line in kept.diff.splitlines():
+        typer.echo(f"  {line}", err=True)

@@ -1,0 +1,177 @@
+"""What a plan would change, as a unified diff with the commands in their order."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+
+import msgspec
+
+from harpctl.change.state import Absent, File, Folder, Link, State, digest, look, same_content
+from harpctl.change.steps import (
+    AnyStep,
+    MakeLink,
+    Plan,
+    RemoveFile,
+    Rename,
+    Run,
+    SetControl,
+    WriteFile,
+    needed,
+)
+from harpctl.host.door import Host
+
+NEW_FILE_MODE = 0o644
+NO_LINE_END = "\\ No newline at end of file\n"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a plan, told."""
+
+    group: str
+    do: str  # the kind of step: write, remove, link, rename, control, run
+    why: str = ""
+    path: str = ""
+    command: str = ""
+    value: str = ""  # of a control file; the target of a link or a renaming
+    diff: str = ""
+
+    @property
+    def text(self) -> str:
+        """Give its part of what --dry-run prints."""
+        if self.do == "run":
+            return f"$ {self.command}\n"
+        if self.do == "control":
+            return f"= {self.value} > {self.path}\n"
+        return self.diff
+
+
+def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
+    """Tell the steps of a plan that don't hold yet, in order. Raises HarpError for what can't be read."""
+    seen = _Imagined(host)
+    return tuple(
+        change
+        for group in needed(plan, host).groups
+        for step in group.steps
+        for change in [_told(group.name, step, seen)]
+        if change is not None
+    )
+
+
+def render(plan: Plan, host: Host) -> str:
+    """Give what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places."""
+    lines = []
+    group = ""
+    for change in changes(plan, host):
+        if change.group != group:
+            group = change.group
+            lines.append(f"# {group}\n")
+        lines.append(change.text)
+    return "".join(lines)
+
+
+def file_diff(path: str, old: tuple[State, bytes], new: tuple[State, bytes]) -> str:
+    """Give the unified diff of what is at a path; "" when nothing differs that a diff can show."""
+    (was, was_data), (becomes, data) = old, new
+    head = _head(path, was, becomes)
+    if same_content(was, becomes):
+        return head
+    before, after = _text(was, was_data), _text(becomes, data)
+    if before is None or after is None:
+        sizes = f"{len(was_data)} bytes, then {len(data)}"
+        return (
+            f"{head}Binary files {_name('a', path, was)} and {_name('b', path, becomes)} differ ({sizes})\n"
+        )
+    lines = difflib.unified_diff(
+        _lines(before), _lines(after), _name("a", path, was), _name("b", path, becomes), n=3
+    )
+    return head + "".join(line if line.endswith("\n") else f"{line}\n{NO_LINE_END}" for line in lines)
+
+
+class _Imagined:
+    """A host as it will be when the steps told so far are done."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._changed: dict[str, tuple[State, bytes]] = {}
+
+    def look(self, path: str, *, follow: bool = False) -> tuple[State, bytes]:
+        place = self.place(path, follow=follow)
+        return self._changed[place] if place in self._changed else look(self._host, place)
+
+    def place(self, path: str, *, follow: bool = False) -> str:
+        return self._host.resolved(path) if follow else self._host.placed(path)
+
+    def put(self, path: str, state: State, data: bytes) -> str:
+        """Imagine a state at a place; give the diff from what is there now."""
+        diff = file_diff(path, self.look(path), (state, data))
+        self._changed[path] = (state, data)
+        return diff
+
+
+def _told(group: str, step: AnyStep, seen: _Imagined) -> Change | None:
+    if isinstance(step, SetControl):
+        return Change(group=group, do="control", why=step.why, path=step.path, value=step.value)
+    if isinstance(step, Run):
+        command = shlex.join(step.argv)  # without one it acts only when it is undone
+        return Change(group=group, do="run", why=step.why, command=command) if command else None
+    return _file_told(group, step, seen)
+
+
+def _file_told(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, seen: _Imagined) -> Change:
+    if isinstance(step, WriteFile):
+        path = seen.place(step.path, follow=True)
+        was, _data = seen.look(path)
+        mode = step.mode
+        if mode is None:
+            mode = was.mode if isinstance(was, File) else NEW_FILE_MODE
+        diff = seen.put(path, File(sha256=digest(step.data), mode=mode), step.data)
+        return Change(group=group, do="write", why=step.why, path=step.path, diff=diff)
+    if isinstance(step, RemoveFile):
+        diff = seen.put(seen.place(step.path), Absent(), b"")
+        return Change(group=group, do="remove", why=step.why, path=step.path, diff=diff)
+    if isinstance(step, MakeLink):
+        diff = seen.put(seen.place(step.path), Link(target=step.target), b"")
+        return Change(group=group, do="link", why=step.why, path=step.path, value=step.target, diff=diff)
+    moved = seen.look(step.path)
+    seen.put(seen.place(step.path), Absent(), b"")
+    seen.put(seen.place(step.to), *moved)
+    diff = f"rename from {step.path}\nrename to {step.to}\n"
+    return Change(group=group, do="rename", why=step.why, path=step.path, value=step.to, diff=diff)
+
+
+def _head(path: str, was: State, becomes: State) -> str:
+    """Give the lines for what a unified diff can't say: modes, links, directories."""
+    lines = []
+    if isinstance(was, File) and isinstance(becomes, File) and was.mode != becomes.mode:
+        lines += [f"old mode of {path}: {was.mode:04o}", f"new mode of {path}: {becomes.mode:04o}"]
+    if isinstance(becomes, File) and not isinstance(was, File):
+        lines.append(f"new file {path}, mode {becomes.mode:04o}")
+    if isinstance(becomes, Absent):
+        kind = {Link: "link", Folder: "directory"}.get(type(was), "file")
+        lines.append(f"remove the {kind} {path}")
+    if isinstance(was, Link) and not same_content(was, becomes):
+        lines.append(f"old link {path} -> {was.target}")
+    if isinstance(becomes, Link) and not same_content(was, becomes):
+        lines.append(f"new link {path} -> {becomes.target}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _text(state: State, data: bytes) -> str | None:
+    """Give text that can be compared; None for bytes that are none."""
+    if not isinstance(state, File):
+        return ""
+    if b"\0" in data:
+        return None
+    return data.decode("utf-8", "replace")
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds alone: a carriage return is a part of its line."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _name(side: str, path: str, state: State) -> str:
+    return f"{side}{path}" if isinstance(state, File) else "/dev/null"

@@ -1,0 +1,178 @@
+"""The doer carries out steps: what takes one back is in the journal before it is done."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from harpctl.change.journal import After, Before, Journal, Transaction, boot_id
+from harpctl.change.state import Absent, File, Link, State, digest, look
+from harpctl.change.steps import (
+    AnyStep,
+    Group,
+    MakeLink,
+    Need,
+    RemoveFile,
+    Rename,
+    Run,
+    SetControl,
+    WriteFile,
+    need,
+)
+from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
+from harpctl.change.undoer import matches
+from harpctl.console import Progress
+from harpctl.errors import HarpError
+from harpctl.host.door import Host
+
+NEW_FILE_MODE = 0o644
+
+
+class Doer:
+    """Carries out the steps of one transaction."""
+
+    def __init__(self, host: Host, journal: Journal, transaction: Transaction, progress: Progress) -> None:
+        self._host = host
+        self._journal = journal
+        self._transaction = transaction
+        self._progress = progress
+        self._count = 0
+
+    def do_group(self, group: Group) -> None:
+        """Do what of a group does not hold yet. Raises HarpError and OSError."""
+        if not any(need(step, self._host) is Need.YES for step in group.steps):
+            return
+        for step in group.steps:
+            if need(step, self._host) is not Need.NO:
+                self._do(step)
+
+    def _do(self, step: AnyStep) -> None:
+        self._count += 1
+        undo, folders = self._undo_of(step)
+        self._transaction.add(
+            Before(step=self._count, title=title(step), undo=undo, boot=boot_id(self._host), at=time.time())
+        )
+        for folder in folders:
+            self._host.make_dir(folder)
+        if isinstance(step, WriteFile):
+            self._write(step)
+        elif isinstance(step, RemoveFile):
+            self._host.remove(step.path)
+        elif isinstance(step, MakeLink):
+            self._host.make_link(step.path, step.target)
+        elif isinstance(step, Rename):
+            self._host.rename(step.path, step.to)
+        elif isinstance(step, SetControl):
+            self._set(step)
+        else:
+            self._run(step)
+
+    # ---- what takes a step back ----
+
+    def _undo_of(self, step: AnyStep) -> tuple[tuple[Undo, ...], list[str]]:
+        """Keep what a step replaces; give its undo data, and the directories it needs, outermost first."""
+        host = self._host
+        if isinstance(step, WriteFile):
+            path = host.resolved(step.path)
+            was = self._kept(path)
+            ours = File(sha256=digest(step.data), mode=_mode(step, was))
+            return self._with_folders(path, PutBack(path=path, was=was, ours=ours))
+        if isinstance(step, RemoveFile):
+            path = host.placed(step.path)
+            return (PutBack(path=path, was=self._kept(path), ours=Absent()),), []
+        if isinstance(step, MakeLink):
+            path = host.placed(step.path)
+            return self._with_folders(
+                path, PutBack(path=path, was=self._kept(path), ours=Link(target=step.target))
+            )
+        if isinstance(step, Rename):
+            path, to = host.placed(step.path), host.placed(step.to)
+            return self._with_folders(to, MoveBack(path=to, to=path))
+        if isinstance(step, SetControl):
+            was_text = host.read_text(step.path) or ""
+            return (SetBack(path=host.resolved(step.path), was=was_text, ours=step.value),), []
+        return self._undo_of_command(step), []
+
+    def _undo_of_command(self, step: Run) -> tuple[Undo, ...]:
+        undo: list[Undo] = []
+        if step.undo:
+            undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s))
+        if step.rewrites:
+            was = {path: self._kept(path) for path in matches(self._host, step.rewrites)}
+            undo.append(
+                PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s)
+            )
+        return tuple(undo)
+
+    def _with_folders(self, path: str, undo: Undo) -> tuple[tuple[Undo, ...], list[str]]:
+        folders: list[str] = []
+        folder = path.rpartition("/")[0]
+        while folder and self._host.stat(folder) is None:
+            folders.insert(0, folder)
+            folder = folder.rpartition("/")[0]
+        return (undo, *(RemoveFolder(path=made) for made in reversed(folders))), folders
+
+    def _kept(self, path: str) -> State:
+        state, data = look(self._host, path)
+        if isinstance(state, File):
+            self._journal.keep(data)
+        return state
+
+    # ---- what a step does ----
+
+    def _write(self, step: WriteFile) -> None:
+        was, _data = look(self._host, self._host.resolved(step.path))
+        owner = (was.uid, was.gid) if isinstance(was, File) else None
+        self._host.write_file(step.path, step.data, _mode(step, was), owner)
+
+    def _set(self, step: SetControl) -> None:
+        self._host.write_control(step.path, step.value)
+        reads = self._host.read_word(step.path)
+        self._transaction.add(After(step=self._count, reads=reads))
+        if reads == step.value:
+            return
+        if not step.may_fall_short:
+            raise HarpError(
+                f"{step.path} reads {reads!r} after {step.value!r} was written.",
+                "Look at `dmesg` for the reason.",
+            )
+        self._progress.say(f"{step.path}: {reads} of {step.value}")
+
+    def _run(self, step: Run) -> None:
+        if step.argv:
+            done = self._host.run(step.argv, step.timeout_s)
+            if done.code != 0:
+                raise HarpError(
+                    f"`{shlex.join(step.argv)}` failed: {done.said}.",
+                    "Run that command by hand to see all that it says, mend its cause, and run this again.",
+                )
+        output = {path: look(self._host, path)[0] for path in matches(self._host, step.rewrites)}
+        self._transaction.add(After(step=self._count, output=output))
+
+
+def title(step: AnyStep) -> str:
+    """Say in a few words what a step does."""
+    if isinstance(step, Run):
+        return (
+            f"run `{shlex.join(step.argv)}`" if step.argv else f"have `{shlex.join(step.undo)}` run on undo"
+        )
+    if isinstance(step, Rename):
+        return f"rename {step.path} to {step.to}"
+    if isinstance(step, SetControl):
+        return f"set {step.path} to {step.value}"
+    if isinstance(step, MakeLink):
+        return f"link {step.path} to {step.target}"
+    return f"{'write' if isinstance(step, WriteFile) else 'remove'} {step.path}"
+
+
+def targets(step: AnyStep) -> tuple[str, ...]:
+    """Give the paths of files that a step writes; those of control files and commands are not among them."""
+    if isinstance(step, Rename):
+        return step.path, step.to
+    return () if isinstance(step, SetControl | Run) else (step.path,)
+
+
+def _mode(step: WriteFile, was: State) -> int:
+    if step.mode is not None:
+        return step.mode
+    return was.mode if isinstance(was, File) else NEW_FILE_MODE

@@ -1,0 +1,170 @@
+"""Roll back: undo what the journal holds, the newest transaction and the last step first.
+
+What somebody else changed since is left as it is and stays in the journal; everything else is undone
+nevertheless. When nothing is left to undo, the journal's folder goes too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from harpctl.change import store
+from harpctl.change.journal import Ended, Journal, Transaction
+from harpctl.change.trouble import errors_told, require_root
+from harpctl.change.undoer import Kept, Taken, Undoer
+from harpctl.console import Progress
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback did, or would do."""
+
+    dry_run: bool = False
+    undone: tuple[str, ...] = ()  # ids of transactions that are undone wholly
+    taken: tuple[Taken, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction that can be undone."""
+
+    id: str
+    what: str
+    time: str
+    version: str
+    standing: str
+    steps: tuple[str, ...]  # those that are not undone, in the order in which they were done
+
+
+def listed(host: Host) -> tuple[Listed, ...]:
+    """Give all transactions, the oldest first. Needs no root. Raises HarpError for a damaged journal."""
+    return tuple(
+        Listed(
+            id=transaction.id,
+            what=transaction.begin.what,
+            time=transaction.begin.time,
+            version=transaction.begin.version,
+            standing=transaction.standing.value,
+            steps=tuple(before.title for before in reversed(transaction.to_undo())),
+        )
+        for transaction in Journal(host).transactions()
+    )
+
+
+def rollback(
+    host: Host, *, since: str = "", force: bool = False, dry_run: bool = False, progress: Progress
+) -> Report:
+    """Undo all transactions, or one and all later ones.
+
+    `since` is an id, the number it begins with, or "". Raises HarpError before anything is undone: no root,
+    no such transaction, another harpctl at work, a journal that this version can't read.
+    """
+    journal = Journal(host)
+    if dry_run:
+        return _undo(host, journal, _chosen(journal.transactions(), since), force, dry_run, progress)
+    if not store.is_there(host):
+        _chosen([], since)
+        return Report()
+    require_root(host)
+    with errors_told(host):
+        if not host.is_dir(store.HOME):
+            store.clear(host)
+            return Report()
+        with store.locked(host):
+            chosen = _chosen(journal.transactions(), since)
+            report = _undo(host, journal, chosen, force, dry_run, progress)
+            store.clear(host)
+    return report
+
+
+def recover(host: Host, *, progress: Progress) -> Report:
+    """Undo what was interrupted, before a host is looked at to plan for it.
+
+    Every command that applies plans calls it first: a plan made for a host that is half changed would be
+    wrong after its undoing. It does nothing, and needs no root, when nothing was interrupted. Raises
+    HarpError when something of it was changed by somebody else since; called again, it leaves that alone.
+    """
+    if not any(transaction.is_open for transaction in Journal(host).transactions()):
+        return Report()
+    require_root(host)
+    with errors_told(host), store.locked(host):
+        journal = Journal(host)
+        chosen = [transaction for transaction in journal.transactions() if transaction.is_open]
+        progress.say("An earlier run was interrupted; it is undone first.")
+        report = _undo(host, journal, chosen, False, False, progress)
+        store.clear(host)
+    if report.kept:
+        raise HarpError(
+            f"An earlier run was interrupted and can't be undone wholly: {told(report.kept)}.",
+            "`harpctl rollback --force` restores the saved originals; the same command once more leaves "
+            "what was changed as it is.",
+            ExitCode.REFUSED,
+        )
+    return report
+
+
+def undo_now(host: Host, journal: Journal, transaction: Transaction, progress: Progress) -> Report:
+    """Undo one transaction under a lock that is held already; apply does so when a step fails."""
+    return _undo(host, journal, [transaction], False, False, progress)
+
+
+def told(kept: tuple[Kept, ...]) -> str:
+    """Give what was not undone in one line."""
+    return "; ".join(": ".join(filter(None, [item.path or item.step, item.reason])) for item in kept)
+
+
+def _chosen(transactions: list[Transaction], since: str) -> list[Transaction]:
+    if not since:
+        return transactions
+    for place, transaction in enumerate(transactions):
+        if since == transaction.id or since.zfill(4) == transaction.id.partition("-")[0]:
+            return transactions[place:]
+    raise HarpError(
+        f"There is no transaction {since} in the journal.",
+        "`harpctl rollback --list` shows those there are.",
+        ExitCode.USAGE,
+    )
+
+
+def _undo(
+    host: Host,
+    journal: Journal,
+    transactions: list[Transaction],
+    force: bool,
+    dry_run: bool,
+    progress: Progress,
+) -> Report:
+    undoer = Undoer(host, journal, force=force, dry_run=dry_run)
+    for transaction in reversed(transactions):
+        with progress.working(f"undoing {transaction.begin.what} {transaction.id}"):
+            if not dry_run:
+                with contextlib.suppress(OSError):
+                    journal.mend(transaction)
+            for before in transaction.to_undo():
+                undoer.undo(transaction, before)
+    undoer.run_again()
+    undone = []
+    for transaction in reversed(transactions):
+        left = {kept.transaction for kept in undoer.kept}
+        if transaction.id not in left:
+            undone.append(transaction.id)
+        if dry_run:
+            continue
+        if transaction.id not in left:
+            journal.forget(transaction)
+        else:
+            with contextlib.suppress(OSError):  # a full disk: the next rollback tries again
+                transaction.add(Ended())
+    if not dry_run:
+        journal.drop_unused()
+    return Report(
+        dry_run=dry_run,
+        undone=tuple(undone),
+        taken=tuple(undoer.taken),
+        kept=tuple(undoer.kept),
+        notes=tuple(undoer.notes),
+    )

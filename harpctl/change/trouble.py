@@ -1,0 +1,45 @@
+"""What the operating system's errors mean for who changes a host, and what to do about them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+
+REMEDIES = {
+    errno.ENOSPC: "Free space on its file system (`df -h` shows how much is left), then run this again.",
+    errno.EDQUOT: "The disk quota is used up: free some of it, then run this again.",
+    errno.EROFS: "Mount its file system writable (`mount -o remount,rw`), then run this again.",
+    errno.EACCES: "Run this as root.",
+    errno.EPERM: "Run this as root; `lsattr` shows whether the file was made immutable (`chattr -i`).",
+    errno.EIO: "The disk reports an error: look at `dmesg`.",
+}
+REMEDY_UNKNOWN = "Look at the path, and run this again."
+
+
+def explained(error: OSError, host: Host) -> HarpError:
+    """Give the error that a person is shown for one of the operating system."""
+    path = str(error.filename or "")
+    if not host.is_real:
+        path = path.removeprefix(str(host.root))
+    message = f"{path}: {error.strerror or error}." if path else f"{error.strerror or error}."
+    return HarpError(message, REMEDIES.get(error.errno or 0, REMEDY_UNKNOWN), ExitCode.FAILED)
+
+
+@contextlib.contextmanager
+def errors_told(host: Host) -> Iterator[None]:
+    """Turn an error of the operating system into one with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise explained(error, host) from error
+
+
+def require_root(host: Host) -> None:
+    """Refuse to change the real machine without root. Raises HarpError."""
+    if host.is_real and os.geteuid() != 0:
+        raise HarpError("Changing this host needs root.", "Run the same command with sudo.", ExitCode.REFUSED)

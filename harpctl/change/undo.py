@@ -1,0 +1,59 @@
+"""Undo data: what takes a change back, as primitives that any version of harpctl can carry out.
+
+They name bytes and paths, never a planner's ideas: a step may change its meaning from one version to the
+next, "this file held these bytes with this mode" doesn't. They are part of the journal's format.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harpctl.change.state import State
+
+
+class PutBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="put back"):
+    """The path held `was`; it holds `ours` from the change on."""
+
+    path: str
+    was: State
+    ours: State
+
+
+class MoveBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="move back"):
+    """What is at `path` was at `to`."""
+
+    path: str
+    to: str
+
+
+class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="set back"):
+    """The control file read `was`; it reads `ours`, or what the record after the change says."""
+
+    path: str
+    was: str
+    ours: str
+
+
+class RemoveFolder(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="remove folder"):
+    """The directory was made; it goes if it is empty."""
+
+    path: str
+
+
+class RunBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="run"):
+    """A command that takes back what a command did."""
+
+    argv: tuple[str, ...]
+    timeout_s: float
+
+
+class PutOutputBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="put output back"):
+    """Files that a command rewrites, with what they were; `again` rebuilds them where that is wrong now."""
+
+    patterns: tuple[str, ...]
+    was: dict[str, State]
+    again: tuple[str, ...]
+    timeout_s: float
+
+
+Undo = PutBack | MoveBack | SetBack | RemoveFolder | RunBack | PutOutputBack

@@ -1,0 +1,325 @@
+"""The undoer takes steps back, one by one, and says what it found: a file that somebody changed stays.
+
+What is now at a path decides: `ours` or `was` may be replaced, anything else is foreign. An undoing that was
+interrupted is repeated, so everything here can be done twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+
+import msgspec
+
+from harpctl.change.diff import file_diff
+from harpctl.change.journal import After, Before, Journal, Left, Transaction, Undoing, Undone, boot_id
+from harpctl.change.state import Absent, File, State, look, put, same_content
+from harpctl.change.store import BLOBS
+from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
+from harpctl.errors import HarpError
+from harpctl.host.door import Host
+
+CLOCK_SLACK_S = 3.0  # FAT stamps files to two seconds
+
+
+class Taken(msgspec.Struct, kw_only=True):
+    """A step that was undone, or would be."""
+
+    transaction: str
+    step: str
+    actions: list[str] = []
+    diff: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a step that was not undone."""
+
+    transaction: str
+    step: str
+    reason: str
+    path: str = ""
+    saved: str = ""  # the path of the original's bytes
+    diff: str = ""  # from the original to what is there now
+
+
+class _Foreign(Exception):  # noqa: N818 - it never leaves this file
+    """A path holds what is neither ours nor the original."""
+
+    def __init__(self, path: str, reason: str, was: State | None = None) -> None:
+        super().__init__(reason)
+        self.path = path
+        self.reason = reason
+        self.was = was
+
+
+class Undoer:
+    """Takes back steps of one host. `force` also replaces what somebody changed; `dry_run` only tells."""
+
+    def __init__(self, host: Host, journal: Journal, *, force: bool = False, dry_run: bool = False) -> None:
+        self._host = host
+        self._journal = journal
+        self._force = force
+        self._dry_run = dry_run
+        self._imagined: dict[str, tuple[State, bytes]] = {}  # what a dry run would have put there
+        self._again: dict[tuple[str, ...], list[tuple[Transaction, Before, float]]] = {}
+        self.taken: list[Taken] = []
+        self.kept: list[Kept] = []
+        self.notes: list[str] = []
+
+    def undo(self, transaction: Transaction, before: Before) -> None:
+        """Take back one step, as far as that can be done; record and tell what became of it."""
+        after = transaction.after(before.step)
+        begun = transaction.undo_begun(before.step)
+        retried = begun is not None
+        try:
+            foreign = begun.foreign if begun else self._foreign_outputs(before, after)
+        except (HarpError, OSError) as error:
+            self._keep(transaction, before, [_Foreign("", _said(error))])
+            return
+        self._record(transaction, Undoing(step=before.step, foreign=foreign))
+        step = _StepUndo(before, after, foreign, retried or after is None or self._rebooted(before))
+        taken = Taken(transaction=transaction.id, step=before.title)
+        problems = []
+        for undo in before.undo:
+            try:
+                self._do(undo, step, taken)
+            except _Foreign as problem:
+                problems.append(problem)
+            except (HarpError, OSError) as error:
+                problems.append(_Foreign(_path_of(undo), _said(error)))
+        if problems:
+            self._keep(transaction, before, problems)
+            return
+        self.taken.append(taken)
+        for command in step.again:
+            self._again.setdefault(command.again, []).append((transaction, before, command.timeout_s))
+        if not step.again:
+            self._record(transaction, Undone(step=before.step))
+
+    def run_again(self) -> None:
+        """Rebuild what could not be put back, now that what it is built from has been."""
+        for argv, waiting in self._again.items():
+            problem = self._run(argv, max(timeout_s for _t, _b, timeout_s in waiting))
+            for transaction, before, _timeout_s in waiting:
+                if problem:
+                    self._keep(transaction, before, [_Foreign("", problem)])
+                else:
+                    self._record(transaction, Undone(step=before.step))
+        self._again.clear()
+
+    # ---- the primitives ----
+
+    def _do(self, undo: Undo, step: _StepUndo, taken: Taken) -> None:
+        if isinstance(undo, PutBack):
+            self._put_back(undo, taken)
+        elif isinstance(undo, MoveBack):
+            self._move_back(undo, taken)
+        elif isinstance(undo, SetBack):
+            self._set_back(undo, step, taken)
+        elif isinstance(undo, RemoveFolder):
+            self._remove_folder(undo, taken)
+        elif isinstance(undo, RunBack):
+            self._run_back(undo, step, taken)
+        else:
+            self._put_output_back(undo, step, taken)
+
+    def _put_back(self, undo: PutBack, taken: Taken) -> None:
+        now, _data = self._look(undo.path)
+        if self._force or same_content(now, undo.ours) or same_content(now, undo.was):
+            self._put(undo.path, undo.was, taken)
+        else:
+            raise _Foreign(undo.path, "somebody changed it since", undo.was)
+
+    def _move_back(self, undo: MoveBack, taken: Taken) -> None:
+        here, there = self._look(undo.path), self._look(undo.to)
+        if isinstance(here[0], Absent):
+            if isinstance(there[0], Absent):
+                raise _Foreign(undo.path, f"it is gone, and can't be moved back to {undo.to}")
+            return  # it is back already
+        if not isinstance(there[0], Absent):
+            raise _Foreign(undo.path, f"it can't be moved back: {undo.to} exists again")
+        taken.actions.append(f"move {undo.path} back to {undo.to}")
+        if self._dry_run:
+            self._imagined |= {undo.to: here, undo.path: (Absent(), b"")}
+        else:
+            self._host.rename(undo.path, undo.to)
+
+    def _set_back(self, undo: SetBack, step: _StepUndo, taken: Taken) -> None:
+        now = self._host.read_text(undo.path)
+        if self._rebooted(step.before):
+            self.notes.append(f"{undo.path}: what was set is gone since the host was booted again.")
+            return
+        if now is None or now == undo.was:
+            return
+        reads = step.after.reads if step.after else None
+        if reads is not None and now.strip() != reads and not self._force:
+            raise _Foreign(undo.path, f"somebody set it since: it reads {now.strip()}, not {reads}")
+        taken.actions.append(f"set {undo.path} to {undo.was.strip()}")
+        if self._dry_run:
+            return
+        self._host.write_control(undo.path, undo.was)
+        if (now := self._host.read_word(undo.path)) != undo.was.strip():
+            raise _Foreign(undo.path, f"it reads {now} after {undo.was.strip()} was written")
+
+    def _remove_folder(self, undo: RemoveFolder, taken: Taken) -> None:
+        if not self._host.is_dir(undo.path) or self._host.is_link(undo.path):
+            return
+        if self._dry_run:
+            taken.actions.append(f"remove the directory {undo.path} if it is empty")
+            return
+        try:
+            self._host.remove(undo.path)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            if any(kept.path.startswith(f"{undo.path}/") for kept in self.kept):
+                raise _Foreign(undo.path, "it holds files that were kept") from None
+            self.notes.append(f"{undo.path} stays: it holds files that are not HARP's.")
+        else:
+            taken.actions.append(f"remove the directory {undo.path}")
+
+    def _run_back(self, undo: RunBack, step: _StepUndo, taken: Taken) -> None:
+        problem = self._run(undo.argv, undo.timeout_s)
+        if not problem:
+            taken.actions.append(f"run `{' '.join(undo.argv)}`")
+        elif step.may_be_undone and self._host.runs_commands:
+            self.notes.append(f"{problem} (its effect may have been gone already)")
+        else:
+            raise _Foreign("", problem)
+
+    def _put_output_back(self, undo: PutOutputBack, step: _StepUndo, taken: Taken) -> None:
+        if step.foreign and undo.again:
+            if not self._host.runs_commands:
+                raise _Foreign(
+                    step.foreign[0],
+                    f"somebody changed it since; `{' '.join(undo.again)}` would build it anew",
+                    undo.was.get(step.foreign[0]),
+                )
+            taken.actions.append(f"run `{' '.join(undo.again)}` at the end")
+            step.again.append(undo)
+            return
+        paths = set(undo.was) | set(step.after.output if step.after else self._matches(undo.patterns))
+        for path in sorted(paths, reverse=True):
+            if path not in step.foreign or self._force:
+                self._put(path, undo.was.get(path, Absent()), taken)
+        if step.foreign and not self._force:
+            path = step.foreign[0]
+            raise _Foreign(path, "somebody changed it since", undo.was.get(path, Absent()))
+
+    # ---- outputs of commands ----
+
+    def _foreign_outputs(self, before: Before, after: After | None) -> tuple[str, ...]:
+        """Find the files that a command rewrote and that somebody changed since."""
+        found = []
+        for undo in before.undo:
+            if not isinstance(undo, PutOutputBack):
+                continue
+            paths = set(undo.was) | set(self._matches(undo.patterns)) | set(after.output if after else ())
+            for path in sorted(paths):
+                now, _data = self._look(path)
+                if same_content(now, undo.was.get(path, Absent())):
+                    continue
+                if after is not None:
+                    ours = same_content(now, after.output.get(path, Absent()))
+                else:
+                    ours = self._was_written_then(path, before.at, undo.timeout_s)
+                if not ours:
+                    found.append(path)
+        return tuple(found)
+
+    def _was_written_then(self, path: str, begin: float, timeout_s: float) -> bool:
+        """Say whether a file was changed while a command could run whose end nobody saw."""
+        status = self._host.stat(path)
+        if status is None:
+            return True
+        return begin - CLOCK_SLACK_S <= status.st_mtime <= begin + timeout_s + CLOCK_SLACK_S
+
+    def _matches(self, patterns: tuple[str, ...]) -> list[str]:
+        return matches(self._host, patterns)
+
+    # ---- the host ----
+
+    def _look(self, path: str) -> tuple[State, bytes]:
+        return self._imagined[path] if path in self._imagined else look(self._host, path)
+
+    def _put(self, path: str, was: State, taken: Taken) -> None:
+        if not self._dry_run:
+            self._host.remove(self._host.temporary(path))  # of a writer that was killed
+        now, data = self._look(path)
+        if now == was:
+            return
+        original = self._journal.kept(was.sha256) if isinstance(was, File) else b""
+        taken.actions.append(f"remove {path}" if isinstance(was, Absent) else f"restore {path}")
+        if self._dry_run:
+            taken.diff += file_diff(path, (now, data), (was, original))
+            self._imagined[path] = (was, original)
+        else:
+            put(self._host, path, was, original)
+
+    def _run(self, argv: tuple[str, ...], timeout_s: float) -> str:
+        """Run a command; give what went wrong, "" when nothing did."""
+        if not self._host.runs_commands:
+            return f"`{' '.join(argv)}` can't be run for a directory tree"
+        if self._dry_run:
+            return ""
+        done = self._host.run(argv, timeout_s)
+        return "" if done.code == 0 else f"`{' '.join(argv)}` failed: {done.said}"
+
+    def _rebooted(self, before: Before) -> bool:
+        return boot_id(self._host) != before.boot
+
+    def _record(self, transaction: Transaction, record: Undoing | Undone | Left) -> None:
+        """Record it, if that can be done: on a full disk the undoing matters more than its record."""
+        if self._dry_run:
+            return
+        try:
+            transaction.add(record)
+        except OSError as error:
+            transaction.records.append(record)
+            self.notes.append(f"The journal could not be written: {_said(error)}.")
+
+    def _keep(self, transaction: Transaction, before: Before, problems: list[_Foreign]) -> None:
+        for problem in problems:
+            saved, diff = "", ""
+            if isinstance(problem.was, File):
+                saved = f"{BLOBS}/{problem.was.sha256}"
+            if problem.was is not None:
+                original = self._journal.kept(problem.was.sha256) if isinstance(problem.was, File) else b""
+                diff = file_diff(problem.path, (problem.was, original), self._look(problem.path))
+            self.kept.append(
+                Kept(
+                    transaction=transaction.id,
+                    step=before.title,
+                    path=problem.path,
+                    reason=problem.reason,
+                    saved=saved,
+                    diff=diff,
+                )
+            )
+        self._record(transaction, Left(step=before.step, reason="; ".join(p.reason for p in problems)))
+
+
+@dataclasses.dataclass
+class _StepUndo:
+    """What is known while one step is undone."""
+
+    before: Before
+    after: After | None
+    foreign: tuple[str, ...]
+    may_be_undone: bool  # so that a command that finds nothing to undo is no failure
+    again: list[PutOutputBack] = dataclasses.field(default_factory=list)
+
+
+def matches(host: Host, patterns: tuple[str, ...]) -> list[str]:
+    """Give the files that fit any of the patterns, links resolved."""
+    return sorted({host.resolved(path) for pattern in patterns for path in host.glob(pattern)})
+
+
+def _path_of(undo: Undo) -> str:
+    return "" if isinstance(undo, RunBack | PutOutputBack) else undo.path
+
+
+def _said(error: HarpError | OSError) -> str:
+    if isinstance(error, HarpError):
+        return error.message.rstrip(".")
+    return error.strerror or str(error)
