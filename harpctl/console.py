@@ -65,7 +65,8 @@ class NoProgress:
 
 def print_table(table: Table) -> None:
     """Write a table on stdout: as wide as the terminal, and elsewhere as wide as it needs."""
-    OUT.print(table, width=None if OUT.is_terminal else WIDTH_MAX, soft_wrap=False)
+    width = OUT.width if OUT.is_terminal else WIDTH_MAX  # print() takes no width beyond the console's own
+    Console(file=OUT.file, width=width, force_terminal=OUT.is_terminal, highlight=False).print(table)
 
 
 def print_json(value: object) -> None:
