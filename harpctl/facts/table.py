@@ -1,0 +1,135 @@
+"""Facts as a person reads them: short lines for the system, tables for GPUs, ENIs and NUMA nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from harpctl.facts.model import GIB, MIB, Eni, Facts, Pages
+
+FOLDED = {"address", "MAC", "hugepages", "processors", ""}  # columns that give way on a narrow terminal
+NETWORK_CAPABILITIES = ("cap_net_admin", "cap_net_raw", "cap_bpf", "cap_sys_admin", "cap_ipc_lock")
+
+
+def tables(facts: Facts) -> Iterator[Table]:
+    """Give what is printed, one after the other."""
+    yield _pairs(_about(facts))
+    if facts.memory.nodes:
+        yield _nodes(facts)
+    if facts.gpus:
+        yield _gpus(facts)
+    if facts.enis:
+        yield _enis(facts)
+
+
+def size(amount: int) -> str:
+    """Write an amount of memory in its largest fitting unit, one decimal at most."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if amount >= unit:
+            return f"{amount / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{amount >> 10} KiB"
+
+
+def _pages(pages: Sequence[Pages]) -> str:
+    parts = [f"{p.total} x {size(p.size)} ({p.free} free)" for p in pages if p.total]
+    return ", ".join(parts) or "none"
+
+
+def _about(facts: Facts) -> Iterator[tuple[str, str]]:
+    system, boot, memory, limits = facts.system, facts.boot, facts.memory, facts.limits
+    family = f" ({system.family} family)" if system.family else ""
+    yield "system", f"{system.name or 'unknown'}{family}"
+    yield "kernel", " ".join(part for part in (system.kernel or "unknown", system.arch) if part)
+    yield "glibc", system.glibc or "unknown"
+    yield "container", system.container or "no"
+    yield "boot", ": ".join(part for part in (boot.loader or "unknown", boot.reason) if part)
+    yield "command line", boot.cmdline or "unknown"
+    yield "memory", f"{size(memory.total)}, {size(memory.available)} available" if memory.total else "unknown"
+    yield (
+        "hugepages",
+        _pages(memory.hugepages) + ("" if memory.has_1g else "; the processor has no 1 GiB pages"),
+    )
+    yield "hugetlbfs", ", ".join(f"{m.path} ({size(m.page_size)})" for m in memory.mounts) or "not mounted"
+    yield "processors", _processors(facts)
+    yield "locked memory", "unlimited" if limits.memlock < 0 else size(limits.memlock)
+    for group in limits.hugetlb:
+        if group.limit >= 0:
+            yield f"cgroup, {size(group.size)} pages", f"{size(group.usage)} of {size(group.limit)} in use"
+    yield "capabilities", ", ".join(c for c in NETWORK_CAPABILITIES if c in limits.capabilities) or "none"
+    yield "NCCL", ", ".join(f"{lib.path} {lib.version}".rstrip() for lib in facts.libraries) or "not found"
+    yield "plugin", ", ".join(f"{p.path} ({p.form})" for p in facts.plugins) or "not installed"
+    yield "conf files", ", ".join(facts.conf_files) or "none"
+
+
+def _processors(facts: Facts) -> str:
+    if not facts.cpus:
+        return "unknown"
+    cores = len({cpu.core for cpu in facts.cpus})
+    return f"{len(facts.cpus)} threads of {cores} cores"
+
+
+def _pairs(pairs: Iterator[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value))
+    return table
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold", no_wrap=head not in FOLDED)
+    return table
+
+
+def _nodes(facts: Facts) -> Table:
+    table = _table("node", "memory", "free", "hugepages", "processors")
+    for node in facts.memory.nodes:
+        cpus = f"{len(node.cpus)}" + (f", from {node.cpus[0]} to {node.cpus[-1]}" if node.cpus else "")
+        table.add_row(str(node.id), size(node.memory), size(node.free), _pages(node.hugepages), cpus)
+    return table
+
+
+def _node(node: int) -> str:
+    return str(node) if node >= 0 else "-"
+
+
+def _gpus(facts: Facts) -> Table:
+    table = _table("GPU", "PCI", "device", "node")
+    for gpu in facts.gpus:
+        table.add_row(str(gpu.index), gpu.pci, f"{gpu.vendor}:{gpu.device}", _node(gpu.node))
+    return table
+
+
+def _remark(eni: Eni) -> str:
+    remarks = [
+        (eni.is_default_route, "default route"),
+        (eni.carries_ssh, "this ssh session"),
+        (bool(eni.kind), eni.kind),
+        (eni.xdp_attached, "XDP program attached"),
+    ]
+    return ", ".join(text for holds, text in remarks if holds)
+
+
+def _enis(facts: Facts) -> Table:
+    table = _table(
+        "ENI", "state", "address", "MAC", "driver", "XDP", "MTU", "queues", "Mbit/s", "PCI", "node", ""
+    )
+    for eni in facts.enis:
+        state = "down" if not eni.is_up else "up" if eni.has_link else "no link"
+        queues = f"{eni.queues or '-'}" + (f"/{eni.queues_max}" if eni.queues_max else "")
+        cells = [
+            eni.name,
+            state,
+            " ".join(eni.addresses) or "-",
+            eni.mac or "-",
+            eni.driver or "-",
+            eni.xdp or "-",
+        ]
+        cells += [str(eni.mtu or "-"), queues, str(eni.speed_mbps or "-"), eni.pci or "-", _node(eni.node)]
+        table.add_row(*(Text(cell) for cell in cells), _remark(eni))
+    return table
