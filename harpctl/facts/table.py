@@ -9,7 +9,7 @@ from rich.text import Text
 
 from harpctl.facts.model import GIB, MIB, Eni, Facts, Pages
 
-FOLDED = {"address", "MAC", "hugepages", "processors", ""}  # columns that give way on a narrow terminal
+FOLDED = {"address", "hugepages", "processors", ""}  # columns that give way on a narrow terminal
 NETWORK_CAPABILITIES = ("cap_net_admin", "cap_net_raw", "cap_bpf", "cap_sys_admin", "cap_ipc_lock")
 
 
@@ -22,6 +22,7 @@ def tables(facts: Facts) -> Iterator[Table]:
         yield _gpus(facts)
     if facts.enis:
         yield _enis(facts)
+        yield _devices(facts)
 
 
 def size(amount: int) -> str:
@@ -116,20 +117,19 @@ def _remark(eni: Eni) -> str:
 
 
 def _enis(facts: Facts) -> Table:
-    table = _table(
-        "ENI", "state", "address", "MAC", "driver", "XDP", "MTU", "queues", "Mbit/s", "PCI", "node", ""
-    )
+    table = _table("ENI", "state", "address", "MTU", "queues", "Mbit/s", "node", "")
     for eni in facts.enis:
         state = "down" if not eni.is_up else "up" if eni.has_link else "no link"
         queues = f"{eni.queues or '-'}" + (f"/{eni.queues_max}" if eni.queues_max else "")
-        cells = [
-            eni.name,
-            state,
-            " ".join(eni.addresses) or "-",
-            eni.mac or "-",
-            eni.driver or "-",
-            eni.xdp or "-",
-        ]
-        cells += [str(eni.mtu or "-"), queues, str(eni.speed_mbps or "-"), eni.pci or "-", _node(eni.node)]
-        table.add_row(*(Text(cell) for cell in cells), _remark(eni))
+        cells = [eni.name, state, " ".join(eni.addresses) or "-", str(eni.mtu or "-"), queues]
+        cells += [str(eni.speed_mbps or "-"), _node(eni.node), _remark(eni)]
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _devices(facts: Facts) -> Table:
+    table = _table("ENI", "MAC", "PCI", "driver", "XDP")
+    for eni in facts.enis:
+        cells = (eni.name, eni.mac, eni.pci, eni.driver, eni.xdp)
+        table.add_row(*(Text(cell or "-") for cell in cells))
     return table
