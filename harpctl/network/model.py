@@ -7,6 +7,7 @@ import ipaddress
 import msgspec
 
 TABLE_FIRST = 7700  # routing tables 7700 to 7715 are HARP's, one per ENI
+TABLE_COUNT = 16
 RULE_PRIORITY_FIRST = 7700
 
 
@@ -27,11 +28,31 @@ class EniPlan(msgspec.Struct, frozen=True, kw_only=True):
         return TABLE_FIRST + self.number
 
     @property
+    def priority(self) -> int:
+        """Give the priority of its routing rule."""
+        return RULE_PRIORITY_FIRST + self.number
+
+    @property
+    def version(self) -> int:
+        """Give the version of IP: 4 or 6."""
+        return ipaddress.ip_interface(self.address).version
+
+    @property
     def host(self) -> str:
         """Give the address without its prefix length."""
         return str(ipaddress.ip_interface(self.address).ip)
 
     @property
+    def prefix(self) -> int:
+        """Give the prefix length of the address."""
+        return ipaddress.ip_interface(self.address).network.prefixlen
+
+    @property
     def subnet(self) -> str:
         """Give the subnet of the address: 10.0.1.0/24."""
         return str(ipaddress.ip_interface(self.address).network)
+
+    @property
+    def everything(self) -> str:
+        """Give the destination that all addresses fit."""
+        return "0.0.0.0/0" if self.version == 4 else "::/0"

@@ -1,0 +1,52 @@
+"""`harpctl confirm`: say that the host can be reached after a network change."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harpctl.console import OUT, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.network import watch
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What `confirm --json` prints."""
+
+    transactions: tuple[str, ...]
+
+
+def confirm_all(host: Host) -> Confirmed:
+    """Confirm every change that waits. Raises HarpError where none does."""
+    waiting = watch.armed(host)
+    if not waiting:
+        raise HarpError(
+            "No network change waits for a confirmation.",
+            "`harpctl rollback --list` shows what was changed, and what was taken back is not in it.",
+            ExitCode.MISSING,
+        )
+    for transaction in waiting:
+        try:
+            watch.confirm(host, transaction)
+        except OSError as error:
+            raise HarpError(
+                f"{transaction} can't be confirmed: {error.strerror}.",
+                "Run: sudo harpctl confirm",
+                ExitCode.REFUSED,
+            ) from None
+    return Confirmed(transactions=tuple(waiting))
+
+
+def confirm(
+    *, json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+) -> None:
+    """Keep a network change that would else be taken back, because this host can be reached."""
+    done = confirm_all(Host())
+    if json:
+        print_json(done)
+        return
+    for transaction in done.transactions:
+        OUT.print(f"Confirmed: the network change of {transaction} stays.", markup=False)

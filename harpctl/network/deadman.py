@@ -1,0 +1,96 @@
+"""The dead man: a process of its own that takes a network change back when nobody stops it in time.
+
+It survives the loss of the ssh session and of harpctl. Usage: python -m harpctl.network.deadman ID ROOT.
+Everything it needs is imported at its start, as an unpacked harpctl may be gone when its time comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+import psutil
+
+from harpctl.change import rollback
+from harpctl.console import NoProgress
+from harpctl.errors import HarpError
+from harpctl.host.door import Host
+from harpctl.host.runner import LiveRunner
+from harpctl.network import watch
+from harpctl.network.watch import Watch
+
+POLL_S = 0.1
+OTHERS_WAIT_S = 120.0
+
+
+def _is_at_work(wanted: Watch) -> bool:
+    """Say whether the watched harpctl lives."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(wanted.pid)
+        return process.create_time() == wanted.started and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _wait(host: Host, wanted: Watch) -> bool:
+    """Wait for the time to act; False when there is nothing left to do."""
+    while watch.read(host, wanted.transaction) is not None:
+        late = time.monotonic() - wanted.deadline
+        if late >= wanted.grace_s or (late >= 0 and not _is_at_work(wanted)):
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _is_well(host: Host, wanted: Watch) -> bool:
+    """Say whether a harpctl that is gone left the host as it could be reached before, or confirmed."""
+    return watch.is_confirmed(host, wanted.transaction) or not wanted.reach.lost(host)
+
+
+def _stop(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, psutil.Error):
+        os.kill(pid, signal.SIGKILL)
+        psutil.Process(pid).wait(timeout=10)
+
+
+def _take_back(host: Host) -> None:
+    """Undo what was interrupted; another harpctl that has begun to do so is given the time it takes."""
+    end = time.monotonic() + OTHERS_WAIT_S
+    while True:
+        try:
+            rollback.recover(host, progress=NoProgress())
+        except HarpError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(1)
+        else:
+            return
+
+
+def run(host: Host, transaction: str) -> None:
+    """Stand by for one transaction, and take it back if it must be."""
+    wanted = watch.read(host, transaction)
+    if wanted is None:
+        return
+    host.write_file(watch.alive_path(transaction), f"{os.getpid()}\n".encode(), 0o600)
+    if _wait(host, wanted):
+        is_stuck = _is_at_work(wanted)
+        is_well = not is_stuck and _is_well(host, wanted)
+        if watch.decide(host, transaction) and not is_well:
+            if is_stuck:
+                _stop(wanted.pid)
+            _take_back(host)
+    watch.forget(host, transaction)
+
+
+def main() -> None:
+    """Run with the transaction's id and the root directory as arguments."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    run(Host(sys.argv[2], LiveRunner()), sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

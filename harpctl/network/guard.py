@@ -1,0 +1,154 @@
+"""The guard of network changes: a dead man's switch that takes them back if the host can't be reached.
+
+It carries out what change/apply.py asks of a guard. The dead man runs as a service of systemd where it can,
+else as a process of its own session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from harpctl.console import Progress
+from harpctl.errors import HarpError
+from harpctl.host.door import Host
+from harpctl.network import reach, watch
+from harpctl.network.watch import Watch
+
+DEADLINE_S = 120.0
+GRACE_S = 60.0  # the longest that undoing a network change takes
+START_S = 20.0
+SETTLE_S = 5.0  # a link that has just come up needs so long until it carries packets
+POLL_S = 0.1
+MODULE = "harpctl.network.deadman"
+
+
+def _search_path() -> str:
+    """Give where this harpctl's modules come from, for a Python that was not started as it was."""
+    return os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
+
+
+class Guard:
+    """One dead man for one transaction."""
+
+    def __init__(self, deadline_s: float = DEADLINE_S, grace_s: float = GRACE_S) -> None:
+        self._deadline_s = deadline_s
+        self._grace_s = grace_s
+        self._host = Host()
+        self._watch: Watch | None = None
+        self._pid = 0
+
+    def arm(self, transaction: str, host: Host) -> None:
+        """Start the dead man. Raises HarpError when it does not start: then nothing may be changed."""
+        if self._watch is not None:
+            return
+        self._host = host
+        before = reach.look(host)
+        self._watch = Watch(
+            transaction=transaction,
+            pid=os.getpid(),
+            started=psutil.Process().create_time(),
+            deadline=time.monotonic() + self._deadline_s,
+            grace_s=self._grace_s,
+            reach=before,
+        )
+        try:
+            watch.begin(host, self._watch)
+            if not self._start_service(transaction):
+                self._start_process(transaction)
+        except OSError as error:
+            self._give_up(str(error))
+        alive = watch.alive_path(transaction)
+        end = time.monotonic() + START_S
+        while host.stat(alive) is None:
+            if time.monotonic() >= end or self._has_ended():
+                self._give_up("it did not come up")
+            time.sleep(POLL_S)
+
+    def settle(self, progress: Progress) -> bool:
+        """Find out whether the host can be reached as before, else wait for `harpctl confirm`.
+
+        True: it can, and the dead man is gone. False: nobody confirmed, and the change must be taken back.
+        """
+        if self._watch is None:
+            return True
+        lost = self._lost()
+        if lost:
+            progress.say(
+                f"{', '.join(lost)} can't be reached any more. If you can reach this host, run"
+                f" `harpctl confirm` within {self._watch.left_s:.0f} s; else the network goes back as it was."
+            )
+        while lost:
+            if watch.is_confirmed(self._host, self._watch.transaction):
+                break
+            if not self._watch.left_s:
+                return False
+            time.sleep(POLL_S)
+            lost = self._watch.reach.lost(self._host)
+        if not watch.decide(self._host, self._watch.transaction):
+            return False
+        self.disarm()
+        return True
+
+    def disarm(self) -> None:
+        """End the dead man, if there is one."""
+        if self._watch is None:
+            return
+        watch.forget(self._host, self._watch.transaction)
+        self._watch = None
+        if self._pid:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = 0
+
+    def _lost(self) -> tuple[str, ...]:
+        """Give what can't be reached, once links have had the time to come up."""
+        end = time.monotonic() + min(SETTLE_S, self._deadline_s)
+        while True:
+            lost = self._watch.reach.lost(self._host) if self._watch else ()
+            if not lost or time.monotonic() >= end:
+                return lost
+
+    # ---- the dead man's process ----
+
+    def _arguments(self, transaction: str) -> list[str]:
+        return [sys.executable, "-m", MODULE, transaction, str(self._host.root)]
+
+    def _start_service(self, transaction: str) -> bool:
+        """Start it where the end of the session does not reach it; False where that can't be."""
+        host = self._host
+        same = {host.read_link(f"/proc/{process}/ns/net") for process in ("self", "1")}
+        if not host.is_real or len(same) > 1 or not host.is_dir("/run/systemd/system"):
+            return False
+        path = f"--setenv=PYTHONPATH={_search_path()}"
+        unit = f"--unit=harp-deadman-{transaction}"
+        return host.run(["systemd-run", unit, path, *self._arguments(transaction)]).code == 0
+
+    def _start_process(self, transaction: str) -> None:
+        null = os.devnull
+        actions = [(os.POSIX_SPAWN_OPEN, fd, null, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        env = {**os.environ, "PYTHONPATH": _search_path()}
+        argv = self._arguments(transaction)
+        self._pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
+
+    def _has_ended(self) -> bool:
+        if not self._pid:
+            return False
+        pid, _status = os.waitpid(self._pid, os.WNOHANG)
+        if pid:
+            self._pid = 0
+        return bool(pid)
+
+    def _give_up(self, reason: str) -> None:
+        transaction = self._watch.transaction if self._watch else ""
+        self.disarm()
+        raise HarpError(
+            f"The dead man's switch of {transaction} can't be started: {reason}."
+            " Without it the network is not changed.",
+            "Try again, or leave the network as it is: --no-network",
+        )

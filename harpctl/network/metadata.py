@@ -1,0 +1,119 @@
+"""What the cloud knows of an ENI that has no address in this guest: Tencent Cloud's and EC2's metadata.
+
+Both serve one tree per MAC address over plain HTTP on a link-local address; never by way of a proxy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+TIMEOUT_S = 2.0
+ANSWER_BYTES_MAX = 4096
+TENCENT_URL = "http://metadata.tencentyun.com/latest/meta-data"
+EC2_URL = "http://169.254.169.254/latest"
+SESSION_S = "60"
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """An ENI's primary address as the cloud has it."""
+
+    cidr: str  # with prefix length: 10.0.1.5/24
+    gateway: str  # "" unknown
+
+
+class Source(Protocol):
+    """A metadata service."""
+
+    def find(self, mac: str) -> Address | None:
+        """Give an ENI's address; None where it is not known. Raises OSError where there is no service."""
+
+
+def _fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> str:
+    """Give a short answer's text; "" for a path that the service doesn't have. Raises OSError."""
+    request = urllib.request.Request(url, method=method, headers=headers or {})  # noqa: S310 - our own URLs
+    try:
+        with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
+            return str(answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")).strip()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return ""
+
+
+def _make(ip: str, size: str, gateway: str) -> Address | None:
+    """Put the parts together; `size` is a netmask or a subnet. None where they make no sense."""
+    try:
+        prefix = ipaddress.ip_network(size if "/" in size else f"0.0.0.0/{size}").prefixlen
+        address = ipaddress.ip_interface(f"{ip}/{prefix}")
+        if gateway:
+            ipaddress.ip_address(gateway)
+    except ValueError:
+        return None
+    return Address(cidr=str(address), gateway=gateway)
+
+
+class Tencent:
+    """Tencent Cloud."""
+
+    def __init__(self, url: str = TENCENT_URL) -> None:
+        self._macs = f"{url}/network/interfaces/macs"
+
+    def find(self, mac: str) -> Address | None:
+        """See Source."""
+        base = f"{self._macs}/{mac}"
+        ip = _fetch(f"{base}/primary-local-ipv4")
+        if not ip:
+            return None
+        local = f"{base}/local-ipv4s/{ip}"
+        return _make(ip, _fetch(f"{local}/subnet-mask"), _fetch(f"{local}/gateway"))
+
+
+class Ec2:
+    """EC2: asked with a session token (IMDSv2). Its router is the first address of each subnet."""
+
+    def __init__(self, url: str = EC2_URL) -> None:
+        self._url = url
+        self._token = ""
+
+    def find(self, mac: str) -> Address | None:
+        """See Source."""
+        if not self._token:
+            seconds = {"X-aws-ec2-metadata-token-ttl-seconds": SESSION_S}
+            self._token = _fetch(f"{self._url}/api/token", method="PUT", headers=seconds)
+            if not self._token:
+                return None
+        headers = {"X-aws-ec2-metadata-token": self._token}
+        base = f"{self._url}/meta-data/network/interfaces/macs/{mac}"
+        ips = _fetch(f"{base}/local-ipv4s", headers=headers).split()
+        subnet = _fetch(f"{base}/subnet-ipv4-cidr-block", headers=headers)
+        if not ips or "/" not in subnet:
+            return None
+        try:
+            router = str(ipaddress.ip_network(subnet)[1])
+        except (ValueError, IndexError):
+            return None
+        return _make(ips[0], subnet, router)
+
+
+def lookup(macs: Sequence[str], sources: Sequence[Source] | None = None) -> dict[str, Address]:
+    """Give the addresses that the cloud knows for some MAC addresses; {} where there is no service.
+
+    A source that doesn't answer is not asked again. Where there is none at all it takes some seconds.
+    """
+    found: dict[str, Address] = {}
+    for source in (Tencent(), Ec2()) if sources is None else sources:
+        try:
+            for mac in macs:
+                if mac not in found and (address := source.find(mac.lower())):
+                    found[mac] = address
+        except (OSError, ValueError):
+            continue
+        if found:
+            break
+    return found

@@ -1,0 +1,82 @@
+"""What a running NetworkManager is told: it takes our connection up itself, with all that the keyfile says.
+
+Addresses given behind its back would go when its own attempt at the interface ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harpctl.change.steps import AnyStep, Run
+from harpctl.host.door import Host
+from harpctl.network import keyfile
+from harpctl.network.model import EniPlan
+
+UNMANAGED = "10 "
+UP_TIMEOUT_S = 60.0
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """How NetworkManager treats an interface."""
+
+    is_managed: bool
+    connection: str = ""  # UUID of the one that is up
+
+
+def is_running(host: Host) -> bool:
+    """Say whether NetworkManager answers."""
+    return (host.ask(["nmcli", "-t", "-f", "RUNNING", "general"]) or "").strip() == "running"
+
+
+def device(host: Host, name: str) -> Device:
+    """Ask how an interface is treated."""
+    text = host.ask(["nmcli", "-t", "-f", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", name]) or ""
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    state = fields.get("GENERAL.STATE", UNMANAGED)
+    uuid = fields.get("GENERAL.CON-UUID", "").strip("-")
+    return Device(is_managed=not state.startswith(UNMANAGED), connection=uuid)
+
+
+def connection(eni: EniPlan, *, netplan: bool) -> tuple[str, str]:
+    """Give how nmcli names the ENI's connection: ours, or the one that netplan writes."""
+    return ("id", f"netplan-{eni.name}") if netplan else ("uuid", keyfile.identity(eni))
+
+
+def _up(name: str, selector: tuple[str, str]) -> tuple[str, ...]:
+    return ("nmcli", "--wait", "45", "connection", "up", *selector, "ifname", name)
+
+
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands before and after the changed files, and what takes each managed ENI up."""
+
+    before: tuple[AnyStep, ...] = ()
+    after: tuple[AnyStep, ...] = ()
+    ups: dict[str, Run] = {}
+
+
+def takeover(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Takeover:
+    """Ask a running NetworkManager how it treats the ENIs, and plan what it is told.
+
+    An undo ends with the files read again, and with the connections up that were up before.
+    """
+    if not is_running(host):
+        return Takeover()
+    before: list[AnyStep] = []
+    ups = {}
+    for eni in enis:
+        treated = device(host, eni.name)
+        if not treated.is_managed:
+            continue
+        if treated.connection:
+            undo = _up(eni.name, ("uuid", treated.connection))
+            before.append(Run(undo=undo, timeout_s=UP_TIMEOUT_S, why=f"{eni.name} as it was"))
+        argv = _up(eni.name, connection(eni, netplan=netplan))
+        why = f"NetworkManager sets {eni.name} up"
+        ups[eni.name] = Run(argv=argv, always=True, timeout_s=UP_TIMEOUT_S, why=why)
+    reload = ("nmcli", "connection", "reload")
+    before.append(Run(undo=reload, why="NetworkManager follows its files"))
+    return Takeover(
+        before=tuple(before), after=(Run(argv=reload, why="NetworkManager reads its files"),), ups=ups
+    )

@@ -1,0 +1,124 @@
+"""Whether the host can still be reached: what answered before a change must answer after it.
+
+Looked at are the default gateways, by ping, else by their neighbour entry (clouds' gateways often answer ARP
+only), and the client of the ssh session, by ping, else by the route that leads to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+import psutil
+
+from harpctl.host.door import Host
+
+NEIGHBOUR_WAIT_S = 9.0  # the kernel waits 5 s before it asks again for a stale neighbour, then asks 3 times
+POLL_S = 0.2
+DISCARD_PORT = 9
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One address that answered, and how that was seen: "ping", "neighbour", or "route" with the route."""
+
+    address: str
+    seen_by: str
+    route: str = ""
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be reached at some time."""
+
+    targets: tuple[Target, ...] = ()
+
+    def lost(self, host: Host) -> tuple[str, ...]:
+        """Give the addresses that can't be reached any more."""
+        return tuple(target.address for target in self.targets if not _SEEN_BY[target.seen_by](host, target))
+
+
+def _version(address: str) -> str:
+    return "-6" if ":" in address else "-4"
+
+
+def _route(host: Host, address: str) -> str:
+    """Give the next hop and the interface towards an address; "" where no route leads to it."""
+    words = (host.ask(["ip", _version(address), "route", "get", address]) or "").split()
+    pairs = [f"{name} {words[words.index(name) + 1]}" for name in ("via", "dev") if name in words[:-1]]
+    return " ".join(pairs)
+
+
+def _pings(host: Host, target: Target) -> bool:
+    argv = ["ping", _version(target.address), "-n", "-c", "1", "-W", "1", target.address]
+    return any(host.ask(argv) is not None for _try in range(3))
+
+
+def _is_neighbour(host: Host, target: Target) -> bool:
+    """Say whether the address answers ARP or neighbour discovery, asked anew by a packet to it."""
+    deadline = time.monotonic() + NEIGHBOUR_WAIT_S
+    family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"", (target.address, DISCARD_PORT))
+        words = (host.ask(["ip", _version(target.address), "neigh", "show", target.address]) or "").split()
+        if "REACHABLE" in words or "PERMANENT" in words:
+            return True
+        if "FAILED" in words:
+            return False
+        time.sleep(POLL_S)
+    return False
+
+
+def _same_route(host: Host, target: Target) -> bool:
+    return _route(host, target.address) == target.route
+
+
+_SEEN_BY: dict[str, Callable[[Host, Target], bool]] = {
+    "ping": _pings,
+    "neighbour": _is_neighbour,
+    "route": _same_route,
+}
+
+
+def _gateways(host: Host) -> list[str]:
+    found = []
+    for version in ("-4", "-6"):
+        for line in (host.ask(["ip", version, "route", "show", "default"]) or "").splitlines():
+            words = line.split()
+            if "via" in words[:-1]:
+                found.append(words[words.index("via") + 1])
+    return [address for address in dict.fromkeys(found) if not address.startswith("fe80")]
+
+
+def ssh_client() -> str:
+    """Give the address that this process's ssh session comes from; "" where there is none.
+
+    sudo takes the variable away; then an ancestor has it.
+    """
+    environs: list[dict[str, str]] = [dict(os.environ)]
+    for parent in psutil.Process().parents():
+        with contextlib.suppress(psutil.Error):
+            environs.append(parent.environ())
+    words = next((text.split() for env in environs if (text := env.get("SSH_CONNECTION"))), [])
+    address = words[0] if words else ""
+    return "" if address.startswith("fe80") else address
+
+
+def look(host: Host) -> Reach:
+    """Find out what can be reached now."""
+    targets = []
+    for address in _gateways(host):
+        for way in ("ping", "neighbour"):
+            target = Target(address=address, seen_by=way)
+            if _SEEN_BY[way](host, target):
+                targets.append(target)
+                break
+    if client := ssh_client():
+        target = Target(address=client, seen_by="ping")
+        if not _pings(host, target):
+            target = Target(address=client, seen_by="route", route=_route(host, client))
+        targets.append(target)
+    return Reach(targets=tuple(targets))

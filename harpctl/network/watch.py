@@ -1,0 +1,97 @@
+"""The watch: what harpctl, the dead man and `harpctl confirm` tell each other, as files in /run/harp.
+
+`guard-<transaction>` is there as long as the dead man is armed. Who removes it has decided: harpctl, that the
+host is well or that it takes everything back itself; the dead man, that it does so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import msgspec
+
+from harpctl.host.door import Host
+from harpctl.network.reach import Reach
+
+FOLDER = "/run/harp"
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the dead man has to know."""
+
+    transaction: str
+    pid: int  # of the harpctl that is watched
+    started: float  # when that process was, for a pid may be used again
+    deadline: float  # of time.monotonic(), which all processes of a host share
+    grace_s: float  # how much longer a harpctl that is alive may take to undo things itself
+    reach: Reach
+
+    @property
+    def left_s(self) -> float:
+        """Give how long it is until the deadline, in seconds; not below 0."""
+        return max(0.0, self.deadline - time.monotonic())
+
+
+def guard_path(transaction: str) -> str:
+    """Give the file that says that the dead man is armed."""
+    return f"{FOLDER}/guard-{transaction}"
+
+
+def alive_path(transaction: str) -> str:
+    """Give the file that the dead man makes when it is ready."""
+    return f"{FOLDER}/deadman-{transaction}"
+
+
+def confirm_path(transaction: str) -> str:
+    """Give the file that says that the operator can reach the host."""
+    return f"{FOLDER}/confirm-{transaction}"
+
+
+def begin(host: Host, watch: Watch) -> None:
+    """Arm. Raises OSError."""
+    for folder in ("/run", FOLDER):
+        with contextlib.suppress(FileExistsError):
+            host.make_dir(folder)
+    forget(host, watch.transaction)
+    host.write_file(guard_path(watch.transaction), msgspec.json.encode(watch), 0o600)
+
+
+def read(host: Host, transaction: str) -> Watch | None:
+    """Give the watch; None where it is not there, or not any more."""
+    data = host.read_bytes(guard_path(transaction))
+    return None if data is None else msgspec.json.decode(data, type=Watch)
+
+
+def armed(host: Host) -> list[str]:
+    """Give the transactions that a dead man watches."""
+    head = guard_path("")
+    return [path.removeprefix(head) for path in host.glob(f"{head}*")]
+
+
+def decide(host: Host, transaction: str) -> bool:
+    """Take the decision; False where it has been taken already."""
+    try:
+        host.real(guard_path(transaction), follow=False).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def confirm(host: Host, transaction: str) -> None:
+    """Say that the host can be reached. Raises OSError."""
+    host.write_file(confirm_path(transaction), b"", 0o600)
+
+
+def is_confirmed(host: Host, transaction: str) -> bool:
+    """Say whether the operator confirmed."""
+    return host.stat(confirm_path(transaction)) is not None
+
+
+def forget(host: Host, transaction: str) -> None:
+    """Remove what is left of a watch, and the folder with the last of them."""
+    for path in (guard_path(transaction), alive_path(transaction), confirm_path(transaction)):
+        with contextlib.suppress(OSError):
+            host.remove(path)
+    with contextlib.suppress(OSError):
+        host.remove(FOLDER)
