@@ -12,6 +12,7 @@ import typer
 from harpctl import __version__
 from harpctl.bench.command import bench
 from harpctl.report import DEBUG, reports_errors
+from harpctl.setup.command import setup
 
 app = typer.Typer(
     name="harpctl",
@@ -41,7 +42,11 @@ def options(
     DEBUG.set(debug)
 
 
-app.command("bench")(reports_errors(bench))
+for _name, _command in (
+    ("setup", setup),
+    ("bench", bench),
+):
+    app.command(_name)(reports_errors(_command))
 
 
 def main() -> None:

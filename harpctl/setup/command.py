@@ -125,7 +125,7 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
     setup = make_setup(facts, host, wish)
     if dry_run:
         return _result(
-            setup, host, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
+            setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
         )
     if host.is_real and os.geteuid() != 0:
         raise HarpError(

@@ -131,7 +131,7 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
     choices = choose(facts, wish)
     enis = [choice.eni for choice in choices]
     count = wish.hugepages or page_count(gpu_count(facts, wish), wish)
-    wanted = HugepageArgs(wish.page_size, count)
+    wanted = HugepageArgs(page_size=wish.page_size, count=count)
     check_page_size(facts, wish)
     check_memory(facts, wish, count)
     _check_mtu(enis, wish.mtu)
@@ -168,7 +168,7 @@ def unmet(facts: Facts, host: Host, wish: Wish) -> list[str]:
     Pages that the kernel arguments bring at the next boot count as held.
     """
     setup = make_setup(facts, host, wish)
-    wanted = HugepageArgs(setup.page_size, setup.pages)
+    wanted = HugepageArgs(page_size=setup.page_size, count=setup.pages)
     missing = _unmet_entries(facts.boot, wanted) if wish.kernel_args else []
     have = pages_now(facts, wanted.page_size)
     booted = wish.kernel_args and not holds(facts.boot.cmdline, wanted)
