@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +13,9 @@ from rich.text import Text
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
+from harpctl.change.rollback import recover
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
-from harpctl.errors import ExitCode, HarpError
+from harpctl.errors import ExitCode
 from harpctl.fleet import over_hosts
 from harpctl.host.door import Host, open_host
 from harpctl.plugin.source import find_source
@@ -43,8 +44,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     plan: str = ""  # of --dry-run
 
 
-def run_switch(host: Host, action: str, switch: Switch, progress: Progress, *, dry_run: bool) -> Result:
-    """Carry out a switch and look at what came of it; with dry_run say what would be done."""
+def run_switch(
+    host: Host, action: str, make: Callable[[], Switch], progress: Progress, *, dry_run: bool
+) -> Result:
+    """Plan a switch, carry it out, and look at what came of it; with dry_run say what would be done."""
+    if not dry_run:
+        recover(host, progress=progress)
+    switch = make()
     changed = not switch.plan.is_empty
     summary = switch.done if changed else switch.already
     if dry_run:
@@ -57,11 +63,7 @@ def run_switch(host: Host, action: str, switch: Switch, progress: Progress, *, d
             path=switch.path,
             plan=render(switch.plan, host),
         )
-    if changed and host.is_real and os.geteuid() != 0:
-        raise HarpError(
-            f"To {action} the plugin needs root.", f"Run: sudo harpctl {action}", ExitCode.REFUSED
-        )
-    transaction = apply(switch.plan, host, what=action, progress=progress) if changed else ""
+    transaction = apply(switch.plan, host, what=action, progress=progress)
     after = read_status(host)
     is_off = after.state != ENABLED
     notes = list(after.notes)
@@ -79,7 +81,9 @@ def run_switch(host: Host, action: str, switch: Switch, progress: Progress, *, d
     )
 
 
-def _report(result: Result, *, as_json: bool) -> None:
+def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, as_json: bool) -> None:
+    progress: Progress = NoProgress() if as_json else ConsoleProgress()
+    result = run_switch(host, action, make, progress, dry_run=dry_run)
     if as_json:
         print_json(result)
     else:
@@ -88,10 +92,6 @@ def _report(result: Result, *, as_json: bool) -> None:
                 OUT.print(line, markup=False)
     if not result.ok:
         raise typer.Exit(int(ExitCode.FAILED))
-
-
-def _progress(*, as_json: bool) -> Progress:
-    return NoProgress() if as_json else ConsoleProgress()
 
 
 @over_hosts
@@ -120,9 +120,11 @@ def install(
     """
     del yes
     host = open_host(root)
-    switch = plan_install(host, find_source(host, plugin), folder, force=force)
-    result = run_switch(host, "install", switch, _progress(as_json=as_json), dry_run=dry_run)
-    _report(result, as_json=as_json)
+
+    def make() -> Switch:
+        return plan_install(host, find_source(host, plugin), folder, force=force)
+
+    _do(host, "install", make, dry_run=dry_run, as_json=as_json)
 
 
 @over_hosts
@@ -141,9 +143,7 @@ def enable(
     """
     del yes
     host = open_host(root)
-    switch = plan_enable(host, force=force)
-    result = run_switch(host, "enable", switch, _progress(as_json=as_json), dry_run=dry_run)
-    _report(result, as_json=as_json)
+    _do(host, "enable", lambda: plan_enable(host, force=force), dry_run=dry_run, as_json=as_json)
 
 
 @over_hosts
@@ -161,8 +161,7 @@ def disable(
     """
     del yes
     host = open_host(root)
-    result = run_switch(host, "disable", plan_disable(host), _progress(as_json=as_json), dry_run=dry_run)
-    _report(result, as_json=as_json)
+    _do(host, "disable", lambda: plan_disable(host), dry_run=dry_run, as_json=as_json)
 
 
 @over_hosts

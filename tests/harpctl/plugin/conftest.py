@@ -1,0 +1,128 @@
+"""Images of both families, our plugin, and small shared libraries compiled to be somebody else's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harpctl.host.door import Host
+from harpctl.plugin.elf import Elf, inspect
+from harpctl.plugin.search import host_machine
+
+TRIPLET = f"{os.uname().machine}-linux-gnu"
+LIBRARY_DIRS = {"debian": f"/usr/lib/{TRIPLET}", "rhel": "/usr/lib64"}
+OTHER_MACHINE = {"x86_64": (183, "aarch64"), "aarch64": (62, "x86_64")}  # e_machine
+MACHINE_AT = 18  # e_machine's offset in a little-endian file
+TABLE = """
+struct table {{ const char *name; int (*init)(void); }};
+static int init(void) {{ return 0; }}
+const struct table {symbol} = {{ "{name}", init }};
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A directory tree with a loader and a library directory."""
+
+    root: Path
+    libraries: str  # a path of the host
+
+    @property
+    def host(self) -> Host:
+        return Host(self.root)
+
+    def at(self, path: str) -> Path:
+        return self.root / path.removeprefix("/")
+
+    def put(self, file: Path | bytes, path: str) -> Path:
+        target = self.at(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file if isinstance(file, bytes) else file.read_bytes())
+        return target
+
+    def files(self) -> dict[str, bytes | str]:
+        """All files and links below the root, to compare."""
+        return {
+            str(path.relative_to(self.root)): str(path.readlink()) if path.is_symlink() else path.read_bytes()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_symlink() or path.is_file()
+        }
+
+
+def make_image(root: Path, family: str) -> Image:
+    libraries = LIBRARY_DIRS[family]
+    for folder in (libraries, "/usr/lib", "/usr/lib64", "/etc", "/mnt", "/root", "/var/lib"):
+        (root / folder[1:]).mkdir(parents=True, exist_ok=True)
+    for name in ("lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    machine = os.uname().machine
+    loader = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}[machine]
+    (root / loader).write_bytes(b"")
+    assert host_machine(Host(root)) == machine
+    return Image(root, libraries)
+
+
+@pytest.fixture(params=list(LIBRARY_DIRS))
+def image(request: pytest.FixtureRequest, tmp_path: Path) -> Image:
+    return make_image(tmp_path / "image", request.param)
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Image:
+    return make_image(tmp_path / "image", "debian")
+
+
+Compile = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def compile_library(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    folder = tmp_path_factory.mktemp("libraries")
+    compiler = shutil.which("cc")
+    assert compiler, "the tests need a C compiler, as the build does"
+
+    def compile_one(name: str, code: str, *options: str, script: str = "") -> Path:
+        source, output = folder / f"{name}.c", folder / f"{name}.so"
+        source.write_text(code)
+        if script:
+            (folder / f"{name}.map").write_text(script)
+            options += (f"-Wl,--version-script={folder / name}.map",)
+        argv = [compiler, "-shared", "-fPIC", "-o", str(output), str(source), *options]
+        subprocess.run(argv, check=True, capture_output=True, text=True)
+        return output
+
+    return compile_one
+
+
+@pytest.fixture(scope="session")
+def foreign(compile_library: Compile) -> Path:
+    """Another vendor's plugin, with a SONAME as those have."""
+    code = TABLE.format(symbol="ncclNetPlugin_v8", name="AWS Libfabric")
+    return compile_library("foreign", code, "-Wl,-soname,libnccl-net.so")
+
+
+@pytest.fixture(scope="session")
+def other_library(compile_library: Compile) -> Path:
+    """A shared library that is no plugin."""
+    return compile_library("other", "int answer(void) { return 42; }")
+
+
+@pytest.fixture(scope="session")
+def other_machine(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our plugin as if built for the other machine."""
+    data = bytearray(plugin_file.read_bytes())
+    data[MACHINE_AT] = OTHER_MACHINE[os.uname().machine][0]
+    file = tmp_path_factory.mktemp("machine") / "libnccl-net.so"
+    file.write_bytes(data)
+    return file
+
+
+def read_elf(file: Path) -> Elf:
+    with file.open("rb") as stream:
+        return inspect(stream, str(file))

@@ -1,0 +1,394 @@
+"""install, disable, enable and rollback on images of both families: what they change and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.change.rollback import rollback
+from harpctl.console import NoProgress
+from harpctl.errors import ExitCode, HarpError
+from harpctl.plugin.command import Result, run_switch
+from harpctl.plugin.paths import FORMS, NAME, PARKED
+from harpctl.plugin.source import find_source, read_source
+from harpctl.plugin.status import read_status
+from harpctl.plugin.switch import ASIDE, Switch, plan_disable, plan_enable, plan_install
+from tests.harpctl.plugin.conftest import Compile, Image
+
+PARKED_PLACES = [
+    (folder, name)
+    for folder in ("beside", "/mnt", "/root")
+    for name in FORMS
+    if (folder, name) != ("beside", NAME)
+]
+
+
+def do(image: Image, action: str, make: Callable[[], Switch]) -> Result:
+    return run_switch(image.host, action, make, NoProgress(), dry_run=False)
+
+
+def install(image: Image, file: Path, folder: str = "", *, force: bool = False) -> Result:
+    source = read_source(image.host, file)
+    return do(image, "install", lambda: plan_install(image.host, source, folder, force=force))
+
+
+def enable(image: Image, *, force: bool = False) -> Result:
+    return do(image, "enable", lambda: plan_enable(image.host, force=force))
+
+
+def disable(image: Image) -> Result:
+    return do(image, "disable", lambda: plan_disable(image.host))
+
+
+def installed(image: Image) -> str:
+    return f"{image.libraries}/{NAME}"
+
+
+def refused(action: Callable[[], object], image: Image) -> HarpError:
+    """Run what must be refused, and see that it changed nothing."""
+    before = image.files()
+    with pytest.raises(HarpError) as caught:
+        action()
+    assert image.files() == before
+    return caught.value
+
+
+# ---- install ----
+
+
+def test_install_and_rollback(image: Image, plugin_file: Path) -> None:
+    before = image.files()
+    result = install(image, plugin_file)
+    assert (result.ok, result.changed, result.state, result.path) == (True, True, "enabled", installed(image))
+    assert image.at(installed(image)).read_bytes() == plugin_file.read_bytes()
+    assert image.at(installed(image)).stat().st_mode & 0o777 == 0o755
+    rollback(image.host, progress=NoProgress())
+    assert image.files() == before
+
+
+def test_installing_again_changes_nothing(image: Image, plugin_file: Path) -> None:
+    install(image, plugin_file)
+    image.at(installed(image)).chmod(0o644)  # as a package may have it
+    before, inode = image.files(), image.at(installed(image)).stat().st_ino
+    result = install(image, plugin_file)
+    assert (result.changed, result.transaction) == (False, "")
+    assert "already" in result.summary
+    assert (image.files(), image.at(installed(image)).stat().st_ino) == (before, inode)
+
+
+def test_an_upgrade_leaves_a_running_job_its_file(
+    image: Image, plugin_file: Path, compile_library: Compile
+) -> None:
+    code = 'struct { const char *name; } ncclNetPlugin_v8 = { "HARP" };'
+    old = compile_library("old", code)
+    install(image, old)
+    target = image.at(installed(image))
+    with target.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert install(image, plugin_file).changed
+        assert mapped[:] == old.read_bytes()
+        assert os.fstat(file.fileno()).st_nlink == 0
+    assert target.read_bytes() == plugin_file.read_bytes()
+
+
+def test_install_replaces_harp_where_it_is(
+    debian: Image, plugin_file: Path, compile_library: Compile
+) -> None:
+    debian.put(b"/usr/local/lib\n", "/etc/ld.so.conf")
+    old = compile_library("older", 'struct { const char *name; } ncclNetPlugin_v6 = { "HARP" };')
+    debian.put(old, f"/usr/local/lib/{NAME}")
+    assert install(debian, plugin_file).path == f"/usr/local/lib/{NAME}"
+    assert not debian.at(installed(debian)).exists()
+
+
+def test_install_into_a_directory_that_is_not_searched(image: Image, plugin_file: Path) -> None:
+    image.at("/opt/harp").mkdir(parents=True)
+    result = install(image, plugin_file, "/opt/harp")
+    assert (result.path, result.state) == (f"/opt/harp/{NAME}", "absent")
+    assert "does not find it by name" in result.notes[0]
+    assert not install(image, plugin_file, "/opt/harp").changed
+
+
+@pytest.mark.parametrize("folder", ["/opt/none", "relative", "/etc/hosts"])
+def test_install_wants_a_directory(image: Image, plugin_file: Path, folder: str) -> None:
+    error = refused(lambda: install(image, plugin_file, folder), image)
+    assert error.exit_code == ExitCode.USAGE
+    assert folder in error.message
+
+
+def test_install_refuses_other_machines(image: Image, other_machine: Path) -> None:
+    error = refused(lambda: install(image, other_machine), image)
+    assert error.exit_code == ExitCode.REFUSED
+    assert "and this host is" in error.message
+
+
+def test_install_refuses_what_is_no_plugin(image: Image, other_library: Path) -> None:
+    assert "no NCCL network plugin" in refused(lambda: install(image, other_library), image).message
+
+
+def test_install_refuses_another_vendors_file(image: Image, foreign: Path) -> None:
+    assert "is the plugin AWS Libfabric, not HARP" in refused(lambda: install(image, foreign), image).message
+
+
+def test_install_refuses_a_cut_off_file(image: Image, plugin_file: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part.so"
+    part.write_bytes(plugin_file.read_bytes()[:50_000])
+    assert "is cut off" in refused(lambda: install(image, part), image).message
+
+
+def test_install_refuses_a_missing_file(image: Image, tmp_path: Path) -> None:
+    error = refused(lambda: install(image, tmp_path / "none.so"), image)
+    assert (error.exit_code, "cannot be read" in error.message) == (ExitCode.MISSING, True)
+
+
+@pytest.mark.parametrize(("version", "fits"), [("2.17", False), ("2.99", True)])
+def test_install_looks_at_glibc(
+    image: Image, plugin_file: Path, compile_library: Compile, version: str, fits: bool
+) -> None:
+    script = f"GLIBC_{version} {{ global: one; local: *; }};\n"
+    libc = compile_library(f"libc{version}", "int one(void) { return 1; }", "-nostdlib", script=script)
+    image.put(libc, f"{image.libraries}/libc.so.6")
+    if fits:
+        assert install(image, plugin_file).state == "enabled"
+    else:
+        error = refused(lambda: install(image, plugin_file), image)
+        assert "needs glibc" in error.message
+        assert "this host has 2.17" in error.message
+
+
+def test_another_plugin_in_the_place_is_moved_aside_only_by_force(
+    image: Image, plugin_file: Path, foreign: Path
+) -> None:
+    image.put(foreign, installed(image))
+    before = image.files()
+    error = refused(lambda: install(image, plugin_file), image)
+    assert f"{installed(image)} (the plugin AWS Libfabric)" in error.message
+    assert install(image, plugin_file, force=True).state == "enabled"
+    assert image.at(f"{image.libraries}/{ASIDE}").read_bytes() == foreign.read_bytes()
+    rollback(image.host, progress=NoProgress())
+    assert image.files() == before
+
+
+def test_another_plugin_that_would_be_found_first(debian: Image, plugin_file: Path, foreign: Path) -> None:
+    debian.put(b"/opt/amazon/lib\n", "/etc/ld.so.conf")
+    debian.put(foreign, f"/opt/amazon/lib/{NAME}")
+    error = refused(lambda: install(debian, plugin_file), debian)
+    assert "NCCL would load that one" in error.message
+    assert install(debian, plugin_file, force=True).state == "enabled"
+    assert debian.at(f"/opt/amazon/lib/{ASIDE}").is_file()
+
+
+def test_another_plugin_that_is_found_later_is_left_alone(
+    debian: Image, plugin_file: Path, foreign: Path
+) -> None:
+    debian.put(foreign, f"/usr/lib/{NAME}")
+    result = install(debian, plugin_file)
+    assert result.state == "enabled"
+    assert any(f"/usr/lib/{NAME} is the plugin AWS Libfabric too" in note for note in result.notes)
+
+
+def test_a_directory_in_the_way(image: Image, plugin_file: Path) -> None:
+    image.at(installed(image)).mkdir()
+    error = refused(lambda: install(image, plugin_file), image)
+    assert installed(image) in error.message
+    assert read_status(image.host).state == "broken"
+    assert install(image, plugin_file, force=True).state == "enabled"
+    assert image.at(f"{image.libraries}/{ASIDE}").is_dir()
+
+
+def test_force_never_overwrites_what_was_moved_aside(image: Image, plugin_file: Path, foreign: Path) -> None:
+    image.put(foreign, installed(image))
+    image.put(foreign, f"{image.libraries}/{ASIDE}")
+    error = refused(lambda: install(image, plugin_file, force=True), image)
+    assert "is there already" in error.message
+
+
+@pytest.mark.parametrize(("folder", "name"), PARKED_PLACES)
+def test_install_does_not_turn_on_what_was_turned_off(
+    image: Image, plugin_file: Path, folder: str, name: str
+) -> None:
+    path = f"{image.libraries if folder == 'beside' else folder}/{name}"
+    image.put(plugin_file, path)
+    error = refused(lambda: install(image, plugin_file), image)
+    assert f"HARP is disabled on this host: {path}" in error.message
+    assert "harpctl enable" in error.hint
+    assert install(image, plugin_file, force=True).state == "enabled"
+
+
+def test_a_file_in_root_can_be_the_one_to_install(image: Image, plugin_file: Path) -> None:
+    file = image.put(plugin_file, f"/root/{NAME}")
+    assert install(image, file).state == "enabled"
+
+
+def test_our_own_plugin_is_found_and_fits(image: Image) -> None:
+    source = find_source(image.host, None)
+    assert source.elf.is_harp
+    assert plan_install(image.host, source).path == installed(image)
+
+
+# ---- disable ----
+
+
+def test_disable_and_enable_and_again(image: Image, plugin_file: Path) -> None:
+    install(image, plugin_file)
+    parked = f"{image.libraries}/{PARKED}"
+    off = disable(image)
+    assert (off.ok, off.changed, off.state, off.path) == (True, True, "disabled", parked)
+    assert not image.at(installed(image)).exists()
+    assert image.at(parked).read_bytes() == plugin_file.read_bytes()
+    again = disable(image)
+    assert (again.ok, again.changed, again.path) == (True, False, parked)
+    on = enable(image)
+    assert (on.ok, on.changed, on.state, on.path) == (True, True, "enabled", installed(image))
+    assert not enable(image).changed
+    assert not image.at(parked).exists()
+
+
+def test_rollback_undoes_switches_and_install(image: Image, plugin_file: Path) -> None:
+    before = image.files()
+    install(image, plugin_file)
+    disable(image)
+    enable(image)
+    disable(image)
+    rollback(image.host, progress=NoProgress())
+    assert image.files() == before
+
+
+def test_disable_where_there_is_none(image: Image) -> None:
+    result = disable(image)
+    assert (result.ok, result.changed, result.state) == (True, False, "absent")
+
+
+def test_disable_refuses_to_overwrite(image: Image, plugin_file: Path) -> None:
+    image.put(plugin_file, installed(image))
+    parked = image.put(plugin_file, f"{image.libraries}/{PARKED}")
+    error = refused(lambda: disable(image), image)
+    assert error.exit_code == ExitCode.REFUSED
+    assert installed(image) in error.message
+    assert str(parked).removeprefix(str(image.root)) in error.message
+    assert error.hint.endswith(f"rm {image.libraries}/{PARKED}")
+
+
+def test_disable_leaves_other_plugins_alone(image: Image, foreign: Path) -> None:
+    image.put(foreign, installed(image))
+    result = disable(image)
+    assert (result.ok, result.changed, result.state) == (True, False, "foreign")
+
+
+def test_disable_turns_off_every_copy_that_would_be_found(debian: Image, plugin_file: Path) -> None:
+    debian.put(b"/usr/local/lib\n", "/etc/ld.so.conf")
+    debian.put(plugin_file, f"/usr/local/lib/{NAME}")
+    debian.put(plugin_file, installed(debian))
+    assert disable(debian).state == "disabled"
+    assert debian.at(f"/usr/local/lib/{PARKED}").is_file()
+    assert debian.at(f"{debian.libraries}/{PARKED}").is_file()
+
+
+def test_disable_says_what_nccl_finds_instead(debian: Image, plugin_file: Path, foreign: Path) -> None:
+    debian.put(plugin_file, installed(debian))
+    debian.put(foreign, f"/usr/lib/{NAME}")
+    result = disable(debian)
+    assert (result.ok, result.state) == (True, "foreign")
+
+
+def test_a_link_is_renamed_and_comes_back(image: Image, plugin_file: Path) -> None:
+    image.put(plugin_file, "/opt/harp/plugin.so")
+    image.at(installed(image)).symlink_to("/opt/harp/plugin.so")
+    disable(image)
+    assert image.at(f"{image.libraries}/{PARKED}").is_symlink()
+    enable(image)
+    assert image.at(installed(image)).is_symlink()
+
+
+# ---- enable ----
+
+
+@pytest.mark.parametrize(("folder", "name"), PARKED_PLACES)
+def test_enable_finds_every_form(image: Image, plugin_file: Path, folder: str, name: str) -> None:
+    parked = image.put(plugin_file, f"{image.libraries if folder == 'beside' else folder}/{name}")
+    before = image.files()
+    result = enable(image)
+    assert (result.ok, result.state, result.path) == (True, "enabled", installed(image))
+    assert image.at(installed(image)).read_bytes() == plugin_file.read_bytes()
+    assert not parked.exists()
+    rollback(image.host, progress=NoProgress())
+    assert image.files() == before
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(PARKED_PLACES, 2))[::5])
+def test_enable_refuses_when_two_exist(
+    image: Image, plugin_file: Path, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    paths = [
+        f"{image.libraries if folder == 'beside' else folder}/{name}" for folder, name in (first, second)
+    ]
+    for path in paths:
+        image.put(plugin_file, path)
+    error = refused(lambda: enable(image), image)
+    assert error.exit_code == ExitCode.REFUSED
+    assert all(path in error.message for path in paths)
+    assert "rm " in error.hint
+
+
+def test_enable_with_a_parked_copy_beside_says_so(image: Image, plugin_file: Path) -> None:
+    image.put(plugin_file, installed(image))
+    image.put(plugin_file, f"{image.libraries}/{PARKED}")
+    result = enable(image)
+    assert (result.ok, result.changed) == (True, False)
+
+
+def test_enable_where_there_is_none(image: Image) -> None:
+    error = refused(lambda: enable(image), image)
+    assert (error.exit_code, error.hint) == (ExitCode.MISSING, "Run: harpctl install")
+
+
+def test_enable_refuses_other_machines(image: Image, other_machine: Path) -> None:
+    image.put(other_machine, f"{image.libraries}/{PARKED}")
+    assert "and this host is" in refused(lambda: enable(image), image).message
+
+
+def test_enable_refuses_a_cut_off_file(image: Image, plugin_file: Path) -> None:
+    image.put(plugin_file.read_bytes()[:10_000], f"{image.libraries}/{PARKED}")
+    error = refused(lambda: enable(image), image)
+    assert (error.exit_code, "is cut off" in error.message) == (ExitCode.WRONG_DATA, True)
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling", "text"])
+def test_enable_refuses_what_is_no_plugin(image: Image, kind: str) -> None:
+    parked = image.at(f"{image.libraries}/{PARKED}")
+    if kind == "directory":
+        parked.mkdir()
+    elif kind == "dangling":
+        parked.symlink_to("/nowhere")
+    else:
+        parked.write_text("not this\n")
+    error = refused(lambda: enable(image), image)
+    assert f"{image.libraries}/{PARKED}" in error.message
+
+
+def test_enable_refuses_another_vendors_plugin_without_force(image: Image, foreign: Path) -> None:
+    image.put(foreign, f"{image.libraries}/{PARKED}")
+    assert "is the plugin AWS Libfabric, not HARP" in refused(lambda: enable(image), image).message
+    assert enable(image, force=True).state == "foreign"
+
+
+def test_enable_refuses_when_another_plugin_has_the_name(
+    image: Image, plugin_file: Path, foreign: Path
+) -> None:
+    image.put(plugin_file, f"{image.libraries}/{PARKED}")
+    image.put(foreign, installed(image))
+    error = refused(lambda: enable(image), image)
+    assert f"{installed(image)} (the plugin AWS Libfabric)" in error.message
+
+
+def test_a_dry_run_changes_nothing_and_shows_the_step(image: Image, plugin_file: Path) -> None:
+    image.put(plugin_file, installed(image))
+    before = image.files()
+    result = run_switch(image.host, "disable", lambda: plan_disable(image.host), NoProgress(), dry_run=True)
+    assert image.files() == before
+    assert (result.changed, result.state) == (True, "enabled")
+    assert f"rename to {image.libraries}/{PARKED}" in result.plan
