@@ -1,0 +1,151 @@
+"""`harpctl validate`, `harpctl doctor` and `harpctl topo`: read-only but for doctor --fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harpctl.change.apply import apply
+from harpctl.change.trouble import require_root
+from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, print_json, print_table
+from harpctl.doctor.context import Options, real_context
+from harpctl.doctor.examine import examine, repairs
+from harpctl.doctor.model import Finding, plain, worst
+from harpctl.doctor.probe import PORT
+from harpctl.doctor.responder import SECONDS, Responder, own_addresses
+from harpctl.doctor.show import show_all, show_failures
+from harpctl.doctor.topo import draw, make_topo
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.collect import collect
+from harpctl.host.door import Host, open_host
+
+FAILED = int(ExitCode.FAILED)
+PORT_MIN, PORT_MAX = 1024, 65535
+
+Root = Annotated[
+    Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def _find(host: Host, options: Options, *, only_validating: bool = False) -> list[Finding]:
+    return examine(real_context(host, collect(host), options), only_validating=only_validating)
+
+
+def _print_findings(findings: Sequence[Finding], fixed: Sequence[str] = ()) -> None:
+    level = worst(findings)
+    shown = [plain(finding) for finding in findings]
+    print_json({"ok": level != "fail", "worst": level, "findings": shown, "transactions": list(fixed)})
+
+
+def validate(
+    *,
+    root: Root = None,
+    boot: Annotated[
+        bool, typer.Option("--boot", help="Count what the next boot brings (hugepages) as there.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say whether this host is set up right: exit code 0, or 1 and what is wrong."""
+    findings = _find(open_host(root), Options(after_boot=boot), only_validating=True)
+    failed = worst(findings) == "fail"
+    if json:
+        _print_findings(findings)
+    else:
+        show_failures(findings)
+        bad = sum(finding.level == "fail" for finding in findings)
+        good = sum(finding.level == "ok" for finding in findings)
+        said = (
+            f"HARP is not set up right: {bad} failed." if failed else f"HARP is set up right: {good} checks."
+        )
+        OUT.print(said, style="bold red" if failed else "green", markup=False)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def doctor(
+    *,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--peer", metavar="HOST", help="Probe the way to a host: addresses or names, commas between."
+        ),
+    ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help=f"Answer another host's --peer for {SECONDS // 60} minutes.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", help="The port of --peer and --serve.")] = PORT,
+    seconds: Annotated[int, typer.Option("--seconds", help="How long --serve answers.")] = SECONDS,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Carry out the repairs that are safe, then look again.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is well, too.")] = False,
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Say why HARP does not work here, or not well, and the command that repairs each finding."""
+    if not PORT_MIN <= port <= PORT_MAX:
+        raise HarpError(
+            f"--port {port}: expected {PORT_MIN} to {PORT_MAX}.", f"The usual one is {PORT}.", ExitCode.USAGE
+        )
+    if serve:
+        _serve(port, seconds)
+        return
+    names = tuple(name for text in peer or () for name in text.split(",") if name)
+    host, options = open_host(root), Options(peers=names, port=port)
+    findings = _find(host, options)
+    fixed = _fix(host, findings, is_quiet=json) if fix else []
+    if fixed:
+        findings = _find(host, options)
+    if json:
+        _print_findings(findings, fixed)
+    else:
+        show_all(findings, verbose=verbose)
+    if worst(findings) == "fail":
+        raise typer.Exit(FAILED)
+
+
+def _fix(host: Host, findings: list[Finding], *, is_quiet: bool) -> list[str]:
+    """Apply the safe repairs, each by itself; give the transactions' ids. A repair that fails is said."""
+    plans = repairs(findings)
+    if plans:
+        require_root(host)
+    done = []
+    for plan in plans:
+        try:
+            done.append(
+                apply(
+                    plan,
+                    host,
+                    what="harpctl doctor --fix",
+                    progress=NoProgress() if is_quiet else ConsoleProgress(),
+                )
+            )
+        except HarpError as error:
+            ERR.print(f"{plan.groups[0].name}: {error}", markup=False)
+    return done
+
+
+def _serve(port: int, seconds: int) -> None:
+    addresses = own_addresses()
+    with Responder(addresses, port) as responder:
+        ERR.print(f"Answering on port {port}, UDP and TCP, for {seconds} s. On the other host:", markup=False)
+        ERR.print(f"  harpctl doctor --port {port} --peer {','.join(addresses)}", markup=False)
+        responder.run(seconds)
+        ERR.print(f"{responder.answered} probes answered.", markup=False)
+
+
+def topo(*, root: Root = None, json: Json = False) -> None:
+    """Show how near GPUs, ENIs and NUMA nodes are to each other, and which ENI serves which GPU."""
+    found = make_topo(collect(open_host(root)))
+    if json:
+        print_json(msgspec.to_builtins(found))
+        return
+    table, notes = draw(found)
+    print_table(table)
+    for note in notes:
+        OUT.print(note, markup=False)

@@ -1,0 +1,284 @@
+"""Checks of the conf files: they parse, name this host's ENIs, fit together, and share no core."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from harpctl.change.steps import WriteFile
+from harpctl.confs.conf import CONF_COUNT_MAX, Conf
+from harpctl.doctor import needs
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.facts.model import Eni, Facts
+
+DRIVERS = ("auto", "udp")  # of this build
+OTHERS_WRITE = 0o002
+SETUP = "harpctl setup"
+
+
+@check("confs.present", "There are conf files")
+def check_present(context: Context) -> Iterator[Said]:
+    """Look for ztcp*.conf; with HARP_IFNAME set none is needed."""
+    if not context.conf_files and not context.environment.get("HARP_IFNAME"):
+        where = context.conf_dir
+        if context.facts.system.container and not context.host.is_dir(where):
+            yield fail(
+                f"{where} is not in this container, so the plugin is not configured.",
+                "docker run ... -v /usr/local/tfabric/tools:/usr/local/tfabric/tools",
+            )
+        else:
+            yield fail(f"There is no ztcp*.conf in {where}, so the plugin is not configured.", SETUP)
+
+
+@check("confs.names", "Each conf file is called ztcp<N>.conf, N from 0 to 9999")
+def check_names(context: Context) -> Iterator[Said]:
+    """Look for names that the plugin refuses."""
+    free = (n for n in itertools.count() if n not in {file.number for file in context.conf_files})
+    for file in context.conf_files:
+        if file.number is None:
+            to = f"{context.conf_dir}/ztcp{next(free)}.conf"
+            yield fail(f"The plugin refuses the name of {file.path}.", f"mv {file.path} {to}")
+
+
+@check("confs.count", f"There are at most {CONF_COUNT_MAX} conf files")
+def check_count(context: Context) -> Iterator[Said]:
+    """Count the files."""
+    count = len(context.conf_files)
+    if count > CONF_COUNT_MAX:
+        yield fail(
+            f"There are {count}; the plugin refuses more than {CONF_COUNT_MAX}.",
+            *(f"rm {file.path}" for file in context.conf_files[CONF_COUNT_MAX:]),
+        )
+
+
+@check("confs.parse", "Each conf file can be read and parsed")
+def check_parse(context: Context) -> Iterator[Said]:
+    """Parse all files as the plugin does."""
+    for file in context.conf_files:
+        if file.wrong:
+            yield fail(file.wrong, f"${{EDITOR:-vi}} {file.path}")
+
+
+@check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)
+def check_mode(context: Context) -> Iterator[Said]:
+    """Look at the mode bits."""
+    for path, _conf in context.confs:
+        status, data = context.host.stat(path), context.host.read_bytes(path)
+        if status is None or data is None or not status.st_mode & OTHERS_WRITE:
+            continue
+        mode = status.st_mode & 0o7777 & ~OTHERS_WRITE
+        step = WriteFile(path=path, data=data, mode=mode, why="only its owner may write it")
+        yield warn(f"Anyone may write {path}.", f"chmod o-w {path}", steps=[step])
+
+
+# ---- against the host ----
+
+
+@check("confs.interface", "Each conf file names an interface that is there", needs.conf)
+def check_interface(context: Context) -> Iterator[Said]:
+    """Look the interfaces up; namespace.interfaces says more where sysfs shows what the kernel does not."""
+    known = ", ".join(eni.name for eni in context.facts.enis) or "none"
+    for path, conf in context.confs:
+        if context.facts.eni(conf.interface) is not None:
+            continue
+        if not context.is_live and not context.facts.enis:
+            yield skip(f"{path}: the tree does not say which interfaces there are.")
+            continue
+        moved = _by_mac(context.facts, conf)
+        hint = f"; its MAC {conf.mac} is {moved.name}'s: the names moved" if moved else ""
+        repair = f"sed -i 's/^interface = .*/interface = {moved.name}/' {path}" if moved else SETUP
+        yield fail(f"{path}: there is no interface {conf.interface} (there are: {known}){hint}.", repair)
+
+
+def _by_mac(facts: Facts, conf: Conf) -> Eni | None:
+    return next((eni for eni in facts.enis if conf.mac and eni.mac.lower() == conf.mac), None)
+
+
+@check("confs.mac", "The MAC address in each conf file is the interface's", needs.pair)
+def check_mac(context: Context) -> Iterator[Said]:
+    """Hold mac against the interface."""
+    for path, conf, eni in context.pairs:
+        if conf.mac is None or not eni.mac or eni.mac.lower() == conf.mac:
+            continue
+        moved = _by_mac(context.facts, conf)
+        whose = (
+            f"; that is {moved.name}'s, so the names moved" if moved else ", and no interface has that one"
+        )
+        yield fail(f"{path}: mac = {conf.mac}, but {eni.name} has {eni.mac}{whose}.", SETUP)
+
+
+@check("confs.address", "The address in each conf file is the interface's", needs.pair)
+def check_address(context: Context) -> Iterator[Said]:
+    """Hold address against the interface; one that has none at all is enis.address's business."""
+    for path, conf, eni in context.pairs:
+        have = [address.partition("/")[0] for address in eni.addresses]
+        if conf.address is not None and have and conf.address not in have:
+            yield fail(
+                f"{path}: address = {conf.address}, but {eni.name} has {', '.join(have)}.",
+                f"sed -i 's/^address = .*/address = {have[0]}/' {path}",
+            )
+
+
+@check("confs.mtu", "The MTU in each conf file is at most the interface's", needs.pair)
+def check_mtu(context: Context) -> Iterator[Said]:
+    """Hold mtu against the interface."""
+    for path, conf, eni in context.pairs:
+        if conf.mtu is not None and eni.mtu and conf.mtu > eni.mtu:
+            fits = not eni.mtu_max or conf.mtu <= eni.mtu_max
+            raise_it = [f"ip link set dev {eni.name} mtu {conf.mtu}"] if fits else []
+            yield fail(
+                f"{path}: mtu = {conf.mtu}, but {eni.name} has {eni.mtu}.",
+                *raise_it,
+                f"sed -i 's/^mtu = .*/mtu = {eni.mtu}/' {path}",
+            )
+
+
+@check("confs.pci", "The PCI address in each conf file is the interface's", needs.pair)
+def check_pci(context: Context) -> Iterator[Said]:
+    """Hold pci against the interface."""
+    for path, conf, eni in context.pairs:
+        if conf.pci is not None and eni.pci and conf.pci != eni.pci.lower():
+            yield fail(
+                f"{path}: pci = {conf.pci}, but {eni.name} is at {eni.pci}.",
+                f"sed -i 's/^pci = .*/pci = {eni.pci.lower()}/' {path}",
+            )
+
+
+@check("confs.numa", "The NUMA node in each conf file is the interface's", needs.pair, validates=False)
+def check_numa(context: Context) -> Iterator[Said]:
+    """Hold numa against sysfs: the plugin believes the file."""
+    for path, conf, eni in context.pairs:
+        if conf.numa is not None and eni.node >= 0 and conf.numa != eni.node:
+            yield warn(
+                f"{path}: numa = {conf.numa}, but {eni.name} is on node {eni.node}.",
+                f"sed -i 's/^numa = .*/numa = {eni.node}/' {path}",
+            )
+
+
+@check(
+    "confs.queues",
+    "The queues in each conf file are no more than the interface has",
+    needs.pair,
+    validates=False,
+)
+def check_queues(context: Context) -> Iterator[Said]:
+    """Hold queues against the driver's maximum."""
+    for path, conf, eni in context.pairs:
+        if conf.queues is not None and eni.queues_max and conf.queues > eni.queues_max:
+            yield warn(
+                f"{path}: queues = {conf.queues}, but {eni.name} has at most {eni.queues_max}.",
+                f"sed -i 's/^queues = .*/queues = {eni.queues_max}/' {path}",
+            )
+
+
+@check("confs.speed", "The speed of each ENI is known", needs.pair, validates=False)
+def check_speed(context: Context) -> Iterator[Said]:
+    """Look for ENIs whose speed NCCL would assume."""
+    for path, conf, eni in context.pairs:
+        if conf.speed_mbps is None and not eni.speed_mbps:
+            yield warn(
+                f"{eni.name} does not tell its speed, so NCCL is told 10000 Mbit/s.",
+                f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {path}  # with the speed that you pay for",
+            )
+
+
+@check(
+    "confs.gpu", "The GPUs that the conf files name are there, each named once", needs.conf, validates=False
+)
+def check_gpu(context: Context) -> Iterator[Said]:
+    """Hold gpu against the GPUs found."""
+    count, seen = len(context.facts.gpus), dict[int, str]()
+    for path, conf in context.confs:
+        if conf.gpu is None:
+            continue
+        if count and conf.gpu >= count:
+            yield warn(f"{path}: gpu = {conf.gpu}, but this host has GPUs 0 to {count - 1}.", SETUP)
+        elif conf.gpu in seen:
+            yield warn(f"{path}: gpu = {conf.gpu} stands in {seen[conf.gpu]} already.", SETUP)
+        seen.setdefault(conf.gpu, path)
+
+
+# ---- together ----
+
+
+@check("confs.distinct", "No two conf files name the same interface", needs.conf)
+def check_distinct(context: Context) -> Iterator[Said]:
+    """Look for an interface that is there twice: the plugin refuses it."""
+    seen: dict[str, str] = {}
+    for path, conf in context.confs:
+        if conf.interface in seen:
+            yield fail(f"{path}: {conf.interface} is taken by {seen[conf.interface]}.", f"rm {path}")
+        seen.setdefault(conf.interface, path)
+
+
+@check(
+    "confs.job_keys", "peer_timeout and congestion are the same in all conf files that set them", needs.conf
+)
+def check_job_keys(context: Context) -> Iterator[Said]:
+    """Look for values that contradict each other: the plugin refuses them."""
+    for key, variable in (("peer_timeout", "HARP_PEER_TIMEOUT"), ("congestion", "HARP_CONGESTION")):
+        if context.environment.get(variable):
+            continue
+        having = [
+            (path, getattr(conf, key)) for path, conf in context.confs if getattr(conf, key) is not None
+        ]
+        for path, value in having[1:]:
+            first, expected = having[0]
+            if value != expected:
+                yield fail(
+                    f"{path}: {key} = {value}, but {first} has {expected}.",
+                    f"sed -i 's/^{key} = .*/{key} = {expected}/' {path}",
+                )
+
+
+@check("confs.driver", "Each conf file asks for a driver of this build", needs.conf)
+def check_driver(context: Context) -> Iterator[Said]:
+    """Look at driver: asking for one that is not built in is an error of the plugin's init."""
+    for path, conf in context.confs:
+        if conf.driver is not None and conf.driver not in DRIVERS:
+            yield fail(
+                f"{path}: driver = {conf.driver}, which this build does not have.",
+                f"sed -i 's/^driver = .*/driver = auto/' {path}",
+            )
+
+
+@check("confs.cores", "The cores in the conf files are there", needs.conf)
+def check_cores(context: Context) -> Iterator[Said]:
+    """Hold cores against the processors that are online."""
+    online = {cpu.id for cpu in context.facts.cpus}
+    for path, conf in context.confs:
+        missing = sorted(set(conf.cores or ()) - online)
+        if online and missing:
+            yield fail(f"{path}: there is no core {_list(missing)} (cores: {_span(online)}).", SETUP)
+
+
+@check("confs.cores_shared", "No core serves two ENIs", needs.conf)
+def check_cores_shared(context: Context) -> Iterator[Said]:
+    """Look for a core that is in two files."""
+    taken: dict[int, str] = {}
+    for path, conf in context.confs:
+        twice = sorted(core for core in conf.cores or () if core in taken)
+        if twice:
+            yield fail(f"{path}: core {_list(twice)} stands in {taken[twice[0]]} already.", SETUP)
+        taken.update({core: path for core in conf.cores or () if core not in taken})
+
+
+@check("confs.cores_local", "The cores of each ENI are on its NUMA node", needs.pair, validates=False)
+def check_cores_local(context: Context) -> Iterator[Said]:
+    """Hold the cores' nodes against the ENI's."""
+    node_of = {cpu.id: cpu.node for cpu in context.facts.cpus}
+    for path, conf, eni in context.pairs:
+        node = eni.node if eni.node >= 0 else conf.numa
+        far = [core for core in conf.cores or () if node is not None and node_of.get(core, node) != node]
+        if far:
+            where = node_of[far[0]]
+            yield warn(f"{path}: {eni.name} is on node {node}, core {_list(far)} on node {where}.", SETUP)
+
+
+def _list(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _span(numbers: set[int]) -> str:
+    return f"{min(numbers)} to {max(numbers)}"

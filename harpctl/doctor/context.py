@@ -1,0 +1,149 @@
+"""What a check gets: the host, its facts, its conf files, the environment, and what was asked for."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harpctl.confs.conf import CONF_DIR, Conf, conf_number, parse
+from harpctl.doctor.live import Live, Machine
+from harpctl.doctor.probe import PORT
+from harpctl.errors import HarpError
+from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
+from harpctl.host.door import Host
+from harpctl.plugin.fit import Ground, ground
+from harpctl.plugin.paths import Copy, find_copies
+from harpctl.plugin.status import loaded
+from harpctl.setup.mount import MOUNT_POINT
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator asked of the doctor."""
+
+    peers: tuple[str, ...] = ()  # addresses or names of the other host
+    port: int = PORT  # where its responder listens
+    after_boot: bool = False  # what the next boot brings counts as there
+
+
+class ConfFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file that matches ztcp*.conf: what it holds, or why it holds nothing."""
+
+    path: str
+    number: int | None
+    conf: Conf | None = None
+    wrong: str = ""
+
+
+class Context:
+    """Everything that checks look at."""
+
+    def __init__(
+        self,
+        host: Host,
+        facts: Facts,
+        options: Options | None = None,
+        environment: Mapping[str, str] | None = None,
+        live: Live | None = None,
+    ) -> None:
+        self.host = host
+        self.facts = facts
+        self.options = options or Options()
+        self.environment = dict(environment or {})
+        self.live = live
+        self.found: dict[str, Any] = {}  # what a check found out and another one uses
+
+    @property
+    def conf_dir(self) -> str:
+        """Give the directory that the plugin reads."""
+        return (self.environment.get("HARP_CONF_DIR") or CONF_DIR).rstrip("/") or "/"
+
+    @functools.cached_property
+    def conf_files(self) -> tuple[ConfFile, ...]:
+        """Read all ztcp*.conf, in the plugin's order."""
+        files = [self._read(path) for path in self.host.glob(f"{self.conf_dir}/ztcp*.conf")]
+        return tuple(sorted(files, key=lambda file: (file.number is None, file.number, file.path)))
+
+    def _read(self, path: str) -> ConfFile:
+        number = conf_number(path.rpartition("/")[2])
+        text = self.host.read_text(path)
+        if text is None:
+            return ConfFile(path=path, number=number, wrong=f"{path}: cannot be read.")
+        try:
+            return ConfFile(path=path, number=number, conf=parse(text, path))
+        except HarpError as error:
+            return ConfFile(path=path, number=number, wrong=error.message)
+
+    @functools.cached_property
+    def copies(self) -> tuple[Copy, ...]:
+        """Give whatever bears one of the plugin's names, installed ones first and in the loader's order."""
+        return find_copies(self.host)
+
+    @functools.cached_property
+    def ground(self) -> Ground:
+        """Give what the host offers a plugin."""
+        return ground(self.host)
+
+    @functools.cached_property
+    def confs(self) -> tuple[tuple[str, Conf], ...]:
+        """Give path and content of the files that hold something."""
+        return tuple((file.path, file.conf) for file in self.conf_files if file.conf is not None)
+
+    @functools.cached_property
+    def pairs(self) -> tuple[tuple[str, Conf, Eni], ...]:
+        """Give path and content of the files whose interface exists, with the interface."""
+        found = ((path, conf, self.facts.eni(conf.interface)) for path, conf in self.confs)
+        return tuple((path, conf, eni) for path, conf, eni in found if eni is not None)
+
+    @property
+    def enis(self) -> tuple[Eni, ...]:
+        """Give the interfaces that the conf files name and that exist."""
+        return tuple(eni for _path, _conf, eni in self.pairs)
+
+    @property
+    def page_size(self) -> int:
+        """Give the size of the hugepages that the conf files ask for first; 0 when they want none."""
+        sizes = {conf.page_size or "auto" for _path, conf in self.confs} or {"auto"}
+        if sizes & {"auto", "1G"}:
+            return GIB
+        return 2 * MIB if "2M" in sizes else 0
+
+    @property
+    def pages(self) -> Pages:
+        """Give the host's hugepages of the wanted size."""
+        found = (one for one in self.facts.memory.hugepages if one.size == self.page_size)
+        return next(found, Pages(size=self.page_size, total=0, free=0))
+
+    @property
+    def mount(self) -> HugeMount | None:
+        """Give the hugetlbfs that containers are given; None when it is not mounted."""
+        return next((one for one in self.facts.memory.mounts if one.path == MOUNT_POINT), None)
+
+    @functools.cached_property
+    def plugin(self) -> Copy | None:
+        """Give HARP's plugin where it is what NCCL's dlopen takes; None when it is not."""
+        copy = loaded(self.copies, self.ground)
+        return copy if copy is not None and copy.is_harp else None
+
+    @property
+    def machine(self) -> Live:
+        """Give the running machine, for checks that need one."""
+        if self.live is None:
+            raise HarpError("A directory tree does not run.")
+        return self.live
+
+    @property
+    def is_live(self) -> bool:
+        """Say whether this is a running machine and not a directory tree."""
+        return self.live is not None
+
+
+def real_context(host: Host, facts: Facts, options: Options) -> Context:
+    """Make the context of a host: for a tree without environment and without asking the machine."""
+    if not host.is_real:
+        return Context(host, facts, options)
+    environment: dict[str, Any] = dict(os.environ)
+    return Context(host, facts, options, environment, Machine())

@@ -1,0 +1,232 @@
+"""Checks of the ENIs: up, addressed, alike, and what is sent from each leaves through it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from harpctl.change.steps import Run, SetControl
+from harpctl.doctor import needs
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.facts.model import Eni
+
+NET = "/proc/sys/net/ipv4/conf"
+# name -> values that do, and what is set
+ARP = {"arp_ignore": ((1, 2), 1), "arp_announce": ((2,), 2)}
+STRICT = 1  # rp_filter: drop what came in by another interface than the answer would leave by
+LOOSE = 2
+SOFTWARE = ("bridge", "dummy", "ifb", "macvlan", "ipvlan", "tun", "veth", "vxlan")
+
+
+@check("enis.count", "There is one ENI per GPU", needs.gpu, needs.conf, validates=False)
+def check_count(context: Context) -> Iterator[Said]:
+    """Count conf files and GPUs: 8 GPUs want 8 ENIs beside the primary one."""
+    gpus, enis = len(context.facts.gpus), len(context.confs)
+    if gpus and enis and gpus != enis:
+        more = f"bind {gpus - enis} more ENIs to this instance, then harpctl setup"
+        yield warn(f"{enis} conf files for {gpus} GPUs.", more if enis < gpus else "harpctl setup")
+
+
+@check("enis.default_route", "No ENI of HARP carries the default route", needs.pair, validates=False)
+def check_default_route(context: Context) -> Iterator[Said]:
+    """Look for the primary interface among the conf files."""
+    for path, _conf, eni in context.pairs:
+        if eni.is_default_route:
+            yield warn(
+                f"{path}: {eni.name} carries the default route: ssh, MPI and storage share it with HARP.",
+                "harpctl setup --enis NAME,...  # with secondary ENIs",
+            )
+
+
+@check("enis.device", "The ENIs are devices and no software interfaces", needs.pair, validates=False)
+def check_device(context: Context) -> Iterator[Said]:
+    """Look for bridges, veth and the like."""
+    for path, _conf, eni in context.pairs:
+        if eni.kind in SOFTWARE:
+            yield warn(
+                f"{path}: {eni.name} is a {eni.kind}, which costs copies.", "harpctl setup --enis NAME,..."
+            )
+
+
+@check("enis.up", "The ENIs are up", needs.live, needs.pair)
+def check_up(context: Context) -> Iterator[Said]:
+    """Look at IFF_UP."""
+    for eni in context.enis:
+        if not eni.is_up:
+            up, down = (("ip", "link", "set", "dev", eni.name, state) for state in ("up", "down"))
+            step = Run(argv=up, undo=down, always=True, why=f"{eni.name} is down")
+            yield fail(f"{eni.name} is down.", " ".join(up), steps=[step])
+
+
+@check("enis.link", "The ENIs have a link", needs.live, needs.pair)
+def check_link(context: Context) -> Iterator[Said]:
+    """Look at the carrier of what is up."""
+    for eni in context.enis:
+        if eni.is_up and not eni.has_link:
+            yield fail(
+                f"{eni.name} is up and has no link.", f"ethtool {eni.name}", f"dmesg | grep {eni.name}"
+            )
+
+
+@check("enis.address", "The ENIs have addresses", needs.live, needs.pair)
+def check_address(context: Context) -> Iterator[Said]:
+    """Look for an address that a peer can use."""
+    for path, conf, eni in context.pairs:
+        if any(_usable(address) for address in eni.addresses):
+            continue
+        known = f"harpctl setup --address {eni.name}={conf.address}/24" if conf.address else "harpctl setup"
+        yield fail(f"{path}: {eni.name} has no address that a peer can reach.", known)
+
+
+def _usable(address: str) -> bool:
+    return not ipaddress.ip_interface(address).ip.is_link_local
+
+
+@check("enis.address_once", "No address is on two interfaces")
+def check_address_once(context: Context) -> Iterator[Said]:
+    """Look for an address that two interfaces have."""
+    owner: dict[str, str] = {}
+    for eni in context.facts.enis:
+        for address in eni.addresses:
+            ip = address.partition("/")[0]
+            if ip in owner and _usable(address):
+                yield fail(
+                    f"{ip} is on {owner[ip]} and on {eni.name}.", f"ip addr del {address} dev {eni.name}"
+                )
+            owner.setdefault(ip, eni.name)
+
+
+@check("enis.mtu_equal", "The ENIs have one MTU", needs.two, validates=False)
+def check_mtu_equal(context: Context) -> Iterator[Said]:
+    """Compare the MTUs: the smaller one of two ENIs holds for a connection over both."""
+    enis = [eni for eni in context.enis if eni.mtu]
+    if len({eni.mtu for eni in enis}) > 1:
+        most = max(eni.mtu for eni in enis)
+        small = [eni for eni in enis if eni.mtu < most]
+        yield warn(
+            ", ".join(f"{eni.name} has {eni.mtu}" for eni in enis) + ".",
+            *(f"ip link set dev {eni.name} mtu {most}" for eni in small if not 0 < eni.mtu_max < most),
+        )
+
+
+@check("enis.jumbo", "The ENIs have an MTU of 1500 or more", needs.pair, validates=False)
+def check_jumbo(context: Context) -> Iterator[Said]:
+    """Look for MTUs below Ethernet's."""
+    for eni in context.enis:
+        if 0 < eni.mtu < 1500:
+            yield warn(
+                f"{eni.name} has MTU {eni.mtu}: many small packets.", f"ip link set dev {eni.name} mtu 1500"
+            )
+
+
+@check("enis.xdp_left", "No XDP program sits on the ENIs", needs.live, needs.pair, validates=False)
+def check_xdp_left(context: Context) -> Iterator[Said]:
+    """Look for a program that somebody attached, or that a crash left behind."""
+    for eni in context.enis:
+        if eni.xdp_attached:
+            yield warn(
+                f"An XDP program is attached to {eni.name}: a running job, or left by one that crashed.",
+                f"ip link set dev {eni.name} xdp off",
+            )
+
+
+# ---- several ENIs on one host ----
+
+
+@check("enis.egress", "What is sent from an ENI's address leaves through that ENI", needs.live, needs.pair)
+def check_egress(context: Context) -> Iterator[Said]:
+    """Ask the kernel for the route from each address to its subnet, its gateway and the others' subnets."""
+    for eni, source, target in _journeys(context):
+        via = context.machine.egress(source, target)
+        if not via and target in _neighbour(eni, source):
+            yield fail(f"{eni.name}: the kernel has no way from {source} to {target}.", "harpctl setup")
+        elif via and via != eni.name:
+            yield fail(
+                f"{eni.name}: from {source} to {target} the kernel sends through {via}; the answer is dropped"
+                " or takes the wrong ENI.",
+                "harpctl setup",
+            )
+
+
+def _journeys(context: Context) -> Iterator[tuple[Eni, str, str]]:
+    """Give ENI, source and target for each way to look at: IPv4 and IPv6 apart."""
+    for eni in context.enis:
+        for address in filter(_usable, eni.addresses):
+            here = ipaddress.ip_interface(address)
+            source = str(here.ip)
+            targets = [_host(address)]
+            if eni.gateway and ipaddress.ip_address(eni.gateway).version == here.version:
+                targets.append(eni.gateway)
+                others = (
+                    a for other in context.enis if other != eni for a in filter(_usable, other.addresses)
+                )
+                targets += [_host(a) for a in others if _is_apart(a, address)]
+            for target in dict.fromkeys(targets):
+                yield eni, source, target
+
+
+def _is_apart(one: str, other: str) -> bool:
+    a, b = ipaddress.ip_interface(one).network, ipaddress.ip_interface(other).network
+    return a.version == b.version and not a.overlaps(b)
+
+
+def _host(address: str) -> str:
+    """Give another host's address of the same subnet, whether or not there is one."""
+    here = ipaddress.ip_interface(address)
+    return str(here.ip + 1 if here.ip + 1 in here.network and here.ip + 2 in here.network else here.ip - 1)
+
+
+def _neighbour(eni: Eni, source: str) -> tuple[str, ...]:
+    """Give the targets that must be reached: the others depend on the cloud's routes."""
+    own = next(address for address in eni.addresses if address.partition("/")[0] == source)
+    return (_host(own), eni.gateway)
+
+
+def _crowded(context: Context) -> list[Eni]:
+    """Give the ENIs that share a subnet with another interface of this host, IPv4."""
+    found = []
+    for eni in context.enis:
+        mine = [ipaddress.ip_interface(address).network for address in eni.addresses]
+        others = (other for other in context.facts.enis if other.name != eni.name)
+        theirs = [ipaddress.ip_interface(a).network for other in others for a in other.addresses]
+        if any(a.version == 4 and b.version == 4 and a.overlaps(b) for a in mine for b in theirs):
+            found.append(eni)
+    return found
+
+
+def effective(context: Context, name: str, setting: str) -> int:
+    """Give what counts for an interface: the larger one of its own value and the one for all."""
+    return max(context.host.read_int(f"{NET}/{which}/{setting}", 0) for which in ("all", name))
+
+
+@check(
+    "enis.arp",
+    "Each ENI answers ARP for its own addresses only, where several share a subnet",
+    needs.live,
+    needs.pair,
+)
+def check_arp(context: Context) -> Iterator[Said]:
+    """Look at arp_ignore and arp_announce of ENIs on one subnet: else one ENI gets the others' traffic."""
+    for eni in _crowded(context):
+        for setting, (good, value) in ARP.items():
+            have = effective(context, eni.name, setting)
+            if have not in good:
+                yield _wrong_setting(eni, setting, have, value)
+
+
+@check("enis.rp_filter", "No strict reverse-path filter drops what reaches the ENIs", needs.live, needs.pair)
+def check_rp_filter(context: Context) -> Iterator[Said]:
+    """Look at rp_filter: strict is only right where the main table routes each subnet to its ENI."""
+    for eni in _crowded(context):
+        if effective(context, eni.name, "rp_filter") == STRICT:
+            yield _wrong_setting(eni, "rp_filter", STRICT, LOOSE)
+
+
+def _wrong_setting(eni: Eni, setting: str, have: int, value: int) -> Said:
+    step = SetControl(path=f"{NET}/{eni.name}/{setting}", value=str(value), why=f"{eni.name} shares a subnet")
+    return fail(
+        f"{eni.name} shares its subnet with another interface, and its {setting} is {have}.",
+        f"sysctl -w net/ipv4/conf/{eni.name}/{setting}={value}",
+        steps=[step],
+    )

@@ -1,0 +1,74 @@
+"""Runs the checks and gathers their findings; takes the safe repairs as a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harpctl.change.steps import Group, Plan
+from harpctl.doctor import confs, enis, hugepages, limits, namespace, nccl, peer, plugin, system
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import CHECKS, Check, Finding, Said, skip
+from harpctl.errors import HarpError
+
+# In the order in which they are shown; importing a module enters its checks.
+GROUPS = {
+    "hugepages": hugepages,
+    "confs": confs,
+    "enis": enis,
+    "plugin": plugin,
+    "nccl": nccl,
+    "limits": limits,
+    "system": system,
+    "namespace": namespace,
+    "peer": peer,
+}
+
+
+def examine(context: Context, *, only_validating: bool = False) -> list[Finding]:
+    """Run the checks in their order; a check with nothing to say gives one finding that is ok."""
+    findings = []
+    for one in sorted(CHECKS.values(), key=lambda one: list(GROUPS).index(one.group)):
+        if (one.group == "peer" and not context.options.peers) or (only_validating and not one.validates):
+            continue
+        findings += _findings(one, context)
+    return findings
+
+
+def _findings(one: Check, context: Context) -> list[Finding]:
+    try:
+        unmet = next(filter(None, (need(context) for need in one.needs)), "")
+        said = [skip(unmet)] if unmet else list(one.run(context))
+    except HarpError as error:
+        said = [Said("fail", error.message, (error.hint,) if error.hint else ())]
+    except OSError as error:
+        said = [skip(f"It could not be looked at: {error}.")]
+    found = [
+        Finding(
+            id=one.id,
+            title=one.title,
+            group=one.group,
+            level=thing.level,
+            cause=thing.cause,
+            repair=tuple(_placed(command, context) for command in thing.repair),
+            is_safe=bool(thing.steps),
+            steps=thing.steps,
+        )
+        for thing in said
+    ]
+    return found or [Finding(id=one.id, title=one.title, group=one.group, level="ok")]
+
+
+def _placed(command: str, context: Context) -> str:
+    """Say where a command is to be run: a container is set up on its host."""
+    if context.facts.system.container and command.startswith("harpctl setup"):
+        return f"{command}  # on the host"
+    return command
+
+
+def repairs(findings: Iterable[Finding]) -> list[Plan]:
+    """Give the repairs that --fix takes unasked, one plan for each finding, so that one may fail alone."""
+    return [
+        Plan(groups=(Group(name=f"{finding.id}: {finding.repair[0]}", steps=finding.steps),))
+        for finding in findings
+        if finding.steps
+    ]

@@ -1,0 +1,236 @@
+"""Checks of the hugepages: there, as many as asked for, where they are needed, and usable by this process."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from harpctl.change.steps import Run
+from harpctl.doctor import needs
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.facts.model import GIB, CgroupPages
+from harpctl.kargs.cmdline import COUNT, DEFAULT, SIZE, argument, parse_size, split
+from harpctl.setup.mount import MOUNT_POINT
+from harpctl.setup.pages import size_name
+
+GIB_PER_GPU = 5
+GIB_RESERVE = 10
+
+
+def asked_pages(cmdline: str) -> dict[int, int]:
+    """Give the hugepages that a kernel command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
+    words = [argument(word.text) for word in split(cmdline.partition(" -- ")[0])]
+    default = next((parse_size(value) for name, value in words if name == DEFAULT), None)
+    size, found = default, dict[int, int]()
+    for name, value in words:
+        if name == SIZE:
+            size = parse_size(value)
+        elif name == COUNT and size:
+            counts = [part.rpartition(":")[2] for part in value.split(",")]
+            found[size] = sum(int(count) for count in counts if count.isdecimal())
+    return found
+
+
+def wanted_count(context: Context) -> int:
+    """Give how many pages the contract wants for this host's GPUs: 5 GiB each and 10 GiB more."""
+    return (len(context.facts.gpus) * GIB_PER_GPU + GIB_RESERVE) * GIB // (context.page_size or GIB)
+
+
+def _mount_command(size: int) -> tuple[str, ...]:
+    return ("mount", "-t", "hugetlbfs", "-o", f"pagesize={size >> 20}M", "hugetlbfs", MOUNT_POINT)
+
+
+def cgroup_limit(context: Context) -> CgroupPages | None:
+    """Give the hugetlb limit on pages of the wanted size; None when there is none."""
+    found = (one for one in context.facts.limits.hugetlb if one.size == context.page_size and one.limit >= 0)
+    return next(found, None)
+
+
+def brings(context: Context, cmdline: str) -> int:
+    """Give how many pages of the wanted size a kernel command line asks for."""
+    return asked_pages(cmdline).get(context.page_size, 0)
+
+
+def next_boot(context: Context) -> int:
+    """Give how many pages every entry of the boot menu brings at least; 0 without entries."""
+    return min((brings(context, entry.args) for entry in context.facts.boot.entries), default=0)
+
+
+def _comes_at_boot(context: Context) -> bool:
+    """Say that the next boot is what is asked about, and that it brings pages."""
+    return context.options.after_boot and next_boot(context) > 0
+
+
+@check("hugepages.present", "The kernel has hugepages of the size that the conf files ask for", needs.wanted)
+def check_present(context: Context) -> Iterator[Said]:
+    """Look at the total of the wanted size; a directory tree has only its boot entries."""
+    if _comes_at_boot(context) or context.pages.total:
+        return
+    size, coming = size_name(context.page_size), next_boot(context)
+    if coming == 0:
+        now = " --now" if context.is_live else ""
+        yield fail(f"There are no hugepages of {size}.", f"harpctl setup{now}")
+    elif context.is_live:
+        yield fail(f"There are no hugepages of {size} yet; the next boot brings {coming}.", "reboot")
+
+
+@check(
+    "hugepages.enough",
+    "There are 5 GiB of hugepages per GPU and 10 GiB more",
+    needs.gpu,
+    needs.pages,
+    validates=False,
+)
+def check_enough(context: Context) -> Iterator[Said]:
+    """Hold the total against the contract's formula; fewer may be meant, so that it warns."""
+    total, wanted = context.pages.total, wanted_count(context)
+    if total < wanted and not _comes_at_boot(context):
+        yield warn(
+            f"{total} pages of {size_name(context.page_size)} for {len(context.facts.gpus)} GPUs, where"
+            f" {wanted} are right; processes that come last get smaller pages.",
+            "harpctl setup --now",
+        )
+
+
+@check(
+    "hugepages.promised",
+    "The kernel could reserve all the pages that its command line asks for",
+    needs.live,
+    needs.wanted,
+)
+def check_promised(context: Context) -> Iterator[Said]:
+    """Hold the total against the running command line."""
+    total, asked = context.pages.total, brings(context, context.facts.boot.cmdline)
+    if total < asked:
+        yield fail(
+            f"The command line asks for {asked} pages of {size_name(context.page_size)}, and the kernel has"
+            f" {total}: memory was too small or too fragmented at boot.",
+            *([f"harpctl setup --hugepages {total}"] if total else ["harpctl setup --now"]),
+        )
+
+
+@check(
+    "hugepages.nodes",
+    "Each NUMA node with an ENI has hugepages of its own",
+    needs.pair,
+    needs.pages,
+    validates=False,
+)
+def check_nodes(context: Context) -> Iterator[Said]:
+    """Look at the pages of each node on which an ENI of a conf file sits."""
+    nodes = context.facts.memory.nodes
+    if len(nodes) < 2:
+        return
+    used = {eni.node: eni.name for eni in context.enis if eni.node >= 0}
+    for node in nodes:
+        here = sum(one.total for one in node.hugepages if one.size == context.page_size)
+        if node.id in used and here == 0:
+            yield warn(
+                f"Node {node.id} has none, so {used[node.id]} works in memory of another node.",
+                "harpctl setup --now",
+            )
+
+
+@check("hugepages.free", "Some hugepages are free", needs.live, needs.pages, validates=False)
+def check_free(context: Context) -> Iterator[Said]:
+    """Look for pages that nobody has taken."""
+    have = context.pages
+    if have.free == 0:
+        yield warn(
+            f"All {have.total} pages of {size_name(have.size)} are taken: a job is running, or something else"
+            " holds them.",
+            f"grep -l hugepages /proc/[0-9]*/maps; ls -l {MOUNT_POINT}",
+        )
+
+
+@check("hugepages.cgroup", "The cgroup lets this process use hugepages", needs.live, needs.wanted)
+def check_cgroup(context: Context) -> Iterator[Said]:
+    """Look at the hugetlb limit of the cgroup: a page over it is refused, whatever is free."""
+    limit = cgroup_limit(context)
+    if limit is None:
+        return
+    size = size_name(limit.size)
+    name, pages_gib = ("1Gi" if limit.size == GIB else "2Mi"), wanted_count(context) * limit.size // GIB
+    repair = f'set resources.limits["hugepages-{name}"] of the pod to "{pages_gib}Gi"'
+    if limit.limit < limit.size:
+        yield fail(f"The cgroup's limit on pages of {size} is {limit.limit} bytes: none.", repair)
+    elif limit.limit - limit.usage < limit.size:
+        yield fail(f"The cgroup has used up its limit on pages of {size} ({limit.limit} bytes).", repair)
+
+
+@check("hugepages.usable", "A hugepage can be mapped and written", needs.live, needs.pages)
+def check_usable(context: Context) -> Iterator[Said]:
+    """Map and populate one page in a child process."""
+    have = context.pages
+    if have.free == 0:
+        yield skip("None is free.")
+    elif said := context.machine.use_page(have.size):
+        limit = cgroup_limit(context)
+        why = f"; the cgroup's limit is {limit.limit} bytes" if limit else ""
+        yield fail(
+            f"{have.free} pages of {size_name(have.size)} are free, but using one failed: {said}{why}.",
+            "docker run ... (without a hugetlb limit), or hugepages limits in the pod's resources",
+        )
+
+
+@check("hugepages.processor", "The processor has pages of the size that the conf files ask for", needs.wanted)
+def check_processor(context: Context) -> Iterator[Said]:
+    """Look for 1 GiB pages where they are wanted."""
+    memory = context.facts.memory
+    if context.page_size == GIB and memory.total and context.facts.cpus and not memory.has_1g:
+        yield fail("The processor has no 1 GiB pages (no pdpe1gb).", "harpctl setup --page-size 2M")
+
+
+@check("hugepages.mount", f"A hugetlbfs is mounted on {MOUNT_POINT}", needs.live, needs.wanted)
+def check_mount(context: Context) -> Iterator[Said]:
+    """Look for the mount that containers are given."""
+    if context.mount is not None:
+        return
+    if context.facts.system.container:
+        yield fail(
+            f"{MOUNT_POINT} of the host is not mounted into this container.",
+            f"docker run ... -v {MOUNT_POINT}:{MOUNT_POINT}",
+        )
+        return
+    argv = _mount_command(context.page_size)
+    step = Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, why="a hugetlbfs now")
+    has_place = context.host.is_dir(MOUNT_POINT) and context.pages.total > 0
+    yield fail(
+        f"No hugetlbfs is mounted on {MOUNT_POINT}.", shlex.join(argv), steps=[step] if has_place else ()
+    )
+
+
+@check(
+    "hugepages.mount_size",
+    f"The hugetlbfs on {MOUNT_POINT} has the size that the conf files ask for",
+    needs.mount,
+)
+def check_mount_size(context: Context) -> Iterator[Said]:
+    """Hold the page size of the mount against the wanted one."""
+    size = context.mount.page_size if context.mount else 0
+    if size not in {0, context.page_size}:
+        yield warn(
+            f"It has pages of {size >> 20} MiB, and {context.page_size >> 20} MiB are wanted.",
+            f"umount {MOUNT_POINT}",
+            shlex.join(_mount_command(context.page_size)),
+        )
+
+
+@check("hugepages.mount_writable", f"The hugetlbfs on {MOUNT_POINT} can be written", needs.mount)
+def check_mount_writable(context: Context) -> Iterator[Said]:
+    """Look for a mount that is read-only."""
+    if context.mount and not context.mount.is_writable:
+        yield fail("It is mounted read-only.", f"mount -o remount,rw {MOUNT_POINT}")
+
+
+@check("hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted)
+def check_mount_kept(context: Context) -> Iterator[Said]:
+    """Look for systemd's unit, or a line of fstab."""
+    host, unit = context.host, "dev-hugepages.mount"
+    folders = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+    path = next((f"{folder}/{unit}" for folder in folders if host.stat(f"{folder}/{unit}")), "")
+    lines = (line.split() for line in (host.read_text("/etc/fstab") or "").splitlines())
+    in_fstab = any(len(line) > 2 and line[1] == MOUNT_POINT and line[2] == "hugetlbfs" for line in lines)
+    if not in_fstab and not (path and host.read_bytes(path)):
+        yield fail("Neither systemd's dev-hugepages.mount nor /etc/fstab mounts it.", "harpctl setup")

@@ -1,0 +1,137 @@
+"""What only the running machine can answer, asked without changing it. A directory tree has no Live.
+
+Anything that could kill or hang us is tried in a child process: a hugepage that the cgroup refuses raises
+SIGBUS, and a foreign library runs its constructors when it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from harpctl.doctor.reach import Reach, reach
+
+CHILD_TIMEOUT_S = 20.0
+MAP_HUGETLB = 0x40000
+MAP_HUGE_SHIFT = 26
+MADV_POPULATE_WRITE = 23  # Linux 5.14
+ANSWER_BYTES_MAX = 4096
+
+
+class Live(Protocol):
+    """The running machine, or a test's picture of it."""
+
+    def use_page(self, size: int) -> str:
+        """Map, populate and give back one hugepage of a size; "" when that works, else why not."""
+
+    def load(self, path: str, symbols: tuple[str, ...]) -> str:
+        """Load a library and look its symbols up; "" when that works, else why not."""
+
+    def egress(self, source: str, target: str) -> str:
+        """Give the interface by which the kernel sends from one address to another; "" when it cannot."""
+
+    def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
+        """Probe a peer; see reach.py."""
+
+
+class Machine:
+    """The machine we run on."""
+
+    def use_page(self, size: int) -> str:
+        """See Live."""
+        return in_child(lambda: _use_page(size))
+
+    def load(self, path: str, symbols: tuple[str, ...]) -> str:
+        """See Live."""
+        return in_child(lambda: _load(path, symbols))
+
+    def egress(self, source: str, target: str) -> str:
+        """See Live."""
+        from pyroute2 import IPRoute  # noqa: PLC0415 - slow to import, and only asked for here
+        from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
+
+        with IPRoute() as kernel:
+            try:
+                routes = list(kernel.route("get", dst=target, src=source))
+            except NetlinkError:
+                return ""
+            index = routes[0].get_attr("RTA_OIF") if routes else None
+        try:
+            return socket.if_indextoname(index) if index else ""
+        except OSError:
+            return ""
+
+    def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
+        """See Live."""
+        return reach(source, peer, port, mtu, ports)
+
+
+def in_child(work: Callable[[], str], timeout_s: float = CHILD_TIMEOUT_S) -> str:
+    """Run `work` in a child process and give its answer, or how the child ended instead."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _be_child(work, write_end)
+    os.close(write_end)
+    answer, is_late = _read_answer(read_end, timeout_s)
+    os.close(read_end)
+    if is_late:
+        os.kill(child, signal.SIGKILL)
+    _pid, status = os.waitpid(child, 0)
+    if is_late:
+        return f"it did not end within {timeout_s:g} s"
+    if os.WIFSIGNALED(status):
+        return f"it was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return answer.removeprefix("=") if answer.startswith("=") else "it ended without an answer"
+
+
+def _be_child(work: Callable[[], str], write_end: int) -> None:
+    """Answer and end, whatever happens; no handler and no output of the parent's is run or flushed."""
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for number in (0, 1, 2):
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        os.write(write_end, ("=" + work()).encode("utf-8", "replace")[:ANSWER_BYTES_MAX])
+    finally:
+        os._exit(0)
+
+
+def _read_answer(read_end: int, timeout_s: float) -> tuple[str, bool]:
+    """Give what the child wrote, at most one write of a pipe's atomic size, and whether it was late."""
+    if not select.select([read_end], [], [], timeout_s)[0]:
+        return "", True
+    return os.read(read_end, ANSWER_BYTES_MAX).decode("utf-8", "replace"), False
+
+
+def _use_page(size: int) -> str:
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_HUGETLB | (size.bit_length() - 1) << MAP_HUGE_SHIFT
+    try:
+        page = mmap.mmap(-1, size, flags=flags)
+    except OSError as error:
+        return f"mmap: {os.strerror(error.errno or 0)}"
+    try:
+        page.madvise(MADV_POPULATE_WRITE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            return f"populate: {os.strerror(error.errno or 0)}"
+        page[0] = 1  # an older kernel: a page that is refused ends this child with SIGBUS
+    return ""
+
+
+def _load(path: str, symbols: tuple[str, ...]) -> str:
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        return str(error)
+    missing = [symbol for symbol in symbols if not hasattr(library, symbol)]
+    return f"it lacks {', '.join(missing)}" if missing else ""

@@ -1,0 +1,98 @@
+"""Findings and checks: what is looked at, what came out, and what repairs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from harpctl.change.steps import AnyStep
+
+if TYPE_CHECKING:
+    from harpctl.doctor.context import Context
+
+Level = Literal["ok", "warn", "fail", "skip"]
+LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # the worst first
+
+
+class Said(msgspec.Struct, frozen=True):
+    """One thing that a check has to say; a check that says nothing found all well."""
+
+    level: Level
+    cause: str
+    repair: tuple[str, ...] = ()  # the commands; where no command can, what to change
+    steps: tuple[AnyStep, ...] = ()  # the same as steps, where --fix may take them unasked
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a check."""
+
+    id: str  # "hugepages.mount"
+    title: str  # what holds when all is well
+    group: str
+    level: Level
+    cause: str = ""
+    repair: tuple[str, ...] = ()
+    is_safe: bool = False  # doctor --fix carries the repair out
+    steps: tuple[AnyStep, ...] = ()
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A named look at the host. `validates`: a failure means that the install is not right."""
+
+    id: str
+    title: str
+    run: Callable[[Context], Iterable[Said]]
+    validates: bool = True
+    needs: tuple[Callable[[Context], str], ...] = ()  # each says why there is nothing to look at, or ""
+
+    @property
+    def group(self) -> str:
+        """Give the group, the first word of the id."""
+        return self.id.partition(".")[0]
+
+
+CheckFunction = Callable[["Context"], Iterable[Said]]
+Need = Callable[["Context"], str]
+CHECKS: dict[str, Check] = {}
+
+
+def check(
+    id_: str, title: str, *needs: Need, validates: bool = True
+) -> Callable[[CheckFunction], CheckFunction]:
+    """Enter a function into the table of checks, in the order of the source."""
+
+    def enter(function: CheckFunction) -> CheckFunction:
+        CHECKS[id_] = Check(id=id_, title=title, run=function, validates=validates, needs=needs)
+        return function
+
+    return enter
+
+
+def fail(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> Said:
+    """Say that HARP will not work, or not as it was set up."""
+    return Said("fail", cause, repair, tuple(steps))
+
+
+def warn(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> Said:
+    """Say that HARP works, but worse than it could, or that something will surprise."""
+    return Said("warn", cause, repair, tuple(steps))
+
+
+def skip(cause: str) -> Said:
+    """Say why it could not be looked at."""
+    return Said("skip", cause)
+
+
+def plain(finding: Finding) -> dict[str, Any]:
+    """Give a finding for --json: the commands, not the steps behind them."""
+    shown: dict[str, Any] = msgspec.to_builtins(finding)
+    shown.pop("steps")
+    return shown
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """Give the worst level of some findings; "ok" for none."""
+    found = {finding.level for finding in findings}
+    return next((level for level in LEVELS if level in found), "ok")

@@ -1,0 +1,133 @@
+"""Checks of NCCL's and HARP's variables, in the environment and in nccl.conf files: NCCL would pick HARP."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+
+from harpctl.confs import values
+from harpctl.confs.conf import CONGESTIONS, DRIVERS, MODES
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.plugin.settings import ENVIRONMENT, SYSTEM_FILE, USER_FILES, Setting, parse_conf
+
+CONF_DIR_CHARS_MAX = 255
+
+
+def _any_text(text: str) -> str:
+    return text
+
+
+def _conf_dir(text: str) -> str:
+    if len(text) > CONF_DIR_CHARS_MAX:
+        raise ValueError(text)
+    return text
+
+
+# what is expected, and the reader
+VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
+    "HARP_CONF_DIR": ("a directory path of at most 255 characters", _conf_dir),
+    "HARP_IFNAME": ("a comma list of interface names, after ^ to exclude or = to match exactly", _any_text),
+    "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy or udp", values.word(*DRIVERS)),
+    "HARP_ENGINE": ("auto, inline or thread", values.word(*MODES)),
+    "HARP_PEER_TIMEOUT": ("whole seconds from 1 to 600", values.number(1, 600)),
+    "HARP_PATHS": ("a number from 1 to 16", values.number(1, 16)),
+    "HARP_CONGESTION": ("delay or reno", values.word(*CONGESTIONS)),
+}
+
+
+def settings(context: Context) -> tuple[Setting, ...]:
+    """Give the NCCL_ and HARP_ variables that the environment, users' files and /etc/nccl.conf set.
+
+    What the environment sets does not count in the files, as for NCCL.
+    """
+    environment = {name: value for name, value in context.environment.items() if value}
+    own = environment.get("NCCL_CONF_FILE", "")
+    files = [path for pattern in USER_FILES for path in context.host.glob(pattern)]
+    found = [Setting(name=name, value=value, source=ENVIRONMENT) for name, value in environment.items()]
+    for path in dict.fromkeys((*([own] if own.startswith("/") else ()), *files, SYSTEM_FILE)):
+        values_here = parse_conf(context.host.read_text(path) or "")
+        found += [
+            Setting(name=name, value=value, source=path)
+            for name, value in values_here.items()
+            if value and name not in environment
+        ]
+    return tuple(one for one in found if one.name.startswith(("NCCL_", "HARP_")))
+
+
+def _set(context: Context, name: str) -> list[Setting]:
+    return [setting for setting in settings(context) if setting.name == name]
+
+
+def _removal(setting: Setting) -> str:
+    if setting.source == ENVIRONMENT:
+        return f"unset {setting.name}"
+    return f"sed -i '/^{setting.name}=/d' {setting.source}"
+
+
+def _obstacles(context: Context, name: str) -> Iterator[Said]:
+    for setting in _set(context, name):
+        if setting.obstacle:
+            yield fail(setting.obstacle, _removal(setting))
+
+
+@check("nccl.net", "NCCL_NET leaves HARP its turn")
+def check_net(context: Context) -> Iterator[Said]:
+    """Look for NCCL_NET with another network's name: NCCL then refuses HARP."""
+    yield from _obstacles(context, "NCCL_NET")
+
+
+@check("nccl.net_plugin", "NCCL_NET_PLUGIN leads to HARP's plugin")
+def check_net_plugin(context: Context) -> Iterator[Said]:
+    """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried."""
+    yield from _obstacles(context, "NCCL_NET_PLUGIN")
+
+
+@check("nccl.socket_ifname", "NCCL_SOCKET_IFNAME names interfaces of this host", validates=False)
+def check_socket_ifname(context: Context) -> Iterator[Said]:
+    """Look for a list of which nothing fits: NCCL's bootstrap fails with it."""
+    have = [eni.name for eni in context.facts.enis]
+    for setting in _set(context, "NCCL_SOCKET_IFNAME") if have else ():
+        exact, names = setting.value.startswith("="), setting.value.lstrip("=").split(",")
+        fits = (one == name if exact else one.startswith(name) for one in have for name in names)
+        if not setting.value.startswith("^") and not any(fits):
+            yield warn(
+                f"{setting.source} sets NCCL_SOCKET_IFNAME={setting.value}, which fits none of"
+                f" {', '.join(have)}.",
+                _removal(setting),
+            )
+
+
+@check("nccl.harp_ifname", "The conf files are what the plugin reads", validates=False)
+def check_ifname(context: Context) -> Iterator[Said]:
+    """Look for variables that go before the conf files."""
+    for name in ("HARP_IFNAME", "HARP_CONF_DIR"):
+        for setting in _set(context, name) if context.conf_files else ():
+            yield warn(
+                f"{setting.source} sets {name}={setting.value}, so the files that `harpctl setup` wrote are"
+                " not read.",
+                _removal(setting),
+            )
+
+
+@check("nccl.harp_values", "The HARP_ variables have values that the plugin takes")
+def check_values(context: Context) -> Iterator[Said]:
+    """Read each variable as the plugin does; a wrong value is an error of its init."""
+    for name, (expected, read) in VARIABLES.items():
+        for setting in _set(context, name):
+            try:
+                read(setting.value)
+            except ValueError:
+                yield fail(
+                    f"{setting.source} sets {name}={setting.value}; expected {expected}.", _removal(setting)
+                )
+
+
+@check("nccl.harp_names", "Every HARP_ variable is one that the plugin knows", validates=False)
+def check_names(context: Context) -> Iterator[Said]:
+    """Look for variables that do nothing, most likely misspelt."""
+    for setting in settings(context):
+        if setting.name.startswith("HARP_") and setting.name not in VARIABLES:
+            near = difflib.get_close_matches(setting.name, VARIABLES, 1)
+            meant = f"; {near[0]} was probably meant" if near else ""
+            yield warn(f"{setting.source} sets {setting.name}, which does nothing{meant}.", _removal(setting))

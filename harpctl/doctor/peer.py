@@ -1,0 +1,171 @@
+"""Checks of the way to a given peer: it answers over each ENI, at the whole MTU, on the ports of HARP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.doctor.reach import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG, Reach
+
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
+EPHEMERAL_DEFAULT = (32768, 60999)
+PARALLEL = 16
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """From one ENI's address to one of the peer's, and what was found out."""
+
+    eni: str
+    source: str
+    target: str
+    mtu: int
+    ports: tuple[int, int]  # the lowest and the highest that HARP may use
+    reach: Reach
+
+    @property
+    def name(self) -> str:
+        """Give it for a message."""
+        return f"{self.eni} ({self.source}) to {self.target}"
+
+
+def ways(context: Context) -> tuple[Way, ...]:
+    """Probe all ways, many at once; the second call gives what the first one found."""
+    if "ways" not in context.found:
+        context.found["ways"] = _probe(context)
+    return context.found["ways"]  # type: ignore[no-any-return]
+
+
+def _probe(context: Context) -> tuple[Way, ...]:
+    live, port = context.live, context.options.port
+    if live is None:
+        return ()
+    targets = [address for addresses, _said in _resolved(context).values() for address in addresses]
+    asked = []
+    for _path, conf, eni in context.pairs:
+        ports = conf.ports or _ephemeral(context)
+        source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
+        mtu = conf.mtu or eni.mtu or 1500
+        alike = [target for target in targets if source and (":" in source) == (":" in target)]
+        asked += [(eni.name, source, target, mtu, ports) for target in alike]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        found = pool.map(lambda way: live.reach(way[1], way[2], port, way[3], way[4]), asked)
+        return tuple(
+            Way(eni=eni, source=source, target=target, mtu=mtu, ports=ports, reach=reach)
+            for (eni, source, target, mtu, ports), reach in zip(asked, found, strict=True)
+        )
+
+
+def _resolved(context: Context) -> dict[str, tuple[list[str], str]]:
+    """Give each peer's addresses, or why there are none."""
+    found = {}
+    for peer in context.options.peers:
+        try:
+            answers = socket.getaddrinfo(peer, None, type=socket.SOCK_DGRAM)
+            found[peer] = ([str(answer[4][0]) for answer in answers], "")
+        except OSError as error:
+            found[peer] = ([], error.strerror or str(error))
+    return found
+
+
+def _ephemeral(context: Context) -> tuple[int, int]:
+    words = context.host.read_word(EPHEMERAL).split()
+    if len(words) == 2 and all(word.isdecimal() for word in words):
+        return int(words[0]), int(words[1])
+    return EPHEMERAL_DEFAULT
+
+
+@check("peer.name", "The peer has addresses that an ENI can send to")
+def check_name(context: Context) -> Iterator[Said]:
+    """Resolve the peer's names."""
+    for peer, (_addresses, said) in _resolved(context).items():
+        if said:
+            yield fail(
+                f"{peer} has no address: {said}.", "give the addresses of its ENIs: --peer ADDRESS,ADDRESS"
+            )
+    if not ways(context):
+        yield fail(
+            "No ENI of this host has a conf file and an address of the peer's family, so nothing was sent.",
+            "harpctl setup",
+        )
+
+
+@check("peer.udp", "The peer answers UDP over each ENI")
+def check_udp(context: Context) -> Iterator[Said]:
+    """Look at the smallest datagrams."""
+    for way in ways(context):
+        if way.reach.udp not in ANSWERED:
+            yield fail(f"{way.name}: {_words(way.reach.udp)}.", *_allow(way, context, "udp"))
+
+
+@check("peer.mtu", "Packets of the whole MTU reach the peer")
+def check_mtu(context: Context) -> Iterator[Said]:
+    """Look at the packets that fill the MTU, which may not be fragmented."""
+    for way in ways(context):
+        if not way.reach.full or way.reach.full in ANSWERED:
+            continue
+        how = "a router says it is too big" if way.reach.full == TOO_BIG else "it vanishes"
+        yield fail(
+            f"{way.name}: of the MTU {way.mtu}, {how}; {way.reach.passed} bytes pass.",
+            f"ip link set dev {way.eni} mtu {way.reach.passed}  # on both hosts, or raise it between them",
+        )
+
+
+@check("peer.both_ways", "The peer's responder proves both directions", validates=False)
+def check_both_ways(context: Context) -> Iterator[Said]:
+    """Look for ways where the peer only refused: its kernel answers, but with less than it got."""
+    refused = [way for way in ways(context) if REFUSED in {way.reach.udp, way.reach.full}]
+    if refused:
+        targets = ", ".join(dict.fromkeys(way.target for way in refused))
+        yield warn(
+            f"Nobody listens on port {context.options.port} of {targets}: the way there is proven, the way"
+            " back at full MTU is not.",
+            f"harpctl doctor --serve --port {context.options.port}  # on the peer, then again here",
+        )
+
+
+@check("peer.ports", "No firewall drops UDP to the ports that HARP uses", validates=False)
+def check_ports(context: Context) -> Iterator[Said]:
+    """Look at the lowest and the highest port that HARP may be given."""
+    for way in ways(context):
+        silent = [port for port, said in way.reach.ports.items() if said not in ANSWERED]
+        if silent:
+            yield warn(
+                f"{way.name}: UDP port {_list(silent)} is silent, as if dropped; or it is in use.",
+                *_allow(way, context, "udp"),
+            )
+
+
+@check("peer.tcp", "The peer answers TCP over each ENI")
+def check_tcp(context: Context) -> Iterator[Said]:
+    """Look at TCP: HARP's control connection goes to a port of the kernel's choice."""
+    for way in ways(context):
+        wrong = {port: said for port, said in way.reach.tcp.items() if said not in {ECHO, REFUSED}}
+        if wrong:
+            yield fail(
+                f"{way.name}: TCP port {_list(list(wrong))}: {_words(next(iter(wrong.values())))}.",
+                *_allow(way, context, "tcp"),
+            )
+
+
+def _words(said: str) -> str:
+    return "no answer" if said == SILENT else said
+
+
+def _list(numbers: list[int]) -> str:
+    return " and ".join(map(str, numbers))
+
+
+def _allow(way: Way, context: Context, kind: str) -> tuple[str, ...]:
+    low, high = way.ports if kind == "udp" else _ephemeral(context)
+    rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {way.source} accept"
+    if ":" in way.source:
+        rule = rule.replace("ip saddr", "ip6 saddr")
+    return (
+        f"nft insert rule inet filter input {rule}  # on {way.target}, if it filters",
+        f"allow {kind} {low}-{high} from {way.source} in the security group of {way.target}",
+    )

@@ -1,0 +1,151 @@
+"""Checks of the plugin: there under its name, found first, right for this machine, loadable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harpctl.change.steps import Run
+from harpctl.doctor import needs
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.plugin.elf import version_key
+from harpctl.plugin.fit import misfit
+from harpctl.plugin.nccl import abi_picked
+from harpctl.plugin.paths import INSTALLED, NAME, Copy
+from harpctl.plugin.status import loaded
+
+READ_ALL = 0o444
+NCCL_MIN = "2.8"
+
+
+def installed(context: Context) -> list[Copy]:
+    """Give what stands under the plugin's name, in the order in which the loader finds it."""
+    return [copy for copy in context.copies if copy.form == INSTALLED]
+
+
+def chosen(context: Context) -> Copy | None:
+    """Give the file that NCCL's dlopen takes; None when there is none."""
+    return loaded(context.copies, context.ground)
+
+
+def _parked(context: Context) -> list[Copy]:
+    return [copy for copy in context.copies if copy.form != INSTALLED and copy.is_harp]
+
+
+@check("plugin.installed", f"HARP's plugin is found as {NAME}")
+def check_installed(context: Context) -> Iterator[Said]:
+    """Look for the file; a host that only starts containers needs none, so that this warns there."""
+    if chosen(context) is not None:
+        return
+    if parked := _parked(context):
+        yield warn(f"It is turned off: parked as {parked[0].path}.", "harpctl enable")
+    else:
+        yield warn(f"No {NAME} is in the loader's path here; an image may carry its own.", "harpctl install")
+
+
+@check("plugin.first", f"The first {NAME} in the loader's path is HARP's")
+def check_first(context: Context) -> Iterator[Said]:
+    """Look for another plugin of that name before ours."""
+    first = chosen(context)
+    if first is None or first.is_harp:
+        return
+    ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
+    behind = f"; HARP's, {ours}, is behind it" if ours else ""
+    yield fail(
+        f"The loader finds {first.path} first, which is {first.what}{behind}.",
+        f"mv {first.path} {first.folder}/bak.{NAME}",
+        *([] if ours else ["harpctl install"]),
+    )
+
+
+@check("plugin.once", "HARP's plugin is there once", needs.plugin, validates=False)
+def check_once(context: Context) -> Iterator[Said]:
+    """Look for several installed ones, and for one that is installed and parked."""
+    ours = [copy for copy in context.copies if copy.is_harp]
+    extra = [copy for copy in ours if copy is not context.plugin]
+    if context.plugin and extra:
+        yield warn(
+            f"Beside {context.plugin.path} there is {', '.join(copy.path for copy in extra)}: turned off, the"
+            " next one is found.",
+            *(f"rm {copy.path}" for copy in extra),
+        )
+
+
+@check("plugin.readable", "Everyone may read the plugin", needs.plugin)
+def check_readable(context: Context) -> Iterator[Said]:
+    """Look at the mode: training jobs need not run as root."""
+    for copy in installed(context):
+        status = context.host.stat(context.host.resolved(copy.path))
+        if copy.is_harp and status is not None and status.st_mode & READ_ALL != READ_ALL:
+            argv = ("chmod", "a+r", context.host.resolved(copy.path))
+            undo = ("chmod", f"{status.st_mode & 0o7777:o}", argv[2])
+            step = Run(argv=argv, undo=undo, always=True, why="jobs of other users load it")
+            yield fail(f"{copy.path} has mode {status.st_mode & 0o7777:04o}.", " ".join(argv), steps=[step])
+
+
+@check("plugin.sound", "The installed plugin is a whole NCCL plugin")
+def check_sound(context: Context) -> Iterator[Said]:
+    """Look at the file's own structure."""
+    for copy in installed(context):
+        if copy.problem:
+            yield fail(copy.problem, "harpctl install")
+
+
+@check("plugin.fits", "The plugin is for this machine and needs no newer glibc than it has")
+def check_fits(context: Context) -> Iterator[Said]:
+    """Hold the ELF machine, and the newest symbol version that it asks for, against the host's."""
+    copy = chosen(context)
+    if copy and copy.elf and copy.elf.abis and (unfit := misfit(copy.elf, context.ground)):
+        yield fail(f"{copy.path} {unfit}.", "harpctl install")
+
+
+@check("plugin.soname", "ldconfig cannot turn a parked plugin on again", validates=False)
+def check_soname(context: Context) -> Iterator[Said]:
+    """Look for a SONAME: with one, ldconfig links the plugin's name to any parked lib* file."""
+    for copy in context.copies:
+        if copy.elf and copy.is_harp and copy.elf.soname:
+            yield warn(
+                f"{copy.path} has the SONAME {copy.elf.soname}: ldconfig links that to any such file.",
+                "harpctl install",
+            )
+
+
+@check("plugin.loads", "The plugin loads", needs.live, needs.plugin)
+def check_loads(context: Context) -> Iterator[Said]:
+    """Load it in a child process, with its newest table."""
+    copy = context.plugin
+    if copy is None or copy.elf is None:
+        return
+    if said := context.machine.load(copy.path, (f"ncclNetPlugin_v{copy.elf.abis[0]}",)):
+        yield fail(f"{copy.path} does not load: {said}.", "harpctl install")
+
+
+@check(
+    "plugin.interface",
+    "The plugin has the interface that each NCCL here asks for",
+    needs.plugin,
+    needs.library,
+)
+def check_interface(context: Context) -> Iterator[Said]:
+    """Hold the exported ncclNetPlugin_vN against each libnccl.so found."""
+    copy = context.plugin
+    if copy is None or copy.elf is None:
+        return
+    for library in context.facts.libraries:
+        if library.version and abi_picked(library.version, copy.elf.abis) is None:
+            have = ", ".join(f"v{abi}" for abi in copy.elf.abis)
+            yield fail(
+                f"NCCL {library.version} ({library.path}) finds no interface of its own among {have}.",
+                "harpctl install",
+            )
+
+
+@check("plugin.nccl", f"The NCCL libraries here are {NCCL_MIN} or newer", needs.library, validates=False)
+def check_nccl(context: Context) -> Iterator[Said]:
+    """Look at the releases found; NCCL inside images is not seen from outside."""
+    for library in context.facts.libraries:
+        if library.version and version_key(library.version) < version_key(NCCL_MIN):
+            yield warn(
+                f"{library.path} is NCCL {library.version}, which HARP does not serve.",
+                f"use NCCL {NCCL_MIN} or newer",
+            )

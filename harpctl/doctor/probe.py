@@ -1,0 +1,47 @@
+"""The datagram that doctor sends to a peer, and the peer's responder sends back.
+
+24 bytes of head, then zeros up to the size to be tried. The answer has the request's size and nonce, so that
+it proves the way there and back at that size, and nobody is sent more than was asked with.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+PORT = 17700
+MAGIC = b"HARPdoc1"
+REQUEST, ANSWER = b"?", b"!"
+NONCE_BYTES = 15
+HEAD_BYTES = len(MAGIC) + 1 + NONCE_BYTES
+DATAGRAM_BYTES_MAX = 65_507  # IPv4's
+IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3  # linux/in.h
+IPV6_DONTFRAG = 62
+UDP_IP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
+
+
+def make_request(size: int) -> bytes:
+    """Make a request of so many bytes, at least the head's."""
+    head = MAGIC + REQUEST + secrets.token_bytes(NONCE_BYTES)
+    return head.ljust(size, b"\0")
+
+
+def answer_to(request: bytes) -> bytes | None:
+    """Give the answer to a request; None for what is none."""
+    if len(request) < HEAD_BYTES or not request.startswith(MAGIC + REQUEST):
+        return None
+    return MAGIC + ANSWER + request[len(MAGIC) + 1 :]
+
+
+def forbid_fragments(out: socket.socket) -> None:
+    """Send whole or not at all, with DF set, whatever path MTU the kernel remembers."""
+    if out.family == socket.AF_INET6:
+        out.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE)
+        out.setsockopt(socket.IPPROTO_IPV6, IPV6_DONTFRAG, 1)
+    else:
+        out.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE)
+
+
+def payload_bytes(mtu: int, family: int) -> int:
+    """Give the UDP payload that fills an IP packet of a size."""
+    return min(mtu - UDP_IP_BYTES[socket.AddressFamily(family)], DATAGRAM_BYTES_MAX)

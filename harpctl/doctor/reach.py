@@ -1,0 +1,165 @@
+"""What of a peer can be reached from one ENI: UDP at full MTU with DF set, and TCP.
+
+A responder (`harpctl doctor --serve` over there) echoes, which proves both directions. Without one the peer's
+kernel refuses the port, which proves as much of the way there. Kernels limit such refusals to about one per
+second for each sender, so that silence counts only after several tries.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+import msgspec
+
+from harpctl.doctor.probe import (
+    HEAD_BYTES,
+    UDP_IP_BYTES,
+    answer_to,
+    forbid_fragments,
+    make_request,
+    payload_bytes,
+)
+
+ECHO, REFUSED, SILENT, TOO_BIG = "echo", "refused", "silent", "too big"
+ANSWERED = (ECHO, REFUSED)
+TRIES = 3
+WAIT_S = 1.1  # longer than a kernel's pause between two refusals
+TCP_WAIT_S = 3.0
+# Sizes that networks are known to stop at: jumbo Ethernet, clouds, tunnels, IPv6's least.
+PLATEAUS = (
+    9001,
+    9000,
+    8950,
+    8896,
+    8500,
+    4352,
+    4096,
+    1500,
+    1492,
+    1480,
+    1460,
+    1450,
+    1442,
+    1420,
+    1400,
+    1280,
+    576,
+)
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out. Outcomes are "echo", "refused", "silent", "too big", or the system's words."""
+
+    udp: str  # of the smallest datagram
+    full: str = ""  # of a packet of the whole MTU; "" when not even the smallest was answered
+    passed: int = 0  # the largest packet that was answered, in bytes
+    ports: dict[int, str] = {}  # UDP ports tried beside the responder's
+    tcp: dict[int, str] = {}
+
+
+def reach(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
+    """Look at the way from one of our addresses to one of a peer's; takes up to about 20 s of silence."""
+    tcp = {number: knock(source, peer, number) for number in (port, *ports)}
+    udp = ask(source, peer, port, [HEAD_BYTES])[HEAD_BYTES]
+    if udp not in ANSWERED:
+        return Reach(udp=udp, tcp=tcp)
+    others = {number: ask(source, peer, number, [HEAD_BYTES])[HEAD_BYTES] for number in ports}
+    family = _family(peer)
+    whole = payload_bytes(mtu, family)
+    full = ask(source, peer, port, [whole])[whole]
+    passed = mtu if full in ANSWERED else _largest(source, peer, port, mtu)
+    return Reach(udp=udp, full=full, passed=passed, ports=others, tcp=tcp)
+
+
+def _largest(source: str, peer: str, port: int, mtu: int) -> int:
+    """Give the largest of the usual packet sizes below the MTU that is answered."""
+    family = _family(peer)
+    sizes = {payload_bytes(size, family): size for size in PLATEAUS if size < mtu}
+    found = ask(source, peer, port, list(sizes))
+    small = HEAD_BYTES + UDP_IP_BYTES[family]
+    return max((sizes[payload] for payload, said in found.items() if said in ANSWERED), default=small)
+
+
+def ask(source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S) -> dict[int, str]:
+    """Send one datagram of each payload size, again where there is silence; give each one's outcome."""
+    outcomes: dict[int, str] = {}
+    with ExitStack() as stack:
+        sockets: dict[int, socket.socket] = {}
+        for size in sizes:
+            try:
+                sockets[size] = stack.enter_context(_open(source, peer, port))
+            except OSError as error:
+                outcomes[size] = _words(error)
+        requests = {size: make_request(size) for size in sockets}
+        for _ in range(TRIES):
+            waiting = [size for size in sockets if size not in outcomes]
+            for size in waiting:
+                try:
+                    sockets[size].send(requests[size])
+                except OSError as error:
+                    outcomes[size] = _words(error)
+            _gather(sockets, requests, outcomes, wait_s)
+    return {size: outcomes.get(size, SILENT) for size in sizes}
+
+
+def _gather(
+    sockets: dict[int, socket.socket], requests: dict[int, bytes], outcomes: dict[int, str], wait_s: float
+) -> None:
+    """Take answers until all are there or the time is up."""
+    end = time.monotonic() + wait_s
+    while waiting := {sockets[size]: size for size in sockets if size not in outcomes}:
+        ready = select.select(list(waiting), [], [], max(0.0, end - time.monotonic()))[0]
+        if not ready:
+            return
+        for one in ready:
+            size = waiting[one]
+            try:
+                if one.recv(1 << 16) == answer_to(requests[size]):
+                    outcomes[size] = ECHO
+            except OSError as error:
+                outcomes[size] = _words(error)
+
+
+def knock(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
+    """Open a TCP connection and close it; being refused proves the way as well."""
+    with socket.socket(_family(peer), socket.SOCK_STREAM) as out:
+        out.settimeout(wait_s)
+        try:
+            out.bind((source, 0))
+            out.connect((peer, port))
+        except TimeoutError:
+            return SILENT
+        except OSError as error:
+            return _words(error)
+        with suppress(OSError):
+            out.shutdown(socket.SHUT_RDWR)
+    return ECHO
+
+
+def _open(source: str, peer: str, port: int) -> socket.socket:
+    out = socket.socket(_family(peer), socket.SOCK_DGRAM)
+    try:
+        forbid_fragments(out)
+        out.bind((source, 0))
+        out.connect((peer, port))
+        out.setblocking(False)
+    except OSError:
+        out.close()
+        raise
+    return out
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _words(error: OSError) -> str:
+    if error.errno == errno.ECONNREFUSED:
+        return REFUSED
+    return TOO_BIG if error.errno == errno.EMSGSIZE else os.strerror(error.errno or 0).lower()

@@ -1,0 +1,111 @@
+"""Checks of the host: one that HARP knows, no setup unfinished, and what was set up outlasts a boot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harpctl.change.journal import Journal
+from harpctl.change.steps import MakeLink, Run
+from harpctl.doctor import needs
+from harpctl.doctor.context import Context
+from harpctl.doctor.hugepages import brings, next_boot
+from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.setup import unit
+from harpctl.setup.pages import size_name
+
+
+@check("system.distribution", "The distribution is one that HARP knows", validates=False)
+def check_distribution(context: Context) -> Iterator[Said]:
+    """Look at the family that os-release tells."""
+    system = context.facts.system
+    if not system.family:
+        yield warn(
+            f"{system.name or system.id or 'This system'} is neither of the Debian nor of the Red Hat family:"
+            " harpctl setup will not touch it.",
+            "set it up by hand, as docs/operations.md says",
+        )
+
+
+@check("system.gpus", "There are GPUs", validates=False)
+def check_gpus(context: Context) -> Iterator[Said]:
+    """Look for GPUs on the PCI bus."""
+    if not context.facts.gpus:
+        yield warn("No GPU is on the PCI bus.", "lspci -d 10de:")
+
+
+@check("system.journal", "No setup was interrupted")
+def check_journal(context: Context) -> Iterator[Said]:
+    """Look for a transaction without an end."""
+    for transaction in Journal(context.host).transactions():
+        if transaction.is_open:
+            yield fail(
+                f"`{transaction.begin.what}` of {transaction.begin.time} ({transaction.id}) was interrupted"
+                " or still runs.",
+                "harpctl rollback",
+            )
+
+
+@check("system.arguments", "The boot entries ask for hugepages", needs.host, needs.wanted)
+def check_arguments(context: Context) -> Iterator[Said]:
+    """Look at the kernel arguments of all entries of the boot menu."""
+    boot = context.facts.boot
+    if not boot.entries:
+        why = f": {boot.reason}" if boot.reason else ""
+        yield skip(f"The boot entries are not known{why}.")
+        return
+    size = size_name(context.page_size)
+    lacking = [entry for entry in boot.entries if not brings(context, entry.args)]
+    if len(lacking) == len(boot.entries):
+        yield fail(
+            f"No boot entry asks for hugepages of {size}: after a reboot there are none.", "harpctl setup"
+        )
+    elif lacking:
+        titles = ", ".join(f"'{entry.title}' ({entry.source})" for entry in lacking)
+        yield fail(f"These boot entries do not ask for hugepages of {size}: {titles}.", "harpctl setup")
+
+
+@check(
+    "system.reboot",
+    "The running kernel was booted with the arguments of its boot entries",
+    needs.live,
+    needs.host,
+    validates=False,
+)
+def check_reboot(context: Context) -> Iterator[Said]:
+    """Compare the running command line with what the next boot brings."""
+    have, coming = brings(context, context.facts.boot.cmdline), next_boot(context)
+    if coming and have != coming and not context.options.after_boot:
+        yield warn(
+            f"It was booted with {have} hugepages of {size_name(context.page_size)}, and the next boot brings"
+            f" {coming}.",
+            "reboot",
+        )
+
+
+@check("system.unit", f"{unit.NAME} looks after the host at boot", needs.host, needs.conf, validates=False)
+def check_unit(context: Context) -> Iterator[Said]:
+    """Look for the unit and the link that starts it."""
+    if context.facts.system.init != "systemd":
+        return
+    if not context.host.is_file(unit.PATH):
+        yield warn(f"{unit.PATH} is not there.", "harpctl setup")
+    elif context.host.stat(unit.WANTED) is None:
+        steps: list[MakeLink | Run] = [MakeLink(path=unit.WANTED, target=unit.PATH, why="starts it at boot")]
+        if context.host.runs_commands:
+            steps.append(Run(argv=("systemctl", "daemon-reload")))
+        yield warn(f"{unit.NAME} is there and not enabled.", f"systemctl enable {unit.NAME}", steps=steps)
+
+
+@check(
+    "system.unit_passed",
+    f"{unit.NAME} found all well at the last boot",
+    needs.live,
+    needs.host,
+    validates=False,
+)
+def check_unit_passed(context: Context) -> Iterator[Said]:
+    """Ask systemd how the unit ended."""
+    if context.host.is_file(unit.PATH) and context.host.ask(("systemctl", "is-failed", unit.NAME)):
+        yield warn(
+            f"{unit.NAME} failed at boot.", f"journalctl -b -u {unit.NAME}", f"systemctl restart {unit.NAME}"
+        )

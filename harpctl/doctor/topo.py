@@ -1,0 +1,80 @@
+"""The matrix of GPUs and ENIs in the words of `nvidia-smi topo -m`, and which ENI setup gives which GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from rich import box
+from rich.table import Table
+
+from harpctl.confs.values import write_cores
+from harpctl.facts.model import Eni, Facts, Gpu
+from harpctl.facts.nearness import LEGEND, relation
+from harpctl.setup.choose import candidates, pair
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the matrix."""
+
+    name: str  # GPU0, or the interface's name
+    pci: str
+    relations: dict[str, str]  # to every device, by its name
+    cpus: str = ""  # "0-47", the processors of its node
+    numa: int = -1
+    partner: str = ""  # the ENI that setup gives to this GPU, or the other way round
+
+
+class Topo(msgspec.Struct, frozen=True, kw_only=True):
+    """The matrix: GPUs in their order, then ENIs."""
+
+    devices: tuple[Device, ...]
+
+
+def make_topo(facts: Facts) -> Topo:
+    """Work the matrix out from facts alone. ENIs on the default route are shown; setup does not take them."""
+    gpus, enis = facts.gpus, tuple(eni for eni in facts.enis if not eni.kind)
+    named: list[tuple[str, Gpu | Eni]] = [(f"GPU{gpu.index}", gpu) for gpu in gpus]
+    named += [(eni.name, eni) for eni in enis]
+    partners: dict[str, str] = {}
+    for gpu, eni in pair(gpus, candidates(facts)):
+        partners[f"GPU{gpu.index}"] = eni.name
+        partners[eni.name] = f"GPU{gpu.index}"
+    cpus = {node.id: write_cores(tuple(sorted(node.cpus))) for node in facts.memory.nodes}
+    return Topo(
+        devices=tuple(
+            Device(
+                name=name,
+                pci=device.pci,
+                relations={other: relation(device, peer) for other, peer in named},
+                cpus=cpus.get(device.node, ""),
+                numa=device.node,
+                partner=partners.get(name, ""),
+            )
+            for name, device in named
+        )
+    )
+
+
+def draw(topo: Topo) -> tuple[Table, Sequence[str]]:
+    """Give the matrix as a table, and the lines below it."""
+    names = [device.name for device in topo.devices]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", *names, "CPU affinity", "NUMA", "PCI", "HARP"):
+        table.add_column(heading, no_wrap=True)
+    for device in topo.devices:
+        numa = str(device.numa) if device.numa >= 0 else "?"
+        words = [device.relations[name] for name in names]
+        table.add_row(device.name, *words, device.cpus or "?", numa, device.pci or "-", device.partner or "-")
+    return table, list(_notes(topo))
+
+
+def _notes(topo: Topo) -> Iterable[str]:
+    if not topo.devices:
+        yield "There are no GPUs and no ENIs."
+        return
+    used = {word for device in topo.devices for word in device.relations.values()}
+    for word, meaning in LEGEND.items():
+        if word in used:
+            yield f"  {word:<5} {meaning}"
+    yield "  HARP  the ENI that `harpctl setup` gives to a GPU, one each, the nearest pairs first"
