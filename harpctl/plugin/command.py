@@ -18,6 +18,7 @@ from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_js
 from harpctl.errors import ExitCode
 from harpctl.fleet import over_hosts
 from harpctl.host.door import Host, open_host
+from harpctl.plugin.search import search_dirs
 from harpctl.plugin.source import find_source
 from harpctl.plugin.status import ENABLED, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
@@ -65,13 +66,14 @@ def run_switch(
         )
     transaction = apply(switch.plan, host, what=action, progress=progress)
     after = read_status(host)
-    is_off = after.state != ENABLED
     notes = list(after.notes)
-    if action != "disable" and after.path != switch.path:
+    ok = after.state != ENABLED if action == "disable" else after.path == switch.path
+    if action != "disable" and not ok:
         notes.insert(0, f"NCCL does not find it by name: {after.summary}")
+        ok = switch.path.rpartition("/")[0] not in search_dirs(host)  # a directory of the operator's choice
     return Result(
         action=action,
-        ok=is_off if action == "disable" else not is_off,
+        ok=ok,
         summary=summary,
         changed=changed,
         state=after.state,

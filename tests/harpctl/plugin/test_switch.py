@@ -108,7 +108,7 @@ def test_install_replaces_harp_where_it_is(
 def test_install_into_a_directory_that_is_not_searched(image: Image, plugin_file: Path) -> None:
     image.at("/opt/harp").mkdir(parents=True)
     result = install(image, plugin_file, "/opt/harp")
-    assert (result.path, result.state) == (f"/opt/harp/{NAME}", "absent")
+    assert (result.ok, result.path, result.state) == (True, f"/opt/harp/{NAME}", "absent")
     assert "does not find it by name" in result.notes[0]
     assert not install(image, plugin_file, "/opt/harp").changed
 
@@ -373,7 +373,8 @@ def test_enable_refuses_what_is_no_plugin(image: Image, kind: str) -> None:
 def test_enable_refuses_another_vendors_plugin_without_force(image: Image, foreign: Path) -> None:
     image.put(foreign, f"{image.libraries}/{PARKED}")
     assert "is the plugin AWS Libfabric, not HARP" in refused(lambda: enable(image), image).message
-    assert enable(image, force=True).state == "foreign"
+    result = enable(image, force=True)
+    assert (result.ok, result.state) == (True, "foreign")
 
 
 def test_enable_refuses_when_another_plugin_has_the_name(
