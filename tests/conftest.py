@@ -23,8 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("harp")
     group.addoption("--nccl", action="store_true", help="drive an official NCCL (fetches wheels once)")
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
+    group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
+    group.addoption("--update-golden", action="store_true", help="write golden files anew")
     for name in SANITIZERS:
         group.addoption(f"--{name}", action="store_true", help=f"also run the C tests in the {name} build")
 
@@ -42,6 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "lab": _lab_reason(),
         "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",
         "gpu": "" if config.getoption("--gpu") else "asked for with --gpu",
+        "vm": "" if config.getoption("--vm") else "asked for with --vm",
     }
     for item in items:
         for marker, reason in reasons.items():
@@ -53,6 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are written anew instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""What builds dist/harp_setup.sh, the self-contained file, and what goes into it."""

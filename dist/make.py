@@ -1,0 +1,216 @@
+"""Builds dist/harp_setup.sh: the tool, its Python packages, a private Python and the plugin in one file.
+
+`make dist` calls it. The same inputs give the same bytes: names are sorted, times fixed, owners root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from dist.cpython import TAG, UnavailableError, compile_tree, private_python
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent
+BUILD = TOP / "plugin" / "build"
+TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")  # the host's Pythons that a file without its own can use
+TIME = 946684800  # of every file in the archive: 1 January 2000
+LENGTH_ID = 12  # hexadecimal digits of the archive's inputs that tell one build from another
+
+
+def say(line: str) -> None:
+    """Say on stderr what is being done."""
+    print(f"dist: {line}", file=sys.stderr)
+
+
+# ---- Python packages ----
+
+
+def requirements() -> dict[str, str]:
+    """Give harpctl's packages with all that they need, in the versions that are installed and tested here."""
+    found: dict[str, str] = {}
+    todo = ["harpctl"]
+    while todo:
+        for line in importlib.metadata.requires(todo.pop()) or ():
+            name, marker = _split(line)
+            if "extra" in marker or "platform_system" in marker or "sys_platform" in marker:
+                continue
+            if name not in found:
+                try:
+                    found[name] = importlib.metadata.version(name)
+                except importlib.metadata.PackageNotFoundError:
+                    continue  # for another Python than this one; pip asks for it where it is needed
+                todo.append(name)
+    return found
+
+
+def _split(requirement: str) -> tuple[str, str]:
+    head, _semicolon, marker = requirement.partition(";")
+    match = re.match(r"[A-Za-z0-9._-]+", head.strip())
+    if match is None:
+        raise SystemExit(f"dist: a package requires '{requirement}', which names nothing")
+    return re.sub(r"[-_.]+", "-", match.group()).lower(), marker
+
+
+def install_packages(tag: str, target: Path) -> None:
+    """Install the packages for one Python, from wheels only."""
+    arch = platform.machine()
+    specs = [f"{name}=={version}" for name, version in sorted(requirements().items())]
+    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    argv += ["--no-compile", "--only-binary=:all:", "--target", str(target), "--implementation", "cp"]
+    argv += ["--python-version", f"{tag[2]}.{tag[3:]}", "--no-warn-conflicts"]
+    for platform_tag in (f"manylinux2014_{arch}", f"manylinux_2_17_{arch}"):
+        argv += ["--platform", platform_tag]
+    done = subprocess.run([*argv, *specs], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"dist: the Python packages for {tag} can't be had:\n{done.stderr.strip()}")
+
+
+def split_packages(whole: Path, app: Path, ext: Path) -> None:
+    """Put packages with compiled parts into ext/ and the others into app/."""
+    for entry in sorted(whole.iterdir()):
+        if entry.name in {"bin", "__pycache__"}:
+            continue
+        compiled = entry.suffix == ".so" or (entry.is_dir() and any(entry.rglob("*.so")))
+        target = (ext if compiled else app) / entry.name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            entry.rename(target)
+    for folder in (app, ext):
+        for record in folder.glob("*.dist-info/RECORD"):
+            record.unlink()  # names what pip put where, which is not here
+
+
+def stage_packages(tags: tuple[str, ...], stage: Path, cache: Path) -> None:
+    """Lay out app/ and ext/; wheels that were unpacked before come from the cache."""
+    for tag in tags:
+        key = hashlib.sha256(repr((tag, sorted(requirements().items()))).encode()).hexdigest()[:16]
+        done = cache / f"packages-{tag}-{key}"
+        if not done.is_dir():
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="packages-", dir=cache) as name:
+                say(f"fetching the Python packages for {tag}")
+                install_packages(tag, Path(name) / "all")
+                split_packages(Path(name) / "all", Path(name) / "app", Path(name) / "ext")
+                shutil.copytree(name, Path(name) / "done", ignore=shutil.ignore_patterns("all", "done"))
+                (Path(name) / "done").rename(done)
+        shutil.copytree(done / "app", stage / "app", dirs_exist_ok=True)
+        shutil.copytree(done / "ext", stage / "ext" / tag)
+
+
+# ---- the archive ----
+
+
+def pack(stage: Path) -> bytes:
+    """Make the archive of a folder: the same folder gives the same bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for path in sorted(stage.rglob("*")):
+            info = tar.gettarinfo(path, str(path.relative_to(stage)))
+            info.uid = info.gid = 0
+            info.uname = info.gname = "root"
+            info.mtime = TIME
+            info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
+            with path.open("rb") if info.isreg() else io.BytesIO() as data:
+                tar.addfile(info, data if info.isreg() else None)
+    return gzip.compress(buffer.getvalue(), 9, mtime=0)
+
+
+def tree_digest(stage: Path) -> str:
+    """Give a hash of a folder's names, modes and bytes."""
+    digest = hashlib.sha256()
+    for path in sorted(stage.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(stage)}\0{path.stat().st_mode & 0o100}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def version() -> str:
+    """Give harpctl's version."""
+    text = (TOP / "harpctl" / "__init__.py").read_text(encoding="utf-8")
+    return text.split('__version__ = "')[1].split('"')[0]
+
+
+def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
+    """Lay out everything that the archive holds, but for the script."""
+    for name in ("libnccl-net.so", "harp-perf"):
+        if not (BUILD / name).is_file():
+            raise SystemExit(f"dist: there is no plugin/build/{name}; build it: ./harp_setup build")
+    stage_packages((TAG,) if python else TAGS, stage, cache)
+    shutil.copytree(
+        TOP / "harpctl", stage / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
+    )
+    if python:
+        shutil.copytree(python, stage / "python", ignore=shutil.ignore_patterns("__pycache__"))
+        for tree in (stage / "app", stage / "ext"):
+            compile_tree(python, tree, in_place=False)
+    (stage / "bin").mkdir()
+    (stage / "lib").mkdir()
+    shutil.copy(BUILD / "libnccl-net.so", stage / "lib" / "libnccl-net.so")
+    shutil.copy(BUILD / "harp-perf", stage / "bin" / "harp-perf")
+    shutil.copy(HERE / "launch.sh", stage / "bin" / "harpctl")
+    (stage / "bin" / "harpctl").chmod(0o755)
+    shutil.copy(HERE / "run.py", stage / "run.py")
+
+
+def assemble(stage: Path) -> bytes:
+    """Give the whole file: functions, the line that calls them, the archive."""
+    head = (HERE / "head.sh").read_text(encoding="utf-8")
+    digest = hashlib.sha256((tree_digest(stage) + head).encode()).hexdigest()[:LENGTH_ID]
+    words = {"@VERSION@": version(), "@ARCH@": platform.machine(), "@ID@": f"{version()}-{digest}"}
+    for word, value in words.items():
+        head = head.replace(word, value)
+    (stage / "head.sh").write_text(head, encoding="utf-8")  # with it, the file can be put together anew
+    archive = pack(stage)
+    last = (
+        f'harp_main "${{BASH_SOURCE-}}" {len(archive)} {hashlib.sha256(archive).hexdigest()} "$@"; exit $?\n'
+    )
+    return head.encode() + last.encode() + archive
+
+
+def find_python(cache: Path) -> Path | None:
+    """Give the private Python, or None where it can't be built, and say so."""
+    spec = importlib.util.find_spec("ziglang")
+    zig = Path(spec.origin).parent / "zig" if spec and spec.origin else None
+    try:
+        return private_python(zig, HERE / "stand_ins", cache, say)
+    except UnavailableError as reason:
+        say(f"notice: no Python of its own in the file, so hosts need 3.10 or newer: {reason}")
+        return None
+
+
+def main() -> None:
+    """Build the file that --out names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=HERE / "harp_setup.sh")
+    parser.add_argument("--no-python", action="store_true", help="carry no Python; hosts must have one")
+    options = parser.parse_args()
+    cache = TOP / ".cache" / "dist"
+    python = None if options.no_python else find_python(cache)
+    with tempfile.TemporaryDirectory(prefix="harp-dist-") as name:
+        stage = Path(name)
+        stage_all(stage, python, cache)
+        data = assemble(stage)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    new = options.out.with_name(options.out.name + ".new")
+    new.write_bytes(data)
+    new.chmod(0o755)
+    new.rename(options.out)
+    say(f"{options.out} ({len(data) / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Stands in for SQLite, which harpctl needs not: a library imports it and does not use it."""
