@@ -306,7 +306,7 @@ def is_torn_pair(variables: dict[str, str]) -> bool:
 def test_augeas_reads_what_was_meant(text: str, wanted: HugepageArgs | None) -> None:
     before = augeas.read(text)
     assume(before is not None)
-    assume(all('\\"' not in value for _name, value in before or []))
+    assume(not any(mark in text for mark in ('\\"', "$5", "`")))  # shlex does not take these escapes back
     new = edited(text, wanted)
     after = augeas.read(new)
     assert before is not None
