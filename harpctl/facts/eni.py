@@ -24,6 +24,9 @@ from harpctl.host.door import Host
 
 CLASS = "/sys/class/net"
 LOOPBACK = "lo"
+PORT = "port"  # a device that a bridge or a bond holds
+LOWER = "lower_"  # begins the names of links to what an interface lies on
+DEPTH_MAX = 8  # of interfaces upon interfaces
 
 
 def collect_enis(
@@ -94,7 +97,7 @@ def _kind(host: Host, base: str) -> str:
     except OSError:
         return ""
     if not is_virtual:
-        return ""
+        return PORT if host.is_link(f"{base}/master") else ""
     match = re.search(r"^DEVTYPE=(\w+)$", text.read(host, f"{base}/uevent"), re.MULTILINE)
     if match:
         return match[1]
@@ -124,7 +127,7 @@ def _with_link(eni: Eni, link: Link) -> Eni:
         eni,
         index=link.index,
         mac=link.mac,
-        kind=link.kind or eni.kind,
+        kind=link.kind or (PORT if link.is_port else eni.kind),
         is_up=link.is_up,
         has_link=link.has_link,
         mtu=link.mtu,
@@ -141,8 +144,10 @@ def _with_link(eni: Eni, link: Link) -> Eni:
 
 
 def _finish(host: Host, enis: list[Eni], addresses: Addresses, given: Given) -> list[Eni]:
-    defaults = addresses.default_names()
+    defaults = _with_lower(host, addresses.default_names())
     servers = _ssh_servers() if host.is_real else set()
+    own_ends = {name for name, own in addresses.of.items() if any(_bare(a) in servers for a in own)}
+    sessions = _with_lower(host, own_ends | (servers & {eni.name for eni in enis}))
     finished = []
     for eni in sorted(enis, key=lambda eni: (eni.index, eni.name)):
         own = tuple(addresses.of.get(eni.name, ()))
@@ -155,10 +160,24 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, given: Given) -> 
                 addresses=own,
                 gateway=given.gateways.get(eni.name) or addresses.gateway(eni.name, own),
                 is_default_route=eni.name in defaults,
-                carries_ssh=any(_bare(address) in servers for address in addresses.of.get(eni.name, ())),
+                carries_ssh=eni.name in sessions,
             )
         )
     return finished
+
+
+def _with_lower(host: Host, names: set[str]) -> set[str]:
+    """Add the interfaces that these lie on: the ports of a bridge or bond, the device of a vlan."""
+    found = set(names)
+    for _depth in range(DEPTH_MAX):
+        links = {
+            entry for name in found for entry in host.list_dir(f"{CLASS}/{name}") if entry.startswith(LOWER)
+        }
+        lower = {entry.removeprefix(LOWER) for entry in links}
+        if lower <= found:
+            break
+        found |= lower
+    return found
 
 
 def _bare(address: str) -> str:
@@ -166,7 +185,10 @@ def _bare(address: str) -> str:
 
 
 def _ssh_servers() -> set[str]:
-    """Give our end of the ssh connections that this process runs in; sudo hides them, its parents tell."""
+    """Give our end of the ssh connections that this process runs in; sudo hides them, its parents tell.
+
+    It is an address, or the interface of a link-local one.
+    """
     found = [os.environ.get("SSH_CONNECTION", "")]
     for parent in psutil.Process().parents():
         with contextlib.suppress(psutil.Error, OSError):  # another user's process
@@ -175,10 +197,9 @@ def _ssh_servers() -> set[str]:
     for connection in found:
         fields = connection.split()
         if len(fields) == 4:
-            try:
-                address = ipaddress.ip_address(fields[2].partition("%")[0])
-            except ValueError:
-                continue
-            mapped = address.ipv4_mapped if address.version == 6 else None
-            servers.add(str(mapped or address))
+            text_of, _percent, zone = fields[2].partition("%")
+            with contextlib.suppress(ValueError):
+                address = ipaddress.ip_address(text_of)
+                mapped = address.ipv4_mapped if address.version == 6 else None
+                servers.add(zone or str(mapped or address))
     return servers

@@ -118,11 +118,11 @@ class Eni(Struct, frozen=True, kw_only=True):
     index: int = 0
     mac: str = ""
     driver: str = ""
-    kind: str = ""  # "" a device, else veth, bridge, bond, vlan ...
+    kind: str = ""  # "" a device, "port" one that a bridge or bond holds, else veth, bridge, bond, vlan ...
     addresses: tuple[str, ...] = ()  # with prefix length: 10.0.1.5/24; IPv4 first, no link-local ones
     gateway: str = ""  # of this interface's own subnet, where some route names one
-    is_default_route: bool = False  # of the best metric; a worse default route does not count
-    carries_ssh: bool = False  # the session that runs harpctl comes over it
+    is_default_route: bool = False  # of the best metric; also what lies below such a bridge, bond or vlan
+    carries_ssh: bool = False  # the session that runs harpctl comes over it, or over what lies on it
     is_up: bool = False
     has_link: bool = False
     mtu: int = 0

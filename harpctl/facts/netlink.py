@@ -30,6 +30,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     mac: str = ""
     kind: str = ""
+    is_port: bool = False  # a bridge or a bond holds it
     is_up: bool = False
     has_link: bool = False
     mtu: int = 0
@@ -65,6 +66,7 @@ def _link(message: Message) -> Link:
         index=message["index"],
         mac=message.get_attr("IFLA_ADDRESS") or "",
         kind=str(info.get_attr("IFLA_INFO_KIND") or "") if info else "",
+        is_port=message.get_attr("IFLA_MASTER") is not None,
         is_up=bool(message["flags"] & IFF_UP),
         has_link=bool(message["flags"] & IFF_LOWER_UP),
         mtu=message.get_attr("IFLA_MTU") or 0,

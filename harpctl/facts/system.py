@@ -28,12 +28,12 @@ LIBC_BANNER = re.compile(rb"GNU C Library [^\n]{0,200}?version ([0-9]+\.[0-9]+)"
 LDD_VERSION = re.compile(r"ldd \(.*\) ([0-9]+\.[0-9]+)")
 UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-CGROUP_MARKS = {  # what a line of /proc/self/cgroup holds -> the container it tells of
-    "kubepods": "kubernetes",
-    "/docker": "docker",
-    "libpod": "podman",
-    "/lxc": "lxc",
-    "containerd": "containerd",
+CGROUP_MARKS = {  # what /proc/self/cgroup matches -> the container it tells of
+    r"/kubepods": "kubernetes",
+    r"/docker[/-][0-9a-f]": "docker",
+    r"/libpod-": "podman",
+    r"/lxc[./]": "lxc",
+    r"/cri-containerd-": "containerd",
 }
 
 
@@ -126,4 +126,4 @@ def container(host: Host) -> str:
     if match := re.search(r"(?:^|\0)container=([^\0]+)", (host.read_text("/proc/1/environ") or "")):
         return text.clean(match[1].encode("utf-8", "surrogateescape"))
     groups = text.read(host, "/proc/self/cgroup")
-    return next((name for mark, name in CGROUP_MARKS.items() if mark in groups), "")
+    return next((name for mark, name in CGROUP_MARKS.items() if re.search(mark, groups)), "")

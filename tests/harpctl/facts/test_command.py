@@ -1,0 +1,44 @@
+"""The command's two forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harpctl.errors import HarpError
+from harpctl.facts.collect import collect
+from harpctl.facts.command import facts
+from harpctl.facts.model import Facts
+from harpctl.host.door import Host
+from tests.harpctl.machine import build
+
+
+def test_json_is_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(tmp_path, "tencentos-3.1", "prepared")
+    facts(root=tmp_path, json=True)
+    assert msgspec.json.decode(capsys.readouterr().out, type=Facts) == collect(Host(tmp_path))
+
+
+def test_the_table_is_whole_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(tmp_path, "tencentos-3.1", "prepared")
+    facts(root=tmp_path)
+    out = capsys.readouterr().out
+    for text in (
+        *("TencentOS Server 3.1 (Final) (rhel family)", "5.4.119-19-0009.11 x86_64", "948 GiB"),
+        *("50 x 1 GiB (50 free)", "/dev/hugepages (1 GiB)", "96 threads of 48 cores", "not installed"),
+        *("10.0.8.18/24", "52:54:00:00:00:18", "0000:a6:00.0", "default route", "10de:20b0"),
+    ):
+        assert text in out
+    assert "Unknown" not in out
+
+
+def test_what_is_unknown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts(root=tmp_path)
+    assert "Unknown: The distribution is unknown" in capsys.readouterr().out
+
+
+def test_a_root_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HarpError, match="no such directory"):
+        facts(root=tmp_path / "none")
