@@ -1,17 +1,24 @@
 """The command line: options common to all commands, and errors turned into one readable line.
 
-A command's own module holds what it does; this file only names the commands.
+A command's own module holds what it does; this file only names the commands, in the order of their use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from harpctl import __version__
 from harpctl.bench.command import bench
+from harpctl.change.command import rollback
+from harpctl.doctor.command import doctor, topo, validate
+from harpctl.facts.command import facts
+from harpctl.network.command import confirm
+from harpctl.plugin.command import disable, enable, install, status
 from harpctl.report import DEBUG, reports_errors
+from harpctl.setup.boot import boot
 from harpctl.setup.command import setup
 
 app = typer.Typer(
@@ -21,6 +28,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Prepare a host": (facts, setup, confirm, rollback),
+    "Prove it": (validate, doctor, topo, bench),
+    "The plugin": (install, enable, disable, status),
+    "Inside": (boot,),
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -42,11 +56,9 @@ def options(
     DEBUG.set(debug)
 
 
-for _name, _command in (
-    ("setup", setup),
-    ("bench", bench),
-):
-    app.command(_name)(reports_errors(_command))
+for _panel, _commands in COMMANDS.items():
+    for _command in _commands:
+        app.command(_command.__name__, rich_help_panel=_panel)(reports_errors(_command))
 
 
 def main() -> None:

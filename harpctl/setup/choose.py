@@ -22,6 +22,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     eni: Eni
+    address: str = ""  # with prefix length; "" where none is known
+    gateway: str = ""
     gpu: Gpu | None = None
     cores: tuple[int, ...] = ()
 
@@ -149,11 +151,21 @@ def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ..
 
 
 def choose(facts: Facts, wish: Wish) -> list[Choice]:
-    """Make the whole choice: ENIs numbered in their order, each with its GPU and its cores."""
+    """Make the whole choice: ENIs numbered in their order, each with its address, its GPU and its cores.
+
+    An address from the options goes before the one that the ENI has.
+    """
     enis = choose_enis(facts, wish)
     gpu_of = {eni.name: gpu for gpu, eni in pair(facts.gpus, enis)}
     cores = assign_cores(facts.cpus, enis)
     return [
-        Choice(number=number, eni=eni, gpu=gpu_of.get(eni.name), cores=cores[number])
+        Choice(
+            number=number,
+            eni=eni,
+            address=wish.given.addresses.get(eni.name) or next(iter(eni.addresses), ""),
+            gateway=wish.given.gateways.get(eni.name) or eni.gateway,
+            gpu=gpu_of.get(eni.name),
+            cores=cores[number],
+        )
         for number, eni in enumerate(enis)
     ]

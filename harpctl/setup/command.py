@@ -32,6 +32,9 @@ from harpctl.setup.wish import (
     parse_list,
     parse_page_size,
     parse_pairs,
+    read_cidr,
+    read_ip,
+    read_mac,
 )
 
 SUCCESS = "Set up HARP successfully"
@@ -87,6 +90,11 @@ def _with_metadata(facts: Facts, given: Given, enis: tuple[str, ...]) -> Given:
     )
 
 
+def observe(host: Host, wish: Wish) -> Facts:
+    """Gather the facts: what the options say of addresses is a wish, and no fact of the host yet."""
+    return collect(host, msgspec.structs.replace(wish.given, addresses={}, gateways={}))
+
+
 def _confirm(text: str) -> None:
     """Ask on the terminal itself, never on standard input. Raises where the answer is not yes."""
     OUT.print(text, markup=False)
@@ -116,12 +124,10 @@ def _result(setup: Setup, **fields: object) -> Result:
 def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
     """Do one setup of a host. Raises with nothing changed, or says in the result what does not hold."""
     with progress.working("Looking at the host"):
-        facts = collect(host, wish.given)
+        facts = observe(host, wish)
         if host.is_real and wish.network:
             given = _with_metadata(facts, wish.given, wish.enis)
-            if given != wish.given:
-                wish = msgspec.structs.replace(wish, given=given)
-                facts = collect(host, given)
+            wish = msgspec.structs.replace(wish, given=given)
     setup = make_setup(facts, host, wish)
     if dry_run:
         return _result(
@@ -137,7 +143,7 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
         _confirm(render(setup.plan, host))
     transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
-        facts = collect(host, wish.given)
+        facts = observe(host, wish)
         left = unmet(facts, host, wish)
     return _result(
         make_setup(facts, host, wish),
@@ -246,9 +252,9 @@ def setup(
             gpus=gpus,
             memory=parse_bytes(memory) if memory else None,
             enis=() if host.is_dir("/sys/class/net") else parse_list(enis),
-            addresses=parse_pairs("--address", address or [], "10.0.1.5/24"),
-            gateways=parse_pairs("--gateway", gateway or [], "10.0.1.1"),
-            macs=parse_pairs("--mac", mac or [], "52:54:00:12:34:56"),
+            addresses=parse_pairs("--address", address or [], "10.0.1.5/24", read_cidr),
+            gateways=parse_pairs("--gateway", gateway or [], "10.0.1.1", read_ip),
+            macs=parse_pairs("--mac", mac or [], "52:54:00:12:34:56", read_mac),
         ),
         hugepages=parse_hugepages(hugepages),
         page_size=parse_page_size(page_size),

@@ -22,12 +22,11 @@ FALLBACKS = ("queues", "speed_mbps")  # what the host or an option says goes fir
 def conf_of(choice: Choice, wish: Wish) -> Conf:
     """Give what the host dictates: the ENI's identity and place, the pages, the cores and the GPU."""
     eni = choice.eni
-    address = eni.addresses[0] if eni.addresses else ""
     return Conf(
         interface=eni.name,
         mac=eni.mac or None,
-        address=str(ipaddress.ip_interface(address).ip) if address else None,
-        gateway=eni.gateway or None,
+        address=str(ipaddress.ip_interface(choice.address).ip) if choice.address else None,
+        gateway=choice.gateway or None,
         mtu=wish.mtu,
         pci=eni.pci or None,
         numa=eni.node if eni.node >= 0 else None,

@@ -21,7 +21,7 @@ from harpctl.setup.pages import check_memory, check_page_size, page_count, pages
 from harpctl.setup.unit import plan_unit
 from harpctl.setup.wish import Wish
 
-MTU_MIN = 576
+MTU_MIN, MTU_MAX = 1280, 65536  # the plugin's smallest packets, and the conf files' bound
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +52,10 @@ def _check_system(facts: Facts, wish: Wish) -> None:
 
 def _check_mtu(enis: Sequence[Eni], mtu: int | None) -> None:
     for eni in enis:
-        if mtu is not None and (mtu < MTU_MIN or (eni.mtu_max and mtu > eni.mtu_max)):
+        most = eni.mtu_max or MTU_MAX
+        if mtu is not None and not MTU_MIN <= mtu <= most:
             raise HarpError(
-                f"--mtu {mtu}: {eni.name} takes {MTU_MIN} to {eni.mtu_max or 65536}.",
+                f"--mtu {mtu}: {eni.name} takes {MTU_MIN} to {most}.",
                 "Use the MTU that the network between the hosts carries.",
                 ExitCode.USAGE,
             )
@@ -75,7 +76,7 @@ def eni_plans(choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
     plans = []
     for choice in choices:
         eni = choice.eni
-        if not eni.addresses:
+        if not choice.address:
             raise HarpError(
                 f"{eni.name} has no address, and the cloud's metadata names none.",
                 f"Give it one: --address {eni.name}=10.0.0.5/24; or leave the network as it is: --no-network",
@@ -86,8 +87,8 @@ def eni_plans(choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
                 number=choice.number,
                 name=eni.name,
                 mac=eni.mac,
-                address=eni.addresses[0],
-                gateway=eni.gateway,
+                address=choice.address,
+                gateway=choice.gateway,
                 mtu=wish.mtu,
                 queues=wish.queues,
             )
@@ -102,11 +103,10 @@ def _notes(facts: Facts, choices: Sequence[Choice], wish: Wish) -> list[str]:
         notes.append(f"{len(choices)} ENIs for {gpus} GPUs: they share; HARP expects one ENI per GPU.")
     if without := [choice.eni.name for choice in choices if not choice.cores]:
         notes.append(f"No core to spare for {', '.join(without)}: their engines run inside NCCL's threads.")
-    names = [choice.eni.name for choice in choices if wish.network and not choice.eni.gateway]
-    notes.extend(
-        f"{name}: no gateway known, so it reaches its own subnet only; --gateway {name}=ADDRESS adds one."
-        for name in names
-    )
+    names = [choice.eni.name for choice in choices if wish.network and not choice.gateway]
+    if names:
+        said = f"No gateway known for {', '.join(names)}, which reach their own subnets only"
+        notes.append(f"{said}; --gateway {names[0]}=ADDRESS adds one.")
     return notes
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -72,15 +74,36 @@ def parse_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def parse_pairs(option: str, values: list[str], expected: str) -> dict[str, str]:
-    """Read repeated NAME=VALUE options; a name may come once."""
+def read_cidr(text: str) -> None:
+    """Accept an address of a host with its prefix length; else raise ValueError."""
+    interface = ipaddress.ip_interface(text)
+    if "/" not in text or interface.ip.is_unspecified or interface.ip.is_multicast:
+        raise ValueError(text)
+
+
+def read_ip(text: str) -> None:
+    """Accept an address; else raise ValueError."""
+    ipaddress.ip_address(text)
+
+
+def read_mac(text: str) -> None:
+    """Accept a MAC address; else raise ValueError."""
+    if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+        raise ValueError(text)
+
+
+def parse_pairs(option: str, values: list[str], example: str, check: Callable[[str], None]) -> dict[str, str]:
+    """Read repeated INTERFACE=VALUE options; `check` raises ValueError. An interface may come once."""
     pairs: dict[str, str] = {}
     for text in values:
-        name, equals, value = text.partition("=")
-        if not (equals and name and value):
-            raise _usage(
-                f"{option} {text}: expected INTERFACE={expected}.", f"For example: {option} eth1={expected}"
-            )
+        name, _equals, value = text.partition("=")
+        try:
+            check(value)
+        except ValueError:
+            name = ""
+        if not name:
+            hint = f"For example: {option} eth1={example}"
+            raise _usage(f"{option} {text}: expected INTERFACE={example}.", hint)
         if name in pairs:
             raise _usage(f"{option}: {name} is there twice.", "Give one value for each interface.")
         pairs[name] = value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from harpctl.change.steps import SetControl
@@ -9,7 +11,17 @@ from harpctl.errors import HarpError
 from harpctl.facts.given import Given
 from harpctl.facts.model import GIB, MIB, Boot, Cpu, Facts, Memory, Node, Pages, System
 from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
-from harpctl.setup.wish import Wish, parse_bytes, parse_hugepages, parse_list, parse_page_size, parse_pairs
+from harpctl.setup.wish import (
+    Wish,
+    parse_bytes,
+    parse_hugepages,
+    parse_list,
+    parse_page_size,
+    parse_pairs,
+    read_cidr,
+    read_ip,
+    read_mac,
+)
 
 
 def facts(memory: Memory, cpus: tuple[Cpu, ...] = ()) -> Facts:
@@ -120,8 +132,26 @@ def test_good_options() -> None:
     assert parse_hugepages("auto") is None
     assert parse_bytes("948G") == 948 * GIB
     assert parse_page_size("2m") == 2 * MIB
-    assert parse_pairs("--address", ["eth1=10.0.0.5/24"], "x") == {"eth1": "10.0.0.5/24"}
+    assert parse_pairs("--address", ["eth1=10.0.0.5/24"], "x", read_cidr) == {"eth1": "10.0.0.5/24"}
+    assert parse_pairs("--gateway", ["eth1=fd00::1"], "x", read_ip) == {"eth1": "fd00::1"}
+    assert parse_pairs("--mac", ["eth1=52:54:00:12:34:56"], "x", read_mac)
     with pytest.raises(HarpError, match="twice"):
-        parse_pairs("--address", ["eth1=a", "eth1=b"], "x")
-    with pytest.raises(HarpError, match="expected INTERFACE=x"):
-        parse_pairs("--address", ["eth1"], "x")
+        parse_pairs("--gateway", ["eth1=10.0.0.1", "eth1=10.0.0.2"], "x", read_ip)
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("eth1", read_ip),
+        ("=10.0.0.1", read_ip),
+        ("eth1=10.0.0.256", read_ip),
+        ("eth1=10.0.0.5", read_cidr),
+        ("eth1=10.0.0.5/33", read_cidr),
+        ("eth1=0.0.0.0/0", read_cidr),
+        ("eth1=52:54:00:12:34", read_mac),
+    ],
+)
+def test_bad_pairs_are_named(text: str, check: Callable[[str], None]) -> None:
+    with pytest.raises(HarpError) as caught:
+        parse_pairs("--option", [text], "EXAMPLE", check)
+    assert caught.value.message == f"--option {text}: expected INTERFACE=EXAMPLE."

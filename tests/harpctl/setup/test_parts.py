@@ -89,13 +89,11 @@ def choice(number: int, name: str, **fields: object) -> Choice:
     eni = Eni(
         name=name,
         mac="52:54:00:12:34:56",
-        addresses=("10.0.1.5/24",),
-        gateway="10.0.1.1",
         pci="0000:00:06.0",
         node=1,
         speed_mbps=25000,
     )
-    return Choice(number=number, eni=eni, cores=(3, 51), **fields)  # type: ignore[arg-type]
+    return Choice(number=number, eni=eni, address="10.0.1.5/24", gateway="10.0.1.1", cores=(3, 51), **fields)  # type: ignore[arg-type]
 
 
 def written(root: Path, step: object) -> str:

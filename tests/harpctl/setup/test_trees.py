@@ -1,0 +1,213 @@
+"""`harpctl setup` as a whole on trees of eleven distributions: golden plans, run twice, undone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from harpctl.change.diff import render
+from harpctl.cli import app
+from harpctl.confs.conf import CONF_DIR, parse
+from harpctl.facts.collect import collect
+from harpctl.facts.given import Given
+from harpctl.host.door import Host
+from harpctl.host.runner import TIMEOUT_S, Completed
+from harpctl.setup.command import observe
+from harpctl.setup.plan import make_setup
+from harpctl.setup.wish import Wish
+from tests.harpctl.machine import DISTROS, build
+
+GOLDEN = Path(__file__).parent / "golden"
+SUCCESS = "Set up HARP successfully"
+ADDRESSES = {f"eth{n}": f"10.0.{n}.1{n}/24" for n in range(1, 9)}
+GATEWAYS = {f"eth{n}": f"10.0.{n}.1" for n in range(1, 9)}
+GIVEN = [word for name, value in ADDRESSES.items() for word in ("--address", f"{name}={value}")] + [
+    word for name, value in GATEWAYS.items() for word in ("--gateway", f"{name}={value}")
+]
+
+
+class Silent:
+    """A runner that answers every question with nothing, as a host does where nothing is configured."""
+
+    runs = True
+
+    def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
+        del timeout_s
+        return Completed(tuple(argv), 0)
+
+
+def harpctl(root: Path, command: str, *words: str) -> Result:
+    return CliRunner().invoke(app, [command, "--root", str(root), *words])
+
+
+def snapshot(root: Path) -> dict[str, tuple[str, str]]:
+    """Every path of a tree with its kind, mode and content."""
+    found = {}
+    for folder, names, files in os.walk(root):
+        for name in [*names, *files]:
+            path = Path(folder, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                content = str(path.readlink())
+            elif stat.S_ISREG(mode):
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+            else:
+                content = ""
+            found[str(path.relative_to(root))] = (oct(mode), content)
+    return found
+
+
+@pytest.mark.parametrize("distro", DISTROS)
+def test_a_tree_is_set_up_once_and_undone_exactly(tmp_path: Path, distro: str) -> None:
+    root = build(tmp_path, distro)
+    before = snapshot(root)
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code == 0, done.output
+    assert f"\n{SUCCESS}\n" in f"\n{done.stdout}"
+    assert sorted(path.name for path in (root / CONF_DIR[1:]).glob("ztcp*.conf")) == [
+        f"ztcp{n}.conf" for n in range(8)
+    ]
+    after = snapshot(root)
+
+    again = harpctl(root, "setup", *GIVEN)
+    assert again.exit_code == 0
+    assert SUCCESS in again.stdout
+    assert snapshot(root) == after
+
+    undone = harpctl(root, "rollback")
+    assert undone.exit_code == 0, undone.output
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize("kind", ["tree", "host"])
+@pytest.mark.parametrize("distro", DISTROS)
+def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: bool) -> None:
+    """`tree` is --root; `host` is the same machine where commands run. eth1 is configured, eth5 is not."""
+    root = build(tmp_path, distro)
+    host = Host(root) if kind == "tree" else Host(root, Silent())
+    given = Given(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
+    wish = Wish(given=given, enis=("eth1", "eth5"), now=kind == "host")
+    text = render(make_setup(observe(host, wish), host, wish).plan, host)
+    golden = GOLDEN / f"{distro}.{kind}"
+    if update_golden:
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert text == golden.read_text(), f"{golden.name}: if this is meant, run pytest with --update-golden"
+
+
+def test_the_dry_run_changes_nothing_and_tells_by_its_exit_code(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-22.04")
+    before = snapshot(root)
+    shown = harpctl(root, "setup", "--dry-run", *GIVEN)
+    assert shown.exit_code == 0
+    assert "+++ b/etc/default/grub" in shown.stdout
+    assert SUCCESS not in shown.stdout
+    assert harpctl(root, "setup", "--dry-run", "--exit-code", *GIVEN).exit_code == 2
+    assert snapshot(root) == before
+    harpctl(root, "setup", *GIVEN)
+    last = harpctl(root, "setup", "--dry-run", "--exit-code", *GIVEN)
+    assert last.exit_code == 0
+    assert "Nothing to do" in last.stdout
+
+
+def test_json_says_it_all(tmp_path: Path) -> None:
+    root = build(tmp_path, "rocky-9")
+    done = harpctl(root, "setup", "--json", *GIVEN)
+    said = json.loads(done.stdout)
+    assert said["ok"]
+    assert said["hugepages"] == 50
+    assert said["enis"] == [f"eth{n}" for n in range(1, 9)]
+    assert said["conf_files"][0] == f"{CONF_DIR}/ztcp0.conf"
+    assert said["transaction"]
+    assert "50 hugepages of 1 GiB" in said["reboot"]
+
+
+def test_each_eni_has_its_gpu_and_cores_of_its_node(tmp_path: Path) -> None:
+    root = build(tmp_path, "debian-12")
+    harpctl(root, "setup", *GIVEN)
+    confs = [parse((root / f"{CONF_DIR[1:]}/ztcp{n}.conf").read_text(), str(n)) for n in range(8)]
+    assert [conf.gpu for conf in confs] == list(range(8))
+    cores = [core for conf in confs for core in conf.cores or ()]
+    assert len(cores) == len(set(cores)) == 16
+    nodes = {cpu.id: cpu.node for cpu in collect(Host(root)).cpus}
+    assert all(nodes[core] == conf.numa for conf in confs for core in conf.cores or ())
+
+
+def test_a_smaller_setup_takes_away_what_the_larger_one_left(tmp_path: Path) -> None:
+    root = build(tmp_path, "centos-7")
+    before = snapshot(root)
+    assert harpctl(root, "setup", *GIVEN).exit_code == 0
+    done = harpctl(root, "setup", "--enis", "eth1,eth2", "--hugepages", "20", "--page-size", "1G", *GIVEN)
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (root / CONF_DIR[1:]).iterdir()) == ["ztcp0.conf", "ztcp1.conf"]
+    defaults = (root / "etc/default/grub").read_text()
+    assert "hugepages=20" in defaults
+    assert "hugepages=50" not in defaults
+    assert harpctl(root, "rollback").exit_code == 0
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize(
+    ("shape", "words", "said", "remedy"),
+    [
+        ("nogpu", [], "No GPU was found", "--gpus 8"),
+        ("few-enis", GIVEN, "8 GPUs need 8 secondary ENIs", "Bind 4 more"),
+        ("small-memory", GIVEN, "don't fit", "--hugepages"),
+        ("gpu8", [], "eth5 has no address", "--address eth5="),
+        ("gpu8", [*GIVEN, "--enis", "eth0"], "eth0 carries the default route", "--force"),
+        ("gpu8", [*GIVEN, "--enis", "eth9"], "no interface eth9", "harpctl facts"),
+        ("gpu8", [*GIVEN, "--mtu", "100000"], "--mtu 100000", "MTU"),
+        ("gpu8", [*GIVEN, "--hugepages", "0"], "--hugepages 0", "50"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(
+    tmp_path: Path, shape: str, words: list[str], said: str, remedy: str
+) -> None:
+    root = build(tmp_path, "ubuntu-20.04", shape)
+    before = snapshot(root)
+    done = harpctl(root, "setup", *words)
+    assert done.exit_code != 0
+    assert said in done.stderr
+    assert remedy in done.stderr
+    assert SUCCESS not in done.output
+    assert snapshot(root) == before
+
+
+def test_an_unknown_distribution_is_refused(tmp_path: Path) -> None:
+    root = build(tmp_path, "debian-12")
+    (root / "etc/os-release").write_text('ID=plan9\nPRETTY_NAME="Plan 9"\n')
+    before = snapshot(root)
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code != 0
+    assert "Unknown distribution: Plan 9" in done.stderr
+    assert snapshot(root) == before
+
+
+def test_a_grub_file_nobody_can_parse_is_refused(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-18.04")
+    (root / "etc/default/grub").write_text('GRUB_CMDLINE_LINUX="quiet\n')
+    before = snapshot(root)
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code != 0
+    assert "/etc/default/grub:1" in done.stderr
+    assert snapshot(root) == before
+
+
+def test_a_root_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+    done = harpctl(tmp_path / "nowhere", "setup")
+    assert done.exit_code == 2
+    assert "there is no such directory" in done.stderr
+
+
+def test_nothing_is_read_from_standard_input(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-24.04", "gpu1")
+    done = CliRunner().invoke(app, ["setup", "--root", str(root)], input="n\n" * 10)
+    assert done.exit_code == 0, done.output
+    assert SUCCESS in done.stdout
