@@ -42,7 +42,7 @@ def _definition(eni: EniPlan) -> str:
         lines += [
             f"        - to: {json.dumps(eni.everything)}",
             f"          via: {json.dumps(eni.gateway)}",
-            "          on-link: true",
+            *(["          on-link: true"] if eni.version == 4 else []),
             f"          table: {eni.table}",
         ]
     lines += [

@@ -1,0 +1,107 @@
+"""Addresses from the cloud: both services as a server on loopback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from harpctl.network.metadata import Address, Ec2, Tencent, lookup
+
+MAC1, MAC2, MAC3 = "52:54:00:00:00:11", "52:54:00:00:00:12", "52:54:00:00:00:13"
+MACS = "/latest/meta-data/network/interfaces/macs"
+TENCENT = {
+    f"{MACS}/{MAC1}/primary-local-ipv4": "10.0.1.5",
+    f"{MACS}/{MAC1}/local-ipv4s/10.0.1.5/gateway": "10.0.1.1",
+    f"{MACS}/{MAC1}/local-ipv4s/10.0.1.5/subnet-mask": "255.255.240.0",
+    f"{MACS}/{MAC2}/primary-local-ipv4": "10.0.2.5",
+    f"{MACS}/{MAC2}/local-ipv4s/10.0.2.5/subnet-mask": "<html>no</html>",
+}
+EC2 = {
+    f"{MACS}/{MAC1}/local-ipv4s": "172.31.5.9\n172.31.5.10",
+    f"{MACS}/{MAC1}/subnet-ipv4-cidr-block": "172.31.0.0/20",
+    f"{MACS}/{MAC2}/local-ipv4s": "172.31.5.11",
+}
+TOKEN = "a-session"  # noqa: S105
+
+
+class Service:
+    def __init__(self) -> None:
+        self.paths: dict[str, str] = {}
+        self.wants_token = False
+        self.asked: list[str] = []
+        self.url = ""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    state = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self, text: str | None) -> None:
+            self.send_response(404 if text is None else 200)
+            self.end_headers()
+            self.wfile.write((text or "").encode())
+
+        def do_GET(self) -> None:
+            state.asked.append(self.path)
+            if state.wants_token and self.headers.get("X-aws-ec2-metadata-token") != TOKEN:
+                self.send_response(401)
+                self.end_headers()
+                return
+            self._answer(state.paths.get(self.path))
+
+        def do_PUT(self) -> None:
+            has_life = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+            self._answer(
+                TOKEN if state.wants_token and self.path == "/latest/api/token" and has_life else None
+            )
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    state.url = f"http://127.0.0.1:{server.server_port}/latest"
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_tencent(service: Service) -> None:
+    service.paths = TENCENT
+    found = lookup([MAC1, MAC2, MAC3], [Tencent(f"{service.url}/meta-data")])
+    assert found == {MAC1: Address(cidr="10.0.1.5/20", gateway="10.0.1.1")}
+
+
+def test_ec2(service: Service) -> None:
+    service.paths, service.wants_token = EC2, True
+    assert lookup([MAC1, MAC2], [Ec2(service.url)]) == {
+        MAC1: Address(cidr="172.31.5.9/20", gateway="172.31.0.1")
+    }
+
+
+def test_the_mac_is_asked_for_in_lower_case_and_answered_as_it_was_given(service: Service) -> None:
+    service.paths = {path.replace(MAC1, "aa:bb:cc:00:00:01"): text for path, text in TENCENT.items()}
+    assert list(lookup(["AA:BB:CC:00:00:01"], [Tencent(f"{service.url}/meta-data")])) == ["AA:BB:CC:00:00:01"]
+
+
+def test_the_next_source_is_asked_where_the_first_knows_nothing(service: Service) -> None:
+    service.paths, service.wants_token = EC2, True
+    assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data"), Ec2(service.url)])
+
+
+def test_no_service(service: Service) -> None:
+    closed = "http://127.0.0.1:1/latest"
+    assert lookup([MAC1], [Tencent(closed), Ec2(closed), Ec2(service.url)]) == {}
+
+
+def test_no_proxy(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    service.paths = TENCENT
+    assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data")])
