@@ -25,6 +25,7 @@ from dist.cpython import TAG, UnavailableError, compile_tree, private_python
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 BUILD = TOP / "plugin" / "build"
+BUILT = ("libnccl-net.so", "harp-perf")
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")  # the host's Pythons that a file without its own can use
 TIME = 946684800  # of every file in the archive: 1 January 2000
 LENGTH_ID = 12  # hexadecimal digits of the archive's inputs that tell one build from another
@@ -146,7 +147,7 @@ def version() -> str:
 
 def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     """Lay out everything that the archive holds, but for the script."""
-    for name in ("libnccl-net.so", "harp-perf"):
+    for name in BUILT:
         if not (BUILD / name).is_file():
             raise SystemExit(f"dist: there is no plugin/build/{name}; build it: ./harp_setup build")
     stage_packages((TAG,) if python else TAGS, stage, cache)
@@ -157,10 +158,11 @@ def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
         shutil.copytree(python, stage / "python", ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (stage / "app", stage / "ext"):
             compile_tree(python, tree, in_place=False)
+    for name in BUILT:
+        target = stage / "app" / "plugin" / "build" / name  # as in a checkout, so that harpctl finds it
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(BUILD / name, target)
     (stage / "bin").mkdir()
-    (stage / "lib").mkdir()
-    shutil.copy(BUILD / "libnccl-net.so", stage / "lib" / "libnccl-net.so")
-    shutil.copy(BUILD / "harp-perf", stage / "bin" / "harp-perf")
     shutil.copy(HERE / "launch.sh", stage / "bin" / "harpctl")
     (stage / "bin" / "harpctl").chmod(0o755)
     shutil.copy(HERE / "run.py", stage / "run.py")

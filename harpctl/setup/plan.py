@@ -18,6 +18,7 @@ from harpctl.setup.choose import Choice, choose, gpu_count
 from harpctl.setup.confs import plan_confs
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
+from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import plan_unit
 from harpctl.setup.wish import Wish
 
@@ -145,6 +146,7 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
     if wish.network:
         groups.extend(plan_network(facts, host, eni_plans(choices, wish)))
     groups.append(plan_confs(host, choices, wish))
+    groups.append(plan_tool())
     if wish.unit:
         groups.append(plan_unit(facts, host, wish))
     plan = Plan(

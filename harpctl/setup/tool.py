@@ -1,0 +1,26 @@
+"""The name `harpctl` on the host: a link to the tool that the self-contained file put there.
+
+The file itself unpacks the tool into TOOLS/<version>-<digest>, where nothing is ever changed in place; the
+link is a step of setup like any other, so that rollback takes it back to what it was.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from harpctl.change.steps import Group, MakeLink
+from harpctl.setup.wish import PROGRAM
+
+TOOLS = "/usr/local/tfabric/tools/harpctl"
+DIST_FOLDER = "HARP_DIST_DIR"  # set by the tool's launcher: the folder that it runs from
+
+
+def plan_tool() -> Group:
+    """Plan the link, where harpctl came out of the self-contained file; else it is there by other means."""
+    folder = os.environ.get(DIST_FOLDER, "")
+    if not folder:
+        return Group(name="harpctl command", steps=())
+    target = f"{TOOLS}/{Path(folder).name}/bin/harpctl"
+    step = MakeLink(path=PROGRAM, target=target, why="the command for operators and the boot unit")
+    return Group(name="harpctl command", steps=(step,))
