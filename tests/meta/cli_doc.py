@@ -1,0 +1,124 @@
+"""docs/cli.md, made from the commands themselves: `python -m tests.meta.cli_doc` writes it anew."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from harpctl.cli import COMMANDS
+from harpctl.errors import ExitCode
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+
+HEAD = """\
+# The command line
+
+Made from the commands by `python -m tests.meta.cli_doc`; a test compares. [operations.md](operations.md)
+tells when to use which.
+
+Results go to standard output, progress and errors to standard error. No command reads standard input. With
+`--json` standard output holds one JSON document and nothing else. Every command takes `--help`;
+`harpctl --debug COMMAND` shows the traceback of an error, `harpctl --version` the version.
+
+| exit code | meaning |
+|---|---|
+| 0 | done, or right |
+"""
+
+CODES = {
+    ExitCode.FAILED: "failed, or found not right; what was begun is undone",
+    ExitCode.USAGE: "wrong usage; also `setup --dry-run --exit-code` with something to do",
+    ExitCode.WRONG_DATA: "wrong data: a file or a message is not what it has to be",
+    ExitCode.MISSING: "something that is needed is not there",
+    ExitCode.REFUSED: "refused: it would do harm, or needs root",
+}
+INTERRUPTED = "| 130 | interrupted |\n"
+KINDS = {
+    "bool": "",
+    "list[": "TEXT",
+    "int": "N",
+    "float": "N",
+    "Path": "PATH",
+    "str": "TEXT",
+}  # first that fits
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+
+
+def _paragraphs(text: str) -> str:
+    blocks = re.split(r"\n\s*\n", text.strip())
+    return "\n\n".join(re.sub(r"\s*\n\s*", " ", block) for block in blocks)
+
+
+def _option(parameter: inspect.Parameter) -> Any:
+    """Give typer's description of a parameter: the OptionInfo or ArgumentInfo of its annotation."""
+    (found,) = [note for note in parameter.annotation.__metadata__ if hasattr(note, "param_decls")]
+    return found
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    kind = str(parameter.annotation.__origin__)
+    return next((word for name, word in KINDS.items() if name in kind), "")
+
+
+def _names(parameter: inspect.Parameter) -> str:
+    option = _option(parameter)
+    if isinstance(option, typer.models.ArgumentInfo):
+        return f"`{option.metavar or parameter.name.upper()}`"
+    # Inside Annotated the first name stands where else the default does.
+    names = [name for name in (option.default, *(option.param_decls or ())) if isinstance(name, str)]
+    names = names or [f"--{parameter.name.replace('_', '-')}"]
+    shown = ", ".join(f"`{name}`" for name in names)
+    value = option.metavar or _kind(parameter)
+    return f"{shown} {_one_line(value)}" if value else shown
+
+
+def _meaning(parameter: inspect.Parameter) -> str:
+    default = parameter.default
+    if isinstance(default, enum.Enum):
+        default = default.value
+    shown = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default != ""
+    return _one_line(_option(parameter).help or "") + (f" Default: {default}." if shown else "")
+
+
+def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """List a command's parameters; typer's context is none."""
+    found = inspect.signature(command, eval_str=True).parameters.values()
+    return [p for p in found if hasattr(p.annotation, "__metadata__") and not _option(p).hidden]
+
+
+def _command(command: Callable[..., None]) -> str:
+    name, shown = command.__name__, _parameters(command)
+    arguments = [_option(p).metavar for p in shown if isinstance(_option(p), typer.models.ArgumentInfo)]
+    lines = [
+        f"### harpctl {name}\n",
+        f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n",
+        _paragraphs(inspect.getdoc(command) or "") + "\n",
+        "| option | meaning |\n|---|---|",
+        *(f"| {_names(p)} | {_meaning(p)} |" for p in shown),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def generate() -> str:
+    """Give the text of docs/cli.md."""
+    parts = [HEAD]
+    parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
+    parts.append(INTERRUPTED)
+    for panel, commands in COMMANDS.items():
+        parts.append(f"\n## {panel}\n")
+        for command in commands:
+            parts.append("\n" + _command(command))
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    FILE.write_text(generate(), encoding="utf-8")

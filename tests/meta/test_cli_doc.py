@@ -1,0 +1,23 @@
+"""docs/cli.md says what the commands say."""
+
+from __future__ import annotations
+
+from harpctl.cli import COMMANDS
+from harpctl.errors import ExitCode
+from tests.meta.cli_doc import CODES, FILE, generate
+
+
+def test_the_document_is_what_the_commands_say() -> None:
+    assert FILE.read_text(encoding="utf-8") == generate(), "write it anew: python -m tests.meta.cli_doc"
+
+
+def test_every_exit_code_is_explained() -> None:
+    assert set(CODES) == set(ExitCode)
+
+
+def test_every_command_that_tells_something_has_json() -> None:
+    for commands in COMMANDS.values():
+        for command in commands:
+            assert f"\n### harpctl {command.__name__}\n" in generate()
+            section = generate().split(f"\n### harpctl {command.__name__}\n")[1].split("\n### ")[0]
+            assert "| `--json` |" in section, command.__name__
