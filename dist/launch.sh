@@ -2,7 +2,8 @@
 # Runs harpctl from the folder that harp_setup.sh made, by the Python in it, or else by one of the host's.
 home=$(readlink -f -- "$0")
 home=${home%/bin/harpctl}
-export HARP_DIST_DIR="$home" HARP_DIST_FILE="$home/harp_setup.sh" HARP_PROGRAM="${HARP_PROGRAM:-/usr/local/bin/harpctl}"
+# Not HARP_...: those are the variables of the plugin.
+export HARPCTL_HOME="$home" HARPCTL_FILE="$home/harp_setup.sh" HARPCTL_PROGRAM="${HARPCTL_PROGRAM:-/usr/local/bin/harpctl}"
 
 # fits PYTHON: says whether it runs here and has its compiled modules in this folder.
 fits() {

@@ -62,7 +62,7 @@ def _own_program(root: Path | None) -> str:
     """Give how the boot unit starts harpctl: the one that runs now; in an image the usual one."""
     if root is not None:
         return PROGRAM
-    name = os.environ.get("HARP_PROGRAM") or sys.argv[0]
+    name = os.environ.get("HARPCTL_PROGRAM") or sys.argv[0]
     found = shutil.which(name) or name
     return str(Path(found).absolute()) if Path(found).name.startswith("harp") else PROGRAM
 

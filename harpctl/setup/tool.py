@@ -13,7 +13,7 @@ from harpctl.change.steps import Group, MakeLink
 from harpctl.setup.wish import PROGRAM
 
 TOOLS = "/usr/local/tfabric/tools/harpctl"
-DIST_FOLDER = "HARP_DIST_DIR"  # set by the tool's launcher: the folder that it runs from
+DIST_FOLDER = "HARPCTL_HOME"  # set by the tool's launcher: the folder that it runs from
 
 
 def plan_tool() -> Group:
