@@ -97,6 +97,8 @@ def put(host: Host, path: str, state: State, data: bytes) -> None:
     if isinstance(state, File):
         host.write_file(path, data, state.mode, owner, follow=False, xattrs=state.xattrs)
         return
-    if not host.is_dir(path) or host.is_link(path):
+    if host.is_dir(path) and not host.is_link(path):
+        host.set_dir_mode(path, state.mode, owner)
+    else:
         host.remove(path)
         host.make_dir(path, state.mode, owner)

@@ -72,7 +72,7 @@ class Undoer:
         begun = transaction.undo_begun(before.step)
         retried = begun is not None
         try:
-            foreign = begun.foreign if begun else self._foreign_outputs(before, after)
+            foreign = begun.foreign if begun else self._foreign(before, after)
         except (HarpError, OSError) as error:
             self._keep(transaction, before, [_Foreign("", _said(error))])
             return
@@ -151,9 +151,8 @@ class Undoer:
             return
         if now is None or now == undo.was:
             return
-        reads = step.after.reads if step.after else None
-        if reads is not None and now.strip() != reads and not self._force:
-            raise _Foreign(undo.path, f"somebody set it since: it reads {now.strip()}, not {reads}")
+        if undo.path in step.foreign and not self._force:
+            raise _Foreign(undo.path, f"somebody set it since: it reads {now.strip()}")
         taken.actions.append(f"set {undo.path} to {undo.was.strip()}")
         if self._dry_run:
             return
@@ -206,26 +205,33 @@ class Undoer:
             path = step.foreign[0]
             raise _Foreign(path, "somebody changed it since", undo.was.get(path, Absent()))
 
-    # ---- outputs of commands ----
+    # ---- what somebody changed, of what can't be foretold ----
 
-    def _foreign_outputs(self, before: Before, after: After | None) -> tuple[str, ...]:
-        """Find the files that a command rewrote and that somebody changed since."""
+    def _foreign(self, before: Before, after: After | None) -> tuple[str, ...]:
+        """Find the control files and outputs of commands that somebody changed since a step was done."""
         found = []
         for undo in before.undo:
-            if not isinstance(undo, PutOutputBack):
-                continue
-            paths = set(undo.was) | set(self._matches(undo.patterns)) | set(after.output if after else ())
-            for path in sorted(paths):
-                now, _data = self._look(path)
-                if same_content(now, undo.was.get(path, Absent())):
-                    continue
-                if after is not None:
-                    ours = same_content(now, after.output.get(path, Absent()))
-                else:
-                    ours = self._was_written_then(path, before.at, undo.timeout_s)
-                if not ours:
-                    found.append(path)
+            if isinstance(undo, SetBack) and after is not None:
+                if self._host.read_word(undo.path) not in {after.reads, undo.was.strip()}:
+                    found.append(undo.path)
+            elif isinstance(undo, PutOutputBack):
+                found += self._foreign_outputs(undo, before, after)
         return tuple(found)
+
+    def _foreign_outputs(self, undo: PutOutputBack, before: Before, after: After | None) -> list[str]:
+        found = []
+        paths = set(undo.was) | set(self._matches(undo.patterns)) | set(after.output if after else ())
+        for path in sorted(paths):
+            now, _data = self._look(path)
+            if same_content(now, undo.was.get(path, Absent())):
+                continue
+            if after is not None:
+                ours = same_content(now, after.output.get(path, Absent()))
+            else:
+                ours = self._was_written_then(path, before.at, undo.timeout_s)
+            if not ours:
+                found.append(path)
+        return found
 
     def _was_written_then(self, path: str, begin: float, timeout_s: float) -> bool:
         """Say whether a file was changed while a command could run whose end nobody saw."""

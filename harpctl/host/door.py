@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import fnmatch
+import itertools
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from harpctl.host.runner import SEARCH_PATH, TIMEOUT_S, Completed, LiveRunner, N
 
 LINK_COUNT_MAX = 40  # as the kernel's MAXSYMLINKS
 READ_BYTES_MAX = 64 << 20
+READ_PART_BYTES = 1 << 20  # the kernel refuses to read 4 MiB at once from a file of /proc/sys
 XATTRS_OF_CONTENT = ("security.evm", "security.ima")  # would be wrong for other bytes; never copied
 TEMPORARY = ".harp-new"  # how the name of a half-written file ends
 
@@ -87,7 +89,8 @@ class Host:
         """Give a file's bytes; None when it cannot be read, whatever the reason."""
         try:
             with self.real(path).open("rb") as file:
-                return file.read(READ_BYTES_MAX)
+                parts = iter(lambda: file.read(READ_PART_BYTES), b"")
+                return b"".join(itertools.islice(parts, READ_BYTES_MAX // READ_PART_BYTES))
         except OSError:
             return None
 
@@ -294,10 +297,20 @@ class Host:
         """Make one directory; its parent must be there. Raises OSError, also when it exists."""
         target = self.real(path, follow=False)
         target.mkdir()
-        target.chmod(mode)
-        if owner is not None and owner != (target.stat().st_uid, target.stat().st_gid):
-            os.chown(target, *owner)
+        self.set_dir_mode(path, mode, owner)
         self._sync_folder(target.parent)
+
+    def set_dir_mode(self, path: str, mode: int, owner: tuple[int, int] | None = None) -> None:
+        """Set mode and owner of a directory. Raises OSError."""
+        fd = os.open(
+            self.real(path, follow=False), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+        try:
+            if owner is not None and owner != (os.fstat(fd).st_uid, os.fstat(fd).st_gid):
+                os.fchown(fd, *owner)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
 
     def make_link(self, path: str, target: str) -> None:
         """Make or replace a symbolic link in one step. Raises OSError; nothing is left behind then."""

@@ -1,0 +1,109 @@
+"""Killed at any point: a rollback restores every byte, and a second setup ends where one undisturbed does."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.host.door import Host
+from tests.harpctl.change import site
+from tests.harpctl.change.site import make_host, make_small_plan, make_tree, run_killed, snapshot, undo_all
+
+SEEDS = 40
+Action = Callable[[Host], object]
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what only matters when the power fails."""
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)
+
+
+class Victim:
+    """A host that is killed while it changes, and what it is before and after an undisturbed setup."""
+
+    def __init__(self, folder: Path, set_up: Action = site.set_up, var_lib: str = "var/lib") -> None:
+        self.root = folder / "host"
+        self.set_up = set_up
+        self._pristine = folder / "pristine"
+        self._ready = folder / "ready"
+        make_tree(self._pristine, var_lib=var_lib)
+        self._before = snapshot(self._pristine)
+        self.make(self._pristine)
+        set_up(make_host(self.root))
+        self._after = snapshot(self.root, journal=False)
+        assert self._after != self._before
+        self.root.rename(self._ready)
+
+    def make(self, origin: Path) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(origin, self.root, symlinks=True)
+
+    def sweep(self, action: Action, check: Callable[[], None], *, ready: bool = False) -> int:
+        """Kill an action at every point and check what follows; give the number of points."""
+        points = 0
+        while True:
+            self.make(self._ready if ready else self._pristine)
+            if not self.kill(action, points):
+                return points
+            check()
+            points += 1
+
+    def kill(self, action: Action, at: int) -> bool:
+        return run_killed(lambda: action(make_host(self.root)), at)
+
+    def check_rollback(self) -> None:
+        report = undo_all(make_host(self.root))
+        assert report.kept == ()
+        assert snapshot(self.root) == self._before
+
+    def check_set_up(self) -> None:
+        self.set_up(make_host(self.root))
+        assert snapshot(self.root, journal=False) == self._after
+        self.check_rollback()
+
+
+def test_setup_killed_then_rolled_back(tmp_path: Path) -> None:
+    victim = Victim(tmp_path)
+    assert victim.sweep(site.set_up, victim.check_rollback) > 100
+
+
+def test_setup_killed_then_set_up(tmp_path: Path) -> None:
+    victim = Victim(tmp_path)
+    assert victim.sweep(site.set_up, victim.check_set_up) > 100
+
+
+def test_rollback_killed_then_rolled_back(tmp_path: Path) -> None:
+    victim = Victim(tmp_path)
+    assert victim.sweep(undo_all, victim.check_rollback, ready=True) > 100
+
+
+def test_rollback_killed_then_set_up(tmp_path: Path) -> None:
+    victim = Victim(tmp_path)
+    assert victim.sweep(undo_all, victim.check_set_up, ready=True) > 100
+
+
+@pytest.mark.parametrize("var_lib", ["var/lib/harp", "var/lib", "var", ""])
+def test_the_journals_own_folder(tmp_path: Path, var_lib: str) -> None:
+    victim = Victim(tmp_path, functools.partial(site.set_up, plan=make_small_plan), var_lib)
+    assert victim.sweep(victim.set_up, victim.check_rollback) > 20
+    assert victim.sweep(undo_all, victim.check_set_up, ready=True) > 10
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    victim = Victim(tmp_path)
+    for seed in range(SEEDS):
+        dice = random.Random(seed)
+        victim.make(tmp_path / "pristine")
+        for _round in range(dice.randrange(2, 6)):
+            victim.kill(dice.choice((site.set_up, undo_all)), dice.randrange(250))
+        try:
+            dice.choice((victim.check_set_up, victim.check_rollback))()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
