@@ -51,7 +51,7 @@ def collect_enis(
             f"/sys shows {', '.join(foreign)} of another network namespace than ours: this container was "
             f"started without the host's network (hostNetwork: true, docker run --net=host)."
         )
-    if not enis and not given.enis:
+    if live is None and not enis and not given.enis:
         unknown.append(f"The network interfaces are unknown: {CLASS} shows none.")
     enis += [Eni(name=name) for name in given.enis if name not in {eni.name for eni in enis}]
     return tuple(_finish(host, enis, addresses, given)), foreign
@@ -190,9 +190,10 @@ def _ssh_servers() -> set[str]:
     It is an address, or the interface of a link-local one.
     """
     found = [os.environ.get("SSH_CONNECTION", "")]
-    for parent in psutil.Process().parents():
-        with contextlib.suppress(psutil.Error, OSError):  # another user's process
-            found.append(parent.environ().get("SSH_CONNECTION", ""))
+    with contextlib.suppress(psutil.Error):
+        for parent in psutil.Process().parents():
+            with contextlib.suppress(psutil.Error, OSError):  # another user's process
+                found.append(parent.environ().get("SSH_CONNECTION", ""))
     servers = set()
     for connection in found:
         fields = connection.split()

@@ -41,7 +41,8 @@ def number(text: str, default: int = -1, base: int = 10) -> int:
 
 def count(host: Host, path: str, default: int = 0) -> int:
     """Read a control file that holds a number; the default where it is missing, wrong or negative."""
-    return max(number(word(host, path), default), default)
+    value = number(word(host, path), default)
+    return value if value >= 0 else default
 
 
 def number_list(text: str) -> tuple[int, ...]:
