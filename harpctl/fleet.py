@@ -34,7 +34,7 @@ NOT_FOUND = 127  # what a shell returns for a program that it does not find
 PARALLEL_MAX = 32
 TIMEOUT_S = 600.0
 PROGRAM = "harpctl"
-DIST_VARIABLE = "HARP_DIST_FILE"  # set by the self-contained file: its own path
+DIST_VARIABLE = "HARPCTL_FILE"  # set by the self-contained file: its own path
 HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 SLOTS = re.compile(r"[^:]+:\d+")  # host:8, as mpirun's -H takes it
 OWN_OPTIONS = ("hosts", "remote", "remote_timeout", "as_json")
@@ -270,7 +270,7 @@ def run_on_hosts(
     """Run a command on hosts, print the table or the JSON, and give the worst exit code."""
     progress = NoProgress() if as_json else ConsoleProgress()
     with progress.working(f"{words[0]} on {len(hosts)} host{'s' * (len(hosts) != 1)}"):
-        answers = ask_hosts([*words, "--json"], hosts, remote, timeout_s)
+        answers = ask_hosts([words[0], "--json", *words[1:]], hosts, remote, timeout_s)
     if as_json:
         print_json(answers)
     else:

@@ -20,7 +20,7 @@ from harpctl.fleet import over_hosts
 from harpctl.host.door import Host, open_host
 from harpctl.plugin.search import search_dirs
 from harpctl.plugin.source import find_source
-from harpctl.plugin.status import ENABLED, File, Nccl, Status, read_status
+from harpctl.plugin.status import ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
 
 Root = Annotated[
@@ -58,7 +58,7 @@ def run_switch(
         return Result(
             action=action,
             ok=True,
-            summary="" if changed else summary,
+            summary="Nothing changed: a dry run." if changed else summary,
             changed=changed,
             state=read_status(host).state,
             path=switch.path,
@@ -67,9 +67,10 @@ def run_switch(
     transaction = apply(switch.plan, host, what=action, progress=progress)
     after = read_status(host)
     notes = list(after.notes)
-    ok = after.state != ENABLED if action == "disable" else after.path == switch.path
-    if action != "disable" and not ok:
-        notes.insert(0, f"NCCL does not find it by name: {after.summary}")
+    is_found = after.path == switch.path and after.state in {ENABLED, FOREIGN}
+    ok = after.state != ENABLED if action == "disable" else is_found
+    if action != "disable" and not is_found:
+        notes.insert(0, f"NCCL does not load it by name: {after.summary}")
         ok = switch.path.rpartition("/")[0] not in search_dirs(host)  # a directory of the operator's choice
     return Result(
         action=action,

@@ -17,7 +17,7 @@ from harpctl.facts.model import Library, PluginFile
 from harpctl.host.door import Host
 from harpctl.plugin.elf import Elf, inspect
 from harpctl.plugin.nccl import library_version
-from harpctl.plugin.search import search_dirs
+from harpctl.plugin.search import environment_dirs, search_dirs
 
 NAME = "libnccl-net.so"
 PARKED = f"bak.{NAME}"  # the form that `harpctl disable` uses: ldconfig looks at lib* alone
@@ -140,7 +140,7 @@ def find_plugins(host: Host) -> tuple[PluginFile, ...]:
 
 def find_libraries(host: Host) -> tuple[Library, ...]:
     """Find the NCCL libraries of the system, CUDA, conda and Python packages, each file once."""
-    folders = list(search_dirs(host))
+    folders = [*environment_dirs(host), *search_dirs(host)]
     folders += [folder for pattern in LIBRARY_DIRS for folder in host.glob(pattern)]
     packages = [folder for pattern in PYTHON_DIRS for folder in host.glob(pattern)]
     if host.is_real:

@@ -1,7 +1,7 @@
 """Where a host's loader looks for a library that is named without a folder, as NCCL names libnccl-net.so.
 
-The answer is the one that holds after any run of ldconfig: LD_LIBRARY_PATH (of our own process, on the
-machine itself), the folders of ld.so.conf in their order, then the system's. The cache may be older.
+The answer is the one that holds after any run of ldconfig: the folders of ld.so.conf in their order, then the
+system's. The cache may be older, and a job's LD_LIBRARY_PATH comes before all of it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def library_dir(host: Host, machine: str) -> str:
 
 def search_dirs(host: Host) -> tuple[str, ...]:
     """Give the folders that are searched and there, first to last, each once, by the names links lead to."""
-    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":") if host.is_real else []
-    folders += _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX)
+    folders = _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX)
     machine = host_machine(host)
     triplets = [TRIPLETS[machine]] if machine in TRIPLETS else list(TRIPLETS.values())
     multiarch = [f"/usr/lib/{triplet}" for triplet in triplets if host.is_dir(f"/usr/lib/{triplet}")]
@@ -50,6 +49,12 @@ def search_dirs(host: Host) -> tuple[str, ...]:
         folders += ["/usr/lib64", "/lib64"]
     there = (folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
     return tuple(dict.fromkeys(host.resolved(folder) for folder in there))
+
+
+def environment_dirs(host: Host) -> tuple[str, ...]:
+    """Give the folders of our own LD_LIBRARY_PATH; none for a tree. They count for jobs started from here."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":") if host.is_real else []
+    return tuple(folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
 
 
 def _configured(host: Host, path: str, depth: int) -> list[str]:

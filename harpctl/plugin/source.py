@@ -17,12 +17,15 @@ BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 VARIANTS = ("", "portable", "aarch64")  # folders of build/: for this machine, for old glibc, for ARM
 
 
-def own_files() -> list[Path]:
-    """Give the plugins that come with this harpctl, the preferred one first."""
+def _source(path: str, data: bytes, host_path: str = "") -> Source:
+    return Source(path=path, data=data, elf=inspect(io.BytesIO(data), path), host_path=host_path)
+
+
+def own_sources() -> list[Source]:
+    """Read the plugins that come with this harpctl, the preferred one first."""
     packaged = resources.files("harpctl") / "data"
-    files = [Path(str(packaged / variant / NAME)) for variant in VARIANTS]
-    files += [BUILD_DIR / variant / NAME for variant in VARIANTS]
-    return [file for file in files if file.is_file()]
+    files = [packaged / NAME, *(BUILD_DIR / variant / NAME for variant in VARIANTS)]
+    return [_source(str(file), file.read_bytes()) for file in files if file.is_file()]
 
 
 def read_source(host: Host, file: Path) -> Source:
@@ -36,16 +39,15 @@ def read_source(host: Host, file: Path) -> Source:
             ExitCode.MISSING,
         ) from None
     path = file.resolve()
-    inside = path.is_relative_to(host.root)
-    host_path = f"/{path.relative_to(host.root)}" if inside else ""
-    return Source(path=str(file), data=data, elf=inspect(io.BytesIO(data), str(file)), host_path=host_path)
+    host_path = f"/{path.relative_to(host.root)}" if path.is_relative_to(host.root) else ""
+    return _source(str(file), data, host_path)
 
 
 def find_source(host: Host, given: Path | None) -> Source:
     """Give the plugin to install: the given one, else the first of our own that fits, else the first."""
     if given is not None:
         return read_source(host, given)
-    sources = [read_source(host, file) for file in own_files()]
+    sources = own_sources()
     if not sources:
         raise HarpError(
             "This harpctl comes without a plugin.",

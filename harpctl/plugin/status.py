@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from harpctl.confs.conf import CONF_DIR
@@ -9,6 +11,7 @@ from harpctl.host.door import Host
 from harpctl.plugin.fit import Ground, ground, misfit
 from harpctl.plugin.nccl import abi_picked
 from harpctl.plugin.paths import INSTALLED, NAME, Copy, find_copies, find_libraries
+from harpctl.plugin.search import environment_dirs
 from harpctl.plugin.settings import Setting, find_settings
 
 ENABLED = "enabled"
@@ -104,6 +107,11 @@ def read_status(host: Host) -> Status:
     state, summary, spoken = _state(winner, copies, place)
     settings = find_settings(host)
     notes = _notes(winner, copies, place)
+    if host.is_real and state == ABSENT and os.geteuid() != 0:
+        notes.append("Without root it cannot be seen whether it was moved to /root.")
+    for folder in environment_dirs(host):
+        if host.exists(f"{folder}/{NAME}"):
+            notes.append(f"LD_LIBRARY_PATH leads to {folder}/{NAME} first, for jobs that are given it.")
     notes += [setting.obstacle for setting in settings if setting.obstacle]
     exported = spoken.elf.abis if spoken and spoken.elf else ()
     libraries = []

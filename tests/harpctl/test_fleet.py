@@ -1,0 +1,430 @@
+"""Commands on many hosts: over a stand-in for ssh, and over a real sshd on the loopback address."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shlex
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harpctl import fleet
+from harpctl.errors import HarpError
+from harpctl.fleet import Remote, ask_hosts, find_json, find_remote, judge, over_hosts, parse_hosts
+from harpctl.plugin.command import install, status
+from harpctl.report import reports_errors
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/sbin")
+WAIT_S = 10
+FAKE_SSH = r"""
+import json, os, sys, time
+at = sys.argv.index("--")
+host, command = sys.argv[at + 1], sys.argv[at + 2]
+streamed = sys.stdin.read()
+with open(os.environ["FAKE_LOG"], "a") as log:
+    call = {"host": host, "options": sys.argv[1:at], "command": command, "stdin": streamed}
+    log.write(json.dumps(call) + "\n")
+
+def end(code, out="", err=""):
+    sys.stdout.write(out)
+    sys.stderr.write(err)
+    sys.exit(code)
+
+host = host.rpartition("@")[2]
+if host.startswith("up"):
+    end(0, json.dumps({"summary": f"HARP is enabled on {host}."}))
+elif host == "off":
+    end(1, json.dumps({"summary": "HARP is disabled."}))
+elif host == "noisy":
+    end(0, "Welcome!\n{not json}\n" + json.dumps({"message": "Set up HARP successfully"}, indent=2) + "\n")
+elif host == "locked":
+    end(255, "", "root@locked: Permission denied (publickey).\r\n")
+elif host == "strange":
+    end(255, "", "Host key verification failed.\r\n")
+elif host == "bare":
+    end(127, "", "bash: line 1: harpctl: command not found\n")
+elif host == "garbage":
+    end(0, "All good, boss\n")
+elif host == "refuses":
+    end(5, "", "harpctl: Both a and b are there.\n  Keep one: rm b\n")
+elif host == "old":
+    end(2, "", "Usage: harpctl [OPTIONS]\n╭─ Error ─────╮\n│ No such command 'x'. │\n╰─────────────╯\n")
+elif host == "hangs":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """Put a stand-in for ssh first in the PATH; give what it was called with."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    code, program, log = folder / "ssh.py", folder / "ssh", tmp_path / "log"
+    code.write_text(FAKE_SSH)
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(code))} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LOG", str(log))
+    monkeypatch.delenv(fleet.DIST_VARIABLE, raising=False)
+    return lambda: [json.loads(line) for line in log.read_text().splitlines()]
+
+
+Log = Callable[[], list[dict[str, Any]]]
+
+
+@over_hosts
+def greet(
+    name: Annotated[list[str] | None, typer.Argument()] = None,
+    *,
+    count: Annotated[int, typer.Option("-c", "--count")] = 1,
+    word: Annotated[list[str] | None, typer.Option("--word")] = None,
+    loud: Annotated[bool, typer.Option("--loud/--quiet")] = False,
+    file: Annotated[Path | None, typer.Option("--file")] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Greet."""
+    del count, word, loud, file, as_json
+    typer.echo(f"here: {name}")
+
+
+@over_hosts
+def plain(*, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Do something."""
+    typer.echo(f"here, {as_json}")
+
+
+app = typer.Typer()
+for command in (greet, plain, install, status):
+    app.command(command.__name__)(reports_errors(command))
+
+
+def run(*words: str) -> Any:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def rows(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+# ---- hosts ----
+
+
+def test_hosts_are_split_and_kept_once() -> None:
+    assert parse_hosts(["a,root@b", " c ,a", "10.0.0.1,fe80::1%eth0"]) == (
+        "a",
+        "root@b",
+        "c",
+        "10.0.0.1",
+        "fe80::1%eth0",
+    )
+
+
+def test_hosts_out_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# all\nnode1 slots=8\n\n  user@node2 # the second\nnode1\n")
+    assert parse_hosts([f"@{file}", "node3"]) == ("node1", "user@node2", "node3")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "-oProxyCommand=id",
+        "a;id",
+        "a b",
+        "$(id)",
+        "a|b",
+        "@",
+        "a@",
+        "gpu1:8",
+        "@/none/hosts",
+        "",
+        ",",
+        "a@-b",
+        "ä",
+    ],
+)
+def test_wrong_hosts(given: str) -> None:
+    with pytest.raises(HarpError) as caught:
+        parse_hosts([given])
+    assert (caught.value.exit_code, bool(caught.value.hint)) == (2, True)
+
+
+def test_slots_of_mpirun_have_their_own_hint() -> None:
+    with pytest.raises(HarpError, match="neither slots nor ports") as caught:
+        parse_hosts(["gpu1:1,gpu2:1"])
+    assert "Write gpu1" in caught.value.hint
+
+
+# ---- words ----
+
+
+def test_here_without_hosts(ssh_log: Log) -> None:
+    assert run("greet", "a").stdout == "here: ['a']\n"
+    assert run("plain", "--json").stdout == "here, True\n"
+    with pytest.raises(FileNotFoundError):
+        ssh_log()
+
+
+def test_options_go_along_as_they_were_given(ssh_log: Log) -> None:
+    run(
+        "greet",
+        "-H",
+        "up1",
+        "-c",
+        "3",
+        "--word",
+        "a b",
+        "--word=c;id",
+        "--loud",
+        "--file",
+        "x/$y",
+        "--",
+        "-n",
+        "it's",
+    )
+    (call,) = ssh_log()
+    assert shlex.split(call["command"]) == [
+        *("harpctl", "greet", "--json", "--count=3", "--word=a b", "--word=c;id", "--loud", "--file=x/$y"),
+        *("--", "-n", "it's"),
+    ]
+    assert "BatchMode=yes" in call["options"]
+    assert "ConnectTimeout=10" in call["options"]
+    assert not any("StrictHostKey" in option for option in call["options"])
+
+
+def test_a_shell_gives_the_words_back_unchanged(ssh_log: Log, tmp_path: Path) -> None:
+    word = f"a'b\"c $(touch {tmp_path}/hacked) `id` ; & | \\ \n *"
+    run("greet", "-H", "up1", "--word", word)
+    (call,) = ssh_log()
+    line = call["command"].replace("harpctl", "printf %s\\\\0", 1)
+    said = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert f"--word={word}" in said.split("\0")
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_only_what_was_given_goes_along(ssh_log: Log) -> None:
+    run("greet", "-H", "up1", "--quiet")
+    run("plain", "-H", "up1")
+    assert [call["command"] for call in ssh_log()] == ["harpctl greet --json --quiet", "harpctl plain --json"]
+
+
+def test_the_program_there(ssh_log: Log) -> None:
+    run("plain", "-H", "up1", "--remote", "sudo -n '/opt/my harp/harpctl'")
+    assert shlex.split(ssh_log()[0]["command"]) == ["sudo", "-n", "/opt/my harp/harpctl", "plain", "--json"]
+    assert run("plain", "-H", "up1", "--remote", "").exit_code == 2
+
+
+def test_the_self_contained_file_is_streamed(
+    ssh_log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "harp_setup.sh"
+    file.write_text("echo the whole tool\n")
+    monkeypatch.setenv(fleet.DIST_VARIABLE, str(file))
+    assert run("plain", "-H", "up1,up2").exit_code == 0
+    assert [(call["command"], call["stdin"]) for call in ssh_log()] == [
+        ("bash -s -- plain --json", "echo the whole tool\n")
+    ] * 2
+    assert find_remote("harpctl").file == ""
+    file.unlink()
+    assert find_remote(None) == Remote()
+
+
+def test_install_and_status_have_it(ssh_log: Log) -> None:
+    assert run("install", "-H", "up1", "--force", "--dir", "/opt/x").exit_code == 0
+    assert run("status", "-H", "up1").exit_code == 0
+    assert [call["command"] for call in ssh_log()] == [
+        "harpctl install --json --dir=/opt/x --force",
+        "harpctl status --json",
+    ]
+
+
+# ---- answers ----
+
+
+def test_a_table_with_every_kind_of_answer(ssh_log: Log) -> None:
+    result = run("plain", "-H", "up1,off,noisy,locked,strange,bare,garbage,refuses,old")
+    assert result.exit_code == 5, "the worst of all"
+    assert rows(result.stdout) == [
+        "host result detail",
+        "up1 ok HARP is enabled on up1.",
+        "off failed HARP is disabled.",
+        "noisy ok Set up HARP successfully",
+        "locked unreachable root@locked: Permission denied (publickey).",
+        "Let ssh in without a password: ssh-copy-id locked",
+        "strange unreachable Host key verification failed.",
+        "Check the host's key and add it to known_hosts: ssh strange",
+        "bare no harpctl bash: line 1: harpctl: command not found",
+        "Install harpctl there, name it with --remote PATH, or run this from harp_setup.sh.",
+        "garbage no answer it answered without JSON: All good, boss",
+        "Is the program there this harpctl? Look: ssh garbage harpctl --version",
+        "refuses failed Both a and b are there.",
+        "Keep one: rm b",
+        "old failed No such command 'x'.",
+    ]
+    assert len(ssh_log()) == 9
+
+
+def test_json_is_a_list_in_the_order_of_the_hosts(ssh_log: Log) -> None:
+    result = run("plain", "-H", "off,up1,locked", "--json")
+    found = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert [(row["host"], row["result"], row["code"]) for row in found] == [
+        ("off", "failed", 1),
+        ("up1", "ok", 0),
+        ("locked", "unreachable", 4),
+    ]
+    assert found[1]["answer"] == {"summary": "HARP is enabled on up1."}
+    assert result.exit_code == 4
+    assert len(ssh_log()) == 3
+
+
+def test_a_host_that_hangs_is_given_up(ssh_log: Log) -> None:
+    begin = time.monotonic()
+    result = run("plain", "-H", "hangs,up1", "--remote-timeout", "1")
+    assert time.monotonic() - begin < WAIT_S
+    assert result.exit_code == 1
+    assert "hangs timed out it did not end within 1 s" in rows(result.stdout)
+    assert "up1 ok HARP is enabled on up1." in rows(result.stdout)
+    del ssh_log
+
+
+def test_many_hosts_are_asked_at_once_but_not_all(ssh_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "PARALLEL_MAX", 2)
+    hosts = [f"up{number}" for number in range(7)]
+    answers = ask_hosts(["plain", "--json"], hosts, Remote(), 60)
+    assert [(answer.host, answer.result) for answer in answers] == [(host, "ok") for host in hosts]
+    assert len(ssh_log()) == 7
+
+
+def test_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = run("plain", "-H", "a")
+    assert (result.exit_code, "ssh is not installed here" in result.stderr) == (4, True)
+
+
+def test_json_after_the_noise_of_a_login_shell() -> None:
+    assert find_json('motd\n{\n "a": [1]\n}\n') == {"a": [1]}
+    assert find_json('[1]\n{"a": 2}\n') == {"a": 2}
+    assert find_json('{"a": 2}\nbye\n') is None
+    assert find_json("") is None
+
+
+def test_an_error_without_words() -> None:
+    answer = judge("a", 3, "", "")
+    assert (answer.result, answer.code, answer.detail) == ("failed", 3, "exit code 3")
+    assert judge("a", 255, "", "").remedy == "Try it by hand: ssh a"
+
+
+# ---- a real sshd ----
+
+
+@pytest.fixture
+def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An sshd on 127.0.0.1 with a /run and keys of its own, and an ssh in the PATH that knows them."""
+    if SSHD is None or os.geteuid() != 0:
+        pytest.skip("needs openssh-server and root")
+    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("may not make a mount namespace")
+    for name in ("host", "user"):
+        key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(key, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shutil.copy(tmp_path / "user.pub", tmp_path / "authorized")
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {(tmp_path / 'host.pub').read_text()}")
+    lines = [
+        *(f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {tmp_path}/host", f"PidFile {tmp_path}/pid"),
+        *(f"AuthorizedKeysFile {tmp_path}/authorized", "PasswordAuthentication no", "StrictModes no"),
+        *("PermitRootLogin yes", "UsePAM no"),
+    ]
+    (tmp_path / "sshd_config").write_text("\n".join(lines) + "\n")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    real = shutil.which("ssh")
+    assert real
+    options = [
+        *("-F", "none", "-p", str(port), "-i", str(tmp_path / "user"), "-o", "IdentitiesOnly=yes"),
+        *("-o", f"UserKnownHostsFile={tmp_path}/known", "-o", "GlobalKnownHostsFile=/dev/null"),
+    ]
+    program = folder / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {real} {shlex.join(options)} "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    serve = "mount -t tmpfs none /run && mkdir /run/sshd && exec " + shlex.join(
+        [SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")]
+    )
+    with subprocess.Popen(["unshare", "--mount", "sh", "-c", serve], stderr=subprocess.PIPE) as server:
+        try:
+            _wait_for(port, server)
+            yield f"{getpass.getuser()}@127.0.0.1"
+        finally:
+            server.terminate()
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        assert server.poll() is None, server.stderr.read().decode() if server.stderr else ""
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            continue
+        return
+    pytest.fail("sshd did not listen in time")
+
+
+def harpctl_program(folder: Path) -> Path:
+    file = folder / "harpctl"
+    root = Path(__file__).resolve().parents[2]
+    line = (
+        f"PYTHONPATH={shlex.quote(str(root))} exec {shlex.quote(sys.executable)} -m tests.harpctl.test_fleet"
+    )
+    file.write_text(f'#!/bin/sh\n{line} "$@"\n')
+    file.chmod(0o755)
+    return file
+
+
+def test_over_a_real_ssh(sshd: str, tmp_path: Path) -> None:
+    (tmp_path / "image" / "etc").mkdir(parents=True)
+    program = harpctl_program(tmp_path)
+    words = ["status", "--root", str(tmp_path / "image"), "-H", sshd]
+    result = run(*words, "--remote", str(program), "--json")
+    (row,) = json.loads(result.stdout)
+    assert (row["result"], row["code"], row["answer"]["state"]) == ("failed", 1, "absent"), row
+    result = run(*words, "--remote", str(tmp_path / "none"), "--json")
+    assert json.loads(result.stdout)[0]["result"] == "no harpctl"
+
+
+def test_a_file_streamed_over_a_real_ssh(sshd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "harp_setup.sh"
+    file.write_text('printf \'{"summary": "%s, %s"}\' "$1" "$2"\nexit 3\n')
+    monkeypatch.setenv(fleet.DIST_VARIABLE, str(file))
+    result = run("plain", "-H", sshd)
+    assert (result.exit_code, f"{sshd} failed plain, --json" in rows(result.stdout)) == (3, True), (
+        result.stdout
+    )
+
+
+def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:
+    (tmp_path / "known").write_text("")
+    result = run("plain", "-H", sshd)
+    assert (result.exit_code, "Host key verification failed." in result.stdout) == (4, True)
+    assert (tmp_path / "known").read_text() == ""
+
+
+if __name__ == "__main__":
+    app()
