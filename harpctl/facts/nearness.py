@@ -6,8 +6,8 @@ from harpctl.facts.model import Eni, Gpu
 
 LEGEND = {
     "X": "itself",
-    "PIX": "at most one PCIe bridge between them",
-    "PXB": "several PCIe bridges, but no PCIe host bridge",
+    "PIX": "at most one PCIe switch",
+    "PXB": "several PCIe switches, but no PCIe host bridge",
     "PHB": "a PCIe host bridge (typically the CPU)",
     "NODE": "several PCIe host bridges within one NUMA node",
     "SYS": "the interconnect between NUMA nodes",
@@ -31,7 +31,8 @@ def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
             common += 1
         if common == 1:
             return "PHB"
-        return "PIX" if common == len(one.path) == len(other.path) else "PXB"
+        # The ports of one switch are bridges of their own; the switch counts once.
+        return "PIX" if max(len(one.path), len(other.path)) - common <= 1 else "PXB"
     if one.node < 0 or other.node < 0:
         return "?"
     return "NODE" if one.node == other.node else "SYS"
