@@ -39,6 +39,9 @@ class Live(Protocol):
     def egress(self, source: str, target: str) -> str:
         """Give the interface by which the kernel sends from one address to another; "" when it cannot."""
 
+    def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
+        """Give a peer's addresses, or why there are none."""
+
     def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
         """Probe a peer; see reach.py."""
 
@@ -69,6 +72,14 @@ class Machine:
             return socket.if_indextoname(index) if index else ""
         except OSError:
             return ""
+
+    def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
+        """See Live."""
+        try:
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
+        except OSError as error:
+            return (), error.strerror or str(error)
+        return tuple(dict.fromkeys(str(answer[4][0]) for answer in found)), ""
 
     def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
         """See Live."""

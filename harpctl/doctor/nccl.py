@@ -92,8 +92,7 @@ def check_socket_ifname(context: Context) -> Iterator[Said]:
         fits = (one == name if exact else one.startswith(name) for one in have for name in names)
         if not setting.value.startswith("^") and not any(fits):
             yield warn(
-                f"{setting.source} sets NCCL_SOCKET_IFNAME={setting.value}, which fits none of"
-                f" {', '.join(have)}.",
+                f"NCCL_SOCKET_IFNAME={setting.value} ({setting.source}) fits none of {', '.join(have)}.",
                 _removal(setting),
             )
 
@@ -104,8 +103,8 @@ def check_ifname(context: Context) -> Iterator[Said]:
     for name in ("HARP_IFNAME", "HARP_CONF_DIR"):
         for setting in _set(context, name) if context.conf_files else ():
             yield warn(
-                f"{setting.source} sets {name}={setting.value}, so the files that `harpctl setup` wrote are"
-                " not read.",
+                f"{name}={setting.value} ({setting.source}) is set, so the files that `harpctl setup` wrote"
+                " are not read.",
                 _removal(setting),
             )
 
@@ -119,7 +118,8 @@ def check_values(context: Context) -> Iterator[Said]:
                 read(setting.value)
             except ValueError:
                 yield fail(
-                    f"{setting.source} sets {name}={setting.value}; expected {expected}.", _removal(setting)
+                    f"{name}={setting.value} ({setting.source}) is refused; expected {expected}.",
+                    _removal(setting),
                 )
 
 
@@ -130,4 +130,4 @@ def check_names(context: Context) -> Iterator[Said]:
         if setting.name.startswith("HARP_") and setting.name not in VARIABLES:
             near = difflib.get_close_matches(setting.name, VARIABLES, 1)
             meant = f"; {near[0]} was probably meant" if near else ""
-            yield warn(f"{setting.source} sets {setting.name}, which does nothing{meant}.", _removal(setting))
+            yield warn(f"{setting.name} ({setting.source}) does nothing{meant}.", _removal(setting))

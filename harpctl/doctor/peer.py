@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
 from harpctl.doctor.reach import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG, Reach
@@ -41,10 +41,8 @@ def ways(context: Context) -> tuple[Way, ...]:
 
 
 def _probe(context: Context) -> tuple[Way, ...]:
-    live, port = context.live, context.options.port
-    if live is None:
-        return ()
-    targets = [address for addresses, _said in _resolved(context).values() for address in addresses]
+    live, port = context.machine, context.options.port
+    targets = [address for peer in context.options.peers for address in live.resolve(peer)[0]]
     asked = []
     for _path, conf, eni in context.pairs:
         ports = conf.ports or _ephemeral(context)
@@ -60,18 +58,6 @@ def _probe(context: Context) -> tuple[Way, ...]:
         )
 
 
-def _resolved(context: Context) -> dict[str, tuple[list[str], str]]:
-    """Give each peer's addresses, or why there are none."""
-    found = {}
-    for peer in context.options.peers:
-        try:
-            answers = socket.getaddrinfo(peer, None, type=socket.SOCK_DGRAM)
-            found[peer] = ([str(answer[4][0]) for answer in answers], "")
-        except OSError as error:
-            found[peer] = ([], error.strerror or str(error))
-    return found
-
-
 def _ephemeral(context: Context) -> tuple[int, int]:
     words = context.host.read_word(EPHEMERAL).split()
     if len(words) == 2 and all(word.isdecimal() for word in words):
@@ -79,11 +65,11 @@ def _ephemeral(context: Context) -> tuple[int, int]:
     return EPHEMERAL_DEFAULT
 
 
-@check("peer.name", "The peer has addresses that an ENI can send to")
+@check("peer.name", "The peer has addresses that an ENI can send to", needs.live)
 def check_name(context: Context) -> Iterator[Said]:
     """Resolve the peer's names."""
-    for peer, (_addresses, said) in _resolved(context).items():
-        if said:
+    for peer in context.options.peers:
+        if said := context.machine.resolve(peer)[1]:
             yield fail(
                 f"{peer} has no address: {said}.", "give the addresses of its ENIs: --peer ADDRESS,ADDRESS"
             )
@@ -94,7 +80,7 @@ def check_name(context: Context) -> Iterator[Said]:
         )
 
 
-@check("peer.udp", "The peer answers UDP over each ENI")
+@check("peer.udp", "The peer answers UDP over each ENI", needs.live)
 def check_udp(context: Context) -> Iterator[Said]:
     """Look at the smallest datagrams."""
     for way in ways(context):
@@ -102,7 +88,7 @@ def check_udp(context: Context) -> Iterator[Said]:
             yield fail(f"{way.name}: {_words(way.reach.udp)}.", *_allow(way, context, "udp"))
 
 
-@check("peer.mtu", "Packets of the whole MTU reach the peer")
+@check("peer.mtu", "Packets of the whole MTU reach the peer", needs.live)
 def check_mtu(context: Context) -> Iterator[Said]:
     """Look at the packets that fill the MTU, which may not be fragmented."""
     for way in ways(context):
@@ -115,7 +101,7 @@ def check_mtu(context: Context) -> Iterator[Said]:
         )
 
 
-@check("peer.both_ways", "The peer's responder proves both directions", validates=False)
+@check("peer.both_ways", "The peer's responder proves both directions", needs.live, validates=False)
 def check_both_ways(context: Context) -> Iterator[Said]:
     """Look for ways where the peer only refused: its kernel answers, but with less than it got."""
     refused = [way for way in ways(context) if REFUSED in {way.reach.udp, way.reach.full}]
@@ -128,7 +114,7 @@ def check_both_ways(context: Context) -> Iterator[Said]:
         )
 
 
-@check("peer.ports", "No firewall drops UDP to the ports that HARP uses", validates=False)
+@check("peer.ports", "No firewall drops UDP to the ports that HARP uses", needs.live, validates=False)
 def check_ports(context: Context) -> Iterator[Said]:
     """Look at the lowest and the highest port that HARP may be given."""
     for way in ways(context):
@@ -140,7 +126,7 @@ def check_ports(context: Context) -> Iterator[Said]:
             )
 
 
-@check("peer.tcp", "The peer answers TCP over each ENI")
+@check("peer.tcp", "The peer answers TCP over each ENI", needs.live)
 def check_tcp(context: Context) -> Iterator[Said]:
     """Look at TCP: HARP's control connection goes to a port of the kernel's choice."""
     for way in ways(context):

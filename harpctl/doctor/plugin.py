@@ -35,8 +35,8 @@ def _parked(context: Context) -> list[Copy]:
 @check("plugin.installed", f"HARP's plugin is found as {NAME}")
 def check_installed(context: Context) -> Iterator[Said]:
     """Look for the file; a host that only starts containers needs none, so that this warns there."""
-    if chosen(context) is not None:
-        return
+    if installed(context):
+        return  # the other checks say what is wrong with it
     if parked := _parked(context):
         yield warn(f"It is turned off: parked as {parked[0].path}.", "harpctl enable")
     else:
@@ -94,9 +94,9 @@ def check_sound(context: Context) -> Iterator[Said]:
 @check("plugin.fits", "The plugin is for this machine and needs no newer glibc than it has")
 def check_fits(context: Context) -> Iterator[Said]:
     """Hold the ELF machine, and the newest symbol version that it asks for, against the host's."""
-    copy = chosen(context)
-    if copy and copy.elf and copy.elf.abis and (unfit := misfit(copy.elf, context.ground)):
-        yield fail(f"{copy.path} {unfit}.", "harpctl install")
+    for copy in installed(context):
+        if copy.elf and copy.is_harp and (unfit := misfit(copy.elf, context.ground)):
+            yield fail(f"{copy.path} {unfit}.", "harpctl install")
 
 
 @check("plugin.soname", "ldconfig cannot turn a parked plugin on again", validates=False)

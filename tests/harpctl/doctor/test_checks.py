@@ -1,0 +1,155 @@
+"""Every check in both directions: silent on a healthy host, and right about each way to spoil one."""
+
+from __future__ import annotations
+
+import pytest
+
+from harpctl.change.steps import Plan
+from harpctl.doctor.context import Options
+from harpctl.doctor.examine import GROUPS, examine, repairs
+from harpctl.doctor.model import CHECKS, worst
+from harpctl.facts.model import MIB, HugeMount, Pages
+from tests.harpctl.doctor.cases import CASES, Case, no_pages, pages_after_reboot
+from tests.harpctl.doctor.world import World, plugin
+
+
+def test_healthy_host(world: World) -> None:
+    world.options = Options(peers=("10.0.1.99",))
+    not_ok = [finding for finding in world.findings() if finding.level != "ok"]
+    assert {finding.cause for finding in not_ok} == {"This is no container."}
+    assert {finding.level for finding in not_ok} == {"skip"}
+    assert world.live
+    assert {(ask[0], ask[2], ask[3], ask[4]) for ask in world.live.asked} == {
+        ("10.0.1.11", 17700, 9000, (32768, 60999)),
+        ("10.0.2.12", 17700, 9000, (32768, 60999)),
+    }
+
+
+def test_healthy_container(world: World) -> None:
+    world.in_container()
+    found = {finding.id: finding.level for finding in world.findings()}
+    assert {id_ for id_, level in found.items() if level == "fail"} == set()
+    assert {id_ for id_ in found if id_.startswith("namespace.")} == {
+        id_ for id_, level in found.items() if id_.startswith("namespace.") and level == "ok"
+    }
+
+
+@pytest.mark.parametrize("one", CASES, ids=lambda one: f"{one.id}-{one.spoil.__name__}")
+def test_case(world: World, one: Case) -> None:
+    one.spoil(world)
+    found = world.findings(one.id)
+    matching = [finding for finding in found if one.cause in finding.cause]
+    assert matching, [finding.cause for finding in found]
+    assert matching[0].level == one.level
+    assert matching[0].repair == one.repair
+    assert matching[0].is_safe == one.is_safe
+    assert matching[0].title == CHECKS[one.id].title
+    assert all(finding.level != "ok" for finding in found)
+    assert matching[0].cause.endswith(".") or one.id == "confs.parse"  # that is the plugin's own sentence
+
+
+def test_each_check_has_a_case() -> None:
+    assert {one.id for one in CASES} == set(CHECKS)
+    assert {check.group for check in CHECKS.values()} == set(GROUPS)
+    assert len(CHECKS) >= 40
+
+
+# ---- what must not be said ----
+
+
+def test_what_the_next_boot_brings(world: World) -> None:
+    pages_after_reboot(world)
+    assert worst(world.findings("hugepages.present")) == "fail"
+    world.options = Options(after_boot=True)
+    assert worst(world.findings("hugepages.present")) == "ok"
+    assert worst(world.findings("system.reboot")) == "ok"
+
+
+def test_udp_needs_no_capabilities(world: World) -> None:
+    world.conf(1, driver="udp")
+    world.change("limits", capabilities=())
+    assert worst(world.findings("limits.driver")) == "ok"
+    assert worst(world.findings("confs.driver")) == "ok"
+
+
+def test_ifname_needs_no_conf_files(world: World) -> None:
+    world.confs.clear()
+    world.environment["HARP_IFNAME"] = "=eth1"
+    assert worst(world.findings("confs.present")) == "ok"
+    assert worst(world.findings("nccl.harp_ifname")) == "ok"
+
+
+def test_other_directory(world: World) -> None:
+    world.environment["HARP_CONF_DIR"] = "/srv/harp/"
+    world.write("/srv/harp/ztcp0.conf", "[eni]\ninterface = eth7\n")
+    assert "/srv/harp/ztcp0.conf: there is no interface eth7" in world.findings("confs.interface")[0].cause
+
+
+@pytest.mark.parametrize("name", ["NCCL_NET", "NCCL_NET_PLUGIN"])
+def test_environment_goes_before_files(world: World, name: str) -> None:
+    world.write("/etc/nccl.conf", f"{name}=other\n")
+    world.environment[name] = "harp" if name == "NCCL_NET" else "libnccl-net.so"
+    assert worst(world.findings("nccl.net")) == "ok"
+    assert worst(world.findings("nccl.net_plugin")) == "ok"
+
+
+def test_ordinary_pages_need_nothing(world: World) -> None:
+    no_pages(world)
+    for number in world.confs:
+        world.conf(number, page_size="4K")
+    assert worst(finding for finding in world.findings() if finding.group == "hugepages") == "skip"
+
+
+def test_small_hugepages(world: World) -> None:
+    for number in world.confs:
+        world.conf(number, page_size="2M")
+    world.change(
+        "memory",
+        hugepages=(Pages(size=2 * MIB, total=100, free=100),),
+        mounts=(HugeMount(path="/dev/hugepages", page_size=2 * MIB, options="rw"),),
+    )
+    assert (
+        "100 pages of 2 MiB for 2 GPUs, where 10240 are right" in world.findings("hugepages.enough")[0].cause
+    )
+    assert worst(world.findings("hugepages.mount_size")) == "ok"
+    [arguments] = world.findings("system.arguments")  # they ask for 1 GiB pages
+    assert arguments.cause.startswith("No boot entry asks for hugepages of 2 MiB")
+
+
+def test_tree_says_what_it_cannot_know(world: World) -> None:
+    world.as_tree()
+    found = world.findings()
+    assert worst(found) == "skip"
+    skipped = {finding.id for finding in found if finding.cause == "A directory tree does not run."}
+    assert {"hugepages.usable", "plugin.loads", "enis.egress", "limits.driver"} <= skipped
+    world.change("memory", hugepages=(), mounts=())
+    assert worst(world.findings("hugepages.present")) == "ok"  # its boot entries bring them
+
+
+def test_validation_leaves_advice_out(world: World) -> None:
+    validated = {finding.id for finding in examine(world.context(), only_validating=True)}
+    assert validated == {id_ for id_, check in CHECKS.items() if check.validates and check.group != "peer"}
+
+
+def test_a_damaged_journal_is_a_finding(world: World) -> None:
+    world.write("/var/lib/harp/journal/0001-x.jsonl", "rubbish\n")
+    [finding] = world.findings("system.journal")
+    assert finding.level == "fail"
+    assert "0001-x.jsonl is damaged" in finding.cause
+
+
+def test_repairs_are_plans_of_their_own(world: World) -> None:
+    world.eni("eth1", is_up=False)
+    world.remove("/etc/systemd/system/multi-user.target.wants/harp.service")
+    plans = repairs(world.findings())
+    assert all(isinstance(plan, Plan) and len(plan.groups) == 1 for plan in plans)
+    assert [plan.groups[0].name for plan in plans] == [
+        "enis.up: ip link set dev eth1 up",
+        "system.unit: systemctl enable harp.service",
+    ]
+
+
+def test_parked_copy_is_not_another_plugin(world: World) -> None:
+    world.copies = (plugin("/root/libnccl-net.so", "moved"),)
+    assert worst(world.findings("plugin.first")) == "ok"
+    assert world.findings("plugin.loads")[0].level == "skip"
