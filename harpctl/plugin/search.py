@@ -38,17 +38,22 @@ def library_dir(host: Host, machine: str) -> str:
 
 def search_dirs(host: Host) -> tuple[str, ...]:
     """Give the folders that are searched and there, first to last, each once, by the names links lead to."""
-    folders = _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX)
+    configured = _there(host, _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX))
+    return tuple(dict.fromkeys((*configured, *system_dirs(host))))
+
+
+def system_dirs(host: Host) -> tuple[str, ...]:
+    """Give the folders that are built into the loader: what is new there is found without ldconfig."""
     machine = host_machine(host)
     triplets = [TRIPLETS[machine]] if machine in TRIPLETS else list(TRIPLETS.values())
     multiarch = [f"/usr/lib/{triplet}" for triplet in triplets if host.is_dir(f"/usr/lib/{triplet}")]
-    if multiarch:
-        folders += [*multiarch, "/usr/lib"]
-        folders += [folder.removeprefix("/usr") for folder in folders[-len(multiarch) - 1 :]]
-    else:
-        folders += ["/usr/lib64", "/lib64"]
-    there = (folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
-    return tuple(dict.fromkeys(host.resolved(folder) for folder in there))
+    folders = [*multiarch, "/usr/lib"] if multiarch else ["/usr/lib64"]
+    return _there(host, [*folders, *(folder.removeprefix("/usr") for folder in folders)])
+
+
+def _there(host: Host, folders: list[str]) -> tuple[str, ...]:
+    found = (folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
+    return tuple(dict.fromkeys(host.resolved(folder) for folder in found))
 
 
 def environment_dirs(host: Host) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, needed
+from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, WriteFile, needed
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
 from harpctl.plugin.elf import Elf
 from harpctl.plugin.fit import ground, misfit
 from harpctl.plugin.paths import INSTALLED, NAME, PARKED, Copy, find_copies, look
-from harpctl.plugin.search import library_dir, search_dirs
+from harpctl.plugin.search import library_dir, search_dirs, system_dirs
 
 ASIDE = f"replaced.{NAME}"  # what --force moves another plugin to: no form that `enable` looks for
 MODE = 0o755
@@ -75,7 +75,8 @@ def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = 
             f"Remove its package, or let --force move it aside to {ASIDE}.",
             ExitCode.REFUSED,
         )
-    parked = [copy for copy in copies if copy.form != INSTALLED and copy.path != source.host_path]
+    parked = [copy for copy in copies if copy.form != INSTALLED and copy.is_harp]
+    parked = [copy for copy in parked if copy.path != source.host_path]
     if parked and not force and not any(copy.path == path and copy.is_harp for copy in copies):
         raise HarpError(
             f"HARP is disabled on this host: {_list(parked)}. Installing would turn it on again.",
@@ -87,7 +88,7 @@ def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = 
     steps.append(WriteFile(why="the plugin that NCCL loads", path=path, data=source.data, mode=mode))
     what = f"HARP {source.elf.version}".strip() if source.elf.is_harp else f"The plugin {source.elf.name}"
     said = (f"{what} is installed: {path}.", f"{what} is installed already: {path}.")
-    return _switch(host, "plugin", steps, path, said)
+    return _switch(host, "plugin", [*steps, *_refresh(host, path, copies)], path, said)
 
 
 def _install_dir(host: Host, source: Source, copies: Sequence[Copy], folder: str) -> str:
@@ -136,24 +137,22 @@ def plan_disable(host: Host) -> Switch:
         raise HarpError(unreadable[0].problem, "Run it as root: sudo harpctl disable", ExitCode.REFUSED)
     ours = [copy for copy in installed if copy.is_harp]
     for copy in ours:
-        parked = f"{copy.folder}/{PARKED}"
-        if host.stat(parked) is not None:
+        to = f"{copy.folder}/{PARKED}"
+        if host.stat(to) is not None:
             raise HarpError(
-                f"Both {copy.path} and {parked} are there, so disabling would overwrite one.",
-                f"Compare them with `harpctl status`; to keep the installed one: rm {parked}",
+                f"Both {copy.path} and {to} are there, so disabling would overwrite one.",
+                f"Compare them with `harpctl status`; to keep the installed one: rm {to}",
                 ExitCode.REFUSED,
             )
     steps = [Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{PARKED}") for copy in ours]
-    parked_ours = [copy for copy in copies if copy.form != INSTALLED and copy.is_harp]
-    if ours:
-        path = steps[0].to
-        already = ""
-    else:
-        path = parked_ours[0].path if parked_ours else ""
-        already = (
-            f"HARP is disabled already: {path}." if path else "HARP is not installed; nothing to disable."
+    parked = [step.to for step in steps]
+    parked += [copy.path for copy in copies if copy.form != INSTALLED and copy.is_harp]
+    if not parked:
+        return _switch(
+            host, "plugin off", (), "", ("", "HARP is not installed; there is nothing to disable.")
         )
-    return _switch(host, "plugin off", steps, path, (f"HARP is disabled: {path}.", already))
+    said = (f"HARP is disabled: {parked[0]}.", f"HARP is disabled already: {parked[0]}.")
+    return _switch(host, "plugin off", steps, parked[0], said)
 
 
 def plan_enable(host: Host, *, force: bool = False) -> Switch:
@@ -163,32 +162,38 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
     another plugin holds the name or would be found first. `force` enables a plugin that is not HARP.
     """
     copies = find_copies(host)
-    installed = [copy for copy in copies if copy.form == INSTALLED]
-    parked = [copy for copy in copies if copy.form != INSTALLED]
-    ours = next((copy for copy in installed if copy.is_harp), None)
-    if ours is not None:
-        return _switch(
-            host, "plugin on", (), ours.path, ("", f"{ours.what} is enabled already: {ours.path}.")
-        )
-    copy, elf = _one_parked(host, parked, force=force)
+    ours = next((copy for copy in copies if copy.form == INSTALLED and copy.is_harp), None)
+    copy = ours or _one_parked([copy for copy in copies if copy.form != INSTALLED])
+    elf = _checked(host, copy, force=force)
     beside = copy.folder in search_dirs(host)
-    folder = copy.folder if beside else library_dir(host, elf.machine)
-    path = f"{folder}/{NAME}"
+    path = f"{copy.folder if beside else library_dir(host, elf.machine)}/{NAME}"
     if others := _in_the_way(host, path, elf.machine, copies):
         raise HarpError(
             f"Another {NAME} is on this host, and NCCL would load that one: {_list(others)}.",
-            f"Remove its package, or move it away, and then enable {copy.path}.",
+            f"Remove its package, or move it away; {copy.path} is HARP's.",
             ExitCode.REFUSED,
         )
     why = "HARP on"
-    steps: list[AnyStep] = [Rename(why=why, path=copy.path, to=path)]
-    if not beside:  # perhaps another file system
+    steps: list[AnyStep] = []
+    if beside and ours is None:
+        steps = [Rename(why=why, path=copy.path, to=path)]
+    elif ours is None:  # perhaps from another file system
         data = host.read_bytes(copy.path) or b""
         steps = [WriteFile(why=why, path=path, data=data, mode=MODE), RemoveFile(why=why, path=copy.path)]
-    return _switch(host, "plugin on", steps, path, (f"{copy.what} is enabled: {path}.", ""))
+    said = (f"{copy.what} is enabled: {path}.", f"{copy.what} is enabled already: {path}.")
+    return _switch(host, "plugin on", [*steps, *_refresh(host, path, copies)], path, said)
 
 
-def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> tuple[Copy, Elf]:
+def _refresh(host: Host, path: str, copies: Sequence[Copy]) -> list[AnyStep]:
+    """Renew the loader's cache where it decides: in folders that only it knows, or among several copies."""
+    alone = all(copy.path == path for copy in copies if copy.form == INSTALLED)
+    if not host.runs_commands or (alone and path.rpartition("/")[0] in system_dirs(host)):
+        return []
+    command = ("ldconfig",)
+    return [Run(why="the loader's cache", argv=command, rewrites=("/etc/ld.so.cache",), again=command)]
+
+
+def _one_parked(parked: Sequence[Copy]) -> Copy:
     if not parked:
         raise HarpError(
             f"HARP is not on this host: no {NAME}, installed or parked.",
@@ -201,7 +206,11 @@ def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> tuple[Cop
             f"Remove the others, for example: rm {parked[-1].path}",
             ExitCode.REFUSED,
         )
-    copy = parked[0]
+    return parked[0]
+
+
+def _checked(host: Host, copy: Copy, *, force: bool) -> Elf:
+    """Refuse to enable what is no plugin for this host, and what is not HARP unless forced."""
     if copy.elf is None or copy.problem:
         raise HarpError(
             f"The parked copy cannot be enabled: {copy.problem}",
@@ -215,4 +224,4 @@ def _one_parked(host: Host, parked: Sequence[Copy], *, force: bool) -> tuple[Cop
             "Remove it and run: harpctl install" if unfit else "Enable it all the same with --force.",
             ExitCode.REFUSED,
         )
-    return copy, copy.elf
+    return copy.elf

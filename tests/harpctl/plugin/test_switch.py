@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,15 @@ import pytest
 from harpctl.change.rollback import rollback
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.host.runner import Completed
 from harpctl.plugin.command import Result, run_switch
 from harpctl.plugin.paths import FORMS, NAME, PARKED
 from harpctl.plugin.source import find_source, read_source
 from harpctl.plugin.status import read_status
 from harpctl.plugin.switch import ASIDE, Switch, plan_disable, plan_enable, plan_install
-from tests.harpctl.plugin.conftest import Compile, Image
+from tests.harpctl.machine import DEBIAN_DISTROS, DISTROS, build
+from tests.harpctl.plugin.conftest import TRIPLET, Compile, Image
 
 PARKED_PLACES = [
     (folder, name)
@@ -230,6 +233,59 @@ def test_our_own_plugin_is_found_and_fits(image: Image) -> None:
     assert plan_install(image.host, source).path == installed(image)
 
 
+# ---- the loader's cache ----
+
+
+class Ldconfig:
+    """A runner that knows one command, and counts."""
+
+    runs = True
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self.calls = 0
+
+    def run(self, argv: Sequence[str], timeout_s: float = 0.0) -> Completed:
+        del timeout_s
+        assert tuple(argv) == ("ldconfig",)
+        self.calls += 1
+        self.cache.write_text(f"cache {self.calls}")
+        return Completed(tuple(argv), 0)
+
+
+@pytest.mark.parametrize(("folder", "calls"), [("", 0), ("/usr/local/lib", 2)])
+def test_folders_that_only_the_cache_knows_get_a_new_cache(
+    debian: Image, plugin_file: Path, folder: str, calls: int
+) -> None:
+    debian.at("/usr/local/lib").mkdir(parents=True)
+    debian.put(b"/usr/local/lib\n", "/etc/ld.so.conf")
+    debian.put(b"cache 0", "/etc/ld.so.cache")
+    before = debian.files()
+    runner = Ldconfig(debian.at("/etc/ld.so.cache"))
+    host = Host(debian.root, runner)
+    source = read_source(host, plugin_file)
+    makes = [
+        lambda: plan_install(host, source, folder),
+        lambda: plan_disable(host),
+        lambda: plan_enable(host),
+    ]
+    for make in makes:
+        assert run_switch(host, "switch", make, NoProgress(), dry_run=False).changed
+    assert not run_switch(host, "switch", makes[-1], NoProgress(), dry_run=False).changed
+    assert runner.calls == calls
+    rollback(host, progress=NoProgress())
+    assert debian.files() == before
+
+
+def test_among_several_the_cache_decides(debian: Image, plugin_file: Path, foreign: Path) -> None:
+    debian.put(foreign, f"/usr/lib/{NAME}")
+    runner = Ldconfig(debian.at("/etc/ld.so.cache"))
+    host = Host(debian.root, runner)
+    source = read_source(host, plugin_file)
+    run_switch(host, "install", lambda: plan_install(host, source), NoProgress(), dry_run=False)
+    assert runner.calls == 1
+
+
 # ---- disable ----
 
 
@@ -377,6 +433,16 @@ def test_enable_refuses_another_vendors_plugin_without_force(image: Image, forei
     assert (result.ok, result.state) == (True, "foreign")
 
 
+def test_enable_refuses_when_another_plugin_comes_before_harp(
+    debian: Image, plugin_file: Path, foreign: Path
+) -> None:
+    debian.put(b"/opt/amazon/lib\n", "/etc/ld.so.conf")
+    debian.put(foreign, f"/opt/amazon/lib/{NAME}")
+    debian.put(plugin_file, installed(debian))
+    error = refused(lambda: enable(debian), debian)
+    assert f"/opt/amazon/lib/{NAME} (the plugin AWS Libfabric)" in error.message
+
+
 def test_enable_refuses_when_another_plugin_has_the_name(
     image: Image, plugin_file: Path, foreign: Path
 ) -> None:
@@ -393,3 +459,16 @@ def test_a_dry_run_changes_nothing_and_shows_the_step(image: Image, plugin_file:
     assert image.files() == before
     assert (result.changed, result.state) == (True, "enabled")
     assert f"rename to {image.libraries}/{PARKED}" in result.plan
+
+
+@pytest.mark.skipif(not TRIPLET.startswith("x86_64"), reason="the trees are of x86-64 machines")
+@pytest.mark.parametrize("distro", DISTROS)
+def test_every_distribution(tmp_path: Path, plugin_file: Path, distro: str) -> None:
+    libraries = f"/usr/lib/{TRIPLET}" if distro in DEBIAN_DISTROS else "/usr/lib64"
+    image = Image(build(tmp_path / "image", distro, "gpu1"), libraries)
+    before = image.files()
+    assert install(image, plugin_file).path == installed(image)
+    assert disable(image).path == f"{libraries}/{PARKED}"
+    assert enable(image).state == "enabled"
+    rollback(image.host, progress=NoProgress())
+    assert image.files() == before
