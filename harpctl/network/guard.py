@@ -113,6 +113,7 @@ class Guard:
             lost = self._watch.reach.lost(self._host) if self._watch else ()
             if not lost or time.monotonic() >= end:
                 return lost
+            time.sleep(POLL_S)
 
     # ---- the dead man's process ----
 

@@ -50,10 +50,10 @@ def confirm_path(transaction: str) -> str:
 
 def begin(host: Host, watch: Watch) -> None:
     """Arm. Raises OSError."""
+    forget(host, watch.transaction)
     for folder in ("/run", FOLDER):
         with contextlib.suppress(FileExistsError):
             host.make_dir(folder)
-    forget(host, watch.transaction)
     host.write_file(guard_path(watch.transaction), msgspec.json.encode(watch), 0o600)
 
 

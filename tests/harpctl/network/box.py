@@ -1,0 +1,420 @@
+"""A box: a network and mount namespace of its own with eth0, eth1 and eth2, and the net they are wired to.
+
+    box                                net (a second namespace)
+    eth0 10.0.9.10/24, default route   br0 10.0.9.1/24
+    eth1, eth2 bare                    br1 10.0.1.1/24
+                                       lo  192.0.2.1, which is far from all of them
+
+Started by test_box.py below `unshare --net --pid ...`: whatever a case does and starts is gone when its
+process ends. Files are a tree below FOLDER, commands run for real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harpctl.change import rollback
+from harpctl.change.apply import apply
+from harpctl.change.journal import Journal
+from harpctl.change.steps import AnyStep, Group, Plan, Run, WriteFile
+from harpctl.console import NoProgress
+from harpctl.errors import HarpError
+from harpctl.facts.eni import collect_enis
+from harpctl.facts.given import Given
+from harpctl.facts.model import Facts
+from harpctl.host.door import Host
+from harpctl.host.runner import LiveRunner
+from harpctl.network import watch
+from harpctl.network.command import confirm_all
+from harpctl.network.guard import Guard
+from harpctl.network.model import EniPlan
+from harpctl.network.plan import plan_network
+from tests.harpctl.machine import build
+from tests.harpctl.network.example import facts
+
+WIRES = {"eth0": "br0", "eth1": "br1", "eth2": "br1"}
+FAR = "192.0.2.1"
+DEADLINE_S = 3.0
+PATIENCE_S = 30.0
+
+CASES: dict[str, Callable[[Host], None]] = {}
+
+
+def case(function: Callable[[Host], None]) -> Callable[[Host], None]:
+    CASES[function.__name__] = function
+    return function
+
+
+def sh(line: str) -> str:
+    done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}: {done.stderr}"
+    return done.stdout
+
+
+def await_that(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+# ---- the namespaces ----
+
+
+def wire() -> None:
+    sh("mount --make-rprivate /")
+    sh("mount -t tmpfs none /run")
+    sh("ip netns add net")
+    for namespace in ("", "ip netns exec net "):
+        for setting in ("accept_ra", "accept_dad", "dad_transmits"):
+            sh(f"{namespace}sysctl -q -w net.ipv6.conf.default.{setting}=0")
+        sh(f"{namespace}ip link set lo up")
+    for number, bridge in enumerate(("br0", "br1")):
+        sh(f"ip -n net link add {bridge} type bridge mcast_snooping 0")
+        sh(f"ip -n net addr add 10.0.{9 if number == 0 else 1}.1/24 dev {bridge}")
+        sh(f"ip -n net addr add fd00:{9 if number == 0 else 1}::1/64 dev {bridge} nodad")
+        sh(f"ip -n net link set {bridge} up")
+    sh(f"ip -n net addr add {FAR}/32 dev lo")
+    for name, bridge in WIRES.items():
+        sh(f"ip link add {name} type veth peer name to-{name} netns net")
+        sh(f"ip -n net link set to-{name} master {bridge} up")
+    sh("ip addr add 10.0.9.10/24 dev eth0")
+    sh("ip link set eth0 up")
+    sh("ip route add default via 10.0.9.1")
+
+
+def share_subnet() -> None:
+    """Move eth0 onto the bridge of the other two, its route as DHCP makes it."""
+    sh("ip -n net link set to-eth0 master br1")
+    sh("ip addr flush dev eth0")
+    sh("ip addr add 10.0.1.10/24 dev eth0 noprefixroute")
+    sh("ip route add 10.0.1.0/24 dev eth0 src 10.0.1.10 metric 100")
+    sh("ip route add default via 10.0.1.1 metric 100")
+
+
+def tree(folder: Path) -> Host:
+    build(folder, "debian-12", "gpu2")
+    sh(f"mount --bind /proc {folder}/proc")
+    return Host(folder, LiveRunner())
+
+
+def look() -> Facts:
+    enis, _foreign = collect_enis(Host(), Given(), "", [])
+    return msgspec.structs.replace(facts(), enis=enis)
+
+
+def state() -> dict[str, Any]:
+    """Give addresses, routes and rules as ip tells them, without what goes on counting."""
+    found: dict[str, Any] = {}
+    for version in ("-4", "-6"):
+        for what in ("addr show", "route show table all", "rule show"):
+            found[f"{version} {what}"] = json.loads(sh(f"ip {version} -j {what}") or "[]")
+    settings = ("arp_ignore", "arp_announce", "rp_filter")
+    for name in WIRES:
+        found[name] = [Path(f"/proc/sys/net/ipv4/conf/{name}/{key}").read_text() for key in settings]
+    return found
+
+
+def assert_same(before: dict[str, Any]) -> None:
+    after = state()
+    changed = [f"{key}:\n  {before[key]}\n  {after[key]}" for key in before if before[key] != after[key]]
+    assert not changed, "\n".join(changed)
+
+
+def plans() -> list[EniPlan]:
+    return [
+        EniPlan(number=0, name="eth1", address="10.0.1.11/24", gateway="10.0.1.1", mtu=1400),
+        EniPlan(number=1, name="eth2", address="10.0.1.12/24", gateway="10.0.1.1"),
+    ]
+
+
+def set_up(host: Host, wanted: Sequence[EniPlan] | None = None) -> str:
+    plan = Plan(groups=tuple(plan_network(look(), host, wanted or plans())))
+    return apply(plan, host, what="setup", progress=NoProgress(), guard=Guard())
+
+
+# ---- traffic ----
+
+
+def sent(name: str) -> int:
+    return int(Path("/proc/self/net/dev").read_text().split(f"{name}:")[1].split()[9])
+
+
+def leaves_by(source: str, target: str) -> str:
+    """Give the interface that carries what is sent from one address to another."""
+    before = {name: sent(name) for name in WIRES}
+    sh(f"ping -n -q -c 20 -i 0.01 -W 2 -I {source} {target}")
+    more = {name: sent(name) - before[name] for name in WIRES}
+    assert sorted(more.values())[-2] < 20 <= max(more.values()), more
+    return max(more, key=lambda name: more[name])
+
+
+ASK = """
+import sys
+from scapy.all import ARP, Ether, conf, srp
+conf.verb = 0
+ask = Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(pdst=sys.argv[1])
+answers, _rest = srp(ask, iface="br1", timeout=1, multi=True)
+print(*sorted({answer[ARP].hwsrc for _ask, answer in answers}))
+"""
+
+
+def answers_for(address: str) -> list[str]:
+    """Give the names of the interfaces that answer ARP for an address."""
+    command = ["ip", "netns", "exec", "net", sys.executable, "-c", ASK, address]
+    macs = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    owner = {link["address"]: link["ifname"] for link in json.loads(sh("ip -j link show"))}
+    return sorted(owner[mac] for mac in macs)
+
+
+# ---- policy routing ----
+
+
+@case
+def each_address_by_its_own_eni(host: Host) -> None:
+    before = state()
+    set_up(host)
+    after = state()
+    for source, name in (("10.0.1.11", "eth1"), ("10.0.1.12", "eth2"), ("10.0.9.10", "eth0")):
+        for target in ("10.0.1.1", FAR):
+            assert leaves_by(source, target) == name, (source, target)
+    assert answers_for("10.0.1.11") == ["eth1"]
+    assert answers_for("10.0.1.12") == ["eth2"]
+    for name in ("eth1", "eth2"):
+        sh(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=0")
+    assert answers_for("10.0.1.11") == ["eth1", "eth2"], "without the settings both answer"
+    for name in ("eth1", "eth2"):
+        sh(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=1")
+    assert set_up(host) == "", "a second setup has nothing to do"
+    assert_same(after)
+    report = rollback.rollback(host, progress=NoProgress())
+    assert not report.kept, report.kept
+    assert_same(before)
+
+
+@case
+def the_primary_keeps_a_subnet_that_it_shares(host: Host) -> None:
+    share_subnet()
+    before = state()
+    set_up(host)
+    assert "dev eth0 " in sh("ip route get 10.0.1.1")
+    for source, name in (("10.0.1.10", "eth0"), ("10.0.1.11", "eth1"), ("10.0.1.12", "eth2")):
+        assert leaves_by(source, FAR) == name
+        assert leaves_by(source, "10.0.1.1") == name
+    sh("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
+    assert "dev eth1 " in sh("ip route get 10.0.1.1"), "as some network-scripts make it"
+    set_up(host)
+    assert "dev eth0 " in sh("ip route get 10.0.1.1")
+    assert set_up(host) == ""
+    sh("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
+    sh("ip route del 10.0.1.0/24 dev eth1")
+    rollback.rollback(host, progress=NoProgress())
+    sh("ip route flush exact 10.0.1.0/24 dev eth1 table main")
+    assert_same(before)
+
+
+@case
+def ipv6(host: Host) -> None:
+    before = state()
+    plan = [EniPlan(number=3, name="eth2", address="fd00:1::12/64", gateway="fd00:1::1")]
+    set_up(host, plan)
+    assert leaves_by("fd00:1::12", "fd00:1::1") == "eth2"
+    assert leaves_by("fd00:1::12", "fd00:9::1") == "eth2"
+    (again,) = plan_network(look(), host, plan)
+    assert not again.guarded, again
+    rollback.rollback(host, progress=NoProgress())
+    assert_same(before)
+
+
+@case
+def ifupdown_at_boot(host: Host) -> None:
+    """What the file makes of a bare host at boot is what the commands have made of it now."""
+    set_up(host)
+    now = state()
+    for name in ("eth1", "eth2"):
+        sh(f"ip addr flush dev {name}")
+        sh(f"ip link set {name} down")
+        sh(f"ip link set {name} mtu 1500")
+    sh("ip rule del pref 7700")
+    sh("ip rule del pref 7701")
+    file = host.real("/etc/network/interfaces.d/90-harp")
+    for _twice in range(2):
+        sh(f"ifup -i {file} --force -a")
+        await_that(lambda: state() == now, "ifup has made what the commands made")
+    sh(f"ifdown -i {file} --force eth1")
+    assert "10.0.1.11" not in sh("ip addr show dev eth1") + sh("ip rule show")
+
+
+# ---- the dead man's switch ----
+
+LOSE = ("ip", "addr", "del", "10.0.9.10/24", "dev", "eth0")
+FILE = "/etc/harp-test"
+
+
+def losing(*more: AnyStep) -> Plan:
+    """Give a plan that cuts the host off from its gateway."""
+    undo = ("sh", "-c", "ip addr add 10.0.9.10/24 dev eth0; ip route add default via 10.0.9.1")
+    steps = (WriteFile(path=FILE, data=b"new"), Run(argv=LOSE, undo=undo, always=True), *more)
+    return Plan(groups=(Group(name="network", steps=steps, guarded=True),))
+
+
+def harmless(*more: AnyStep) -> Plan:
+    steps = (WriteFile(path=FILE, data=b"new"), *more)
+    return Plan(groups=(Group(name="network", steps=steps, guarded=True),))
+
+
+SLEEP = Run(argv=("sleep", "600"), timeout_s=900, always=True)
+
+
+def is_cut_off() -> bool:
+    return "10.0.9.10" not in sh("ip addr show dev eth0")
+
+
+class Said(NoProgress):
+    """Progress that does something when the guard says that the host is cut off."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self.then = then
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        if "harpctl confirm" in line:
+            self.then()
+
+
+@contextlib.contextmanager
+def other_harpctl(host: Host, plan: Plan, grace_s: float = 60.0) -> Iterator[int]:
+    """Apply a plan in a process of its own, which a case may kill."""
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            guard = Guard(DEADLINE_S, grace_s)
+            apply(plan, host, what="setup", progress=NoProgress(), guard=guard)
+        os._exit(0)
+    yield pid
+    os.waitpid(pid, 0)
+
+
+def nothing_is_left(host: Host) -> bool:
+    return not host.exists(watch.FOLDER)
+
+
+@case
+def nobody_confirms(host: Host) -> None:
+    before, progress = state(), Said(lambda: None)
+    begin = time.monotonic()
+    with pytest.raises(HarpError, match="nobody confirmed"):
+        apply(losing(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
+    assert time.monotonic() - begin >= DEADLINE_S
+    assert "10.0.9.1 can't be reached" in progress.lines[0]
+    assert_same(before)
+    assert not host.exists(FILE)
+    assert nothing_is_left(host)
+
+
+@case
+def somebody_confirms(host: Host) -> None:
+    progress = Said(lambda: confirm_all(host))
+    apply(losing(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
+    assert is_cut_off()
+    assert host.read_text(FILE) == "new"
+    assert nothing_is_left(host)
+
+
+@case
+def it_can_be_reached(host: Host) -> None:
+    begin = time.monotonic()
+    apply(harmless(), host, what="setup", progress=NoProgress(), guard=Guard())
+    assert time.monotonic() - begin < 30
+    assert host.read_text(FILE) == "new"
+    assert nothing_is_left(host)
+
+
+@case
+def it_comes_back_in_time(host: Host) -> None:
+    def mend() -> None:
+        sh("ip addr add 10.0.9.10/24 dev eth0")
+        sh("ip route add default via 10.0.9.1")
+
+    apply(losing(), host, what="setup", progress=Said(mend), guard=Guard(30))
+    assert host.read_text(FILE) == "new"
+
+
+@case
+def harpctl_is_killed_while_cut_off(host: Host) -> None:
+    before = state()
+    with other_harpctl(host, losing(SLEEP)) as pid:
+        await_that(is_cut_off, "the host is cut off")
+        os.kill(pid, signal.SIGKILL)
+    await_that(lambda: state() == before, "the dead man has taken it back")
+    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    assert not host.exists(FILE)
+    assert not Journal(host).transactions()
+
+
+@case
+def harpctl_is_killed_and_somebody_confirms(host: Host) -> None:
+    with other_harpctl(host, losing(SLEEP)) as pid:
+        await_that(is_cut_off, "the host is cut off")
+        os.kill(pid, signal.SIGKILL)
+    confirm_all(host)
+    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    assert is_cut_off()
+
+
+@case
+def harpctl_is_killed_and_all_is_well(host: Host) -> None:
+    with other_harpctl(host, harmless(SLEEP)) as pid:
+        await_that(lambda: host.exists(FILE), "the guarded group has begun")
+        os.kill(pid, signal.SIGKILL)
+    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    assert host.exists(FILE)
+    assert any(transaction.is_open for transaction in Journal(host).transactions())
+
+
+@case
+def harpctl_hangs(host: Host) -> None:
+    before = state()
+    with other_harpctl(host, losing(SLEEP), grace_s=0.5) as pid:
+        await_that(is_cut_off, "the host is cut off")
+        os.kill(pid, signal.SIGSTOP)
+    await_that(lambda: state() == before, "the dead man has ended harpctl and taken it back")
+    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    assert not host.exists(FILE)
+
+
+@case
+def no_dead_man_no_change(host: Host) -> None:
+    class NoGuard(Guard):
+        def _arguments(self, transaction: str) -> list[str]:
+            return ["/bin/false", transaction]
+
+    before = state()
+    with pytest.raises(HarpError, match="can't be started"):
+        apply(losing(), host, what="setup", progress=NoProgress(), guard=NoGuard(DEADLINE_S))
+    assert_same(before)
+    assert not host.exists(FILE)
+
+
+def main() -> None:
+    wire()
+    folder = Path(sys.argv[2])
+    folder.mkdir()
+    CASES[sys.argv[1]](tree(folder))
+
+
+if __name__ == "__main__":
+    main()
