@@ -134,10 +134,10 @@ def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs |
     if wanted is not None:
         kept = [word for word, goes in zip(words, drop, strict=True) if not goes]
         part = _kernel_part([word.text for word in kept])
-        if part < len(kept):
-            edits.append((kept[part].start, kept[part].start, f"{wanted} "))
+        if part > 0:
+            edits.append((kept[part - 1].end, kept[part - 1].end, f" {wanted}"))
         elif kept:
-            edits.append((kept[-1].end, kept[-1].end, f" {wanted}"))
+            edits.append((kept[0].start, kept[0].start, f"{wanted} "))
         else:
             at = words[0].start if words else end
             edits.append((at, at, str(wanted) if words else f"{lead}{wanted}"))

@@ -242,7 +242,6 @@ def _rendered(letters: Sequence[Letter], words: str) -> str:
 
 
 def _with_line(text: str, line: str) -> str:
-    newline = "\r\n" if "\r\n" in text else "\n"
     if text and not text.endswith("\n"):
-        text += newline
-    return f"{text}{line}{newline}"
+        text += "\n"  # never a CR: to the shell it would belong to the last value
+    return f"{text}{line}\r\n" if "\r\n" in text else f"{text}{line}\n"

@@ -92,7 +92,7 @@ def passed(raw: str, values: Mapping[str, str]) -> str:
         words = shlex.split(text)
     except ValueError:
         return " ".join(text.split())
-    return " ".join(f'"{word}"' if re.search(r"\s", word) else word for word in words)
+    return " ".join(f'"{word}"' if re.search(r"\s", word) and '"' not in word else word for word in words)
 
 
 def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs | None) -> str:

@@ -108,7 +108,7 @@ def _generate(boot: Boot, host: Host, wanted: HugepageArgs | None) -> Run:
     return Run(
         why="hugepages from the next boot on",
         argv=argv,
-        rewrites=(boot.config, env_path(boot.config)),
+        rewrites=(boot.config,),
         again=argv,
         always=True,
         timeout_s=GENERATE_TIMEOUT_S,

@@ -1,0 +1,275 @@
+"""Whole plans on the distributions' trees: by files alone, and by the distributions' own commands."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harpctl.change.steps import Group, Run, WriteFile
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.boot import collect_boot
+from harpctl.facts.model import GIB, MIB, BootEntry, Facts, Memory, Mount, System
+from harpctl.host.door import Host
+from harpctl.kargs.cmdline import HugepageArgs, split
+from harpctl.kargs.plan import lacking, plan_kernel_args
+from tests.harpctl.kargs.distro import Distro, carry_out
+from tests.harpctl.machine import DISTROS, build
+
+GOLDEN = Path(__file__).parent / "golden"
+G50 = HugepageArgs(page_size=GIB, count=50)
+M999 = HugepageArgs(page_size=2 * MIB, count=999)
+BLS = ("rocky-8", "rocky-9", "tencentos-3.1", "tencentos-4")
+
+needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+def facts(host: Host) -> Facts:
+    return Facts(system=System(), boot=collect_boot(host), memory=Memory())
+
+
+def plan(host: Host, wanted: HugepageArgs | None = G50) -> Group:
+    return plan_kernel_args(facts(host), host, wanted)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    found = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+def others(entry: BootEntry) -> list[str]:
+    return [word.text for word in split(entry.args) if "hugepages" not in word.text]
+
+
+def rendered(group: Group, host: Host) -> str:
+    """Write a plan as one reads it: a diff of every file, then the commands."""
+    text = ""
+    for step in group.steps:
+        if isinstance(step, WriteFile):
+            old = (host.read_text(step.path) or "").splitlines()
+            new = step.data.decode().splitlines()
+            text += "\n".join(difflib.unified_diff(old, new, step.path, step.path, n=0, lineterm="")) + "\n"
+        elif isinstance(step, Run):
+            text += f"$ {shlex.join(step.argv)}\n"
+            text += "".join(f"  rewrites {path}\n" for path in step.rewrites)
+            text += f"  again {shlex.join(step.again)}\n" if step.again else ""
+    return text
+
+
+@pytest.mark.parametrize("distro", DISTROS)
+def test_golden_plans(tmp_path: Path, distro: str, update_golden: bool) -> None:
+    root = build(tmp_path / "root", distro, "gpu1")
+    tree, live = Host(root), Host(root, Distro(root))
+    text = f"# {distro}: as a directory tree\n{rendered(plan(tree), tree)}"
+    text += f"\n# {distro}: running\n{rendered(plan(live), live)}"
+    golden = GOLDEN / f"{distro}.txt"
+    if update_golden:
+        GOLDEN.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("distro", DISTROS)
+def test_tree_boots_with_the_arguments(tmp_path: Path, distro: str) -> None:
+    host = Host(build(tmp_path / "root", distro, "gpu1"))
+    before = collect_boot(host)
+    assert len(lacking(before, G50)) == len(before.entries)
+    for wanted in (G50, M999, G50):
+        carry_out(plan(host, wanted), host)
+        after = collect_boot(host)
+        assert lacking(after, wanted) == []
+        assert plan(host, wanted).steps == ()
+        assert [others(entry) for entry in after.entries] == [others(entry) for entry in before.entries]
+    assert all(entry.args.endswith(str(G50)) for entry in after.entries)
+
+
+@pytest.mark.parametrize("distro", DISTROS)
+def test_removal_from_a_tree_leaves_no_word(tmp_path: Path, distro: str) -> None:
+    host = Host(build(tmp_path / "root", distro, "gpu1"))
+    assert plan(host, None).steps == ()
+    before = files(tmp_path)
+    carry_out(plan(host), host)
+    carry_out(plan(host, None), host)
+    after = files(tmp_path)
+    for path, data in before.items():
+        assert after[path].split() == data.split(), path
+    assert collect_boot(host) == collect_boot(Host(build(tmp_path / "fresh", distro, "gpu1")))
+
+
+@needs_bash
+@pytest.mark.parametrize("knows_flag", [True, False])
+@pytest.mark.parametrize("distro", DISTROS)
+def test_commands_lead_to_entries_that_hold(tmp_path: Path, distro: str, knows_flag: bool) -> None:
+    root = build(tmp_path / "root", distro, "gpu1")
+    runner = Distro(root, knows_flag=knows_flag)
+    host = Host(root, runner)
+    before = collect_boot(host)
+    for wanted in (G50, M999, None):
+        carry_out(plan(host, wanted), host)
+        after = collect_boot(host)
+        assert lacking(after, wanted) == []
+        assert plan(host, wanted).steps == ()
+        assert [others(entry) for entry in after.entries] == [others(entry) for entry in before.entries]
+        if wanted is not None:
+            assert str(wanted) in (host.read_text("/etc/default/grub") or "")
+    assert len(runner.ran) == 3
+    assert all(("grubby" in line) is (distro in BLS) for line in runner.ran)
+
+
+def test_defaults_that_hold_do_not_hide_a_stale_menu(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "ubuntu-22.04", "gpu1")
+    host = Host(root, Distro(root))
+    carry_out(Group(name="", steps=tuple(s for s in plan(host).steps if isinstance(s, WriteFile))), host)
+    (step,) = plan(host).steps
+    assert isinstance(step, Run)
+    assert step.argv == ("update-grub2",)
+    assert step.always
+
+
+def test_a_menu_that_holds_still_gets_its_defaults_mended(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "ubuntu-22.04", "gpu1")
+    original = (root / "etc/default/grub").read_bytes()
+    carry_out(plan(Host(root)), Host(root))
+    (root / "etc/default/grub").write_bytes(original)
+    (step,) = plan(Host(root, Distro(root))).steps
+    assert isinstance(step, WriteFile)
+    assert step.path == "/etc/default/grub"
+
+
+def test_grubby_keeps_pairs_of_other_sizes(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "rocky-9", "gpu1")
+    for path in (*root.glob("boot/loader/entries/*.conf"), root / "etc/kernel/cmdline"):
+        path.write_text(path.read_text().replace("net.ifnames=0", "hugepagesz=16M hugepages=7 net.ifnames=0"))
+    host = Host(root, Distro(root))
+    (run,) = (step for step in plan(host).steps if isinstance(step, Run))
+    assert f"--args=hugepagesz=16M hugepages=7 {G50}" in run.argv
+    assert "--args=hugepagesz=16M hugepages=7" in run.again
+    carry_out(plan(host), host)
+    boot = collect_boot(host)
+    assert lacking(boot, G50) == []
+    assert all("hugepagesz=16M hugepages=7" in entry.args for entry in boot.entries)
+
+
+def test_entries_are_edited_where_grubby_cannot_say_it(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "rocky-9", "gpu1")
+    path = next(root.glob("boot/loader/entries/*427*.conf"))
+    path.write_text(path.read_text().replace("net.ifnames=0", "net.ifnames=0 hugepagesz=16M hugepages=7"))
+    host = Host(root, Distro(root))
+    carry_out(plan(host), host)
+    boot = collect_boot(host)
+    assert lacking(boot, G50) == []
+    assert ["hugepagesz=16M" in entry.args for entry in boot.entries] == [False, True, False]
+
+
+@pytest.mark.parametrize("distro", BLS)
+def test_entries_are_edited_without_grubby(tmp_path: Path, distro: str) -> None:
+    root = build(tmp_path / "root", distro, "gpu1")
+    (root / "usr/sbin/grubby").unlink()
+    runner = Distro(root)
+    host = Host(root, runner)
+    carry_out(plan(host), host)
+    assert runner.ran == []
+    assert lacking(collect_boot(host), G50) == []
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_literal_options_of_el_8_1(tmp_path: Path, runs: bool) -> None:
+    """Hold to entries whose options an early grubby wrote out: kernelopts has no effect on them."""
+    root = build(tmp_path / "root", "rocky-8", "gpu1")
+    for path in root.glob("boot/loader/entries/*.conf"):
+        path.write_text(path.read_text().replace("$kernelopts", "root=/dev/vda1 ro quiet"))
+    host = Host(root, Distro(root, knows_flag=False) if runs else None)
+    carry_out(plan(host), host)
+    assert {entry.args for entry in collect_boot(host).entries} == {f"root=/dev/vda1 ro quiet {G50}"}
+
+
+@pytest.mark.parametrize("distro", ["rocky-8", "rocky-9"])
+def test_a_tuned_profile_that_sets_other_pages_is_refused(tmp_path: Path, distro: str) -> None:
+    root = build(tmp_path / "root", distro, "gpu1")
+    config = root / "boot/grub2/grub.cfg"
+    config.write_text(
+        config.read_text().replace("insmod blscfg", 'set tuned_params="hugepages=9"\ninsmod blscfg')
+    )
+    before = files(root)
+    with pytest.raises(HarpError, match="tuned") as caught:
+        plan(Host(root))
+    assert str(G50) in caught.value.hint
+    assert files(root) == before
+
+
+def test_grub_without_generator(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "centos-7", "gpu1")
+    (root / "usr/sbin/grub2-mkconfig").unlink()
+    with pytest.raises(HarpError, match="no grub2-mkconfig") as caught:
+        plan(Host(root, Distro(root)))
+    assert "--no-kernel-args" in caught.value.hint
+
+
+def test_unknown_loader_names_the_arguments_to_add(tmp_path: Path) -> None:
+    with pytest.raises(HarpError, match="container is prepared on its host") as caught:
+        plan(Host(tmp_path))
+    assert str(G50) in caught.value.hint
+    assert caught.value.exit_code is ExitCode.MISSING
+
+
+def test_read_only_boot_is_refused(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "ubuntu-22.04", "gpu1")
+    host = Host(root, Distro(root))
+    known = facts(host)
+    mounts = (
+        Mount(source="/dev/vda1", path="/", kind="ext4", options="rw"),
+        Mount(source="/dev/vda2", path="/boot", kind="ext4", options="ro,relatime"),
+    )
+    with pytest.raises(HarpError, match="/boot is mounted read-only") as caught:
+        plan_kernel_args(msgspec.structs.replace(known, mounts=mounts), host, G50)
+    assert "mount -o remount,rw /boot" in caught.value.hint
+    plan_kernel_args(msgspec.structs.replace(known, mounts=mounts[:1]), host, G50)
+
+
+def test_missing_defaults_are_made(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "debian-12", "gpu1")
+    (root / "etc/default/grub").unlink()
+    step = plan(Host(root, Distro(root))).steps[0]
+    assert isinstance(step, WriteFile)
+    assert step.data.decode() == f'GRUB_CMDLINE_LINUX="{G50}"\n'
+
+
+# ---- ostree ----
+
+OSTREE = "title Fedora CoreOS\nversion {}\noptions {} ostree=/ostree/boot.1/x\nlinux /ostree/x/vmlinuz\n"
+
+
+def ostree(root: Path, args: str = "ro quiet") -> Path:
+    entries = root / "boot/loader/entries"
+    entries.mkdir(parents=True)
+    (entries / "ostree-1.conf").write_text(OSTREE.format(1, "ro old"))
+    (entries / "ostree-2.conf").write_text(OSTREE.format(2, args))
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/rpm-ostree").touch(0o755)
+    return root
+
+
+def test_ostree_by_rpm_ostree(tmp_path: Path) -> None:
+    root = ostree(tmp_path, "ro default_hugepagesz=2M hugepagesz=2M hugepages=4 hugepagesz=16M hugepages=1")
+    (run,) = plan(Host(root, Distro(root))).steps
+    assert isinstance(run, Run)
+    deletes = [f"--delete={word}" for word in ("default_hugepagesz=2M", "hugepagesz=2M", "hugepages=4")]
+    deletes += ["--delete=hugepagesz=16M", "--delete=hugepages=1"]
+    appends = [f"--append={word}" for word in ("hugepagesz=16M", "hugepages=1", *G50.words())]
+    assert run.argv == ("rpm-ostree", "kargs", *deletes, *appends)
+    assert len(run.undo) == len(run.argv)
+    assert "--append=hugepages=4" in run.undo
+
+
+def test_ostree_tree(tmp_path: Path) -> None:
+    host = Host(ostree(tmp_path))
+    assert [entry.source for entry in collect_boot(host).entries] == ["/boot/loader/entries/ostree-2.conf"]
+    carry_out(plan(host), host)
+    assert lacking(collect_boot(host), G50) == []
+    assert "ro old ostree" in (host.read_text("/boot/loader/entries/ostree-1.conf") or "")
+    assert plan(host).steps == ()
+    assert not host.exists("/etc/default/grub")
