@@ -148,7 +148,7 @@ def _refuse_interrupted(journal: Journal) -> None:
         if transaction.is_open:
             raise HarpError(
                 f"The transaction {transaction.id} ({transaction.begin.what}) was interrupted.",
-                "Undo it first: harpctl rollback",
+                f"Undo it first: harpctl rollback {transaction.id}",
                 ExitCode.REFUSED,
             )
 
