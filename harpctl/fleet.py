@@ -37,7 +37,8 @@ PROGRAM = "harpctl"
 DIST_VARIABLE = "HARPCTL_FILE"  # set by the self-contained file: its own path
 HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 SLOTS = re.compile(r"[^:]+:\d+")  # host:8, as mpirun's -H takes it
-OWN_OPTIONS = ("hosts", "remote", "remote_timeout", "as_json")
+OWN_OPTIONS = ("hosts", "remote", "remote_timeout")
+JSON = "--json"
 FRAME = "│╭╰╮╯─ "  # of typer's error boxes
 SSH_REMEDIES = (
     ("Host key verification failed", "Check the host's key and add it to known_hosts: ssh {host}"),
@@ -207,6 +208,9 @@ def judge(host: str, code: int, out: str, err: str) -> Answer:
         result = "ok" if code == 0 else "failed"
         return Answer(host=host, result=result, code=code, detail=said or _error(err)[0], answer=answer)
     message, hint = _error(err)
+    if code < 0:
+        detail = f"ssh was ended by signal {-code}"
+        return Answer(host=host, result="failed", code=int(ExitCode.FAILED), detail=detail)
     if code == SSH_FAILED:
         remedy = next((text for sign, text in SSH_REMEDIES if sign in err), "Try it by hand: ssh {host}")
         missing = int(ExitCode.MISSING)
@@ -270,7 +274,7 @@ def run_on_hosts(
     """Run a command on hosts, print the table or the JSON, and give the worst exit code."""
     progress = NoProgress() if as_json else ConsoleProgress()
     with progress.working(f"{words[0]} on {len(hosts)} host{'s' * (len(hosts) != 1)}"):
-        answers = ask_hosts([words[0], "--json", *words[1:]], hosts, remote, timeout_s)
+        answers = ask_hosts([words[0], JSON, *words[1:]], hosts, remote, timeout_s)
     if as_json:
         print_json(answers)
     else:
@@ -284,7 +288,7 @@ def given_words(context: typer.Context) -> list[str]:
     for param in context.command.params:
         name = str(param.name)
         source = context.get_parameter_source(name)
-        if name in OWN_OPTIONS or source is None or source.name != "COMMANDLINE":
+        if name in OWN_OPTIONS or JSON in param.opts or source is None or source.name != "COMMANDLINE":
             continue
         value = context.params[name]
         values = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
@@ -322,7 +326,7 @@ OPTIONS = (
 
 
 def over_hosts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options -H, --remote and --remote-timeout. It must have `as_json` (--json)."""
+    """Give a command the options -H, --remote and --remote-timeout. It must have a --json that gives an object or a list."""
 
     @functools.wraps(command)
     def wrapper(*, context: typer.Context, **values: object) -> None:
@@ -332,7 +336,10 @@ def over_hosts(command: Callable[..., None]) -> Callable[..., None]:
         if not hosts:
             command(**values)
             return
-        words, as_json = given_words(context), bool(values["as_json"])
+        words = given_words(context)
+        as_json = any(
+            context.params[str(param.name)] for param in context.command.params if JSON in param.opts
+        )
         code = run_on_hosts(words, parse_hosts(hosts), remote, timeout_s, as_json=as_json)
         if code:
             raise typer.Exit(code)

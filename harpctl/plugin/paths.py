@@ -79,12 +79,12 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """Say what it is: "HARP", "the plugin AWS Libfabric", "no plugin"."""
-        if self.is_harp:
-            return f"HARP {self.elf.version}".strip() if self.elf else ""
         if not self.can_be_read:
             return "unreadable"
         if self.elf is None or not self.elf.abis:
             return "no plugin"
+        if self.elf.is_harp:
+            return f"HARP {self.elf.version}".strip()
         return f"the plugin {self.elf.name}" if self.elf.name else "an unnamed plugin"
 
     def fact(self) -> PluginFile:

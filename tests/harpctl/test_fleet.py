@@ -100,9 +100,9 @@ def greet(
 
 
 @over_hosts
-def plain(*, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def plain(*, machine: Annotated[bool, typer.Option("--json", "-j")] = False) -> None:
     """Do something."""
-    typer.echo(f"here, {as_json}")
+    typer.echo(f"here, {machine}")
 
 
 app = typer.Typer()
@@ -326,6 +326,7 @@ def test_json_after_the_noise_of_a_login_shell() -> None:
 def test_an_error_without_words() -> None:
     answer = judge("a", 3, "", "")
     assert (answer.result, answer.code, answer.detail) == ("failed", 3, "exit code 3")
+    assert judge("a", -9, "", "").code == 1
     assert judge("a", 255, "", "").remedy == "Try it by hand: ssh a"
 
 
@@ -390,9 +391,7 @@ def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
 def harpctl_program(folder: Path) -> Path:
     file = folder / "harpctl"
     root = Path(__file__).resolve().parents[2]
-    line = (
-        f"PYTHONPATH={shlex.quote(str(root))} exec {shlex.quote(sys.executable)} -m tests.harpctl.test_fleet"
-    )
+    line = f"PYTHONPATH={shlex.quote(str(root))} exec {shlex.quote(sys.executable)} -m harpctl"
     file.write_text(f'#!/bin/sh\n{line} "$@"\n')
     file.chmod(0o755)
     return file
@@ -424,7 +423,3 @@ def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:
     result = run("plain", "-H", sshd)
     assert (result.exit_code, "Host key verification failed." in result.stdout) == (4, True)
     assert (tmp_path / "known").read_text() == ""
-
-
-if __name__ == "__main__":
-    app()
