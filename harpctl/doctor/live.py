@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import faulthandler
 import mmap
 import os
 import resource
@@ -108,6 +109,7 @@ def in_child(work: Callable[[], str], timeout_s: float = CHILD_TIMEOUT_S) -> str
 def _be_child(work: Callable[[], str], write_end: int) -> None:
     """Answer and end, whatever happens; no handler and no output of the parent's is run or flushed."""
     try:
+        faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for number in (0, 1, 2):
             with contextlib.suppress(OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harpctl.change.steps import Run
+from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
@@ -76,11 +76,11 @@ def check_readable(context: Context) -> Iterator[Said]:
     """Look at the mode: training jobs need not run as root."""
     for copy in installed(context):
         status = context.host.stat(context.host.resolved(copy.path))
-        if copy.is_harp and status is not None and status.st_mode & READ_ALL != READ_ALL:
-            argv = ("chmod", "a+r", context.host.resolved(copy.path))
-            undo = ("chmod", f"{status.st_mode & 0o7777:o}", argv[2])
-            step = Run(argv=argv, undo=undo, always=True, why="jobs of other users load it")
-            yield fail(f"{copy.path} has mode {status.st_mode & 0o7777:04o}.", " ".join(argv), steps=[step])
+        data = context.host.read_bytes(copy.path)
+        if copy.is_harp and status and data and status.st_mode & READ_ALL != READ_ALL:
+            mode = status.st_mode & 0o7777
+            step = WriteFile(path=copy.path, data=data, mode=mode | READ_ALL, why="jobs of any user load it")
+            yield fail(f"{copy.path} has mode {mode:04o}.", f"chmod a+r {copy.path}", steps=[step])
 
 
 @check("plugin.sound", "The installed plugin is a whole NCCL plugin")

@@ -36,6 +36,7 @@ class Responder:
         self._selector = selectors.DefaultSelector()
         self._stack = contextlib.ExitStack()
         self.answered = 0
+        self.rate = ANSWERS_PER_S
         self._budget = float(ANSWERS_PER_S)
         self._counted = time.monotonic()
         try:
@@ -86,7 +87,7 @@ class Responder:
     def _echo(self, one: socket.socket) -> None:
         request, sender = one.recvfrom(1 << 16)
         now = time.monotonic()
-        self._budget = min(ANSWERS_PER_S, self._budget + (now - self._counted) * ANSWERS_PER_S)
+        self._budget = min(self.rate, self._budget + (now - self._counted) * self.rate)
         self._counted = now
         answer = answer_to(request)
         if answer is not None and self._budget >= 1:
