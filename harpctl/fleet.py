@@ -326,7 +326,7 @@ OPTIONS = (
 
 
 def over_hosts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options -H, --remote and --remote-timeout. It must have a --json that gives an object or a list."""
+    """Give a command the options -H, --remote and --remote-timeout. It must have --json, with one value."""
 
     @functools.wraps(command)
     def wrapper(*, context: typer.Context, **values: object) -> None:
