@@ -14,6 +14,7 @@ DEFAULTS = "/etc/default/grub"
 DROPINS = "/etc/default/grub.d/*.cfg"
 CONFIGS = ("/boot/grub2/grub.cfg", "/boot/grub/grub.cfg")
 EFI_CONFIGS = "/boot/efi/EFI/*/grub.cfg"
+FOLDERS = ("/boot/grub2", "/boot/grub", "/boot/loader")
 SYSTEMD_BOOT = ("/boot/loader/loader.conf", "/boot/efi/loader/loader.conf", "/efi/loader/loader.conf")
 EXTLINUX = ("/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg")
 
@@ -123,4 +124,6 @@ def _why_unknown(host: Host) -> str:
         return "systemd-boot without GRUB: there are entries in a loader directory, but no grub.cfg"
     if any(host.exists(path) for path in EXTLINUX):
         return "extlinux or syslinux, which harpctl does not edit"
+    if folders := [path for path in FOLDERS if host.is_dir(path)]:
+        return f"{folders[0]} holds no grub.cfg, or none that this user may read; try as root"
     return "no grub.cfg and no boot loader entries; a container is prepared on its host"

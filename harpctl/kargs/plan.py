@@ -17,14 +17,16 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
+import msgspec
+
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.boot import env_path, variables
+from harpctl.facts.boot import bls_entries, env_path, variables
 from harpctl.facts.model import Boot, BootEntry, Facts
 from harpctl.host.door import Host
 from harpctl.kargs import bls, menu
 from harpctl.kargs.cmdline import HugepageArgs, holds, others, replaced, split, surplus
-from harpctl.kargs.grub import edited_defaults
+from harpctl.kargs.grub import edited_defaults, final_value
 
 NAME = "kernel arguments"
 DEFAULTS = "/etc/default/grub"
@@ -65,8 +67,22 @@ def _steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]
         if any(entry.source != boot.config for entry in missing):
             steps += _grubby(boot, host, wanted) or _entry_steps(boot, host, wanted)
     if any(entry.source == boot.config for entry in missing):
+        steps += _unread_entries_steps(boot, host, wanted)
         steps.append(_generate(boot, host, wanted))
     return steps
+
+
+def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan the boot loader entries that the menu does not read yet, but will once it is generated."""
+    text = host.read_text(boot.defaults) or "" if boot.defaults else ""
+    if boot.loader != "grub" or final_value([(boot.defaults, text)], "GRUB_ENABLE_BLSCFG") != "true":
+        return []
+    entries = bls_entries(host, variables(host, boot.config))
+    if all(holds(entry.args, wanted) for entry in entries):
+        return []
+    later = msgspec.structs.replace(boot, entries=entries)
+    steps = _kernel_cmdline_step(host, wanted)
+    return steps + (_grubby(later, host, wanted) or _entry_steps(later, host, wanted))
 
 
 # ---- for kernels to come ----

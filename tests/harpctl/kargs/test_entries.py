@@ -194,6 +194,7 @@ def test_a_tree_with_two_menus_has_the_entries_of_both(tmp_path: Path) -> None:
         ("boot/efi/loader/loader.conf", "systemd-boot without GRUB"),
         ("boot/loader/entries/a.conf", "systemd-boot without GRUB"),
         ("boot/extlinux/extlinux.conf", "extlinux"),
+        ("boot/grub2/themes/x", "/boot/grub2 holds no grub.cfg"),
         ("etc/hostname", "container"),
     ],
 )

@@ -201,6 +201,23 @@ def test_a_tuned_profile_that_sets_other_pages_is_refused(tmp_path: Path, distro
     assert files(root) == before
 
 
+def test_entries_that_a_new_menu_will_read(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "rocky-9", "gpu1")
+    config = root / "boot/grub2/grub.cfg"
+    config.write_text(config.read_text().replace("\nblscfg\n", "\nmenuentry x {\n linux /v root=a ro \n}\n"))
+    host = Host(root, Distro(root))
+    assert collect_boot(host).loader == "grub"
+    assert [step.argv[0] for step in plan(host).steps if isinstance(step, Run)] == [
+        "grubby",
+        "grub2-mkconfig",
+    ]
+    carry_out(plan(host), host)
+    config.write_text(config.read_text() + "blscfg\n")
+    boot = collect_boot(host)
+    assert len(boot.entries) == 4
+    assert lacking(boot, G50) == []
+
+
 def test_grub_without_generator(tmp_path: Path) -> None:
     root = build(tmp_path / "root", "centos-7", "gpu1")
     (root / "usr/sbin/grub2-mkconfig").unlink()
