@@ -101,6 +101,12 @@ def compile_library(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
 
 @pytest.fixture(scope="session")
+def plugin_file(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our plugin as it was when the tests began, whoever builds it anew meanwhile."""
+    return shutil.copy(plugin_file, tmp_path_factory.mktemp("plugin") / plugin_file.name)
+
+
+@pytest.fixture(scope="session")
 def foreign(compile_library: Compile) -> Path:
     """Another vendor's plugin, with a SONAME as those have."""
     code = TABLE.format(symbol="ncclNetPlugin_v8", name="AWS Libfabric")
