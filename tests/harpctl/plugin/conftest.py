@@ -103,7 +103,9 @@ def compile_library(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 @pytest.fixture(scope="session")
 def plugin_file(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our plugin as it was when the tests began, whoever builds it anew meanwhile."""
-    return shutil.copy(plugin_file, tmp_path_factory.mktemp("plugin") / plugin_file.name)
+    file = tmp_path_factory.mktemp("plugin") / plugin_file.name
+    shutil.copy(plugin_file, file)
+    return file
 
 
 @pytest.fixture(scope="session")
