@@ -175,12 +175,15 @@ def check_queues(context: Context) -> Iterator[Said]:
 @check("confs.speed", "The speed of each ENI is known", needs.pair, validates=False)
 def check_speed(context: Context) -> Iterator[Said]:
     """Look for ENIs whose speed NCCL would assume."""
-    for path, conf, eni in context.pairs:
-        if conf.speed_mbps is None and not eni.speed_mbps:
-            yield warn(
-                f"{eni.name} does not tell its speed, so NCCL is told 10000 Mbit/s.",
-                f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {path}  # with the speed that you pay for",
-            )
+    silent = [
+        (path, eni.name) for path, conf, eni in context.pairs if not (conf.speed_mbps or eni.speed_mbps)
+    ]
+    if silent:
+        names, paths = ", ".join(name for _path, name in silent), " ".join(path for path, _name in silent)
+        yield warn(
+            f"Unknown for {names}: NCCL is told 10000 Mbit/s.",
+            f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {paths}  # with the speed that you pay for",
+        )
 
 
 @check(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from harpctl.console import OUT
-from harpctl.doctor.model import Finding, Level
+from harpctl.doctor.model import Finding, Level, worst
 
 STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 HEADINGS = {
@@ -24,43 +24,45 @@ HEADINGS = {
 
 
 def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
-    """Print every group: a line that counts what is well, then whatever is not."""
+    """Print every group: a line that counts its checks, then whatever is not well."""
     for group, members in groupby(findings, key=lambda finding: finding.group):
-        here = list(members)
-        good = [finding for finding in here if finding.level == "ok"]
-        OUT.print(f"{HEADINGS[group]}: {len(good)} of {len(here)} ok", style="bold", markup=False)
-        for cause, skipped in _skipped(here).items():
-            names = ", ".join(name.partition(".")[2] for name in skipped)
-            OUT.print(f"  skip  {cause} ({names})", style=STYLES["skip"], markup=False)
-        for finding in here:
-            if finding.level in {"warn", "fail"}:
-                _show(finding)
-            elif verbose and finding.level == "ok":
-                OUT.print(f"  ok    {finding.title}", style=STYLES["ok"], markup=False)
+        checks = [list(said) for _id, said in groupby(members, key=lambda finding: finding.id)]
+        good = [said for said in checks if worst(said) == "ok"]
+        OUT.print(f"{HEADINGS[group]}: {len(good)} of {len(checks)} ok", style="bold", markup=False)
+        for cause, names in _skipped(checks).items():
+            OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
+        for said in checks:
+            if said in good and verbose:
+                OUT.print(f"  ok    {said[0].title}", style=STYLES["ok"], markup=False)
+            _show(said, ("warn", "fail"))
     OUT.print(summary(findings), markup=False)
 
 
 def show_failures(findings: Sequence[Finding]) -> None:
     """Print what failed alone, for `validate`."""
-    for finding in findings:
-        if finding.level == "fail":
-            _show(finding)
+    for _id, said in groupby(findings, key=lambda finding: finding.id):
+        _show(list(said), ("fail",))
 
 
-def _skipped(findings: Sequence[Finding]) -> dict[str, list[str]]:
-    """Give what was not looked at, by the reason."""
+def _skipped(checks: Sequence[Sequence[Finding]]) -> dict[str, list[str]]:
+    """Give the names of the checks that were not made, by the reason."""
     found: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.level == "skip":
-            found.setdefault(finding.cause, []).append(finding.id)
+    for finding in (finding for said in checks for finding in said if finding.level == "skip"):
+        found.setdefault(finding.cause, []).append(finding.id.partition(".")[2])
     return found
 
 
-def _show(finding: Finding) -> None:
-    OUT.print(f"  {finding.level:<5} {finding.cause}", style=STYLES[finding.level], markup=False)
-    OUT.print(f"        {finding.id}: {finding.title}", style="dim", markup=False)
-    for command in finding.repair:
-        OUT.print(f"        repair: {command}", markup=False)
+def _show(said: Sequence[Finding], levels: Sequence[Level]) -> None:
+    """Print what one check found, of some levels: its title once, then each cause with its repair."""
+    shown = [finding for finding in said if finding.level in levels]
+    if not shown:
+        return
+    level = worst(shown)
+    OUT.print(f"  {level:<5} {shown[0].title} ({shown[0].id})", style=STYLES[level], markup=False)
+    for finding in shown:
+        OUT.print(f"        {finding.cause}", markup=False)
+        for command in finding.repair:
+            OUT.print(f"          repair: {command}", style="bold", markup=False)
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -324,7 +324,7 @@ def many_queues(world: World) -> None:
 @case(
     "confs.speed",
     "warn",
-    "eth1 does not tell its speed, so NCCL is told 10000 Mbit/s",
+    "Unknown for eth1: NCCL is told 10000 Mbit/s",
     f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {conf_path(1)}  # with the speed that you pay for",
 )
 def unknown_speed(world: World) -> None:
