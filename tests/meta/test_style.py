@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# Where checkouts and caches of one machine lie; /root and /home are places that harpctl knows on every host.
 # Spelled in parts, or this file would find itself.
-MACHINE_PATHS = re.compile("|".join(("/" + "work/", "/" + "home/", "/" + "Users/", "/" + r"root/(?!\$)")))
+MACHINE_PATHS = re.compile("|".join(("/" + "work/", "/" + "Users/", "/" + r"root/\.pyenv", "/" + "opt/pypi")))
 MACHINE_FILES = {"LICENSE"}
 
 

@@ -97,13 +97,13 @@ static void test_minimal_file(void **state) {
   assert_int_equal(one->gpu, -1);
   assert_int_equal(one->page_size, HARP_PAGE_AUTO);
   assert_int_equal(one->memory_bytes, 0);
-  assert_int_equal(one->driver, HARP_DRIVER_UDP);
+  assert_int_equal(one->driver, HARP_DRIVER_AUTO);
   assert_int_equal(one->port_low, 0);
   assert_int_equal(one->paths, 5);
   assert_int_equal(one->peer_timeout_ns, HARP_SEC(10));
   assert_string_equal(tree_log,
                       "I ztcp0: eth1 10.0.1.1, MTU 9000, 25000 Mbit/s (sysfs), PCI 0000:00:06.0, NUMA node "
-                      "1, driver udp, 5 paths, inline engine\n");
+                      "1, driver auto, 5 paths, inline engine\n");
 }
 
 static void test_full_file(void **state) {
@@ -130,7 +130,7 @@ static void test_full_file(void **state) {
   assert_int_equal(one->gpu, 2);
   assert_int_equal(one->page_size, HARP_PAGE_2M);
   assert_int_equal(one->memory_bytes, 256 << 20);
-  assert_int_equal(one->driver, HARP_DRIVER_UDP);
+  assert_int_equal(one->driver, HARP_DRIVER_AUTO);
   assert_int_equal(one->port_low, 40000);
   assert_int_equal(one->port_high, 40063);
   assert_int_equal(one->paths, 3);
@@ -212,10 +212,6 @@ static void test_contradictions(void **state) {
       {"[eni]\ninterface = eth1\npci = 0000:00:07.0\n",
        "$/conf/ztcp0.conf:3: key 'pci' = '0000:00:07.0': expected 0000:00:06.0, which interface 'eth1' has",
        -ENODEV},
-      {"[eni]\ninterface = eth1\n[transport]\ndriver = xdp-copy\n",
-       "$/conf/ztcp0.conf:4: key 'driver' = 'xdp-copy': this build has no xdp driver yet: expected auto or a "
-       "driver of this build: udp",
-       -EOPNOTSUPP},
   };
   for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
     tree_write("conf/ztcp0.conf", rows[i].file);
@@ -274,10 +270,10 @@ static void test_environment_overrides_files(void **state) {
   assert_int_equal(cfg.instances[0].paths, 7);
   assert_int_equal(cfg.instances[0].peer_timeout_ns, HARP_SEC(2));
   assert_string_equal(cfg.congestion, "reno");
-  assert_error(
-      LOAD("HARP_DRIVER=xdp-zc"), -EOPNOTSUPP,
-      "HARP_DRIVER = 'xdp-zc': this build has no xdp driver yet: expected auto or a driver of this build: "
-      "udp");
+  assert_int_equal(LOAD("HARP_DRIVER=xdp-zc"), 0);
+  assert_int_equal(cfg.instances[0].driver, HARP_DRIVER_XDP_ZC);
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instances[0].driver, HARP_DRIVER_XDP);
   assert_error(LOAD("HARP_PATHS=x"), -EINVAL, "HARP_PATHS = 'x': expected a number from 1 to 16");
 }
 

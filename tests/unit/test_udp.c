@@ -39,7 +39,7 @@ static int try_open(struct end *e, int family, uint32_t disable, unsigned ports,
                     char error[200]) {
   memset(e, 0, sizeof *e);
   e->addr = loopback(family);
-  size_t bytes = ops->frames_bytes(ports);
+  size_t bytes = ops->frames_bytes(NULL);
   e->frames = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   assert_non_null(e->frames);
   struct harp_io_config config = {
@@ -436,7 +436,7 @@ static void test_foreign_address_is_refused(void **state) {
   struct end e = {.addr = loopback(AF_INET)};
   char error[200] = "";
   ((struct sockaddr_in *)&e.addr)->sin_addr.s_addr = htonl(0xC0000201); /* 192.0.2.1 is nobody's */
-  size_t bytes = ops->frames_bytes(1);
+  size_t bytes = ops->frames_bytes(NULL);
   uint8_t *frames = malloc(bytes);
   struct harp_io_config config = {
       .addr = &e.addr, .port_count = 1, .frames = frames, .frames_bytes = bytes, .counters = &e.counters};

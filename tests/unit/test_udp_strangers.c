@@ -29,7 +29,7 @@ static void open_driver(struct driver *d, uint32_t disable) {
   memset(d, 0, sizeof *d);
   d->addr.sin_family = AF_INET;
   d->addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  size_t bytes = harp_io_udp.frames_bytes(PORTS);
+  size_t bytes = harp_io_udp.frames_bytes(NULL);
   d->frames = malloc(bytes);
   struct sockaddr_storage addr = {0};
   memcpy(&addr, &d->addr, sizeof d->addr);

@@ -69,6 +69,35 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *
   return 0;
 }
 
+static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
+  if (instance->driver == HARP_DRIVER_UDP) return &harp_io_udp;
+  if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_is_promising((unsigned)instance->index))
+    return &harp_io_udp;
+  return &harp_io_xdp;
+}
+
+static struct harp_io_config io_config(struct harp_engine *e) {
+  static const enum harp_io_xdp_mode modes[] = {
+      [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
+      [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
+      [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,
+  };
+  const struct harp_instance *instance = &e->instance;
+  struct harp_io_config config = {
+      .addr = &instance->addr,
+      .port_low = instance->port_low,
+      .port_high = instance->port_high,
+      .port_count = instance->paths,
+      .counters = &e->counters,
+      .xdp_mode = modes[instance->driver],
+      .ifindex = (unsigned)instance->index,
+      .mtu = instance->mtu,
+      .queues = instance->queues,
+  };
+  memcpy(config.mac, instance->mac, sizeof config.mac);
+  return config;
+}
+
 static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
   if (e->instance.mtu < MTU_MIN) {
     snprintf(error, error_bytes,
@@ -76,10 +105,12 @@ static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
              MTU_MIN, e->instance.ifname);
     return -EMSGSIZE;
   }
-  const struct harp_io_ops *driver =
-      &harp_io_udp; /* the only rung of the ladder yet; host/config refuses the others */
-  size_t frames_bytes = harp_align_up(driver->frames_bytes(e->instance.paths), HARP_BLOCK_BYTES);
-  size_t memory = e->instance.memory_bytes ? e->instance.memory_bytes : HARP_ENGINE_MEMORY_BYTES;
+  const struct harp_io_ops *driver = choose_driver(&e->instance);
+  struct harp_io_config config = io_config(e);
+  size_t frames_bytes = harp_align_up(driver->frames_bytes(&config), HARP_BLOCK_BYTES);
+  size_t memory = e->instance.memory_bytes
+                      ? e->instance.memory_bytes
+                      : HARP_MAX((size_t)HARP_ENGINE_MEMORY_BYTES, frames_bytes + HARP_ENGINE_BLOCKS_BYTES);
   int err =
       harp_arena_open(&e->arena, HARP_MAX(memory, frames_bytes), e->instance.page_size, e->instance.numa);
   if (err) {
@@ -88,15 +119,8 @@ static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
   }
   e->block_count = e->arena.bytes / HARP_BLOCK_BYTES;
   e->blocks_used = frames_bytes / HARP_BLOCK_BYTES;
-  struct harp_io_config config = {
-      .addr = &e->instance.addr,
-      .port_low = e->instance.port_low,
-      .port_high = e->instance.port_high,
-      .port_count = e->instance.paths,
-      .frames = e->arena.base,
-      .frames_bytes = frames_bytes,
-      .counters = &e->counters,
-  };
+  config.frames = e->arena.base;
+  config.frames_bytes = frames_bytes;
   return driver->open(&e->io, &config, error, error_bytes);
 }
 

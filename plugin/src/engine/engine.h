@@ -21,7 +21,8 @@
 enum {
   HARP_ENGINE_LINKS_MAX = 4096,
   HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
-  HARP_ENGINE_MEMORY_BYTES = 16 << 20,   /* unless the conf says otherwise */
+  HARP_ENGINE_MEMORY_BYTES = 16 << 20,   /* unless the conf says otherwise, or frames need more */
+  HARP_ENGINE_BLOCKS_BYTES = 8 << 20,    /* beside the frames */
 };
 /* An inline engine without a pass for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)

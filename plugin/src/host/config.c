@@ -27,11 +27,6 @@ enum {
   PLACE_BYTES = HARP_CONF_NAME_BYTES + 12, /* "file:line" */
 };
 
-/* The drivers of this build, best first: `auto` is the first. A new driver is a line here. */
-static const enum harp_driver drivers[] = {
-    HARP_DRIVER_UDP,
-};
-
 /* An instance as it is asked for, before the host is looked at. */
 struct draft {
   struct harp_conf conf;
@@ -266,27 +261,6 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
 
 /* ---- the rest of an instance ---- */
 
-static int resolve_driver(const struct loader *loader, const struct harp_conf *conf,
-                          struct harp_instance *instance) {
-  char place[PLACE_BYTES], setting[PLACE_BYTES + 16] = "HARP_DRIVER", names[64] = "";
-  bool is_env = loader->env.text[HARP_ENV_DRIVER];
-  enum harp_driver want = is_env ? loader->env.driver : conf->driver;
-  instance->driver = drivers[0];
-  if (want == HARP_DRIVER_AUTO) return 0;
-  for (size_t i = 0, used = 0; i < HARP_ARRAY_COUNT(drivers); i++) {
-    instance->driver = drivers[i];
-    if (drivers[i] == want) return 0;
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                             harp_driver_name(drivers[i]));
-  }
-  if (!is_env) snprintf(setting, sizeof setting, "%s: key 'driver'", where(conf, HARP_CONF_DRIVER, place));
-  const char *word = harp_driver_name(want);
-  return harp_error_set(
-      &loader->error, -EOPNOTSUPP,
-      "%s = '%s': this build has no %.3s driver yet: expected auto or a driver of this build: %s", setting,
-      word, word, names);
-}
-
 static unsigned default_paths(const struct harp_instance *instance) {
   if (!instance->pci_path[0]) return 1;
   int paths = (instance->speed_mbps - 1) / PATH_MBPS + 1;
@@ -300,7 +274,6 @@ static int resolve_instance(const struct loader *loader, unsigned i) {
   struct harp_instance *instance = &loader->cfg->instances[i];
   memcpy(instance->name, draft->name, sizeof instance->name);
   int rc = resolve_eni(loader, draft, instance);
-  if (rc == 0) rc = resolve_driver(loader, conf, instance);
   if (rc < 0) return rc;
 
   enum harp_engine_mode mode = env->text[HARP_ENV_ENGINE] ? env->mode : conf->mode;
@@ -315,6 +288,7 @@ static int resolve_instance(const struct loader *loader, unsigned i) {
 
   instance->port_low = conf->port_low;
   instance->port_high = conf->port_high;
+  instance->driver = env->text[HARP_ENV_DRIVER] ? env->driver : conf->driver;
   instance->paths = default_paths(instance);
   if (harp_conf_is_set(conf, HARP_CONF_PATHS)) instance->paths = conf->paths;
   if (env->text[HARP_ENV_PATHS]) instance->paths = env->paths;

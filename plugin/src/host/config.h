@@ -62,7 +62,7 @@ struct harp_instance {
   size_t memory_bytes; /* 0: the engine's default */
 
   /* transport */
-  enum harp_driver driver;      /* a driver of this build, never AUTO */
+  enum harp_driver driver;      /* what may be used; AUTO: the engine's choice */
   uint16_t port_low, port_high; /* local ports to bind, both included; 0 and 0: the kernel chooses */
   unsigned paths;               /* 1 to HARP_MAX_PATHS */
   harp_ns peer_timeout_ns;

@@ -25,7 +25,7 @@ enum {
   HARP_SUPERFRAME_MAX_BYTES = 65000, /* UDP payload of one GSO send, headers of IPv6 left out */
   HARP_IO_PORTS_MAX = 16,
   HARP_RX_BATCH_MAX = 32,
-  HARP_IO_FDS_MAX = HARP_IO_PORTS_MAX,
+  HARP_IO_FDS_MAX = HARP_IO_PORTS_MAX + 1,
 };
 
 struct harp_io;
@@ -67,6 +67,9 @@ struct harp_io_info {
   uint16_t ports[HARP_IO_PORTS_MAX]; /* local UDP ports, host byte order */
 };
 
+/* What the xdp driver may use: AUTO takes zero-copy or leaves it to the udp driver, ANY takes any rung. */
+enum harp_io_xdp_mode { HARP_IO_XDP_AUTO, HARP_IO_XDP_ANY, HARP_IO_XDP_ZERO_COPY, HARP_IO_XDP_COPY };
+
 struct harp_io_config {
   const struct sockaddr_storage *addr; /* local address of the ENI; its port is ignored */
   uint16_t port_low, port_high;        /* where to bind, both included; 0 and 0: the kernel chooses */
@@ -75,14 +78,21 @@ struct harp_io_config {
   size_t frames_bytes;
   struct harp_counters *counters;
   uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
+
+  /* for drivers below IP */
+  enum harp_io_xdp_mode xdp_mode;
+  unsigned ifindex;
+  uint8_t mac[6];
+  int mtu;         /* bytes, IP packet */
+  unsigned queues; /* how many NIC queues may be looked through for a free one; 0: the first only */
 };
 
 enum { HARP_IO_NO_GSO = 1, HARP_IO_NO_GRO = 2, HARP_IO_NO_GATHER = 4 };
 
 struct harp_io_ops {
   const char *name;
-  /* How many bytes of frame memory open wants. */
-  size_t (*frames_bytes)(unsigned port_count);
+  /* How many bytes of frame memory open wants; the config's own frames are not looked at. */
+  size_t (*frames_bytes)(const struct harp_io_config *config);
   /* Opens an instance; returns 0 or -errno, with a sentence in `error`. */
   int (*open)(struct harp_io **io, const struct harp_io_config *config, char *error, size_t error_bytes);
   void (*close)(struct harp_io *io);
@@ -118,6 +128,9 @@ struct harp_io {
   struct harp_io_info info;
 };
 
-extern const struct harp_io_ops harp_io_udp, harp_io_sim;
+/* Says whether the interface's kernel driver is known for zero-copy AF_XDP, so that trying it may pay. */
+bool harp_io_xdp_is_promising(unsigned ifindex);
+
+extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_sim;
 
 #endif

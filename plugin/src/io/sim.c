@@ -219,8 +219,8 @@ static unsigned sim_fds(struct harp_io *io, struct pollfd *fds) {
   return 0;
 }
 
-static size_t sim_frames_bytes(unsigned port_count) {
-  (void)port_count;
+static size_t sim_frames_bytes(const struct harp_io_config *config) {
+  (void)config;
   return 0;
 }
 

@@ -68,8 +68,8 @@ static size_t rx_bytes(void) {
   return (size_t)HARP_RX_BATCH_MAX * RX_SLOT_BYTES;
 }
 
-static size_t udp_frames_bytes(unsigned port_count) {
-  (void)port_count;
+static size_t udp_frames_bytes(const struct harp_io_config *config) {
+  (void)config;
   return (size_t)TX_FRAMES * FRAME_BYTES + rx_bytes();
 }
 
@@ -183,7 +183,7 @@ static void udp_close(struct harp_io *io) {
 static int udp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
                     size_t error_bytes) {
   HARP_ASSERT(config->port_count >= 1 && config->port_count <= HARP_IO_PORTS_MAX);
-  HARP_ASSERT(config->frames_bytes >= udp_frames_bytes(config->port_count));
+  HARP_ASSERT(config->frames_bytes >= udp_frames_bytes(config));
   struct udp *u = calloc(1, sizeof *u);
   if (!u) {
     snprintf(error, error_bytes, "no memory for the UDP driver");

@@ -1,0 +1,34 @@
+/* What the kernel knows of the way to a peer: next hop, its MAC address, and what is attached to an
+ * interface.
+ *
+ * Asked by netlink, answered at once from the kernel's tables; nothing here speaks ARP or waits for it. Who
+ * wants an address resolved sends through an ordinary socket meanwhile, and the kernel does the rest. Called
+ * by the xdp driver. Source: rtnetlink(7). */
+#ifndef HARP_IO_NEIGHBOUR_H
+#define HARP_IO_NEIGHBOUR_H
+
+#include <sys/socket.h>
+
+#include "base/base.h"
+
+/* Finds the MAC address of the next hop from `local` to `peer` out of the interface. Returns 0; -EAGAIN: not
+ * resolved yet; -EXDEV: the kernel would send by another interface, or the peer is on this host;
+ * -EHOSTUNREACH and the like: no route. */
+HARP_MUST_CHECK int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
+                                        const struct sockaddr_storage *peer, uint8_t mac[6]);
+
+/* Opens a watch on neighbours, routes and links; returns its file descriptor, or -errno. */
+HARP_MUST_CHECK int harp_neighbour_watch(void);
+
+/* Takes what the watch has to say; returns whether anything may have changed. */
+bool harp_neighbour_changed(int watch_fd);
+
+/* Finds the identity of the XDP program attached to an interface; 0 when there is none. Returns 0 or -errno.
+ */
+HARP_MUST_CHECK int harp_neighbour_xdp_program(unsigned ifindex, uint32_t *id);
+
+/* Finds the name of an interface's kernel driver ("veth", "mlx5_core"); "" when it does not say. */
+enum { HARP_NIC_DRIVER_BYTES = 32 };
+void harp_neighbour_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);
+
+#endif

@@ -1,0 +1,565 @@
+/* The AF_XDP driver: packets go between UMEM frames and the NIC's queue, past the kernel's stack.
+ *
+ * It is a fast path laid over the udp driver, which it opens first, on the same ports. So an ordinary socket
+ * holds every port; what arrives on a queue that is not ours is received all the same; a route whose next hop
+ * the kernel has not resolved yet sends through the socket, which makes the kernel resolve it; and when the
+ * queue fails (reset, lost completions, nonsense from the kernel) everything goes on through the sockets, and
+ * the peer notices nothing.
+ *
+ * The rungs are zero-copy, native copy, generic copy, in an order that depends on the NIC's driver; which one
+ * it got, and why not a better one, is in info. Sends are queued by tx_submit and shown to the kernel by
+ * tx_flush. A packet that spans several receive frames (jumbo MTU) is put together in a slot of its own. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "io/io.h"
+#include "io/neighbour.h"
+#include "io/xdp_filter.h"
+#include "io/xdp_header.h"
+#include "io/xdp_socket.h"
+
+enum {
+  RX_FRAMES = 2048,
+  TX_RUNS = 112, /* of 16 frames; with RX_FRAMES and the slots 15.4 MiB */
+  SLOT_BYTES = 12288,
+  REFILL_MIN = 64,          /* frames at a time, so that the fill ring's cache line rests */
+  DATA_HEADER_BYTES = 44,   /* HARP's own: payload lies behind it, aligned to a cache line */
+  INNER_FRAME = 1u << 31,   /* in a frame number: the udp driver's */
+  SLOT_FRAME = 1u << 30,    /* in a frame number: a slot's */
+  INNER_EVERY = 16,         /* receive calls between two looks at the sockets while they are idle */
+  WATCH_EVERY = 256,        /* reaps between two looks at the neighbours */
+  STALL_CHECK_EVERY = 4096, /* reaps between two looks at the clock */
+};
+#define STALL_NS HARP_SEC(2) /* without a completion: the queue is dead */
+
+struct harp_io_route {
+  struct harp_io_route *next;
+  struct harp_io_route *inner;
+  struct sockaddr_storage local, peer; /* with their ports */
+  int traffic_class;
+  bool is_fast; /* header is valid: packets may go to the queue */
+  struct harp_xdp_header header;
+};
+
+struct xdp {
+  struct harp_io io;
+  struct harp_io *inner; /* the udp driver */
+  struct harp_counters *counters;
+  struct sockaddr_storage local;
+  unsigned ifindex;
+  uint8_t mac[6];
+  bool is_open; /* filter and socket work; false: everything goes through `inner` */
+  struct harp_xdp_filter filter;
+  struct harp_xdp_socket socket;
+  struct harp_io_route *routes;
+  uint8_t *umem, *slots;
+  int watch_fd;
+  unsigned rx_calls, reaps, slots_used;
+  bool inner_is_busy; /* its last rx brought something */
+  bool has_queued;    /* packets wait for tx_flush */
+  uint64_t stall_completed;
+  harp_ns stall_since_ns;
+};
+
+static struct xdp *xdp_of(struct harp_io *io) {
+  return HARP_CONTAINER_OF(io, struct xdp, io);
+}
+
+static struct harp_xdp_queue *queue_of(struct xdp *x) {
+  return &x->socket.queue;
+}
+
+static harp_ns now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec;
+}
+
+static size_t own_bytes(void) {
+  return harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS) + (size_t)HARP_RX_BATCH_MAX * SLOT_BYTES;
+}
+
+static size_t xdp_frames_bytes(const struct harp_io_config *config) {
+  return own_bytes() + harp_io_udp.frames_bytes(config);
+}
+
+/* ---- the ladder ---- */
+
+struct rung {
+  enum harp_io_xdp_mode mode; /* what an operator calls it */
+  enum harp_xdp_mode attach;
+  bool zero_copy;
+  const char *name;
+};
+
+static const struct rung zero_copy = {HARP_IO_XDP_ZERO_COPY, HARP_XDP_NATIVE, true, "xdp zero-copy"};
+static const struct rung native_copy = {HARP_IO_XDP_COPY, HARP_XDP_NATIVE, false, "xdp native copy"};
+static const struct rung generic_copy = {HARP_IO_XDP_COPY, HARP_XDP_GENERIC, false, "xdp generic copy"};
+
+/* The order for a NIC driver. veth in native mode makes its peer segment in software and is three times
+ * slower than generic mode, and has no zero-copy. */
+static void order_rungs(const char *driver, const struct rung *rungs[3]) {
+  bool is_veth = !strcmp(driver, "veth");
+  rungs[0] = is_veth ? &generic_copy : &zero_copy;
+  rungs[1] = &native_copy;
+  rungs[2] = is_veth ? &zero_copy : &generic_copy;
+}
+
+static bool is_wanted(const struct rung *rung, enum harp_io_xdp_mode mode) {
+  /* By itself the driver takes nothing but zero-copy: sockets with GSO are quicker than the others. */
+  if (mode == HARP_IO_XDP_AUTO) return rung->zero_copy;
+  return mode == HARP_IO_XDP_ANY || rung->mode == mode;
+}
+
+bool harp_io_xdp_is_promising(unsigned ifindex) {
+  /* Drivers with zero-copy in Linux 6.18, and ENA's own release 2.13 and later. */
+  static const char *const known[] = {"mlx5_core", "ice", "i40e", "ixgbe", "igc",        "igb",
+                                      "idpf",      "gve", "ena",  "nfp",   "virtio_net", "stmmac"};
+  char driver[HARP_NIC_DRIVER_BYTES];
+  harp_neighbour_nic_driver(ifindex, driver);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(known); i++)
+    if (!strcmp(driver, known[i])) return true;
+  return false;
+}
+
+/* ---- open ---- */
+
+static bool needs_sg(const struct harp_io_config *config) {
+  uint32_t room = HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE;
+  return (uint32_t)config->mtu + 14 > room;
+}
+
+/* Headroom that puts the payload of a received data packet on a cache line. */
+static uint32_t rx_headroom(uint32_t header_bytes) {
+  uint32_t at = HARP_XDP_PACKET_HEADROOM + header_bytes + DATA_HEADER_BYTES;
+  return (HARP_CACHE_LINE - at % HARP_CACHE_LINE) % HARP_CACHE_LINE;
+}
+
+static int add_ports(struct xdp *x, uint32_t queue, char *error, size_t error_bytes) {
+  for (unsigned i = 0; i < x->inner->info.port_count; i++) {
+    int err = harp_xdp_filter_add_port(&x->filter, &x->local, x->inner->info.ports[i], queue);
+    if (!err) continue;
+    snprintf(error, error_bytes, "the XDP program's table of ports: %s", strerror(-err));
+    return err;
+  }
+  return 0;
+}
+
+static void close_fast(struct xdp *x) {
+  for (unsigned i = 0; i < x->inner->info.port_count && x->filter.ports_fd >= 0; i++)
+    harp_xdp_filter_remove_port(&x->filter, &x->local, x->inner->info.ports[i]);
+  harp_xdp_socket_close(&x->socket);
+  harp_xdp_filter_close(&x->filter);
+  x->is_open = false;
+}
+
+/* Opens one rung on the first queue of [0, queues) that nobody has. */
+static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_io_config *config, char *error,
+                     size_t error_bytes) {
+  bool sg = needs_sg(config);
+  uint32_t header = config->addr->ss_family == AF_INET6 ? HARP_XDP_HEADER_V6_BYTES : HARP_XDP_HEADER_V4_BYTES;
+  int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, sg, error, error_bytes);
+  if (err) return err;
+  uint32_t queues = config->queues ? config->queues : 1;
+  for (uint32_t queue = 0; queue < queues; queue++) {
+    struct harp_xdp_socket_config socket = {
+        .ifindex = x->ifindex,
+        .queue = queue,
+        .zero_copy = rung->zero_copy,
+        .sg = sg,
+        .headroom = rx_headroom(header),
+        .umem = x->umem,
+        .rx_frames = RX_FRAMES,
+        .tx_runs = TX_RUNS,
+    };
+    err = harp_xdp_socket_open(&x->socket, &socket, error, error_bytes);
+    if (err == -EBUSY && queue + 1 < queues) continue;
+    if (err) break;
+    err = harp_xdp_filter_add_queue(&x->filter, queue, queue_of(x)->fd);
+    if (err) snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
+    if (!err) err = add_ports(x, queue, error, error_bytes);
+    break;
+  }
+  if (err) {
+    close_fast(x);
+    return err;
+  }
+  x->is_open = true;
+  harp_xdp_queue_refill(queue_of(x));
+  return 0;
+}
+
+/* Appends "rung: reason" to why_not. */
+static void note_refusal(struct harp_io_info *info, const struct rung *rung, const char *reason) {
+  size_t used = strlen(info->why_not);
+  snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", rung->name,
+           reason);
+}
+
+static int climb(struct xdp *x, const struct harp_io_config *config, char *error, size_t error_bytes) {
+  const struct rung *rungs[3];
+  char driver[HARP_NIC_DRIVER_BYTES];
+  int err = -ENOTSUP;
+  harp_neighbour_nic_driver(x->ifindex, driver);
+  order_rungs(driver, rungs);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
+    char reason[200];
+    if (!is_wanted(rungs[i], config->xdp_mode)) continue;
+    err = open_rung(x, rungs[i], config, reason, sizeof reason);
+    if (!err) {
+      x->io.info.rung = rungs[i]->name;
+      return 0;
+    }
+    note_refusal(&x->io.info, rungs[i], reason);
+  }
+  snprintf(error, error_bytes, "%s", x->io.info.why_not);
+  return err;
+}
+
+static void describe(struct xdp *x) {
+  struct harp_io_info *info = &x->io.info;
+  const struct harp_io_info *inner = &x->inner->info;
+  info->segments_max = HARP_XDP_RUN_FRAMES;
+  info->rx_batch = HARP_RX_BATCH_MAX;
+  info->gather = false;
+  info->buffer_bytes = RX_FRAMES * 1024;
+  info->port_count = inner->port_count;
+  memcpy(info->ports, inner->ports, sizeof info->ports);
+}
+
+static void xdp_close(struct harp_io *io) {
+  struct xdp *x = xdp_of(io);
+  if (x->is_open) close_fast(x);
+  if (x->watch_fd >= 0) close(x->watch_fd);
+  if (x->inner) x->inner->ops->close(x->inner);
+  free(x);
+}
+
+static int xdp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
+                    size_t error_bytes) {
+  HARP_ASSERT(config->frames_bytes >= xdp_frames_bytes(config));
+  struct xdp *x = calloc(1, sizeof *x);
+  if (!x) {
+    snprintf(error, error_bytes, "no memory for the xdp driver");
+    return -ENOMEM;
+  }
+  struct harp_io_config inner = *config;
+  inner.frames += own_bytes();
+  inner.frames_bytes -= own_bytes();
+  x->io.ops = &harp_io_xdp;
+  x->counters = config->counters;
+  x->local = *config->addr;
+  x->ifindex = config->ifindex;
+  x->umem = config->frames;
+  x->slots = config->frames + harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS);
+  memcpy(x->mac, config->mac, sizeof x->mac);
+  x->filter = (struct harp_xdp_filter){-1, -1, -1, false};
+  x->watch_fd = harp_neighbour_watch();
+  int err = harp_io_udp.open(&x->inner, &inner, error, error_bytes);
+  if (!err) err = climb(x, config, error, error_bytes);
+  if (err && config->xdp_mode == HARP_IO_XDP_AUTO && x->inner) {
+    *io = x->inner; /* the rung below; it says why */
+    snprintf(x->inner->info.why_not, sizeof x->inner->info.why_not, "%s", x->io.info.why_not);
+    x->inner = NULL;
+    xdp_close(&x->io);
+    return 0;
+  }
+  if (err) {
+    xdp_close(&x->io);
+    return err;
+  }
+  describe(x);
+  *io = &x->io;
+  return 0;
+}
+
+/* ---- falling off the ladder ---- */
+
+/* Goes on through the sockets, for good. */
+static void fall(struct xdp *x, const char *why) {
+  HARP_INFO("queue of interface %u is used no more: %s; going on with %s", x->ifindex, why,
+            x->inner->info.rung);
+  close_fast(x);
+  x->counters->driver_falls++;
+  x->has_queued = false;
+  for (struct harp_io_route *r = x->routes; r; r = r->next) r->is_fast = false;
+  x->io.info.rung = x->inner->info.rung;
+  x->io.info.gather = x->inner->info.gather;
+  x->io.info.rx_batch = x->inner->info.rx_batch;
+  x->io.info.segments_max = x->inner->info.segments_max;
+  snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "xdp was lost: %s", why);
+}
+
+static void check_stall(struct xdp *x) {
+  struct harp_xdp_queue *q = queue_of(x);
+  harp_ns now = now_ns();
+  if (q->tx_frames == q->tx_completed || q->tx_completed != x->stall_completed) {
+    x->stall_completed = q->tx_completed;
+    x->stall_since_ns = now;
+  } else if (now - x->stall_since_ns > STALL_NS) {
+    fall(x, "no send was completed for 2 s");
+  }
+}
+
+/* ---- routes ---- */
+
+static void resolve(struct xdp *x, struct harp_io_route *r) {
+  uint8_t next[6];
+  r->is_fast = x->is_open && harp_neighbour_find(x->ifindex, &r->local, &r->peer, next) == 0;
+  if (r->is_fast) harp_xdp_header_init(&r->header, x->mac, next, &r->local, &r->peer, r->traffic_class);
+}
+
+static void set_port(struct sockaddr_storage *a, uint16_t port) {
+  /* The port stands at the same place for both families. */
+  ((struct sockaddr_in *)a)->sin_port = htons(port);
+}
+
+static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
+                                            const struct sockaddr_storage *peer, int traffic_class) {
+  struct xdp *x = xdp_of(io);
+  struct harp_io_route *r = calloc(1, sizeof *r);
+  if (!r) return NULL;
+  r->inner = x->inner->ops->route_open(x->inner, port, peer, traffic_class);
+  if (!r->inner) {
+    free(r);
+    return NULL;
+  }
+  r->local = x->local;
+  set_port(&r->local, io->info.ports[port]);
+  r->peer = *peer;
+  r->traffic_class = traffic_class;
+  r->next = x->routes;
+  x->routes = r;
+  resolve(x, r);
+  return r;
+}
+
+static void xdp_route_close(struct harp_io *io, struct harp_io_route *route) {
+  struct xdp *x = xdp_of(io);
+  struct harp_io_route **at = &x->routes;
+  while (*at != route) at = &(*at)->next;
+  *at = route->next;
+  x->inner->ops->route_close(x->inner, route->inner);
+  free(route);
+}
+
+/* ---- sending ---- */
+
+/* Where a packet begins in its first frame, so that its payload lies on a cache line. */
+static uint32_t lead_of(const struct harp_xdp_header *h) {
+  return 2 * HARP_CACHE_LINE - (h->bytes + DATA_HEADER_BYTES);
+}
+
+static bool take_inner(struct xdp *x, struct harp_io_route *route, uint32_t segment_bytes,
+                       struct harp_tx_superframe *sf) {
+  if (!x->inner->ops->tx_take(x->inner, route->inner, segment_bytes, sf)) return false;
+  sf->route = route;
+  sf->frame |= INNER_FRAME;
+  return true;
+}
+
+static bool xdp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
+                        struct harp_tx_superframe *sf) {
+  struct xdp *x = xdp_of(io);
+  uint32_t run;
+  if (!route->is_fast) return take_inner(x, route, segment_bytes, sf);
+  if (!harp_xdp_queue_tx_take(queue_of(x), &run)) return false;
+  uint32_t lead = lead_of(&route->header);
+  uint32_t stride = (uint32_t)harp_align_up(lead + route->header.bytes + segment_bytes, HARP_XDP_FRAME_BYTES);
+  sf->route = route;
+  sf->base = harp_xdp_queue_run_data(queue_of(x), run) + lead + route->header.bytes;
+  sf->stride = stride;
+  sf->segment_bytes = segment_bytes;
+  sf->last_bytes = sf->count = 0;
+  sf->count_max = HARP_XDP_RUN_FRAMES * HARP_XDP_FRAME_BYTES / stride;
+  sf->gather = false;
+  sf->frame = run;
+  return true;
+}
+
+/* Hands a superframe of the udp driver's to it, as its own. */
+static struct harp_tx_superframe *as_inner(struct harp_tx_superframe *sf) {
+  sf->frame &= ~INNER_FRAME;
+  sf->route = sf->route->inner;
+  return sf;
+}
+
+static void xdp_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) {
+  struct xdp *x = xdp_of(io);
+  if (sf->frame & INNER_FRAME)
+    x->inner->ops->tx_give_back(x->inner, as_inner(sf));
+  else if (x->is_open)
+    harp_xdp_queue_tx_give_back(queue_of(x), sf->frame);
+}
+
+/* Sends what was built in the queue's frames through a socket: the route has lost its next hop meanwhile. */
+static int submit_through_inner(struct xdp *x, struct harp_tx_superframe *sf) {
+  struct harp_tx_superframe copy;
+  if (!x->inner->ops->tx_take(x->inner, sf->route->inner, sf->segment_bytes, &copy)) return -EAGAIN;
+  copy.count = HARP_MIN(sf->count, copy.count_max);
+  for (uint32_t i = 0; i < copy.count; i++) {
+    uint32_t bytes = i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes;
+    memcpy(copy.base + (size_t)i * copy.stride, sf->base + (size_t)i * sf->stride, bytes);
+    copy.last_bytes = bytes;
+  }
+  return x->inner->ops->tx_submit(x->inner, &copy);
+}
+
+static int submit_fast(struct xdp *x, struct harp_tx_superframe *sf) {
+  const struct harp_xdp_header *h = &sf->route->header;
+  uint32_t bytes[HARP_XDP_RUN_FRAMES];
+  for (uint32_t i = 0; i < sf->count; i++) {
+    uint32_t payload = i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes;
+    harp_xdp_header_write(h, sf->base + (size_t)i * sf->stride, payload);
+    bytes[i] = h->bytes + payload;
+  }
+  uint32_t lead = lead_of(h);
+  if (!harp_xdp_queue_tx_put(queue_of(x), sf->frame, sf->count, sf->stride, lead, bytes)) return -EAGAIN;
+  x->has_queued = true;
+  return 0;
+}
+
+static int xdp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
+  struct xdp *x = xdp_of(io);
+  int err;
+  HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
+  if (sf->frame & INNER_FRAME) return x->inner->ops->tx_submit(x->inner, as_inner(sf));
+  if (harp_likely(x->is_open && sf->route->is_fast)) {
+    err = submit_fast(x, sf);
+  } else {
+    err = submit_through_inner(x, sf);
+    xdp_tx_give_back(io, sf);
+  }
+  if (harp_unlikely(err)) x->counters->tx_busy++;
+  return err;
+}
+
+static void xdp_tx_flush(struct harp_io *io) {
+  struct xdp *x = xdp_of(io);
+  if (!x->has_queued || !x->is_open) return;
+  int err = harp_xdp_queue_tx_flush(queue_of(x));
+  /* EAGAIN and the like: the kernel goes on at the next flush, or when completions make room. */
+  x->has_queued = err == -EAGAIN || err == -EBUSY || err == -ENOBUFS;
+  if (err && !x->has_queued) fall(x, err == -ENETDOWN ? "the interface went down" : strerror(-err));
+}
+
+static unsigned xdp_reap(struct harp_io *io) {
+  struct xdp *x = xdp_of(io);
+  if (!x->is_open) return 0;
+  unsigned back = harp_xdp_queue_reap(queue_of(x));
+  if (queue_of(x)->broken) {
+    fall(x, queue_of(x)->broken);
+    return 0;
+  }
+  x->reaps++;
+  if (x->reaps % WATCH_EVERY == 0 && x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd))
+    for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
+  if (x->reaps % STALL_CHECK_EVERY == 0) check_stall(x);
+  return back;
+}
+
+/* ---- receiving ---- */
+
+/* Puts the pieces of a packet into a slot; false when they are too long for one. */
+static bool gather_pieces(struct xdp *x, const struct harp_xdp_received *packet, uint8_t **data) {
+  if (packet->bytes > SLOT_BYTES || x->slots_used == HARP_RX_BATCH_MAX) return false;
+  uint8_t *to = *data = x->slots + (size_t)x->slots_used++ * SLOT_BYTES;
+  for (uint32_t i = 0; i < packet->piece_count; i++) {
+    memcpy(to, packet->data[i], packet->piece_bytes[i]);
+    to += packet->piece_bytes[i];
+  }
+  return true;
+}
+
+static void release_pieces(struct xdp *x, const struct harp_xdp_received *packet) {
+  for (uint32_t i = 0; i < packet->piece_count; i++)
+    harp_xdp_queue_rx_release(queue_of(x), packet->frames[i]);
+}
+
+/* Turns a received frame into a superframe of one packet; false when it is none of ours. */
+static bool unwrap(struct xdp *x, const struct harp_xdp_received *packet, struct harp_rx_superframe *out) {
+  uint32_t bytes;
+  uint32_t at = harp_xdp_header_read(packet->data[0], packet->piece_bytes[0], packet->bytes, &bytes);
+  uint8_t *data;
+  if (!at || !bytes) return false;
+  if (packet->piece_count == 1) {
+    *out = (struct harp_rx_superframe){packet->data[0] + at, bytes, bytes, packet->frames[0]};
+    return true;
+  }
+  if (!gather_pieces(x, packet, &data)) return false;
+  release_pieces(x, packet);
+  *out = (struct harp_rx_superframe){data + at, bytes, bytes, SLOT_FRAME};
+  return true;
+}
+
+static unsigned rx_fast(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
+  struct harp_xdp_received packets[HARP_RX_BATCH_MAX];
+  unsigned got = 0, n = harp_xdp_queue_rx(queue_of(x), packets, HARP_MIN(max, (unsigned)HARP_RX_BATCH_MAX));
+  x->slots_used = 0;
+  for (unsigned i = 0; i < n; i++) {
+    if (unwrap(x, &packets[i], &out[got])) {
+      got++;
+    } else {
+      x->counters->drops[HARP_DROP_SHORT]++;
+      release_pieces(x, &packets[i]);
+    }
+  }
+  return got;
+}
+
+/* Asks the sockets, which is a system call: always while something comes that way, now and then else. */
+static unsigned rx_inner(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
+  if (!max || (x->is_open && !x->inner_is_busy && x->rx_calls % INNER_EVERY)) return 0;
+  unsigned got = x->inner->ops->rx(x->inner, out, max);
+  x->inner_is_busy = got > 0;
+  for (unsigned i = 0; i < got; i++) out[i].frame |= INNER_FRAME;
+  return got;
+}
+
+static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
+  struct xdp *x = xdp_of(io);
+  unsigned got = 0;
+  x->rx_calls++;
+  if (harp_likely(x->is_open)) got = rx_fast(x, out, max);
+  if (!x->is_open || got < max) got += rx_inner(x, out + got, max - got);
+  return got;
+}
+
+static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
+  struct xdp *x = xdp_of(io);
+  if (!x->is_open) return;
+  for (unsigned i = 0; i < count; i++)
+    if (!(held[i].frame & (INNER_FRAME | SLOT_FRAME))) harp_xdp_queue_rx_release(queue_of(x), held[i].frame);
+  if (queue_of(x)->rx_pool_count >= REFILL_MIN) harp_xdp_queue_refill(queue_of(x));
+}
+
+static unsigned xdp_fds(struct harp_io *io, struct pollfd *fds) {
+  struct xdp *x = xdp_of(io);
+  unsigned n = x->inner->ops->fds(x->inner, fds);
+  if (x->is_open) fds[n++] = (struct pollfd){.fd = queue_of(x)->fd, .events = POLLIN};
+  return n;
+}
+
+const struct harp_io_ops harp_io_xdp = {
+    .name = "xdp",
+    .frames_bytes = xdp_frames_bytes,
+    .open = xdp_open,
+    .close = xdp_close,
+    .route_open = xdp_route_open,
+    .route_close = xdp_route_close,
+    .tx_take = xdp_tx_take,
+    .tx_give_back = xdp_tx_give_back,
+    .tx_submit = xdp_tx_submit,
+    .tx_flush = xdp_tx_flush,
+    .reap = xdp_reap,
+    .rx = xdp_rx,
+    .rx_release = xdp_rx_release,
+    .fds = xdp_fds,
+};

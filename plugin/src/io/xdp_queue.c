@@ -1,0 +1,270 @@
+/* See xdp_queue.h. */
+#include "io/xdp_queue.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/assert.h"
+
+enum { WAKES_PER_FLUSH = 8 }; /* in copy mode one sendto sends as few as 32 packets */
+
+static int system_wake_tx(int fd) {
+  return sendto(fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? -errno : 0;
+}
+
+static int system_wake_rx(int fd) {
+  return recvfrom(fd, NULL, 0, MSG_DONTWAIT, NULL, NULL) < 0 ? -errno : 0;
+}
+
+const struct harp_xdp_kernel harp_xdp_kernel_system = {system_wake_tx, system_wake_rx};
+
+static uint32_t frame_count(const struct harp_xdp_queue *q) {
+  return q->rx_frames + q->tx_runs * HARP_XDP_RUN_FRAMES;
+}
+
+size_t harp_xdp_queue_umem_bytes(uint32_t rx_frames, uint32_t tx_runs) {
+  return ((size_t)rx_frames + (size_t)tx_runs * HARP_XDP_RUN_FRAMES) * HARP_XDP_FRAME_BYTES;
+}
+
+/* Moves a frame from one owner to the next; the caller has made sure that `from` is right. */
+static void move(struct harp_xdp_queue *q, uint32_t frame, enum harp_xdp_owner from, enum harp_xdp_owner to) {
+  HARP_ASSERT(frame < frame_count(q) && q->owners[frame] == from);
+  q->owners[frame] = (uint8_t)to;
+  q->counts[from]--;
+  q->counts[to]++;
+}
+
+static void set_broken(struct harp_xdp_queue *q, const char *why) {
+  if (!q->broken) q->broken = why;
+}
+
+/* ---- the account ---- */
+
+int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem, uint32_t rx_frames, uint32_t tx_runs) {
+  q->umem = umem;
+  q->rx_frames = rx_frames;
+  q->tx_runs = tx_runs;
+  q->owners = calloc(frame_count(q), 1);
+  q->rx_pool = calloc(rx_frames, sizeof *q->rx_pool);
+  q->run_pool = calloc(tx_runs, sizeof *q->run_pool);
+  q->run_out = calloc(tx_runs, 1);
+  if (!q->owners || !q->rx_pool || !q->run_pool || !q->run_out) {
+    harp_xdp_queue_fini(q);
+    return -ENOMEM;
+  }
+  q->counts[HARP_XDP_POOL] = frame_count(q);
+  for (uint32_t i = 0; i < rx_frames; i++) q->rx_pool[q->rx_pool_count++] = rx_frames - 1 - i;
+  for (uint32_t i = 0; i < tx_runs; i++) q->run_pool[q->run_pool_count++] = tx_runs - 1 - i;
+  return 0;
+}
+
+void harp_xdp_queue_fini(struct harp_xdp_queue *q) {
+  free(q->owners);
+  free(q->rx_pool);
+  free(q->run_pool);
+  free(q->run_out);
+  q->owners = NULL, q->rx_pool = q->run_pool = NULL, q->run_out = NULL;
+}
+
+void harp_xdp_queue_check(const struct harp_xdp_queue *q) {
+  uint32_t counts[HARP_XDP_OWNERS] = {0}, all = 0, pooled = 0;
+  for (uint32_t i = 0; i < frame_count(q); i++) counts[q->owners[i]]++;
+  for (unsigned i = 0; i < HARP_XDP_OWNERS; i++) {
+    HARP_ASSERT(counts[i] == q->counts[i]);
+    all += counts[i];
+  }
+  HARP_ASSERT(all == frame_count(q));
+  for (uint32_t i = 0; i < q->rx_pool_count; i++) HARP_ASSERT(q->owners[q->rx_pool[i]] == HARP_XDP_POOL);
+  for (uint32_t run = 0; run < q->tx_runs; run++) {
+    uint32_t out = 0;
+    for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES; i++) {
+      uint8_t owner = q->owners[q->rx_frames + run * HARP_XDP_RUN_FRAMES + i];
+      out += owner == HARP_XDP_TX_RING;
+      pooled += owner == HARP_XDP_POOL;
+    }
+    HARP_ASSERT(out == q->run_out[run]);
+  }
+  HARP_ASSERT(pooled + q->rx_pool_count == q->counts[HARP_XDP_POOL]);
+}
+
+/* ---- receiving ---- */
+
+void harp_xdp_queue_refill(struct harp_xdp_queue *q) {
+  if (q->broken || !q->rx_pool_count) return;
+  uint32_t room = harp_xdp_ring_room(&q->fill, q->rx_pool_count);
+  room = HARP_MIN(room, q->rx_pool_count);
+  if (q->fill.is_broken) set_broken(q, "the fill ring's counters make no sense");
+  for (uint32_t i = 0; i < room; i++) {
+    uint32_t frame = q->rx_pool[--q->rx_pool_count];
+    move(q, frame, HARP_XDP_POOL, HARP_XDP_FILL);
+    harp_xdp_ring_put_address(&q->fill, (uint64_t)frame * HARP_XDP_FRAME_BYTES);
+  }
+  if (!room) return;
+  harp_xdp_ring_publish(&q->fill);
+  if (harp_xdp_ring_needs_wakeup(&q->fill)) (void)q->kernel->wake_rx(q->fd);
+}
+
+/* Takes one descriptor's frame over from the kernel; false when the descriptor makes no sense. */
+static bool take_frame(struct harp_xdp_queue *q, const struct harp_xdp_descriptor *d, uint32_t *frame) {
+  uint64_t index = d->address / HARP_XDP_FRAME_BYTES, offset = d->address % HARP_XDP_FRAME_BYTES;
+  if (index >= q->rx_frames || offset + d->bytes > HARP_XDP_FRAME_BYTES ||
+      q->owners[index] != HARP_XDP_FILL) {
+    set_broken(q, "the kernel delivered a frame that it does not have");
+    return false;
+  }
+  *frame = (uint32_t)index;
+  move(q, *frame, HARP_XDP_FILL, HARP_XDP_RX_HELD);
+  return true;
+}
+
+static void drop_pieces(struct harp_xdp_queue *q, const struct harp_xdp_received *packet) {
+  for (uint32_t i = 0; i < HARP_MIN(packet->piece_count, (uint32_t)HARP_XDP_PIECES_MAX); i++)
+    harp_xdp_queue_rx_release(q, packet->frames[i]);
+}
+
+/* Collects the pieces of the next packet; false when there is none, or it is dropped. */
+static bool next_packet(struct harp_xdp_queue *q, struct harp_xdp_received *packet, uint32_t *waiting) {
+  packet->piece_count = packet->bytes = 0;
+  bool more = true;
+  while (more && *waiting) {
+    struct harp_xdp_descriptor d = harp_xdp_ring_take(&q->rx);
+    uint32_t frame, at = packet->piece_count;
+    (*waiting)--;
+    if (!take_frame(q, &d, &frame)) break;
+    more = d.options & HARP_XDP_PACKET_CONTINUES;
+    if (at == HARP_XDP_PIECES_MAX) {
+      harp_xdp_queue_rx_release(q, frame); /* too many pieces: the rest of them goes too */
+      packet->bytes = 0;
+      continue;
+    }
+    packet->frames[at] = frame;
+    packet->data[at] = q->umem + d.address;
+    packet->piece_bytes[at] = d.bytes;
+    packet->piece_count++;
+    packet->bytes += d.bytes;
+  }
+  if (!more && packet->bytes && packet->piece_count <= HARP_XDP_PIECES_MAX) return true;
+  drop_pieces(q, packet); /* the kernel delivers whole packets: one that ends in mid-air is none */
+  return false;
+}
+
+unsigned harp_xdp_queue_rx(struct harp_xdp_queue *q, struct harp_xdp_received *out, unsigned max) {
+  if (q->broken) return 0;
+  uint32_t waiting = harp_xdp_ring_waiting(&q->rx, UINT32_MAX);
+  unsigned got = 0;
+  if (q->rx.is_broken) set_broken(q, "the rx ring's counters make no sense");
+  if (!waiting) return 0;
+  while (waiting && got < max && !q->broken) got += next_packet(q, &out[got], &waiting);
+  harp_xdp_ring_release(&q->rx);
+  return got;
+}
+
+void harp_xdp_queue_rx_release(struct harp_xdp_queue *q, uint32_t frame) {
+  move(q, frame, HARP_XDP_RX_HELD, HARP_XDP_POOL);
+  q->rx_pool[q->rx_pool_count++] = frame;
+}
+
+/* ---- sending ---- */
+
+static uint32_t first_frame(const struct harp_xdp_queue *q, uint32_t run) {
+  return q->rx_frames + run * HARP_XDP_RUN_FRAMES;
+}
+
+uint8_t *harp_xdp_queue_run_data(const struct harp_xdp_queue *q, uint32_t run) {
+  return q->umem + (size_t)first_frame(q, run) * HARP_XDP_FRAME_BYTES;
+}
+
+bool harp_xdp_queue_tx_take(struct harp_xdp_queue *q, uint32_t *run) {
+  if (q->broken || !q->run_pool_count) return false;
+  *run = q->run_pool[--q->run_pool_count];
+  for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES; i++)
+    move(q, first_frame(q, *run) + i, HARP_XDP_POOL, HARP_XDP_TX_BUILD);
+  return true;
+}
+
+void harp_xdp_queue_tx_give_back(struct harp_xdp_queue *q, uint32_t run) {
+  for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES; i++)
+    move(q, first_frame(q, run) + i, HARP_XDP_TX_BUILD, HARP_XDP_POOL);
+  q->run_pool[q->run_pool_count++] = run;
+}
+
+static uint32_t pieces_of(uint32_t lead, uint32_t bytes) {
+  return (lead + bytes + HARP_XDP_FRAME_BYTES - 1) / HARP_XDP_FRAME_BYTES;
+}
+
+/* Queues one packet in as many descriptors as it touches frames. */
+static void put_packet(struct harp_xdp_queue *q, uint32_t frame, uint32_t lead, uint32_t bytes) {
+  while (bytes) {
+    uint32_t piece = HARP_MIN(bytes, HARP_XDP_FRAME_BYTES - lead);
+    move(q, frame, HARP_XDP_TX_BUILD, HARP_XDP_TX_RING);
+    bytes -= piece;
+    harp_xdp_ring_put(&q->tx, (struct harp_xdp_descriptor){
+                                  .address = (uint64_t)frame * HARP_XDP_FRAME_BYTES + lead,
+                                  .bytes = piece,
+                                  .options = bytes ? HARP_XDP_PACKET_CONTINUES : 0,
+                              });
+    frame++;
+    lead = 0;
+  }
+}
+
+bool harp_xdp_queue_tx_put(struct harp_xdp_queue *q, uint32_t run, uint32_t count, uint32_t stride,
+                           uint32_t lead, const uint32_t *bytes) {
+  uint32_t frames = 0, step = stride / HARP_XDP_FRAME_BYTES, first = first_frame(q, run);
+  HARP_ASSERT(count && stride % HARP_XDP_FRAME_BYTES == 0 && count * step <= HARP_XDP_RUN_FRAMES);
+  for (uint32_t i = 0; i < count; i++) {
+    HARP_ASSERT(lead + bytes[i] <= stride);
+    frames += pieces_of(lead, bytes[i]);
+  }
+  if (q->broken || harp_xdp_ring_room(&q->tx, frames) < frames) {
+    if (q->tx.is_broken) set_broken(q, "the tx ring's counters make no sense");
+    harp_xdp_queue_tx_give_back(q, run);
+    q->tx_busy++;
+    return false;
+  }
+  for (uint32_t i = 0; i < count; i++) put_packet(q, first + i * step, lead, bytes[i]);
+  for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES;
+       i++) { /* what was not used is nobody's until the run is back */
+    if (q->owners[first + i] == HARP_XDP_TX_BUILD) move(q, first + i, HARP_XDP_TX_BUILD, HARP_XDP_POOL);
+  }
+  q->run_out[run] = (uint8_t)frames;
+  q->tx_frames += frames;
+  return true;
+}
+
+int harp_xdp_queue_tx_flush(struct harp_xdp_queue *q) {
+  int err = 0;
+  if (q->broken) return -EPIPE;
+  harp_xdp_ring_publish(&q->tx);
+  for (unsigned i = 0; i < WAKES_PER_FLUSH; i++) {
+    if (!harp_xdp_ring_needs_wakeup(&q->tx)) return 0;
+    err = q->kernel->wake_tx(q->fd);
+    if (err == -EBUSY) q->tx_dropped++; /* a packet was consumed and thrown away */
+    if (err && err != -EBUSY && err != -EAGAIN) break;
+    if (harp_xdp_ring_room(&q->tx, q->tx.size) == q->tx.size) return 0; /* the kernel has taken them all */
+  }
+  if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS) q->tx_busy++;
+  return err;
+}
+
+unsigned harp_xdp_queue_reap(struct harp_xdp_queue *q) {
+  if (q->broken) return 0;
+  uint32_t waiting = harp_xdp_ring_waiting(&q->completion, UINT32_MAX), taken = 0;
+  if (q->completion.is_broken) set_broken(q, "the completion ring's counters make no sense");
+  for (; taken < waiting; taken++) {
+    uint64_t frame = harp_xdp_ring_take_address(&q->completion) / HARP_XDP_FRAME_BYTES;
+    if (frame >= frame_count(q) || q->owners[frame] != HARP_XDP_TX_RING) {
+      set_broken(q, "the kernel completed a frame that it does not have");
+      break;
+    }
+    uint32_t run = ((uint32_t)frame - q->rx_frames) / HARP_XDP_RUN_FRAMES;
+    move(q, (uint32_t)frame, HARP_XDP_TX_RING, HARP_XDP_POOL);
+    if (--q->run_out[run] == 0) q->run_pool[q->run_pool_count++] = run;
+  }
+  if (waiting) harp_xdp_ring_release(&q->completion);
+  q->tx_completed += taken;
+  return taken;
+}
