@@ -87,14 +87,23 @@ def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:
     return steps
 
 
-def _has_address(eni: EniPlan, found: Eni) -> bool:
+def _has_address(host: Host, eni: EniPlan, found: Eni) -> bool:
+    """Say whether the ENI has its address: by `ip`, for facts also hold what the operator told."""
+    argv = _ip(eni.version, "-o", "addr", "show", "dev", eni.name)
+    text = host.ask(argv)
+    if text is None:
+        addresses = list(found.addresses)
+    else:
+        addresses = [
+            _after(line.split(), "inet" if eni.version == 4 else "inet6") for line in text.splitlines()
+        ]
     wanted = ipaddress.ip_interface(eni.address)
-    return any(ipaddress.ip_interface(address) == wanted for address in found.addresses)
+    return any(ipaddress.ip_interface(address) == wanted for address in addresses if "/" in address)
 
 
-def _address(eni: EniPlan, found: Eni) -> list[AnyStep]:
+def _address(host: Host, eni: EniPlan, found: Eni) -> list[AnyStep]:
     """Plan the address, without a route to its subnet in the main table."""
-    if _has_address(eni, found):
+    if _has_address(host, eni, found):
         return []
     extra = ("noprefixroute",) if eni.version == 4 else ("noprefixroute", "nodad")
     add = _ip(eni.version, "addr", "add", eni.address, "dev", eni.name, *extra)
@@ -118,7 +127,7 @@ def _crowding(facts: Facts, host: Host, eni: EniPlan, others: set[str]) -> list[
         if line[0] == eni.subnet and _after(line, "dev") == eni.name:
             return [_change(why, flush, _ip(eni.version, "route", "add", *line))]
     is_old = facts.system.kernel.startswith(("2.", "3."))
-    return [_change(why, flush)] if is_old and not _has_address(eni, _found(facts, eni)) else []
+    return [_change(why, flush)] if is_old and not _has_address(host, eni, _found(facts, eni)) else []
 
 
 def _wanted_routes(eni: EniPlan) -> list[list[str]]:
@@ -192,7 +201,7 @@ def commands(
     ]
     for eni in enis:
         found = _found(facts, eni)
-        own = [*_link(eni, found), *_address(eni, found), *_crowding(facts, host, eni, others)]
+        own = [*_link(eni, found), *_address(host, eni, found), *_crowding(facts, host, eni, others)]
         own += _routes(host, eni)
         if _rule(eni) not in rules:
             add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))

@@ -15,6 +15,8 @@ from harpctl.network import keyfile
 from harpctl.network.model import EniPlan
 
 UNMANAGED = "10 "
+CONNECTED = "100 "
+UP_WAIT_S = 45
 UP_TIMEOUT_S = 60.0
 
 
@@ -22,7 +24,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """How NetworkManager treats an interface."""
 
     is_managed: bool
-    connection: str = ""  # UUID of the one that is up
+    is_connected: bool = False
+    connection: str = ""  # UUID of the one that is up, or coming up
 
 
 def is_running(host: Host) -> bool:
@@ -36,7 +39,11 @@ def device(host: Host, name: str) -> Device:
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     state = fields.get("GENERAL.STATE", UNMANAGED)
     uuid = fields.get("GENERAL.CON-UUID", "").strip("-")
-    return Device(is_managed=not state.startswith(UNMANAGED), connection=uuid)
+    return Device(
+        is_managed=not state.startswith(UNMANAGED),
+        is_connected=state.startswith(CONNECTED),
+        connection=uuid,
+    )
 
 
 def connection(eni: EniPlan, *, netplan: bool) -> tuple[str, str]:
@@ -44,8 +51,8 @@ def connection(eni: EniPlan, *, netplan: bool) -> tuple[str, str]:
     return ("id", f"netplan-{eni.name}") if netplan else ("uuid", keyfile.identity(eni))
 
 
-def _up(name: str, selector: tuple[str, str]) -> tuple[str, ...]:
-    return ("nmcli", "--wait", "45", "connection", "up", *selector, "ifname", name)
+def _up(name: str, selector: tuple[str, str], wait_s: int = UP_WAIT_S) -> tuple[str, ...]:
+    return ("nmcli", "--wait", str(wait_s), "connection", "up", *selector, "ifname", name)
 
 
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +77,8 @@ def takeover(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Takeover:
         if not treated.is_managed:
             continue
         if treated.connection:
-            undo = _up(eni.name, ("uuid", treated.connection))
+            wait_s = UP_WAIT_S if treated.is_connected else 0  # it would wait in vain, as it did before
+            undo = _up(eni.name, ("uuid", treated.connection), wait_s)
             before.append(Run(undo=undo, timeout_s=UP_TIMEOUT_S, why=f"{eni.name} as it was"))
         argv = _up(eni.name, connection(eni, netplan=netplan))
         why = f"NetworkManager sets {eni.name} up"

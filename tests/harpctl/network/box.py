@@ -36,15 +36,17 @@ from harpctl.facts.given import Given
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
 from harpctl.host.runner import LiveRunner
-from harpctl.network import watch
+from harpctl.network import live, watch
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
+from harpctl.network.manager import Manager
 from harpctl.network.model import EniPlan
-from harpctl.network.plan import plan_network
+from harpctl.network.plan import files, plan_network
 from tests.harpctl.machine import build
-from tests.harpctl.network.example import facts
+from tests.harpctl.network.example import facts, put
 
 WIRES = {"eth0": "br0", "eth1": "br1", "eth2": "br1"}
+NETWORKD = "/lib/systemd/systemd-networkd"
 FAR = "192.0.2.1"
 DEADLINE_S = 3.0
 PATIENCE_S = 30.0
@@ -255,6 +257,42 @@ def ifupdown_at_boot(host: Host) -> None:
         await_that(lambda: state() == now, "ifup has made what the commands made")
     sh(f"ifdown -i {file} --force eth1")
     assert "10.0.1.11" not in sh("ip addr show dev eth1") + sh("ip rule show")
+
+
+def boot_with_networkd(host: Host, manager: Manager) -> None:
+    """Let the real systemd-networkd bring a bare host up, whose eth0 is on the same subnet."""
+    share_subnet()
+    for step in files(host, manager, plans()):
+        if isinstance(step, WriteFile):
+            put(host.root, step.path, step.data.decode())
+    if manager is Manager.NETPLAN:
+        sh(f"netplan generate --root-dir {host.root}")
+    Path("/run/systemd/netif").mkdir(parents=True)
+    for folder in ("/etc/systemd/network", "/run/systemd/network"):
+        host.real(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        sh(f"mount --bind {host.real(folder)} {folder}")
+        sh(f"chmod -R a+rX {folder}")  # networkd is not root for long
+    sh("mount -t sysfs -o ro none /sys")  # networkd waits for no udev then
+    with Path("/dev/null").open("w") as null:
+        networkd = subprocess.Popen([NETWORKD], stdout=null, stderr=null)
+    try:
+        await_that(lambda: not live.commands(look(), host, plans()), "networkd has set everything up")
+        assert "dev eth0 " in sh("ip route get 10.0.1.1"), "the primary keeps the subnet"
+        assert "mtu 1400 " in sh("ip link show dev eth1")
+    finally:
+        networkd.terminate()
+        networkd.wait()
+
+
+@case
+def networkd_at_boot(host: Host) -> None:
+    boot_with_networkd(host, Manager.NETWORKD)
+
+
+@case
+def netplan_at_boot(host: Host) -> None:
+    boot_with_networkd(host, Manager.NETPLAN)
 
 
 # ---- the dead man's switch ----

@@ -112,6 +112,13 @@ def test_only_what_differs(
     assert commands(live.commands(changed, _host(tmp_path, ALL_RIGHT | answers), [ETH1])) == expected
 
 
+def test_an_address_that_was_only_told_is_added(tmp_path: Path) -> None:
+    line = "3: eth1    inet {}/24 brd 10.0.1.255 scope global eth1\\       valid_lft forever\n"
+    for address, count in (("10.0.1.99", 1), ("10.0.1.11", 0)):
+        answers = ALL_RIGHT | {"ip -4 -o addr show dev eth1": line.format(address)}
+        assert len(live.commands(_done(), _host(tmp_path, answers), [ETH1])) == count
+
+
 def test_rules_of_others_stay(tmp_path: Path) -> None:
     others = (
         "100:\tfrom 10.0.1.11 lookup 7700\n7701:\tfrom 10.0.1.11 lookup 5\n"
@@ -205,6 +212,12 @@ def test_networkmanager_takes_its_devices_up_itself(tmp_path: Path) -> None:
         "nmcli connection reload",
         "ethtool -L eth1 combined 4",
     ]
+
+
+def test_a_connection_that_was_not_up_is_not_waited_for(tmp_path: Path) -> None:
+    answers = _nm("70 (connecting (getting IP configuration))", OLD)
+    (group,) = plan_network(_bare(), _host(build(tmp_path, "rocky-9", "gpu2"), answers), [ETH1])
+    assert f"nmcli --wait 0 connection up uuid {OLD} ifname eth1" in undos(group.steps)
 
 
 @pytest.mark.parametrize("answers", [{}, _nm("10 (unmanaged)", "--")])
