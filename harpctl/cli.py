@@ -15,6 +15,7 @@ from harpctl.bench.command import bench
 from harpctl.change.command import rollback
 from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
+from harpctl.fleet import over_hosts
 from harpctl.network.command import confirm
 from harpctl.plugin.command import disable, enable, install, status
 from harpctl.report import DEBUG, reports_errors
@@ -30,8 +31,8 @@ app = typer.Typer(
 )
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Prepare a host": (facts, setup, confirm, rollback),
-    "Prove it": (validate, doctor, topo, bench),
+    "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
+    "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), bench),
     "The plugin": (install, enable, disable, status),
     "Inside": (boot,),
 }
