@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from harpctl.host.door import Host, open_host
 
 FAILED = int(ExitCode.FAILED)
 PORT_MIN, PORT_MAX = 1024, 65535
+SECONDS_MAX = 86_400
 
 Root = Annotated[
     Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
@@ -78,8 +80,12 @@ def doctor(
     serve: Annotated[
         bool, typer.Option("--serve", help=f"Answer another host's --peer for {SECONDS // 60} minutes.")
     ] = False,
-    port: Annotated[int, typer.Option("--port", help="The port of --peer and --serve.")] = PORT,
-    seconds: Annotated[int, typer.Option("--seconds", help="How long --serve answers.")] = SECONDS,
+    port: Annotated[
+        int, typer.Option("--port", min=PORT_MIN, max=PORT_MAX, help="The port of --peer and --serve.")
+    ] = PORT,
+    seconds: Annotated[
+        int, typer.Option("--seconds", min=1, max=SECONDS_MAX, help="How long --serve answers.")
+    ] = SECONDS,
     fix: Annotated[
         bool, typer.Option("--fix", help="Carry out the repairs that are safe, then look again.")
     ] = False,
@@ -88,10 +94,6 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Say why HARP does not work here, or not well, and the command that repairs each finding."""
-    if not PORT_MIN <= port <= PORT_MAX:
-        raise HarpError(
-            f"--port {port}: expected {PORT_MIN} to {PORT_MAX}.", f"The usual one is {PORT}.", ExitCode.USAGE
-        )
     if serve:
         _serve(port, seconds)
         return
@@ -135,8 +137,9 @@ def _serve(port: int, seconds: int) -> None:
     with Responder(addresses, port) as responder:
         ERR.print(f"Answering on port {port}, UDP and TCP, for {seconds} s. On the other host:", markup=False)
         ERR.print(f"  harpctl doctor --port {port} --peer {','.join(addresses)}", markup=False)
-        responder.run(seconds)
-        ERR.print(f"{responder.answered} probes answered.", markup=False)
+        with suppress(KeyboardInterrupt):  # the usual end: the other host is done
+            responder.run(seconds)
+    ERR.print(f"{responder.answered} probes answered.", markup=False)
 
 
 def topo(*, root: Root = None, json: Json = False) -> None:

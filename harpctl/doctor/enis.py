@@ -151,7 +151,7 @@ def check_egress(context: Context) -> Iterator[Said]:
 
 def _journeys(context: Context) -> Iterator[tuple[Eni, str, str]]:
     """Give ENI, source and target for each way to look at: IPv4 and IPv6 apart."""
-    for eni in context.enis:
+    for eni in (eni for eni in context.enis if eni.is_up):
         for address in filter(_usable, eni.addresses):
             here = ipaddress.ip_interface(address)
             source = str(here.ip)

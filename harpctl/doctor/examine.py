@@ -8,7 +8,7 @@ from harpctl.change.steps import Group, Plan
 from harpctl.doctor import confs, enis, hugepages, limits, namespace, nccl, peer, plugin, system
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CHECKS, Check, Finding, Said, skip
-from harpctl.errors import HarpError
+from harpctl.errors import ExitCode, HarpError
 
 # In the order in which they are shown; importing a module enters its checks.
 GROUPS = {
@@ -39,7 +39,14 @@ def _findings(one: Check, context: Context) -> list[Finding]:
         unmet = next(filter(None, (need(context) for need in one.needs)), "")
         said = [skip(unmet)] if unmet else list(one.run(context))
     except HarpError as error:
-        said = [Said("fail", error.message, (error.hint,) if error.hint else ())]
+        is_blind = (
+            context.is_live and not context.facts.system.is_root and error.exit_code is ExitCode.MISSING
+        )
+        said = (
+            [skip(error.message)]
+            if is_blind
+            else [Said("fail", error.message, (error.hint,) if error.hint else ())]
+        )
     except OSError as error:
         said = [skip(f"It could not be looked at: {error}.")]
     found = [

@@ -71,6 +71,14 @@ def check_driver(context: Context) -> Iterator[Said]:
                 yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
 
 
+@check("limits.rungs", "Every rung of the driver ladder can be climbed", needs.live, validates=False)
+def check_rungs(context: Context) -> Iterator[Said]:
+    """Say what the rungs lack that nobody asks for: the ladder goes on below them."""
+    for rung in LADDER:
+        if missing := lacks(context, rung):
+            yield skip(f"{rung.driver} would lack {', '.join(missing)}.")
+
+
 @check("limits.gso", "The kernel segments UDP (Linux 4.18) and joins it (5.0)", validates=False)
 def check_gso(context: Context) -> Iterator[Said]:
     """Look at the release: without them every packet costs a system call's share."""

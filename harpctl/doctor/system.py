@@ -74,10 +74,12 @@ def check_arguments(context: Context) -> Iterator[Said]:
 def check_reboot(context: Context) -> Iterator[Said]:
     """Compare the running command line with what the next boot brings."""
     have, coming = brings(context, context.facts.boot.cmdline), next_boot(context)
+    changes = Journal(context.host).transactions()
+    since = f"; set up at {changes[-1].begin.time}" if changes else ""
     if coming and have != coming and not context.options.after_boot:
         yield warn(
             f"It was booted with {have} hugepages of {size_name(context.page_size)}, and the next boot brings"
-            f" {coming}.",
+            f" {coming}{since}.",
             "reboot",
         )
 

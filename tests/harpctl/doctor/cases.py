@@ -640,6 +640,11 @@ def lacks_kernel(world: World) -> None:
     world.change("system", kernel="3.10.0-1160.el7.x86_64")
 
 
+@case("limits.rungs", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")
+def rungs_out_of_reach(world: World) -> None:
+    world.change("limits", capabilities=("cap_net_admin",))
+
+
 @case("limits.gso", "warn", "Linux 4.18.0-348.el8 has no UDP_GRO.", "use a kernel of 5.0 or newer")
 def no_gro(world: World) -> None:
     world.change("system", kernel="4.18.0-348.el8")
@@ -706,15 +711,7 @@ def no_gpus(world: World) -> None:
 
 @case("system.journal", "fail", "`harpctl setup` of 2026-11-21T15:00:00Z", "harpctl rollback")
 def interrupted(world: World) -> None:
-    begin = {
-        "record": "begin",
-        "format": 1,
-        "version": "0.1",
-        "id": "0001-x",
-        "what": "harpctl setup",
-        "time": "2026-11-21T15:00:00Z",
-    }
-    world.write("/var/lib/harp/journal/0001-x.jsonl", json.dumps(begin) + "\n")
+    _journal(world)
 
 
 @case("system.arguments", "fail", "No boot entry asks for hugepages of 1 GiB", "harpctl setup")
@@ -728,6 +725,25 @@ def no_arguments(world: World) -> None:
 def one_entry_without(world: World) -> None:
     entry = BootEntry(title="Rescue", source="rescue.conf", args="ro single")
     world.change("boot", entries=(*world.facts.boot.entries, entry))
+
+
+def _journal(world: World, *records: dict[str, object]) -> None:
+    begin = {
+        "record": "begin",
+        "format": 1,
+        "version": "0.1",
+        "id": "0001-x",
+        "what": "harpctl setup",
+        "time": "2026-11-21T15:00:00Z",
+    }
+    lines = "".join(json.dumps(record) + "\n" for record in (begin, *records))
+    world.write("/var/lib/harp/journal/0001-x.jsonl", lines)
+
+
+@case("system.reboot", "warn", "the next boot brings 20; set up at 2026-11-21T15:00:00Z.", "reboot")
+def reboot_needed_since(world: World) -> None:
+    reboot_needed(world)
+    _journal(world, {"record": "done"})
 
 
 @case("system.reboot", "warn", "booted with 4 hugepages of 1 GiB, and the next boot brings 20", "reboot")

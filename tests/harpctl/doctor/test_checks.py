@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.change.steps import Plan
+from harpctl.change.apply import apply
+from harpctl.change.rollback import rollback
+from harpctl.change.steps import Plan, Run
+from harpctl.console import NoProgress
 from harpctl.doctor.context import Options
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.model import CHECKS, worst
@@ -147,6 +150,36 @@ def test_repairs_are_plans_of_their_own(world: World) -> None:
         "enis.up: ip link set dev eth1 up",
         "system.unit: systemctl enable harp.service",
     ]
+
+
+SAFE = [one for one in CASES if one.is_safe]
+
+
+@pytest.mark.parametrize("one", SAFE, ids=lambda one: one.spoil.__name__)
+def test_safe_repairs_can_be_applied(world: World, one: Case) -> None:
+    one.spoil(world)
+    [plan, *_more] = repairs(world.findings(one.id))
+    host = world.context().host
+    world.runner.answers[""] = ""  # every command succeeds
+    assert apply(plan, host, what="test", progress=NoProgress())
+    in_files = not any(isinstance(step, Run) and step.always for step in plan.groups[0].steps)
+    assert worst(world.findings(one.id)) == ("ok" if in_files else one.level)
+    commands = [step.argv for step in plan.groups[0].steps if isinstance(step, Run)]
+    assert [tuple(argv) for argv in world.runner.ran if argv in commands] == commands
+    rollback(host, progress=NoProgress())
+    assert worst(world.findings(one.id)) == one.level
+
+
+def test_who_may_not_look_is_told_so(world: World) -> None:
+    world.write("/var/lib/harp/journal/0001-x.jsonl", "")
+    (world.root / "var/lib/harp/journal/0001-x.jsonl").unlink()
+    (world.root / "var/lib/harp/journal/0001-x.jsonl").mkdir()  # what can't be read, for root either
+    world.change("system", is_root=False)
+    [finding] = world.findings("system.journal")
+    assert (finding.level, finding.repair) == ("skip", ())
+    assert "can't be read" in finding.cause
+    world.change("system", is_root=True)
+    assert worst(world.findings("system.journal")) == "fail"
 
 
 def test_parked_copy_is_not_another_plugin(world: World) -> None:

@@ -92,9 +92,11 @@ class FakeRunner:
 
     def __init__(self, answers: dict[str, str] | None = None) -> None:
         self.answers = answers or {}
+        self.ran: list[tuple[str, ...]] = []
 
     def run(self, argv: Sequence[str], timeout_s: float = 1.0) -> Completed:
         del timeout_s
+        self.ran.append(tuple(argv))
         line = " ".join(argv)
         found = next((said for begin, said in self.answers.items() if line.startswith(begin)), None)
         return Completed(tuple(argv), 1 if found is None else 0, found or "")
