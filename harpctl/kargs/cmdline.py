@@ -78,23 +78,33 @@ def surplus(words: Sequence[str], wanted: HugepageArgs | None) -> list[bool]:
     the three arguments in a row as we write them, whatever their size: they are an earlier setup's.
     Pairs of other sizes stay.
     """
-    arguments = [argument(word) for word in words[: _kernel_part(words)]]
-    drop = [False] * len(words)
-    for at in range(len(arguments) - 2):
-        names = [name for name, _value in arguments[at : at + 3]]
-        sizes = {parse_size(value) for _name, value in arguments[at : at + 2]}
-        if names == [DEFAULT, SIZE, COUNT] and len(sizes) == 1 and None not in sizes:
-            drop[at : at + 3] = [True] * 3
+    part = _kernel_part(words)
+    kept = [(at, *argument(word)) for at, word in enumerate(words[:part])]
+    while goes := _surplus_once(kept, wanted):
+        kept = [found for found in kept if found[0] not in goes]
+    stays = {at for at, _name, _value in kept}
+    return [at < part and at not in stays for at in range(len(words))]
+
+
+def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArgs | None) -> set[int]:
+    """Give the numbers of the arguments that must go; without them others may have become surplus."""
+    goes: set[int] = set()
+    for three in zip(arguments, arguments[1:], arguments[2:], strict=False):
+        names = [name for _at, name, _value in three]
+        default, size = (parse_size(value) for _at, _name, value in three[:2])
+        if names == [DEFAULT, SIZE, COUNT] and default is not None and default == size:
+            goes.update(at for at, _name, _value in three)
     goes_with_size = wanted is not None  # a bare count means the default size
-    for at, (name, value) in enumerate(arguments):
-        if name == DEFAULT:
-            drop[at] = drop[at] or wanted is not None
+    for at, name, value in arguments:
+        if name == DEFAULT and wanted is not None:
+            goes.add(at)
         elif name == SIZE:
-            drop[at] = drop[at] or (wanted is not None and parse_size(value) == wanted.page_size)
-            goes_with_size = drop[at]
-        elif name == COUNT:
-            drop[at] = drop[at] or goes_with_size
-    return drop
+            if wanted is not None and parse_size(value) == wanted.page_size:
+                goes.add(at)
+            goes_with_size = at in goes
+        elif name == COUNT and goes_with_size:
+            goes.add(at)
+    return goes
 
 
 def others(words: Sequence[str]) -> tuple[str, ...]:

@@ -144,12 +144,14 @@ def _grubby(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep
     option = ("--no-etc-grub-update",) if "--no-etc-grub-update" in usage else ()  # EL 8.3 and later
     new = kept.pop() + (wanted.words() if wanted else ())
     old = others([word.text for word in split(boot.entries[0].args)])
-    files = (bls.ENTRIES, env_path(boot.config), KERNEL_CMDLINE, DEFAULTS)
+    env = env_path(boot.config)  # every boot changes it, so it is only named where it matters
+    has_options = "kernelopts" in bls.read_env(host.read_bytes(env) or b"")
+    files = (bls.ENTRIES, env if has_options else "", KERNEL_CMDLINE, DEFAULTS)
     return [
         Run(
             why="hugepages from the next boot on",
             argv=_grubby_argv(new) + option,
-            rewrites=tuple(path for path in files if host.glob(path)),
+            rewrites=tuple(path for path in files if path and host.glob(path)),
             again=_grubby_argv(old) + option,
             always=True,
         )

@@ -82,6 +82,7 @@ def test_switching_the_size_leaves_no_stale_pair() -> None:
         (f"ro {OURS} quiet", "ro quiet"),
         (OURS, ""),
         (f"{OURS} {OURS_2M}", ""),
+        (f"default_hugepagesz=1G {OURS} hugepagesz=1G hugepages=9", ""),
         (f"ro {OURS} hugepages=3", "ro"),  # it belonged to the size that goes
         ("ro hugepagesz=2M hugepages=3", "ro hugepagesz=2M hugepages=3"),
         ("ro hugepages=3 default_hugepagesz=2M", "ro hugepages=3 default_hugepagesz=2M"),
@@ -148,6 +149,7 @@ def test_replaced_holds_and_is_idempotent(cmdline: str, wanted: HugepageArgs) ->
     assert holds(once, wanted)
     assert replaced(once, wanted) == once
     assert holds(replaced(once, None), None)
+    assert holds(replaced(cmdline, None), None)
 
 
 @given(cmdlines(), st.one_of(st.none(), WANTED))

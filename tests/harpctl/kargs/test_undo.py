@@ -1,0 +1,69 @@
+"""Applied, booted once, rolled back: every distribution has its own files and entries again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harpctl.change.apply import apply
+from harpctl.change.rollback import rollback
+from harpctl.change.steps import Plan
+from harpctl.console import NoProgress
+from harpctl.facts.boot import collect_boot
+from harpctl.facts.model import GIB, Facts, Memory, System
+from harpctl.host.door import Host
+from harpctl.kargs.cmdline import HugepageArgs
+from harpctl.kargs.plan import lacking, plan_kernel_args
+from tests.harpctl.kargs.distro import Distro
+from tests.harpctl.machine import DISTROS, build
+
+G50 = HugepageArgs(page_size=GIB, count=50)
+
+needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+def set_up(host: Host) -> None:
+    facts = Facts(system=System(), boot=collect_boot(host), memory=Memory())
+    apply(Plan(groups=(plan_kernel_args(facts, host, G50),)), host, what="setup", progress=NoProgress())
+    assert lacking(collect_boot(host), G50) == []
+
+
+def texts(root: Path) -> dict[str, bytes]:
+    found = [*root.glob("boot/**/*"), *root.glob("etc/**/*")]
+    return {
+        str(path.relative_to(root)): path.read_bytes().replace(b"boot_success=1", b"boot_success=0")
+        for path in found
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+@pytest.mark.parametrize("runs", [pytest.param(True, marks=needs_bash), False])
+@pytest.mark.parametrize("distro", DISTROS)
+def test_rollback_restores_the_bytes(tmp_path: Path, distro: str, runs: bool) -> None:
+    root = build(tmp_path / "root", distro, "gpu1")
+    host = Host(root, Distro(root) if runs else None)
+    before = texts(root)
+    set_up(host)
+    assert rollback(host, progress=NoProgress()).kept == ()
+    assert texts(root) == before
+
+
+@needs_bash
+@pytest.mark.parametrize("distro", DISTROS)
+def test_rollback_after_a_boot_and_a_new_kernel(tmp_path: Path, distro: str) -> None:
+    root = build(tmp_path / "root", distro, "gpu1")
+    host = Host(root, Distro(root))
+    before = collect_boot(host)
+    set_up(host)
+    for env in root.glob("boot/**/grubenv"):
+        env.write_text(env.read_text().replace("boot_success=0", "boot_success=1"))
+    for entry in sorted(root.glob("boot/loader/entries/*.conf"))[:1]:
+        (entry.parent / "new.conf").write_text(entry.read_text())
+    rollback(host, progress=NoProgress())
+    after = collect_boot(host)
+    assert lacking(after, None) == []
+    assert [entry for entry in after.entries if "new.conf" not in entry.source] == list(before.entries)
+    assert "hugepages" not in (host.read_text("/etc/default/grub") or "")
+    assert "hugepages" not in (host.read_text("/etc/kernel/cmdline") or "")
