@@ -31,7 +31,10 @@ enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_lo
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
   *ctx = NULL;
   enum harp_status status = harp_net_open(&c, traffic_class);
-  if (status == HARP_OK) *ctx = c;
+  if (status == HARP_OK) {
+    *ctx = c;
+    HARP_INFO("HARP " HARP_VERSION);
+  }
   return harp_nccl_result_of(status);
 }
 
@@ -46,6 +49,7 @@ enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log) {
   enum harp_status status = harp_net_open(&mine, HARP_NCCL_UNDEFINED);
   if (status == HARP_OK && !atomic_compare_exchange_strong(&process_context, &none, mine))
     harp_net_close(mine);
+  if (status == HARP_OK) HARP_INFO("HARP " HARP_VERSION);
   return harp_nccl_result_of(status);
 }
 
