@@ -1,11 +1,12 @@
-/* Two engines over the sim driver on a virtual clock: passes, requests, superframes of both shapes, with loss, refused
- * sends and late completions. The protocol itself is tested in tests/sim; here it is everything around it. */
+/* Two engines over the sim driver on a virtual clock: passes, requests, superframes of both shapes, with
+ * loss, refused sends and late completions. The protocol itself is tested in tests/sim; here it is everything
+ * around it. */
+#include <cmocka.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,9 @@
 enum { MESSAGES = 24, MESSAGE_MAX = 300000 };
 
 static harp_ns now_ns;
-static harp_ns virtual_clock(void) { return now_ns; }
+static harp_ns virtual_clock(void) {
+  return now_ns;
+}
 
 struct side {
   struct harp_engine *engine;
@@ -32,31 +35,47 @@ static uint32_t draw(struct side *s) {
   return s->random >> 8;
 }
 
-static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data, uint32_t bytes) {
+static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
+                  uint32_t bytes) {
   struct side *s = wire;
   (void)port, (void)to;
   if (draw(s) % 1000 >= s->loss_permille) harp_io_sim_deliver(s->other->engine->io, data, bytes);
 }
 
 static void open_side(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
-  struct harp_instance instance = {.ifname = "sim0", .mtu = 1500, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
+  struct harp_instance instance = {
+      .ifname = "sim0", .mtu = 1500, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
   instance.addr.ss_family = AF_INET;
-  struct harp_io_sim_config config = {
-      .framed = framed, .port_count = 2, .first_port = port, .send = carry, .wire = s, .counters = &s->wire_counters};
+  struct harp_io_sim_config config = {.framed = framed,
+                                      .port_count = 2,
+                                      .first_port = port,
+                                      .send = carry,
+                                      .wire = s,
+                                      .counters = &s->wire_counters};
   char error[256];
   s->other = other;
   s->random = port;
   s->loss_permille = loss;
-  assert_int_equal(harp_engine_open_with(&s->engine, &instance, "delay", harp_io_sim_open(&config), virtual_clock,
-                                         error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&s->engine, &instance, "delay", harp_io_sim_open(&config),
+                                         virtual_clock, error, sizeof error),
+                   0);
 }
 
 static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, uint32_t first) {
-  struct harp_endpoint e = {.token = token, .first_line = first, .first_message = first, .first_number = first,
-                            .buffer_bytes = s->engine->io->info.buffer_bytes, .path_count = 2, .eni_count = 1,
-                            .pid = 7, .name = "host"};
-  e.enis[0] = (struct harp_endpoint_eni){.family = 4, .mtu = 1500, .port_count = 2,
-                                         .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
+  struct harp_endpoint e = {.token = token,
+                            .first_line = first,
+                            .first_message = first,
+                            .first_number = first,
+                            .buffer_bytes = s->engine->io->info.buffer_bytes,
+                            .path_count = 2,
+                            .eni_count = 1,
+                            .pid = 7,
+                            .name = "host"};
+  e.enis[0] =
+      (struct harp_endpoint_eni){.family = 4,
+                                 .mtu = 1500,
+                                 .port_count = 2,
+                                 .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
   return e;
 }
 
@@ -65,10 +84,20 @@ static void connect_sides(struct side *a, struct side *b, uint32_t first) {
   assert_true(sa >= 0 && sb >= 0);
   uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
   struct harp_endpoint ea = endpoint_of(a, ta, first), eb = endpoint_of(b, tb, 0);
-  struct harp_link_config ca = {.role = HARP_ROLE_SENDER, .slot = (uint32_t)sa, .control_fd = -1, .local = &ea, .peer = &eb,
-                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2}, .traffic_class = -1};
-  struct harp_link_config cb = {.role = HARP_ROLE_RECEIVER, .slot = (uint32_t)sb, .control_fd = -1, .local = &eb, .peer = &ea,
-                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1}, .traffic_class = -1};
+  struct harp_link_config ca = {.role = HARP_ROLE_SENDER,
+                                .slot = (uint32_t)sa,
+                                .control_fd = -1,
+                                .local = &ea,
+                                .peer = &eb,
+                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
+                                .traffic_class = -1};
+  struct harp_link_config cb = {.role = HARP_ROLE_RECEIVER,
+                                .slot = (uint32_t)sb,
+                                .control_fd = -1,
+                                .local = &eb,
+                                .peer = &ea,
+                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
+                                .traffic_class = -1};
   ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
   a->link = harp_link_create(a->engine, &ca);
   b->link = harp_link_create(b->engine, &cb);
@@ -91,7 +120,9 @@ static void submit(struct harp_link *link, unsigned slot, void *data, uint32_t b
   harp_engine_ring_mt(link->engine, link->slot);
 }
 
-static uint8_t byte_of(unsigned message, size_t i) { return (uint8_t)(message * 37 + i * 11 + (i >> 8)); }
+static uint8_t byte_of(unsigned message, size_t i) {
+  return (uint8_t)(message * 37 + i * 11 + (i >> 8));
+}
 
 static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) {
   static uint8_t from[MESSAGES][MESSAGE_MAX], to[MESSAGES][MESSAGE_MAX];
@@ -130,7 +161,8 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
     uint32_t bytes = sizes[m % HARP_ARRAY_COUNT(sizes)];
     assert_int_equal(b.link->requests[m].bytes, bytes);
     assert_memory_equal(to[m], from[m], bytes);
-    for (size_t i = bytes; i < HARP_MIN(bytes + 4096u, (uint32_t)MESSAGE_MAX); i++) assert_int_equal(to[m][i], 0xee);
+    for (size_t i = bytes; i < HARP_MIN(bytes + 4096u, (uint32_t)MESSAGE_MAX); i++)
+      assert_int_equal(to[m][i], 0xee);
   }
   if (trouble) assert_true(a.wire_counters.tx_busy > 0);
   close_side(&a);
