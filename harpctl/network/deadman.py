@@ -1,6 +1,7 @@
 """The dead man: a process of its own that takes a network change back when nobody stops it in time.
 
-It survives the loss of the ssh session and of harpctl. Usage: python -m harpctl.network.deadman ID ROOT.
+It survives the loss of the ssh session and of harpctl; told to end (SIGTERM: the host is being shut down), it
+does its work at once. Usage: python -m harpctl.network.deadman ID ROOT.
 Everything it needs is imported at its start, as an unpacked harpctl may be gone when its time comes.
 """
 
@@ -10,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 
 import psutil
@@ -24,6 +26,7 @@ from harpctl.network.watch import Watch
 
 POLL_S = 0.1
 OTHERS_WAIT_S = 120.0
+HURRY = threading.Event()
 
 
 def _is_at_work(wanted: Watch) -> bool:
@@ -38,9 +41,9 @@ def _wait(host: Host, wanted: Watch) -> bool:
     """Wait for the time to act; False when there is nothing left to do."""
     while watch.read(host, wanted.transaction) is not None:
         late = time.monotonic() - wanted.deadline
-        if late >= wanted.grace_s or (late >= 0 and not _is_at_work(wanted)):
+        if HURRY.is_set() or late >= wanted.grace_s or (late >= 0 and not _is_at_work(wanted)):
             return True
-        time.sleep(POLL_S)
+        HURRY.wait(POLL_S)
     return False
 
 
@@ -87,8 +90,9 @@ def run(host: Host, transaction: str) -> None:
 
 def main() -> None:
     """Run with the transaction's id and the root directory as arguments."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: HURRY.set())
     run(Host(sys.argv[2], LiveRunner()), sys.argv[1])
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -59,16 +60,14 @@ class Guard:
         )
         try:
             watch.begin(host, self._watch)
-            if not self._start_service(transaction):
-                self._start_process(transaction)
+            is_up = any(
+                start(transaction) and self._comes_up(transaction)
+                for start in (self._start_service, self._start_process)
+            )
         except OSError as error:
-            self._give_up(str(error))
-        alive = watch.alive_path(transaction)
-        end = time.monotonic() + START_S
-        while host.stat(alive) is None:
-            if time.monotonic() >= end or self._has_ended():
-                self._give_up("it did not come up")
-            time.sleep(POLL_S)
+            self._give_up(error.strerror or str(error))
+        if not is_up:
+            self._give_up("it did not come up")
 
     def settle(self, progress: Progress) -> bool:
         """Find out whether the host can be reached as before, else wait for `harpctl confirm`.
@@ -130,12 +129,23 @@ class Guard:
         unit = f"--unit=harp-deadman-{transaction}"
         return host.run(["systemd-run", unit, path, *self._arguments(transaction)]).code == 0
 
-    def _start_process(self, transaction: str) -> None:
+    def _start_process(self, transaction: str) -> bool:
+        """Start it as a child in a session of its own. Raises OSError."""
         null = os.devnull
         actions = [(os.POSIX_SPAWN_OPEN, fd, null, os.O_RDWR, 0) for fd in (0, 1, 2)]
         env = {**os.environ, "PYTHONPATH": _search_path()}
         argv = self._arguments(transaction)
         self._pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
+        return True
+
+    def _comes_up(self, transaction: str) -> bool:
+        """Wait for its sign of life; False when there is none in time."""
+        end = time.monotonic() + START_S
+        while self._host.stat(watch.alive_path(transaction)) is None:
+            if time.monotonic() >= end or self._has_ended():
+                return False
+            time.sleep(POLL_S)
+        return True
 
     def _has_ended(self) -> bool:
         if not self._pid:
@@ -145,7 +155,7 @@ class Guard:
             self._pid = 0
         return bool(pid)
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str) -> NoReturn:
         transaction = self._watch.transaction if self._watch else ""
         self.disarm()
         raise HarpError(

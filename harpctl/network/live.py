@@ -113,14 +113,28 @@ def _address(host: Host, eni: EniPlan, found: Eni) -> list[AnyStep]:
 # ---- routes and rules ----
 
 
-def _crowding(facts: Facts, host: Host, eni: EniPlan, others: set[str]) -> list[AnyStep]:
-    """Plan the end of a main route to the ENI's subnet where another interface, not ours, serves it too.
+def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
+    names = {eni.name for eni in enis}
+    return {
+        str(ipaddress.ip_interface(address).network)
+        for found in facts.enis
+        if found.name not in names
+        for address in found.addresses
+    }
 
-    Such a route draws what the other interface should send. The kernel makes it with an address; before
-    Linux 4.4 even when told not to.
+
+def crowding(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
+    """Plan the end of main routes to an ENI's subnet where an interface that isn't ours serves it too.
+
+    Such a route draws what the other interface should send. Network-scripts and systemd before 248 make it
+    at every boot, so the boot unit does this again.
     """
-    if eni.subnet not in others:
-        return []
+    others = _subnets_of_others(facts, enis)
+    return [step for eni in enis if eni.subnet in others for step in _crowding(facts, host, eni)]
+
+
+def _crowding(facts: Facts, host: Host, eni: EniPlan) -> list[AnyStep]:
+    """Plan it for one ENI: where the route is there, or Linux before 4.4 will make it with the address."""
     flush = _ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
     why = f"{eni.subnet} stays with the primary ENI"
     for line in _lines(host, eni.version, "route", "show", "table", "main"):
@@ -185,13 +199,7 @@ def commands(
 
     Where anything but channels is to change for an ENI named in `ups`, that command is run instead.
     """
-    names = {eni.name for eni in enis}
-    others = {
-        str(ipaddress.ip_interface(address).network)
-        for found in facts.enis
-        if found.name not in names
-        for address in found.addresses
-    }
+    others = _subnets_of_others(facts, enis)
     rules = _our_rules(host, 4) + _our_rules(host, 6)
     wanted = [_rule(eni) for eni in enis]
     steps: list[AnyStep] = [
@@ -201,7 +209,8 @@ def commands(
     ]
     for eni in enis:
         found = _found(facts, eni)
-        own = [*_link(eni, found), *_address(host, eni, found), *_crowding(facts, host, eni, others)]
+        own = _link(eni, found) + _address(host, eni, found)
+        own += _crowding(facts, host, eni) if eni.subnet in others else []
         own += _routes(host, eni)
         if _rule(eni) not in rules:
             add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))

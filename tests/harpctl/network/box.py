@@ -36,7 +36,7 @@ from harpctl.facts.given import Given
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
 from harpctl.host.runner import LiveRunner
-from harpctl.network import live, watch
+from harpctl.network import live, reach, watch
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
 from harpctl.network.manager import Manager
@@ -334,12 +334,14 @@ class Said(NoProgress):
 
 
 @contextlib.contextmanager
-def other_harpctl(host: Host, plan: Plan, grace_s: float = 60.0) -> Iterator[int]:
+def other_harpctl(
+    host: Host, plan: Plan, deadline_s: float = DEADLINE_S, grace_s: float = 60.0
+) -> Iterator[int]:
     """Apply a plan in a process of its own, which a case may kill."""
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            guard = Guard(DEADLINE_S, grace_s)
+            guard = Guard(deadline_s, grace_s)
             apply(plan, host, what="setup", progress=NoProgress(), guard=guard)
         os._exit(0)
     yield pid
@@ -432,6 +434,38 @@ def harpctl_hangs(host: Host) -> None:
     await_that(lambda: state() == before, "the dead man has ended harpctl and taken it back")
     await_that(lambda: nothing_is_left(host), "the dead man is gone")
     assert not host.exists(FILE)
+
+
+@case
+def the_dead_man_is_told_to_end(host: Host) -> None:
+    before = state()
+    with other_harpctl(host, losing(SLEEP), deadline_s=600) as pid:
+        await_that(is_cut_off, "the host is cut off")
+        (alive,) = host.glob(watch.alive_path("*"))
+        os.kill(host.read_int(alive), signal.SIGTERM)
+        del pid
+    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    assert_same(before)
+
+
+@case
+def a_gateway_that_answers_arp_only(host: Host) -> None:
+    sh("ip netns exec net sysctl -q -w net.ipv4.icmp_echo_ignore_all=1")
+    seen = reach.look(host)
+    assert [(target.address, target.seen_by) for target in seen.targets] == [("10.0.9.1", "neighbour")]
+    assert not seen.lost(host)
+    sh("ip -n net link set to-eth0 down")
+    assert seen.lost(host) == ("10.0.9.1",)
+
+
+@case
+def a_client_that_answers_nothing(host: Host) -> None:
+    os.environ["SSH_CONNECTION"] = "198.51.100.7 50000 10.0.9.10 22"
+    seen = reach.look(host)
+    assert [target.seen_by for target in seen.targets] == ["ping", "route"]
+    assert not seen.lost(host)
+    sh("ip route add 198.51.100.0/24 via 10.0.9.2")
+    assert seen.lost(host) == ("198.51.100.7",)
 
 
 @case
