@@ -23,12 +23,4 @@ HARP_MUST_CHECK int harp_neighbour_watch(void);
 /* Takes what the watch has to say; returns whether anything may have changed. */
 bool harp_neighbour_changed(int watch_fd);
 
-/* Finds the identity of the XDP program attached to an interface; 0 when there is none. Returns 0 or -errno.
- */
-HARP_MUST_CHECK int harp_neighbour_xdp_program(unsigned ifindex, uint32_t *id);
-
-/* Finds the name of an interface's kernel driver ("veth", "mlx5_core"); "" when it does not say. */
-enum { HARP_NIC_DRIVER_BYTES = 32 };
-void harp_neighbour_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);
-
 #endif

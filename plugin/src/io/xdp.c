@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "io/io.h"
 #include "io/neighbour.h"
+#include "io/nic.h"
 #include "io/xdp_filter.h"
 #include "io/xdp_header.h"
 #include "io/xdp_socket.h"
@@ -123,7 +124,7 @@ bool harp_io_xdp_is_promising(unsigned ifindex) {
   static const char *const known[] = {"mlx5_core", "ice", "i40e", "ixgbe", "igc",        "igb",
                                       "idpf",      "gve", "ena",  "nfp",   "virtio_net", "stmmac"};
   char driver[HARP_NIC_DRIVER_BYTES];
-  harp_neighbour_nic_driver(ifindex, driver);
+  harp_nic_driver(ifindex, driver);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(known); i++)
     if (!strcmp(driver, known[i])) return true;
   return false;
@@ -207,7 +208,7 @@ static int climb(struct xdp *x, const struct harp_io_config *config, char *error
   const struct rung *rungs[3];
   char driver[HARP_NIC_DRIVER_BYTES];
   int err = -ENOTSUP;
-  harp_neighbour_nic_driver(x->ifindex, driver);
+  harp_nic_driver(x->ifindex, driver);
   order_rungs(driver, rungs);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
     char reason[200];

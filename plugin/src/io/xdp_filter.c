@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "io/neighbour.h"
+#include "io/nic.h"
 #include "io/xdp_abi.h"
 
 /* What the program looks up: destination address (IPv4 in the last four bytes) and port, network order. */
@@ -293,7 +293,7 @@ static bool take_maps(struct harp_xdp_filter *f, uint32_t program_id) {
  * network namespaces are listed, so it is found by the program that our interface has, not by its index. */
 static bool join(struct harp_xdp_filter *f, unsigned ifindex) {
   uint32_t id = 0, program;
-  if (harp_neighbour_xdp_program(ifindex, &program) || !program) return false;
+  if (harp_nic_xdp_program(ifindex, &program) || !program) return false;
   for (;;) {
     union bpf_args a;
     struct link_info info = {0};

@@ -1,0 +1,56 @@
+/* See nic.h. */
+#include "io/nic.h"
+
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/netlink.h"
+
+enum {
+  LINK_XDP = 43,      /* IFLA_XDP */
+  XDP_PROGRAM_ID = 4, /* IFLA_XDP_PROG_ID, within it */
+};
+
+/* Asks the driver by ioctl; false when it does not answer. */
+static bool ask_driver(unsigned ifindex, void *command) {
+  struct ifreq request = {.ifr_data = command};
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  bool answered = if_indextoname(ifindex, request.ifr_name) && !ioctl(fd, SIOCETHTOOL, &request);
+  close(fd);
+  return answered;
+}
+
+void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]) {
+  struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+  name[0] = 0;
+  if (!ask_driver(ifindex, &info)) return;
+  memcpy(name, info.driver, HARP_NIC_DRIVER_BYTES);
+  name[HARP_NIC_DRIVER_BYTES - 1] = 0;
+}
+
+unsigned harp_nic_queues(unsigned ifindex) {
+  struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+  if (!ask_driver(ifindex, &channels)) return 1;
+  return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
+}
+
+int harp_nic_xdp_program(unsigned ifindex, uint32_t *id) {
+  _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
+  struct harp_netlink_request r;
+  *id = 0;
+  harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
+  r.body.link.ifi_family = AF_UNSPEC;
+  r.body.link.ifi_index = (int)ifindex;
+  int err = harp_netlink_ask(&r, RTM_NEWLINK, reply);
+  if (err) return err;
+  const struct rtattr *xdp = harp_netlink_find(reply, sizeof(struct ifinfomsg), LINK_XDP);
+  const struct rtattr *program = xdp ? harp_netlink_nested(xdp, XDP_PROGRAM_ID) : NULL;
+  if (program && RTA_PAYLOAD(program) == sizeof *id) memcpy(id, RTA_DATA(program), sizeof *id);
+  return 0;
+}

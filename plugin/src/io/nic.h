@@ -1,0 +1,22 @@
+/* What the kernel says of a network interface: its driver, its queues, the XDP program on it.
+ *
+ * Asked at open, answered at once; changes nothing. Called by the xdp driver. Sources: rtnetlink(7), Linux
+ * include/uapi/linux/ethtool.h. */
+#ifndef HARP_IO_NIC_H
+#define HARP_IO_NIC_H
+
+#include "base/base.h"
+
+enum { HARP_NIC_DRIVER_BYTES = 32 };
+
+/* Finds the name of an interface's kernel driver ("veth", "mlx5_core"); "" when it does not say. */
+void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);
+
+/* Returns the number of receive queues in use, at least 1. */
+unsigned harp_nic_queues(unsigned ifindex);
+
+/* Finds the identity of the XDP program attached to an interface; 0 when there is none. Returns 0 or -errno.
+ */
+HARP_MUST_CHECK int harp_nic_xdp_program(unsigned ifindex, uint32_t *id);
+
+#endif
