@@ -92,8 +92,7 @@ def _pieces(letter: Letter, place: Place, values: dict[str, list[Piece]]) -> lis
     if not letter.raw:
         return [Piece(letter.text, place)]
     if letter.variable not in values:
-        is_ours = letter.variable in OURS
-        return [] if is_ours else [Piece(None, place)]
+        return [Piece(None, place)]
     if letter.variable in OURS:
         return values[letter.variable]
     return [Piece(piece.text, place) for piece in values[letter.variable]]
@@ -195,8 +194,7 @@ class _Edits:
             )
         if words and kept and not kept[-1].text.isspace():
             words = " " + words
-        is_simple = all(letters[index].quote for index in drop)
-        if not is_simple or (words and assignment.closing < 0):
+        if words and assignment.closing < 0:
             return _rendered(kept, words)
         text = source.text
         value, at = "", assignment.start

@@ -284,15 +284,16 @@ def _refuse_read_only(
         if mount and "ro" in mount.options.split(","):
             raise HarpError(
                 f"{path} cannot be changed: {mount.path} is mounted read-only.",
-                f"Run `mount -o remount,rw {mount.path}`, then setup again.{_hand_hint(wanted)}",
+                f"Run `mount -o remount,rw {mount.path}` and setup again, or {_remedy(wanted)}.",
                 ExitCode.REFUSED,
             )
 
 
 def _by_hand(message: str, wanted: HugepageArgs | None) -> HarpError:
-    return HarpError(message, _hand_hint(wanted).strip(), ExitCode.MISSING)
+    remedy = _remedy(wanted)
+    return HarpError(message, f"{remedy[0].upper()}{remedy[1:]}.", ExitCode.MISSING)
 
 
-def _hand_hint(wanted: HugepageArgs | None) -> str:
+def _remedy(wanted: HugepageArgs | None) -> str:
     what = f"add `{wanted}` to" if wanted else "take the hugepage arguments out of"
-    return f" Or {what} the kernel command line by hand, and run setup with --no-kernel-args."
+    return f"{what} the kernel command line by hand and run setup with --no-kernel-args"
