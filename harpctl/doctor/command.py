@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import typer
 
 from harpctl.change.apply import apply
 from harpctl.change.trouble import require_root
-from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, print_json, print_table
+from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.doctor.context import Options, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst
@@ -99,8 +99,10 @@ def doctor(
         return
     names = tuple(name for text in peer or () for name in text.split(",") if name)
     host, options = open_host(root), Options(peers=names, port=port)
-    findings = _find(host, options)
-    fixed = _fix(host, findings, is_quiet=json) if fix else []
+    progress = NoProgress() if json else ConsoleProgress()
+    with progress.working(f"Probing {', '.join(names)}") if names else nullcontext():
+        findings = _find(host, options)
+    fixed = _fix(host, findings, progress) if fix else []
     if fixed:
         findings = _find(host, options)
     if json:
@@ -111,7 +113,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _fix(host: Host, findings: list[Finding], *, is_quiet: bool) -> list[str]:
+def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
     """Apply the safe repairs, each by itself; give the transactions' ids. A repair that fails is said."""
     plans = repairs(findings)
     if plans:
@@ -119,14 +121,7 @@ def _fix(host: Host, findings: list[Finding], *, is_quiet: bool) -> list[str]:
     done = []
     for plan in plans:
         try:
-            done.append(
-                apply(
-                    plan,
-                    host,
-                    what="harpctl doctor --fix",
-                    progress=NoProgress() if is_quiet else ConsoleProgress(),
-                )
-            )
+            done.append(apply(plan, host, what="harpctl doctor --fix", progress=progress))
         except HarpError as error:
             ERR.print(f"{plan.groups[0].name}: {error}", markup=False)
     return done

@@ -12,7 +12,6 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, skip, warn
 from harpctl.facts.model import Eni, Facts
 
-DRIVERS = ("auto", "udp")  # of this build
 OTHERS_WRITE = 0o002
 SETUP = "harpctl setup"
 
@@ -233,17 +232,6 @@ def check_job_keys(context: Context) -> Iterator[Said]:
                     f"{path}: {key} = {value}, but {first} has {expected}.",
                     f"sed -i 's/^{key} = .*/{key} = {expected}/' {path}",
                 )
-
-
-@check("confs.driver", "Each conf file asks for a driver of this build", needs.conf)
-def check_driver(context: Context) -> Iterator[Said]:
-    """Look at driver: asking for one that is not built in is an error of the plugin's init."""
-    for path, conf in context.confs:
-        if conf.driver is not None and conf.driver not in DRIVERS:
-            yield fail(
-                f"{path}: driver = {conf.driver}, which this build does not have.",
-                f"sed -i 's/^driver = .*/driver = auto/' {path}",
-            )
 
 
 @check("confs.cores", "The cores in the conf files are there", needs.conf)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from harpctl.confs.conf import CONF_DIR, Conf, conf_number, parse
 from harpctl.doctor.live import Live, Machine
 from harpctl.doctor.probe import PORT
+from harpctl.doctor.ways import Way, probe
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
 from harpctl.host.door import Host
@@ -54,7 +54,6 @@ class Context:
         self.options = options or Options()
         self.environment = dict(environment or {})
         self.live = live
-        self.found: dict[str, Any] = {}  # what a check found out and another one uses
 
     @property
     def conf_dir(self) -> str:
@@ -128,6 +127,11 @@ class Context:
         copy = loaded(self.copies, self.ground)
         return copy if copy is not None and copy.is_harp else None
 
+    @functools.cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """Probe the ways to the peers."""
+        return probe(self)
+
     @property
     def machine(self) -> Live:
         """Give the running machine, for checks that need one."""
@@ -145,5 +149,4 @@ def real_context(host: Host, facts: Facts, options: Options) -> Context:
     """Make the context of a host: for a tree without environment and without asking the machine."""
     if not host.is_real:
         return Context(host, facts, options)
-    environment: dict[str, Any] = dict(os.environ)
-    return Context(host, facts, options, environment, Machine())
+    return Context(host, facts, options, os.environ, Machine())

@@ -16,6 +16,8 @@ NET = "/proc/sys/net/ipv4/conf"
 ARP = {"arp_ignore": ((1, 2), 1), "arp_announce": ((2,), 2)}
 STRICT = 1  # rp_filter: drop what came in by another interface than the answer would leave by
 LOOSE = 2
+MTU_MIN = 1280  # of plugin/src/engine/engine.c
+ETHERNET_MTU = 1500
 SOFTWARE = ("bridge", "dummy", "ifb", "macvlan", "ipvlan", "tun", "veth", "vxlan")
 
 
@@ -75,7 +77,11 @@ def check_address(context: Context) -> Iterator[Said]:
     for path, conf, eni in context.pairs:
         if any(_usable(address) for address in eni.addresses):
             continue
-        known = f"harpctl setup --address {eni.name}={conf.address}/24" if conf.address else "harpctl setup"
+        known = (
+            f"harpctl setup --address {eni.name}={conf.address}/24  # with its subnet's length"
+            if conf.address
+            else "harpctl setup"
+        )
         yield fail(f"{path}: {eni.name} has no address that a peer can reach.", known)
 
 
@@ -110,25 +116,15 @@ def check_mtu_equal(context: Context) -> Iterator[Said]:
         )
 
 
-@check("enis.jumbo", "The ENIs have an MTU of 1500 or more", needs.pair, validates=False)
-def check_jumbo(context: Context) -> Iterator[Said]:
-    """Look for MTUs below Ethernet's."""
-    for eni in context.enis:
-        if 0 < eni.mtu < 1500:
-            yield warn(
-                f"{eni.name} has MTU {eni.mtu}: many small packets.", f"ip link set dev {eni.name} mtu 1500"
-            )
-
-
-@check("enis.xdp_left", "No XDP program sits on the ENIs", needs.live, needs.pair, validates=False)
-def check_xdp_left(context: Context) -> Iterator[Said]:
-    """Look for a program that somebody attached, or that a crash left behind."""
-    for eni in context.enis:
-        if eni.xdp_attached:
-            yield warn(
-                f"An XDP program is attached to {eni.name}: a running job, or left by one that crashed.",
-                f"ip link set dev {eni.name} xdp off",
-            )
+@check("enis.mtu_least", "The ENIs have an MTU of 1500 or more", needs.pair)
+def check_mtu_least(context: Context) -> Iterator[Said]:
+    """Look for MTUs that HARP refuses, and for those below Ethernet's."""
+    for _path, conf, eni in context.pairs:
+        mtu, repair = conf.mtu or eni.mtu, f"ip link set dev {eni.name} mtu {ETHERNET_MTU}"
+        if 0 < mtu < MTU_MIN:
+            yield fail(f"{eni.name} has MTU {mtu}, and HARP needs {MTU_MIN}.", repair)
+        elif 0 < mtu < ETHERNET_MTU:
+            yield warn(f"{eni.name} has MTU {mtu}: many small packets.", repair)
 
 
 # ---- several ENIs on one host ----
@@ -155,7 +151,7 @@ def _journeys(context: Context) -> Iterator[tuple[Eni, str, str]]:
         for address in filter(_usable, eni.addresses):
             here = ipaddress.ip_interface(address)
             source = str(here.ip)
-            targets = [_host(address)]
+            targets = [_host(address)] if here.network.num_addresses > 1 else []
             if eni.gateway and ipaddress.ip_address(eni.gateway).version == here.version:
                 targets.append(eni.gateway)
                 others = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harpctl.change.steps import Group, Plan
-from harpctl.doctor import confs, enis, hugepages, limits, namespace, nccl, peer, plugin, system
+from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CHECKS, Check, Finding, Said, skip
+from harpctl.doctor.model import CHECKS, Check, Finding, Said, fail, skip
 from harpctl.errors import ExitCode, HarpError
 
 # In the order in which they are shown; importing a module enters its checks.
@@ -17,6 +17,7 @@ GROUPS = {
     "enis": enis,
     "plugin": plugin,
     "nccl": nccl,
+    "drivers": drivers,
     "limits": limits,
     "system": system,
     "namespace": namespace,
@@ -35,20 +36,8 @@ def examine(context: Context, *, only_validating: bool = False) -> list[Finding]
 
 
 def _findings(one: Check, context: Context) -> list[Finding]:
-    try:
-        unmet = next(filter(None, (need(context) for need in one.needs)), "")
-        said = [skip(unmet)] if unmet else list(one.run(context))
-    except HarpError as error:
-        is_blind = (
-            context.is_live and not context.facts.system.is_root and error.exit_code is ExitCode.MISSING
-        )
-        said = (
-            [skip(error.message)]
-            if is_blind
-            else [Said("fail", error.message, (error.hint,) if error.hint else ())]
-        )
-    except OSError as error:
-        said = [skip(f"It could not be looked at: {error}.")]
+    unmet = next(filter(None, (need(context) for need in one.needs)), "")
+    said = [skip(unmet)] if unmet else _said(one, context)
     found = [
         Finding(
             id=one.id,
@@ -63,6 +52,18 @@ def _findings(one: Check, context: Context) -> list[Finding]:
         for thing in said
     ]
     return found or [Finding(id=one.id, title=one.title, group=one.group, level="ok")]
+
+
+def _said(one: Check, context: Context) -> list[Said]:
+    try:
+        return list(one.run(context))
+    except HarpError as error:
+        is_root = context.facts.system.is_root or not context.is_live
+        if error.exit_code is ExitCode.MISSING and not is_root:
+            return [skip(error.message)]
+        return [fail(error.message, *([error.hint] if error.hint else []))]
+    except OSError as error:
+        return [skip(f"It could not be looked at: {error}.")]
 
 
 def _placed(command: str, context: Context) -> str:

@@ -3,66 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-
-import msgspec
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.doctor.reach import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG, Reach
-
-EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
-EPHEMERAL_DEFAULT = (32768, 60999)
-PARALLEL = 16
-
-
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """From one ENI's address to one of the peer's, and what was found out."""
-
-    eni: str
-    source: str
-    target: str
-    mtu: int
-    ports: tuple[int, int]  # the lowest and the highest that HARP may use
-    reach: Reach
-
-    @property
-    def name(self) -> str:
-        """Give it for a message."""
-        return f"{self.eni} ({self.source}) to {self.target}"
-
-
-def ways(context: Context) -> tuple[Way, ...]:
-    """Probe all ways, many at once; the second call gives what the first one found."""
-    if "ways" not in context.found:
-        context.found["ways"] = _probe(context)
-    return context.found["ways"]  # type: ignore[no-any-return]
-
-
-def _probe(context: Context) -> tuple[Way, ...]:
-    live, port = context.machine, context.options.port
-    targets = [address for peer in context.options.peers for address in live.resolve(peer)[0]]
-    asked = []
-    for _path, conf, eni in context.pairs:
-        ports = conf.ports or _ephemeral(context)
-        source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
-        mtu = conf.mtu or eni.mtu or 1500
-        alike = [target for target in targets if source and (":" in source) == (":" in target)]
-        asked += [(eni.name, source, target, mtu, ports) for target in alike]
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        found = pool.map(lambda way: live.reach(way[1], way[2], port, way[3], way[4]), asked)
-        return tuple(
-            Way(eni=eni, source=source, target=target, mtu=mtu, ports=ports, reach=reach)
-            for (eni, source, target, mtu, ports), reach in zip(asked, found, strict=True)
-        )
-
-
-def _ephemeral(context: Context) -> tuple[int, int]:
-    words = context.host.read_word(EPHEMERAL).split()
-    if len(words) == 2 and all(word.isdecimal() for word in words):
-        return int(words[0]), int(words[1])
-    return EPHEMERAL_DEFAULT
+from harpctl.doctor.reach import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
+from harpctl.doctor.ways import Way, ephemeral_ports
 
 
 @check("peer.name", "The peer has addresses that an ENI can send to", needs.live)
@@ -73,7 +19,7 @@ def check_name(context: Context) -> Iterator[Said]:
             yield fail(
                 f"{peer} has no address: {said}.", "give the addresses of its ENIs: --peer ADDRESS,ADDRESS"
             )
-    if not ways(context):
+    if not context.ways:
         yield fail(
             "No ENI of this host has a conf file and an address of the peer's family, so nothing was sent.",
             "harpctl setup",
@@ -83,7 +29,7 @@ def check_name(context: Context) -> Iterator[Said]:
 @check("peer.udp", "The peer answers UDP over each ENI", needs.live)
 def check_udp(context: Context) -> Iterator[Said]:
     """Look at the smallest datagrams."""
-    for way in ways(context):
+    for way in context.ways:
         if way.reach.udp not in ANSWERED:
             yield fail(f"{way.name}: {_words(way.reach.udp)}.", *_allow(way, context, "udp"))
 
@@ -91,7 +37,7 @@ def check_udp(context: Context) -> Iterator[Said]:
 @check("peer.mtu", "Packets of the whole MTU reach the peer", needs.live)
 def check_mtu(context: Context) -> Iterator[Said]:
     """Look at the packets that fill the MTU, which may not be fragmented."""
-    for way in ways(context):
+    for way in context.ways:
         if not way.reach.full or way.reach.full in ANSWERED:
             continue
         how = "a router says it is too big" if way.reach.full == TOO_BIG else "it vanishes"
@@ -104,7 +50,7 @@ def check_mtu(context: Context) -> Iterator[Said]:
 @check("peer.both_ways", "The peer's responder proves both directions", needs.live, validates=False)
 def check_both_ways(context: Context) -> Iterator[Said]:
     """Look for ways where the peer only refused: its kernel answers, but with less than it got."""
-    refused = [way for way in ways(context) if REFUSED in {way.reach.udp, way.reach.full}]
+    refused = [way for way in context.ways if REFUSED in {way.reach.udp, way.reach.full}]
     if refused:
         targets = ", ".join(dict.fromkeys(way.target for way in refused))
         yield warn(
@@ -117,7 +63,7 @@ def check_both_ways(context: Context) -> Iterator[Said]:
 @check("peer.ports", "No firewall drops UDP to the ports that HARP uses", needs.live, validates=False)
 def check_ports(context: Context) -> Iterator[Said]:
     """Look at the lowest and the highest port that HARP may be given."""
-    for way in ways(context):
+    for way in context.ways:
         silent = [port for port, said in way.reach.ports.items() if said not in ANSWERED]
         if silent:
             yield warn(
@@ -129,7 +75,7 @@ def check_ports(context: Context) -> Iterator[Said]:
 @check("peer.tcp", "The peer answers TCP over each ENI", needs.live)
 def check_tcp(context: Context) -> Iterator[Said]:
     """Look at TCP: HARP's control connection goes to a port of the kernel's choice."""
-    for way in ways(context):
+    for way in context.ways:
         wrong = {port: said for port, said in way.reach.tcp.items() if said not in {ECHO, REFUSED}}
         if wrong:
             yield fail(
@@ -147,7 +93,7 @@ def _list(numbers: list[int]) -> str:
 
 
 def _allow(way: Way, context: Context, kind: str) -> tuple[str, ...]:
-    low, high = way.ports if kind == "udp" else _ephemeral(context)
+    low, high = way.ports if kind == "udp" else ephemeral_ports(context)
     rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {way.source} accept"
     if ":" in way.source:
         rule = rule.replace("ip saddr", "ip6 saddr")

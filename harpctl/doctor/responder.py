@@ -11,6 +11,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import psutil
 
@@ -19,6 +20,7 @@ from harpctl.errors import ExitCode, HarpError
 
 SECONDS = 600
 ANSWERS_PER_S = 2000
+BACKLOG = 64
 TURN_S = 0.5  # how often it looks whether its time is up
 
 
@@ -59,30 +61,28 @@ class Responder:
 
     def _listen(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
-            one = self._stack.enter_context(socket.socket(family, kind))
+        udp = self._stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+        forbid_fragments(udp)
+        udp.bind((address, port))
+        tcp = self._stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tcp.bind((address, port))
+        tcp.listen(BACKLOG)
+        for one, serve in ((udp, self._echo), (tcp, self._greet)):
             one.setblocking(False)
-            if kind == socket.SOCK_STREAM:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            else:
-                forbid_fragments(one)
-            one.bind((address, port))
-            if kind == socket.SOCK_STREAM:
-                one.listen(16)
-            self._selector.register(one, selectors.EVENT_READ, kind)
+            self._selector.register(one, selectors.EVENT_READ, partial(serve, one))
 
     def run(self, seconds: float, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Answer until the time is up."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not is_stopped():
             for key, _events in self._selector.select(min(left, TURN_S)):
-                one = key.fileobj
-                assert isinstance(one, socket.socket)  # noqa: S101 - only sockets are registered
                 with contextlib.suppress(OSError):  # a peer that went away, an answer that does not fit
-                    if key.data == socket.SOCK_STREAM:
-                        one.accept()[0].close()
-                    else:
-                        self._echo(one)
+                    key.data()
+
+    @staticmethod
+    def _greet(one: socket.socket) -> None:
+        one.accept()[0].close()
 
     def _echo(self, one: socket.socket) -> None:
         request, sender = one.recvfrom(1 << 16)
@@ -92,5 +92,5 @@ class Responder:
         answer = answer_to(request)
         if answer is not None and self._budget >= 1:
             self._budget -= 1
-            one.sendto(answer, sender)
             self.answered += 1
+            one.sendto(answer, sender)

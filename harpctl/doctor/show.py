@@ -16,6 +16,7 @@ HEADINGS = {
     "enis": "ENIs",
     "plugin": "Plugin",
     "nccl": "NCCL's and HARP's variables",
+    "drivers": "Drivers",
     "limits": "Limits",
     "system": "System",
     "namespace": "Container and namespace",

@@ -358,16 +358,6 @@ def timeouts_differ(world: World) -> None:
     world.conf(2, peer_timeout=30)
 
 
-@case(
-    "confs.driver",
-    "fail",
-    "driver = xdp, which this build does not have",
-    f"sed -i 's/^driver = .*/driver = auto/' {conf_path(1)}",
-)
-def driver_of_the_future(world: World) -> None:
-    world.conf(1, driver="xdp")
-
-
 @case("confs.cores", "fail", "there is no core 8, 9 (cores: 0 to 7)", "harpctl setup")
 def absent_cores(world: World) -> None:
     world.conf(1, cores=(1, 8, 9))
@@ -424,7 +414,12 @@ def no_link(world: World) -> None:
     world.eni("eth1", has_link=False)
 
 
-@case("enis.address", "fail", "eth1 has no address", "harpctl setup --address eth1=10.0.1.11/24")
+@case(
+    "enis.address",
+    "fail",
+    "eth1 has no address",
+    "harpctl setup --address eth1=10.0.1.11/24  # with its subnet's length",
+)
 def no_address(world: World) -> None:
     world.eni("eth1", addresses=("fe80::1/64",))
 
@@ -439,15 +434,15 @@ def mtus_differ(world: World) -> None:
     world.eni("eth2", mtu=9500)
 
 
-@case("enis.jumbo", "warn", "eth1 has MTU 1400", "ip link set dev eth1 mtu 1500")
+@case("enis.mtu_least", "warn", "eth1 has MTU 1400", "ip link set dev eth1 mtu 1500")
 def small_mtu(world: World) -> None:
+    world.conf(1, mtu=1400)
+
+
+@case("enis.mtu_least", "fail", "eth1 has MTU 1200, and HARP needs 1280", "ip link set dev eth1 mtu 1500")
+def refused_mtu(world: World) -> None:
     world.conf(1, mtu=None)
-    world.eni("eth1", mtu=1400)
-
-
-@case("enis.xdp_left", "warn", "An XDP program is attached to eth1", "ip link set dev eth1 xdp off")
-def xdp_left(world: World) -> None:
-    world.eni("eth1", xdp_attached=True)
+    world.eni("eth1", mtu=1200)
 
 
 @case("enis.egress", "fail", "from 10.0.1.11 to 10.0.2.13 the kernel sends through eth2", "harpctl setup")
@@ -623,26 +618,80 @@ def misspelt(world: World) -> None:
     world.environment["HARP_PATH"] = "3"
 
 
-# ---- limits ----
+# ---- drivers ----
+
+PRIVILEGED = "docker run --privileged ..."
 
 
-@case(
-    "limits.driver", "fail", "xdp lacks cap_net_raw, cap_bpf or cap_sys_admin", "docker run --privileged ..."
-)
+@case("drivers.asked", "fail", "xdp lacks cap_net_raw, cap_bpf or cap_sys_admin", PRIVILEGED)
 def lacks_capabilities(world: World) -> None:
     world.conf(1, driver="xdp")
     world.change("limits", capabilities=("cap_net_admin",))
 
 
-@case("limits.driver", "fail", "xdp-copy lacks Linux 4.18 (AF_XDP)", "docker run --privileged ...")
+@case("drivers.asked", "fail", "xdp-copy lacks Linux 5.9 (links to XDP programs)", PRIVILEGED)
 def lacks_kernel(world: World) -> None:
     world.environment["HARP_DRIVER"] = "xdp-copy"
     world.change("system", kernel="3.10.0-1160.el7.x86_64")
 
 
-@case("limits.rungs", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")
-def rungs_out_of_reach(world: World) -> None:
+@case("drivers.asked", "fail", "xdp-zc lacks 16 MiB of locked memory (ulimit -l)", PRIVILEGED)
+def lacks_locked_memory(world: World) -> None:
+    world.conf(1, driver="xdp-zc")
+    world.change("limits", memlock=65536, capabilities=("cap_net_admin", "cap_net_raw", "cap_bpf"))
+
+
+@case(
+    "drivers.zero_copy",
+    "warn",
+    "eth1 (virtio_net) is not known for zero-copy AF_XDP",
+    f"sed -i 's/^driver = .*/driver = auto/' {conf_path(1)}",
+)
+def zero_copy_unknown(world: World) -> None:
+    world.conf(1, driver="xdp-zc")
+
+
+@case(
+    "drivers.auto",
+    "warn",
+    "eth1 could have zero-copy AF_XDP and get sockets: lacking cap_net_raw",
+    PRIVILEGED,
+)
+def falls_to_sockets(world: World) -> None:
+    world.eni("eth1", xdp="zero-copy")
     world.change("limits", capabilities=("cap_net_admin",))
+
+
+MTU_REPAIR = "ip link set dev eth1 mtu 3498  # on all hosts, or set driver = udp"
+
+
+@case("drivers.mtu", "warn", "MTUs over 3762 need Linux 6.6 with AF_XDP: eth1 cannot", MTU_REPAIR)
+def jumbo_on_an_old_kernel(world: World) -> None:
+    world.conf(1, driver="xdp")
+
+
+@case("drivers.mtu", "warn", "MTUs over 3762 need Linux 6.6 with AF_XDP: eth1 cannot", MTU_REPAIR)
+def jumbo_by_auto(world: World) -> None:
+    world.eni("eth1", xdp="zero-copy")
+
+
+@case(
+    "drivers.program",
+    "warn",
+    "An XDP program is attached to eth1",
+    "bpftool net show dev eth1",
+    "ip link set dev eth1 xdp off",
+)
+def program_attached(world: World) -> None:
+    world.eni("eth1", xdp_attached=True)
+
+
+@case("drivers.rungs", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")
+def rungs_out_of_reach(world: World) -> None:
+    world.change("limits", capabilities=("cap_net_admin", "cap_ipc_lock"))
+
+
+# ---- limits ----
 
 
 @case("limits.gso", "warn", "Linux 4.18.0-348.el8 has no UDP_GRO.", "use a kernel of 5.0 or newer")

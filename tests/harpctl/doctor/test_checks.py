@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from harpctl.change.apply import apply
@@ -9,7 +12,10 @@ from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan, Run
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Options
+from harpctl.doctor.drivers import ONE_BUFFER_MTU
+from harpctl.doctor.enis import MTU_MIN
 from harpctl.doctor.examine import GROUPS, examine, repairs
+from harpctl.doctor.limits import SOCKET_BUFFER
 from harpctl.doctor.model import CHECKS, worst
 from harpctl.facts.model import MIB, HugeMount, Pages
 from tests.harpctl.doctor.cases import CASES, Case, no_pages, pages_after_reboot
@@ -71,8 +77,7 @@ def test_what_the_next_boot_brings(world: World) -> None:
 def test_udp_needs_no_capabilities(world: World) -> None:
     world.conf(1, driver="udp")
     world.change("limits", capabilities=())
-    assert worst(world.findings("limits.driver")) == "ok"
-    assert worst(world.findings("confs.driver")) == "ok"
+    assert worst(world.findings("drivers.asked")) == "ok"
 
 
 def test_ifname_needs_no_conf_files(world: World) -> None:
@@ -124,7 +129,7 @@ def test_tree_says_what_it_cannot_know(world: World) -> None:
     found = world.findings()
     assert worst(found) == "skip"
     skipped = {finding.id for finding in found if finding.cause == "A directory tree does not run."}
-    assert {"hugepages.usable", "plugin.loads", "enis.egress", "limits.driver"} <= skipped
+    assert {"hugepages.usable", "plugin.loads", "enis.egress", "drivers.asked"} <= skipped
     world.change("memory", hugepages=(), mounts=())
     assert worst(world.findings("hugepages.present")) == "ok"  # its boot entries bring them
 
@@ -180,6 +185,29 @@ def test_who_may_not_look_is_told_so(world: World) -> None:
     assert "can't be read" in finding.cause
     world.change("system", is_root=True)
     assert worst(world.findings("system.journal")) == "fail"
+
+
+def test_numbers_are_those_of_the_plugin(root: Path) -> None:
+    engine, xdp = ((root / "plugin/src" / name).read_text() for name in ("engine/engine.c", "io/xdp.c"))
+    assert re.findall(r"MTU_MIN = (\d+)", engine) == [str(MTU_MIN)]
+    assert "HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE" in xdp
+    assert ONE_BUFFER_MTU == 4096 - 256 - 64 - 14
+    udp = (root / "plugin/src/io/udp.c").read_text()
+    assert re.findall(r"SOCKET_BUFFER_BYTES = (\d+) << 20", udp) == [str(SOCKET_BUFFER >> 20)]
+
+
+def test_new_kernels_take_jumbo_frames(world: World) -> None:
+    world.conf(1, driver="xdp")
+    world.change("system", kernel="6.6.0-tlinux4")
+    assert worst(world.findings("drivers.mtu")) == "ok"
+
+
+def test_address_without_a_subnet(world: World) -> None:
+    """Some clouds give /32 addresses: only the gateway is there to be asked about."""
+    world.eni("eth1", addresses=("10.0.1.11/32",))
+    assert world.live
+    world.live.ways = {("10.0.1.11", "10.0.1.10"): "eth0", ("10.0.1.11", "10.0.1.12"): "eth0"}
+    assert worst(world.findings("enis.egress")) == "ok"
 
 
 def test_parked_copy_is_not_another_plugin(world: World) -> None:

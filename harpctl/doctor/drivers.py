@@ -1,0 +1,135 @@
+"""Checks of the packet drivers: what kernel, process and ENI must give the rungs that are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from harpctl.doctor import needs
+from harpctl.doctor.context import Context
+from harpctl.doctor.model import Said, check, fail, skip, warn
+
+LOCKED_BYTES = 16 << 20  # the frames of an AF_XDP queue (plugin/src/io/xdp.c)
+ONE_BUFFER_MTU = 3762  # larger packets span frames
+SEVERAL_BUFFERS = (6, 6)  # Linux release
+ZERO_COPY = "zero-copy"  # as Eni.xdp says it
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """One rung of the ladder: what its driver needs of kernel and process."""
+
+    driver: str
+    kernel: tuple[int, int]
+    why: str  # what that release brought
+    capabilities: tuple[tuple[str, ...], ...] = ()  # one of each group
+
+
+_CAPABILITIES = (("cap_net_raw",), ("cap_net_admin",), ("cap_bpf", "cap_sys_admin"))
+LADDER = (
+    Rung("xdp-zc", (5, 9), "links to XDP programs", _CAPABILITIES),
+    Rung("xdp-copy", (5, 9), "links to XDP programs", _CAPABILITIES),
+    Rung("udp", (3, 10), "sockets"),
+)
+RUNG_OF = {"xdp": LADDER[1], **{rung.driver: rung for rung in LADDER}}
+
+
+def kernel_release(context: Context) -> tuple[int, int]:
+    """Give major and minor of the kernel; 0.0 when unknown."""
+    match = re.match(r"(\d+)\.(\d+)", context.facts.system.kernel)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def lacks(context: Context, rung: Rung) -> list[str]:
+    """Say what a rung lacks here; nothing: it can be climbed."""
+    limits, release = context.facts.limits, kernel_release(context)
+    have = set(limits.capabilities)
+    missing = [" or ".join(group) for group in rung.capabilities if not have & set(group)]
+    if (0, 0) < release < rung.kernel:
+        missing.append(f"Linux {rung.kernel[0]}.{rung.kernel[1]} ({rung.why})")
+    if rung.capabilities and 0 <= limits.memlock < LOCKED_BYTES and "cap_ipc_lock" not in have:
+        missing.append(f"{LOCKED_BYTES >> 20} MiB of locked memory (ulimit -l)")
+    return missing
+
+
+def _asked(context: Context) -> list[tuple[str, str]]:
+    """Give interface and driver of each conf file; HARP_DRIVER goes before what the files say."""
+    variable = context.environment.get("HARP_DRIVER")
+    return [(conf.interface, variable or conf.driver or "auto") for _path, conf in context.confs]
+
+
+def _on_xdp(context: Context) -> list[str]:
+    """Give the ENIs that AF_XDP is tried on: asked for, or chosen by auto."""
+    known = {eni.name for eni in context.enis if eni.xdp == ZERO_COPY}
+    asked = _asked(context)
+    return [
+        name for name, driver in asked if driver.startswith("xdp") or (driver == "auto" and name in known)
+    ]
+
+
+@check("drivers.asked", "This process may use the drivers that are asked for", needs.live, needs.conf)
+def check_asked(context: Context) -> Iterator[Said]:
+    """Hold each driver that is asked for by name against kernel, capabilities and limits."""
+    for driver in sorted({driver for _name, driver in _asked(context)} & set(RUNG_OF)):
+        if missing := lacks(context, RUNG_OF[driver]):
+            yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
+
+
+@check("drivers.zero_copy", "Zero-copy is asked for where it is known to work", needs.pair, validates=False)
+def check_zero_copy(context: Context) -> Iterator[Said]:
+    """Look for xdp-zc on an ENI whose kernel driver is not known for it: init fails without it."""
+    asked = dict(_asked(context))
+    for path, _conf, eni in context.pairs:
+        if asked[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
+            yield warn(
+                f"{path}: {eni.name} ({eni.driver or 'unknown driver'}) is not known for zero-copy AF_XDP.",
+                f"sed -i 's/^driver = .*/driver = auto/' {path}",
+            )
+
+
+@check(
+    "drivers.auto", "AF_XDP can be used where auto would choose it", needs.live, needs.pair, validates=False
+)
+def check_auto(context: Context) -> Iterator[Said]:
+    """Look for ENIs that fall from zero-copy AF_XDP to sockets for want of something."""
+    missing, asked = lacks(context, LADDER[0]), dict(_asked(context))
+    falling = [eni.name for eni in context.enis if asked[eni.name] == "auto" and eni.xdp == ZERO_COPY]
+    if missing and falling:
+        yield warn(
+            f"{', '.join(falling)} could have zero-copy AF_XDP and get sockets: lacking {', '.join(missing)}.",
+            "docker run --privileged ...",
+        )
+
+
+@check("drivers.mtu", "AF_XDP takes packets of the whole MTU", needs.pair, validates=False)
+def check_mtu(context: Context) -> Iterator[Said]:
+    """Look for MTUs that need several buffers per packet, on a kernel that has none."""
+    on_xdp = _on_xdp(context)
+    large = [eni.name for eni in context.enis if eni.name in on_xdp and eni.mtu > ONE_BUFFER_MTU]
+    if large and (0, 0) < kernel_release(context) < SEVERAL_BUFFERS:
+        yield warn(
+            f"MTUs over {ONE_BUFFER_MTU} need Linux {SEVERAL_BUFFERS[0]}.{SEVERAL_BUFFERS[1]} with AF_XDP:"
+            f" {', '.join(large)} cannot have it.",
+            *(f"ip link set dev {name} mtu 3498  # on all hosts, or set driver = udp" for name in large),
+        )
+
+
+@check("drivers.program", "No XDP program sits on the ENIs", needs.live, needs.pair, validates=False)
+def check_program(context: Context) -> Iterator[Said]:
+    """Look for a program: HARP's own while a job runs, else somebody's, and AF_XDP is refused."""
+    for eni in context.enis:
+        if eni.xdp_attached:
+            yield warn(
+                f"An XDP program is attached to {eni.name}: HARP's while a job uses it, else another's.",
+                f"bpftool net show dev {eni.name}",
+                f"ip link set dev {eni.name} xdp off",
+            )
+
+
+@check("drivers.rungs", "Every rung of the driver ladder can be climbed", needs.live, validates=False)
+def check_rungs(context: Context) -> Iterator[Said]:
+    """Say what the rungs lack, asked for or not: the ladder goes on below them."""
+    for rung in LADDER:
+        if missing := lacks(context, rung):
+            yield skip(f"{rung.driver} would lack {', '.join(missing)}.")
