@@ -1,17 +1,19 @@
 """`harpctl boot`: what harp.service runs at every boot. Sets what does not survive one, then checks the host.
 
-Sets nothing but NIC channels: there is no persistent place for them that all distributions share, and they
-are not journalled, because the next boot forgets them anyway.
+That is NIC channels, which no distribution has a common place for, and main routes that some network services
+make anew at every boot. Neither is journalled, because the next boot forgets them anyway.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
-from harpctl.confs.conf import CONF_DIR, Conf, parse
+from harpctl.change.steps import Run
+from harpctl.confs.conf import CONF_DIR, Conf, conf_number, parse
 from harpctl.console import OUT, print_json
 from harpctl.doctor.context import Options, real_context
 from harpctl.doctor.examine import examine
@@ -20,80 +22,97 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
+from harpctl.network.live import crowding
+from harpctl.network.model import EniPlan
 
 
-class Channels(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one ENI's channels."""
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """One command that was run."""
 
-    eni: str
-    wanted: int
-    error: str = ""  # "" when they are as wanted
+    command: str
+    error: str = ""  # "" when it succeeded
 
 
 class Booted(msgspec.Struct, frozen=True, kw_only=True):
     """What `boot --json` prints."""
 
     ok: bool
-    channels: tuple[Channels, ...]
+    commands: tuple[Done, ...]
     failed: tuple[str, ...]  # the findings of `harpctl validate`
 
 
-def read_confs(host: Host) -> list[Conf]:
-    """Read the conf files that can be read; what is wrong with others the checks say."""
-    confs = []
+def read_confs(host: Host) -> dict[int, Conf]:
+    """Read the conf files that can be read, by number; what is wrong with others the checks say."""
+    confs = {}
     for path in host.glob(f"{CONF_DIR}/ztcp*.conf"):
-        text = host.read_text(path)
+        number, text = conf_number(path.rpartition("/")[2]), host.read_text(path)
+        if number is None or text is None:
+            continue
         try:
-            confs.append(parse(text or "", path))
+            confs[number] = parse(text, path)
         except HarpError:
             continue
     return confs
 
 
-def set_channels(host: Host, facts: Facts, confs: list[Conf]) -> list[Channels]:
-    """Give each ENI the channels that its conf file asks for, where it has others."""
-    done = []
-    for conf in confs:
+def _channels(facts: Facts, confs: Sequence[Conf], count: int | None) -> list[tuple[str, ...]]:
+    enis = [facts.eni(conf.interface) for conf in confs]
+    wrong = [eni.name for eni in enis if eni is not None and eni.queues not in {0, count}]
+    return [("ethtool", "-L", name, "combined", str(count)) for name in wrong] if count else []
+
+
+def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str, ...]]:
+    plans = []
+    for number, conf in confs.items():
         eni = facts.eni(conf.interface)
-        if conf.queues is None or eni is None or eni.queues in {0, conf.queues}:
-            continue
-        said = host.run(("ethtool", "-L", conf.interface, "combined", str(conf.queues)))
-        done.append(Channels(eni=conf.interface, wanted=conf.queues, error=said.said if said.code else ""))
-    return done
+        address = (
+            next((cidr for cidr in eni.addresses if cidr.split("/")[0] == conf.address), "") if eni else ""
+        )
+        if address:
+            plans.append(
+                EniPlan(number=number, name=conf.interface, address=address, gateway=conf.gateway or "")
+            )
+    return [step.argv for step in crowding(facts, host, plans) if isinstance(step, Run)]
+
+
+def run_commands(host: Host, channels: int | None) -> list[Done]:
+    """Set what the boot has forgotten, where it is not as it should be."""
+    facts, confs = collect(host), read_confs(host)
+    commands = _channels(facts, list(confs.values()), channels) + _routes(host, facts, confs)
+    done = [host.run(argv) for argv in commands]
+    return [Done(command=" ".join(one.argv), error=one.said if one.code else "") for one in done]
 
 
 def _line(finding: Finding) -> str:
     return f"{finding.title}: {finding.cause}"
 
 
-def run_boot(host: Host) -> Booted:
-    """Set the channels of a host that has booted, and check it."""
-    channels = set_channels(host, collect(host), read_confs(host))
+def run_boot(host: Host, channels: int | None) -> Booted:
+    """Set what the boot has forgotten, and check the host."""
+    commands = run_commands(host, channels)
     findings = examine(real_context(host, collect(host), Options()), only_validating=True)
     failed = tuple(_line(finding) for finding in findings if finding.level == "fail")
-    ok = worst(findings) != "fail" and not any(channel.error for channel in channels)
-    return Booted(ok=ok, channels=tuple(channels), failed=failed)
+    ok = worst(findings) != "fail" and not any(done.error for done in commands)
+    return Booted(ok=ok, commands=tuple(commands), failed=failed)
 
 
 def boot(
-    *, as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+    *,
+    channels: Annotated[
+        int | None, typer.Option("--channels", help="Combined channels of each ENI; else as they are.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Set NIC channels and check the host: what harp.service runs at every boot."""
-    result = run_boot(Host())
+    """Set what does not survive a boot, and check the host: what harp.service runs."""
+    result = run_boot(Host(), channels)
     if as_json:
         print_json(result)
     else:
-        for channel in result.channels:
-            said = (
-                f"can't be set to {channel.wanted}: {channel.error}"
-                if channel.error
-                else f"set to {channel.wanted}"
-            )
-            OUT.print(f"{channel.eni}: channels {said}", markup=False)
+        for done in result.commands:
+            OUT.print(f"{done.command}: {done.error or 'done'}", markup=False)
         for line in result.failed:
             OUT.print(line, markup=False)
-        OUT.print(
-            "HARP is set up right." if result.ok else "Run `harpctl doctor` to see what to do.", markup=False
-        )
+        said = "HARP is set up right." if result.ok else "Run `harpctl doctor` to see what to do."
+        OUT.print(said, markup=False)
     if not result.ok:
         raise typer.Exit(int(ExitCode.FAILED))

@@ -211,8 +211,8 @@ def setup(
         ),
     ] = "",
     mtu: Annotated[int | None, typer.Option("--mtu", help="MTU of the ENIs; else as it is.")] = None,
-    queues: Annotated[
-        int | None, typer.Option("--queues", help="Combined channels of each ENI; else as they are.")
+    channels: Annotated[
+        int | None, typer.Option("--channels", help="Combined channels of each ENI; else as they are.")
     ] = None,
     now: Annotated[
         bool, typer.Option("--now", help="Also get as many hugepages as can be had without a reboot.")
@@ -260,7 +260,7 @@ def setup(
         page_size=parse_page_size(page_size),
         enis=parse_list(enis),
         mtu=mtu,
-        queues=queues,
+        channels=channels,
         force=force,
         now=now,
         kernel_args=not no_kernel_args,

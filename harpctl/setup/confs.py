@@ -15,8 +15,8 @@ from harpctl.host.door import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.wish import Wish
 
-TUNABLE = ("mtu", "mode", "bytes", "driver", "ports", "paths", "peer_timeout", "congestion")
-FALLBACKS = ("queues", "speed_mbps")  # what the host or an option says goes first
+TUNABLE = ("mtu", "queues", "mode", "bytes", "driver", "ports", "paths", "peer_timeout", "congestion")
+FALLBACKS = ("speed_mbps",)  # what the host says goes first
 
 
 def conf_of(choice: Choice, wish: Wish) -> Conf:
@@ -31,7 +31,6 @@ def conf_of(choice: Choice, wish: Wish) -> Conf:
         pci=eni.pci or None,
         numa=eni.node if eni.node >= 0 else None,
         speed_mbps=eni.speed_mbps or None,
-        queues=wish.queues,
         cores=choice.cores or None,
         gpu=choice.gpu.index if choice.gpu else None,
         page_size="1G" if wish.page_size == GIB else "2M",

@@ -22,6 +22,7 @@ from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import plan_unit
 from harpctl.setup.wish import Wish
 
+CHANNELS_MAX = 1024
 MTU_MIN, MTU_MAX = 1280, 65536  # the plugin's smallest packets, and the conf files' bound
 
 
@@ -62,12 +63,13 @@ def _check_mtu(enis: Sequence[Eni], mtu: int | None) -> None:
             )
 
 
-def _check_queues(enis: Sequence[Eni], queues: int | None) -> None:
+def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
     for eni in enis:
-        if queues is not None and eni.queues_max and queues > eni.queues_max:
+        most = eni.queues_max or CHANNELS_MAX
+        if channels is not None and not 1 <= channels <= most:
             raise HarpError(
-                f"--queues {queues}: {eni.name} has at most {eni.queues_max}.",
-                f"For example: --queues {eni.queues_max}",
+                f"--channels {channels}: {eni.name} takes 1 to {most}.",
+                f"For example: --channels {most}",
                 ExitCode.USAGE,
             )
 
@@ -91,7 +93,7 @@ def eni_plans(choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
                 address=choice.address,
                 gateway=choice.gateway,
                 mtu=wish.mtu,
-                queues=wish.queues,
+                queues=wish.channels,
             )
         )
     return plans
@@ -136,7 +138,7 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
     check_page_size(facts, wish)
     check_memory(facts, wish, count)
     _check_mtu(enis, wish.mtu)
-    _check_queues(enis, wish.queues)
+    _check_channels(enis, wish.channels)
     groups: list[Group] = []
     if wish.kernel_args:
         groups.append(plan_kernel_args(facts, host, wanted))
@@ -144,7 +146,7 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
         groups.append(plan_now(facts, wish, count))
     groups.append(plan_mount(facts, host, wish))
     if wish.network:
-        groups.extend(plan_network(facts, host, eni_plans(choices, wish)))
+        groups.extend(plan_network(facts, host, eni_plans(choices, wish), force=wish.force))
     groups.append(plan_confs(host, choices, wish))
     groups.append(plan_tool())
     if wish.unit:

@@ -23,7 +23,7 @@ ConditionPathExistsGlob={conf_dir}/ztcp*.conf
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={program} boot
+ExecStart={program} boot{options}
 StandardInput=null
 TimeoutStartSec=120
 
@@ -42,7 +42,8 @@ def plan_unit(facts: Facts, host: Host, wish: Wish) -> Group:
     """Plan the unit, where systemd is the init; there is none elsewhere."""
     if facts.system.init != "systemd":
         return Group(name="boot unit", steps=())
-    text = TEXT.format(conf_dir=CONF_DIR, program=_quoted(wish.program))
+    options = f" --channels {wish.channels}" if wish.channels else ""
+    text = TEXT.format(conf_dir=CONF_DIR, program=_quoted(wish.program), options=options)
     steps: list[AnyStep] = [
         WriteFile(path=PATH, data=text.encode(), mode=0o644, why="channels and a check at every boot"),
         MakeLink(path=WANTED, target=PATH, why=f"starts {NAME} at boot"),

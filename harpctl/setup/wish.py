@@ -24,7 +24,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int = GIB
     enis: tuple[str, ...] = ()
     mtu: int | None = None
-    queues: int | None = None
+    channels: int | None = None
     force: bool = False
     now: bool = False
     kernel_args: bool = True

@@ -151,6 +151,9 @@ def test_the_unit_starts_what_runs_now(tmp_path: Path) -> None:
     assert b'ExecStart="/opt/my tools/100%%/harpctl" boot\n' in unit.data
     assert isinstance(link, MakeLink)
     assert link.target == unit.path
+    unit, link = plan_unit(facts(), Host(tmp_path), Wish(channels=4)).steps
+    assert isinstance(unit, WriteFile)
+    assert b"/harpctl boot --channels 4\n" in unit.data
 
 
 def test_without_systemd_there_is_no_unit(tmp_path: Path) -> None:
