@@ -97,7 +97,7 @@ def check_auto(context: Context) -> Iterator[Said]:
     falling = [eni.name for eni in context.enis if asked[eni.name] == "auto" and eni.xdp == ZERO_COPY]
     if missing and falling:
         yield warn(
-            f"{', '.join(falling)} could have zero-copy AF_XDP and get sockets: lacking {', '.join(missing)}.",
+            f"{', '.join(falling)} could have zero-copy AF_XDP, not sockets: lacking {', '.join(missing)}.",
             "docker run --privileged ...",
         )
 

@@ -654,7 +654,7 @@ def zero_copy_unknown(world: World) -> None:
 @case(
     "drivers.auto",
     "warn",
-    "eth1 could have zero-copy AF_XDP and get sockets: lacking cap_net_raw",
+    "eth1 could have zero-copy AF_XDP, not sockets: lacking cap_net_raw",
     PRIVILEGED,
 )
 def falls_to_sockets(world: World) -> None:
