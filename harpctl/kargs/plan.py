@@ -65,7 +65,7 @@ def _steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]
     if boot.loader == "bls":
         steps += _kernel_cmdline_step(host, wanted)
         if any(entry.source != boot.config for entry in missing):
-            steps += _grubby(boot, host, wanted) or _entry_steps(boot, host, wanted)
+            steps += _grubby(boot, host, wanted) or _file_steps(boot, host, wanted)
     if any(entry.source == boot.config for entry in missing):
         steps += _unread_entries_steps(boot, host, wanted)
         steps.append(_generate(boot, host, wanted))
@@ -74,7 +74,7 @@ def _steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]
 
 def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
     """Plan the boot loader entries that the menu does not read yet, but will once it is generated."""
-    text = host.read_text(boot.defaults) or "" if boot.defaults else ""
+    text = _read(host, boot.defaults) if boot.defaults else ""
     if boot.loader != "grub" or final_value([(boot.defaults, text)], "GRUB_ENABLE_BLSCFG") != "true":
         return []
     entries = bls_entries(host, variables(host, boot.config))
@@ -82,7 +82,7 @@ def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -
         return []
     later = msgspec.structs.replace(boot, entries=entries)
     steps = _kernel_cmdline_step(host, wanted)
-    return steps + (_grubby(later, host, wanted) or _entry_steps(later, host, wanted))
+    return steps + (_grubby(later, host, wanted) or _file_steps(later, host, wanted))
 
 
 # ---- for kernels to come ----
@@ -95,7 +95,7 @@ def _default_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[
         if boot.loader != "grub":
             return []
         paths.insert(0, DEFAULTS)
-    files = [(path, host.read_text(path) or "") for path in paths]
+    files = [(path, _read(host, path) if host.exists(path) else "") for path in paths]
     return [
         _write(path, text, "hugepages for kernels of every later boot")
         for path, text in edited_defaults(files, wanted).items()
@@ -205,55 +205,56 @@ def _tree_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[Any
     if boot.loader == "bls":
         steps += _kernel_cmdline_step(host, wanted)
     if lacking(boot, wanted):
-        steps += _menu_steps(boot, host, wanted)
-        steps += _entry_steps(boot, host, wanted)
+        steps += _entry_steps(boot, host, wanted, _sources(boot))
     return steps
 
 
-def _menu_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _file_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+    """Plan edits of the boot loader entries, not of the menu that reads them."""
+    return _entry_steps(boot, host, wanted, [path for path in _sources(boot) if path.endswith(".conf")])
+
+
+def _sources(boot: Boot) -> list[str]:
+    return list(dict.fromkeys(entry.source for entry in boot.entries))
+
+
+def _entry_steps(
+    boot: Boot, host: Host, wanted: HugepageArgs | None, sources: Sequence[str]
+) -> list[AnyStep]:
+    """Plan edits of the files that hold entries, and of kernelopts where their options come from there."""
+    old = {path: _read(host, path) for path in sources}
+    new = dict(old)
+    values = {path: variables(host, boot.config if path.endswith(".conf") else path) for path in old}
     steps: list[AnyStep] = []
-    for path in sorted({entry.source for entry in boot.entries if not entry.source.endswith(".conf")}):
-        text = host.read_text(path) or ""
-        values = variables(host, path)
-        new = menu.edited_menu(text, values, wanted)
-        _verify(path, [menu.passed(entry.raw, values) for entry in menu.entries(new)], wanted)
-        if new != text:
-            steps.append(_write(path, new, "hugepages from the next boot on"))
-    return steps
+    if any("kernelopts" in bls.value(text, "options") for text in old.values()):
+        options = variables(host, boot.config).get("kernelopts", "")
+        options = options if holds(options, wanted) else replaced(options, wanted)
+        steps += _grubenv_step(env_path(boot.config), host, options)
+        old[boot.config] = _read(host, boot.config)
+        new[boot.config] = menu.edited_setting(old[boot.config], "kernelopts", wanted)
+        values = {path: {**found, "kernelopts": options} for path, found in values.items()}
+    for path, found in values.items():
+        if not path.endswith(".conf"):
+            new[path] = menu.edited_menu(new[path], found, wanted)
+        elif not holds(_passed(path, new[path], found)[0], wanted):
+            new[path] = bls.edited_entry(new[path], wanted)
+        _verify(path, _passed(path, new[path], found), wanted)
+    why = "hugepages from the next boot on"
+    return steps + [_write(path, text, why) for path, text in new.items() if text != old[path]]
 
 
-def _entry_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
-    """Plan the entries' files, and kernelopts where their options come from there."""
-    paths = [entry.source for entry in boot.entries if entry.source.endswith(".conf")]
-    texts = {path: host.read_text(path) or "" for path in paths}
-    values = variables(host, boot.config)
-    steps: list[AnyStep] = []
-    if any("kernelopts" in bls.value(text, "options") for text in texts.values()):
-        options = values.get("kernelopts", "")
-        values["kernelopts"] = options if holds(options, wanted) else replaced(options, wanted)
-        steps += _kernelopts_steps(boot, host, values["kernelopts"], wanted)
-    for path, text in texts.items():
-        new = text
-        if not holds(menu.expanded(bls.value(text, "options"), values), wanted):
-            new = bls.edited_entry(text, wanted)
-        _verify(path, [menu.expanded(bls.value(new, "options"), values)], wanted)
-        if new != text:
-            steps.append(_write(path, new, "hugepages from the next boot on"))
-    return steps
+def _passed(path: str, text: str, values: dict[str, str]) -> list[str]:
+    if path.endswith(".conf"):
+        return [menu.expanded(bls.value(text, "options"), values)]
+    return [menu.passed(entry.raw, values) for entry in menu.entries(text)]
 
 
-def _kernelopts_steps(boot: Boot, host: Host, options: str, wanted: HugepageArgs | None) -> list[AnyStep]:
-    steps: list[AnyStep] = []
-    env = env_path(boot.config)
-    data = host.read_bytes(env)
-    if data is not None and "kernelopts" in bls.read_env(data):
-        new = bls.edited_env(env, data, "kernelopts", options)
-        if new != data:
-            steps.append(WriteFile(path=env, data=new, why="hugepages from the next boot on"))
-    text = host.read_text(boot.config)
-    if text is not None and (edited := menu.edited_setting(text, "kernelopts", wanted)) != text:
-        steps.append(_write(boot.config, edited, "the same where grubenv does not say"))
-    return steps
+def _grubenv_step(path: str, host: Host, options: str) -> list[AnyStep]:
+    data = host.read_bytes(path)
+    if data is None or "kernelopts" not in bls.read_env(data):
+        return []
+    new = bls.edited_env(path, data, "kernelopts", options)
+    return [] if new == data else [WriteFile(path=path, data=new, why="hugepages from the next boot on")]
 
 
 def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs | None) -> None:
@@ -263,6 +264,13 @@ def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs | None) -> Non
             "(a tuned profile's cmdline sets tuned_params).",
             wanted,
         )
+
+
+def _read(host: Host, path: str) -> str:
+    text = host.read_text(path)
+    if text is None:
+        raise HarpError(f"{path} cannot be read.", "Run harpctl as root.", ExitCode.REFUSED)
+    return text
 
 
 def _write(path: str, text: str, why: str) -> WriteFile:

@@ -247,6 +247,32 @@ def test_read_only_boot_is_refused(tmp_path: Path) -> None:
     plan_kernel_args(msgspec.structs.replace(known, mounts=mounts[:1]), host, G50)
 
 
+class Blind(Host):
+    """A host whose user may not read /etc/default/grub."""
+
+    def read_bytes(self, path: str) -> bytes | None:
+        return None if path == "/etc/default/grub" else super().read_bytes(path)
+
+
+def test_defaults_that_cannot_be_read_are_not_overwritten(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "debian-12", "gpu1")
+    with pytest.raises(HarpError, match="/etc/default/grub cannot be read"):
+        plan(Blind(root, Distro(root)))
+
+
+@pytest.mark.parametrize("runs", [pytest.param(True, marks=needs_bash), False])
+def test_a_menu_with_entries_of_both_kinds(tmp_path: Path, runs: bool) -> None:
+    root = build(tmp_path / "root", "rocky-8", "gpu1")
+    config = root / "boot/grub2/grub.cfg"
+    config.write_text(config.read_text() + "menuentry x {\n linux /vmlinuz root=a ro \n}\n")
+    host = Host(root, Distro(root) if runs else None)
+    carry_out(plan(host), host)
+    boot = collect_boot(host)
+    assert len(boot.entries) == 4
+    assert lacking(boot, G50) == []
+    assert runs or f'{G50} "\nfi' in config.read_text()  # what is set where grubenv does not say
+
+
 def test_missing_defaults_are_made(tmp_path: Path) -> None:
     root = build(tmp_path / "root", "debian-12", "gpu1")
     (root / "etc/default/grub").unlink()
