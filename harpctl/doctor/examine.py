@@ -23,6 +23,7 @@ GROUPS = {
     "namespace": namespace,
     "peer": peer,
 }
+OF_THE_HOST = ("harpctl setup", "sysctl -w net.core.")  # what a container cannot do
 
 
 def examine(context: Context, *, only_validating: bool = False) -> list[Finding]:
@@ -68,7 +69,7 @@ def _said(one: Check, context: Context) -> list[Said]:
 
 def _placed(command: str, context: Context) -> str:
     """Say where a command is to be run: a container is set up on its host."""
-    if context.facts.system.container and command.startswith("harpctl setup"):
+    if context.facts.system.container and command.startswith(OF_THE_HOST):
         return f"{command}  # on the host"
     return command
 

@@ -196,6 +196,14 @@ def test_numbers_are_those_of_the_plugin(root: Path) -> None:
     assert re.findall(r"SOCKET_BUFFER_BYTES = (\d+) << 20", udp) == [str(SOCKET_BUFFER >> 20)]
 
 
+def test_a_container_leaves_the_host_alone(world: World) -> None:
+    world.change("limits", capabilities=())
+    world.in_container()
+    [finding] = world.findings("limits.rmem")
+    assert finding.repair == ("sysctl -w net.core.rmem_max=8388608  # on the host",)
+    assert not finding.is_safe
+
+
 def test_new_kernels_take_jumbo_frames(world: World) -> None:
     world.conf(1, driver="xdp")
     world.change("system", kernel="6.6.0-tlinux4")
