@@ -24,7 +24,8 @@ from harpctl.console import Progress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
 
-ROOM_BYTES = 256 << 10  # for the journal and directories, beside the files themselves
+BLOCK_BYTES = 4096  # what a file takes at least
+ROOM_BYTES = 64 << 10  # for the journal and directories, beside the files themselves
 
 
 class Guard(Protocol):
@@ -171,8 +172,8 @@ def _check(plan: Plan, host: Host, guard: Guard | None) -> None:
             for path in targets(step):
                 host.resolved(path)  # raises for a link that leads nowhere but to itself
                 new = len(step.data) if isinstance(step, WriteFile) else 0
-                room[path] = room.get(path, 0) + new
-                room[store.JOURNAL] += _size(host, path)
+                room[path] = room.get(path, 0) + new + BLOCK_BYTES
+                room[store.JOURNAL] += 2 * (_size(host, path) + BLOCK_BYTES)  # the copy, and the reserve
     _check_room(host, room)
 
 

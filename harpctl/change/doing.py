@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import time
 
@@ -87,6 +89,10 @@ class Doer:
             )
         if isinstance(step, Rename):
             path, to = host.placed(step.path), host.placed(step.to)
+            if host.stat(path) is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if host.stat(to) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
             return self._with_folders(to, MoveBack(path=to, to=path))
         if isinstance(step, SetControl):
             was_text = host.read_text(step.path) or ""

@@ -10,6 +10,7 @@ import enum
 
 import msgspec
 
+from harpctl.change.trouble import errors_told
 from harpctl.host.door import Host
 
 
@@ -112,7 +113,7 @@ def need(step: AnyStep, host: Host) -> Need:
     """Say whether a step would change the host as it is now."""
     if isinstance(step, WriteFile):
         status = host.stat(host.resolved(step.path))
-        same = status is not None and host.read_bytes(step.path) == step.data
+        same = host.is_file(step.path) and host.read_bytes(step.path) == step.data
         return (
             Need.NO if same and step.mode in {None, status.st_mode & 0o7777 if status else None} else Need.YES
         )
@@ -128,10 +129,14 @@ def need(step: AnyStep, host: Host) -> Need:
 
 
 def needed(plan: Plan, host: Host) -> Plan:
-    """Drop the steps that already hold, and the commands of groups where nothing is left to do."""
+    """Drop the steps that already hold, and the commands of groups where nothing is left to do.
+
+    Raises HarpError for a path that can't be looked at.
+    """
     groups = []
     for group in plan.groups:
-        needs = [(step, need(step, host)) for step in group.steps]
+        with errors_told(host):
+            needs = [(step, need(step, host)) for step in group.steps]
         if any(found is Need.YES for _step, found in needs):
             steps = tuple(step for step, found in needs if found is not Need.NO)
             groups.append(msgspec.structs.replace(group, steps=steps))

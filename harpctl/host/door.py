@@ -88,7 +88,8 @@ class Host:
     def read_bytes(self, path: str) -> bytes | None:
         """Give a file's bytes; None when it cannot be read, whatever the reason."""
         try:
-            with self.real(path).open("rb") as file:
+            fd = os.open(self.real(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe can't hang us
+            with os.fdopen(fd, "rb") as file:
                 parts = iter(lambda: file.read(READ_PART_BYTES), b"")
                 return b"".join(itertools.islice(parts, READ_BYTES_MAX // READ_PART_BYTES))
         except OSError:
@@ -328,7 +329,7 @@ class Host:
     def remove(self, path: str) -> None:
         """Remove a file, a link or an empty directory; what is gone already is no error. Raises OSError."""
         target = self.real(path, follow=False)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if target.is_dir() and not target.is_symlink():
                 target.rmdir()
             else:
@@ -366,7 +367,7 @@ class Host:
     @staticmethod
     def _fresh_temporary(target: Path) -> Path:
         temporary = Path(Host.temporary(str(target)))
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()
         return temporary
 
