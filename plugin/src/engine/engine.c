@@ -93,6 +93,7 @@ static struct harp_io_config io_config(struct harp_engine *e) {
       .ifindex = (unsigned)instance->index,
       .mtu = instance->mtu,
       .queues = instance->queues,
+      .memory_bytes = instance->memory_bytes,
   };
   memcpy(config.mac, instance->mac, sizeof config.mac);
   return config;

@@ -25,7 +25,7 @@ enum {
   HARP_SUPERFRAME_MAX_BYTES = 65000, /* UDP payload of one GSO send, headers of IPv6 left out */
   HARP_IO_PORTS_MAX = 16,
   HARP_RX_BATCH_MAX = 32,
-  HARP_IO_FDS_MAX = HARP_IO_PORTS_MAX + 1,
+  HARP_IO_FDS_MAX = HARP_IO_PORTS_MAX + 16, /* sockets and NIC queues */
 };
 
 struct harp_io;
@@ -83,8 +83,9 @@ struct harp_io_config {
   enum harp_io_xdp_mode xdp_mode;
   unsigned ifindex;
   uint8_t mac[6];
-  int mtu;         /* bytes, IP packet */
-  unsigned queues; /* how many NIC queues may be looked through for a free one; 0: the first only */
+  int mtu;             /* bytes, IP packet */
+  unsigned queues;     /* NIC queues to use, of those that are free; 0: all */
+  size_t memory_bytes; /* what the conf allows for frames and all else; 0: the driver's default */
 };
 
 enum { HARP_IO_NO_GSO = 1, HARP_IO_NO_GRO = 2, HARP_IO_NO_GATHER = 4 };

@@ -27,22 +27,26 @@
 #include "io/xdp_socket.h"
 
 enum {
-  RX_FRAMES = 2048,
-  TX_RUNS = 112, /* of 16 frames; with RX_FRAMES and the slots 15.4 MiB */
+  QUEUES_MAX = 16,           /* of one instance */
+  QUEUE_RX_FRAMES_MIN = 256, /* 1 MiB */
+  FRAMES_BYTES = 32 << 20,   /* of all queues together, unless the conf has less memory */
   SLOT_BYTES = 12288,
-  REFILL_MIN = 64,          /* frames at a time, so that the fill ring's cache line rests */
-  DATA_HEADER_BYTES = 44,   /* HARP's own: payload lies behind it, aligned to a cache line */
-  INNER_FRAME = 1u << 31,   /* in a frame number: the udp driver's */
-  SLOT_FRAME = 1u << 30,    /* in a frame number: a slot's */
-  INNER_EVERY = 16,         /* receive calls between two looks at the sockets while they are idle */
-  WATCH_EVERY = 256,        /* reaps between two looks at the neighbours */
-  STALL_CHECK_EVERY = 4096, /* reaps between two looks at the clock */
+  REFILL_MIN = 64,        /* frames at a time, so that the fill ring's cache line rests */
+  DATA_HEADER_BYTES = 44, /* HARP's own: payload lies behind it, aligned to a cache line */
+  INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
+  SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
+  QUEUE_SHIFT = 24,       /* in a frame number: whose it is */
+  INNER_EVERY = 16,       /* receive calls between two looks at the sockets while they are idle */
+  WATCH_EVERY = 256,      /* reaps between two looks at the neighbours */
+  CHECK_EVERY = 4096,     /* reaps between two looks at the clock and the counters */
+  DEAF_PACKETS = 64,      /* handed to our sockets, and none came out: the queues are deaf */
 };
 #define STALL_NS HARP_SEC(2) /* without a completion: the queue is dead */
 
 struct harp_io_route {
   struct harp_io_route *next;
   struct harp_io_route *inner;
+  unsigned queue;                      /* of those that are open: where it sends */
   struct sockaddr_storage local, peer; /* with their ports */
   int traffic_class;
   bool is_fast; /* header is valid: packets may go to the queue */
@@ -56,25 +60,33 @@ struct xdp {
   struct sockaddr_storage local;
   unsigned ifindex;
   uint8_t mac[6];
-  bool is_open; /* filter and socket work; false: everything goes through `inner` */
   struct harp_xdp_filter filter;
-  struct harp_xdp_socket socket;
+  unsigned queue_count; /* open ones; 0: everything goes through `inner` */
+  struct harp_xdp_socket sockets[QUEUES_MAX];
   struct harp_io_route *routes;
-  uint8_t *umem, *slots;
+  uint8_t *slots, *umem;
+  size_t umem_bytes;
   int watch_fd;
+  unsigned next_queue; /* where rx starts, so that no queue starves another */
   unsigned rx_calls, reaps, slots_used;
   bool inner_is_busy; /* its last rx brought something */
-  bool has_queued;    /* packets wait for tx_flush */
-  uint64_t stall_completed;
-  harp_ns stall_since_ns;
+  uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
+
+  uint64_t completed_seen; /* at the last look at the clock */
+  harp_ns completed_ns;    /* since when that has not grown although sends are under way */
+  uint64_t handed_seen, taken_seen;
 };
 
 static struct xdp *xdp_of(struct harp_io *io) {
   return HARP_CONTAINER_OF(io, struct xdp, io);
 }
 
-static struct harp_xdp_queue *queue_of(struct xdp *x) {
-  return &x->socket.queue;
+static struct harp_xdp_queue *queue_at(struct xdp *x, unsigned i) {
+  return &x->sockets[i].queue;
+}
+
+static bool is_open(const struct xdp *x) {
+  return x->queue_count != 0;
 }
 
 static harp_ns now_ns(void) {
@@ -83,12 +95,18 @@ static harp_ns now_ns(void) {
   return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec;
 }
 
-static size_t own_bytes(void) {
-  return harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS) + (size_t)HARP_RX_BATCH_MAX * SLOT_BYTES;
+static size_t slots_bytes(void) {
+  return (size_t)HARP_RX_BATCH_MAX * SLOT_BYTES;
+}
+
+/* UMEM of all queues together: at most three quarters of the memory that the conf allows. */
+static size_t umem_bytes(const struct harp_io_config *config) {
+  size_t most = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES;
+  return HARP_MIN(most, (size_t)FRAMES_BYTES) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
 }
 
 static size_t xdp_frames_bytes(const struct harp_io_config *config) {
-  return own_bytes() + harp_io_udp.frames_bytes(config);
+  return umem_bytes(config) + slots_bytes() + harp_io_udp.frames_bytes(config);
 }
 
 /* ---- the ladder ---- */
@@ -138,14 +156,21 @@ static bool needs_sg(const struct harp_io_config *config) {
 }
 
 /* Headroom that puts the payload of a received data packet on a cache line. */
-static uint32_t rx_headroom(uint32_t header_bytes) {
-  uint32_t at = HARP_XDP_PACKET_HEADROOM + header_bytes + DATA_HEADER_BYTES;
+static uint32_t rx_headroom(int family) {
+  uint32_t header = family == AF_INET6 ? HARP_XDP_HEADER_V6_BYTES : HARP_XDP_HEADER_V4_BYTES;
+  uint32_t at = HARP_XDP_PACKET_HEADROOM + header + DATA_HEADER_BYTES;
   return (HARP_CACHE_LINE - at % HARP_CACHE_LINE) % HARP_CACHE_LINE;
 }
 
-static int add_ports(struct xdp *x, uint32_t queue, char *error, size_t error_bytes) {
+static uint64_t open_queues(struct xdp *x) {
+  uint64_t bits = 0;
+  for (unsigned i = 0; i < x->queue_count; i++) bits |= 1ull << x->sockets[i].number;
+  return bits;
+}
+
+static int add_ports(struct xdp *x, char *error, size_t error_bytes) {
   for (unsigned i = 0; i < x->inner->info.port_count; i++) {
-    int err = harp_xdp_filter_add_port(&x->filter, &x->local, x->inner->info.ports[i], queue);
+    int err = harp_xdp_filter_add_port(&x->filter, &x->local, x->inner->info.ports[i], open_queues(x));
     if (!err) continue;
     snprintf(error, error_bytes, "the XDP program's table of ports: %s", strerror(-err));
     return err;
@@ -156,44 +181,66 @@ static int add_ports(struct xdp *x, uint32_t queue, char *error, size_t error_by
 static void close_fast(struct xdp *x) {
   for (unsigned i = 0; i < x->inner->info.port_count && x->filter.ports_fd >= 0; i++)
     harp_xdp_filter_remove_port(&x->filter, &x->local, x->inner->info.ports[i]);
-  harp_xdp_socket_close(&x->socket);
+  for (unsigned i = 0; i < x->queue_count; i++) harp_xdp_socket_close(&x->sockets[i]);
   harp_xdp_filter_close(&x->filter);
-  x->is_open = false;
+  x->queue_count = 0;
 }
 
-/* Opens one rung on the first queue of [0, queues) that nobody has. */
+/* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
+static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
+                      uint32_t queue, unsigned share, char *error, size_t error_bytes) {
+  struct harp_xdp_socket *s = &x->sockets[x->queue_count];
+  size_t bytes = x->umem_bytes / share;
+  uint32_t frames = (uint32_t)(bytes / HARP_XDP_FRAME_BYTES);
+  struct harp_xdp_socket_config socket = {
+      .ifindex = x->ifindex,
+      .queue = queue,
+      .zero_copy = rung->zero_copy,
+      .sg = needs_sg(config),
+      .headroom = rx_headroom(config->addr->ss_family),
+      .umem = x->umem + x->queue_count * (size_t)frames * HARP_XDP_FRAME_BYTES,
+      .rx_frames = frames / 2,
+      .tx_runs = frames / 2 / HARP_XDP_RUN_FRAMES,
+  };
+  int err = harp_xdp_socket_open(s, &socket, error, error_bytes);
+  if (err) return err;
+  err = harp_xdp_filter_add_queue(&x->filter, queue, s->queue.fd);
+  if (err) {
+    snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
+    harp_xdp_socket_close(s);
+    return err;
+  }
+  x->queue_count++;
+  return 0;
+}
+
+/* How many queues to look at: those of the conf, else all; never more than there is memory for. */
+static unsigned queues_wanted(const struct xdp *x, const struct harp_io_config *config) {
+  size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
+  unsigned all = harp_nic_queues(x->ifindex);
+  unsigned wanted = config->queues ? HARP_MIN(config->queues, all) : all;
+  wanted = HARP_MIN(wanted, (unsigned)QUEUES_MAX);
+  return HARP_MAX(HARP_MIN(wanted, (unsigned)(x->umem_bytes / least)), 1u);
+}
+
+/* Opens one rung: the first queues that nobody has, as many as wanted. */
 static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_io_config *config, char *error,
                      size_t error_bytes) {
-  bool sg = needs_sg(config);
-  uint32_t header = config->addr->ss_family == AF_INET6 ? HARP_XDP_HEADER_V6_BYTES : HARP_XDP_HEADER_V4_BYTES;
-  int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, sg, error, error_bytes);
+  unsigned wanted = queues_wanted(x, config), all = harp_nic_queues(x->ifindex);
+  int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, needs_sg(config), error, error_bytes);
   if (err) return err;
-  uint32_t queues = config->queues ? config->queues : 1;
-  for (uint32_t queue = 0; queue < queues; queue++) {
-    struct harp_xdp_socket_config socket = {
-        .ifindex = x->ifindex,
-        .queue = queue,
-        .zero_copy = rung->zero_copy,
-        .sg = sg,
-        .headroom = rx_headroom(header),
-        .umem = x->umem,
-        .rx_frames = RX_FRAMES,
-        .tx_runs = TX_RUNS,
-    };
-    err = harp_xdp_socket_open(&x->socket, &socket, error, error_bytes);
-    if (err == -EBUSY && queue + 1 < queues) continue;
-    if (err) break;
-    err = harp_xdp_filter_add_queue(&x->filter, queue, queue_of(x)->fd);
-    if (err) snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
-    if (!err) err = add_ports(x, queue, error, error_bytes);
-    break;
+  err = -EBUSY;
+  for (uint32_t queue = 0; queue < all && x->queue_count < wanted; queue++) {
+    int refused = open_queue(x, rung, config, queue, wanted, error, error_bytes);
+    if (refused && refused != -EBUSY) err = refused; /* what the operator wants to know of several */
+    if (refused && refused != -EBUSY) break;
   }
+  if (is_open(x)) err = add_ports(x, error, error_bytes);
   if (err) {
     close_fast(x);
     return err;
   }
-  x->is_open = true;
-  harp_xdp_queue_refill(queue_of(x));
+  for (unsigned i = 0; i < x->queue_count; i++) harp_xdp_queue_refill(queue_at(x, i));
   return 0;
 }
 
@@ -230,14 +277,15 @@ static void describe(struct xdp *x) {
   info->segments_max = HARP_XDP_RUN_FRAMES;
   info->rx_batch = HARP_RX_BATCH_MAX;
   info->gather = false;
-  info->buffer_bytes = RX_FRAMES * 1024;
+  info->buffer_bytes =
+      (uint32_t)x->umem_bytes / 4; /* half is for receiving, and packets do not fill frames */
   info->port_count = inner->port_count;
   memcpy(info->ports, inner->ports, sizeof info->ports);
 }
 
 static void xdp_close(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
-  if (x->is_open) close_fast(x);
+  if (is_open(x)) close_fast(x);
   if (x->watch_fd >= 0) close(x->watch_fd);
   if (x->inner) x->inner->ops->close(x->inner);
   free(x);
@@ -252,14 +300,15 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
     return -ENOMEM;
   }
   struct harp_io_config inner = *config;
-  inner.frames += own_bytes();
-  inner.frames_bytes -= own_bytes();
+  x->umem_bytes = umem_bytes(config);
+  inner.frames += x->umem_bytes + slots_bytes();
+  inner.frames_bytes -= x->umem_bytes + slots_bytes();
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->local = *config->addr;
   x->ifindex = config->ifindex;
   x->umem = config->frames;
-  x->slots = config->frames + harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS);
+  x->slots = config->frames + x->umem_bytes;
   memcpy(x->mac, config->mac, sizeof x->mac);
   x->filter = (struct harp_xdp_filter){-1, -1, -1, false};
   x->watch_fd = harp_neighbour_watch();
@@ -285,35 +334,52 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
 
 /* Goes on through the sockets, for good. */
 static void fall(struct xdp *x, const char *why) {
-  HARP_INFO("queue of interface %u is used no more: %s; going on with %s", x->ifindex, why,
+  HARP_INFO("interface %u: AF_XDP is used no more: %s; going on with %s", x->ifindex, why,
             x->inner->info.rung);
   close_fast(x);
   x->counters->driver_falls++;
-  x->has_queued = false;
+  x->queued = 0;
   for (struct harp_io_route *r = x->routes; r; r = r->next) r->is_fast = false;
   x->io.info.rung = x->inner->info.rung;
   x->io.info.gather = x->inner->info.gather;
   x->io.info.rx_batch = x->inner->info.rx_batch;
   x->io.info.segments_max = x->inner->info.segments_max;
-  snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "xdp was lost: %s", why);
+  snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP was lost: %s", why);
 }
 
-static void check_stall(struct xdp *x) {
-  struct harp_xdp_queue *q = queue_of(x);
+/* Sends are under way, and none has been completed for too long. */
+static bool is_stalled(struct xdp *x) {
+  uint64_t sent = 0, completed = 0;
   harp_ns now = now_ns();
-  if (q->tx_frames == q->tx_completed || q->tx_completed != x->stall_completed) {
-    x->stall_completed = q->tx_completed;
-    x->stall_since_ns = now;
-  } else if (now - x->stall_since_ns > STALL_NS) {
-    fall(x, "no send was completed for 2 s");
+  for (unsigned i = 0; i < x->queue_count; i++) {
+    sent += queue_at(x, i)->tx_frames;
+    completed += queue_at(x, i)->tx_completed;
   }
+  if (sent == completed || completed != x->completed_seen) {
+    x->completed_seen = completed;
+    x->completed_ns = now;
+  }
+  return now - x->completed_ns > STALL_NS;
+}
+
+/* The program hands packets to our sockets, and none comes out of them. */
+static bool is_deaf(struct xdp *x) {
+  uint64_t handed = 0, taken = 0;
+  for (unsigned i = 0; i < x->inner->info.port_count; i++)
+    handed += harp_xdp_filter_packets(&x->filter, &x->local, x->inner->info.ports[i]);
+  for (unsigned i = 0; i < x->queue_count; i++) taken += queue_at(x, i)->rx_frames_taken;
+  if (taken != x->taken_seen) {
+    x->taken_seen = taken;
+    x->handed_seen = handed;
+  }
+  return handed - x->handed_seen > DEAF_PACKETS;
 }
 
 /* ---- routes ---- */
 
 static void resolve(struct xdp *x, struct harp_io_route *r) {
   uint8_t next[6];
-  r->is_fast = x->is_open && harp_neighbour_find(x->ifindex, &r->local, &r->peer, next) == 0;
+  r->is_fast = is_open(x) && harp_neighbour_find(x->ifindex, &r->local, &r->peer, next) == 0;
   if (r->is_fast) harp_xdp_header_init(&r->header, x->mac, next, &r->local, &r->peer, r->traffic_class);
 }
 
@@ -336,6 +402,7 @@ static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
   set_port(&r->local, io->info.ports[port]);
   r->peer = *peer;
   r->traffic_class = traffic_class;
+  r->queue = port;
   r->next = x->routes;
   x->routes = r;
   resolve(x, r);
@@ -366,22 +433,37 @@ static bool take_inner(struct xdp *x, struct harp_io_route *route, uint32_t segm
   return true;
 }
 
+/* The queue that a route sends by. */
+static unsigned queue_of_route(const struct xdp *x, const struct harp_io_route *r) {
+  return r->queue % x->queue_count;
+}
+
+static uint32_t frame_name(unsigned queue, uint32_t frame) {
+  return (uint32_t)queue << QUEUE_SHIFT | frame;
+}
+
+static struct harp_xdp_queue *queue_of_frame(struct xdp *x, uint32_t name, uint32_t *frame) {
+  *frame = name & ((1u << QUEUE_SHIFT) - 1);
+  return queue_at(x, name >> QUEUE_SHIFT);
+}
+
 static bool xdp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
                         struct harp_tx_superframe *sf) {
   struct xdp *x = xdp_of(io);
   uint32_t run;
   if (!route->is_fast) return take_inner(x, route, segment_bytes, sf);
-  if (!harp_xdp_queue_tx_take(queue_of(x), &run)) return false;
+  unsigned queue = queue_of_route(x, route);
+  if (!harp_xdp_queue_tx_take(queue_at(x, queue), &run)) return false;
   uint32_t lead = lead_of(&route->header);
   uint32_t stride = (uint32_t)harp_align_up(lead + route->header.bytes + segment_bytes, HARP_XDP_FRAME_BYTES);
   sf->route = route;
-  sf->base = harp_xdp_queue_run_data(queue_of(x), run) + lead + route->header.bytes;
+  sf->base = harp_xdp_queue_run_data(queue_at(x, queue), run) + lead + route->header.bytes;
   sf->stride = stride;
   sf->segment_bytes = segment_bytes;
   sf->last_bytes = sf->count = 0;
   sf->count_max = HARP_XDP_RUN_FRAMES * HARP_XDP_FRAME_BYTES / stride;
   sf->gather = false;
-  sf->frame = run;
+  sf->frame = frame_name(queue, run);
   return true;
 }
 
@@ -396,8 +478,11 @@ static void xdp_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) 
   struct xdp *x = xdp_of(io);
   if (sf->frame & INNER_FRAME)
     x->inner->ops->tx_give_back(x->inner, as_inner(sf));
-  else if (x->is_open)
-    harp_xdp_queue_tx_give_back(queue_of(x), sf->frame);
+  else if (is_open(x)) {
+    uint32_t run;
+    struct harp_xdp_queue *q = queue_of_frame(x, sf->frame, &run);
+    harp_xdp_queue_tx_give_back(q, run);
+  }
 }
 
 /* Sends what was built in the queue's frames through a socket: the route has lost its next hop meanwhile. */
@@ -415,15 +500,16 @@ static int submit_through_inner(struct xdp *x, struct harp_tx_superframe *sf) {
 
 static int submit_fast(struct xdp *x, struct harp_tx_superframe *sf) {
   const struct harp_xdp_header *h = &sf->route->header;
-  uint32_t bytes[HARP_XDP_RUN_FRAMES];
+  uint32_t bytes[HARP_XDP_RUN_FRAMES], run;
+  struct harp_xdp_queue *q = queue_of_frame(x, sf->frame, &run);
   for (uint32_t i = 0; i < sf->count; i++) {
     uint32_t payload = i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes;
     harp_xdp_header_write(h, sf->base + (size_t)i * sf->stride, payload);
     bytes[i] = h->bytes + payload;
   }
   uint32_t lead = lead_of(h);
-  if (!harp_xdp_queue_tx_put(queue_of(x), sf->frame, sf->count, sf->stride, lead, bytes)) return -EAGAIN;
-  x->has_queued = true;
+  if (!harp_xdp_queue_tx_put(q, run, sf->count, sf->stride, lead, bytes)) return -EAGAIN;
+  x->queued |= 1u << (sf->frame >> QUEUE_SHIFT);
   return 0;
 }
 
@@ -432,7 +518,7 @@ static int xdp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   int err;
   HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
   if (sf->frame & INNER_FRAME) return x->inner->ops->tx_submit(x->inner, as_inner(sf));
-  if (harp_likely(x->is_open && sf->route->is_fast)) {
+  if (harp_likely(is_open(x) && sf->route->is_fast)) {
     err = submit_fast(x, sf);
   } else {
     err = submit_through_inner(x, sf);
@@ -444,25 +530,40 @@ static int xdp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
 
 static void xdp_tx_flush(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
-  if (!x->has_queued || !x->is_open) return;
-  int err = harp_xdp_queue_tx_flush(queue_of(x));
-  /* EAGAIN and the like: the kernel goes on at the next flush, or when completions make room. */
-  x->has_queued = err == -EAGAIN || err == -EBUSY || err == -ENOBUFS;
-  if (err && !x->has_queued) fall(x, err == -ENETDOWN ? "the interface went down" : strerror(-err));
+  uint32_t bits = x->queued;
+  x->queued = 0;
+  for (; bits && is_open(x); bits &= bits - 1) {
+    unsigned queue = (unsigned)__builtin_ctz(bits);
+    int err = harp_xdp_queue_tx_flush(queue_at(x, queue));
+    /* EAGAIN and the like: the kernel goes on at the next flush, or when completions make room. */
+    if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS)
+      x->queued |= 1u << queue;
+    else if (err)
+      fall(x, err == -ENETDOWN ? "the interface went down" : strerror(-err));
+  }
+}
+
+static void watch_neighbours(struct xdp *x) {
+  if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd)) return;
+  for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }
 
 static unsigned xdp_reap(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
-  if (!x->is_open) return 0;
-  unsigned back = harp_xdp_queue_reap(queue_of(x));
-  if (queue_of(x)->broken) {
-    fall(x, queue_of(x)->broken);
-    return 0;
+  unsigned back = 0;
+  for (unsigned i = 0; i < x->queue_count; i++) {
+    struct harp_xdp_queue *q = queue_at(x, i);
+    back += harp_xdp_queue_reap(q);
+    if (harp_unlikely(q->broken != NULL)) fall(x, q->broken);
   }
+  if (!is_open(x)) return back;
   x->reaps++;
-  if (x->reaps % WATCH_EVERY == 0 && x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd))
-    for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
-  if (x->reaps % STALL_CHECK_EVERY == 0) check_stall(x);
+  if (x->reaps % WATCH_EVERY == 0) watch_neighbours(x);
+  if (x->reaps % CHECK_EVERY) return back;
+  if (is_stalled(x))
+    fall(x, "no send was completed for 2 s");
+  else if (is_deaf(x))
+    fall(x, "packets are handed to the queues and do not come out");
   return back;
 }
 
@@ -479,45 +580,55 @@ static bool gather_pieces(struct xdp *x, const struct harp_xdp_received *packet,
   return true;
 }
 
-static void release_pieces(struct xdp *x, const struct harp_xdp_received *packet) {
-  for (uint32_t i = 0; i < packet->piece_count; i++)
-    harp_xdp_queue_rx_release(queue_of(x), packet->frames[i]);
+static void release_pieces(struct harp_xdp_queue *q, const struct harp_xdp_received *packet) {
+  for (uint32_t i = 0; i < packet->piece_count; i++) harp_xdp_queue_rx_release(q, packet->frames[i]);
 }
 
 /* Turns a received frame into a superframe of one packet; false when it is none of ours. */
-static bool unwrap(struct xdp *x, const struct harp_xdp_received *packet, struct harp_rx_superframe *out) {
+static bool unwrap(struct xdp *x, unsigned queue, const struct harp_xdp_received *packet,
+                   struct harp_rx_superframe *out) {
   uint32_t bytes;
   uint32_t at = harp_xdp_header_read(packet->data[0], packet->piece_bytes[0], packet->bytes, &bytes);
   uint8_t *data;
   if (!at || !bytes) return false;
   if (packet->piece_count == 1) {
-    *out = (struct harp_rx_superframe){packet->data[0] + at, bytes, bytes, packet->frames[0]};
+    uint32_t frame = frame_name(queue, packet->frames[0]);
+    *out = (struct harp_rx_superframe){packet->data[0] + at, bytes, bytes, frame};
     return true;
   }
   if (!gather_pieces(x, packet, &data)) return false;
-  release_pieces(x, packet);
+  release_pieces(queue_at(x, queue), packet);
   *out = (struct harp_rx_superframe){data + at, bytes, bytes, SLOT_FRAME};
   return true;
 }
 
-static unsigned rx_fast(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
+static unsigned rx_queue(struct xdp *x, unsigned queue, struct harp_rx_superframe *out, unsigned max) {
   struct harp_xdp_received packets[HARP_RX_BATCH_MAX];
-  unsigned got = 0, n = harp_xdp_queue_rx(queue_of(x), packets, HARP_MIN(max, (unsigned)HARP_RX_BATCH_MAX));
-  x->slots_used = 0;
+  unsigned got = 0, n = harp_xdp_queue_rx(queue_at(x, queue), packets, max);
   for (unsigned i = 0; i < n; i++) {
-    if (unwrap(x, &packets[i], &out[got])) {
+    if (unwrap(x, queue, &packets[i], &out[got])) {
       got++;
     } else {
       x->counters->drops[HARP_DROP_SHORT]++;
-      release_pieces(x, &packets[i]);
+      release_pieces(queue_at(x, queue), &packets[i]);
     }
   }
   return got;
 }
 
+static unsigned rx_fast(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
+  unsigned got = 0;
+  x->slots_used = 0;
+  max = HARP_MIN(max, (unsigned)HARP_RX_BATCH_MAX);
+  for (unsigned i = 0; i < x->queue_count && got < max; i++)
+    got += rx_queue(x, (x->next_queue + i) % x->queue_count, out + got, max - got);
+  x->next_queue = (x->next_queue + 1) % x->queue_count;
+  return got;
+}
+
 /* Asks the sockets, which is a system call: always while something comes that way, now and then else. */
 static unsigned rx_inner(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
-  if (!max || (x->is_open && !x->inner_is_busy && x->rx_calls % INNER_EVERY)) return 0;
+  if (!max || (is_open(x) && !x->inner_is_busy && x->rx_calls % INNER_EVERY)) return 0;
   unsigned got = x->inner->ops->rx(x->inner, out, max);
   x->inner_is_busy = got > 0;
   for (unsigned i = 0; i < got; i++) out[i].frame |= INNER_FRAME;
@@ -528,23 +639,27 @@ static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   struct xdp *x = xdp_of(io);
   unsigned got = 0;
   x->rx_calls++;
-  if (harp_likely(x->is_open)) got = rx_fast(x, out, max);
-  if (!x->is_open || got < max) got += rx_inner(x, out + got, max - got);
-  return got;
+  if (harp_likely(is_open(x))) got = rx_fast(x, out, max);
+  return got + rx_inner(x, out + got, max - got);
 }
 
 static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
   struct xdp *x = xdp_of(io);
-  if (!x->is_open) return;
-  for (unsigned i = 0; i < count; i++)
-    if (!(held[i].frame & (INNER_FRAME | SLOT_FRAME))) harp_xdp_queue_rx_release(queue_of(x), held[i].frame);
-  if (queue_of(x)->rx_pool_count >= REFILL_MIN) harp_xdp_queue_refill(queue_of(x));
+  for (unsigned i = 0; i < count && is_open(x); i++) {
+    uint32_t frame;
+    if (held[i].frame & (INNER_FRAME | SLOT_FRAME)) continue;
+    struct harp_xdp_queue *q = queue_of_frame(x, held[i].frame, &frame);
+    harp_xdp_queue_rx_release(q, frame);
+  }
+  for (unsigned i = 0; i < x->queue_count; i++)
+    if (queue_at(x, i)->rx_pool_count >= REFILL_MIN) harp_xdp_queue_refill(queue_at(x, i));
 }
 
 static unsigned xdp_fds(struct harp_io *io, struct pollfd *fds) {
   struct xdp *x = xdp_of(io);
   unsigned n = x->inner->ops->fds(x->inner, fds);
-  if (x->is_open) fds[n++] = (struct pollfd){.fd = queue_of(x)->fd, .events = POLLIN};
+  for (unsigned i = 0; i < x->queue_count; i++)
+    fds[n++] = (struct pollfd){.fd = queue_at(x, i)->fd, .events = POLLIN};
   return n;
 }
 

@@ -19,6 +19,13 @@ struct port_key {
 };
 _Static_assert(sizeof(struct port_key) == 20, "as the program builds it on its stack");
 
+/* What it finds: on which queues packets of the port go to a socket, and how many went. Counted without a
+ * lock: queues may lose each other's counts, which is enough to tell some from none. */
+struct port_value {
+  uint64_t queues; /* a bit each */
+  uint64_t packets;
+};
+
 #define PROGRAM_NAME "harp_filter"
 
 /* ---- bpf(2) ---- */
@@ -76,25 +83,27 @@ static int bpf(int command, union bpf_args *args) {
   return rc < 0 ? -errno : (int)rc;
 }
 
-static int make_map(uint32_t type, uint32_t key_bytes, uint32_t entries_max, const char *name) {
+static int make_map(uint32_t type, uint32_t key_bytes, uint32_t value_bytes, uint32_t entries_max,
+                    const char *name) {
   union bpf_args a;
   memset(&a, 0, sizeof a);
   a.map.type = type;
   a.map.key_bytes = key_bytes;
-  a.map.value_bytes = 4;
+  a.map.value_bytes = value_bytes;
   a.map.entries_max = entries_max;
   snprintf(a.map.name, sizeof a.map.name, "%s", name);
   return bpf(HARP_BPF_MAP_CREATE, &a);
 }
 
-static int update(int map_fd, const void *key, uint32_t value, uint64_t flags) {
+/* Updates, looks up or deletes one element of a map. */
+static int element(int command, int map_fd, const void *key, void *value, uint64_t flags) {
   union bpf_args a;
   memset(&a, 0, sizeof a);
   a.element.fd = (uint32_t)map_fd;
   a.element.key = (uint64_t)(uintptr_t)key;
-  a.element.value = (uint64_t)(uintptr_t)&value;
+  a.element.value = (uint64_t)(uintptr_t)value;
   a.element.flags = flags;
-  return bpf(HARP_BPF_MAP_UPDATE, &a);
+  return bpf(command, &a);
 }
 
 static int by_id(int command, uint32_t id) {
@@ -125,7 +134,9 @@ enum {
   LOAD_W = 0x61,
   LOAD_H = 0x69,
   LOAD_B = 0x71,
+  LOAD_D = 0x79,
   STORE_W = 0x63, /* *(r) = register */
+  STORE_D = 0x7b,
   STORE_H = 0x6b,
   STORE_W_IMM = 0x62, /* *(r) = immediate */
   STORE_H_IMM = 0x6a,
@@ -133,11 +144,12 @@ enum {
   MOVE_IMM = 0xb7,
   ADD_IMM = 0x07,
   AND_IMM = 0x57,
+  SHIFT_RIGHT = 0x7f,
   JUMP = 0x05,
   JUMP_EQ_IMM = 0x15,
   JUMP_NE_IMM = 0x55,
-  JUMP_NE = 0x5d,
   JUMP_GT = 0x2d,
+  JUMP_GT_IMM = 0x25,
   CALL = 0x85,
   EXIT = 0x95,
   LOAD_MAP = 0x18,   /* two instructions */
@@ -216,9 +228,15 @@ static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
   emit(a, ADD_IMM, 2, 0, 0, -20);
   emit(a, CALL, 0, 0, 0, MAP_LOOKUP);
   emit(a, JUMP_EQ_IMM, 0, 0, PASS, 0);
-  emit(a, LOAD_W, 1, 0, 0, 0);
+  emit(a, LOAD_D, 1, 0, offsetof(struct port_value, queues), 0);
   emit(a, LOAD_W, 2, 6, 16, 0); /* rx_queue_index */
-  emit(a, JUMP_NE, 1, 2, PASS, 0);
+  emit(a, JUMP_GT_IMM, 2, 0, PASS, HARP_XDP_QUEUES_MAX - 1);
+  emit(a, SHIFT_RIGHT, 1, 2, 0, 0);
+  emit(a, AND_IMM, 1, 0, 0, 1);
+  emit(a, JUMP_EQ_IMM, 1, 0, PASS, 0);
+  emit(a, LOAD_D, 1, 0, offsetof(struct port_value, packets), 0);
+  emit(a, ADD_IMM, 1, 0, 0, 1);
+  emit(a, STORE_D, 0, 1, offsetof(struct port_value, packets), 0);
   load_map(a, 1, sockets_fd);
   emit(a, MOVE_IMM, 3, 0, 0, XDP_PASS); /* where the queue has no socket */
   emit(a, CALL, 0, 0, 0, REDIRECT_MAP);
@@ -323,9 +341,11 @@ static int refused(int err, const char *what, char *error, size_t error_bytes) {
 static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                       char *error, size_t error_bytes) {
   struct assembler a;
-  f->ports_fd = make_map(HARP_BPF_MAP_HASH, sizeof(struct port_key), HARP_XDP_PORTS_MAX, "harp_ports");
+  f->ports_fd = make_map(HARP_BPF_MAP_HASH, sizeof(struct port_key), sizeof(struct port_value),
+                         HARP_XDP_PORTS_MAX, "harp_ports");
   if (f->ports_fd < 0) return refused(f->ports_fd, "making a BPF map", error, error_bytes);
-  f->sockets_fd = make_map(HARP_BPF_MAP_XSKMAP, 4, HARP_XDP_QUEUES_MAX, "harp_sockets");
+  f->sockets_fd =
+      make_map(HARP_BPF_MAP_XSKMAP, sizeof(uint32_t), sizeof(uint32_t), HARP_XDP_QUEUES_MAX, "harp_sockets");
   if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error, error_bytes);
   assemble(&a, f->ports_fd, f->sockets_fd);
   int program_fd = load_program(&a, frags);
@@ -362,7 +382,7 @@ void harp_xdp_filter_close(struct harp_xdp_filter *f) {
 
 int harp_xdp_filter_add_queue(struct harp_xdp_filter *f, uint32_t queue, int socket_fd) {
   enum { NO_EXIST = 1 };
-  int err = update(f->sockets_fd, &queue, (uint32_t)socket_fd, NO_EXIST);
+  int err = element(HARP_BPF_MAP_UPDATE, f->sockets_fd, &queue, &socket_fd, NO_EXIST);
   return err == -EEXIST ? -EBUSY : err;
 }
 
@@ -376,17 +396,21 @@ static struct port_key key_of(const struct sockaddr_storage *local, uint16_t por
 }
 
 int harp_xdp_filter_add_port(struct harp_xdp_filter *f, const struct sockaddr_storage *local, uint16_t port,
-                             uint32_t queue) {
+                             uint64_t queues) {
   struct port_key key = key_of(local, port);
-  return update(f->ports_fd, &key, queue, 0);
+  struct port_value value = {.queues = queues};
+  return element(HARP_BPF_MAP_UPDATE, f->ports_fd, &key, &value, 0);
 }
 
 void harp_xdp_filter_remove_port(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
                                  uint16_t port) {
   struct port_key key = key_of(local, port);
-  union bpf_args a;
-  memset(&a, 0, sizeof a);
-  a.element.fd = (uint32_t)f->ports_fd;
-  a.element.key = (uint64_t)(uintptr_t)&key;
-  (void)bpf(HARP_BPF_MAP_DELETE, &a);
+  (void)element(HARP_BPF_MAP_DELETE, f->ports_fd, &key, NULL, 0);
+}
+
+uint64_t harp_xdp_filter_packets(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
+                                 uint16_t port) {
+  struct port_key key = key_of(local, port);
+  struct port_value value = {0};
+  return element(HARP_BPF_MAP_LOOKUP, f->ports_fd, &key, &value, 0) ? 0 : value.packets;
 }

@@ -1,7 +1,7 @@
 /* The XDP program of an interface: hands the packets of our UDP ports to AF_XDP sockets, passes all others.
  *
  * A packet is ours when it is UDP over IPv4 without options or fragments, or over IPv6 without extension
- * headers, its destination address and port are in the table of ports, and it came in on the queue that the
+ * headers, its destination address and port are in the table of ports, and it came in on a queue that the
  * table names for the port. Then it goes to the socket of that queue, if there is one. Everything else passes
  * to the kernel, where an ordinary UDP socket on the same port takes what came in on another queue.
  *
@@ -34,10 +34,15 @@ void harp_xdp_filter_close(struct harp_xdp_filter *f);
 /* Makes `socket_fd` the receiver of a queue. Returns 0, -EBUSY when another process has it, or -errno. */
 HARP_MUST_CHECK int harp_xdp_filter_add_queue(struct harp_xdp_filter *f, uint32_t queue, int socket_fd);
 
-/* Directs packets to this address and port (of `local`) that come in on `queue`. Returns 0 or -errno. */
+/* Directs packets to this address and port (of `local`) that come in on one of `queues`, a bit each, to the
+ * queue's socket. Returns 0 or -errno. */
 HARP_MUST_CHECK int harp_xdp_filter_add_port(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
-                                             uint16_t port, uint32_t queue);
+                                             uint16_t port, uint64_t queues);
 void harp_xdp_filter_remove_port(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
+                                 uint16_t port);
+
+/* Returns about how many packets of the port were handed to sockets. */
+uint64_t harp_xdp_filter_packets(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
                                  uint16_t port);
 
 #endif

@@ -157,7 +157,9 @@ unsigned harp_xdp_queue_rx(struct harp_xdp_queue *q, struct harp_xdp_received *o
   unsigned got = 0;
   if (q->rx.is_broken) set_broken(q, "the rx ring's counters make no sense");
   if (!waiting) return 0;
+  uint32_t before = waiting;
   while (waiting && got < max && !q->broken) got += next_packet(q, &out[got], &waiting);
+  q->rx_frames_taken += before - waiting;
   harp_xdp_ring_release(&q->rx);
   return got;
 }

@@ -50,7 +50,8 @@ struct harp_xdp_queue {
   uint32_t *run_pool, run_pool_count;
   uint8_t *run_out;                 /* frames of each run that the kernel has */
   uint64_t tx_frames, tx_completed; /* since open, for the deadline */
-  uint64_t tx_busy, tx_dropped;     /* wakes that said "later", packets that the kernel threw away */
+  uint64_t rx_frames_taken;
+  uint64_t tx_busy, tx_dropped; /* wakes that said "later", packets that the kernel threw away */
 };
 
 /* Returns the UMEM bytes for so many frames and runs. */

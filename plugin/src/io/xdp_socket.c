@@ -119,6 +119,7 @@ int harp_xdp_socket_open(struct harp_xdp_socket *s, const struct harp_xdp_socket
   memset(s, 0, sizeof *s);
   s->queue.fd = -1;
   s->queue.kernel = &harp_xdp_kernel_system;
+  s->number = config->queue;
   int err = open_steps(s, config, error, error_bytes);
   if (!err && (err = harp_xdp_queue_init(&s->queue, config->umem, config->rx_frames, config->tx_runs)))
     snprintf(error, error_bytes, "no memory for the account of frames");

@@ -19,7 +19,8 @@ struct harp_xdp_socket_config {
 
 struct harp_xdp_socket {
   struct harp_xdp_queue queue;
-  bool zero_copy; /* what the kernel says it is */
+  uint32_t number; /* of the NIC's queue */
+  bool zero_copy;  /* what the kernel says it is */
   struct {
     void *at;
     size_t bytes;
