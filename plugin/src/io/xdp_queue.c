@@ -29,12 +29,18 @@ size_t harp_xdp_queue_umem_bytes(uint32_t rx_frames, uint32_t tx_runs) {
   return ((size_t)rx_frames + (size_t)tx_runs * HARP_XDP_RUN_FRAMES) * HARP_XDP_FRAME_BYTES;
 }
 
-/* Moves a frame from one owner to the next; the caller has made sure that `from` is right. */
+static void count_move(struct harp_xdp_queue *q, enum harp_xdp_owner from, enum harp_xdp_owner to,
+                       uint32_t frames) {
+  HARP_ASSERT(q->counts[from] >= frames);
+  q->counts[from] -= frames;
+  q->counts[to] += frames;
+}
+
+/* Moves a frame for receiving from one owner to the next; the caller has made sure that `from` is right. */
 static void move(struct harp_xdp_queue *q, uint32_t frame, enum harp_xdp_owner from, enum harp_xdp_owner to) {
-  HARP_ASSERT(frame < frame_count(q) && q->owners[frame] == from);
-  q->owners[frame] = (uint8_t)to;
-  q->counts[from]--;
-  q->counts[to]++;
+  HARP_ASSERT(frame < q->rx_frames && q->rx_owners[frame] == from);
+  q->rx_owners[frame] = (uint8_t)to;
+  count_move(q, from, to, 1);
 }
 
 static void set_broken(struct harp_xdp_queue *q, const char *why) {
@@ -47,11 +53,12 @@ int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem, uint32_t rx_fra
   q->umem = umem;
   q->rx_frames = rx_frames;
   q->tx_runs = tx_runs;
-  q->owners = calloc(frame_count(q), 1);
+  q->rx_owners = calloc(rx_frames, 1);
   q->rx_pool = calloc(rx_frames, sizeof *q->rx_pool);
+  q->run_owners = calloc(tx_runs, 1);
+  q->run_out = calloc(tx_runs, sizeof *q->run_out);
   q->run_pool = calloc(tx_runs, sizeof *q->run_pool);
-  q->run_out = calloc(tx_runs, 1);
-  if (!q->owners || !q->rx_pool || !q->run_pool || !q->run_out) {
+  if (!q->rx_owners || !q->rx_pool || !q->run_owners || !q->run_out || !q->run_pool) {
     harp_xdp_queue_fini(q);
     return -ENOMEM;
   }
@@ -62,32 +69,29 @@ int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem, uint32_t rx_fra
 }
 
 void harp_xdp_queue_fini(struct harp_xdp_queue *q) {
-  free(q->owners);
+  free(q->rx_owners);
   free(q->rx_pool);
-  free(q->run_pool);
+  free(q->run_owners);
   free(q->run_out);
-  q->owners = NULL, q->rx_pool = q->run_pool = NULL, q->run_out = NULL;
+  free(q->run_pool);
+  q->rx_owners = q->run_owners = NULL, q->rx_pool = q->run_pool = NULL, q->run_out = NULL;
 }
 
 void harp_xdp_queue_check(const struct harp_xdp_queue *q) {
-  uint32_t counts[HARP_XDP_OWNERS] = {0}, all = 0, pooled = 0;
-  for (uint32_t i = 0; i < frame_count(q); i++) counts[q->owners[i]]++;
-  for (unsigned i = 0; i < HARP_XDP_OWNERS; i++) {
-    HARP_ASSERT(counts[i] == q->counts[i]);
-    all += counts[i];
-  }
-  HARP_ASSERT(all == frame_count(q));
-  for (uint32_t i = 0; i < q->rx_pool_count; i++) HARP_ASSERT(q->owners[q->rx_pool[i]] == HARP_XDP_POOL);
+  uint32_t counts[HARP_XDP_OWNERS] = {0}, pooled = 0;
+  for (uint32_t i = 0; i < q->rx_frames; i++) counts[q->rx_owners[i]]++;
+  HARP_ASSERT(counts[HARP_XDP_POOL] == q->rx_pool_count);
+  for (uint32_t i = 0; i < q->rx_pool_count; i++) HARP_ASSERT(q->rx_owners[q->rx_pool[i]] == HARP_XDP_POOL);
   for (uint32_t run = 0; run < q->tx_runs; run++) {
-    uint32_t out = 0;
-    for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES; i++) {
-      uint8_t owner = q->owners[q->rx_frames + run * HARP_XDP_RUN_FRAMES + i];
-      out += owner == HARP_XDP_TX_RING;
-      pooled += owner == HARP_XDP_POOL;
-    }
-    HARP_ASSERT(out == q->run_out[run]);
+    uint32_t out = harp_popcount(q->run_out[run]);
+    bool is_built = q->run_owners[run] == HARP_XDP_TX_BUILD;
+    HARP_ASSERT((q->run_owners[run] == HARP_XDP_TX_RING) == (out != 0));
+    counts[HARP_XDP_TX_RING] += out;
+    counts[is_built ? HARP_XDP_TX_BUILD : HARP_XDP_POOL] += HARP_XDP_RUN_FRAMES - out;
+    pooled += q->run_owners[run] == HARP_XDP_POOL;
   }
-  HARP_ASSERT(pooled + q->rx_pool_count == q->counts[HARP_XDP_POOL]);
+  HARP_ASSERT(pooled == q->run_pool_count);
+  for (unsigned i = 0; i < HARP_XDP_OWNERS; i++) HARP_ASSERT(counts[i] == q->counts[i]);
 }
 
 /* ---- receiving ---- */
@@ -111,7 +115,7 @@ void harp_xdp_queue_refill(struct harp_xdp_queue *q) {
 static bool take_frame(struct harp_xdp_queue *q, const struct harp_xdp_descriptor *d, uint32_t *frame) {
   uint64_t index = d->address / HARP_XDP_FRAME_BYTES, offset = d->address % HARP_XDP_FRAME_BYTES;
   if (index >= q->rx_frames || offset + d->bytes > HARP_XDP_FRAME_BYTES ||
-      q->owners[index] != HARP_XDP_FILL) {
+      q->rx_owners[index] != HARP_XDP_FILL) {
     set_broken(q, "the kernel delivered a frame that it does not have");
     return false;
   }
@@ -179,17 +183,23 @@ uint8_t *harp_xdp_queue_run_data(const struct harp_xdp_queue *q, uint32_t run) {
   return q->umem + (size_t)first_frame(q, run) * HARP_XDP_FRAME_BYTES;
 }
 
+static void move_run(struct harp_xdp_queue *q, uint32_t run, enum harp_xdp_owner from,
+                     enum harp_xdp_owner to) {
+  HARP_ASSERT(run < q->tx_runs && q->run_owners[run] == from);
+  q->run_owners[run] = (uint8_t)to;
+}
+
 bool harp_xdp_queue_tx_take(struct harp_xdp_queue *q, uint32_t *run) {
   if (q->broken || !q->run_pool_count) return false;
   *run = q->run_pool[--q->run_pool_count];
-  for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES; i++)
-    move(q, first_frame(q, *run) + i, HARP_XDP_POOL, HARP_XDP_TX_BUILD);
+  move_run(q, *run, HARP_XDP_POOL, HARP_XDP_TX_BUILD);
+  count_move(q, HARP_XDP_POOL, HARP_XDP_TX_BUILD, HARP_XDP_RUN_FRAMES);
   return true;
 }
 
 void harp_xdp_queue_tx_give_back(struct harp_xdp_queue *q, uint32_t run) {
-  for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES; i++)
-    move(q, first_frame(q, run) + i, HARP_XDP_TX_BUILD, HARP_XDP_POOL);
+  move_run(q, run, HARP_XDP_TX_BUILD, HARP_XDP_POOL);
+  count_move(q, HARP_XDP_TX_BUILD, HARP_XDP_POOL, HARP_XDP_RUN_FRAMES);
   q->run_pool[q->run_pool_count++] = run;
 }
 
@@ -197,28 +207,27 @@ static uint32_t pieces_of(uint32_t lead, uint32_t bytes) {
   return (lead + bytes + HARP_XDP_FRAME_BYTES - 1) / HARP_XDP_FRAME_BYTES;
 }
 
-/* Queues one packet in as many descriptors as it touches frames. */
-static void put_packet(struct harp_xdp_queue *q, uint32_t frame, uint32_t lead, uint32_t bytes) {
-  while (bytes) {
+/* Queues one packet in as many descriptors as it touches frames; returns these, a bit each from bit 0 on. */
+static uint32_t put_packet(struct harp_xdp_queue *q, uint32_t frame, uint32_t lead, uint32_t bytes) {
+  uint32_t count = pieces_of(lead, bytes);
+  for (uint32_t i = 0; i < count; i++, lead = 0) {
     uint32_t piece = HARP_MIN(bytes, HARP_XDP_FRAME_BYTES - lead);
-    move(q, frame, HARP_XDP_TX_BUILD, HARP_XDP_TX_RING);
     bytes -= piece;
     harp_xdp_ring_put(&q->tx, (struct harp_xdp_descriptor){
-                                  .address = (uint64_t)frame * HARP_XDP_FRAME_BYTES + lead,
+                                  .address = (uint64_t)(frame + i) * HARP_XDP_FRAME_BYTES + lead,
                                   .bytes = piece,
                                   .options = bytes ? HARP_XDP_PACKET_CONTINUES : 0,
                               });
-    frame++;
-    lead = 0;
   }
+  return (1u << count) - 1;
 }
 
 bool harp_xdp_queue_tx_put(struct harp_xdp_queue *q, uint32_t run, uint32_t count, uint32_t stride,
                            uint32_t lead, const uint32_t *bytes) {
-  uint32_t frames = 0, step = stride / HARP_XDP_FRAME_BYTES, first = first_frame(q, run);
+  uint32_t frames = 0, out = 0, step = stride / HARP_XDP_FRAME_BYTES;
   HARP_ASSERT(count && stride % HARP_XDP_FRAME_BYTES == 0 && count * step <= HARP_XDP_RUN_FRAMES);
   for (uint32_t i = 0; i < count; i++) {
-    HARP_ASSERT(lead + bytes[i] <= stride);
+    HARP_ASSERT(bytes[i] && lead + bytes[i] <= stride);
     frames += pieces_of(lead, bytes[i]);
   }
   if (q->broken || harp_xdp_ring_room(&q->tx, frames) < frames) {
@@ -227,12 +236,12 @@ bool harp_xdp_queue_tx_put(struct harp_xdp_queue *q, uint32_t run, uint32_t coun
     q->tx_busy++;
     return false;
   }
-  for (uint32_t i = 0; i < count; i++) put_packet(q, first + i * step, lead, bytes[i]);
-  for (uint32_t i = 0; i < HARP_XDP_RUN_FRAMES;
-       i++) { /* what was not used is nobody's until the run is back */
-    if (q->owners[first + i] == HARP_XDP_TX_BUILD) move(q, first + i, HARP_XDP_TX_BUILD, HARP_XDP_POOL);
-  }
-  q->run_out[run] = (uint8_t)frames;
+  for (uint32_t i = 0; i < count; i++)
+    out |= put_packet(q, first_frame(q, run) + i * step, lead, bytes[i]) << i * step;
+  move_run(q, run, HARP_XDP_TX_BUILD, HARP_XDP_TX_RING);
+  count_move(q, HARP_XDP_TX_BUILD, HARP_XDP_TX_RING, frames);
+  count_move(q, HARP_XDP_TX_BUILD, HARP_XDP_POOL, HARP_XDP_RUN_FRAMES - frames);
+  q->run_out[run] = (uint16_t)out;
   q->tx_frames += frames;
   return true;
 }
@@ -252,20 +261,27 @@ int harp_xdp_queue_tx_flush(struct harp_xdp_queue *q) {
   return err;
 }
 
+/* Takes one completed frame back; false when the kernel did not have it. */
+static bool take_back(struct harp_xdp_queue *q, uint64_t frame) {
+  uint64_t index = frame - q->rx_frames, run = index / HARP_XDP_RUN_FRAMES;
+  if (frame < q->rx_frames || run >= q->tx_runs) return false;
+  uint16_t bit = (uint16_t)(1u << index % HARP_XDP_RUN_FRAMES);
+  if (!(q->run_out[run] & bit)) return false;
+  count_move(q, HARP_XDP_TX_RING, HARP_XDP_POOL, 1);
+  q->run_out[run] = (uint16_t)(q->run_out[run] & ~bit);
+  if (q->run_out[run]) return true;
+  move_run(q, (uint32_t)run, HARP_XDP_TX_RING, HARP_XDP_POOL);
+  q->run_pool[q->run_pool_count++] = (uint32_t)run;
+  return true;
+}
+
 unsigned harp_xdp_queue_reap(struct harp_xdp_queue *q) {
   if (q->broken) return 0;
   uint32_t waiting = harp_xdp_ring_waiting(&q->completion, UINT32_MAX), taken = 0;
   if (q->completion.is_broken) set_broken(q, "the completion ring's counters make no sense");
-  for (; taken < waiting; taken++) {
-    uint64_t frame = harp_xdp_ring_take_address(&q->completion) / HARP_XDP_FRAME_BYTES;
-    if (frame >= frame_count(q) || q->owners[frame] != HARP_XDP_TX_RING) {
-      set_broken(q, "the kernel completed a frame that it does not have");
-      break;
-    }
-    uint32_t run = ((uint32_t)frame - q->rx_frames) / HARP_XDP_RUN_FRAMES;
-    move(q, (uint32_t)frame, HARP_XDP_TX_RING, HARP_XDP_POOL);
-    if (--q->run_out[run] == 0) q->run_pool[q->run_pool_count++] = run;
-  }
+  while (taken < waiting && take_back(q, harp_xdp_ring_take_address(&q->completion) / HARP_XDP_FRAME_BYTES))
+    taken++;
+  if (taken < waiting) set_broken(q, "the kernel completed a frame that it does not have");
   if (waiting) harp_xdp_ring_release(&q->completion);
   q->tx_completed += taken;
   return taken;

@@ -44,11 +44,12 @@ struct harp_xdp_queue {
   struct harp_xdp_ring rx, tx, fill, completion;
   const char *broken; /* why the queue is used no more; NULL while it works */
 
-  uint8_t *owners;                  /* enum harp_xdp_owner of each frame */
+  uint8_t *rx_owners;               /* enum harp_xdp_owner of each frame for receiving */
+  uint8_t *run_owners;              /* and of each run; TX_RING until its last frame is completed */
+  uint16_t *run_out;                /* the frames of each run that the kernel has, a bit each */
   uint32_t counts[HARP_XDP_OWNERS]; /* frames of each owner: they add up to all */
   uint32_t *rx_pool, rx_pool_count; /* frames of the pool, last in first out */
   uint32_t *run_pool, run_pool_count;
-  uint8_t *run_out;                 /* frames of each run that the kernel has */
   uint64_t tx_frames, tx_completed; /* since open, for the deadline */
   uint64_t rx_frames_taken;
   uint64_t tx_busy, tx_dropped; /* wakes that said "later", packets that the kernel threw away */
