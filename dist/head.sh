@@ -80,6 +80,7 @@ harp_uninstall() {
   [ "$(id -u)" -eq 0 ] || harp_die "removing the tool needs root."
   [ ! -L "$harp_program" ] || harp_die "$harp_program is still there: this host is still set up." "First: $harp_program rollback"
   rm -rf -- "$harp_tools"
+  rmdir "${harp_tools%/*}" "${harp_tools%/*/*}" 2>/dev/null
   echo "harp_setup: removed $harp_tools"
 }
 

