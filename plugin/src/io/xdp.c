@@ -36,11 +36,13 @@ enum {
   INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
   SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
   QUEUE_SHIFT = 24,       /* in a frame number: whose it is */
-  INNER_EVERY = 16,       /* receive calls between two looks at the sockets while they are idle */
-  WATCH_EVERY = 256,      /* reaps between two looks at the neighbours */
-  CHECK_EVERY = 4096,     /* reaps between two looks at the clock and the counters */
-  DEAF_PACKETS = 64,      /* handed to our sockets, and none came out: the queues are deaf */
+  PROOF_BYTES = 60,
+  INNER_EVERY = 16,   /* receive calls between two looks at the sockets while they are idle */
+  WATCH_EVERY = 256,  /* reaps between two looks at the neighbours */
+  CHECK_EVERY = 4096, /* reaps between two looks at the clock and the counters */
+  DEAF_PACKETS = 64,  /* handed to our sockets, and none came out: the queues are deaf */
 };
+#define PROOF_NS HARP_MS(50)
 #define STALL_NS HARP_SEC(2) /* without a completion: the queue is dead */
 
 struct harp_io_route {
@@ -186,6 +188,28 @@ static void close_fast(struct xdp *x) {
   x->queue_count = 0;
 }
 
+/* Sends one frame that nobody takes (to ourselves, of an Ethernet type for experiments) and waits for its
+ * completion: a queue can be bound and move nothing all the same. */
+static int prove_queue(struct xdp *x, struct harp_xdp_socket *s, char *error, size_t error_bytes) {
+  uint32_t run, bytes = PROOF_BYTES;
+  harp_ns deadline = now_ns() + PROOF_NS;
+  if (!harp_xdp_queue_tx_take(&s->queue, &run)) return -EIO;
+  uint8_t *frame = harp_xdp_queue_run_data(&s->queue, run);
+  memset(frame, 0, PROOF_BYTES);
+  memcpy(frame, x->mac, sizeof x->mac);
+  memcpy(frame + 6, x->mac, sizeof x->mac);
+  frame[12] = 0x88, frame[13] = 0xb5;
+  (void)harp_xdp_queue_tx_put(&s->queue, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes);
+  while (!s->queue.tx_completed && now_ns() < deadline) {
+    struct pollfd fd = {.fd = s->queue.fd, .events = POLLOUT};
+    (void)harp_xdp_queue_tx_flush(&s->queue);
+    if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
+  }
+  if (s->queue.tx_completed) return 0;
+  snprintf(error, error_bytes, "queue %u completes no sends", s->number);
+  return -EIO;
+}
+
 /* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
 static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
                       uint32_t queue, unsigned share, char *error, size_t error_bytes) {
@@ -211,7 +235,7 @@ static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_
     return err;
   }
   x->queue_count++;
-  return 0;
+  return prove_queue(x, s, error, error_bytes);
 }
 
 /* How many queues to look at: those of the conf, else all; never more than there is memory for. */
@@ -229,13 +253,13 @@ static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_i
   unsigned wanted = queues_wanted(x, config), all = harp_nic_queues(x->ifindex);
   int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, needs_sg(config), error, error_bytes);
   if (err) return err;
-  err = -EBUSY;
   for (uint32_t queue = 0; queue < all && x->queue_count < wanted; queue++) {
-    int refused = open_queue(x, rung, config, queue, wanted, error, error_bytes);
-    if (refused && refused != -EBUSY) err = refused; /* what the operator wants to know of several */
-    if (refused && refused != -EBUSY) break;
+    err = open_queue(x, rung, config, queue, wanted, error, error_bytes);
+    if (err && err != -EBUSY) break; /* busy: another process has it */
   }
-  if (is_open(x)) err = add_ports(x, error, error_bytes);
+  if (err == -EBUSY && is_open(x)) err = 0;
+  if (err == -EBUSY) snprintf(error, error_bytes, "other processes have all %u queues", all);
+  if (!err) err = add_ports(x, error, error_bytes);
   if (err) {
     close_fast(x);
     return err;
