@@ -13,6 +13,7 @@ import typer
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
+from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
@@ -123,6 +124,8 @@ def _result(setup: Setup, **fields: object) -> Result:
 
 def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
     """Do one setup of a host. Raises with nothing changed, or says in the result what does not hold."""
+    if not dry_run:
+        recover(host, progress=progress)
     with progress.working("Looking at the host"):
         facts = observe(host, wish)
         if host.is_real and wish.network:

@@ -102,6 +102,32 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     assert text == golden.read_text(), f"{golden.name}: if this is meant, run pytest with --update-golden"
 
 
+def test_a_setup_that_was_killed_is_undone_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, other = build(tmp_path / "killed", "ubuntu-22.04"), build(tmp_path / "whole", "ubuntu-22.04")
+    before = snapshot(root)
+    harpctl(other, "setup", *GIVEN)
+    harpctl(root, "setup", *GIVEN, "--no-unit")
+
+    class Killed(BaseException):
+        pass
+
+    def remove(_host: Host, path: str) -> None:
+        raise Killed(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(Host, "remove", remove)
+        with pytest.raises(Killed):
+            harpctl(root, "setup", "--enis", "eth1,eth2", "--page-size", "2M", *GIVEN)
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code == 0, done.output
+    assert "interrupted; it is undone first" in done.stderr
+    assert (root / "etc/default/grub").read_bytes() == (other / "etc/default/grub").read_bytes()
+    assert harpctl(root, "rollback").exit_code == 0
+    assert snapshot(root) == before
+
+
 def test_the_dry_run_changes_nothing_and_tells_by_its_exit_code(tmp_path: Path) -> None:
     root = build(tmp_path, "ubuntu-22.04")
     before = snapshot(root)
