@@ -8,8 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "io/nic.h"
 #include "io/xdp_abi.h"
+#include "io/xdp_header.h"
 
 /* What the program looks up: destination address (IPv4 in the last four bytes) and port, network order. */
 struct port_key {
@@ -165,6 +167,10 @@ enum {
 #define ETHERTYPE_V4 0x0008 /* as a little-endian load reads it */
 #define ETHERTYPE_V6 0xdd86
 #define NOT_FRAGMENT 0xff3f /* more-fragments bit and offset */
+#define LABEL_MASK   0xffff0f00u
+#define LABEL                                                                                                \
+  (HARP_XDP_FLOW_LABEL >> 16 << 8 | (HARP_XDP_FLOW_LABEL >> 8 & 0xff) << 16 |                                \
+   (HARP_XDP_FLOW_LABEL & 0xff) << 24)
 
 struct assembler {
   struct harp_bpf_insn code[96];
@@ -189,7 +195,7 @@ static void key_word(struct assembler *a, int packet_offset, int stack_offset) {
   emit(a, STORE_W, 10, 5, stack_offset, 0);
 }
 
-static void emit_v4(struct assembler *a) {
+static void emit_v4(struct assembler *a, enum harp_xdp_mode mode) {
   need_bytes(a, 14 + 20 + 8);
   emit(a, LOAD_B, 5, 2, 14, 0);
   emit(a, JUMP_NE_IMM, 5, 0, PASS, 0x45); /* no options */
@@ -198,18 +204,27 @@ static void emit_v4(struct assembler *a) {
   emit(a, JUMP_NE_IMM, 5, 0, PASS, 0);
   emit(a, LOAD_B, 5, 2, 14 + 9, 0);
   emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
+  if (mode == HARP_XDP_GENERIC) {
+    emit(a, LOAD_H, 5, 2, 14 + 20 + 6, 0);
+    emit(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* it has a UDP checksum: perhaps a superframe */
+  }
   for (int word = 0; word < 3; word++) emit(a, STORE_W_IMM, 10, 0, -20 + 4 * word, 0);
   key_word(a, 14 + 16, -8);
   emit(a, LOAD_H, 5, 2, 14 + 20 + 2, 0);
   emit(a, JUMP, 0, 0, LOOKUP, 0);
 }
 
-static void emit_v6(struct assembler *a) {
+static void emit_v6(struct assembler *a, enum harp_xdp_mode mode) {
   a->v6 = a->count;
   emit(a, JUMP_NE_IMM, 5, 0, PASS, ETHERTYPE_V6);
   need_bytes(a, 14 + 40 + 8);
   emit(a, LOAD_B, 5, 2, 14 + 6, 0);
   emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
+  if (mode == HARP_XDP_GENERIC) {
+    emit(a, LOAD_W, 5, 2, 14, 0);
+    emit(a, AND_IMM, 5, 0, 0, (int32_t)LABEL_MASK);
+    emit(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* it is not from an xdp driver: perhaps a superframe */
+  }
   for (int word = 0; word < 4; word++) key_word(a, 14 + 24 + 4 * word, -20 + 4 * word);
   emit(a, LOAD_H, 5, 2, 14 + 40 + 2, 0);
 }
@@ -254,7 +269,7 @@ static void resolve_labels(struct assembler *a) {
   }
 }
 
-static void assemble(struct assembler *a, int ports_fd, int sockets_fd) {
+static void assemble(struct assembler *a, int ports_fd, int sockets_fd, enum harp_xdp_mode mode) {
   memset(a, 0, sizeof *a);
   emit(a, MOVE, 6, 1, 0, 0);
   emit(a, LOAD_W, 2, 6, 0, 0); /* data */
@@ -262,10 +277,11 @@ static void assemble(struct assembler *a, int ports_fd, int sockets_fd) {
   need_bytes(a, 14);
   emit(a, LOAD_H, 5, 2, 12, 0);
   emit(a, JUMP_NE_IMM, 5, 0, V6, ETHERTYPE_V4);
-  emit_v4(a);
-  emit_v6(a);
+  emit_v4(a, mode);
+  emit_v6(a, mode);
   emit_lookup(a, ports_fd, sockets_fd);
   resolve_labels(a);
+  HARP_ASSERT(a->count <= (int)HARP_ARRAY_COUNT(a->code));
 }
 
 static int load_program(const struct assembler *a, bool frags) {
@@ -347,7 +363,7 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
   f->sockets_fd =
       make_map(HARP_BPF_MAP_XSKMAP, sizeof(uint32_t), sizeof(uint32_t), HARP_XDP_QUEUES_MAX, "harp_sockets");
   if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error, error_bytes);
-  assemble(&a, f->ports_fd, f->sockets_fd);
+  assemble(&a, f->ports_fd, f->sockets_fd, mode);
   int program_fd = load_program(&a, frags);
   if (program_fd < 0) return refused(program_fd, "loading the XDP program", error, error_bytes);
   f->link_fd = attach(program_fd, ifindex, mode);

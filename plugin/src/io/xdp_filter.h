@@ -5,6 +5,11 @@
  * table names for the port. Then it goes to the socket of that queue, if there is one. Everything else passes
  * to the kernel, where an ordinary UDP socket on the same port takes what came in on another queue.
  *
+ * In generic mode there is one more rule. The kernel then shows the program what a virtual NIC's peer sent
+ * without cutting it up, or what GRO has merged: packets of packets, and nothing tells where they join. Only
+ * the sockets can take those apart. So only what an xdp driver sent is handed over: over IPv4 it has no UDP
+ * checksum, without which the kernel neither makes nor merges superframes; over IPv6 it has our flow label.
+ *
  * One program serves all HARP processes of a host: the first attaches it, later ones join it. It is held by
  * file descriptors of a bpf link, so it goes when the last of them is closed, also by kill -9. A program of
  * somebody else is never replaced. Called at open and close, by the thread that opens the driver. */

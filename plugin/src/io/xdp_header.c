@@ -64,7 +64,8 @@ static void init_v6(struct harp_xdp_header *h, const struct sockaddr_in6 *local,
                     const struct sockaddr_in6 *peer, int traffic_class) {
   uint8_t *ip = h->text + IP_AT;
   put16(h->text + ETHERTYPE_AT, 0x86dd);
-  put16(ip, 0x6000u | (uint32_t)(traffic_class > 0 ? traffic_class : 0) << 4);
+  put16(ip, 0x6000u | (uint32_t)(traffic_class > 0 ? traffic_class : 0) << 4 | HARP_XDP_FLOW_LABEL >> 16);
+  put16(ip + 2, HARP_XDP_FLOW_LABEL & 0xffff);
   ip[6] = IPPROTO_UDP;
   ip[7] = HOP_LIMIT;
   memcpy(ip + 8, &local->sin6_addr, 16);
