@@ -64,23 +64,29 @@ harp_unpack() {
 }
 
 # harp_install ROOT: puts the tool where it stays, in one step; a tool that is there and runs is left alone.
+# Sets harp_fresh to its folder where it was not there before.
 harp_install() {
   harp_home=$1$harp_tools/$harp_id
   "$harp_home/bin/harpctl" --version >/dev/null 2>&1 && return 0
   harp_new=$1$harp_tools/.new-$$
   rm -rf -- "$harp_new"
   mkdir -p -- "$1$harp_tools" && harp_unpack "$harp_new" && { sync -f "$harp_new" 2>/dev/null || sync; } &&
-    rm -rf -- "$harp_home" && mv -T -- "$harp_new" "$harp_home" && return 0
+    rm -rf -- "$harp_home" && mv -T -- "$harp_new" "$harp_home" && harp_fresh=$harp_home && return 0
   rm -rf -- "$harp_new"
   harp_die "the tool can't be put into $1$harp_tools." "Is there room, and is the file system writable?"
+}
+
+# harp_remove FOLDER: removes the folder of one tool or of all, and ours above it that are empty then.
+harp_remove() {
+  rm -rf -- "$1"
+  rmdir "$harp_root$harp_tools" "$harp_root${harp_tools%/*}" "$harp_root${harp_tools%/*/*}" 2>/dev/null
 }
 
 # harp_uninstall: removes the tool, unless setup's changes are there, which only the tool can undo.
 harp_uninstall() {
   [ "$(id -u)" -eq 0 ] || harp_die "removing the tool needs root."
   [ ! -L "$harp_program" ] || harp_die "$harp_program is still there: this host is still set up." "First: $harp_program rollback"
-  rm -rf -- "$harp_tools"
-  rmdir "${harp_tools%/*}" "${harp_tools%/*/*}" 2>/dev/null
+  harp_root='' && harp_remove "$harp_tools"
   echo "harp_setup: removed $harp_tools"
 }
 
@@ -105,7 +111,7 @@ harp_where() {
 # harp_main FILE LENGTH SHA256 ARGUMENT...: FILE is empty where the script comes from a pipe.
 harp_main() {
   umask 022
-  harp_file=$1 harp_length=$2 harp_sha=$3
+  harp_file=$1 harp_length=$2 harp_sha=$3 harp_fresh=''
   shift 3
   if [ -z "${BASH_VERSION-}" ]; then
     [ -f "$0" ] && exec bash "$0" "$@"
@@ -132,10 +138,11 @@ harp_main() {
     harp_unpack "$harp_home" || harp_die "$harp_work has no room for the tool." "Name another folder: TMPDIR=/some/folder"
   fi
   rm -f -- "$harp_work/archive"
-  if [ -n "$harp_file" ]; then
-    "$harp_home/bin/harpctl" "$@"
-  else
-    "$harp_home/bin/harpctl" "$@" </dev/null
-  fi
+  [ -n "$harp_file" ] || exec </dev/null
+  "$harp_home/bin/harpctl" "$@"
+  harp_code=$?
+  # A setup that was refused changes nothing; one that began needs the tool, to be undone.
+  [ "$harp_code" -eq 0 ] || [ -z "$harp_fresh" ] || [ -e "$harp_root/var/lib/harp" ] || harp_remove "$harp_fresh"
+  return "$harp_code"
 }
 

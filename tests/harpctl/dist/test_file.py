@@ -18,7 +18,7 @@ STAND_IN = """\
 echo "called: $*"
 echo "from: $0"
 echo "input: $(wc -c) bytes"
-[ "$1" != fail ] || exit 7
+case $* in *fail*) exit 7 ;; esac
 """
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -43,6 +43,14 @@ def file(stage: Path, tmp_path: Path) -> Path:
         data = data.replace(name.encode(), f"{variable}={tmp_path}/host{path}".encode())
     target = tmp_path / "harp_setup.sh"
     target.write_bytes(data)
+    return target
+
+
+@pytest.fixture
+def genuine(stage: Path, tmp_path: Path) -> Path:
+    """The file as it is, for tests with --root."""
+    target = tmp_path / "genuine.sh"
+    target.write_bytes(assemble(stage))
     return target
 
 
@@ -124,13 +132,22 @@ def test_a_tree_gets_the_tool_below_its_root_and_once(run: Run, file: Path, tmp_
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
 
-def test_the_copy_that_is_kept_is_the_file(run: Run, stage: Path, tmp_path: Path) -> None:
-    original, tree = tmp_path / "original.sh", tmp_path / "tree"
-    original.write_bytes(assemble(stage))
+def test_a_setup_that_is_refused_leaves_nothing(run: Run, genuine: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "usr/local").mkdir(parents=True)
+    assert piped(run, genuine, "setup", "--fail", "--root", str(tree)).returncode == 7
+    assert names(tree) == {"usr", "usr/local"}
+    (tree / "var/lib/harp").mkdir(parents=True)  # the journal of one that had begun
+    piped(run, genuine, "setup", "--fail", "--root", str(tree))
+    assert len(list(tree.rglob("bin/harpctl"))) == 1
+
+
+def test_the_copy_that_is_kept_is_the_file(run: Run, genuine: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
     tree.mkdir()
-    piped(run, original, "setup", "--root", str(tree))
+    piped(run, genuine, "setup", "--root", str(tree))
     (kept,) = tree.rglob("harp_setup.sh")
-    assert kept.read_bytes() == original.read_bytes()
+    assert kept.read_bytes() == genuine.read_bytes()
 
 
 def test_a_broken_tool_is_replaced(run: Run, file: Path, tmp_path: Path) -> None:
