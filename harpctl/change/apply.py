@@ -68,6 +68,7 @@ def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard
             try:
                 transaction = _begin(journal, host, plan, what)
             except OSError:
+                journal.drop_unused()
                 store.clear(host)
                 raise
             _carry_out(plan, host, journal, transaction, progress, guard)

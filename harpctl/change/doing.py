@@ -102,7 +102,7 @@ class Doer:
     def _undo_of_command(self, step: Run) -> tuple[Undo, ...]:
         undo: list[Undo] = []
         if step.undo:
-            undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s))
+            undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
         if step.rewrites:
             was = {path: self._kept(path) for path in matches(self._host, step.rewrites)}
             undo.append(

@@ -63,6 +63,8 @@ class Run(Step, frozen=True, kw_only=True, tag="run"):
     `rewrites` are glob patterns of files that the command rewrites: they are saved before and restored
     byte for byte on undo; where one of them has been changed by somebody else since, or a new one fits the
     pattern, `again` is run instead, after everything else of the rollback is done.
+    What a `fleeting` command does is gone after a reboot: its undo may find nothing to do then, or when
+    either was interrupted. That any other undo fails is always told, and it stays to be undone.
     """
 
     argv: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class Run(Step, frozen=True, kw_only=True, tag="run"):
     rewrites: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
     always: bool = False
+    fleeting: bool = False
     timeout_s: float = 120.0
 
 

@@ -41,10 +41,11 @@ class RemoveFolder(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", ta
 
 
 class RunBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="run"):
-    """A command that takes back what a command did."""
+    """A command that takes back what a command did; a `fleeting` effect may be gone already."""
 
     argv: tuple[str, ...]
     timeout_s: float
+    fleeting: bool = False
 
 
 class PutOutputBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="put output back"):

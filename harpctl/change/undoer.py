@@ -181,7 +181,7 @@ class Undoer:
         problem = self._run(undo.argv, undo.timeout_s)
         if not problem:
             taken.actions.append(f"run `{' '.join(undo.argv)}`")
-        elif step.may_be_undone and self._host.runs_commands:
+        elif self._host.runs_commands and (self._force or (undo.fleeting and step.may_be_undone)):
             self.notes.append(f"{problem} (its effect may have been gone already)")
         else:
             raise _Foreign("", problem)
@@ -286,12 +286,7 @@ class Undoer:
 
     def _keep(self, transaction: Transaction, before: Before, problems: list[_Foreign]) -> None:
         for problem in problems:
-            saved, diff = "", ""
-            if isinstance(problem.was, File):
-                saved = f"{BLOBS}/{problem.was.sha256}"
-            if problem.was is not None:
-                original = self._journal.kept(problem.was.sha256) if isinstance(problem.was, File) else b""
-                diff = file_diff(problem.path, (problem.was, original), self._look(problem.path))
+            saved = f"{BLOBS}/{problem.was.sha256}" if isinstance(problem.was, File) else ""
             self.kept.append(
                 Kept(
                     transaction=transaction.id,
@@ -299,10 +294,20 @@ class Undoer:
                     path=problem.path,
                     reason=problem.reason,
                     saved=saved,
-                    diff=diff,
+                    diff=self._difference(problem),
                 )
             )
         self._record(transaction, Left(step=before.step, reason="; ".join(p.reason for p in problems)))
+
+    def _difference(self, problem: _Foreign) -> str:
+        """Give the diff from the original to what is there now; "" where either can't be read."""
+        if problem.was is None:
+            return ""
+        try:
+            original = self._journal.kept(problem.was.sha256) if isinstance(problem.was, File) else b""
+            return file_diff(problem.path, (problem.was, original), self._look(problem.path))
+        except (HarpError, OSError):
+            return ""
 
 
 @dataclasses.dataclass

@@ -57,7 +57,7 @@ def check_up(context: Context) -> Iterator[Said]:
     for eni in context.enis:
         if not eni.is_up:
             up, down = (("ip", "link", "set", "dev", eni.name, state) for state in ("up", "down"))
-            step = Run(argv=up, undo=down, always=True, why=f"{eni.name} is down")
+            step = Run(argv=up, undo=down, always=True, fleeting=True, why=f"{eni.name} is down")
             yield fail(f"{eni.name} is down.", " ".join(up), steps=[step])
 
 

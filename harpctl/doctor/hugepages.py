@@ -194,7 +194,7 @@ def check_mount(context: Context) -> Iterator[Said]:
         )
         return
     argv = _mount_command(context.page_size)
-    step = Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, why="a hugetlbfs now")
+    step = Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, fleeting=True, why="a hugetlbfs now")
     has_place = context.host.is_dir(MOUNT_POINT) and context.pages.total > 0
     yield fail(
         f"No hugetlbfs is mounted on {MOUNT_POINT}.", shlex.join(argv), steps=[step] if has_place else ()

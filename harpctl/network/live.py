@@ -40,7 +40,7 @@ def _lines(host: Host, version: int, *words: str) -> list[list[str]]:
 
 
 def _change(why: str, argv: Sequence[str], undo: Sequence[str] = ()) -> Run:
-    return Run(argv=tuple(argv), undo=tuple(undo), always=True, why=why)
+    return Run(argv=tuple(argv), undo=tuple(undo), always=True, fleeting=True, why=why)
 
 
 def _found(facts: Facts, eni: EniPlan) -> Eni:

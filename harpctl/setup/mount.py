@@ -86,13 +86,19 @@ def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
     if host.runs_commands and not mounted and any(p.size == wish.page_size for p in facts.memory.hugepages):
         if not host.is_dir(MOUNT_POINT):
             steps.append(
-                Run(argv=("mkdir", "-m", "755", MOUNT_POINT), undo=("rmdir", MOUNT_POINT), always=True)
+                Run(
+                    argv=("mkdir", "-m", "755", MOUNT_POINT),
+                    undo=("rmdir", MOUNT_POINT),
+                    always=True,
+                    fleeting=True,
+                )
             )
         steps.append(
             Run(
                 argv=("mount", "-t", "hugetlbfs", "-o", _option(wish.page_size), "hugetlbfs", MOUNT_POINT),
                 undo=("umount", MOUNT_POINT),
                 always=True,
+                fleeting=True,
                 why="a hugetlbfs now",
             )
         )

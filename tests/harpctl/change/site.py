@@ -125,7 +125,7 @@ def make_plan(host: Host) -> Plan:
     grub = host.read_bytes(GRUB) or b""
     if not grub.endswith(ARGUMENTS):
         grub += ARGUMENTS
-    rule = Run(argv=("add-rule",), undo=("del-rule",), always=True)
+    rule = Run(argv=("add-rule",), undo=("del-rule",), always=True, fleeting=True)
     service = "/etc/systemd/system/harp.service"
     return Plan(
         groups=(

@@ -170,6 +170,24 @@ def test_an_undo_command_that_fails_stops_nothing_else(site: Site) -> None:
     assert snapshot(site.root) == site.before
 
 
+def test_an_undo_command_whose_effect_lasts_must_succeed_also_after_a_reboot(site: Site) -> None:
+    site.at("/proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+    commands(site.host).failing = {"reload"}
+    (kept,) = undo_all(site.host).kept
+    assert kept.reason == "`reload` failed: reload: it is broken"
+    report = undo_all(site.host, force=True)
+    assert report.kept == ()
+    assert any("`reload` failed" in note for note in report.notes)
+
+
+def test_a_changed_file_whose_copy_is_damaged(site: Site) -> None:
+    site.at(GRUB).write_bytes(b"mine\n")
+    for blob in site.at(f"{HOME}/journal/blobs").iterdir():
+        blob.write_bytes(b"rotten")
+    assert GRUB in {kept.path for kept in undo_all(site.host).kept}
+    assert site.at(GRUB).read_bytes() == b"mine\n"
+
+
 def test_from_a_rescue_system(site: Site) -> None:
     """The disk of a host that does not come up, as a directory tree: files go back, commands wait."""
     report = undo_all(Host(site.root))
