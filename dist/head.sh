@@ -69,6 +69,7 @@ harp_install() {
   harp_home=$1$harp_tools/$harp_id
   "$harp_home/bin/harpctl" --version >/dev/null 2>&1 && return 0
   harp_new=$1$harp_tools/.new-$$
+  find "$1$harp_tools" -maxdepth 1 -name '.new-*' -mmin +60 -exec rm -rf {} + 2>/dev/null # of one that was killed
   rm -rf -- "$harp_new"
   mkdir -p -- "$1$harp_tools" && harp_unpack "$harp_new" && { sync -f "$harp_new" 2>/dev/null || sync; } &&
     rm -rf -- "$harp_home" && mv -T -- "$harp_new" "$harp_home" && harp_fresh=$harp_home && return 0
@@ -96,7 +97,7 @@ harp_where() {
   for harp_word in "$@"; do
     case $harp_word in
       --root=*) harp_root=${harp_word#--root=} ;;
-      --dry-run | -h | --help) harp_command=look ;;
+      --dry-run | -h | --help | -H* | --hosts*) harp_command=look ;; # nothing is set up here
       -*) ;;
       *) [ -n "$harp_command" ] || harp_command=$harp_word ;;
     esac

@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("harp")
     group.addoption("--nccl", action="store_true", help="drive an official NCCL (fetches wheels once)")
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
+    group.addoption("--dist", action="store_true", help="build and run the self-contained file")
     group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
@@ -44,6 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "lab": _lab_reason(),
         "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",
         "gpu": "" if config.getoption("--gpu") else "asked for with --gpu",
+        "dist": "" if config.getoption("--dist") else "asked for with --dist",
         "vm": "" if config.getoption("--vm") else "asked for with --vm",
     }
     for item in items:

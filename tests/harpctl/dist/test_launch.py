@@ -1,0 +1,34 @@
+"""The launcher on a host where no Python fits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+
+def test_without_any_python_that_fits_it_says_what_is_needed(
+    root: Path, bare: dict[str, str], tmp_path: Path
+) -> None:
+    for tag in ("cp310", "cp311"):
+        (tmp_path / "tool" / "ext" / tag).mkdir(parents=True)
+    program = tmp_path / "tool" / "bin" / "harpctl"
+    program.parent.mkdir()
+    shutil.copy(root / "dist" / "launch.sh", program)
+    program.chmod(0o755)
+    done = subprocess.run(
+        [program, "doctor"], env=bare, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 4
+    assert "it needs one of Python 3.10 3.11 and this host has no python3" in done.stderr
+    assert "Install one" in done.stderr
+    old = Path(bare["PATH"]) / "python3"
+    old.write_text("#!/bin/sh\n[ \"$1\" = -V ] && echo 'Python 3.6.8'\n")
+    old.chmod(0o755)
+    env = {**bare, "PATH": f"{bare['PATH']}{os.pathsep}/nowhere"}
+    try:
+        said = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        old.unlink()
+    assert "this host has Python 3.6.8" in said.stderr
