@@ -11,7 +11,7 @@ import msgspec
 from harpctl.confs.conf import CONF_DIR, Conf, conf_number, parse
 from harpctl.doctor.live import Live, Machine
 from harpctl.doctor.probe import PORT
-from harpctl.doctor.ways import Way, probe
+from harpctl.doctor.ways import Way, ephemeral_ports, plan_ways, probe
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
 from harpctl.host.door import Host
@@ -130,7 +130,9 @@ class Context:
     @functools.cached_property
     def ways(self) -> tuple[Way, ...]:
         """Probe the ways to the peers."""
-        return probe(self)
+        targets = [address for peer in self.options.peers for address in self.machine.resolve(peer)[0]]
+        pairs = [(conf, eni) for _path, conf, eni in self.pairs]
+        return probe(self.machine, self.options.port, plan_ways(pairs, targets, ephemeral_ports(self.host)))
 
     @property
     def machine(self) -> Live:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from harpctl.confs.conf import Conf
+from harpctl.doctor.live import Live
 from harpctl.doctor.reach import Reach
-
-if TYPE_CHECKING:
-    from harpctl.doctor.context import Context
+from harpctl.facts.model import Eni
+from harpctl.host.door import Host
 
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 EPHEMERAL_DEFAULT = (32768, 60999)
@@ -34,35 +35,34 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.eni} ({self.source}) to {self.target}"
 
 
-def probe(context: Context) -> tuple[Way, ...]:
-    """Probe all ways, many at once; each may take 20 s where nothing answers."""
-    live, port = context.machine, context.options.port
-    targets = [address for peer in context.options.peers for address in live.resolve(peer)[0]]
-
-    def tried(way: Way) -> Way:
-        found = live.reach(way.source, way.target, port, way.mtu, way.ports)
-        return msgspec.structs.replace(way, reach=found)
-
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        return tuple(pool.map(tried, _ways(context, targets)))
-
-
-def _ways(context: Context, targets: list[str]) -> list[Way]:
+def plan_ways(pairs: Iterable[tuple[Conf, Eni]], targets: Sequence[str], ports: tuple[int, int]) -> list[Way]:
+    """Give the ways from the ENIs of conf files to addresses; `ports` where a file names no range."""
     found = []
-    for _path, conf, eni in context.pairs:
+    for conf, eni in pairs:
         source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
-        mtu, ports = conf.mtu or eni.mtu or MTU_DEFAULT, conf.ports or ephemeral_ports(context)
+        mtu = conf.mtu or eni.mtu or MTU_DEFAULT
         found += [
-            Way(eni=eni.name, source=source, target=target, mtu=mtu, ports=ports)
+            Way(eni=eni.name, source=source, target=target, mtu=mtu, ports=conf.ports or ports)
             for target in targets
             if source and (":" in source) == (":" in target)
         ]
     return found
 
 
-def ephemeral_ports(context: Context) -> tuple[int, int]:
+def probe(live: Live, port: int, ways: Iterable[Way]) -> tuple[Way, ...]:
+    """Probe all ways, many at once; each may take 20 s where nothing answers."""
+
+    def tried(way: Way) -> Way:
+        found = live.reach(way.source, way.target, port, way.mtu, way.ports)
+        return msgspec.structs.replace(way, reach=found)
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return tuple(pool.map(tried, ways))
+
+
+def ephemeral_ports(host: Host) -> tuple[int, int]:
     """Give the range from which the kernel chooses ports."""
-    words = context.host.read_word(EPHEMERAL).split()
+    words = host.read_word(EPHEMERAL).split()
     if len(words) == 2 and all(word.isdecimal() for word in words):
         return int(words[0]), int(words[1])
     return EPHEMERAL_DEFAULT
