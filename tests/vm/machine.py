@@ -11,13 +11,14 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 MEMORY_MIB = 8192
-NODES = 2  # of NUMA, with half of the memory and one processor each
-ENIS = 3  # eth0 with the default route; eth1 and eth2 on one wire of their own
+NODES = 2
+ENIS = 3
 BOOT_TIMEOUT_S = 420
 COMMAND_TIMEOUT_S = 120
 SCRIPT_BYTES_MAX = 2048  # what the serial line surely takes in one piece
@@ -31,6 +32,24 @@ class Said(NamedTuple):
     text: str
 
 
+class Shape(NamedTuple):
+    """What a machine is made of."""
+
+    memory_mib: int
+    nodes: int  # of NUMA, with an equal part of the memory and one processor each
+    network: Sequence[str]  # words of qemu's
+
+
+def gpu_host() -> Shape:
+    """Give the machine that is set up: eth0 has the default route; eth1 and eth2 share a wire."""
+    network = ["-netdev", "user,id=net0,restrict=on"]
+    network += ["-device", "virtio-net-pci,netdev=net0,mac=52:54:00:00:00:10"]
+    for number in range(1, ENIS):
+        network += ["-netdev", f"hubport,id=net{number},hubid=1"]
+        network += ["-device", f"virtio-net-pci,netdev=net{number},mac=52:54:00:00:00:1{number}"]
+    return Shape(MEMORY_MIB, NODES, network)
+
+
 class Machine:
     """A running machine; its disk is as before afterwards, unless `keep`."""
 
@@ -42,18 +61,24 @@ class Machine:
         keep: bool = False,
         payload: Path | None = None,
         direct: tuple[str, str, str] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         self._console = console
         self._folder = tempfile.TemporaryDirectory(prefix="harp-vm-")
         self._socket_path = Path(self._folder.name) / "agent"
-        self._argv = self._command(disk, keep, payload, direct)
+        self._argv = self._command(disk, keep, payload, direct, shape or gpu_host())
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._received = b""
         self._count = 0
 
     def _command(
-        self, disk: Path, keep: bool, payload: Path | None, direct: tuple[str, str, str] | None
+        self,
+        disk: Path,
+        keep: bool,
+        payload: Path | None,
+        direct: tuple[str, str, str] | None,
+        shape: Shape,
     ) -> list[str]:
         argv = [
             "setpriv",
@@ -66,23 +91,15 @@ class Machine:
             "-accel",
             "tcg,thread=multi",
         ]
-        argv += ["-cpu", "max", "-smp", str(NODES), "-m", str(MEMORY_MIB)]
-        for node in range(NODES):
-            size = f"{MEMORY_MIB // NODES}M"
+        argv += ["-cpu", "max", "-smp", str(shape.nodes), "-m", str(shape.memory_mib)]
+        for node in range(shape.nodes):
+            size = f"{shape.memory_mib // shape.nodes}M"
             argv += ["-object", f"memory-backend-ram,id=memory{node},size={size}"]
             argv += ["-numa", f"node,nodeid={node},cpus={node},memdev=memory{node}"]
         argv += ["-drive", f"file={disk},if=virtio,format=raw,snapshot={'off' if keep else 'on'}"]
         if payload is not None:
             argv += ["-drive", f"file={payload},if=virtio,format=raw,readonly=on"]
-        argv += [
-            "-netdev",
-            "user,id=net0,restrict=on",
-            "-device",
-            "virtio-net-pci,netdev=net0,mac=52:54:00:00:00:10",
-        ]
-        for number in range(1, ENIS):
-            argv += ["-netdev", f"hubport,id=net{number},hubid=1"]
-            argv += ["-device", f"virtio-net-pci,netdev=net{number},mac=52:54:00:00:00:1{number}"]
+        argv += shape.network
         argv += ["-serial", f"file:{self._console}"]
         argv += [
             "-chardev",
