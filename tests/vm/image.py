@@ -79,7 +79,8 @@ FILES = {  # path: text, mode
 }
 
 
-def _run(argv: list[str]) -> None:
+def run_tool(argv: list[str]) -> None:
+    """Run a tool of the host to its end; what it said is in the error."""
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -115,7 +116,7 @@ def write_filesystem(
     blocks = (size_bytes - offset_bytes) // 4096
     features = "^metadata_csum_seed,^orphan_file"  # newer than Debian 12's GRUB
     argv = ["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-O", features, "-L", label]
-    _run([*argv, "-E", f"offset={offset_bytes}", "-d", str(tree), str(disk), str(blocks)])
+    run_tool([*argv, "-E", f"offset={offset_bytes}", "-d", str(tree), str(disk), str(blocks)])
 
 
 def _write_partition_table(disk: Path) -> None:
@@ -130,7 +131,7 @@ def _write_partition_table(disk: Path) -> None:
 
 def _build(work: Path, console: Path) -> Path:
     tree, disk = work / "tree", work / "disk.img"
-    _run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)])
+    run_tool(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)])
     _furnish(tree)
     write_filesystem(tree, disk, DISK_BYTES, PARTITION_OFFSET)
     _write_partition_table(disk)
