@@ -131,7 +131,9 @@ def _write_partition_table(disk: Path) -> None:
 
 def _build(work: Path, console: Path) -> Path:
     tree, disk = work / "tree", work / "disk.img"
-    run_tool(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)])
+    run_tool(
+        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)]
+    )
     _furnish(tree)
     write_filesystem(tree, disk, DISK_BYTES, PARTITION_OFFSET)
     _write_partition_table(disk)
