@@ -13,7 +13,8 @@
 
 enum {
   LINK_XDP = 43,      /* IFLA_XDP */
-  XDP_PROGRAM_ID = 4, /* IFLA_XDP_PROG_ID, within it */
+  XDP_NATIVE_ID = 5,  /* IFLA_XDP_DRV_PROG_ID, within it */
+  XDP_GENERIC_ID = 6, /* IFLA_XDP_SKB_PROG_ID */
 };
 
 /* Asks the driver by ioctl; false when it does not answer. */
@@ -40,7 +41,7 @@ unsigned harp_nic_queues(unsigned ifindex) {
   return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
 }
 
-int harp_nic_xdp_program(unsigned ifindex, uint32_t *id) {
+int harp_nic_xdp_program(unsigned ifindex, bool generic, uint32_t *id) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   struct harp_netlink_request r;
   *id = 0;
@@ -50,7 +51,8 @@ int harp_nic_xdp_program(unsigned ifindex, uint32_t *id) {
   int err = harp_netlink_ask(&r, RTM_NEWLINK, reply);
   if (err) return err;
   const struct rtattr *xdp = harp_netlink_find(reply, sizeof(struct ifinfomsg), LINK_XDP);
-  const struct rtattr *program = xdp ? harp_netlink_nested(xdp, XDP_PROGRAM_ID) : NULL;
+  uint16_t which = generic ? XDP_GENERIC_ID : XDP_NATIVE_ID;
+  const struct rtattr *program = xdp ? harp_netlink_nested(xdp, which) : NULL;
   if (program && RTA_PAYLOAD(program) == sizeof *id) memcpy(id, RTA_DATA(program), sizeof *id);
   return 0;
 }

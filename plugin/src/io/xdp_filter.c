@@ -28,7 +28,8 @@ struct port_value {
   uint64_t packets;
 };
 
-#define PROGRAM_NAME "harp_filter"
+/* The number changes with the rules and the layout of the maps: HARP of another version can not join. */
+#define PROGRAM_NAME "harp_filter_2"
 
 /* ---- bpf(2) ---- */
 
@@ -323,11 +324,12 @@ static bool take_maps(struct harp_xdp_filter *f, uint32_t program_id) {
   return f->ports_fd >= 0 && f->sockets_fd >= 0;
 }
 
-/* Looks for the link of a HARP program on the interface, and holds it. Needs CAP_SYS_ADMIN. Links of all
- * network namespaces are listed, so it is found by the program that our interface has, not by its index. */
-static bool join(struct harp_xdp_filter *f, unsigned ifindex) {
+/* Looks for the link of a HARP program on the interface in that mode, and holds it. Needs CAP_SYS_ADMIN.
+ * Links of all network namespaces are listed, so it is found by the program that our interface has, not by
+ * its index. */
+static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode) {
   uint32_t id = 0, program;
-  if (harp_nic_xdp_program(ifindex, &program) || !program) return false;
+  if (harp_nic_xdp_program(ifindex, mode == HARP_XDP_GENERIC, &program) || !program) return false;
   for (;;) {
     union bpf_args a;
     struct link_info info = {0};
@@ -375,16 +377,28 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
                  error, error_bytes);
 }
 
+static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {
+  uint32_t program = 0;
+  if (harp_nic_xdp_program(ifindex, mode == HARP_XDP_GENERIC, &program) || !program)
+    return mode == HARP_XDP_GENERIC ? "an XDP program is attached to the interface in native mode"
+                                    : "an XDP program is attached to the interface in generic mode";
+  int fd = by_id(HARP_BPF_PROG_FD_BY_ID, program);
+  if (fd == -EPERM)
+    return "an XDP program is attached to the interface; to join it, if it is HARP's, takes CAP_SYS_ADMIN";
+  if (fd >= 0) close(fd);
+  return "an XDP program of somebody else is attached to the interface";
+}
+
 int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                          char *error, size_t error_bytes) {
   *f = (struct harp_xdp_filter){-1, -1, -1, false};
-  if (join(f, ifindex)) return 0;
+  if (join(f, ifindex, mode)) return 0;
   int err = attach_new(f, ifindex, mode, frags, error, error_bytes);
   if (!err) return 0;
   harp_xdp_filter_close(f);
   if (err != -EBUSY && err != -EEXIST) return err;
-  if (join(f, ifindex)) return 0; /* another process was quicker */
-  snprintf(error, error_bytes, "an XDP program of somebody else is attached to the interface");
+  if (join(f, ifindex, mode)) return 0; /* another process was quicker */
+  snprintf(error, error_bytes, "%s", why_not_joined(ifindex, mode));
   return -EBUSY;
 }
 
