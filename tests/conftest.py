@@ -25,6 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
     group.addoption("--dist", action="store_true", help="build and run the self-contained file")
     group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
+    group.addoption(
+        "--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs"
+    )
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
     group.addoption("--update-golden", action="store_true", help="write golden files anew")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PLUGIN_DIR, ROOT
+from tests.lab.xdp import HOLDER_WORDS
 
 FLAGS = ("-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
 
@@ -33,3 +34,9 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def wirebox(compile_c: Callable[..., Path]) -> Path:
     """The wire with faults."""
     return compile_c("wirebox")
+
+
+@pytest.fixture(scope="session")
+def xdp_hold(compile_c: Callable[..., Path]) -> Path:
+    """What holds an XDP program on an interface."""
+    return compile_c("xdp_hold", *HOLDER_WORDS)

@@ -26,6 +26,7 @@ WAIT_S = 60.0
 POLL_S = 0.01
 ALL_SIZES = "1,7,8,16,127,128,129,1000,4096,16384,16385,65536,131072,524288,1M,4M"
 STATISTICS = re.compile(r"statistics:((?: \w+ \d+)+)")
+DRIVER = re.compile(r": driver ([a-z0-9+ -]+?)(?::.*)?, \d+ path\(s\) from UDP port")
 EXIT_PLUGIN = 3
 
 
@@ -58,6 +59,7 @@ class Job:
         sizes: str = "64K",
         words: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        rank_env: Sequence[Mapping[str, str]] = (),
         ifname: str = ENI,
         ranks: int | None = None,
     ) -> None:
@@ -75,7 +77,8 @@ class Job:
         ]
         self._argv += ["--log", "info", *words, "--nranks", str(self.count)]
         self._argv += ["--rendezvous", f"{lab.address(0, MEETING_ENI)}:{MEETING_PORT}"]
-        self._env = {"HARP_IFNAME": f"={ifname}", **(env or {})}
+        own = [rank_env[rank] if rank < len(rank_env) else {} for rank in range(self.count)]
+        self._envs = [{"HARP_IFNAME": f"={ifname}", **(env or {}), **own[rank]} for rank in range(self.count)]
         self._stack = contextlib.ExitStack()
         self.ranks: list[subprocess.Popen[bytes]] = []
         self._logs: list[Path] = []
@@ -89,7 +92,7 @@ class Job:
             self._report = folder / "report"
             stack.callback(self._end)
             for rank in range(self.count):
-                env = [f"{name}={value}" for name, value in self._env.items()]
+                env = [f"{name}={value}" for name, value in self._envs[rank].items()]
                 argv = ["env", *env, *self._argv, "--rank", str(rank)]
                 argv += ["--json", "-"] if rank == 0 else []
                 self._logs.append(folder / f"log{rank}")
@@ -131,6 +134,15 @@ class Job:
         for rank in range(self.count):
             total.update(statistics_of(self.log(rank)))
         return total
+
+    def statistics_of(self, rank: int) -> Counter[str]:
+        """Give what the engines of one rank counted."""
+        return statistics_of(self.log(rank))
+
+    def rung(self, rank: int) -> str:
+        """Give the packet driver that a rank's engine has said it got."""
+        found = DRIVER.search(self.log(rank))
+        return found[1] if found else ""
 
     def received_bytes(self, rank: int) -> int:
         """Read what the interface of a rank has received."""
