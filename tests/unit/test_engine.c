@@ -1,7 +1,6 @@
 /* Two engines over the sim driver on a virtual clock: passes, requests, superframes of both shapes, with
  * loss, refused sends and late completions. The protocol itself is tested in tests/sim; here it is everything
  * around it. */
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "engine/engine.h"
 #include "io/sim.h"

@@ -214,7 +214,7 @@ static void test_rung_says_what_is_used(void **state) {
     assert_int_equal(!info->why_not[0], !(disable & 3));
     assert_int_equal(!!strstr(info->why_not, "GSO is switched off"), !!(disable & HARP_IO_NO_GSO));
     assert_int_equal(!!strstr(info->why_not, "GRO is switched off"), !!(disable & HARP_IO_NO_GRO));
-    assert_int_equal(info->rx_batch, disable & HARP_IO_NO_GRO ? HARP_RX_BATCH_MAX : 1);
+    assert_int_equal(info->rx_batch, disable & HARP_IO_NO_GRO ? HARP_RX_BATCH_MAX : 16);
     assert_true(info->buffer_bytes > 0);
     close_end(&e);
   }

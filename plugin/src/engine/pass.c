@@ -105,7 +105,7 @@ static unsigned receive(struct harp_engine *e) {
     e->io->ops->rx_release(e->io, batch, n);
     total += n;
     /* A small superframe emptied the queue, most likely: hand on what it brought instead of asking again. */
-    if (n < e->io->info.rx_batch || batch[n - 1].bytes < RX_AGAIN_BYTES) break;
+    if (batch[n - 1].bytes < RX_AGAIN_BYTES) break;
   }
   return total;
 }

@@ -33,6 +33,8 @@
 enum {
   FRAME_BYTES = 65536,
   TX_FRAMES = 2,
+  GRO_SLOTS = 16,                /* most that one recvmmsg brings, where there is GRO */
+  GRO_LARGE_BYTES = 16384,       /* a superframe of this size is worth a system call of its own */
   RX_SLOT_BYTES = 9216,          /* one packet, where there is no GRO */
   SOCKET_BUFFER_BYTES = 8 << 20, /* asked for; the kernel may give less */
   CONTROL_BYTES = 128,
@@ -51,6 +53,7 @@ struct udp {
   struct harp_counters *counters;
   bool gso, gro;
   unsigned next_port; /* where rx starts, so that no port starves another */
+  unsigned gro_batch; /* superframes to ask for in the next call: 1 while they are large */
   uint8_t *tx_frames, *rx_frames;
   uint32_t tx_free; /* bit mask */
   int fds[HARP_IO_PORTS_MAX];
@@ -65,7 +68,7 @@ static uint8_t *rx_slot(const struct udp *u, unsigned i) {
 }
 
 static size_t rx_bytes(void) {
-  return (size_t)HARP_RX_BATCH_MAX * RX_SLOT_BYTES;
+  return HARP_MAX((size_t)HARP_RX_BATCH_MAX * RX_SLOT_BYTES, (size_t)GRO_SLOTS * FRAME_BYTES);
 }
 
 static size_t udp_frames_bytes(const struct harp_io_config *config) {
@@ -171,7 +174,7 @@ static void name_rung(struct udp *u, const struct harp_io_config *config) {
              "");
   info->segments_max = HARP_SEGMENTS_MAX;
   info->gather = !(config->disable & HARP_IO_NO_GATHER);
-  info->rx_batch = u->gro ? 1 : HARP_RX_BATCH_MAX;
+  info->rx_batch = u->gro ? GRO_SLOTS : HARP_RX_BATCH_MAX;
 }
 
 static void udp_close(struct harp_io *io) {
@@ -196,6 +199,7 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
   u->tx_frames = config->frames;
   u->rx_frames = config->frames + (size_t)TX_FRAMES * FRAME_BYTES;
   u->tx_free = (1u << TX_FRAMES) - 1;
+  u->gro_batch = 1;
   uint32_t port = config->port_low;
   for (unsigned i = 0; i < config->port_count; i++) {
     int e = open_socket(u, config, &port, error, error_bytes);
@@ -360,25 +364,46 @@ static uint32_t segment_of(struct msghdr *m, uint32_t bytes) {
   return bytes;
 }
 
-/* One superframe by recvmsg; false when the port is empty, or held only worthless datagrams for long enough.
- * An empty or truncated one is dropped. */
-static bool rx_gro(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out) {
-  struct iovec iov = {rx_slot(u, slot), FRAME_BYTES};
-  _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
-  for (unsigned tries = 0; tries < RX_WORTHLESS_MAX; tries++) {
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
-    if (n < 0 && errno == EAGAIN) return false;
-    if (n <= 0 || m.msg_flags & MSG_TRUNC) {
-      if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return false;
-      u->counters->drops[HARP_DROP_SHORT]++;
-      continue;
+/* Asks for more at a time while a full batch ends in a small superframe, for one where they are large. */
+static void adapt_batch(struct udp *u, unsigned want, unsigned kept, uint32_t last_bytes) {
+  if (last_bytes >= GRO_LARGE_BYTES)
+    u->gro_batch = 1;
+  else if (kept == want)
+    u->gro_batch = HARP_MIN(2 * want, (unsigned)GRO_SLOTS);
+}
+
+/* What waits on the port, where the kernel merges packets, into the slots from *slot on. Large superframes
+ * come one a call, always into the same hot memory; where the device delivers single packets, or small
+ * superframes, a call brings up to GRO_SLOTS. An empty or truncated datagram is dropped, and the next one
+ * takes its place up to a bound. */
+static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out, unsigned max) {
+  struct mmsghdr m[GRO_SLOTS];
+  struct iovec iov[GRO_SLOTS];
+  _Alignas(struct cmsghdr) uint8_t control[GRO_SLOTS][CONTROL_BYTES];
+  unsigned want = HARP_MIN(HARP_MIN(u->gro_batch, max), GRO_SLOTS - *slot), kept = 0;
+  for (unsigned tries = 0; tries < RX_WORTHLESS_MAX && !kept; tries++) {
+    for (unsigned i = 0; i < want; i++) {
+      iov[i] = (struct iovec){rx_slot(u, *slot + i), FRAME_BYTES};
+      m[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i],
+                                     .msg_iovlen = 1,
+                                     .msg_control = control[i],
+                                     .msg_controllen = sizeof control[i]};
     }
-    *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot};
-    return true;
+    int n = recvmmsg(fd, m, want, MSG_DONTWAIT, NULL);
+    if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return 0;
+    for (int i = 0; i < n; i++) {
+      uint32_t bytes = m[i].msg_len;
+      if (m[i].msg_hdr.msg_flags & MSG_TRUNC || !bytes) {
+        u->counters->drops[HARP_DROP_SHORT]++;
+        continue;
+      }
+      out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, bytes, segment_of(&m[i].msg_hdr, bytes),
+                                                *slot + (unsigned)i};
+    }
+    if (kept) adapt_batch(u, want, kept, out[kept - 1].bytes);
   }
-  return false;
+  *slot += want;
+  return kept;
 }
 
 /* What waits on the port, by recvmmsg, into the slots from *slot on, which moves past those used. */
@@ -405,12 +430,12 @@ static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_su
 
 static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
   struct udp *u = udp_of(io);
-  unsigned got = 0, slot = u->gro ? 0 : HARP_RX_BATCH_MAX - HARP_MIN(max, (unsigned)HARP_RX_BATCH_MAX);
-  unsigned ports = io->info.port_count;
-  max = HARP_MIN(max, io->info.rx_batch);
-  for (unsigned i = 0; i < ports && got < max && slot < HARP_RX_BATCH_MAX; i++) {
+  unsigned got = 0, ports = io->info.port_count, slots = io->info.rx_batch;
+  max = HARP_MIN(max, u->gro ? u->gro_batch : slots);
+  unsigned slot = u->gro ? 0 : slots - max;
+  for (unsigned i = 0; i < ports && got < max && slot < slots; i++) {
     int fd = u->fds[(u->next_port + i) % ports];
-    got += u->gro ? rx_gro(u, fd, got, &out[got]) : rx_each(u, fd, &slot, &out[got]);
+    got += u->gro ? rx_gro(u, fd, &slot, &out[got], max - got) : rx_each(u, fd, &slot, &out[got]);
   }
   u->next_port = (u->next_port + 1) % ports;
   return got;
