@@ -60,7 +60,7 @@ GRUB_DEFAULT=0
 GRUB_TIMEOUT=0
 GRUB_DISTRIBUTOR="Debian"
 GRUB_CMDLINE_LINUX_DEFAULT="quiet"
-GRUB_CMDLINE_LINUX='net.ifnames=0 console=tty0 console=ttyS0,115200'
+GRUB_CMDLINE_LINUX='net.ifnames=0 console=tty0 console=ttyS0,115200 no_timer_check'
 GRUB_TERMINAL=serial
 GRUB_SERIAL_COMMAND="serial --unit=0 --speed=115200"
 """
@@ -139,7 +139,7 @@ def _build(work: Path, console: Path) -> Path:
     _write_partition_table(disk)
     kernel = next((tree / "boot").glob("vmlinuz-*"))
     initrd = next((tree / "boot").glob("initrd.img-*"))
-    direct = (str(kernel), str(initrd), "root=LABEL=root console=ttyS0,115200 net.ifnames=0")
+    direct = (str(kernel), str(initrd), "root=LABEL=root console=ttyS0,115200 net.ifnames=0 no_timer_check")
     with Machine(disk, console, keep=True, direct=direct) as machine:
         machine.run(FINISH, timeout_s=300)
         machine.power_off()
