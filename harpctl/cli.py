@@ -12,6 +12,7 @@ import typer
 
 from harpctl import __version__
 from harpctl.bench.command import bench
+from harpctl.boot import boot
 from harpctl.change.command import rollback
 from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
@@ -19,7 +20,6 @@ from harpctl.fleet import over_hosts
 from harpctl.network.command import confirm
 from harpctl.plugin.command import disable, enable, install, status
 from harpctl.report import DEBUG, reports_errors
-from harpctl.setup.boot import boot
 from harpctl.setup.command import setup
 
 app = typer.Typer(

@@ -15,7 +15,9 @@ import msgspec
 from harpctl.confs import values
 from harpctl.errors import ExitCode, HarpError
 
-CONF_DIR = "/usr/local/tfabric/tools/config"
+TOOLS_DIR = "/usr/local/tfabric/tools"  # containers are given it, and nothing else of the host's files
+CONF_DIR = f"{TOOLS_DIR}/config"
+CONF_PATTERN = "ztcp*.conf"
 CONF_COUNT_MAX = 16
 FILE_BYTES_MAX = 64 << 10
 LINE_BYTES_MAX = 512

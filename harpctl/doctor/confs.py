@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from harpctl.change.steps import WriteFile
-from harpctl.confs.conf import CONF_COUNT_MAX, Conf
+from harpctl.confs.conf import CONF_COUNT_MAX, TOOLS_DIR, Conf
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, skip, warn
@@ -24,7 +24,7 @@ def check_present(context: Context) -> Iterator[Said]:
         if context.facts.system.container and not context.host.is_dir(where):
             yield fail(
                 f"{where} is not in this container, so the plugin is not configured.",
-                "docker run ... -v /usr/local/tfabric/tools:/usr/local/tfabric/tools",
+                f"docker run ... -v {TOOLS_DIR}:{TOOLS_DIR}",
             )
         else:
             yield fail(f"There is no ztcp*.conf in {where}, so the plugin is not configured.", SETUP)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harpctl.confs.conf import CONF_DIR, Conf, conf_number, parse
+from harpctl.confs.conf import CONF_DIR, Conf
+from harpctl.confs.files import ConfFile, read_confs
 from harpctl.doctor.live import Live, Machine
 from harpctl.doctor.probe import PORT
 from harpctl.doctor.ways import Way, ephemeral_ports, plan_ways, probe
@@ -27,15 +28,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[str, ...] = ()  # addresses or names of the other host
     port: int = PORT  # where its responder listens
     after_boot: bool = False  # what the next boot brings counts as there
-
-
-class ConfFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file that matches ztcp*.conf: what it holds, or why it holds nothing."""
-
-    path: str
-    number: int | None
-    conf: Conf | None = None
-    wrong: str = ""
 
 
 class Context:
@@ -63,18 +55,7 @@ class Context:
     @functools.cached_property
     def conf_files(self) -> tuple[ConfFile, ...]:
         """Read all ztcp*.conf, in the plugin's order."""
-        files = [self._read(path) for path in self.host.glob(f"{self.conf_dir}/ztcp*.conf")]
-        return tuple(sorted(files, key=lambda file: (file.number is None, file.number, file.path)))
-
-    def _read(self, path: str) -> ConfFile:
-        number = conf_number(path.rpartition("/")[2])
-        text = self.host.read_text(path)
-        if text is None:
-            return ConfFile(path=path, number=number, wrong=f"{path}: cannot be read.")
-        try:
-            return ConfFile(path=path, number=number, conf=parse(text, path))
-        except HarpError as error:
-            return ConfFile(path=path, number=number, wrong=error.message)
+        return read_confs(self.host, self.conf_dir)
 
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from harpctl.confs.conf import TOOLS_DIR
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
 
-TOOLS = "/usr/local/tfabric/tools"
 HOST_NETWORK = ("docker run ... --net=host", "set hostNetwork: true in the pod's spec")
 
 
@@ -32,11 +32,11 @@ def check_sys(context: Context) -> Iterator[Said]:
         yield warn("This container has no /sys/bus/pci.", "docker run ... -v /sys:/sys")
 
 
-@check("namespace.tools", f"{TOOLS} of the host is mounted", needs.container, validates=False)
+@check("namespace.tools", f"{TOOLS_DIR} of the host is mounted", needs.container, validates=False)
 def check_tools(context: Context) -> Iterator[Said]:
     """Look for the directory that containers are given."""
-    if not context.host.is_dir(TOOLS):
-        yield warn(f"{TOOLS} is not in this container.", f"docker run ... -v {TOOLS}:{TOOLS}")
+    if not context.host.is_dir(TOOLS_DIR):
+        yield warn(f"{TOOLS_DIR} is not in this container.", f"docker run ... -v {TOOLS_DIR}:{TOOLS_DIR}")
 
 
 @check(

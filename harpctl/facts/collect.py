@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from harpctl.confs.files import find_confs
 from harpctl.facts.boot import collect_boot
 from harpctl.facts.cpu import collect_cpus
 from harpctl.facts.eni import collect_enis
@@ -18,7 +19,6 @@ from harpctl.host.door import Host
 from harpctl.plugin.paths import find_libraries, find_plugins
 
 NOTHING_GIVEN = Given()
-CONF_FILES = "/usr/local/tfabric/tools/config/ztcp*.conf"
 
 
 def collect(host: Host, given: Given = NOTHING_GIVEN) -> Facts:
@@ -45,7 +45,7 @@ def collect(host: Host, given: Given = NOTHING_GIVEN) -> Facts:
         limits=collect_limits(host, mounts, unknown),
         libraries=find_libraries(host),
         plugins=find_plugins(host),
-        conf_files=tuple(host.glob(CONF_FILES)),
+        conf_files=tuple(find_confs(host)),
         mounts=mounts,
         tools=collect_tools(host),
         unknown=tuple(unknown),

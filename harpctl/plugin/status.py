@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from harpctl.confs.conf import CONF_DIR
+from harpctl.confs.files import find_confs
 from harpctl.host.door import Host
 from harpctl.plugin.fit import Ground, ground, misfit
 from harpctl.plugin.nccl import abi_picked
@@ -127,7 +127,7 @@ def read_status(host: Host) -> Status:
         version=spoken.elf.version if spoken and spoken.elf else "",
         files=tuple(_file(copy, copy is winner) for copy in copies),
         libraries=tuple(libraries),
-        conf_files=tuple(host.glob(f"{CONF_DIR}/ztcp*.conf")),
+        conf_files=tuple(find_confs(host)),
         settings=settings,
         notes=tuple(notes),
     )

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
-from harpctl.confs.conf import CONF_DIR, Conf, conf_number, conf_path, parse, render
-from harpctl.errors import HarpError
+from harpctl.confs.conf import Conf, conf_number, conf_path, render
+from harpctl.confs.files import find_confs, read_conf
 from harpctl.facts.model import GIB
 from harpctl.host.door import Host
 from harpctl.setup.choose import Choice
@@ -37,14 +37,6 @@ def conf_of(choice: Choice, wish: Wish) -> Conf:
     )
 
 
-def _existing(host: Host, number: int) -> Conf | None:
-    text = host.read_text(conf_path(number))
-    try:
-        return None if text is None else parse(text, conf_path(number))
-    except HarpError:
-        return None
-
-
 def _merged(wanted: Conf, existing: Conf) -> Conf:
     """Lay what an operator tuned in the file of the same interface over what the host dictates."""
     kept = {name: getattr(existing, name) for name in TUNABLE if getattr(existing, name) is not None}
@@ -60,14 +52,14 @@ def plan_confs(host: Host, choices: Sequence[Choice], wish: Wish) -> Group:
     """Plan one file per ENI, and no others. A file that says the same already stays as it is."""
     steps: list[AnyStep] = []
     for choice in choices:
-        wanted, existing = conf_of(choice, wish), _existing(host, choice.number)
+        wanted, existing = conf_of(choice, wish), read_conf(host, conf_path(choice.number)).conf
         if existing is not None and existing.interface == wanted.interface:
             wanted = _merged(wanted, existing)
         if wanted != existing:
             path = conf_path(choice.number)
             steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))
     numbers = {choice.number for choice in choices}
-    stale = (path for path in host.glob(f"{CONF_DIR}/ztcp*.conf") if _number(path) not in numbers)
+    stale = (path for path in find_confs(host) if _number(path) not in numbers)
     steps.extend(RemoveFile(path=path, why="belongs to no ENI of this setup") for path in stale)
     return Group(name="configuration files", steps=tuple(steps))
 

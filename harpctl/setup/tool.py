@@ -10,9 +10,10 @@ import os
 from pathlib import Path
 
 from harpctl.change.steps import Group, MakeLink
+from harpctl.confs.conf import TOOLS_DIR
 from harpctl.setup.wish import PROGRAM
 
-TOOLS = "/usr/local/tfabric/tools/harpctl"
+TOOLS = f"{TOOLS_DIR}/harpctl"
 DIST_FOLDER = "HARPCTL_HOME"  # set by the tool's launcher: the folder that it runs from
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
-from harpctl.confs.conf import CONF_DIR
+from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
 from harpctl.setup.wish import Wish
@@ -18,7 +18,7 @@ TEXT = """\
 Description=HARP: set NIC channels and check the host
 Wants=network-online.target
 After=network-online.target dev-hugepages.mount systemd-sysctl.service
-ConditionPathExistsGlob={conf_dir}/ztcp*.conf
+ConditionPathExistsGlob={conf_files}
 
 [Service]
 Type=oneshot
@@ -43,7 +43,9 @@ def plan_unit(facts: Facts, host: Host, wish: Wish) -> Group:
     if facts.system.init != "systemd":
         return Group(name="boot unit", steps=())
     options = f" --channels {wish.channels}" if wish.channels else ""
-    text = TEXT.format(conf_dir=CONF_DIR, program=_quoted(wish.program), options=options)
+    text = TEXT.format(
+        conf_files=f"{CONF_DIR}/{CONF_PATTERN}", program=_quoted(wish.program), options=options
+    )
     steps: list[AnyStep] = [
         WriteFile(path=PATH, data=text.encode(), mode=0o644, why="channels and a check at every boot"),
         MakeLink(path=WANTED, target=PATH, why=f"starts {NAME} at boot"),

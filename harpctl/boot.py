@@ -13,12 +13,13 @@ import msgspec
 import typer
 
 from harpctl.change.steps import Run
-from harpctl.confs.conf import CONF_DIR, Conf, conf_number, parse
+from harpctl.confs.conf import Conf
+from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
 from harpctl.doctor.context import Options, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import Finding, worst
-from harpctl.errors import ExitCode, HarpError
+from harpctl.errors import ExitCode
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
@@ -39,20 +40,6 @@ class Booted(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     commands: tuple[Done, ...]
     failed: tuple[str, ...]  # the findings of `harpctl validate`
-
-
-def read_confs(host: Host) -> dict[int, Conf]:
-    """Read the conf files that can be read, by number; what is wrong with others the checks say."""
-    confs = {}
-    for path in host.glob(f"{CONF_DIR}/ztcp*.conf"):
-        number, text = conf_number(path.rpartition("/")[2]), host.read_text(path)
-        if number is None or text is None:
-            continue
-        try:
-            confs[number] = parse(text, path)
-        except HarpError:
-            continue
-    return confs
 
 
 def _channels(facts: Facts, confs: Sequence[Conf], count: int | None) -> list[tuple[str, ...]]:
@@ -77,7 +64,9 @@ def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str,
 
 def run_commands(host: Host, channels: int | None) -> list[Done]:
     """Set what the boot has forgotten, where it is not as it should be."""
-    facts, confs = collect(host), read_confs(host)
+    facts = collect(host)
+    files = read_confs(host)  # what is wrong with one the checks say
+    confs = {file.number: file.conf for file in files if file.number is not None and file.conf is not None}
     commands = _channels(facts, list(confs.values()), channels) + _routes(host, facts, confs)
     done = [host.run(argv) for argv in commands]
     return [Done(command=" ".join(one.argv), error=one.said if one.code else "") for one in done]
