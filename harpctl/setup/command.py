@@ -125,6 +125,7 @@ def _result(setup: Setup, **fields: object) -> Result:
 def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
     """Do one setup of a host. Raises with nothing changed, or says in the result what does not hold."""
     if not dry_run:
+        _require_root(host)
         recover(host, progress=progress)
     with progress.working("Looking at the host"):
         facts = observe(host, wish)
@@ -136,14 +137,14 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
         return _result(
             setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
         )
-    if host.is_real and os.geteuid() != 0:
-        raise HarpError(
-            "Setting up a host needs root.",
-            "Run: sudo harpctl setup; or look first: --dry-run",
-            ExitCode.REFUSED,
-        )
     if ask and not setup.plan.is_empty:
         _confirm(render(setup.plan, host))
+        if make_setup(observe(host, wish), host, wish).plan != setup.plan:
+            raise HarpError(
+                "The host has changed since that was shown; nothing was done.",
+                "Run it again.",
+                ExitCode.REFUSED,
+            )
     transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
         facts = observe(host, wish)
@@ -156,6 +157,15 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
         transaction=transaction,
         unmet=left,
     )
+
+
+def _require_root(host: Host) -> None:
+    if host.is_real and os.geteuid() != 0:
+        raise HarpError(
+            "Setting up a host needs root.",
+            "Run: sudo harpctl setup; or look first: --dry-run",
+            ExitCode.REFUSED,
+        )
 
 
 def _apply(plan: Plan, host: Host, progress: Progress) -> str:
