@@ -19,7 +19,7 @@ from typing import NamedTuple
 MEMORY_MIB = 8192
 NODES = 2
 ENIS = 3
-BOOT_TIMEOUT_S = 420
+BOOT_TIMEOUT_S = 600
 COMMAND_TIMEOUT_S = 120
 SCRIPT_BYTES_MAX = 2048  # what the serial line surely takes in one piece
 CONSOLE_LINES = 60  # shown when something went wrong

@@ -19,6 +19,7 @@ from tests.vm.machine import Machine
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
 PAGES = 3
+TIMEOUT_S = 600  # for what runs Python in there, on a busy machine
 OPTIONS = f"--gpus 1 --hugepages {PAGES} --enis eth1 --address eth1=10.7.1.11/24"
 PIPE = "mount -o ro /dev/vdb /mnt && cat /mnt/harp_setup.sh | bash"
 SUCCESS = "Set up HARP successfully"
@@ -68,14 +69,14 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     before, cmdline = machine.run(INVENTORY), machine.run("cat /proc/cmdline")
     assert meminfo(machine)["HugePages_Total"] == 0
 
-    said = machine.run(f"{PIPE} -s -- {OPTIONS}", timeout_s=300)
+    said = machine.run(f"{PIPE} -s -- {OPTIONS}", timeout_s=TIMEOUT_S)
     assert SUCCESS in said.splitlines(), said
     assert "eboot" in said, said
     after = machine.run(INVENTORY)
     assert any(CONF[1:] in line for line in difference(before, after))
     conf = machine.run(f"cat {CONF}")
 
-    again = json.loads(machine.run(f"harpctl setup {OPTIONS} --json 2>/dev/null", timeout_s=300))
+    again = json.loads(machine.run(f"harpctl setup {OPTIONS} --json 2>/dev/null", timeout_s=TIMEOUT_S))
     assert again["ok"], again
     assert not again["changed"], again
     assert difference(after, machine.run(INVENTORY)) == []
@@ -91,11 +92,11 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
         "systemctl show -P Result -P ExecMainStatus -P ActiveState harp.service; journalctl -u harp"
     )
     assert unit.text.split()[:3] == ["success", "0", "active"], unit.text
-    assert SUCCESS in machine.run(f"harpctl setup {OPTIONS} --yes", timeout_s=300)
-    machine.run("harpctl install", timeout_s=300)
-    machine.run("harpctl validate", timeout_s=300)
+    assert SUCCESS in machine.run(f"harpctl setup {OPTIONS} --yes", timeout_s=TIMEOUT_S)
+    machine.run("harpctl install", timeout_s=TIMEOUT_S)
+    machine.run("harpctl validate", timeout_s=TIMEOUT_S)
 
-    machine.run("harpctl rollback --yes", timeout_s=300)
+    machine.run("harpctl rollback --yes", timeout_s=TIMEOUT_S)
     machine.reboot()
     assert meminfo(machine)["HugePages_Total"] == 0
     assert machine.run("cat /proc/cmdline") == cmdline
