@@ -5,17 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from harpctl.change.steps import Run
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, skip, warn
 from harpctl.facts.model import GIB, CgroupPages
 from harpctl.kargs.cmdline import COUNT, DEFAULT, SIZE, argument, parse_size, split
-from harpctl.setup.mount import MOUNT_POINT
-from harpctl.setup.pages import size_name
-
-GIB_PER_GPU = 5
-GIB_RESERVE = 10
+from harpctl.setup.mount import MOUNT_POINT, MOUNT_UNIT, fstab_mounts, mount_now, unit_mounts
+from harpctl.setup.pages import pages_for, size_name
 
 
 def asked_pages(cmdline: str) -> dict[int, int]:
@@ -34,11 +30,7 @@ def asked_pages(cmdline: str) -> dict[int, int]:
 
 def wanted_count(context: Context) -> int:
     """Give how many pages the contract wants for this host's GPUs: 5 GiB each and 10 GiB more."""
-    return (len(context.facts.gpus) * GIB_PER_GPU + GIB_RESERVE) * GIB // (context.page_size or GIB)
-
-
-def _mount_command(size: int) -> tuple[str, ...]:
-    return ("mount", "-t", "hugetlbfs", "-o", f"pagesize={size >> 20}M", "hugetlbfs", MOUNT_POINT)
+    return pages_for(len(context.facts.gpus), context.page_size or GIB)
 
 
 def cgroup_limit(context: Context) -> CgroupPages | None:
@@ -193,11 +185,10 @@ def check_mount(context: Context) -> Iterator[Said]:
             f"docker run ... -v {MOUNT_POINT}:{MOUNT_POINT}",
         )
         return
-    argv = _mount_command(context.page_size)
-    step = Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, fleeting=True, why="a hugetlbfs now")
+    step = mount_now(context.page_size)
     has_place = context.host.is_dir(MOUNT_POINT) and context.pages.total > 0
     yield fail(
-        f"No hugetlbfs is mounted on {MOUNT_POINT}.", shlex.join(argv), steps=[step] if has_place else ()
+        f"No hugetlbfs is mounted on {MOUNT_POINT}.", shlex.join(step.argv), steps=[step] if has_place else ()
     )
 
 
@@ -213,7 +204,7 @@ def check_mount_size(context: Context) -> Iterator[Said]:
         yield warn(
             f"It has pages of {size >> 20} MiB, and {context.page_size >> 20} MiB are wanted.",
             f"umount {MOUNT_POINT}",
-            shlex.join(_mount_command(context.page_size)),
+            shlex.join(mount_now(context.page_size).argv),
         )
 
 
@@ -227,10 +218,5 @@ def check_mount_writable(context: Context) -> Iterator[Said]:
 @check("hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted)
 def check_mount_kept(context: Context) -> Iterator[Said]:
     """Look for systemd's unit, or a line of fstab."""
-    host, unit = context.host, "dev-hugepages.mount"
-    folders = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-    path = next((f"{folder}/{unit}" for folder in folders if host.stat(f"{folder}/{unit}")), "")
-    lines = (line.split() for line in (host.read_text("/etc/fstab") or "").splitlines())
-    in_fstab = any(len(line) > 2 and line[1] == MOUNT_POINT and line[2] == "hugetlbfs" for line in lines)
-    if not in_fstab and not (path and host.read_bytes(path)):
-        yield fail("Neither systemd's dev-hugepages.mount nor /etc/fstab mounts it.", "harpctl setup")
+    if not (fstab_mounts(context.host) or unit_mounts(context.host)):
+        yield fail(f"Neither systemd's {MOUNT_UNIT} nor /etc/fstab mounts it.", "harpctl setup")

@@ -11,14 +11,17 @@ from harpctl.host.door import Host
 from harpctl.setup.wish import Wish
 
 MOUNT_POINT = "/dev/hugepages"
-UNIT = "dev-hugepages.mount"
+MOUNT_UNIT = "dev-hugepages.mount"
 UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 FSTAB = "/etc/fstab"
+KIND = "hugetlbfs"
 
 
-def _unit_mounts(host: Host) -> bool:
+def unit_mounts(host: Host) -> bool:
     """Say whether systemd's own unit mounts it at boot, with the kernel's default page size."""
-    path = next((f"{folder}/{UNIT}" for folder in UNIT_FOLDERS if host.stat(f"{folder}/{UNIT}")), "")
+    path = next(
+        (f"{folder}/{MOUNT_UNIT}" for folder in UNIT_FOLDERS if host.stat(f"{folder}/{MOUNT_UNIT}")), ""
+    )
     return bool(path) and host.read_link(path) != "/dev/null" and bool(host.read_bytes(path))
 
 
@@ -30,6 +33,18 @@ def _fstab_lines(text: str) -> list[int]:
         if len(words) >= 3 and not words[0].startswith("#") and words[1].rstrip("/") == MOUNT_POINT:
             found.append(index)
     return found
+
+
+def fstab_mounts(host: Host) -> bool:
+    """Say whether fstab mounts a hugetlbfs there at boot."""
+    text = host.read_text(FSTAB) or ""
+    return any(text.splitlines()[index].split()[2] == KIND for index in _fstab_lines(text))
+
+
+def mount_now(page_size: int) -> Run:
+    """Give the step that mounts it on the running host."""
+    argv = ("mount", "-t", KIND, "-o", _option(page_size), KIND, MOUNT_POINT)
+    return Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, fleeting=True, why="a hugetlbfs now")
 
 
 def _option(page_size: int) -> str:
@@ -51,7 +66,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
     found = _fstab_lines(text)
     for index in found:
         words = lines[index].split()
-        if words[2] != "hugetlbfs":
+        if words[2] != KIND:
             raise HarpError(
                 f"{FSTAB}:{index + 1}: mounts a {words[2]} on {MOUNT_POINT}, where HARP's hugetlbfs belongs.",
                 "Take that line out, then run harpctl setup again.",
@@ -63,7 +78,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
     end = "\r\n" if text.endswith("\r\n") else "\n"
     if kept and not kept[-1].endswith("\n"):
         kept[-1] += end
-    return "".join(kept) + f"hugetlbfs {MOUNT_POINT} hugetlbfs {_option(page_size)},nofail 0 0{end}"
+    return "".join(kept) + f"{KIND} {MOUNT_POINT} {KIND} {_option(page_size)},nofail 0 0{end}"
 
 
 def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
@@ -74,7 +89,7 @@ def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
     """
     steps: list[AnyStep] = []
     text = host.read_text(FSTAB) or ""
-    if _fstab_lines(text) or not (_unit_mounts(host) and wish.kernel_args):
+    if _fstab_lines(text) or not (unit_mounts(host) and wish.kernel_args):
         steps.append(
             WriteFile(
                 path=FSTAB,
@@ -93,13 +108,5 @@ def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
                     fleeting=True,
                 )
             )
-        steps.append(
-            Run(
-                argv=("mount", "-t", "hugetlbfs", "-o", _option(wish.page_size), "hugetlbfs", MOUNT_POINT),
-                undo=("umount", MOUNT_POINT),
-                always=True,
-                fleeting=True,
-                why="a hugetlbfs now",
-            )
-        )
+        steps.append(mount_now(wish.page_size))
     return Group(name="hugetlbfs", steps=tuple(steps))

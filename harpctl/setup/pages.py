@@ -19,11 +19,14 @@ def size_name(page_size: int) -> str:
     return "1 GiB" if page_size == GIB else "2 MiB"
 
 
+def pages_for(gpus: int, page_size: int) -> int:
+    """Give the number of pages that hold 5 GiB for each GPU and 10 GiB more: 50 of 1 GiB for 8 GPUs."""
+    return (gpus * GIB_PER_GPU + GIB_RESERVE) * (GIB // page_size)
+
+
 def page_count(gpus: int, wish: Wish) -> int:
-    """Give the number of pages: as told, else GPUs x 5 + 10 GiB of them (50 of 1 GiB for 8 GPUs)."""
-    if wish.hugepages is not None:
-        return wish.hugepages
-    return (gpus * GIB_PER_GPU + GIB_RESERVE) * (GIB // wish.page_size)
+    """Give the number of pages: as told, else by the number of GPUs."""
+    return pages_for(gpus, wish.page_size) if wish.hugepages is None else wish.hugepages
 
 
 def spread(count: int, nodes: int) -> list[int]:
