@@ -58,7 +58,8 @@ def test_foreign_first(debian: Image, plugin_file: Path, foreign: Path) -> None:
     found = read_status(debian.host)
     assert (found.state, found.path) == ("foreign", f"/opt/amazon/lib/{NAME}")
     assert "AWS Libfabric" in found.summary
-    assert any(f"{debian.libraries}/{NAME} is HARP too" in note for note in found.notes)
+    said = [note for note in found.notes if f"{debian.libraries}/{NAME} is HARP" in note]
+    assert [note.partition(" too; ")[2] for note in said] == [f"/opt/amazon/lib/{NAME} comes first."]
 
 
 def test_the_loader_passes_by_other_machines_and_dangling_links(
