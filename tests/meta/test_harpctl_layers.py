@@ -1,0 +1,211 @@
+"""harpctl's packages import only what docs/architecture.md allows them; only change/ changes a host."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "harpctl"
+COMMON = {"errors", "console"}  # what everything may import
+TOP = {"", "__main__", "cli", "report"}  # the program itself, which may import all
+PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
+DOERS = ("change.apply", "change.doing", "change.rollback", "change.undoer")
+
+# Who does what Host is there for otherwise, and why.
+SPAWNS = {
+    "host.runner": "the one runner of commands",
+    "fleet": "ssh to other hosts",
+    "network.guard": "the dead man, which outlives harpctl",
+    "doctor.live": "children that may die of what they try",
+}
+OPENS = {
+    "fleet": "the operator's host file, and our own file to be streamed",
+    "network.metadata": "addresses of the web",
+    "plugin.source": "the plugin that comes with harpctl, or that the operator names",
+    "setup.command": "the terminal that is asked",
+}
+WRITES = {
+    "network.watch": "notes in /run/harp, between harpctl and the dead man",
+    "network.deadman": "its sign of life there",
+}
+RUNS = {
+    "change.doing": "steps",
+    "change.undoer": "their undoing",
+    "network.guard": "systemd-run, for the dead man",
+    "boot": "what every boot forgets anyway, so that it is not journalled",
+}
+
+
+def name_of(path: Path) -> str:
+    """Give a module's name below harpctl: "facts.eni"; a package's own is "facts"."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+PRODUCT = [name for name in MODULES if name.split(".")[0] not in {"bench", "lab"}]
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Give the modules of harpctl that a module imports anywhere in it."""
+    found = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "harpctl":
+            base = (node.module or "").partition(".")[2]
+            for alias in node.names:
+                name = f"{base}.{alias.name}".lstrip(".")
+                found.add(name if name in MODULES else base)
+        elif isinstance(node, ast.Import):
+            found |= {
+                alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("harpctl")
+            }
+    return frozenset(found)
+
+
+def closure(module: str) -> set[str]:
+    """Give all modules of harpctl that importing a module brings along."""
+    found: set[str] = set()
+    todo = [module]
+    while todo:
+        new = imports(todo.pop()) - found
+        found |= new
+        todo += new
+    return found
+
+
+def allowed() -> dict[str, set[str]]:
+    """Read the table of architecture.md."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    head = "| package | what it is | may import |"
+    rows = text[text.index(head) :].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {name: set() if may == "nothing" else set(may.split(", ")) for name, _what, may in cells}
+
+
+def test_the_table_names_the_packages() -> None:
+    packages = {name.split(".")[0] for name in MODULES} - TOP - COMMON
+    assert set(allowed()) == packages
+    named = {name for names in allowed().values() for name in names}
+    assert sorted(name for name in named if name not in MODULES) == []
+
+
+@pytest.mark.parametrize("package", sorted({name.split(".")[0] for name in MODULES} - TOP))
+def test_a_package_imports_what_the_table_allows(package: str) -> None:
+    may = COMMON | {"", package} | allowed().get(package, set())  # "": the version
+    wrong = [
+        f"{module} imports {target}"
+        for module in MODULES
+        if module.split(".")[0] == package
+        for target in imports(module)
+        if target.split(".")[0] not in may and target not in may
+    ]
+    assert not wrong
+
+
+def test_what_the_table_allows_is_used() -> None:
+    used = {
+        package: {
+            found
+            for module in MODULES
+            if module.split(".")[0] == package
+            for target in imports(module)
+            for found in (target, target.split(".")[0])
+        }
+        for package in allowed()
+    }
+    assert {package: may - used[package] for package, may in allowed().items() if may - used[package]} == {}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert [module for module in MODULES if module in closure(module)] == []
+
+
+def test_facts_plan_nothing() -> None:
+    reached = closure("facts.collect")
+    assert reached >= {"facts.eni", "kargs.menu", "plugin.paths"}
+    assert sorted(name for name in reached if name in PLANNERS or name.startswith("change")) == []
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_planners_carry_nothing_out(planner: str) -> None:
+    reached = closure(planner)
+    assert "change.steps" in reached
+    assert sorted(reached & set(DOERS)) == []
+
+
+# ---- the door ----
+
+
+def writers() -> set[str]:
+    """Give the methods of Host that change the machine: those below the comment that says so."""
+    text = MODULES["host.door"].read_text(encoding="utf-8")
+    below = text[text.index("# ---- writing: only change/ calls these") : text.index("\ndef ")]
+    found = set(re.findall(r"    def ([a-z]\w*)\(", below))
+    assert {"write_file", "remove", "rename", "lock"} <= found
+    return found
+
+
+def calls(module: str) -> Iterator[tuple[str, str]]:
+    """Give receiver and name of every call; the receiver is the last name before the dot, "" without one.
+
+    Left out is what opens the null device.
+    """
+    for node in ast.walk(tree(module)):
+        if not isinstance(node, ast.Call) or (node.args and ast.unparse(node.args[0]) == "os.devnull"):
+            continue
+        if isinstance(node.func, ast.Name):
+            yield "", node.func.id
+        elif isinstance(node.func, ast.Attribute):
+            value = node.func.value
+            names = {ast.Name: "id", ast.Attribute: "attr"}
+            yield str(getattr(value, names.get(type(value), ""), "?")), node.func.attr
+
+
+def users(*, of_host: bool, names: set[str]) -> set[str]:
+    """Give the modules that call such a function, of a host or of anything else."""
+    return {
+        module
+        for module in PRODUCT
+        for receiver, name in calls(module)
+        if name in names and receiver.lower().endswith("host") == of_host
+    }
+
+
+def test_only_changes_write_to_a_host() -> None:
+    found = users(of_host=True, names=writers() | {"real"})
+    assert {name for name in found if not name.startswith(("change.", "host."))} == set(WRITES)
+
+
+def test_only_changes_run_commands() -> None:
+    assert users(of_host=True, names={"run"}) == set(RUNS)
+
+
+def test_only_the_runner_starts_processes() -> None:
+    spawning = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen", "Popen"}
+    spawning |= {"create_subprocess_exec", "create_subprocess_shell", "execv", "execve", "execvp"}
+    found = users(of_host=False, names=spawning)
+    found |= {
+        module
+        for module in PRODUCT
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Import) and "subprocess" in {alias.name for alias in node.names}
+    }
+    assert found == set(SPAWNS)
+
+
+def test_files_are_opened_by_the_host_alone() -> None:
+    opening = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "urlopen"}
+    found = users(of_host=False, names=opening)
+    assert {name for name in found if not name.startswith("host.")} - TOP == set(OPENS)
