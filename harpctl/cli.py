@@ -19,7 +19,7 @@ from harpctl.facts.command import facts
 from harpctl.fleet import over_hosts
 from harpctl.network.command import confirm
 from harpctl.plugin.command import disable, enable, install, status
-from harpctl.report import DEBUG, reports_errors
+from harpctl.report import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.setup.command import setup
 
 app = typer.Typer(
@@ -64,4 +64,6 @@ for _panel, _commands in COMMANDS.items():
 
 def main() -> None:
     """Run the program; the console script's entry."""
+    open_streams()
+    take_signals()
     app()

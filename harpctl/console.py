@@ -12,9 +12,19 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-OUT = Console(file=None, highlight=False, soft_wrap=True)
 WIDTH_MAX = 10_000  # columns of a table that goes into a pipe
-ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Unheard(Console):
+    """A console that falls silent where nobody reads it; rich would end the program, whatever it does."""
+
+    def on_broken_pipe(self) -> None:
+        """Say no more."""
+        self.quiet = True
+
+
+OUT = Console(highlight=False, soft_wrap=True, emoji=False)  # emoji: some are named like a part of a MAC
+ERR = _Unheard(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class Progress(Protocol):
@@ -41,14 +51,15 @@ class ConsoleProgress:
             else:
                 yield
         except BaseException:
-            ERR.print(f"{title}: failed", style="red", markup=False)
+            self.say(f"{title}: failed", style="red")
             raise
         seconds = time.monotonic() - begin
-        ERR.print(f"{title}: done" + (f" ({seconds:.1f} s)" if seconds >= 1 else ""), markup=False)
+        self.say(f"{title}: done" + (f" ({seconds:.1f} s)" if seconds >= 1 else ""))
 
-    def say(self, line: str) -> None:
-        """Show one line."""
-        ERR.print(line, markup=False)
+    def say(self, line: str, style: str | None = None) -> None:
+        """Show one line; that it can't be written (a log on a full disk) does not stop the work."""
+        with contextlib.suppress(OSError):
+            ERR.print(line, style=style, markup=False)
 
 
 class NoProgress:
@@ -63,10 +74,17 @@ class NoProgress:
         """Show nothing."""
 
 
-def print_table(table: Table) -> None:
-    """Write a table on stdout: as wide as the terminal, and elsewhere as wide as it needs."""
-    width = OUT.width if OUT.is_terminal else WIDTH_MAX  # print() takes no width beyond the console's own
-    Console(file=OUT.file, width=width, force_terminal=OUT.is_terminal, highlight=False).print(table)
+def print_table(table: Table, *, wide: bool = False) -> None:
+    """Write a table on stdout: as wide as the terminal; elsewhere, or if `wide`, as wide as it needs."""
+    width = (
+        OUT.width if OUT.is_terminal and not wide else WIDTH_MAX
+    )  # print() takes no more than the console's
+    console = Console(
+        file=OUT.file, width=width, force_terminal=OUT.is_terminal, highlight=False, emoji=False
+    )
+    with console.capture() as drawn:
+        console.print(table)
+    OUT.file.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
 
 
 def print_json(value: object) -> None:

@@ -203,11 +203,12 @@ async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tupl
 def judge(host: str, code: int, out: str, err: str) -> Answer:
     """Make an answer of what ssh returned."""
     answer = find_json(out)
-    if answer is not None:
-        said = answer.get("summary") or answer.get("message") or "" if isinstance(answer, dict) else ""
-        result = "ok" if code == 0 else "failed"
-        return Answer(host=host, result=result, code=code, detail=said or _error(err)[0], answer=answer)
     message, hint = _error(err)
+    if answer is not None:
+        told = answer if isinstance(answer, dict) else {}
+        detail = told.get("summary") or told.get("message") or told.get("error") or message
+        result, hint = "ok" if code == 0 else "failed", told.get("hint", "")
+        return Answer(host=host, result=result, code=code, detail=detail, remedy=hint, answer=answer)
     if code < 0:
         detail = f"ssh was ended by signal {-code}"
         return Answer(host=host, result="failed", code=int(ExitCode.FAILED), detail=detail)

@@ -1,38 +1,120 @@
-"""How a command ends when something is wrong: message and hint on stderr, exit code, no traceback."""
+"""How a command ends when something is wrong: message and hint on stderr, exit code, no traceback.
+
+With --json the same is the document on stdout, for who reads nothing else.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import errno
 import functools
+import os
+import signal
+import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from types import FrameType
+from typing import NoReturn, ParamSpec, TypeVar
 
+import msgspec
 import typer
 
+from harpctl.console import print_json
 from harpctl.errors import HarpError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
+INTERRUPTED = 130  # as shells have it
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: its errors are told where they arise
+JSON_NAMES = ("as_json", "json")  # of the parameters that --json sets
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """What --json prints where a command could not do its work."""
+
+    ok: bool = False
+    error: str
+    hint: str = ""
+    exit_code: int
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a command so that a HarpError is printed and gives the exit code; with --debug it passes."""
+    """Wrap a command so that what goes wrong is a line and an exit code; with --debug it passes."""
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        as_json = any(kwargs.get(name) is True for name in JSON_NAMES)
         try:
-            return command(*args, **kwargs)
-        except HarpError as error:
+            result = command(*args, **kwargs)
+            sys.stdout.flush()
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            _end("interrupted", "", INTERRUPTED, as_json=as_json)
+        except Exception as error:
             if DEBUG.get():
                 raise
-            typer.echo(f"harpctl: {error.message}", err=True)
-            if error.hint:
-                typer.echo(f"  {error.hint}", err=True)
-            raise typer.Exit(int(error.exit_code)) from None
-        except KeyboardInterrupt:
-            typer.echo("harpctl: interrupted", err=True)
-            raise typer.Exit(130) from None
+            told = _told(error)
+            _end(told.message, told.hint, int(told.exit_code), as_json=as_json)
+        return result
 
     return wrapper
+
+
+def _told(error: Exception) -> HarpError:
+    """Give an error that a person can read; what nobody foresaw is a defect, and says so."""
+    if isinstance(error, HarpError):
+        return error
+    if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:
+        _drop_output()
+        return HarpError(
+            f"standard output: {error.strerror}.",
+            "What was done stays done. `df -h` shows which disk is full.",
+        )
+    return HarpError(
+        f"{type(error).__name__}: {error}.",
+        "This is a defect of harpctl. `harpctl --debug COMMAND` shows where it is; please report that.",
+    )
+
+
+def _drop_output() -> None:
+    """Send what is still to be printed nowhere, so that its failing is told once."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _end(message: str, hint: str, exit_code: int, *, as_json: bool) -> NoReturn:
+    with contextlib.suppress(OSError):
+        typer.echo(f"harpctl: {message}", err=True)
+        if hint:
+            typer.echo(f"  {hint}", err=True)
+    if as_json:
+        print_json(Failure(error=message, hint=hint, exit_code=exit_code))
+    raise typer.Exit(exit_code)
+
+
+def open_streams() -> None:
+    """Let /dev/null stand for standard streams that are closed: no file of ours may get their numbers."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    sys.stdin = sys.stdin or open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False, encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False, encoding="utf-8")  # noqa: SIM115
+
+
+def take_signals() -> None:
+    """Let the end of the session, and who tells this process to end, interrupt it as ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not so under nohup
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -144,6 +144,6 @@ def topo(*, root: Root = None, json: Json = False) -> None:
         print_json(msgspec.to_builtins(found))
         return
     table, notes = draw(found)
-    print_table(table)
+    print_table(table, wide=True)
     for note in notes:
         OUT.print(note, markup=False)

@@ -1,0 +1,86 @@
+"""Commands with streams that are closed, full, or read by nobody: real processes, a tree as the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harpctl.machine import build
+
+SUCCESS = "Set up HARP successfully"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return build(tmp_path / "host", "ubuntu-22.04", "gpu1")
+
+
+def shell(script: str, root: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell line in which $harpctl is the program and $root the tree."""
+    env = {**os.environ, "harpctl": f"{sys.executable} -m harpctl", "root": str(root)}
+    return subprocess.run(["bash", "-c", script], env=env, text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-", "< /dev/null", "2> /dev/full"])
+def test_setup_needs_neither_input_nor_standard_error(root: Path, closed: str) -> None:
+    done = shell(f"$harpctl setup --root $root {closed}", root)
+    assert done.returncode == 0, done.stderr
+    assert SUCCESS in done.stdout
+
+
+def test_setup_goes_on_when_nobody_reads_its_progress(root: Path) -> None:
+    done = shell("{ $harpctl setup --root $root; echo $? > $root/rc; } 2> >(exec true)", root)
+    assert SUCCESS in done.stdout
+    assert (root / "rc").read_text() == "0\n"
+    assert " done " in shell("$harpctl rollback --list --root $root", root).stdout
+
+
+@pytest.mark.parametrize("command", ["facts", "facts --json", "setup", "rollback --list"])
+def test_a_full_disk_below_the_output_is_told_in_a_line(root: Path, command: str) -> None:
+    done = shell(f"$harpctl {command} --root $root > /dev/full", root)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "harpctl: standard output: No space left on device" in done.stderr
+
+
+def test_an_error_with_json_is_a_document_too(root: Path) -> None:
+    done = shell("$harpctl setup --root $root --enis eth9 --json", root)
+    said = json.loads(done.stdout)
+    assert done.returncode == said["exit_code"] == 4
+    assert not said["ok"]
+    assert "no interface eth9" in said["error"]
+    assert "harpctl facts" in said["hint"]
+    assert f"harpctl: {said['error']}" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_takes_everything_back(root: Path, number: signal.Signals) -> None:
+    """Told to end while it writes: kernel arguments are written by then, the network is not."""
+    stop = (
+        "import harpctl.cli, harpctl.change.doing as d, os\nwrite = d.Doer._write\n"
+        "def stop(self, step):\n"
+        "    write(self, step)\n"
+        f"    if 'netplan' in step.path: os.kill(os.getpid(), {int(number)})\n"
+        "d.Doer._write = stop\n"
+        f"import sys; sys.argv = ['harpctl', 'setup', '--root', {str(root)!r}]\n"
+        "harpctl.cli.main()\n"
+    )
+    before = (root / "etc/default/grub").read_bytes()
+    done = subprocess.run([sys.executable, "-c", stop], text=True, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert "Interrupted. Nothing was changed." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (root / "etc/default/grub").read_bytes() == before
+    assert not (root / "var/lib/harp").exists()
+
+
+def test_tables_in_a_pipe_have_no_blanks_at_the_end(root: Path) -> None:
+    lines = shell("$harpctl facts --root $root", root).stdout.splitlines()
+    assert lines
+    assert [line for line in lines if line != line.rstrip()] == []
