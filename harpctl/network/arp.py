@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, SetControl, WriteFile
 from harpctl.network.model import EniPlan
+from harpctl.network.ours import HEAD
 
 PATH = "/etc/sysctl.d/90-harp.conf"
-HEAD = "# Written by harpctl setup; harpctl rollback takes it away.\n"
 SETTINGS = {
     "arp_ignore": "1",  # answer only on the interface that has the address
     "arp_announce": "2",  # ask only with an address of the interface that asks

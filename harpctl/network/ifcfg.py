@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harpctl.change.steps import AnyStep, RemoveFile, WriteFile
+from harpctl.change.steps import AnyStep
 from harpctl.host.door import Host
 from harpctl.network.manager import IFCFG_DIR
 from harpctl.network.model import EniPlan
-
-HEAD = "# Written by harpctl setup; harpctl rollback takes it away.\n"
+from harpctl.network.ours import HEAD, plan_files
 
 
 def _ifcfg(eni: EniPlan) -> str:
@@ -51,13 +50,5 @@ def files(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
         wanted[f"{IFCFG_DIR}/ifcfg-{eni.name}"] = _ifcfg(eni)
         wanted[f"{IFCFG_DIR}/route{suffix}-{eni.name}"] = _routes(eni)
         wanted[f"{IFCFG_DIR}/rule{suffix}-{eni.name}"] = _rules(eni)
-    steps: list[AnyStep] = [
-        WriteFile(path=path, data=text.encode(), mode=0o644, why="address and routes of the ENI at boot")
-        for path, text in wanted.items()
-    ]
-    stale = [
-        path
-        for path in host.glob(f"{IFCFG_DIR}/*")
-        if path not in wanted and (host.read_text(path) or "").startswith(HEAD)
-    ]
-    return steps + [RemoveFile(path=path, why="this ENI is not used any more") for path in stale]
+    found = [path for path in host.glob(f"{IFCFG_DIR}/*") if (host.read_text(path) or "").startswith(HEAD)]
+    return plan_files(wanted, found)

@@ -14,9 +14,9 @@ from harpctl.change.steps import AnyStep, WriteFile
 from harpctl.host.door import Host
 from harpctl.network.manager import INTERFACES
 from harpctl.network.model import EniPlan
+from harpctl.network.ours import HEAD
 
 FOLDER = f"{INTERFACES}.d"
-HEAD = "# Written by harpctl setup; harpctl rollback takes it away.\n"
 SOURCE = re.compile(r"^\s*source(-directory)?\s+(\S+)\s*$", re.MULTILINE)
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from harpctl.change.steps import AnyStep, RemoveFile, WriteFile
+from harpctl.change.steps import AnyStep
 from harpctl.host.door import Host
 from harpctl.network.model import EniPlan
+from harpctl.network.ours import HEAD, plan_files
 
 PATH = "/etc/NetworkManager/system-connections/harp-{name}.nmconnection"
 MODE = 0o600  # NetworkManager ignores files that others can read
 PRIORITY = 100
 NAMESPACE = uuid.UUID("f4c1b2c0-5d0e-4f57-9a55-6f2f5b7d7700")
-HEAD = "# Written by harpctl setup; harpctl rollback takes it away.\n"
 
 
 def identity(eni: EniPlan) -> str:
@@ -66,9 +66,4 @@ def keyfile(eni: EniPlan) -> str:
 def files(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan the keyfiles, and the end of those that nobody asks for any more."""
     wanted = {PATH.format(name=eni.name): keyfile(eni) for eni in enis}
-    steps: list[AnyStep] = [
-        WriteFile(path=path, data=text.encode(), mode=MODE, why="address and routes of the ENI at boot")
-        for path, text in wanted.items()
-    ]
-    stale = [path for path in host.glob(PATH.format(name="*")) if path not in wanted]
-    return steps + [RemoveFile(path=path, why="this ENI is not used any more") for path in stale]
+    return plan_files(wanted, host.glob(PATH.format(name="*")), mode=MODE)

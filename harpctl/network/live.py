@@ -68,7 +68,7 @@ def _channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
     if not found.queues:
         raise HarpError(
             f"{eni.name} does not tell how many channels it has, so they can't be set to {eni.queues}.",
-            f"Look at `ethtool -l {eni.name}`, and leave --queues out.",
+            f"Look at `ethtool -l {eni.name}`, and leave --channels out.",
             ExitCode.MISSING,
         )
     head = ("ethtool", "-L", eni.name, "combined")

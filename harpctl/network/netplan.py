@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from harpctl.change.steps import AnyStep, RemoveFile, WriteFile
+from harpctl.change.steps import AnyStep
 from harpctl.host.door import Host
 from harpctl.network.model import EniPlan
+from harpctl.network.ours import plan_files
 
 PATH = "/etc/netplan/90-harp.yaml"
 MODE = 0o600  # as netplan asks of all its files
@@ -74,12 +75,9 @@ def _dropin(eni: EniPlan) -> str:
 
 def files(host: Host, enis: Sequence[EniPlan], *, networkd: bool) -> list[AnyStep]:
     """Plan netplan's files; `networkd` says that it hands them to systemd-networkd."""
-    why = "addresses and routes of the ENIs at boot"
-    steps: list[AnyStep] = [WriteFile(path=PATH, data=document(enis).encode(), mode=MODE, why=why)]
     dropins = {DROPIN.format(name=eni.name): _dropin(eni) for eni in enis} if networkd else {}
-    steps += [
-        WriteFile(path=path, data=text.encode(), mode=0o644, why="no second route to the subnet")
-        for path, text in dropins.items()
+    found = host.glob(DROPIN.format(name="*"))
+    return [
+        *plan_files({PATH: document(enis)}, (), mode=MODE),
+        *plan_files(dropins, found, why="no second route to the subnet"),
     ]
-    stale = [path for path in host.glob(DROPIN.format(name="*")) if path not in dropins]
-    return steps + [RemoveFile(path=path, why="this ENI is not used any more") for path in stale]

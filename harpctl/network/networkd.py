@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harpctl.change.steps import AnyStep, RemoveFile, WriteFile
+from harpctl.change.steps import AnyStep
 from harpctl.host.door import Host
 from harpctl.network.model import EniPlan
+from harpctl.network.ours import HEAD, plan_files
 
 PATH = "/etc/systemd/network/05-harp-{name}.network"
-HEAD = "# Written by harpctl setup; harpctl rollback takes it away.\n"
 
 
 def _section(title: str, **pairs: str | int | None) -> str:
@@ -41,9 +41,4 @@ def unit(eni: EniPlan) -> str:
 def files(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan the .network files, and the end of those that nobody asks for any more."""
     wanted = {PATH.format(name=eni.name): unit(eni) for eni in enis}
-    steps: list[AnyStep] = [
-        WriteFile(path=path, data=text.encode(), mode=0o644, why="address and routes of the ENI at boot")
-        for path, text in wanted.items()
-    ]
-    stale = [path for path in host.glob(PATH.format(name="*")) if path not in wanted]
-    return steps + [RemoveFile(path=path, why="this ENI is not used any more") for path in stale]
+    return plan_files(wanted, host.glob(PATH.format(name="*")))
