@@ -18,7 +18,7 @@ from harpctl.errors import ExitCode, HarpError
 TOOLS_DIR = "/usr/local/tfabric/tools"  # containers are given it, and nothing else of the host's files
 CONF_DIR = f"{TOOLS_DIR}/config"
 CONF_PATTERN = "ztcp*.conf"
-CONF_COUNT_MAX = 16
+CONF_COUNT_MAX = 16  # HARP_MAX_INSTANCES of the plugin
 FILE_BYTES_MAX = 64 << 10
 LINE_BYTES_MAX = 512
 QUOTE_CHARS_MAX = 68

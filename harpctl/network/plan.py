@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, Group, Run
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import Facts
+from harpctl.facts.model import Eni, Facts
 from harpctl.host.door import Host
 from harpctl.network import arp, ifcfg, ifupdown, keyfile, live, netplan, networkd, networkmanager
 from harpctl.network.manager import Manager, detect
@@ -20,19 +20,21 @@ from harpctl.network.model import TABLE_COUNT, EniPlan
 NAME = "network of the ENIs"
 
 
-def _check_reach(facts: Facts, eni: EniPlan) -> None:
-    found = facts.eni(eni.name)
-    reasons = {
-        "carries the default route": found is not None and found.is_default_route,
-        "carries the ssh session that runs this command": found is not None and found.carries_ssh,
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise HarpError(
-                f"{eni.name} {reason}: setting it up could cut this host off.",
-                "Choose a secondary ENI, or add --force if you have another way in.",
-                ExitCode.REFUSED,
-            )
+def refusal(eni: Eni) -> str:
+    """Say why an ENI is not to be touched unasked, as what follows its name; "" when it may be."""
+    if eni.carries_ssh:
+        return "carries the ssh session that runs this command"
+    return "carries the default route" if eni.is_default_route else ""
+
+
+def refuse_primary(eni: Eni) -> None:
+    """Raise where setting the ENI up could cut the host off."""
+    if reason := refusal(eni):
+        raise HarpError(
+            f"{eni.name} {reason}: setting it up could cut this host off.",
+            "Choose a secondary ENI, or add --force if you have another way in.",
+            ExitCode.REFUSED,
+        )
 
 
 def _check_address(eni: EniPlan) -> None:
@@ -103,8 +105,8 @@ def plan_network(facts: Facts, host: Host, enis: Sequence[EniPlan], *, force: bo
         return []
     for eni in enis:
         _check_address(eni)
-        if not force:
-            _check_reach(facts, eni)
+        if not force and (found := facts.eni(eni.name)) is not None:
+            refuse_primary(found)
     _check_twins(enis)
     manager = detect(host)
     kept = files(host, manager, enis) + arp.files(enis)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harpctl.confs.conf import CONF_COUNT_MAX
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Cpu, Eni, Facts, Gpu
 from harpctl.facts.nearness import distance
+from harpctl.network.plan import refusal, refuse_primary
 from harpctl.setup.wish import Wish
 
 GPU_COUNT_MAX = 64
-ENI_COUNT_MAX = 16  # HARP_MAX_INSTANCES of the plugin
 JOB_SHARE = 2  # one core in so many of a node may go to engines
 
 
@@ -49,17 +50,9 @@ def _natural(eni: Eni) -> tuple[object, ...]:
     return tuple((1, int(word), "") if word.isdigit() else (0, 0, word) for word in words)
 
 
-def _refusal(eni: Eni) -> str:
-    if eni.carries_ssh:
-        return "carries the ssh session that runs this command"
-    if eni.is_default_route:
-        return "carries the default route"
-    return ""
-
-
 def candidates(facts: Facts) -> list[Eni]:
     """List the ENIs that HARP may take unasked: devices off the default route, in natural order."""
-    enis = [eni for eni in facts.enis if eni.kind == "" and not _refusal(eni)]
+    enis = [eni for eni in facts.enis if eni.kind == "" and not refusal(eni)]
     return sorted(enis, key=_natural)
 
 
@@ -74,13 +67,8 @@ def _named(facts: Facts, wish: Wish) -> list[Eni]:
                 "Take the names from `harpctl facts`.",
                 ExitCode.MISSING,
             )
-        reason = _refusal(eni)
-        if reason and not wish.force:
-            raise HarpError(
-                f"{name} {reason}: setting it up could cut this host off.",
-                "Choose a secondary ENI, or add --force if you have another way in.",
-                ExitCode.REFUSED,
-            )
+        if not wish.force:
+            refuse_primary(eni)
         enis.append(eni)
     return enis
 
@@ -90,18 +78,18 @@ def choose_enis(facts: Facts, wish: Wish) -> list[Eni]:
 
     Raises where a named one may not be touched, and where there are fewer than GPUs.
     """
-    if len(wish.enis) > ENI_COUNT_MAX:
+    if len(wish.enis) > CONF_COUNT_MAX:
         raise HarpError(
-            f"--enis names {len(wish.enis)} interfaces: HARP uses at most {ENI_COUNT_MAX}.",
+            f"--enis names {len(wish.enis)} interfaces: HARP uses at most {CONF_COUNT_MAX}.",
             "Name fewer.",
             ExitCode.USAGE,
         )
     if wish.enis:
         return _named(facts, wish)
-    count, found = min(gpu_count(facts, wish), ENI_COUNT_MAX), candidates(facts)
+    count, found = min(gpu_count(facts, wish), CONF_COUNT_MAX), candidates(facts)
     if len(found) < count:
         names = ",".join(eni.name for eni in found)
-        kept = ", ".join(f"{eni.name} {_refusal(eni)}" for eni in facts.enis if _refusal(eni))
+        kept = ", ".join(f"{eni.name} {refusal(eni)}" for eni in facts.enis if refusal(eni))
         raise HarpError(
             f"{count} GPUs need {count} secondary ENIs, one each; this host has {len(found)}"
             f"{f' ({names})' if names else ''}{f'; {kept}' if kept else ''}.",
