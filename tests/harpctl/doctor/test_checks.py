@@ -12,14 +12,16 @@ from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan, Run
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Options
-from harpctl.doctor.drivers import ONE_BUFFER_MTU
+from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU
 from harpctl.doctor.enis import MTU_MIN
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
 from harpctl.doctor.model import CHECKS, worst
+from harpctl.doctor.nccl import VARIABLES
 from harpctl.facts.model import MIB, HugeMount, Pages
 from tests.harpctl.doctor.cases import CASES, Case, no_pages, pages_after_reboot
 from tests.harpctl.doctor.world import World, plugin
+from tests.meta.test_config_doc import x_macro
 
 
 def test_healthy_host(world: World) -> None:
@@ -192,8 +194,14 @@ def test_numbers_are_those_of_the_plugin(root: Path) -> None:
     assert re.findall(r"MTU_MIN = (\d+)", engine) == [str(MTU_MIN)]
     assert "HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE" in xdp
     assert ONE_BUFFER_MTU == 4096 - 256 - 64 - 14
+    assert re.findall(r"\bFRAMES_BYTES = (\d+) << 20", xdp) == [str(LOCKED_BYTES >> 20)]
     udp = (root / "plugin/src/io/udp.c").read_text()
     assert re.findall(r"SOCKET_BUFFER_BYTES = (\d+) << 20", udp) == [str(SOCKET_BUFFER >> 20)]
+
+
+def test_variables_are_those_of_the_plugin() -> None:
+    known = [row[1:] for row in x_macro("env.h", "HARP_ENV")]
+    assert known == [(name, expected) for name, (expected, _read) in VARIABLES.items()]
 
 
 def test_a_container_leaves_the_host_alone(world: World) -> None:
