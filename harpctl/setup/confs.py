@@ -9,8 +9,8 @@ import msgspec
 
 from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
 from harpctl.confs.conf import Conf, conf_number, conf_path, render
-from harpctl.confs.files import find_confs, read_conf
-from harpctl.facts.model import GIB
+from harpctl.confs.files import find_confs, read_conf, read_confs
+from harpctl.facts.model import GIB, Eni
 from harpctl.host.door import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.wish import Wish
@@ -38,7 +38,7 @@ def conf_of(choice: Choice, wish: Wish) -> Conf:
 
 
 def _merged(wanted: Conf, existing: Conf) -> Conf:
-    """Lay what an operator tuned in the file of the same interface over what the host dictates."""
+    """Lay what an operator tuned for the same interface over what the host dictates."""
     kept = {name: getattr(existing, name) for name in TUNABLE if getattr(existing, name) is not None}
     if wanted.mtu is not None:
         kept.pop("mtu", None)
@@ -48,15 +48,30 @@ def _merged(wanted: Conf, existing: Conf) -> Conf:
     return msgspec.structs.replace(wanted, **kept)
 
 
+def confs_by_interface(host: Host) -> dict[str, Conf]:
+    """Give the conf files that can be read by interface; of two for one, that which the plugin reads first."""
+    found = (file.conf for file in reversed(read_confs(host)) if file.conf is not None)
+    return {conf.interface: conf for conf in found}
+
+
+def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
+    """Give the MTU that an earlier setup gave an ENI, as its conf file tells; None: there is none to keep.
+
+    One below what the ENI has was put into the file by hand, and is the plugin's business alone.
+    """
+    mtu = existing.mtu if existing is not None else None
+    return mtu if mtu and eni.mtu <= mtu <= (eni.mtu_max or mtu) else None
+
+
 def plan_confs(host: Host, choices: Sequence[Choice], wish: Wish) -> Group:
     """Plan one file per ENI, and no others. A file that says the same already stays as it is."""
     steps: list[AnyStep] = []
+    tuned = confs_by_interface(host)
     for choice in choices:
-        wanted, existing = conf_of(choice, wish), read_conf(host, conf_path(choice.number)).conf
-        if existing is not None and existing.interface == wanted.interface:
-            wanted = _merged(wanted, existing)
-        if wanted != existing:
-            path = conf_path(choice.number)
+        path, wanted = conf_path(choice.number), conf_of(choice, wish)
+        if wanted.interface in tuned:
+            wanted = _merged(wanted, tuned[wanted.interface])
+        if wanted != read_conf(host, path).conf:
             steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))
     numbers = {choice.number for choice in choices}
     stale = (path for path in find_confs(host) if _number(path) not in numbers)

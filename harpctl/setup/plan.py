@@ -15,7 +15,7 @@ from harpctl.kargs.plan import lacking, plan_kernel_args
 from harpctl.network.model import EniPlan
 from harpctl.network.plan import plan_network
 from harpctl.setup.choose import Choice, choose, gpu_count
-from harpctl.setup.confs import plan_confs
+from harpctl.setup.confs import confs_by_interface, kept_mtu, plan_confs
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
 from harpctl.setup.tool import plan_tool
@@ -74,9 +74,9 @@ def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
             )
 
 
-def eni_plans(choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
-    """Give each chosen ENI its address and routing. Raises where one has no address."""
-    plans = []
+def eni_plans(host: Host, choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
+    """Give each chosen ENI its address, MTU and routing. Raises where one has no address."""
+    plans, existing = [], confs_by_interface(host)
     for choice in choices:
         eni = choice.eni
         if not choice.address:
@@ -92,7 +92,7 @@ def eni_plans(choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
                 mac=eni.mac,
                 address=choice.address,
                 gateway=choice.gateway,
-                mtu=wish.mtu,
+                mtu=wish.mtu or kept_mtu(eni, existing.get(eni.name)),
                 queues=wish.channels,
             )
         )
@@ -105,7 +105,8 @@ def _notes(facts: Facts, choices: Sequence[Choice], wish: Wish) -> list[str]:
     if gpus and len(choices) != gpus:
         notes.append(f"{len(choices)} ENIs for {gpus} GPUs: they share; HARP expects one ENI per GPU.")
     if without := [choice.eni.name for choice in choices if not choice.cores]:
-        notes.append(f"No core to spare for {', '.join(without)}: their engines run inside NCCL's threads.")
+        why = "No core to spare" if facts.cpus else "The processors are not known here, so no core"
+        notes.append(f"{why} for {', '.join(without)}: their engines run inside NCCL's threads.")
     names = [choice.eni.name for choice in choices if wish.network and not choice.gateway]
     if names:
         said = f"No gateway known for {', '.join(names)}, which reach their own subnets only"
@@ -146,7 +147,7 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
         groups.append(plan_now(facts, wish, count))
     groups.append(plan_mount(facts, host, wish))
     if wish.network:
-        groups.extend(plan_network(facts, host, eni_plans(choices, wish), force=wish.force))
+        groups.extend(plan_network(facts, host, eni_plans(host, choices, wish), force=wish.force))
     groups.append(plan_confs(host, choices, wish))
     groups.append(plan_tool())
     if wish.unit:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
 from harpctl.facts.model import Facts
@@ -38,11 +40,18 @@ def _quoted(program: str) -> str:
     return f'"{text}"' if " " in text else text
 
 
+def _channels(host: Host, wish: Wish) -> int | None:
+    """Give the channels to set at boot: those asked for, else those of an earlier setup."""
+    earlier = re.search(r"^ExecStart=.* --channels (\d+)$", host.read_text(PATH) or "", re.MULTILINE)
+    return wish.channels or (int(earlier[1]) if earlier else None)
+
+
 def plan_unit(facts: Facts, host: Host, wish: Wish) -> Group:
     """Plan the unit, where systemd is the init; there is none elsewhere."""
     if facts.system.init != "systemd":
         return Group(name="boot unit", steps=())
-    options = f" --channels {wish.channels}" if wish.channels else ""
+    channels = _channels(host, wish)
+    options = f" --channels {channels}" if channels else ""
     text = TEXT.format(
         conf_files=f"{CONF_DIR}/{CONF_PATTERN}", program=_quoted(wish.program), options=options
     )

@@ -180,6 +180,31 @@ def test_a_smaller_setup_takes_away_what_the_larger_one_left(tmp_path: Path) -> 
     assert snapshot(root) == before
 
 
+def test_a_setup_without_options_keeps_mtu_and_channels(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-22.04", "gpu2")
+    assert harpctl(root, "setup", "--mtu", "8500", "--channels", "4").exit_code == 0
+    before = snapshot(root)
+    assert harpctl(root, "setup").exit_code == 0
+    assert snapshot(root) == before
+    lower = root / f"{CONF_DIR[1:]}/ztcp0.conf"
+    lower.write_text(lower.read_text().replace("mtu = 8500", "mtu = 1400"))
+    assert harpctl(root, "setup").exit_code == 0
+    assert "mtu = 1400" in lower.read_text()
+    assert (root / "etc/netplan/90-harp.yaml").read_text().count("mtu: 8500") == 1
+
+
+def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-22.04", "gpu2")
+    assert harpctl(root, "setup").exit_code == 0
+    first, second = (root / f"{CONF_DIR[1:]}/ztcp{number}.conf" for number in (0, 1))
+    second.write_text(second.read_text() + "\n[transport]\npaths = 7\n")
+    assert parse(second.read_text(), "").paths == 7
+    assert harpctl(root, "setup", "--enis", "eth2").exit_code == 0
+    assert not second.exists()
+    assert parse(first.read_text(), "").interface == "eth2"
+    assert parse(first.read_text(), "").paths == 7
+
+
 @pytest.mark.parametrize(
     ("shape", "words", "said", "remedy"),
     [
