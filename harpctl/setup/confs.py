@@ -49,7 +49,7 @@ def _merged(wanted: Conf, existing: Conf) -> Conf:
 
 
 def confs_by_interface(host: Host) -> dict[str, Conf]:
-    """Give the conf files that can be read by interface; of two for one, that which the plugin reads first."""
+    """Give the conf files that can be read by interface; of two the one that the plugin reads first."""
     found = (file.conf for file in reversed(read_confs(host)) if file.conf is not None)
     return {conf.interface: conf for conf in found}
 
