@@ -42,7 +42,7 @@ SAID_CHARS = 400  # of what a failing tool said
 COMMAND_TIMEOUT_S = 30
 LINKS_UP_S = 10.0
 POLL_S = 0.005
-NAME = re.compile(r"^harp(?P<pid>\d+)-(?P<lab>\d+)-(h\d+|fabric)$")
+NAME = re.compile(r"^harp(?P<pid>\d+)-(?P<lab>\d+)-(h\d+|fabric|wire)$")
 CONGESTION_FILE = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 LOCK_FILE = Path("/run/harpctl-lab.lock")
 

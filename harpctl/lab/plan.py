@@ -1,6 +1,7 @@
 """What a lab looks like and the commands that make it: data and pure functions, nothing is run here.
 
-Two hosts are joined by one veth pair per ENI; more hosts by one bridge per ENI in a namespace of their own.
+Two hosts are joined by one veth pair per ENI; more hosts, or two with a switch, by one bridge per ENI in a
+namespace of their own.
 Each ENI is a subnet: 10.77.<eni>.<host + 1>/24.
 """
 
@@ -42,6 +43,12 @@ class LabSpec:
     flow_cap_mbps: float | None = None
     loss: float = 0.0
     congestion: str = "cubic"
+    switch: bool = False
+
+    @property
+    def has_fabric(self) -> bool:
+        """Whether bridges join the hosts."""
+        return self.switch or self.hosts > 2
 
     def check(self) -> None:
         """Raise the HarpError that names the first value out of its range."""
@@ -114,10 +121,19 @@ def host_names(spec: LabSpec, prefix: str) -> list[str]:
     return [f"{prefix}h{host}" for host in range(spec.hosts)]
 
 
+def fabric_name(prefix: str) -> str:
+    """Name the namespace of the bridges."""
+    return f"{prefix}fabric"
+
+
+def port_name(host: int, ifname: str) -> str:
+    """Name the port of the fabric that leads to a host's ENI."""
+    return f"h{host}{ifname}"
+
+
 def namespaces(spec: LabSpec, prefix: str) -> list[str]:
     """List every namespace of the lab, hosts first."""
-    fabric = [f"{prefix}fabric"] if spec.hosts > 2 else []
-    return host_names(spec, prefix) + fabric
+    return host_names(spec, prefix) + ([fabric_name(prefix)] if spec.has_fabric else [])
 
 
 def tools_needed(spec: LabSpec) -> list[str]:
@@ -173,16 +189,16 @@ def run_inside(namespace: str, *words: str, stdin: str = "") -> Command:
 
 def _plan_links(spec: LabSpec, prefix: str, eni: int) -> list[Command]:
     hosts, name = host_names(spec, prefix), eni_name(eni)
-    if spec.hosts == 2:
+    if not spec.has_fabric:
         pair = ("link", "add", name, "type", "veth", "peer", "name", name, "netns", hosts[1])
         return [ip_inside(hosts[0], *pair)]
-    fabric, bridge = f"{prefix}fabric", f"br{eni}"
+    fabric, bridge = fabric_name(prefix), f"br{eni}"
     plan = [
         ip_inside(fabric, "link", "add", bridge, "type", "bridge"),
         ip_inside(fabric, "link", "set", bridge, "mtu", str(spec.mtu_bytes), "up"),
     ]
     for host, namespace in enumerate(hosts):
-        port = f"h{host}{name}"
+        port = port_name(host, name)
         plan += [
             ip_inside(namespace, "link", "add", name, "type", "veth", "peer", "name", port, "netns", fabric),
             ip_inside(fabric, "link", "set", port, "mtu", str(spec.mtu_bytes), "master", bridge, "up"),

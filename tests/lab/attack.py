@@ -108,13 +108,15 @@ def strangers(address: str, *port_words: str) -> None:
 def _send_from_elsewhere(
     address: str, port: int, payloads: list[bytes], source: str, source_port: int
 ) -> None:
-    """Raw packets with somebody else's address, checksums right."""
+    """Raw packets with somebody else's address, checksums right, and again without a UDP checksum."""
     from scapy.all import L3RawSocket, Raw
     from scapy.layers.inet import IP, UDP
 
     out: Any = L3RawSocket()
     for payload in payloads:
-        out.send(IP(src=source, dst=address) / UDP(sport=source_port, dport=port) / Raw(payload))
+        for checksum in (None, 0):
+            udp = UDP(sport=source_port, dport=port, chksum=checksum)
+            out.send(IP(src=source, dst=address) / udp / Raw(payload))
 
 
 def garbage(address: str, *port_words: str) -> None:

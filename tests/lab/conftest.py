@@ -1,13 +1,21 @@
-"""Compiles the C programs of the lab tests."""
+"""Compiles the C programs of the lab tests, and runs suites over one packet driver and the other.
+
+A test that uses the fixture `driver` runs over udp and over xdp: of each function the first case also over
+xdp, with --xdp all of them.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
 from tests.conftest import PLUGIN_DIR, ROOT
 from tests.lab.xdp import HOLDER_WORDS
 
@@ -40,3 +48,45 @@ def wirebox(compile_c: Callable[..., Path]) -> Path:
 def xdp_hold(compile_c: Callable[..., Path]) -> Path:
     """What holds an XDP program on an interface."""
     return compile_c("xdp_hold", *HOLDER_WORDS)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "driver" in metafunc.fixturenames:
+        metafunc.parametrize("driver", ["udp", "xdp"], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--xdp"):
+        return
+    seen: set[str] = set()
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        is_xdp = isinstance(item, pytest.Function) and _driver_of(item) == "xdp"
+        (left_out if is_xdp and name in seen else kept).append(item)
+        seen.update([name] if is_xdp else [])
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _driver_of(item: pytest.Function) -> str:
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("driver", "")) if callspec else ""
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The packet driver of all that the test starts."""
+    monkeypatch.setenv("HARP_DRIVER", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def make_lab(request: pytest.FixtureRequest) -> Iterator[Callable[[LabSpec], Lab]]:
+    """Build labs that are gone when the test ends; over xdp with a switch, which can drop packets."""
+    is_xdp = "driver" in request.fixturenames and request.getfixturevalue("driver") == "xdp"
+    with ExitStack() as stack:
+        yield lambda spec: stack.enter_context(
+            Lab(dataclasses.replace(spec, switch=is_xdp and spec.hosts == 2))
+        )

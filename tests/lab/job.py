@@ -17,7 +17,7 @@ from types import TracebackType
 
 from harpctl.bench.perf import PerfReport, parse_report
 from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import run_inside
+from harpctl.lab.plan import fabric_name, port_name, run_inside
 
 ENI = "eni0"
 MEETING_ENI = 1
@@ -171,35 +171,45 @@ class Job:
         """Read rank 0's report."""
         return parse_report(self._report.read_text())
 
-    def finish(self, wait_s: float = WAIT_S) -> PerfReport:
-        """Wait for an orderly end with every byte right."""
+    def finish(self, wait_s: float = WAIT_S, *, may_fall: bool = False) -> PerfReport:
+        """Wait for an orderly end with every byte right, and drivers that did not fall."""
         assert self.wait(wait_s) == [0] * self.count
         report = self.report()
         assert report.results
         assert all(result.messages > 0 and result.wrong == 0 for result in report.results)
         assert not any(self.warns(rank) for rank in range(self.count))
+        assert may_fall or not self.statistics()["driver_falls"]
         return report
 
 
+def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:
+    """Give namespace, hook and device where packets to a host can be dropped: before AF_XDP takes them."""
+    if lab.spec.switch:
+        return fabric_name(lab.prefix), "egress", port_name(host, ifname)
+    return lab.hosts[host], "ingress", ifname
+
+
 def drop(lab: Lab, host: int, rule: str, ifname: str = ENI) -> None:
-    """Drop packets that arrive at a host's ENI and match a rule of nft, before anything sees them."""
-    table = f"harp_test_{ifname}"
+    """Drop packets that arrive at a host's ENI and match a rule of nft, before anything there sees them."""
+    namespace, hook, device = _last_hop(lab, host, ifname)
     text = (
-        f"table netdev {table} {{ chain drops {{\n"
-        f'type filter hook ingress device "{ifname}" priority 0; policy accept;\n'
+        f"table netdev harp_test_{device} {{ chain drops {{\n"
+        f'type filter hook {hook} device "{device}" priority 0; policy accept;\n'
         f"{rule} counter drop\n}}\n}}\n"
     )
-    run_command(run_inside(lab.hosts[host], "nft", "-f", "-", stdin=text))
+    run_command(run_inside(namespace, "nft", "-f", "-", stdin=text))
 
 
 def drop_no_more(lab: Lab, host: int, ifname: str = ENI) -> None:
     """Take the rules away again."""
-    run_command(run_inside(lab.hosts[host], "nft", "delete", "table", "netdev", f"harp_test_{ifname}"))
+    namespace, _, device = _last_hop(lab, host, ifname)
+    run_command(run_inside(namespace, "nft", "delete", "table", "netdev", f"harp_test_{device}"))
 
 
-def dropped(lab: Lab, host: int) -> int:
+def dropped(lab: Lab, host: int, ifname: str = ENI) -> int:
     """Count what the rules of a host have dropped."""
-    listed = run_command(run_inside(lab.hosts[host], "nft", "list", "ruleset"))
+    namespace, _, device = _last_hop(lab, host, ifname)
+    listed = run_command(run_inside(namespace, "nft", "list", "table", "netdev", f"harp_test_{device}"))
     return sum(int(count) for count in re.findall(r"counter packets (\d+)", listed))
 
 

@@ -16,7 +16,7 @@ from harpctl.lab.plan import LabSpec, Offload
 from tests.lab.job import ENI, drop
 from tests.lab.wire import WIRE, Faults, Wire
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
 MakeLab = Callable[[LabSpec], Lab]
 RUN_S = 60
 LOSS = "meta l4proto udp numgen random mod 1000 < 10"

@@ -22,6 +22,7 @@ STRANGERS_S = 5  # who does not say a right HELLO within that is sent away
 BURST = "meta l4proto { tcp, udp } numgen inc mod 10 < 3"  # 30 %, three in a row
 
 
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
     ("permille", "iterations", "engine", "paths"),
     [(1, 400, "inline", 1), (10, 100, "thread", 4), (100, 40, "inline", 4)],
@@ -77,6 +78,7 @@ def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path
         transfer(receiver, sender, 8, 100_000)
 
 
+@pytest.mark.usefixtures("driver")
 def test_blackout_then_on(make_lab: MakeLab, plugin_file: Path) -> None:
     """All is lost for a while, shorter than the peer timeout: the job goes on where it was."""
     lab = make_lab(LabSpec(enis=2))

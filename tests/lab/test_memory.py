@@ -13,7 +13,7 @@ from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec
 from tests.lab.job import Job, until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1")
 RESIDENT_MAX_KIB = 300 * 1024

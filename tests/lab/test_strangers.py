@@ -97,6 +97,7 @@ def test_peer_among_strangers(make_lab: MakeLab, plugin_file: Path) -> None:
         _close(sender, receiver)
 
 
+@pytest.mark.usefixtures("driver")
 def test_garbage_packets(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(hosts=3))
     with _peers(lab, plugin_file, "inline") as (receiver, sender):
@@ -114,6 +115,7 @@ def test_garbage_packets(make_lab: MakeLab, plugin_file: Path) -> None:
         assert counted["drop_TOKEN"] > 0
 
 
+@pytest.mark.usefixtures("driver")
 def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
     """The job's own packets again: they count as duplicates, or as damaged; none is delivered again."""
     lab = make_lab(LabSpec(hosts=3, offload=Offload.OFF))
@@ -121,10 +123,10 @@ def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) 
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         connect(receiver, sender)
         file = tmp_path / "packets"
-        capture = _attack(fabric, "capture", "h0eni0", "600", str(file))
+        capture = _attack(fabric, "capture", "h0eni0", "250", str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 100_000)
-        assert _finished(capture)["captured"] == 600
+        assert _finished(capture)["captured"] == 250
         for victim in (0, 1):
             words = ("replay", str(file), lab.address(victim), lab.address(1 - victim))
             attack = _attack(lab.hosts[STRANGER], *words)

@@ -12,7 +12,7 @@ from harpctl.lab.plan import LabSpec
 from tests.lab.job import Job
 from tests.lab.wire import WIRE, Faults, Wire
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
 MakeLab = Callable[[LabSpec], Lab]
 SIZES = "8,1000,16384,131072,1M"
 WORDS = ("--iters", "48", "--warmup", "4")

@@ -41,7 +41,7 @@ class Wire:
         self._wirebox = wirebox
         self._faults = faults
         self._mtu_bytes = mtu_bytes
-        self._middle = f"{lab.prefix}fabric"  # a name that the next lab sweeps if this process dies
+        self._middle = f"{lab.prefix}wire"  # a name that the next lab sweeps if this process dies
         self._box: subprocess.Popen[str] | None = None
 
     def address(self, host: int) -> str:
