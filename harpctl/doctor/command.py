@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from harpctl.change.apply import apply
+from harpctl.change.rollback import recover
 from harpctl.change.trouble import require_root
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.doctor.context import Options, real_context
@@ -100,6 +101,8 @@ def doctor(
     names = tuple(name for text in peer or () for name in text.split(",") if name)
     host, options = open_host(root), Options(peers=names, port=port)
     progress = NoProgress() if json else ConsoleProgress()
+    if fix:
+        recover(host, progress=progress)
     with progress.working(f"Probing {', '.join(names)}") if names else nullcontext():
         findings = _find(host, options)
     fixed = _fix(host, findings, progress) if fix else []

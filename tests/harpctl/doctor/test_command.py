@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from harpctl.change import store
+from harpctl.change.journal import Journal
 from harpctl.cli import app
 from harpctl.confs.conf import conf_path
 from harpctl.doctor.model import CHECKS
@@ -108,6 +110,19 @@ def test_doctor_fails_and_repairs_what_is_safe(ready: Path) -> None:
     assert run("rollback", "--root", str(ready), found["transactions"][0]).exit_code == 0
     assert file.stat().st_mode & 0o777 == 0o666
     assert not wanted.is_symlink()
+
+
+def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
+    host = Host(tree)
+    store.prepare(host)
+    Journal(host).begin("setup")
+    found = answer("doctor", "--root", str(tree))
+    assert [one["repair"] for one in found["findings"] if one["id"] == "system.journal"] == [
+        ["harpctl rollback"]
+    ]
+    levels = {one["id"]: one["level"] for one in answer("doctor", "--fix", "--root", str(tree))["findings"]}
+    assert levels["system.journal"] == "ok"
+    assert not (tree / store.HOME[1:]).exists()
 
 
 def test_a_repair_that_fails_is_said(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
