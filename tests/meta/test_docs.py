@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "plugin" / "src"
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
 DOCS = sorted([README, *(ROOT / "docs").rglob("*.md")])
 
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
@@ -78,9 +79,9 @@ def code_lines(text: str) -> Iterator[str]:
 
 
 def commands(start: str) -> list[list[str]]:
-    """Find the commands of README and architecture that begin with `start`; give what follows, in words."""
+    """Find the commands in README, architecture and operations that begin so; give what follows, in words."""
     pattern = re.compile(rf"(?:^|\s)(?:\S*/)?{re.escape(start)}(?=\s|$)(.*)")
-    lines = [line for path in (README, ARCHITECTURE) for line in code_lines(read(path))]
+    lines = [line for path in (README, ARCHITECTURE, OPERATIONS) for line in code_lines(read(path))]
     return [match[1].split() for line in lines if (match := pattern.search(line))]
 
 
