@@ -24,6 +24,7 @@
 #include "io/nic.h"
 #include "io/xdp_filter.h"
 #include "io/xdp_header.h"
+#include "io/xdp_health.h"
 #include "io/xdp_socket.h"
 
 enum {
@@ -40,10 +41,8 @@ enum {
   INNER_EVERY = 16,   /* receive calls between two looks at the sockets while they are idle */
   WATCH_EVERY = 256,  /* reaps between two looks at the neighbours */
   CHECK_EVERY = 4096, /* reaps between two looks at the clock and the counters */
-  DEAF_PACKETS = 64,  /* handed to our sockets, and none came out: the queues are deaf */
 };
 #define PROOF_NS HARP_MS(50)
-#define STALL_NS HARP_SEC(2) /* without a completion: the queue is dead */
 
 struct harp_io_route {
   struct harp_io_route *next;
@@ -74,9 +73,7 @@ struct xdp {
   bool inner_is_busy; /* its last rx brought something */
   uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
 
-  uint64_t completed_seen; /* at the last look at the clock */
-  harp_ns completed_ns;    /* since when that has not grown although sends are under way */
-  uint64_t handed_seen, taken_seen;
+  struct harp_xdp_health health;
 };
 
 static struct xdp *xdp_of(struct harp_io *io) {
@@ -371,32 +368,17 @@ static void fall(struct xdp *x, const char *why) {
   snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP was lost: %s", why);
 }
 
-/* Sends are under way, and none has been completed for too long. */
-static bool is_stalled(struct xdp *x) {
-  uint64_t sent = 0, completed = 0;
-  harp_ns now = now_ns();
+/* Returns why the queues are to be used no more, or NULL. */
+static const char *look_at_health(struct xdp *x) {
+  struct harp_xdp_progress progress = {0};
   for (unsigned i = 0; i < x->queue_count; i++) {
-    sent += queue_at(x, i)->tx_frames;
-    completed += queue_at(x, i)->tx_completed;
+    progress.sent += queue_at(x, i)->tx_frames;
+    progress.completed += queue_at(x, i)->tx_completed;
+    progress.taken += queue_at(x, i)->rx_frames_taken;
   }
-  if (sent == completed || completed != x->completed_seen) {
-    x->completed_seen = completed;
-    x->completed_ns = now;
-  }
-  return now - x->completed_ns > STALL_NS;
-}
-
-/* The program hands packets to our sockets, and none comes out of them. */
-static bool is_deaf(struct xdp *x) {
-  uint64_t handed = 0, taken = 0;
   for (unsigned i = 0; i < x->inner->info.port_count; i++)
-    handed += harp_xdp_filter_packets(&x->filter, &x->local, x->inner->info.ports[i]);
-  for (unsigned i = 0; i < x->queue_count; i++) taken += queue_at(x, i)->rx_frames_taken;
-  if (taken != x->taken_seen) {
-    x->taken_seen = taken;
-    x->handed_seen = handed;
-  }
-  return handed - x->handed_seen > DEAF_PACKETS;
+    progress.handed += harp_xdp_filter_packets(&x->filter, &x->local, x->inner->info.ports[i]);
+  return harp_xdp_health_look(&x->health, &progress, now_ns());
 }
 
 /* ---- routes ---- */
@@ -584,10 +566,8 @@ static unsigned xdp_reap(struct harp_io *io) {
   x->reaps++;
   if (x->reaps % WATCH_EVERY == 0) watch_neighbours(x);
   if (x->reaps % CHECK_EVERY) return back;
-  if (is_stalled(x))
-    fall(x, "no send was completed for 2 s");
-  else if (is_deaf(x))
-    fall(x, "packets are handed to the queues and do not come out");
+  const char *failed = look_at_health(x);
+  if (failed) fall(x, failed);
   return back;
 }
 

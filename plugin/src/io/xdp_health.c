@@ -1,0 +1,25 @@
+/* See xdp_health.h. */
+#include "io/xdp_health.h"
+
+/* Sends that were under way at the last look are so still. */
+static bool is_stalled(struct harp_xdp_health *h, const struct harp_xdp_progress *p, harp_ns now) {
+  if (p->completed != h->last.completed || p->completed == h->last.sent) h->completed_ns = now;
+  return now - h->completed_ns > HARP_XDP_STALL_NS;
+}
+
+/* Packets that were handed over by the last look are still not taken. */
+static bool is_deaf(struct harp_xdp_health *h, const struct harp_xdp_progress *p) {
+  if (p->taken != h->last.taken) {
+    h->handed_by_then = p->handed;
+    return false;
+  }
+  return h->last.handed > h->handed_by_then + HARP_XDP_DEAF_PACKETS;
+}
+
+const char *harp_xdp_health_look(struct harp_xdp_health *h, const struct harp_xdp_progress *progress,
+                                 harp_ns now) {
+  bool stalled = is_stalled(h, progress, now), deaf = is_deaf(h, progress);
+  h->last = *progress;
+  if (stalled) return "no send was completed for 2 s";
+  return deaf ? "packets are handed to the queues and do not come out" : NULL;
+}

@@ -1,0 +1,111 @@
+/* When the queues of an xdp driver count as dead, and when not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "io/xdp_health.h"
+
+enum { MANY = HARP_XDP_DEAF_PACKETS + 1 };
+
+static struct harp_xdp_health health;
+static struct harp_xdp_progress at;
+
+static int fresh(void **state) {
+  (void)state;
+  memset(&health, 0, sizeof health);
+  memset(&at, 0, sizeof at);
+  return 0;
+}
+
+static bool is_well(harp_ns now) {
+  return harp_xdp_health_look(&health, &at, now) == NULL;
+}
+
+static void idle_queues_are_well(void **state) {
+  (void)state;
+  for (int second = 0; second < 100; second += 10) assert_true(is_well(HARP_SEC(second)));
+}
+
+static void sends_that_stay_under_way_are_a_stall(void **state) {
+  (void)state;
+  assert_true(is_well(HARP_SEC(1)));
+  at.sent = 10;
+  assert_true(is_well(HARP_SEC(2)));
+  at.completed = 4;
+  assert_true(is_well(HARP_SEC(3)));
+  at.sent = 20;
+  assert_true(is_well(HARP_SEC(5)));
+  assert_string_equal(harp_xdp_health_look(&health, &at, HARP_SEC(5) + 1), "no send was completed for 2 s");
+}
+
+/* The process slept, or waited for its peer, and has sent something just before the look. */
+static void a_send_after_a_pause_is_no_stall(void **state) {
+  (void)state;
+  at.sent = at.completed = 10;
+  assert_true(is_well(HARP_SEC(1)));
+  at.sent = 11;
+  assert_true(is_well(HARP_SEC(60)));
+  assert_true(is_well(HARP_SEC(61)));
+  assert_false(is_well(HARP_SEC(63)));
+}
+
+static void packets_that_never_come_out_are_deafness(void **state) {
+  (void)state;
+  at.handed = at.taken = 1000;
+  assert_true(is_well(1));
+  at.handed += MANY;
+  assert_true(is_well(2));
+  assert_string_equal(harp_xdp_health_look(&health, &at, 3),
+                      "packets are handed to the queues and do not come out");
+}
+
+static void deaf_from_the_start(void **state) {
+  (void)state;
+  at.handed = MANY;
+  assert_true(is_well(1));
+  assert_false(is_well(2));
+}
+
+/* A burst fills the rings between the last receive and the look, after a time without any packet. */
+static void a_burst_just_before_the_look_is_no_deafness(void **state) {
+  (void)state;
+  for (harp_ns now = 1; now < 100; now++) {
+    assert_true(is_well(2 * now));
+    at.handed += MANY;
+    assert_true(is_well(2 * now + 1));
+    at.taken += MANY;
+  }
+}
+
+/* Handed and lost, because the rings were full; or counted too few, because queues count without a lock. */
+static void packets_lost_on_the_way_are_no_deafness(void **state) {
+  (void)state;
+  for (harp_ns now = 1; now < 100; now++) {
+    at.handed += 1000;
+    at.taken += now % 2 ? 1 : 2000;
+    assert_true(is_well(now));
+  }
+}
+
+static void a_few_packets_do_not_tell(void **state) {
+  (void)state;
+  at.handed = HARP_XDP_DEAF_PACKETS;
+  for (harp_ns now = 1; now < 10; now++) assert_true(is_well(now));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(idle_queues_are_well, fresh),
+      cmocka_unit_test_setup(sends_that_stay_under_way_are_a_stall, fresh),
+      cmocka_unit_test_setup(a_send_after_a_pause_is_no_stall, fresh),
+      cmocka_unit_test_setup(packets_that_never_come_out_are_deafness, fresh),
+      cmocka_unit_test_setup(deaf_from_the_start, fresh),
+      cmocka_unit_test_setup(a_burst_just_before_the_look_is_no_deafness, fresh),
+      cmocka_unit_test_setup(packets_lost_on_the_way_are_no_deafness, fresh),
+      cmocka_unit_test_setup(a_few_packets_do_not_tell, fresh),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
