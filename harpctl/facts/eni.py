@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import re
 from collections.abc import Iterable
 
 import msgspec
-import psutil
 
-from harpctl.facts import netlink, pci, text, xdp
+from harpctl.facts import netlink, pci, ssh, text, xdp
 from harpctl.facts.addresses import Addresses, read_proc
 from harpctl.facts.given import Given
 from harpctl.facts.model import Eni
@@ -185,22 +183,15 @@ def _bare(address: str) -> str:
 
 
 def _ssh_servers() -> set[str]:
-    """Give our end of the ssh connections that this process runs in; sudo hides them, its parents tell.
+    """Give our ends of the ssh connections that this process runs in.
 
-    It is an address, or the interface of a link-local one.
+    An end is an address, or the interface of a link-local one.
     """
-    found = [os.environ.get("SSH_CONNECTION", "")]
-    with contextlib.suppress(psutil.Error):
-        for parent in psutil.Process().parents():
-            with contextlib.suppress(psutil.Error, OSError):  # another user's process
-                found.append(parent.environ().get("SSH_CONNECTION", ""))
     servers = set()
-    for connection in found:
-        fields = connection.split()
-        if len(fields) == 4:
-            text_of, _percent, zone = fields[2].partition("%")
-            with contextlib.suppress(ValueError):
-                address = ipaddress.ip_address(text_of)
-                mapped = address.ipv4_mapped if address.version == 6 else None
-                servers.add(zone or str(mapped or address))
+    for connection in ssh.connections():
+        text_of, _percent, zone = connection.server.partition("%")
+        with contextlib.suppress(ValueError):
+            address = ipaddress.ip_address(text_of)
+            mapped = address.ipv4_mapped if address.version == 6 else None
+            servers.add(zone or str(mapped or address))
     return servers

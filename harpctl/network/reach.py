@@ -7,14 +7,13 @@ only), and the client of the ssh session, by ping, else by the route that leads 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Callable
 
 import msgspec
-import psutil
 
+from harpctl.facts import ssh
 from harpctl.host.door import Host
 
 NEIGHBOUR_WAIT_S = 9.0  # the kernel waits 5 s before it asks again for a stale neighbour, then asks 3 times
@@ -94,16 +93,8 @@ def _gateways(host: Host) -> list[str]:
 
 
 def ssh_client() -> str:
-    """Give the address that this process's ssh session comes from; "" where there is none.
-
-    sudo takes the variable away; then an ancestor has it.
-    """
-    environs: list[dict[str, str]] = [dict(os.environ)]
-    for parent in psutil.Process().parents():
-        with contextlib.suppress(psutil.Error):
-            environs.append(parent.environ())
-    words = next((text.split() for env in environs if (text := env.get("SSH_CONNECTION"))), [])
-    address = words[0] if words else ""
+    """Give the address that this process's ssh session comes from; "" where there is none to be asked."""
+    address = next((connection.client for connection in ssh.connections()), "")
     return "" if address.startswith("fe80") else address
 
 
