@@ -9,7 +9,7 @@ from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.plugin.settings import ENVIRONMENT, SYSTEM_FILE, USER_FILES, Setting, parse_conf
+from harpctl.plugin.settings import ENVIRONMENT, Setting, all_settings
 
 CONF_DIR_CHARS_MAX = 255
 
@@ -37,22 +37,9 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
 
 
 def settings(context: Context) -> tuple[Setting, ...]:
-    """Give the NCCL_ and HARP_ variables that the environment, users' files and /etc/nccl.conf set.
-
-    What the environment sets does not count in the files, as for NCCL.
-    """
-    environment = {name: value for name, value in context.environment.items() if value}
-    own = environment.get("NCCL_CONF_FILE", "")
-    files = [path for pattern in USER_FILES for path in context.host.glob(pattern)]
-    found = [Setting(name=name, value=value, source=ENVIRONMENT) for name, value in environment.items()]
-    for path in dict.fromkeys((*([own] if own.startswith("/") else ()), *files, SYSTEM_FILE)):
-        values_here = parse_conf(context.host.read_text(path) or "")
-        found += [
-            Setting(name=name, value=value, source=path)
-            for name, value in values_here.items()
-            if value and name not in environment
-        ]
-    return tuple(one for one in found if one.name.startswith(("NCCL_", "HARP_")))
+    """Give the NCCL_ and HARP_ variables that are set for jobs of this host."""
+    found = all_settings(context.host, context.environment)
+    return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))
 
 
 def _set(context: Context, name: str) -> list[Setting]:

@@ -7,6 +7,7 @@ stays. The environment is ours and counts on the machine itself alone: a job's m
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import msgspec
 
@@ -51,19 +52,27 @@ def parse_conf(text: str) -> dict[str, str]:
     return found
 
 
-def find_settings(host: Host) -> tuple[Setting, ...]:
-    """Find what is set for NCCL about plugins, the environment first, then files."""
-    sources = []
-    files = [file for pattern in USER_FILES for file in host.glob(pattern)]
-    if host.is_real:
-        sources.append((ENVIRONMENT, dict(os.environ)))
-        own = os.environ.get("NCCL_CONF_FILE")
-        files = ([own] if own and own.startswith("/") else []) + files
-    files.append(SYSTEM_FILE)
-    sources += [(file, parse_conf(host.read_text(file) or "")) for file in dict.fromkeys(files)]
+def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, ...]:
+    """Find every variable that is set: in an environment, users' files and /etc/nccl.conf, in this order.
+
+    What the environment sets does not count in the files.
+    """
+    own = environment.get("NCCL_CONF_FILE", "")
+    files = [own] if own.startswith("/") else []
+    files += [file for pattern in USER_FILES for file in host.glob(pattern)]
+    sources = [(ENVIRONMENT, environment)]
+    for file in dict.fromkeys([*files, SYSTEM_FILE]):
+        said = parse_conf(host.read_text(file) or "")
+        sources.append((file, {name: value for name, value in said.items() if not environment.get(name)}))
     return tuple(
-        Setting(name=name, value=values[name], source=source)
+        Setting(name=name, value=value, source=source)
         for source, values in sources
-        for name in NAMES
-        if values.get(name)
+        for name, value in values.items()
+        if value
     )
+
+
+def find_settings(host: Host) -> tuple[Setting, ...]:
+    """Find what is set for NCCL about plugins."""
+    found = all_settings(host, os.environ if host.is_real else {})
+    return tuple(setting for setting in found if setting.name in NAMES)
