@@ -61,6 +61,7 @@ def _about(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "capabilities", ", ".join(c for c in NETWORK_CAPABILITIES if c in limits.capabilities) or "none"
     yield "NCCL", ", ".join(f"{lib.path} {lib.version}".rstrip() for lib in facts.libraries) or "not found"
     yield "plugin", ", ".join(f"{p.path} ({p.form})" for p in facts.plugins) or "not installed"
+    yield "missing programs", ", ".join(name for name, path in facts.tools.items() if not path) or "none"
     yield "conf files", ", ".join(facts.conf_files) or "none"
 
 

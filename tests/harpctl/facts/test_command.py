@@ -28,6 +28,7 @@ def test_the_table_is_whole_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixt
     for text in (
         *("TencentOS Server 3.1 (Final) (rhel family)", "5.4.119-19-0009.11 x86_64", "948 GiB"),
         *("50 x 1 GiB (50 free)", "/dev/hugepages (1 GiB)", "96 threads of 48 cores", "not installed"),
+        *("missing programs", "update-grub, update-grub2, grub-mkconfig, rpm-ostree, netplan, ping"),
         *("10.0.8.18/24", "52:54:00:00:00:18", "0000:a6:00.0", "default route", "10de:20b0"),
     ):
         assert text in out
