@@ -76,7 +76,7 @@ static enum harp_status in_child(const char *what) {
 
 /* Starts the device's engine if it doesn't run, and counts a user. The lock is held. */
 static struct harp_engine *engine_use(int dev) {
-  char error[256];
+  char error[640]; /* a sentence for each rung */
   if (!net.devices[dev].engine) {
     struct harp_engine *e;
     int err = harp_engine_open(&e, &net.config.instances[dev], net.config.congestion, error, sizeof error);

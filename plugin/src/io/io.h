@@ -58,7 +58,7 @@ struct harp_rx_superframe {
 /* What a driver got and can do; valid after open. */
 struct harp_io_info {
   const char *rung;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
-  char why_not[160];     /* why a better rung was refused; "" if none was */
+  char why_not[480];     /* why a better rung was refused; "" if none was */
   uint32_t segments_max; /* of one superframe */
   bool gather;           /* takes payload by reference */
   uint32_t rx_batch;     /* superframes to ask for in one rx call */

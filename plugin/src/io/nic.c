@@ -1,7 +1,9 @@
 /* See nic.h. */
 #include "io/nic.h"
 
+#include <errno.h>
 #include <linux/ethtool.h>
+#include <linux/if_link.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <string.h>
@@ -41,14 +43,28 @@ unsigned harp_nic_queues(unsigned ifindex) {
   return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
 }
 
-int harp_nic_xdp_program(unsigned ifindex, bool generic, uint32_t *id) {
-  _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
+static int ask_link(unsigned ifindex, void *reply) {
   struct harp_netlink_request r;
-  *id = 0;
   harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
   r.body.link.ifi_family = AF_UNSPEC;
   r.body.link.ifi_index = (int)ifindex;
-  int err = harp_netlink_ask(&r, RTM_NEWLINK, reply);
+  return harp_netlink_ask(&r, RTM_NEWLINK, reply);
+}
+
+int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
+  _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
+  int err = ask_link(ifindex, reply);
+  if (err) return err;
+  const struct rtattr *address = harp_netlink_find(reply, sizeof(struct ifinfomsg), IFLA_ADDRESS);
+  if (!address || RTA_PAYLOAD(address) != 6) return -ENODATA;
+  memcpy(mac, RTA_DATA(address), 6);
+  return 0;
+}
+
+int harp_nic_xdp_program(unsigned ifindex, bool generic, uint32_t *id) {
+  _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
+  *id = 0;
+  int err = ask_link(ifindex, reply);
   if (err) return err;
   const struct rtattr *xdp = harp_netlink_find(reply, sizeof(struct ifinfomsg), LINK_XDP);
   uint16_t which = generic ? XDP_GENERIC_ID : XDP_NATIVE_ID;

@@ -15,6 +15,9 @@ void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);
 /* Returns the number of receive queues in use, at least 1. */
 unsigned harp_nic_queues(unsigned ifindex);
 
+/* Finds its MAC address, which may change while it is in use. Returns 0 or -errno. */
+HARP_MUST_CHECK int harp_nic_mac(unsigned ifindex, uint8_t mac[6]);
+
 /* Finds the identity of the XDP program attached to an interface in generic, or else in native mode; 0 when
  * there is none. Returns 0 or -errno. */
 HARP_MUST_CHECK int harp_nic_xdp_program(unsigned ifindex, bool generic, uint32_t *id);

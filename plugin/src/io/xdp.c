@@ -38,10 +38,9 @@ enum {
   SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
   QUEUE_SHIFT = 24,       /* in a frame number: whose it is */
   PROOF_BYTES = 60,
-  INNER_EVERY = 16,   /* receive calls between two looks at the sockets while they are idle */
-  WATCH_EVERY = 256,  /* reaps between two looks at the neighbours */
-  CHECK_EVERY = 4096, /* reaps between two looks at the clock and the counters */
+  INNER_EVERY = 16, /* receive calls between two looks at the sockets while they are idle */
 };
+#define LOOK_NS  HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
 #define PROOF_NS HARP_MS(50)
 
 struct harp_io_route {
@@ -69,7 +68,8 @@ struct xdp {
   size_t umem_bytes;
   int watch_fd;
   unsigned next_queue; /* where rx starts, so that no queue starves another */
-  unsigned rx_calls, reaps, slots_used;
+  unsigned rx_calls, slots_used;
+  harp_ns look_ns;
   bool inner_is_busy; /* its last rx brought something */
   uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
 
@@ -550,7 +550,9 @@ static void xdp_tx_flush(struct harp_io *io) {
 }
 
 static void watch_neighbours(struct xdp *x) {
+  uint8_t mac[6];
   if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd)) return;
+  if (!harp_nic_mac(x->ifindex, mac)) memcpy(x->mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }
 
@@ -563,9 +565,10 @@ static unsigned xdp_reap(struct harp_io *io) {
     if (harp_unlikely(q->broken != NULL)) fall(x, q->broken);
   }
   if (!is_open(x)) return back;
-  x->reaps++;
-  if (x->reaps % WATCH_EVERY == 0) watch_neighbours(x);
-  if (x->reaps % CHECK_EVERY) return back;
+  harp_ns now = now_ns();
+  if (now < x->look_ns) return back;
+  x->look_ns = now + LOOK_NS;
+  watch_neighbours(x);
   const char *failed = look_at_health(x);
   if (failed) fall(x, failed);
   return back;

@@ -389,15 +389,18 @@ static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {
   return "an XDP program of somebody else is attached to the interface";
 }
 
+enum { TRIES = 3 };
+
 int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                          char *error, size_t error_bytes) {
   *f = (struct harp_xdp_filter){-1, -1, -1, false};
-  if (join(f, ifindex, mode)) return 0;
-  int err = attach_new(f, ifindex, mode, frags, error, error_bytes);
-  if (!err) return 0;
-  harp_xdp_filter_close(f);
-  if (err != -EBUSY && err != -EEXIST) return err;
-  if (join(f, ifindex, mode)) return 0; /* another process was quicker */
+  for (unsigned i = 0; i < TRIES; i++) { /* other processes may attach it, or let it go, meanwhile */
+    if (join(f, ifindex, mode)) return 0;
+    int err = attach_new(f, ifindex, mode, frags, error, error_bytes);
+    if (!err) return 0;
+    harp_xdp_filter_close(f);
+    if (err != -EBUSY && err != -EEXIST) return err;
+  }
   snprintf(error, error_bytes, "%s", why_not_joined(ifindex, mode));
   return -EBUSY;
 }
@@ -410,9 +413,27 @@ void harp_xdp_filter_close(struct harp_xdp_filter *f) {
 
 /* ---- tables ---- */
 
+/* Takes a queue away from the ports of whoever had it before and was killed: nobody else has any there. */
+static void clear_queue(struct harp_xdp_filter *f, uint32_t queue) {
+  struct port_key key, next;
+  struct port_value value;
+  bool more = !element(HARP_BPF_MAP_GET_NEXT_KEY, f->ports_fd, NULL, &next, 0);
+  for (unsigned i = 0; more && i < HARP_XDP_PORTS_MAX; i++) {
+    key = next;
+    more = !element(HARP_BPF_MAP_GET_NEXT_KEY, f->ports_fd, &key, &next, 0);
+    if (element(HARP_BPF_MAP_LOOKUP, f->ports_fd, &key, &value, 0) || !(value.queues >> queue & 1)) continue;
+    value.queues &= ~(1ull << queue);
+    if (value.queues)
+      (void)element(HARP_BPF_MAP_UPDATE, f->ports_fd, &key, &value, 0);
+    else
+      (void)element(HARP_BPF_MAP_DELETE, f->ports_fd, &key, NULL, 0);
+  }
+}
+
 int harp_xdp_filter_add_queue(struct harp_xdp_filter *f, uint32_t queue, int socket_fd) {
   enum { NO_EXIST = 1 };
   int err = element(HARP_BPF_MAP_UPDATE, f->sockets_fd, &queue, &socket_fd, NO_EXIST);
+  if (!err) clear_queue(f, queue);
   return err == -EEXIST ? -EBUSY : err;
 }
 
