@@ -15,6 +15,7 @@ from harpctl.errors import ExitCode, HarpError
 
 HOSTS_MAX = 64
 ENIS_MAX = 16
+QUEUES_MAX = 16
 MTU_MIN_BYTES = 576
 MTU_MAX_BYTES = 65535
 LOSS_UNITS = 1_000_000  # the firewall draws a number below this; the loss is told in parts of it
@@ -44,6 +45,7 @@ class LabSpec:
     loss: float = 0.0
     congestion: str = "cubic"
     switch: bool = False
+    queues: int = 1
 
     @property
     def has_fabric(self) -> bool:
@@ -58,6 +60,10 @@ class LabSpec:
             (
                 MTU_MIN_BYTES <= self.mtu_bytes <= MTU_MAX_BYTES,
                 f"an MTU is {MTU_MIN_BYTES} to {MTU_MAX_BYTES} bytes, not {self.mtu_bytes}",
+            ),
+            (
+                1 <= self.queues <= QUEUES_MAX and (self.queues == 1 or not self.has_fabric),
+                f"an ENI has 1 to {QUEUES_MAX} queues, not {self.queues}; 1 where a fabric joins the hosts",
             ),
             (0.0 <= self.loss < 1.0, f"a loss is 0 up to (not with) 100 %, not {self.loss * 100:g} %"),
             (self.cap_mbps is None or self.cap_mbps >= 1, f"a cap is at least 1 Mbit/s, not {self.cap_mbps}"),
@@ -190,8 +196,9 @@ def run_inside(namespace: str, *words: str, stdin: str = "") -> Command:
 def _plan_links(spec: LabSpec, prefix: str, eni: int) -> list[Command]:
     hosts, name = host_names(spec, prefix), eni_name(eni)
     if not spec.has_fabric:
-        pair = ("link", "add", name, "type", "veth", "peer", "name", name, "netns", hosts[1])
-        return [ip_inside(hosts[0], *pair)]
+        queues = ("numrxqueues", str(spec.queues), "numtxqueues", str(spec.queues))
+        pair = ("type", "veth", "peer", "name", name, *queues, "netns", hosts[1])
+        return [ip_inside(hosts[0], "link", "add", name, *queues, *pair)]
     fabric, bridge = fabric_name(prefix), f"br{eni}"
     plan = [
         ip_inside(fabric, "link", "add", bridge, "type", "bridge"),

@@ -62,6 +62,7 @@ class Job:
         rank_env: Sequence[Mapping[str, str]] = (),
         ifname: str = ENI,
         ranks: int | None = None,
+        port: int = MEETING_PORT,
     ) -> None:
         self.lab = lab
         self.ifname = ifname
@@ -76,9 +77,10 @@ class Job:
             sizes,
         ]
         self._argv += ["--log", "info", *words, "--nranks", str(self.count)]
-        self._argv += ["--rendezvous", f"{lab.address(0, MEETING_ENI)}:{MEETING_PORT}"]
+        self._argv += ["--rendezvous", f"{lab.address(0, MEETING_ENI)}:{port}"]
         own = [rank_env[rank] if rank < len(rank_env) else {} for rank in range(self.count)]
-        self._envs = [{"HARP_IFNAME": f"={ifname}", **(env or {}), **own[rank]} for rank in range(self.count)]
+        common = {} if env and "HARP_CONF_DIR" in env else {"HARP_IFNAME": f"={ifname}"}
+        self._envs = [{**common, **(env or {}), **own[rank]} for rank in range(self.count)]
         self._stack = contextlib.ExitStack()
         self.ranks: list[subprocess.Popen[bytes]] = []
         self._logs: list[Path] = []

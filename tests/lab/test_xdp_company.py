@@ -1,0 +1,199 @@
+"""AF_XDP on an ENI that others use: foreign traffic, other HARP processes, other XDP programs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import LabSpec, ip_inside, run_inside
+from tests.lab.job import ENI, EXIT_PLUGIN, Job, until
+from tests.lab.remote import ROOT
+from tests.lab.xdp import GENERIC, NATIVE, XDP, add_ip6, assert_bypassed, attached, holding, until_connected
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+ECHO_PORT = 7007
+LONG = ("--iters", "10000000", "--warmup", "1")
+FEW = ("--iters", "24", "--warmup", "4")
+TALK_S = 90
+
+
+def _bystander(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
+    argv = lab.command(host, [sys.executable, "-m", "tests.lab.bystander", *words])
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def _say(lab: Lab, host: int, *words: str) -> dict[str, int]:
+    with _bystander(lab, host, *words) as talker:
+        said, _ = talker.communicate(timeout=TALK_S)
+        assert talker.returncode == 0
+    counts: dict[str, int] = json.loads(said)
+    return counts
+
+
+@contextlib.contextmanager
+def _echo(lab: Lab, host: int, port: int = ECHO_PORT) -> Iterator[None]:
+    with _bystander(lab, host, "echo", str(port)) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield
+        finally:
+            server.kill()
+
+
+def _udp_ports(lab: Lab, host: int) -> set[int]:
+    shown = run_command(run_inside(lab.hosts[host], "ss", "-H", "-n", "-l", "--udp"))
+    return {int(line.split()[3].rpartition(":")[2]) for line in shown.splitlines()}
+
+
+def _reassembled(lab: Lab, host: int) -> int:
+    text = run_command(run_inside(lab.hosts[host], "cat", "/proc/net/snmp"))
+    names, values = re.findall(r"^Ip: (.*)$", text, re.MULTILINE)
+    return int(dict(zip(names.split(), values.split(), strict=True))["ReasmOKs"])
+
+
+@pytest.mark.parametrize("mode", ["generic", "native"])
+def test_foreign_traffic(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, mode: str) -> None:
+    """TCP, UDP, fragments, ping and neighbour discovery go on as if nobody used AF_XDP."""
+    lab = make_lab(LabSpec(enis=2))
+    add_ip6(lab)
+    with contextlib.ExitStack() as stack:
+        for host in range(2 if mode == "native" else 0):
+            stack.enter_context(holding(lab, host, xdp_hold, "harp", "native"))
+        job = stack.enter_context(Job(lab, plugin_file, mode="bidir", words=LONG, env=XDP))
+        until_connected(job, 0)
+        job.until_moving()
+        stack.enter_context(_echo(lab, 0))
+        for name in lab.hosts:
+            run_command(ip_inside(name, "-6", "neighbour", "flush", "dev", ENI))
+        addresses = [lab.address(0), "fd77::1"]
+        assert _say(lab, 1, "talk", str(ECHO_PORT), *addresses) == {"datagrams": 14, "streams": 2}
+        for address in addresses:
+            run_command(run_inside(lab.hosts[1], "ping", "-c", "3", "-i", "0.01", "-s", "4000", address))
+        assert [attached(lab, host).split()[0] for host in range(2)] == [mode, mode]
+        job.until_moving()
+
+
+def test_fragments_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Only the kernel can put them together."""
+    lab = make_lab(LabSpec(enis=2))
+    with Job(lab, plugin_file, words=LONG, env=XDP) as job:
+        until_connected(job, 0)
+        port = min(_udp_ports(lab, 0))
+        before = _reassembled(lab, 0)
+        program = (
+            "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+            f"[s.sendto(bytes(4000), ({lab.address(0)!r}, {port})) for _ in range(20)]"
+        )
+        run_command(run_inside(lab.hosts[1], sys.executable, "-c", program))
+        until("fragments are put together", lambda: _reassembled(lab, 0) > before)
+        job.until_moving()
+
+
+def test_tagged_frames_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None:
+    """They are another network's, whatever the addresses in them."""
+    lab = make_lab(LabSpec(enis=2))
+    with Job(lab, plugin_file, words=LONG, env=XDP) as job:
+        until_connected(job, 0)
+        with _bystander(lab, 0, "watch", ENI) as watcher:
+            assert watcher.stdout is not None
+            assert watcher.stdout.readline() == "ready\n"
+            port = str(min(_udp_ports(lab, 0)))
+            sent = _say(lab, 1, "tagged", ENI, lab.address(1), lab.address(0), port)
+            assert json.loads(watcher.communicate(timeout=TALK_S)[0]) == {"seen": sent["frames"]}
+        job.until_moving()
+
+
+def _conf(folder: Path, queues: int) -> dict[str, str]:
+    folder.mkdir()
+    (folder / "ztcp0.conf").write_text(f"[eni]\ninterface = {ENI}\nqueues = {queues}\n")
+    return {**XDP, "HARP_CONF_DIR": str(folder)}
+
+
+def _ifindex(lab: Lab, host: int) -> int:
+    shown = run_command(ip_inside(lab.hosts[host], "-json", "link", "show", "dev", ENI))
+    return int(json.loads(shown)[0]["ifindex"])
+
+
+def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """Each takes a queue; the second joins the program of its own host, though both ENIs have one number."""
+    lab = make_lab(LabSpec(enis=2, queues=2))
+    assert _ifindex(lab, 0) == _ifindex(lab, 1)
+    env = _conf(tmp_path / "conf", queues=1)
+    with Job(lab, plugin_file, mode="bidir", words=LONG, env=env) as first:
+        until_connected(first, 0)
+        until_connected(first, 1)
+        with Job(lab, plugin_file, mode="bidir", words=FEW, env=env, port=20600) as second:
+            second.finish()
+            assert [second.rung(0), second.rung(1)] == [GENERIC, GENERIC]
+        assert attached(lab, 0)
+        first.until_moving()
+
+
+def test_no_queue_is_left(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Who asks for AF_XDP is told that it is taken; who leaves the choice works."""
+    lab = make_lab(LabSpec(enis=2))
+    with Job(lab, plugin_file, mode="bidir", words=LONG, env=XDP) as first:
+        until_connected(first, 0)
+        until_connected(first, 1)
+        with Job(lab, plugin_file, words=FEW, env=XDP, port=20600) as second:
+            assert EXIT_PLUGIN in second.wait()
+            assert "other processes have all 1 queues" in second.log(0) + second.log(1)
+        with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, port=20601) as third:
+            third.finish()
+            assert third.rung(0) == "udp gso+gro"
+        first.until_moving()
+
+
+def test_ports_of_the_killed_are_forgotten(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
+    """The program lives on in another process; the ports are somebody else's later, the queue too."""
+    lab = make_lab(LabSpec(enis=2))
+    with holding(lab, 0, xdp_hold, "harp", "generic"):
+        with Job(lab, plugin_file, words=LONG, env=XDP) as killed:
+            until_connected(killed, 0)
+            ports = _udp_ports(lab, 0)
+            killed.ranks[0].kill()
+            killed.wait()
+        with Job(lab, plugin_file, words=LONG, env=XDP) as job:
+            until_connected(job, 0)
+            port = min(ports - _udp_ports(lab, 0))
+            with _echo(lab, 0, port):
+                assert _say(lab, 1, "hush", str(port), lab.address(0)) == {"datagrams": 1}
+
+
+@pytest.mark.parametrize("mode", ["generic", "native"])
+def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, mode: str) -> None:
+    """It stays: who forces AF_XDP is told so, who leaves the choice works."""
+    lab = make_lab(LabSpec(enis=2))
+    with holding(lab, 0, xdp_hold, "foreign", mode):
+        with Job(lab, plugin_file, words=FEW, env=XDP) as job:
+            assert EXIT_PLUGIN in job.wait()
+            log = job.log(0)
+            assert f"xdp {mode} copy: an XDP program of somebody else is attached" in log
+            other = "native" if mode == "generic" else "generic"
+            assert f"xdp {other} copy: an XDP program is attached to the interface in {mode} mode" in log
+        assert attached(lab, 0) == f"{mode} somebody"
+        with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}) as job:
+            job.finish()
+        assert attached(lab, 0) == f"{mode} somebody"
+
+
+def test_a_harp_program_in_the_other_mode(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
+    """It is joined as what it is, and the rung says so."""
+    lab = make_lab(LabSpec(enis=2))
+    with holding(lab, 1, xdp_hold, "harp", "native"):
+        with Job(lab, plugin_file, mode="bidir", words=FEW, env=XDP) as job:
+            job.finish()
+            assert [job.rung(0), job.rung(1)] == [GENERIC, NATIVE]
+            assert "generic copy: an XDP program is attached to the interface in native mode" in job.log(1)
+            assert_bypassed(job)
+        assert attached(lab, 1) == "native harp_filter_2"
