@@ -15,6 +15,7 @@ from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan
+from harpctl.change.trouble import require_root
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
@@ -160,12 +161,7 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
 
 
 def _require_root(host: Host) -> None:
-    if host.is_real and os.geteuid() != 0:
-        raise HarpError(
-            "Setting up a host needs root.",
-            "Run: sudo harpctl setup; or look first: --dry-run",
-            ExitCode.REFUSED,
-        )
+    require_root(host)
 
 
 def _apply(plan: Plan, host: Host, progress: Progress) -> str:

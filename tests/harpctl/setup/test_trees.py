@@ -15,11 +15,13 @@ from typer.testing import CliRunner, Result
 from harpctl.change.diff import render
 from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
+from harpctl.console import NoProgress
+from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.given import Given
 from harpctl.host.door import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
-from harpctl.setup.command import observe
+from harpctl.setup.command import observe, run_setup
 from harpctl.setup.plan import make_setup
 from harpctl.setup.wish import Wish
 from tests.harpctl.machine import DISTROS, build
@@ -249,6 +251,23 @@ def test_a_grub_file_nobody_can_parse_is_refused(tmp_path: Path) -> None:
     assert done.exit_code != 0
     assert "/etc/default/grub:1" in done.stderr
     assert snapshot(root) == before
+
+
+def test_without_root_a_host_is_looked_at_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(build(tmp_path, "rocky-8", "gpu1"))
+    facts = collect(host)
+    host.is_real = True  # as far as this test lets it be
+    monkeypatch.setattr("harpctl.setup.command.observe", lambda _host, _wish: facts)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    before = snapshot(tmp_path)
+    wish = Wish(network=False)
+    assert run_setup(host, wish, NoProgress(), dry_run=True, ask=False).changed
+    with pytest.raises(HarpError, match="needs root") as caught:
+        run_setup(host, wish, NoProgress(), dry_run=False, ask=False)
+    assert caught.value.exit_code == ExitCode.REFUSED
+    assert snapshot(tmp_path) == before
 
 
 def test_a_root_that_is_no_directory_is_refused(tmp_path: Path) -> None:
