@@ -16,6 +16,11 @@ OTHERS_WRITE = 0o002
 SETUP = "harpctl setup"
 
 
+def _set(path: str, key: str, value: object) -> str:
+    """Give the command that gives a key of a conf file another value, however it is spaced."""
+    return f"sed -i 's/^\\s*{key}\\s*=.*/{key} = {value}/' {path}"
+
+
 @check("confs.present", "There are conf files")
 def check_present(context: Context) -> Iterator[Said]:
     """Look for ztcp*.conf; with HARP_IFNAME set none is needed."""
@@ -36,7 +41,8 @@ def check_names(context: Context) -> Iterator[Said]:
     free = (n for n in itertools.count() if n not in {file.number for file in context.conf_files})
     for file in context.conf_files:
         if file.number is None:
-            to = f"{context.conf_dir}/ztcp{next(free)}.conf"
+            name = f"ztcp{next(free)}.conf" if file.conf else f"bak.{file.path.rpartition('/')[2]}"
+            to = f"{context.conf_dir}/{name}"
             yield fail(f"The plugin refuses the name of {file.path}.", f"mv {file.path} {to}")
 
 
@@ -56,7 +62,7 @@ def check_parse(context: Context) -> Iterator[Said]:
     """Parse all files as the plugin does."""
     for file in context.conf_files:
         if file.wrong:
-            yield fail(file.wrong, f"${{EDITOR:-vi}} {file.path}")
+            yield fail(file.wrong, f"${{EDITOR:-vi}} {file.path}  # or `{SETUP}`, which writes it anew")
 
 
 @check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)
@@ -86,7 +92,7 @@ def check_interface(context: Context) -> Iterator[Said]:
             continue
         moved = _by_mac(context.facts, conf)
         hint = f"; its MAC {conf.mac} is {moved.name}'s: the names moved" if moved else ""
-        repair = f"sed -i 's/^interface = .*/interface = {moved.name}/' {path}" if moved else SETUP
+        repair = _set(path, "interface", moved.name) if moved else SETUP
         yield fail(f"{path}: there is no interface {conf.interface} (there are: {known}){hint}.", repair)
 
 
@@ -115,7 +121,7 @@ def check_address(context: Context) -> Iterator[Said]:
         if conf.address is not None and have and conf.address not in have:
             yield fail(
                 f"{path}: address = {conf.address}, but {eni.name} has {', '.join(have)}.",
-                f"sed -i 's/^address = .*/address = {have[0]}/' {path}",
+                _set(path, "address", have[0]),
             )
 
 
@@ -125,12 +131,9 @@ def check_mtu(context: Context) -> Iterator[Said]:
     for path, conf, eni in context.pairs:
         if conf.mtu is not None and eni.mtu and conf.mtu > eni.mtu:
             fits = not eni.mtu_max or conf.mtu <= eni.mtu_max
-            raise_it = [f"ip link set dev {eni.name} mtu {conf.mtu}"] if fits else []
-            yield fail(
-                f"{path}: mtu = {conf.mtu}, but {eni.name} has {eni.mtu}.",
-                *raise_it,
-                f"sed -i 's/^mtu = .*/mtu = {eni.mtu}/' {path}",
-            )
+            raised = f"ip link set dev {eni.name} mtu {conf.mtu}"
+            repair = raised if fits and context.is_live else _set(path, "mtu", eni.mtu)
+            yield fail(f"{path}: mtu = {conf.mtu}, but {eni.name} has {eni.mtu}.", repair)
 
 
 @check("confs.pci", "The PCI address in each conf file is the interface's", needs.pair)
@@ -140,7 +143,7 @@ def check_pci(context: Context) -> Iterator[Said]:
         if conf.pci is not None and eni.pci and conf.pci != eni.pci.lower():
             yield fail(
                 f"{path}: pci = {conf.pci}, but {eni.name} is at {eni.pci}.",
-                f"sed -i 's/^pci = .*/pci = {eni.pci.lower()}/' {path}",
+                _set(path, "pci", eni.pci.lower()),
             )
 
 
@@ -151,7 +154,7 @@ def check_numa(context: Context) -> Iterator[Said]:
         if conf.numa is not None and eni.node >= 0 and conf.numa != eni.node:
             yield warn(
                 f"{path}: numa = {conf.numa}, but {eni.name} is on node {eni.node}.",
-                f"sed -i 's/^numa = .*/numa = {eni.node}/' {path}",
+                _set(path, "numa", eni.node),
             )
 
 
@@ -167,7 +170,7 @@ def check_queues(context: Context) -> Iterator[Said]:
         if conf.queues is not None and eni.queues_max and conf.queues > eni.queues_max:
             yield warn(
                 f"{path}: queues = {conf.queues}, but {eni.name} has at most {eni.queues_max}.",
-                f"sed -i 's/^queues = .*/queues = {eni.queues_max}/' {path}",
+                _set(path, "queues", eni.queues_max),
             )
 
 
@@ -230,7 +233,7 @@ def check_job_keys(context: Context) -> Iterator[Said]:
             if value != expected:
                 yield fail(
                     f"{path}: {key} = {value}, but {first} has {expected}.",
-                    f"sed -i 's/^{key} = .*/{key} = {expected}/' {path}",
+                    _set(path, key, expected),
                 )
 
 

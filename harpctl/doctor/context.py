@@ -19,7 +19,9 @@ from harpctl.host.door import Host
 from harpctl.plugin.fit import Ground, ground
 from harpctl.plugin.paths import Copy, find_copies
 from harpctl.plugin.status import loaded
+from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
+from harpctl.setup.wish import Wish
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,14 @@ class Context:
     def enis(self) -> tuple[Eni, ...]:
         """Give the interfaces that the conf files name and that exist."""
         return tuple(eni for _path, _conf, eni in self.pairs)
+
+    @functools.cached_property
+    def usual_enis(self) -> tuple[str, ...]:
+        """Give the names of the ENIs that setup chooses by itself; none where it can't."""
+        try:
+            return tuple(eni.name for eni in choose_enis(self.facts, Wish()))
+        except HarpError:
+            return ()
 
     @property
     def page_size(self) -> int:

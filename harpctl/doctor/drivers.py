@@ -84,7 +84,7 @@ def check_zero_copy(context: Context) -> Iterator[Said]:
         if asked[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
             yield warn(
                 f"{path}: {eni.name} ({eni.driver or 'unknown driver'}) is not known for zero-copy AF_XDP.",
-                f"sed -i 's/^driver = .*/driver = auto/' {path}",
+                f"sed -i 's/^\\s*driver\\s*=.*/driver = auto/' {path}",
             )
 
 

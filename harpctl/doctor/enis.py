@@ -27,7 +27,13 @@ def check_count(context: Context) -> Iterator[Said]:
     gpus, enis = len(context.facts.gpus), len(context.confs)
     if gpus and enis and gpus != enis:
         more = f"bind {gpus - enis} more ENIs to this instance, then harpctl setup"
-        yield warn(f"{enis} conf files for {gpus} GPUs.", more if enis < gpus else "harpctl setup")
+        yield warn(f"{enis} conf files for {gpus} GPUs.", _usual(context) if context.usual_enis else more)
+
+
+def _usual(context: Context) -> str:
+    """Give the setup with the ENIs that suit best; where there are too few, one that says what is lacking."""
+    names = context.usual_enis
+    return f"harpctl setup --enis {','.join(names) if names else 'NAME,...  # with secondary ENIs'}"
 
 
 @check("enis.default_route", "No ENI of HARP carries the default route", needs.pair, validates=False)
@@ -37,7 +43,7 @@ def check_default_route(context: Context) -> Iterator[Said]:
         if eni.is_default_route:
             yield warn(
                 f"{path}: {eni.name} carries the default route: ssh, MPI and storage share it with HARP.",
-                "harpctl setup --enis NAME,...  # with secondary ENIs",
+                _usual(context),
             )
 
 
@@ -46,9 +52,7 @@ def check_device(context: Context) -> Iterator[Said]:
     """Look for bridges, veth and the like."""
     for path, _conf, eni in context.pairs:
         if eni.kind in SOFTWARE:
-            yield warn(
-                f"{path}: {eni.name} is a {eni.kind}, which costs copies.", "harpctl setup --enis NAME,..."
-            )
+            yield warn(f"{path}: {eni.name} is a {eni.kind}, which costs copies.", _usual(context))
 
 
 @check("enis.up", "The ENIs are up", needs.live, needs.pair)

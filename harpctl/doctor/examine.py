@@ -8,6 +8,7 @@ from harpctl.change.steps import Group, Plan
 from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CHECKS, Check, Finding, Said, fail, skip
+from harpctl.doctor.repair import placed
 from harpctl.errors import ExitCode, HarpError
 
 # In the order in which they are shown; importing a module enters its checks.
@@ -23,7 +24,6 @@ GROUPS = {
     "namespace": namespace,
     "peer": peer,
 }
-OF_THE_HOST = ("harpctl setup", "sysctl -w net.core.")  # what a container cannot do
 
 
 def examine(context: Context, *, only_validating: bool = False) -> list[Finding]:
@@ -46,7 +46,7 @@ def _findings(one: Check, context: Context) -> list[Finding]:
             group=one.group,
             level=thing.level,
             cause=thing.cause,
-            repair=tuple(_placed(command, context) for command in thing.repair),
+            repair=tuple(placed(command, context) for command in thing.repair),
             is_safe=bool(thing.steps),
             steps=thing.steps,
         )
@@ -65,13 +65,6 @@ def _said(one: Check, context: Context) -> list[Said]:
         return [fail(error.message, *([error.hint] if error.hint else []))]
     except OSError as error:
         return [skip(f"It could not be looked at: {error}.")]
-
-
-def _placed(command: str, context: Context) -> str:
-    """Say where a command is to be run: a container is set up on its host."""
-    if context.facts.system.container and command.startswith(OF_THE_HOST):
-        return f"{command}  # on the host"
-    return command
 
 
 def repairs(findings: Iterable[Finding]) -> list[Plan]:

@@ -81,7 +81,7 @@ def check_enough(context: Context) -> Iterator[Said]:
         yield warn(
             f"{total} pages of {size_name(context.page_size)} for {len(context.facts.gpus)} GPUs, where"
             f" {wanted} are right; processes that come last get smaller pages.",
-            "harpctl setup --now",
+            "harpctl setup --hugepages auto --now",
         )
 
 

@@ -25,6 +25,12 @@ def check_gso(context: Context) -> Iterator[Said]:
         yield warn(f"Linux {context.facts.system.kernel} has no {lacking}.", "use a kernel of 5.0 or newer")
 
 
+def _ulimit(context: Context, of_shell: str, of_docker: str) -> str:
+    """Give what raises a limit where it is set: by the container's manager, else in the job's shell."""
+    in_container = bool(context.facts.system.container)
+    return f"docker run --ulimit {of_docker} ..." if in_container else f"ulimit {of_shell}"
+
+
 @check("limits.memlock", "Locked memory is not limited", needs.live, validates=False)
 def check_memlock(context: Context) -> Iterator[Said]:
     """Look at RLIMIT_MEMLOCK: GPU drivers and the AF_XDP rungs lock memory."""
@@ -32,8 +38,7 @@ def check_memlock(context: Context) -> Iterator[Said]:
     if 0 <= limits.memlock < MEMLOCK_MIN and "cap_ipc_lock" not in limits.capabilities:
         yield warn(
             f"RLIMIT_MEMLOCK is {limits.memlock >> 10} KiB and CAP_IPC_LOCK is missing.",
-            "ulimit -l unlimited",
-            "docker run --ulimit memlock=-1 ...",
+            _ulimit(context, "-l unlimited", "memlock=-1"),
         )
 
 
@@ -42,7 +47,7 @@ def check_nofile(context: Context) -> Iterator[Said]:
     """Look at RLIMIT_NOFILE: each connection has a control socket beside NCCL's own."""
     nofile = context.facts.limits.nofile
     if 0 <= nofile < NOFILE_MIN:
-        yield warn(f"RLIMIT_NOFILE is {nofile}.", "ulimit -n 65536", "docker run --ulimit nofile=65536 ...")
+        yield warn(f"RLIMIT_NOFILE is {nofile}.", _ulimit(context, "-n 65536", "nofile=65536"))
 
 
 def _buffer(context: Context, name: str) -> Iterator[Said]:

@@ -21,7 +21,7 @@ class Said(msgspec.Struct, frozen=True):
 
     level: Level
     cause: str
-    repair: tuple[str, ...] = ()  # the commands; where no command can, what to change
+    repair: tuple[str, ...] = ()  # the commands in their order; where no command can, what to change
     steps: tuple[AnyStep, ...] = ()  # the same as steps, where --fix may take them unasked
 
 

@@ -9,7 +9,7 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
 
-HOST_NETWORK = ("docker run ... --net=host", "set hostNetwork: true in the pod's spec")
+HOST_NETWORK = "docker run ... --net=host  # of a pod: hostNetwork: true"
 
 
 @check("namespace.interfaces", "This network namespace has the interfaces that /sys shows", needs.live)
@@ -20,9 +20,9 @@ def check_interfaces(context: Context) -> Iterator[Said]:
         return
     cause = f"/sys shows {', '.join(absent)} of another network namespace than this one"
     if needed := [conf.interface for _path, conf in context.confs if conf.interface in absent]:
-        yield fail(f"{cause}; the conf files name {', '.join(needed)}.", *HOST_NETWORK)
+        yield fail(f"{cause}; the conf files name {', '.join(needed)}.", HOST_NETWORK)
     else:
-        yield warn(f"{cause}.", *HOST_NETWORK)
+        yield warn(f"{cause}.", HOST_NETWORK)
 
 
 @check("namespace.sys", "/sys shows the host's devices", needs.live, needs.container, validates=False)

@@ -49,7 +49,7 @@ def _set(context: Context, name: str) -> list[Setting]:
 def _removal(setting: Setting) -> str:
     if setting.source == ENVIRONMENT:
         return f"unset {setting.name}"
-    return f"sed -i '/^{setting.name}=/d' {setting.source}"
+    return f"sed -i '/^\\s*{setting.name}\\s*=/d' {setting.source}"
 
 
 def _obstacles(context: Context, name: str) -> Iterator[Said]:

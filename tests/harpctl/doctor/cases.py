@@ -72,7 +72,12 @@ def no_pages_in_container(world: World) -> None:
     world.as_tree()
 
 
-@case("hugepages.enough", "warn", "10 pages of 1 GiB for 2 GPUs, where 20 are right", "harpctl setup --now")
+@case(
+    "hugepages.enough",
+    "warn",
+    "10 pages of 1 GiB for 2 GPUs, where 20 are right",
+    "harpctl setup --hugepages auto --now",
+)
 def few_pages(world: World) -> None:
     _pages(world, 10, 10)
 
@@ -221,13 +226,18 @@ def too_many(world: World) -> None:
     "confs.parse",
     "fail",
     "ztcp1.conf:3: key 'mtu' = 'big': expected a number from 576 to 65536",
-    f"${{EDITOR:-vi}} {conf_path(1)}",
+    f"${{EDITOR:-vi}} {conf_path(1)}  # or `harpctl setup`, which writes it anew",
 )
 def not_a_conf(world: World) -> None:
     world.write(conf_path(1), "[eni]\ninterface = eth1\nmtu = big\n")
 
 
-@case("confs.parse", "fail", "cannot be read", f"${{EDITOR:-vi}} {conf_path(1)}")
+@case(
+    "confs.parse",
+    "fail",
+    "cannot be read",
+    f"${{EDITOR:-vi}} {conf_path(1)}  # or `harpctl setup`, which writes it anew",
+)
 def conf_is_a_directory(world: World) -> None:
     (world.root / conf_path(1).lstrip("/")).mkdir()
 
@@ -247,7 +257,7 @@ def absent_interface(world: World) -> None:
     "confs.interface",
     "fail",
     "its MAC 52:54:00:00:00:01 is eth1's: the names moved",
-    f"sed -i 's/^interface = .*/interface = eth1/' {conf_path(1)}",
+    f"sed -i 's/^\\s*interface\\s*=.*/interface = eth1/' {conf_path(1)}",
 )
 def renamed_interface(world: World) -> None:
     world.conf(1, interface="ens9")
@@ -272,7 +282,7 @@ def foreign_mac(world: World) -> None:
     "confs.address",
     "fail",
     "address = 10.9.9.9, but eth1 has 10.0.1.11",
-    f"sed -i 's/^address = .*/address = 10.0.1.11/' {conf_path(1)}",
+    f"sed -i 's/^\\s*address\\s*=.*/address = 10.0.1.11/' {conf_path(1)}",
 )
 def other_address(world: World) -> None:
     world.conf(1, address="10.9.9.9")
@@ -283,13 +293,12 @@ def other_address(world: World) -> None:
     "fail",
     "mtu = 9000, but eth1 has 1500",
     "ip link set dev eth1 mtu 9000",
-    f"sed -i 's/^mtu = .*/mtu = 1500/' {conf_path(1)}",
 )
 def mtu_below_the_conf(world: World) -> None:
     world.eni("eth1", mtu=1500)
 
 
-@case("confs.mtu", "fail", "but eth1 has 1500", f"sed -i 's/^mtu = .*/mtu = 1500/' {conf_path(1)}")
+@case("confs.mtu", "fail", "but eth1 has 1500", f"sed -i 's/^\\s*mtu\\s*=.*/mtu = 1500/' {conf_path(1)}")
 def mtu_beyond_the_device(world: World) -> None:
     world.eni("eth1", mtu=1500, mtu_max=1500)
 
@@ -298,14 +307,17 @@ def mtu_beyond_the_device(world: World) -> None:
     "confs.pci",
     "fail",
     "pci = 0000:09:00.0, but eth1 is at 0000:01:00.0",
-    f"sed -i 's/^pci = .*/pci = 0000:01:00.0/' {conf_path(1)}",
+    f"sed -i 's/^\\s*pci\\s*=.*/pci = 0000:01:00.0/' {conf_path(1)}",
 )
 def other_pci(world: World) -> None:
     world.conf(1, pci="0000:09:00.0")
 
 
 @case(
-    "confs.numa", "warn", "numa = 1, but eth1 is on node 0", f"sed -i 's/^numa = .*/numa = 0/' {conf_path(1)}"
+    "confs.numa",
+    "warn",
+    "numa = 1, but eth1 is on node 0",
+    f"sed -i 's/^\\s*numa\\s*=.*/numa = 0/' {conf_path(1)}",
 )
 def other_node(world: World) -> None:
     world.conf(1, numa=1)
@@ -315,7 +327,7 @@ def other_node(world: World) -> None:
     "confs.queues",
     "warn",
     "queues = 16, but eth1 has at most 8",
-    f"sed -i 's/^queues = .*/queues = 8/' {conf_path(1)}",
+    f"sed -i 's/^\\s*queues\\s*=.*/queues = 8/' {conf_path(1)}",
 )
 def many_queues(world: World) -> None:
     world.conf(1, queues=16)
@@ -351,7 +363,7 @@ def interface_twice(world: World) -> None:
     "confs.job_keys",
     "fail",
     f"peer_timeout = 30, but {conf_path(1)} has 10",
-    f"sed -i 's/^peer_timeout = .*/peer_timeout = 10/' {conf_path(2)}",
+    f"sed -i 's/^\\s*peer_timeout\\s*=.*/peer_timeout = 10/' {conf_path(2)}",
 )
 def timeouts_differ(world: World) -> None:
     world.conf(1, peer_timeout=10)
@@ -384,7 +396,7 @@ def few_enis(world: World) -> None:
     world.facts = replace(world.facts, gpus=(*world.facts.gpus, gpu))
 
 
-@case("enis.count", "warn", "2 conf files for 1 GPUs", "harpctl setup")
+@case("enis.count", "warn", "2 conf files for 1 GPUs", "harpctl setup --enis eth1")
 def few_gpus(world: World) -> None:
     world.facts = replace(world.facts, gpus=world.facts.gpus[:1])
 
@@ -399,7 +411,7 @@ def primary_eni(world: World) -> None:
     world.eni("eth1", is_default_route=True)
 
 
-@case("enis.device", "warn", "eth1 is a veth", "harpctl setup --enis NAME,...")
+@case("enis.device", "warn", "eth1 is a veth", "harpctl setup --enis NAME,...  # with secondary ENIs")
 def software_eni(world: World) -> None:
     world.eni("eth1", kind="veth")
 
@@ -568,7 +580,7 @@ def other_network(world: World) -> None:
     world.environment["NCCL_NET"] = "Socket"
 
 
-@case("nccl.net", "fail", "NCCL_NET=IB (/etc/nccl.conf)", "sed -i '/^NCCL_NET=/d' /etc/nccl.conf")
+@case("nccl.net", "fail", "NCCL_NET=IB (/etc/nccl.conf)", "sed -i '/^\\s*NCCL_NET\\s*=/d' /etc/nccl.conf")
 def other_network_in_file(world: World) -> None:
     world.write("/etc/nccl.conf", "# fabric\nNCCL_NET=IB\n")
 
@@ -577,7 +589,7 @@ def other_network_in_file(world: World) -> None:
     "nccl.net_plugin",
     "fail",
     "NCCL_NET_PLUGIN=none (/root/.nccl.conf)",
-    "sed -i '/^NCCL_NET_PLUGIN=/d' /root/.nccl.conf",
+    "sed -i '/^\\s*NCCL_NET_PLUGIN\\s*=/d' /root/.nccl.conf",
 )
 def no_plugin_wanted(world: World) -> None:
     world.write("/root/.nccl.conf", "NCCL_NET_PLUGIN=none\n")
@@ -645,7 +657,7 @@ def lacks_locked_memory(world: World) -> None:
     "drivers.zero_copy",
     "warn",
     "eth1 (virtio_net) is not known for zero-copy AF_XDP",
-    f"sed -i 's/^driver = .*/driver = auto/' {conf_path(1)}",
+    f"sed -i 's/^\\s*driver\\s*=.*/driver = auto/' {conf_path(1)}",
 )
 def zero_copy_unknown(world: World) -> None:
     world.conf(1, driver="xdp-zc")
@@ -704,7 +716,6 @@ def no_gro(world: World) -> None:
     "warn",
     "64 KiB and CAP_IPC_LOCK",
     "ulimit -l unlimited",
-    "docker run --ulimit memlock=-1 ...",
 )
 def little_memlock(world: World) -> None:
     world.change("limits", memlock=65536, capabilities=("cap_net_admin",))
@@ -715,7 +726,6 @@ def little_memlock(world: World) -> None:
     "warn",
     "RLIMIT_NOFILE is 1024",
     "ulimit -n 65536",
-    "docker run --ulimit nofile=65536 ...",
 )
 def few_files(world: World) -> None:
     world.change("limits", nofile=1024)
@@ -824,7 +834,7 @@ def unit_failed(world: World) -> None:
 # ---- container and namespace ----
 
 
-NETWORK = ("docker run ... --net=host", "set hostNetwork: true in the pod's spec")
+NETWORK = ("docker run ... --net=host  # of a pod: hostNetwork: true",)
 
 
 @case(

@@ -97,7 +97,7 @@ def test_doctor_fails_and_repairs_what_is_safe(ready: Path) -> None:
     file.chmod(0o666)
     wanted.unlink()
     shown = run("doctor", "--root", str(ready))
-    assert f"repair: chmod o-w {conf_path(1)}" in shown.stdout
+    assert f"repair: chmod o-w {ready}{conf_path(1)}" in shown.stdout
     assert "`harpctl doctor --fix` repairs 2 of them" in shown.stdout
     assert file.stat().st_mode & 0o777 == 0o666
     found = answer("doctor", "--fix", "--root", str(ready))
@@ -118,7 +118,7 @@ def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
     Journal(host).begin("setup")
     found = answer("doctor", "--root", str(tree))
     assert [one["repair"] for one in found["findings"] if one["id"] == "system.journal"] == [
-        ["harpctl rollback"]
+        [f"harpctl rollback --root {tree}"]
     ]
     levels = {one["id"]: one["level"] for one in answer("doctor", "--fix", "--root", str(tree))["findings"]}
     assert levels["system.journal"] == "ok"
@@ -130,7 +130,7 @@ def test_a_repair_that_fails_is_said(ready: Path, monkeypatch: pytest.MonkeyPatc
     file.chmod(0o666)
     monkeypatch.setattr("harpctl.doctor.command.apply", _refuse)
     done = run("doctor", "--fix", "--root", str(ready))
-    assert f"confs.mode: chmod o-w {conf_path(1)}: The disk is full." in done.output
+    assert f"confs.mode: chmod o-w {ready}{conf_path(1)}: The disk is full." in done.output
     assert "Anyone may write" in done.stdout
 
 

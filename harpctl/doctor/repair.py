@@ -1,0 +1,57 @@
+"""Repairs as they can be pasted: for this host, for the container's host, or for a directory tree.
+
+Checks write a repair as if it ran on the host that they look at. Here a `harpctl setup` is given what keeps
+the choices of the setup before, and paths are made those of the tree.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from harpctl.doctor.context import Context
+from harpctl.doctor.hugepages import next_boot
+from harpctl.facts.model import MIB
+
+SETUP = "harpctl setup"
+OF_THE_HOST = (SETUP, "sysctl -w net.core.")  # what a container cannot do
+OF_FILES = ("sed ", "mv ", "rm ", "chmod ", "${EDITOR:-vi} ")
+COMMENT = "  # "
+
+
+def placed(repair: str, context: Context) -> str:
+    """Give a repair so that it is right where it is pasted; what is no command stays as it is."""
+    command, mark, comment = repair.partition(COMMENT)
+    if command.startswith(SETUP):
+        command += "".join(f" {option}" for option in _kept(command, context))
+    if context.facts.system.container and command.startswith(OF_THE_HOST):
+        return f"{command}{COMMENT}on the host"
+    if not context.is_live:
+        command = _for_tree(command, str(context.host.root))
+    return command + mark + comment
+
+
+def _for_tree(command: str, root: str) -> str:
+    """Make a command one for a tree; what only a running host can do stays."""
+    folder = shlex.quote(root)
+    if command.startswith("harpctl "):
+        return f"{command} --root {folder}"
+    if command.startswith("systemctl "):
+        return command.replace("systemctl ", f"systemctl --root={folder} ", 1)
+    if command.startswith(OF_FILES):
+        return re.sub(r"(?<= )/\S+", lambda path: folder + path[0], command)
+    return command
+
+
+def _kept(command: str, context: Context) -> list[str]:
+    """Give the options with which setup chooses again what it chose for the conf files that are there."""
+    options = []
+    if "--page-size" not in command and context.page_size == 2 * MIB:
+        options.append("--page-size 2M")
+    names = tuple(conf.interface for _path, conf in context.confs)
+    have_all = len(context.pairs) == len(names) == len(set(names)) > 0
+    if "--enis" not in command and have_all and names != context.usual_enis:
+        options.append(f"--enis {','.join(names)}")
+    if "--hugepages" not in command and not context.facts.gpus and (pages := next_boot(context)):
+        options.append(f"--hugepages {pages}")
+    return options

@@ -1,0 +1,128 @@
+"""Repairs that the doctor prints for a tree are pasted into a shell: what they were printed for is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from harpctl.cli import app
+from harpctl.confs.conf import CONF_DIR
+from harpctl.doctor.repair import placed
+from harpctl.facts.model import BootEntry
+from tests.harpctl.doctor.world import World
+from tests.harpctl.machine import build
+
+UNIT = "etc/systemd/system/harp.service"
+
+
+def invoke(root: Path, *words: str) -> str:
+    return CliRunner().invoke(app, [words[0], "--root", str(root), *words[1:]]).stdout
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = build(tmp_path_factory.mktemp("prepared") / "a host", "ubuntu-22.04", "gpu2")
+    assert "Set up HARP successfully" in invoke(root, "setup", "--page-size", "2M", "--enis", "eth2,eth1")
+    return root
+
+
+@pytest.fixture
+def root(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "a host", symlinks=True))
+
+
+def edit(root: Path, number: int, key: str, line: str) -> None:
+    path = root / f"{CONF_DIR[1:]}/ztcp{number}.conf"
+    text = path.read_text()
+    changed = re.sub(rf"^{key} = .*$", line, text, flags=re.MULTILINE)
+    path.write_text(changed if changed != text else text.replace("[eni]\n", f"[eni]\n{line}\n"))
+
+
+def share_cores(root: Path) -> None:
+    for number in (0, 1):
+        edit(root, number, "cores", "cores = 1")
+
+
+def rename(root: Path, name: str, to: str) -> None:
+    (root / CONF_DIR[1:] / name).rename(root / CONF_DIR[1:] / to)
+
+
+def copy(root: Path, name: str, to: str) -> None:
+    shutil.copy(root / CONF_DIR[1:] / name, root / CONF_DIR[1:] / to)
+
+
+SPOILT: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "mtu": ("confs.mtu", lambda root: edit(root, 0, "mtu", "mtu  =  9000")),
+    "address": ("confs.address", lambda root: edit(root, 0, "address", "address=10.7.7.7")),
+    "pci": ("confs.pci", lambda root: edit(root, 0, "pci", "  pci = 0000:99:00.0")),
+    "numa": ("confs.numa", lambda root: edit(root, 0, "numa", "numa = 5")),
+    "mac": ("confs.mac", lambda root: edit(root, 0, "mac", "mac = 02:00:00:00:00:01")),
+    "cores": ("confs.cores", lambda root: edit(root, 0, "cores", "cores = 900")),
+    "cores_shared": (
+        "confs.cores_shared",
+        share_cores,
+    ),
+    "gpu": ("confs.gpu", lambda root: edit(root, 0, "gpu", "gpu = 7")),
+    "moved": ("confs.interface", lambda root: edit(root, 0, "interface", "interface = ens9")),
+    "name": ("confs.names", lambda root: rename(root, "ztcp1.conf", "ztcp_1.conf")),
+    "alien": ("confs.names", lambda root: (root / CONF_DIR[1:] / "ztcp-x.conf").write_text("eal: -l 1\n")),
+    "twice": ("confs.distinct", lambda root: copy(root, "ztcp0.conf", "ztcp5.conf")),
+    "mode": ("confs.mode", lambda root: (root / CONF_DIR[1:] / "ztcp0.conf").chmod(0o666)),
+    "none": ("confs.present", lambda root: shutil.rmtree(root / CONF_DIR[1:])),
+    "unit": ("system.unit", lambda root: (root / UNIT).unlink()),
+    "nccl": ("nccl.net", lambda root: (root / "etc/nccl.conf").write_text("NCCL_NET=IB\n")),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_repair_that_is_pasted(root: Path, tmp_path: Path, what: str) -> None:
+    id_, spoil = SPOILT[what]
+    spoil(root)
+    found = [one for one in json.loads(invoke(root, "doctor", "--json"))["findings"] if one["id"] == id_]
+    commands = [command for one in found for command in one["repair"]]
+    assert [one["level"] for one in found] != ["ok"]
+    assert commands
+    harpctl = tmp_path / "harpctl"
+    harpctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m harpctl "$@"\n')
+    harpctl.chmod(0o755)
+    for command in commands:
+        assert str(root) in command
+        env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", command], env=env, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    after = json.loads(invoke(root, "doctor", "--json"))["findings"]
+    assert [one["level"] for one in after if one["id"] == id_] == ["ok"], commands
+
+
+def test_setup_as_a_repair_keeps_the_size_of_pages(world: World) -> None:
+    world.conf(1, page_size="2M")
+    world.conf(2, page_size="2M")
+    assert placed("harpctl setup", world.context()) == "harpctl setup --page-size 2M"
+
+
+def test_setup_as_a_repair_keeps_the_choice_of_enis(world: World) -> None:
+    del world.confs[1]
+    context = world.context()
+    assert placed("harpctl setup --now", context) == "harpctl setup --now --enis eth2"
+    assert placed("harpctl setup --enis eth1", context) == "harpctl setup --enis eth1"
+
+
+def test_setup_as_a_repair_of_a_host_without_gpus(world: World) -> None:
+    world.facts = replace(world.facts, gpus=())
+    args = "default_hugepagesz=1GB hugepagesz=1GB hugepages=12"
+    world.change("boot", entries=(BootEntry(title="Ubuntu", source="grub.cfg", args=args),))
+    assert placed("harpctl setup", world.context()) == "harpctl setup --enis eth1,eth2 --hugepages 12"
+
+
+def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
+    assert placed("sed -i s/a/b/ /etc/nccl.conf", world.context()) == "sed -i s/a/b/ /etc/nccl.conf"
