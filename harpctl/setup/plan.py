@@ -136,6 +136,12 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
     enis = [choice.eni for choice in choices]
     count = wish.hugepages or page_count(gpu_count(facts, wish), wish)
     wanted = HugepageArgs(page_size=wish.page_size, count=count)
+    if wish.now and not host.runs_commands:
+        raise HarpError(
+            "--now asks a running kernel for pages, and a directory tree has none.",
+            "Leave it out: the kernel arguments bring the pages at the first boot.",
+            ExitCode.USAGE,
+        )
     check_page_size(facts, wish)
     check_memory(facts, wish, count)
     _check_mtu(enis, wish.mtu)

@@ -218,6 +218,7 @@ def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
         ("gpu8", [*GIVEN, "--enis", "eth9"], "no interface eth9", "harpctl facts"),
         ("gpu8", [*GIVEN, "--mtu", "100000"], "--mtu 100000", "MTU"),
         ("gpu8", [*GIVEN, "--hugepages", "0"], "--hugepages 0", "50"),
+        ("gpu8", [*GIVEN, "--now"], "--now asks a running kernel", "Leave it out"),
     ],
 )
 def test_what_cannot_be_done_changes_nothing(
