@@ -109,7 +109,7 @@ def _notes(facts: Facts, choices: Sequence[Choice], wish: Wish) -> list[str]:
         notes.append(f"{why} for {', '.join(without)}: their engines run inside NCCL's threads.")
     names = [choice.eni.name for choice in choices if wish.network and not choice.gateway]
     if names:
-        said = f"No gateway known for {', '.join(names)}, which reach their own subnets only"
+        said = f"No gateway known for {', '.join(names)}: only hosts of the same subnet are reached"
         notes.append(f"{said}; --gateway {names[0]}=ADDRESS adds one.")
     return notes
 
