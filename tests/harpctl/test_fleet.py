@@ -423,3 +423,11 @@ def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:
     result = run("plain", "-H", sshd)
     assert (result.exit_code, "Host key verification failed." in result.stdout) == (4, True)
     assert (tmp_path / "known").read_text() == ""
+
+
+def test_an_error_that_came_as_json() -> None:
+    said = '{"ok": false, "error": "No GPU was found.", "hint": "harpctl setup --gpus 8", "exit_code": 4}\n'
+    answer = judge("gpu1", 4, said, "harpctl: No GPU was found.\n  harpctl setup --gpus 8\n")
+    assert (answer.result, answer.code) == ("failed", 4)
+    assert answer.detail == "No GPU was found."
+    assert answer.remedy == "harpctl setup --gpus 8"
