@@ -38,6 +38,7 @@ class Shape(NamedTuple):
     memory_mib: int
     nodes: int  # of NUMA, with an equal part of the memory and one processor each
     network: Sequence[str]  # words of qemu's
+    inside: Sequence[str] = ()  # command that runs qemu, in a network namespace for example
 
 
 def gpu_host() -> Shape:
@@ -81,6 +82,7 @@ class Machine:
         shape: Shape,
     ) -> list[str]:
         argv = [
+            *shape.inside,
             "setpriv",
             "--pdeathsig",
             "KILL",

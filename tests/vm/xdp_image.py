@@ -1,0 +1,68 @@
+"""The disk of the zero-copy guests: the smallest Debian with a kernel whose virtio_net has zero-copy.
+
+That is Linux 6.13 or later, so the kernel comes from Debian's backports. No boot loader, no init system: qemu
+starts the kernel, and process 1 is a script that keeps the agent running. Kept in .cache/vm under a name that
+the recipe gives; the kernel within is the one that Debian had on the day of the build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.vm.image import AGENT, run_tool, write_filesystem
+
+SUITE = "trixie"
+ARCHIVE = "http://deb.debian.org/debian"
+SOURCES = (f"deb {ARCHIVE} {SUITE} main", f"deb {ARCHIVE} {SUITE}-backports main")
+PACKAGES = (
+    *(f"linux-image-cloud-amd64/{SUITE}-backports", "initramfs-tools"),
+    *("kmod", "iproute2", "ethtool", "bpftool", "procps"),
+)
+DISK_BYTES = 1 << 30
+ARGUMENTS = "root=LABEL=root rw console=ttyS0,115200 net.ifnames=0 panic=-1 init=/usr/local/sbin/guest"
+GUEST = """\
+#!/bin/sh
+# Process 1: keeps the agent on the second serial line.
+export PATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
+modprobe virtio_net
+while :; do setsid agent </dev/ttyS1 >/dev/ttyS1 2>/dev/console; done
+"""
+
+
+class GuestImage(NamedTuple):
+    """A disk and the kernel that boots it."""
+
+    disk: Path
+    direct: tuple[str, str, str]  # kernel, initrd, kernel arguments
+
+
+def _build(folder: Path) -> None:
+    tree = folder / "tree"
+    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    run_tool([*argv, SUITE, str(tree), *SOURCES])
+    for name, text in {"guest": GUEST, "agent": AGENT}.items():
+        file = tree / "usr/local/sbin" / name
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o755)
+    for name in ("vmlinuz", "initrd.img"):
+        shutil.copy(next((tree / "boot").glob(f"{name}-*")), folder / name)
+    write_filesystem(tree, folder / "disk.img", DISK_BYTES)
+    shutil.rmtree(tree)
+
+
+def guest_image(cache: Path) -> GuestImage:
+    """Give the image, made now or before."""
+    recipe = repr((SOURCES, PACKAGES, DISK_BYTES, GUEST, AGENT))
+    done = cache / f"{SUITE}-xdp-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+    if not done.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="vm-", dir=cache) as name:
+            folder = Path(name) / "image"
+            folder.mkdir()
+            _build(folder)
+            folder.rename(done)
+    return GuestImage(done / "disk.img", (str(done / "vmlinuz"), str(done / "initrd.img"), ARGUMENTS))
