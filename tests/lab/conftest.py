@@ -87,6 +87,9 @@ def make_lab(request: pytest.FixtureRequest) -> Iterator[Callable[[LabSpec], Lab
     """Build labs that are gone when the test ends; over xdp with a switch, which can drop packets."""
     is_xdp = "driver" in request.fixturenames and request.getfixturevalue("driver") == "xdp"
     with ExitStack() as stack:
-        yield lambda spec: stack.enter_context(
-            Lab(dataclasses.replace(spec, switch=is_xdp and spec.hosts == 2))
-        )
+
+        def make(spec: LabSpec) -> Lab:
+            switch = spec.switch or (is_xdp and spec.hosts == 2)
+            return stack.enter_context(Lab(dataclasses.replace(spec, switch=switch)))
+
+        yield make

@@ -1,0 +1,180 @@
+"""What happens to an ENI while AF_XDP uses it: no wrong byte, no hang; the job goes on or says why not."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import LabSpec, ip_inside, run_inside
+from tests.lab.job import ENI, EXIT_PLUGIN, Job, statistics_of, until
+from tests.lab.remote import RemotePeer, connect, transfer
+from tests.lab.xdp import GENERIC, NATIVE, XDP, attached, holding, until_connected
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
+TIMED = ("--time", "3", "--warmup", "4")
+NEW_MAC = "02:48:41:52:50:01"
+FALLEN = "AF_XDP is used no more: "
+IDLE_PASSES_MAX = 50_000
+ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
+
+
+def _job(lab: Lab, plugin: Path, words: tuple[str, ...], **env: str) -> Job:
+    return Job(lab, plugin, mode="bidir", sizes="256K", words=words, env={**XDP, **env})
+
+
+def _set(lab: Lab, host: int, *words: str) -> None:
+    run_command(ip_inside(lab.hosts[host], "link", "set", "dev", ENI, *words))
+
+
+def _passed(seconds: float) -> None:
+    """Let the job feel it for a while."""
+    start = time.monotonic()
+    until("some time has passed", lambda: time.monotonic() > start + seconds)
+
+
+@ENGINES
+def test_own_link_flaps(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """Who notices by a send goes on with sockets, else with AF_XDP; the peer keeps that, and data flows."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, TIMED, HARP_ENGINE=engine) as job:
+        job.until_moving()
+        lab.set_link(1, 0, up=False)
+        _passed(0.5)
+        lab.set_link(1, 0, up=True)
+        job.until_moving()
+        job.finish(may_fall=True)
+        falls = job.statistics_of(1)["driver_falls"]
+        assert job.log(1).count(f"{FALLEN}the interface went down; going on with udp gso+gro") == falls
+        assert job.statistics_of(0)["driver_falls"] == 0
+    assert [attached(lab, host) for host in range(2)] == ["", ""]
+
+
+def test_switch_port_flaps(make_lab: MakeLab, plugin_file: Path) -> None:
+    """The carrier stays: packets are lost, that is all."""
+    lab = make_lab(LabSpec(enis=2, switch=True))
+    with _job(lab, plugin_file, TIMED) as job:
+        job.until_moving()
+        for _ in range(3):
+            run_command(ip_inside(f"{lab.prefix}fabric", "link", "set", "br0", "down"))
+            _passed(0.2)
+            run_command(ip_inside(f"{lab.prefix}fabric", "link", "set", "br0", "up"))
+            job.until_moving()
+        job.finish()
+
+
+def test_peer_of_the_veth_is_deleted(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Both ends are gone with their addresses; the job ends, with an error that names the ENI."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, LONG, HARP_PEER_TIMEOUT="2") as job:
+        job.until_moving()
+        run_command(ip_inside(lab.hosts[1], "link", "delete", ENI))
+        assert EXIT_PLUGIN in job.wait()
+        assert all(child.returncode > 0 for child in job.ranks)
+        assert any(ENI in warn for rank in range(2) for warn in job.warns(rank))
+
+
+@ENGINES
+def test_idle_on_a_deleted_eni(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """Nothing spins on a socket whose interface is gone."""
+    lab = make_lab(LabSpec(enis=2))
+    env = {**XDP, "HARP_ENGINE": engine}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        transfer(receiver, sender, 8, 100_000)
+        run_command(ip_inside(lab.hosts[0], "link", "delete", ENI))
+        receiver.call("hushed", 1.0)
+        sender.child.kill()
+        assert statistics_of("\n".join(receiver.call("close")))["passes"] < IDLE_PASSES_MAX
+
+
+def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) -> None:
+    """AF_XDP does not need the kernel to have it; the control connection and new next hops do."""
+    lab = make_lab(LabSpec(enis=2))
+    address = ("address", "{}", f"{lab.address(1)}/24", "dev", ENI)
+    with _job(lab, plugin_file, TIMED) as job:
+        job.until_moving()
+        for verb in ("delete", "add"):
+            run_command(ip_inside(lab.hosts[1], *(word.format(verb) for word in address)))
+            _passed(0.3)
+        job.finish(may_fall=True)
+
+
+@pytest.mark.parametrize("mtu_bytes", [1280, 1500])
+def test_mtu_shrinks(make_lab: MakeLab, plugin_file: Path, mtu_bytes: int) -> None:
+    """Packets of the old size are lost until the paths have found the new one."""
+    lab = make_lab(LabSpec(enis=2, mtu_bytes=3498))
+    with _job(lab, plugin_file, TIMED) as job:
+        job.until_moving()
+        for host in range(2):
+            _set(lab, host, "mtu", str(mtu_bytes))
+        job.until_moving()
+        job.finish(may_fall=True)
+
+
+def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, TIMED) as job:
+        job.until_moving()
+        for host in range(2):
+            _set(lab, host, "mtu", "9000")
+        job.until_moving()
+        job.finish()
+
+
+@ENGINES
+def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP tells the new one."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, TIMED, HARP_ENGINE=engine) as job:
+        job.until_moving()
+        _set(lab, 1, "address", NEW_MAC)
+        run_command(run_inside(lab.hosts[1], "ping", "-c", "1", "-W", "5", lab.address(0)))
+        job.until_moving()
+        job.finish()
+        shown = run_command(ip_inside(lab.hosts[0], "neighbour", "show", lab.address(1), "dev", ENI))
+        assert NEW_MAC in shown
+
+
+def test_frames_carry_the_new_address(make_lab: MakeLab, plugin_file: Path) -> None:
+    """A cloud drops what comes from another MAC address than the ENI's."""
+    lab = make_lab(LabSpec(enis=2, switch=True))
+    with _job(lab, plugin_file, LONG) as job:
+        job.until_moving()
+        _set(lab, 1, "address", NEW_MAC)
+        run_command(run_inside(lab.hosts[1], "ping", "-c", "1", "-W", "5", lab.address(0)))
+        job.until_moving(8 << 20)
+        fabric = f"{lab.prefix}fabric"
+        rule = (
+            "table netdev harp_mac { chain c {\n"
+            'type filter hook ingress device "h1eni0" priority 0; policy accept;\n'
+            f"meta l4proto udp ether saddr {NEW_MAC} counter\n"
+            f"meta l4proto udp ether saddr != {NEW_MAC} counter\n}}\n}}\n"
+        )
+        run_command(run_inside(fabric, "nft", "-f", "-", stdin=rule))
+        job.until_moving(8 << 20)
+        listed = run_command(run_inside(fabric, "nft", "list", "table", "netdev", "harp_mac"))
+        new, old = (int(count) for count in re.findall(r"counter packets (\d+)", listed))
+        assert (new > 100, old) == (True, 0)
+
+
+def test_native_program_goes_with_its_holder(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
+    """Who attached it may end first: the others hold it too."""
+    lab = make_lab(LabSpec(enis=2))
+    with holding(lab, 1, xdp_hold, "harp", "native"):
+        job = _job(lab, plugin_file, TIMED).__enter__()
+        until_connected(job, 1)
+    try:
+        assert attached(lab, 1).startswith("native")
+        job.until_moving()
+        job.finish()
+        assert [job.rung(0), job.rung(1)] == [GENERIC, NATIVE]
+    finally:
+        job.__exit__(None, None, None)
+    assert attached(lab, 1) == ""
