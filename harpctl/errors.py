@@ -16,6 +16,7 @@ class ExitCode(enum.IntEnum):
     WRONG_DATA = 3
     MISSING = 4
     REFUSED = 5
+    INTERRUPTED = 130  # as shells have it
 
 
 class HarpError(Exception):

@@ -20,13 +20,12 @@ import msgspec
 import typer
 
 from harpctl.console import print_json
-from harpctl.errors import HarpError
+from harpctl.errors import ExitCode, HarpError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
-INTERRUPTED = 130  # as shells have it
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: its errors are told where they arise
 JSON_NAMES = ("as_json", "json")  # of the parameters that --json sets
 
@@ -52,7 +51,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            _end("interrupted", "", INTERRUPTED, as_json=as_json)
+            _end("interrupted", "", int(ExitCode.INTERRUPTED), as_json=as_json)
         except Exception as error:
             if DEBUG.get():
                 raise

@@ -121,7 +121,7 @@ def _take_back(
     if isinstance(error, OSError):
         error = explained(error, host)
     elif not isinstance(error, HarpError):
-        error = HarpError("Interrupted.", "", ExitCode.FAILED)
+        error = HarpError("Interrupted.", "", ExitCode.INTERRUPTED)
     with contextlib.suppress(OSError):
         host.remove(store.RESERVE)
     report = undo_now(host, journal, transaction, progress)

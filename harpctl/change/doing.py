@@ -96,7 +96,14 @@ class Doer:
             return self._with_folders(to, MoveBack(path=to, to=path))
         if isinstance(step, SetControl):
             was_text = host.read_text(step.path) or ""
-            return (SetBack(path=host.resolved(step.path), was=was_text, ours=step.value),), []
+            return (
+                SetBack(
+                    path=host.resolved(step.path),
+                    was=was_text,
+                    ours=step.value,
+                    may_fall_short=step.may_fall_short,
+                ),
+            ), []
         return self._undo_of_command(step), []
 
     def _undo_of_command(self, step: Run) -> tuple[Undo, ...]:

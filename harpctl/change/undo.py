@@ -32,6 +32,7 @@ class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="se
     path: str
     was: str
     ours: str
+    may_fall_short: bool = False  # the kernel may come near only: pages that a job holds go when it ends
 
 
 class RemoveFolder(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="remove folder"):

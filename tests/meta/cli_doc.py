@@ -38,6 +38,7 @@ CODES = {
     ExitCode.WRONG_DATA: "wrong data: a file or a message is not what it has to be",
     ExitCode.MISSING: "something that is needed is not there",
     ExitCode.REFUSED: "refused: it would do harm, or needs root",
+    ExitCode.INTERRUPTED: "interrupted; what was begun is undone",
 }
 INTERRUPTED = "| 130 | interrupted, by ctrl-C, SIGTERM or the end of the session; what was begun is undone |\n"
 KINDS = {
@@ -113,7 +114,6 @@ def generate() -> str:
     """Give the text of docs/cli.md."""
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
-    parts.append(INTERRUPTED)
     for panel, commands in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
         for command in commands:
