@@ -23,9 +23,10 @@ Made from the commands by `python -m tests.meta.cli_doc`; a test compares. [oper
 tells when to use which.
 
 Results go to standard output, progress and errors to standard error. No command reads standard input. With
-`--json` standard output holds one JSON document and nothing else; where the command could not do its work, that is
-`{"ok": false, "error": "...", "hint": "...", "exit_code": N}`, and only of wrong usage nothing is printed there.
-Every command takes `--help`; `harpctl --debug COMMAND` shows the traceback of an error, `harpctl --version` the version.
+`--json` standard output holds one JSON document and nothing else; where the command could not do its work,
+that is `{"ok": false, "error": "...", "hint": "...", "exit_code": N}`, and only of wrong usage nothing is
+printed there. Every command takes `--help`; `harpctl --debug COMMAND` shows the traceback of an error,
+`harpctl --version` the version.
 
 | exit code | meaning |
 |---|---|
@@ -38,9 +39,8 @@ CODES = {
     ExitCode.WRONG_DATA: "wrong data: a file or a message is not what it has to be",
     ExitCode.MISSING: "something that is needed is not there",
     ExitCode.REFUSED: "refused: it would do harm, or needs root",
-    ExitCode.INTERRUPTED: "interrupted; what was begun is undone",
+    ExitCode.INTERRUPTED: "interrupted, by ctrl-C, SIGTERM or the end of the session; what was begun is undone",
 }
-INTERRUPTED = "| 130 | interrupted, by ctrl-C, SIGTERM or the end of the session; what was begun is undone |\n"
 KINDS = {
     "bool": "",
     "list[": "TEXT",
