@@ -39,7 +39,7 @@ CODES = {
     ExitCode.WRONG_DATA: "wrong data: a file or a message is not what it has to be",
     ExitCode.MISSING: "something that is needed is not there",
     ExitCode.REFUSED: "refused: it would do harm, or needs root",
-    ExitCode.INTERRUPTED: "interrupted, by ctrl-C, SIGTERM or the end of the session; what was begun is undone",
+    ExitCode.INTERRUPTED: "interrupted by ctrl-C, SIGTERM or a hang-up; what was begun is undone",
 }
 KINDS = {
     "bool": "",
