@@ -18,11 +18,13 @@ ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1"}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _environment() -> Iterator[None]:
+def _environment(request: pytest.FixtureRequest) -> Iterator[None]:
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("HARP_")]:
         del os.environ[name]
     os.environ.update(ENVIRONMENT)
+    if request.config.getoption("--xdp"):
+        os.environ["HARP_DRIVER"] = "xdp"
     yield
     for name in ENVIRONMENT:
         os.environ.pop(name, None)
