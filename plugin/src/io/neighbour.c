@@ -75,13 +75,29 @@ int harp_neighbour_watch(void) {
   return err;
 }
 
-bool harp_neighbour_changed(int watch_fd) {
-  uint8_t text[HARP_NETLINK_REPLY_BYTES];
+/* Says whether one message concerns packets out of the interface. Routes do, wherever they lead. */
+static bool concerns(const struct nlmsghdr *h, unsigned ifindex) {
+  switch (h->nlmsg_type) {
+  case RTM_NEWNEIGH:
+  case RTM_DELNEIGH:
+    return ((const struct ndmsg *)NLMSG_DATA(h))->ndm_ifindex == (int)ifindex;
+  case RTM_NEWLINK:
+  case RTM_DELLINK:
+    return ((const struct ifinfomsg *)NLMSG_DATA(h))->ifi_index == (int)ifindex;
+  default:
+    return true;
+  }
+}
+
+bool harp_neighbour_changed(int watch_fd, unsigned ifindex) {
+  _Alignas(struct nlmsghdr) uint8_t text[HARP_NETLINK_REPLY_BYTES];
   bool changed = false;
   for (unsigned i = 0; i < CHANGES_MAX; i++) { /* the rest of a storm is looked at next time */
     ssize_t n = recv(watch_fd, text, sizeof text, MSG_DONTWAIT);
-    if (n < 0 && errno != ENOBUFS) break; /* ENOBUFS: some were lost, so something changed */
-    changed = true;
+    if (n < 0 && errno != ENOBUFS) break;
+    if (n < 0) changed = true; /* some were lost */
+    const struct nlmsghdr *h = (const struct nlmsghdr *)(const void *)text;
+    for (; n > 0 && NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) changed |= concerns(h, ifindex);
   }
   return changed;
 }

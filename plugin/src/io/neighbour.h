@@ -20,7 +20,8 @@ HARP_MUST_CHECK int harp_neighbour_find(unsigned ifindex, const struct sockaddr_
 /* Opens a watch on neighbours, routes and links; returns its file descriptor, or -errno. */
 HARP_MUST_CHECK int harp_neighbour_watch(void);
 
-/* Takes what the watch has to say; returns whether anything may have changed. */
-bool harp_neighbour_changed(int watch_fd);
+/* Takes what the watch has to say; returns whether the way of packets out of the interface may have changed.
+ */
+bool harp_neighbour_changed(int watch_fd, unsigned ifindex);
 
 #endif

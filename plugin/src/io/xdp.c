@@ -551,7 +551,7 @@ static void xdp_tx_flush(struct harp_io *io) {
 
 static void watch_neighbours(struct xdp *x) {
   uint8_t mac[6];
-  if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd)) return;
+  if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd, x->ifindex)) return;
   if (!harp_nic_mac(x->ifindex, mac)) memcpy(x->mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }
