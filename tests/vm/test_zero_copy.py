@@ -128,7 +128,7 @@ def payload(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     (folder / "tree").mkdir()
     for file in (plugin_file, plugin_file.parent / "harp-perf"):
         shutil.copy(file, folder / "tree" / file.name)
-    write_filesystem(folder / "tree", folder / "disk.img", PAYLOAD_BYTES)
+    write_filesystem(folder / "tree", folder / "disk.img", PAYLOAD_BYTES, label="payload")
     return folder / "disk.img"
 
 
