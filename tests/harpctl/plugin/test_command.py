@@ -13,6 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from harpctl import __version__
 from harpctl.plugin.command import disable, enable, install, status
 from harpctl.plugin.paths import NAME, PARKED
 from harpctl.report import reports_errors
@@ -25,10 +26,13 @@ for command in (install, enable, disable, status):
     app.command(command.__name__)(reports_errors(command))
 
 
+SAID = f"HARP {__version__}"  # where it is known; test_status.py has both
+
+
 def run(image: Image, *words: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, [*words, "--root", str(image.root)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
+    return result.exit_code, result.stdout.replace(SAID, "HARP"), result.stderr.replace(SAID, "HARP")
 
 
 def run_json(image: Image, *words: str) -> tuple[int, dict[str, Any]]:
