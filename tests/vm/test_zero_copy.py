@@ -28,8 +28,8 @@ from tests.vm.xdp_image import guest_image
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
 
 MEMORY_MIB = 1024
-PROCESSORS = 2
-QUEUES = 2  # that virtio_net uses of eth2, one per processor; XDP wants as many again for its own sends
+PROCESSORS = 1  # with more, qemu without KVM now and then runs half of an instruction that Linux patches
+QUEUES = 2  # that virtio_net uses of eth2; XDP wants one more per processor for its own sends
 PLATFORM = ",iommu_platform=on,disable-legacy=on"
 NICS = {"eth0": PLATFORM, "eth1": "", "eth2": f"{PLATFORM},mq=on,vectors={4 * QUEUES + 2}"}
 PAYLOAD_BYTES = 64 << 20
@@ -37,6 +37,7 @@ SIZES = "1,8,127,1000,4096,16385,64K,512K,1M"
 MESSAGES = 8  # of each size
 JOB_S = 240
 HURT_S = 20  # how long the jobs run that something happens to
+KILLED, TIMED_OUT = 137, 124  # exit codes of timeout(1)
 MEETING = "10.7.0.1:20500"
 ETHERNET_MTU = 1500
 MTU_MAX = 9000
@@ -64,6 +65,7 @@ class Guest:
         self.rank = rank
         self._before: dict[str, Counter[str]] = {}
         machine.run("mount -o ro /dev/vdb /mnt; ip link set lo up; dmesg --clear")
+        machine.run(f"ethtool -L eth2 combined {QUEUES}")
         for number, nic in enumerate(NICS):
             machine.run(
                 f"ip address add 10.7.{number}.{rank + 1}/24 dev {nic}\n"
@@ -329,11 +331,11 @@ def test_an_interface_that_goes_down_takes_the_job_to_the_sockets(guests: Guests
 
 def test_a_killed_process_leaves_nothing_attached(guests: Guests) -> None:
     running(guests)
-    for guest in guests:
-        guest.machine.run("kill -9 $(pidof harp-perf)")
-    for guest in guests:
-        assert guest.wait().code == 137
-        guest.until("! ss -H --xdp | grep -q .")
+    guests[0].machine.run("kill -9 $(pidof harp-perf)")
+    codes = [guest.wait().code for guest in guests]
+    assert codes[0] == KILLED
+    assert codes[1] not in {0, KILLED, TIMED_OUT}, "the other rank ends by itself"
+    guests[0].until("! ss -H --xdp | grep -q .")  # the kernel tears down what the process had
     assert_nothing_left(guests)
     start(guests, ("xdp-zc", "xdp-zc"), "--mode stream --sizes 64K --iters 5 --warmup 1", config_of("eth0"))
     for end in finish(guests):
