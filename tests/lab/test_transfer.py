@@ -20,11 +20,11 @@ FEW = ("--iters", "24", "--warmup", "4")
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 @pytest.mark.parametrize("mode", ["stream", "bidir", "ring", "alltoall"])
-def test_loopback(plugin_file: Path, driver: str, mode: str, engine: str) -> None:
+def test_loopback(plugin_file: Path, mode: str, engine: str) -> None:
     perf = plugin_file.parent / "harp-perf"
     argv = [str(perf), "--plugin", str(plugin_file), "--mode", mode, "--sizes", ALL_SIZES, *FEW]
     argv += ["--nranks", "3" if mode in {"ring", "alltoall"} else "2", "--json", "-"]
-    env = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_DRIVER": driver, "PATH": "/usr/bin:/bin"}
+    env = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     results = parse_report(done.stdout).results
