@@ -225,6 +225,11 @@ static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_
   };
   int err = harp_xdp_socket_open(s, &socket, error, error_bytes);
   if (err) return err;
+  if (rung->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
+    snprintf(error, error_bytes, "queue %u was bound, and the kernel calls it copy mode", queue);
+    harp_xdp_socket_close(s);
+    return -EOPNOTSUPP;
+  }
   err = harp_xdp_filter_add_queue(&x->filter, queue, s->queue.fd);
   if (err) {
     snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
