@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { FRAME_DATA = 0x48500001, FRAME_FAILURE = 0x48500002, FRAME_BYTES_MAX = 64 << 20 };
-enum { RETRY_MS = 50, HELLO_WAIT_MS = 2000, KEEPALIVE_S = 5, PEER_SILENT_MS = 30000 };
+enum { RETRY_MS = 50, HELLO_WAIT_MS = 2000, KEEPALIVE_S = 5, PEER_SILENT_MS = 30000, LEFT_GRACE_S = 3 };
 #define HELLO_MAGIC UINT64_C(0x4841525050455246) /* also tells the byte order */
 
 struct frame_head {
@@ -409,6 +409,10 @@ int harp_meet_check(struct harp_meet *meet) {
                    head.type == FRAME_FAILURE;
     if (!failure && !(polls[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
       continue; /* early at the next barrier */
+    /* A rank that left without a word was killed, perhaps. What the plugin says of that is what is measured
+     * here, so it goes first; how soon it gets to run is the scheduler's affair. */
+    if (!meet->left_ns) meet->left_ns = harp_clock_ns();
+    if (!failure && harp_clock_ns() - meet->left_ns < HARP_SEC(LEFT_GRACE_S)) continue;
     char skipped[4096];
     errno = 0;
     while (!read_head(meet, i, &head))

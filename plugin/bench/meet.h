@@ -14,6 +14,7 @@ struct harp_meet {
   int rank, nranks;
   int fds[HARP_RANKS_MAX]; /* rank 0: by rank; others: only [0], rank 0; else -1 */
   bool failed;             /* a rank's failure was seen or told: nothing more is sent */
+  uint64_t left_ns;        /* when a rank was first seen to have left; 0: none has */
 };
 
 /* Makes `meet` safe to close before anything is open. */
