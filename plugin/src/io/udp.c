@@ -364,45 +364,63 @@ static uint32_t segment_of(struct msghdr *m, uint32_t bytes) {
   return bytes;
 }
 
-/* Asks for more at a time while a full batch ends in a small superframe, for one where they are large. */
-static void adapt_batch(struct udp *u, unsigned want, unsigned kept, uint32_t last_bytes) {
-  if (last_bytes >= GRO_LARGE_BYTES)
-    u->gro_batch = 1;
-  else if (kept == want)
-    u->gro_batch = HARP_MIN(2 * want, (unsigned)GRO_SLOTS);
+/* One superframe by recvmsg; false when the port is empty, or held only worthless datagrams for long enough.
+ * An empty or truncated one is dropped. */
+static bool rx_gro_one(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out) {
+  struct iovec iov = {rx_slot(u, slot), FRAME_BYTES};
+  _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
+  for (unsigned tries = 0; tries < RX_WORTHLESS_MAX; tries++) {
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n <= 0 || m.msg_flags & MSG_TRUNC) {
+      if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return false;
+      u->counters->drops[HARP_DROP_SHORT]++;
+      continue;
+    }
+    *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot};
+    return true;
+  }
+  return false;
 }
 
-/* What waits on the port, where the kernel merges packets, into the slots from *slot on. Large superframes
- * come one a call, always into the same hot memory; where the device delivers single packets, or small
- * superframes, a call brings up to GRO_SLOTS. An empty or truncated datagram is dropped, and the next one
- * takes its place up to a bound. */
-static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out, unsigned max) {
+/* Up to `want` superframes by one recvmmsg, into the slots from `slot` on. */
+static unsigned rx_gro_many(struct udp *u, int fd, unsigned slot, unsigned want,
+                            struct harp_rx_superframe *out) {
   struct mmsghdr m[GRO_SLOTS];
   struct iovec iov[GRO_SLOTS];
   _Alignas(struct cmsghdr) uint8_t control[GRO_SLOTS][CONTROL_BYTES];
-  unsigned want = HARP_MIN(HARP_MIN(u->gro_batch, max), GRO_SLOTS - *slot), kept = 0;
-  for (unsigned tries = 0; tries < RX_WORTHLESS_MAX && !kept; tries++) {
-    for (unsigned i = 0; i < want; i++) {
-      iov[i] = (struct iovec){rx_slot(u, *slot + i), FRAME_BYTES};
-      m[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i],
-                                     .msg_iovlen = 1,
-                                     .msg_control = control[i],
-                                     .msg_controllen = sizeof control[i]};
-    }
-    int n = recvmmsg(fd, m, want, MSG_DONTWAIT, NULL);
-    if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return 0;
-    for (int i = 0; i < n; i++) {
-      uint32_t bytes = m[i].msg_len;
-      if (m[i].msg_hdr.msg_flags & MSG_TRUNC || !bytes) {
-        u->counters->drops[HARP_DROP_SHORT]++;
-        continue;
-      }
-      out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, bytes, segment_of(&m[i].msg_hdr, bytes),
-                                                *slot + (unsigned)i};
-    }
-    if (kept) adapt_batch(u, want, kept, out[kept - 1].bytes);
+  unsigned kept = 0;
+  for (unsigned i = 0; i < want; i++) {
+    iov[i] = (struct iovec){rx_slot(u, slot + i), FRAME_BYTES};
+    m[i].msg_hdr = (struct msghdr){
+        .msg_iov = &iov[i], .msg_iovlen = 1, .msg_control = control[i], .msg_controllen = sizeof control[i]};
   }
+  int n = recvmmsg(fd, m, want, MSG_DONTWAIT, NULL);
+  for (int i = 0; i < n; i++) {
+    uint32_t bytes = m[i].msg_len;
+    if (m[i].msg_hdr.msg_flags & MSG_TRUNC || !bytes) {
+      u->counters->drops[HARP_DROP_SHORT]++;
+      continue;
+    }
+    out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, bytes, segment_of(&m[i].msg_hdr, bytes),
+                                              slot + (unsigned)i};
+  }
+  return kept;
+}
+
+/* What waits on the port, where the kernel merges packets. Large superframes come one a call, always into the
+ * same hot memory. Where the device delivers single packets, or small superframes, and they come without a
+ * pause, a call brings up to GRO_SLOTS of them; a port found empty begins with one again. */
+static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out, unsigned max) {
+  unsigned want = HARP_MIN(HARP_MIN(u->gro_batch, max), GRO_SLOTS - *slot);
+  unsigned kept = want == 1 ? rx_gro_one(u, fd, *slot, out) : rx_gro_many(u, fd, *slot, want, out);
   *slot += want;
+  if (!kept || out[kept - 1].bytes >= GRO_LARGE_BYTES)
+    u->gro_batch = 1;
+  else if (kept == want)
+    u->gro_batch = HARP_MIN(2 * want, (unsigned)GRO_SLOTS);
   return kept;
 }
 
