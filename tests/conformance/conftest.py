@@ -17,8 +17,9 @@ assert PLUGIN_FILE.is_file(), "build it first: ./harp_setup build"
 ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1"}
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _environment(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hold for one module at a time: a wider scope lasts until the session's end, in other suites too."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("HARP_")]:
         del os.environ[name]

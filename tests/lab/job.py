@@ -7,6 +7,7 @@ happened. Every lab here therefore has two ENIs.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import time
@@ -94,8 +95,9 @@ class Job:
             self._report = folder / "report"
             stack.callback(self._end)
             for rank in range(self.count):
+                inherited = [f"--unset={name}" for name in os.environ if name.startswith(("HARP_", "NCCL_"))]
                 env = [f"{name}={value}" for name, value in self._envs[rank].items()]
-                argv = ["env", *env, *self._argv, "--rank", str(rank)]
+                argv = ["env", *inherited, *env, *self._argv, "--rank", str(rank)]
                 argv += ["--json", "-"] if rank == 0 else []
                 self._logs.append(folder / f"log{rank}")
                 out = stack.enter_context((self._report if rank == 0 else Path("/dev/null")).open("wb"))
