@@ -27,7 +27,7 @@ from harpctl.bench.sizes import format_size, parse_assignment, parse_percent, pa
 from harpctl.bench.table import print_table, single_table, versus_table
 from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec, Offload, plan_build
+from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, plan_build
 
 BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -289,6 +289,14 @@ def bench(
     no_offload: Annotated[
         bool, typer.Option("--no-offload", help="Short for --offload off.", rich_help_panel=_LAB)
     ] = False,
+    rps: Annotated[
+        bool,
+        typer.Option(
+            "--rps",
+            help="Handle what arrives at a host on a core of its own, not on its sender's.",
+            rich_help_panel=_LAB,
+        ),
+    ] = False,
     congestion: Annotated[
         str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=_LAB)
     ] = "cubic",
@@ -327,6 +335,7 @@ def bench(
         flow_cap_mbps=flow_cap,
         loss=parse_percent(loss),
         congestion=congestion,
+        rps_cores=min(os.cpu_count() or 1, RPS_CORES_MAX) if rps else 0,
     )
     spec.check()
     if show_lab:

@@ -43,6 +43,8 @@ COMMAND_TIMEOUT_S = 30
 LINKS_UP_S = 10.0
 POLL_S = 0.005
 NAME = re.compile(r"^harp(?P<pid>\d+)-(?P<lab>\d+)-(h\d+|fabric|wire)$")
+BACKLOG_FILE = Path("/proc/sys/net/core/netdev_max_backlog")
+RPS_BACKLOG = 10_000  # packets; with the kernel's 1000 it drops silently what a core gets steered at speed
 CONGESTION_FILE = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 LOCK_FILE = Path("/run/harpctl-lab.lock")
 
@@ -121,6 +123,21 @@ def _congestion_control(wanted: str, file: Path = CONGESTION_FILE) -> Iterator[N
         file.write_text(before)
 
 
+def raise_backlog(least: int, file: Path = BACKLOG_FILE) -> str:
+    """Let each core hold that many arriving packets; give what was set before, "" if that was enough."""
+    before = file.read_text().strip()
+    if int(before) >= least:
+        return ""
+    try:
+        file.write_text(f"{least}\n")
+    except OSError as error:
+        raise HarpError(
+            f"The cores' backlog ({file}) can't be raised to {least} packets: {error.strerror}.",
+            "Steering arriving packets takes root in the machine's first namespace.",
+        ) from None
+    return before
+
+
 def stale_namespaces(names: Sequence[str], is_alive: Callable[[int], bool]) -> list[str]:
     """Pick the namespaces whose lab's process is gone."""
     found = ((name, NAME.match(name)) for name in names)
@@ -143,6 +160,7 @@ class Lab:
         self.hosts = host_names(spec, self.prefix)
         self.enis = [eni_name(eni) for eni in range(spec.enis)]
         self.notes: list[str] = []
+        self._backlog_before = ""
         self._run = run
 
     def __enter__(self) -> Lab:
@@ -153,6 +171,8 @@ class Lab:
                 with _congestion_control(self.spec.congestion):
                     for command in plan_namespaces(self.spec, self.prefix):
                         self._run(command)
+            if self.spec.rps_cores:
+                self._backlog_before = raise_backlog(RPS_BACKLOG)
             for command in plan_network(self.spec, self.prefix):
                 self._run(command)
             self._wait_links_up()
@@ -216,6 +236,9 @@ class Lab:
                 self._kill_inside(command.argv[-1])
                 with contextlib.suppress(HarpError):
                     self._run(command)
+            if self._backlog_before:
+                with contextlib.suppress(OSError):
+                    BACKLOG_FILE.write_text(self._backlog_before)
 
     def _kill_inside(self, name: str) -> None:
         """A process that outlives its rank would keep the namespace alive without a name."""

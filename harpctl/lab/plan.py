@@ -21,6 +21,7 @@ MTU_MAX_BYTES = 65535
 LOSS_UNITS = 1_000_000  # the firewall draws a number below this; the loss is told in parts of it
 TBF_QUEUE_MS = 10
 TBF_BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
+RPS_CORES_MAX = 32  # what one word of rps_cpus can say
 FLOW_CLASSES = 256  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
 
 
@@ -34,7 +35,11 @@ class Offload(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class LabSpec:
-    """What a lab looks like; fractions of 1 for loss, Mbit/s for rates."""
+    """What a lab looks like; fractions of 1 for loss, Mbit/s for rates.
+
+    With `rps_cores`, what arrives on host i's ENIs is handled on core i modulo that number (receive packet
+    steering), as after a NIC's interrupt; without, on the sender's core, inside its system call.
+    """
 
     hosts: int = 2
     enis: int = 1
@@ -46,6 +51,7 @@ class LabSpec:
     congestion: str = "cubic"
     switch: bool = False
     queues: int = 1
+    rps_cores: int = 0
 
     @property
     def has_fabric(self) -> bool:
@@ -64,6 +70,10 @@ class LabSpec:
             (
                 1 <= self.queues <= QUEUES_MAX and (self.queues == 1 or not self.has_fabric),
                 f"an ENI has 1 to {QUEUES_MAX} queues, not {self.queues}; 1 where a fabric joins the hosts",
+            ),
+            (
+                0 <= self.rps_cores <= RPS_CORES_MAX,
+                f"arriving packets are steered to 1 to {RPS_CORES_MAX} cores, not {self.rps_cores}",
             ),
             (0.0 <= self.loss < 1.0, f"a loss is 0 up to (not with) 100 %, not {self.loss * 100:g} %"),
             (self.cap_mbps is None or self.cap_mbps >= 1, f"a cap is at least 1 Mbit/s, not {self.cap_mbps}"),
@@ -96,6 +106,8 @@ class LabSpec:
         if self.loss:
             unit = "packets" if self.offload is Offload.OFF else "superframes"
             parts.append(f"loss {self.loss * 100:g} % of {unit}")
+        if self.rps_cores:
+            parts.append(f"RPS over {self.rps_cores} cores")
         parts.append(self.congestion)
         return ", ".join(parts)
 
@@ -223,6 +235,8 @@ def _plan_eni(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Comman
         gro = "on" if spec.offload is Offload.SEGMENT else "off"
         words = ("tso", "off", "gso", "off", "tx-udp-segmentation", "off", "gro", gro)
         plan.append(run_inside(namespace, "ethtool", "-K", name, *words))
+    if spec.rps_cores:
+        plan += [_plan_rps(spec, namespace, host, name, queue) for queue in range(spec.queues)]
     if spec.cap_mbps is not None:
         burst_bytes = max(TBF_BURST_MIN_BYTES, int(spec.cap_mbps * 1e6 / 8 / 1000))
         rate = ("rate", f"{spec.cap_mbps:g}mbit", "burst", str(burst_bytes), "latency", f"{TBF_QUEUE_MS}ms")
@@ -230,6 +244,12 @@ def _plan_eni(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Comman
     if spec.flow_cap_mbps is not None:
         plan += _plan_flow_cap(spec.flow_cap_mbps, namespace, name)
     return plan
+
+
+def _plan_rps(spec: LabSpec, namespace: str, host: int, name: str, queue: int) -> Command:
+    mask = 1 << host % spec.rps_cores
+    file = f"/sys/class/net/{name}/queues/rx-{queue}/rps_cpus"
+    return run_inside(namespace, "tee", file, stdin=f"{mask:x}\n")
 
 
 def _plan_flow_cap(cap_mbps: float, namespace: str, name: str) -> list[Command]:

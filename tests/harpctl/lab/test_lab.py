@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab.lab import CONGESTION_FILE, Lab, run_command
+from harpctl.lab.lab import BACKLOG_FILE, CONGESTION_FILE, RPS_BACKLOG, Lab, run_command
 from harpctl.lab.plan import Command, LabSpec, Offload, ip_inside
 
 pytestmark = pytest.mark.lab
@@ -70,6 +70,17 @@ def test_two_hosts_talk_over_every_eni_and_leave_nothing() -> None:
         assert lab.notes or inside(lab, 1, "cat", str(CONGESTION_FILE)).strip() == "cubic"
     assert namespaces() - before == set()
     assert CONGESTION_FILE.read_text() == congestion
+
+
+def test_arriving_packets_are_steered_and_the_backlog_is_put_back() -> None:
+    before = BACKLOG_FILE.read_text()
+    with Lab(LabSpec(rps_cores=2)) as lab:
+        for host in (0, 1):
+            mask = inside(lab, host, "cat", "/sys/class/net/eni0/queues/rx-0/rps_cpus")
+            assert int(mask, 16) == 1 << host
+        assert int(BACKLOG_FILE.read_text()) >= RPS_BACKLOG
+        exchange(lab, 0, 1, 0)
+    assert BACKLOG_FILE.read_text() == before
 
 
 def test_four_hosts_talk_through_the_fabric(make_lab: Callable[[LabSpec], Lab]) -> None:

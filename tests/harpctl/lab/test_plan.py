@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.lab.lab import _congestion_control, run_command, stale_namespaces
+from harpctl.lab.lab import _congestion_control, raise_backlog, run_command, stale_namespaces
 from harpctl.lab.plan import Command, LabSpec, Offload, plan_build, plan_destroy, tools_needed
 
 
@@ -65,6 +65,28 @@ def test_flow_cap_has_a_class_per_low_bits_of_the_source_port() -> None:
     assert "255 : 1:100 }" in rules.stdin
 
 
+def test_each_host_has_its_core_for_what_arrives() -> None:
+    def masks(spec: LabSpec) -> list[tuple[str, str]]:
+        plan = plan_build(spec, "p-")
+        return [(command.argv[-1], command.stdin.strip()) for command in plan if "tee" in command.argv]
+
+    assert masks(LabSpec()) == []
+    files = [f"/sys/class/net/eni0/queues/rx-{queue}/rps_cpus" for queue in (0, 1)]
+    two = LabSpec(queues=2, rps_cores=2)
+    assert masks(two) == [(files[0], "1"), (files[1], "1"), (files[0], "2"), (files[1], "2")]
+    assert [mask for _, mask in masks(LabSpec(hosts=5, rps_cores=4))] == ["1", "2", "4", "8", "1"]
+    assert "RPS over 2 cores" in two.describe()
+
+
+def test_the_backlog_is_raised_and_never_lowered(tmp_path: Path) -> None:
+    file = tmp_path / "netdev_max_backlog"
+    file.write_text("1000\n")
+    assert raise_backlog(10_000, file) == "1000"
+    assert file.read_text() == "10000\n"
+    assert raise_backlog(5000, file) == ""
+    assert file.read_text() == "10000\n"
+
+
 def test_loss_spares_neighbour_discovery() -> None:
     rules = [
         command.stdin for command in plan_build(LabSpec(enis=2, loss=0.001), "p-") if "nft" in command.argv
@@ -95,6 +117,7 @@ def test_everything_made_is_destroyed() -> None:
         ({"loss": 1.0}, "not 100 %"),
         ({"loss": -0.1}, "not -10 %"),
         ({"cap_mbps": 0.5}, "at least 1 Mbit/s"),
+        ({"rps_cores": 33}, "1 to 32 cores, not 33"),
         ({"flow_cap_mbps": 0.0}, "at least 1 Mbit/s"),
         ({"cap_mbps": 10, "flow_cap_mbps": 10}, "not both"),
     ],
