@@ -42,6 +42,8 @@ static bool pair_sends(enum harp_mode mode, int nranks, int from, int to) {
   case HARP_BIDIR:
   case HARP_PINGPONG:
     return forward || backward;
+  case HARP_INCAST:
+    return to == 0;
   case HARP_RING:
     return to == (from + 1) % nranks;
   default:
@@ -67,7 +69,8 @@ static unsigned handle_slot(const struct harp_options *opt, int from, int to, un
 }
 
 static unsigned handle_slots_max(const struct harp_options *opt) {
-  unsigned peers = opt->mode == HARP_ALLTOALL ? (unsigned)opt->nranks - 1 : 1;
+  bool many = opt->mode == HARP_ALLTOALL || opt->mode == HARP_INCAST;
+  unsigned peers = many ? (unsigned)opt->nranks - 1 : 1;
   return peers * opt->connections;
 }
 
@@ -249,6 +252,18 @@ static bool tail(const struct harp_mesh *mesh, char *slot, bool mark) {
   return clean;
 }
 
+/* The time in a message's first bytes stands where pattern stood; reading it puts the pattern back. */
+static bool has_stamp(const struct harp_mesh *mesh) {
+  return mesh->stamped && mesh->message_bytes >= sizeof(harp_ns);
+}
+
+static harp_ns take_stamp(char *slot, uint64_t key) {
+  harp_ns stamp;
+  memcpy(&stamp, slot, sizeof stamp);
+  harp_pattern_fill(slot, sizeof stamp, key);
+  return stamp;
+}
+
 static int broke_rule(const struct harp_mesh *mesh, const struct harp_flow *flow, const char *rule) {
   return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: %s (connection %u from rank %d to %d, message %llu)",
                    mesh->net->name, mesh->net->abi, rule, flow->index, flow->from, flow->to,
@@ -266,6 +281,8 @@ static int post(struct harp_mesh *mesh, struct harp_flow *flow) {
   if (flow->sends) {
     if (!flow->filled) {
       if (check) harp_pattern_fill(slot, mesh->message_bytes, key_of(flow, flow->posted));
+      harp_ns now = has_stamp(mesh) ? harp_clock_ns() : 0;
+      if (now) memcpy(slot, &now, sizeof now);
       if (flow->lead) flow->sent_ns = harp_clock_ns();
       flow->filled = true;
     }
@@ -306,6 +323,11 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
   char *slot = slot_of(mesh, flow, flow->done);
   mesh->tally.messages++;
   mesh->tally.bytes += (uint64_t)HARP_MAX(received_bytes, 0);
+  flow->window_bytes += (uint64_t)HARP_MAX(received_bytes, 0);
+  if (has_stamp(mesh)) {
+    harp_ns now = harp_clock_ns(), sent_ns = take_stamp(slot, key_of(flow, flow->done));
+    if (sent_ns <= now) harp_latency_add(mesh->latency, now - sent_ns);
+  }
   bool right = (size_t)received_bytes == mesh->message_bytes;
   if (mesh->opt->check) {
     right = right && harp_pattern_check(slot, mesh->message_bytes, key_of(flow, flow->done));
@@ -345,7 +367,7 @@ static int step(struct harp_mesh *mesh, struct harp_flow *flow) {
   return flow->done < flow->posted ? poll_oldest(mesh, flow) : 0;
 }
 
-static int pass(struct harp_mesh *mesh, unsigned *unfinished) {
+int harp_mesh_pass(struct harp_mesh *mesh, unsigned *unfinished) {
   int moved = 0;
   *unfinished = 0;
   for (unsigned i = 0; i < mesh->flow_count; i++) {
@@ -371,15 +393,19 @@ static int stalled(const struct harp_mesh *mesh) {
       (unsigned long long)flow->done);
 }
 
-int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
+void harp_mesh_begin(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   mesh->message_bytes = bytes;
   mesh->slot_bytes = slot_bytes_for(bytes);
   for (unsigned i = 0; i < mesh->flow_count; i++) mesh->flows[i].target += count;
+}
+
+int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
+  harp_mesh_begin(mesh, bytes, count);
   harp_ns health_ns = harp_clock_ns(), moved_ns = health_ns;
   bool moved_lately = false;
   unsigned unfinished = 1;
   for (unsigned passes = 0; unfinished;) {
-    int moved = pass(mesh, &unfinished);
+    int moved = harp_mesh_pass(mesh, &unfinished);
     if (moved < 0 || harp_interrupt_check()) return -1;
     if (!moved && unfinished) sched_yield();
     moved_lately |= moved;

@@ -29,6 +29,8 @@ struct harp_flow {
   void *requests[HARP_INFLIGHT_MAX]; /* by message number modulo inflight */
   uint64_t posted, done, target;     /* messages since the start */
   bool filled;                       /* the next message to send is in its slot */
+  uint64_t window_bytes;             /* received in the window */
+  uint64_t window_offered;           /* messages that the sending end had posted when the window was over */
   bool tail_marked[HARP_INFLIGHT_MAX];
   /* pingpong: message k may be sent once `after` received k - lead messages of its own */
   struct harp_flow *after;
@@ -53,7 +55,9 @@ struct harp_mesh {
   unsigned flow_count;
   size_t slot_bytes; /* of the size under way: what is posted by each receive */
   size_t message_bytes;
-  struct harp_latency *latency; /* pingpong: half round trips in which this rank led */
+  bool stamped; /* incast on one machine: a message begins with the time at which it was first offered */
+  struct harp_latency
+      *latency; /* pingpong: half round trips in which this rank led; incast: messages' times */
   struct harp_tally tally;
   unsigned wrong_told; /* of the wrong messages, described on standard error */
 };
@@ -68,6 +72,13 @@ int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struc
 
 /* Moves `count` messages of `bytes` over every connection, adding to tally and latency. Returns 0 or -1. */
 int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) HARP_MUST_CHECK;
+
+/* Sets what harp_mesh_pass moves: `count` messages of `bytes` more over every connection. */
+void harp_mesh_begin(struct harp_mesh *mesh, size_t bytes, uint64_t count);
+
+/* Does at most one action for each flow. Returns 1 when something moved, 0 when not, -1; `unfinished` is set
+ * to the flows that had something left to do. */
+int harp_mesh_pass(struct harp_mesh *mesh, unsigned *unfinished) HARP_MUST_CHECK;
 
 /* Takes everything down in NCCL's order: registrations, then the buffers' memory, then the comms. A failure
  * of the plugin is recorded. */

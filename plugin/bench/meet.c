@@ -56,10 +56,22 @@ static int resolve_local_name(const char *text, struct address *out) {
   return 0;
 }
 
+static int resolve_path(const char *text, struct address *out) {
+  memset(out, 0, sizeof *out);
+  out->a.un.sun_family = AF_UNIX;
+  if (strlen(text) >= sizeof out->a.un.sun_path)
+    return harp_fail(HARP_EXIT_USAGE, "rendezvous %s: a path has at most %zu bytes", text,
+                     sizeof out->a.un.sun_path - 1);
+  strcpy(out->a.un.sun_path, text);
+  out->bytes = sizeof out->a.un;
+  return 0;
+}
+
 /* Resolves "HOST:PORT" or "[ADDRESS]:PORT". Returns 0; -1 for bad text (recorded); 1 with *why where the
  * resolver doesn't know the host, which may pass. */
 static int resolve(const char *text, struct address *out, const char **why) {
   if (text[0] == '@') return resolve_local_name(text, out);
+  if (text[0] == '/') return resolve_path(text, out);
   char host[HARP_ADDRESS_BYTES];
   snprintf(host, sizeof host, "%s", text);
   char *colon = strrchr(host, ':');
@@ -299,6 +311,7 @@ int harp_meet_open(struct harp_meet *meet, const struct harp_options *opt, int l
   if (listen_fd < 0) return -1;
   int rc = gather_ranks(meet, opt, listen_fd, deadline);
   close(listen_fd);
+  if (opt->rendezvous[0] == '/') unlink(opt->rendezvous);
   return rc;
 }
 

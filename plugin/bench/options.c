@@ -27,6 +27,7 @@ static const char help_text[] =
     "         pingpong        the same pairs, one message at a time to and fro: half round trip\n"
     "         ring            each rank sends to the next and receives from the previous\n"
     "         alltoall        each rank sends to every other\n"
+    "         incast          every rank sends to rank 0\n"
     "  --sizes LIST           message sizes in bytes, comma list, suffixes K M G (powers of 1024); default\n"
     "                         8,1K,4K,32K,64K,128K,512K,1M: what NCCL sends (LL up to 64K, p2p 128K, Simple "
     "512K, 1M)\n"
@@ -38,13 +39,20 @@ static const char help_text[] =
     "  --time SEC             how long to run each size, after a calibration of about a quarter of that "
     "(default 1)\n"
     "  --iters N              messages per connection and size, instead of --time\n"
+    "  --interval-ms N        one size, by the clock: stop after --time however much has arrived, and report "
+    "in JSON\n"
+    "                         the bytes received in each N ms and on each connection; a plugin that fails or "
+    "stalls\n"
+    "                         meanwhile is reported too\n"
     "  --warmup N             untimed messages per connection before each size (default 32)\n"
     "  --check, --no-check    verify every byte of every message (default), or neither fill nor verify: for "
     "rates\n"
     "\n"
     "Ranks\n"
     "  --rank R --nranks N --rendezvous HOST:PORT\n"
-    "                         who this is, and where the ranks meet: rank 0 listens there\n"
+    "                         who this is, and where the ranks meet: rank 0 listens there; a path that "
+    "begins with /\n"
+    "                         is a local socket, which processes of all network namespaces reach\n"
     "  --nranks N             alone: start all N ranks on this host (default 2)\n"
     "  Otherwise from the launcher's environment, in this order: RANK and WORLD_SIZE (torchrun),\n"
     "  OMPI_COMM_WORLD_RANK and _SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH), SLURM_PROCID and "
@@ -73,13 +81,19 @@ static const char help_text[] =
     "size over\n"
     "          half a round trip; alltoall: as nccl-tests counts it, n messages per rank and round, its own "
     "included\n"
+    "          incast: payload received per second by rank 0\n"
     "  busbw   Gbit/s that each rank's network carries in one direction: algbw, times (n-1)/n for alltoall\n"
     "  wrong   messages with a wrong byte or length, or with bytes written behind them; N/A with --no-check\n"
+    "Percentiles: with --mode pingpong of half a round trip; with --mode incast, where all ranks are on one "
+    "machine,\n"
+    "of the time from a message's first offer to its arrival (its first 8 bytes carry the time and are not "
+    "checked).\n"
     "Time runs from barrier to barrier. With checks on, filling and verifying are part of it.\n"
     "\n"
     "Exit code: 0, 1 wrong data, 2 usage, 3 plugin, 4 another rank, 5 this machine, 130 interrupted.\n";
 
-static const char *const mode_names[HARP_MODE_COUNT] = {"stream", "bidir", "pingpong", "ring", "alltoall"};
+static const char *const mode_names[HARP_MODE_COUNT] = {"stream", "bidir",    "pingpong",
+                                                        "ring",   "alltoall", "incast"};
 static const size_t default_size_bytes[] = {8,         1024,       4096,       32 * 1024,
                                             64 * 1024, 128 * 1024, 512 * 1024, 1024 * 1024};
 enum { DEFAULT_INFLIGHT = HARP_NCCL_STEPS, DEFAULT_WARMUP = 32, DEFAULT_TIMEOUT_S = 60 };
@@ -174,7 +188,8 @@ static int parse_mode(const char *text, enum harp_mode *mode) {
       *mode = (enum harp_mode)i;
       return 0;
     }
-  return harp_fail(HARP_EXIT_USAGE, "--mode %s: expected stream, bidir, pingpong, ring or alltoall", text);
+  return harp_fail(HARP_EXIT_USAGE, "--mode %s: expected stream, bidir, pingpong, ring, alltoall or incast",
+                   text);
 }
 
 static int parse_log_level(const char *text) {
@@ -258,6 +273,23 @@ static int settle_ranks(struct harp_options *opt) {
   return 0;
 }
 
+/* A window's samples and counts go over the rendezvous in one frame: what a launcher asks for has to fit. */
+static int check_window(const struct harp_options *opt) {
+  if (!opt->interval_ms) return 0;
+  if (opt->iterations || opt->size_count != 1)
+    return harp_fail(HARP_EXIT_USAGE, "--interval-ms takes --time and one size");
+  if (opt->mode == HARP_PINGPONG)
+    return harp_fail(HARP_EXIT_USAGE, "--interval-ms is for modes that stream, not for pingpong");
+  if (opt->time_s * 1e3 / opt->interval_ms > HARP_SAMPLES_MAX)
+    return harp_fail(HARP_EXIT_USAGE, "--interval-ms %u: more than %d samples in %g s", opt->interval_ms,
+                     HARP_SAMPLES_MAX, opt->time_s);
+  uint64_t flows = 2 * (uint64_t)opt->nranks * (uint64_t)opt->nranks * opt->connections;
+  if (flows > HARP_WINDOW_FLOWS_MAX)
+    return harp_fail(HARP_EXIT_USAGE, "--interval-ms with %d ranks takes at most %d connections", opt->nranks,
+                     HARP_WINDOW_FLOWS_MAX / 2 / opt->nranks / opt->nranks);
+  return 0;
+}
+
 enum {
   OPT_PLUGIN = 256,
   OPT_ABI,
@@ -271,6 +303,7 @@ enum {
   OPT_INFLIGHT,
   OPT_TIME,
   OPT_ITERS,
+  OPT_INTERVAL,
   OPT_WARMUP,
   OPT_CHECK,
   OPT_NO_CHECK,
@@ -296,6 +329,7 @@ static const struct option long_options[] = {
     {"inflight", required_argument, NULL, OPT_INFLIGHT},
     {"time", required_argument, NULL, OPT_TIME},
     {"iters", required_argument, NULL, OPT_ITERS},
+    {"interval-ms", required_argument, NULL, OPT_INTERVAL},
     {"warmup", required_argument, NULL, OPT_WARMUP},
     {"check", no_argument, NULL, OPT_CHECK},
     {"no-check", no_argument, NULL, OPT_NO_CHECK},
@@ -356,6 +390,10 @@ static int apply_option(struct harp_options *opt, struct size_range *range, int 
     return parse_seconds("--time", arg, &opt->time_s);
   case OPT_ITERS:
     return parse_u64("--iters", arg, 1, UINT64_C(1) << 40, &opt->iterations);
+  case OPT_INTERVAL:
+    if (parse_int("--interval-ms", arg, 1, 60000, &number)) return -1;
+    opt->interval_ms = (unsigned)number;
+    return 0;
   case OPT_WARMUP:
     return parse_u64("--warmup", arg, 0, UINT64_C(1) << 40, &opt->warmup);
   case OPT_CHECK:
@@ -420,7 +458,7 @@ int harp_options_parse(struct harp_options *opt, int argc, char **argv) {
   if (!opt->size_count)
     for (size_t i = 0; i < HARP_ARRAY_COUNT(default_size_bytes); i++)
       if (add_size(opt, default_size_bytes[i])) return -1;
-  return settle_ranks(opt);
+  return settle_ranks(opt) || check_window(opt) ? -1 : 0;
 }
 
 static uint64_t hash_add(uint64_t hash, uint64_t value) {
@@ -434,6 +472,8 @@ uint64_t harp_options_fingerprint(const struct harp_options *opt) {
   hash = hash_add(hash, opt->connections);
   hash = hash_add(hash, opt->inflight);
   hash = hash_add(hash, opt->iterations);
+  hash = hash_add(hash, opt->interval_ms);
+  if (opt->interval_ms) hash = hash_add(hash, (uint64_t)(opt->time_s * 1e6));
   hash = hash_add(hash, opt->warmup);
   return hash_add(hash, opt->check);
 }

@@ -6,14 +6,24 @@
 
 #include "base/base.h"
 
-enum harp_mode { HARP_STREAM, HARP_BIDIR, HARP_PINGPONG, HARP_RING, HARP_ALLTOALL, HARP_MODE_COUNT };
+enum harp_mode {
+  HARP_STREAM,
+  HARP_BIDIR,
+  HARP_PINGPONG,
+  HARP_RING,
+  HARP_ALLTOALL,
+  HARP_INCAST,
+  HARP_MODE_COUNT
+};
 
 enum {
   HARP_SIZES_MAX = 64,        /* message sizes in one run */
   HARP_CONNECTIONS_MAX = 256, /* per pair of ranks and direction */
   HARP_INFLIGHT_MAX = 32,     /* what the ABI lets a caller have outstanding */
   HARP_RANKS_MAX = 256,
-  HARP_ADDRESS_BYTES = 300, /* "host:port" or "@name" */
+  HARP_SAMPLES_MAX = 20000,      /* intervals of one window */
+  HARP_WINDOW_FLOWS_MAX = 65536, /* connection ends of all ranks in a window */
+  HARP_ADDRESS_BYTES = 300,      /* "host:port" or "@name" */
 };
 #define HARP_MESSAGE_BYTES_MAX ((size_t)1 << 30)
 
@@ -25,9 +35,10 @@ struct harp_options {
   unsigned size_count;
   unsigned connections;
   unsigned inflight;
-  double time_s;       /* per size, where iterations is 0 */
-  uint64_t iterations; /* messages per connection and size, 0: by time */
-  uint64_t warmup;     /* messages per connection before each size is timed */
+  double time_s;        /* per size, where iterations is 0 */
+  uint64_t iterations;  /* messages per connection and size, 0: by time */
+  unsigned interval_ms; /* 0, or: run by the clock for time_s and sample the bytes received */
+  uint64_t warmup;      /* messages per connection before each size is timed */
   bool check;
   int dev;
   const char *json_path; /* NULL: none, "-": standard output */

@@ -6,12 +6,15 @@
 #include "meet.h"
 #include "net.h"
 #include "report.h"
+#include "window.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 /* A batch must take this part of --time before its rate is trusted to set the count of the timed run. */
 #define CALIBRATED_SHARE 0.05
@@ -24,6 +27,7 @@ struct harp_rank {
   struct harp_net_device device;
   struct harp_mesh mesh;
   struct harp_report report;
+  struct harp_window window;
   uint64_t wrong;
 };
 
@@ -45,7 +49,7 @@ static int settle_count(struct harp_rank *rank, size_t bytes, uint64_t *count) {
   harp_ns elapsed_ns = 0;
   if (opt->warmup && batch(rank, bytes, opt->warmup, &elapsed_ns)) return -1;
   *count = opt->iterations;
-  if (*count) return 0;
+  if (*count || opt->interval_ms) return 0;
   double target_ns = opt->time_s * 1e9;
   uint64_t next = CALIBRATION_FIRST;
   for (;;) {
@@ -78,13 +82,34 @@ static int sum_up(struct harp_rank *rank, struct harp_tally *sum, struct harp_la
     sum->cpu_ns += all[i].cpu_ns;
   }
   harp_latency_init(latency);
-  if (rank->opt->mode != HARP_PINGPONG) return 0;
+  if (rank->opt->mode != HARP_PINGPONG && !rank->mesh.stamped) return 0;
   struct harp_latency *samples = malloc(sizeof *samples * (size_t)rank->opt->nranks);
   if (!samples) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
   int rc = harp_meet_gather(&rank->meet, rank->mesh.latency, sizeof *samples, samples);
   for (int i = 0; !rc && i < rank->opt->nranks; i++) harp_latency_merge(latency, &samples[i]);
   free(samples);
   return rc;
+}
+
+/* Moves what is measured: `count` messages per connection, or whatever a window holds. Returns 0 or -1. */
+static int run_timed(struct harp_rank *rank, size_t bytes, uint64_t *count, harp_ns *elapsed_ns) {
+  if (!rank->opt->interval_ms) return batch(rank, bytes, *count, elapsed_ns);
+  harp_ns cpu_start_ns = harp_clock_cpu_ns();
+  rank->report.window = &rank->window;
+  if (harp_window_init(&rank->window, rank->opt)) return -1;
+  if (harp_window_run(&rank->window, &rank->mesh, bytes)) return -1;
+  rank->mesh.tally.cpu_ns = harp_clock_cpu_ns() - cpu_start_ns;
+  *elapsed_ns = rank->window.sample_count * rank->window.interval_ns;
+  return 0;
+}
+
+/* Makes the sum that of the window, without what was drained after it. Returns the messages per connection.
+ */
+static uint64_t count_window(const struct harp_window *window, size_t bytes, struct harp_tally *sum) {
+  sum->bytes = 0;
+  for (unsigned i = 0; i < window->connection_count; i++) sum->bytes += window->connections[i].bytes;
+  sum->messages = sum->bytes / HARP_MAX(bytes, (size_t)1);
+  return HARP_MAX(sum->messages / HARP_MAX(window->connection_count, 1u), (uint64_t)1);
 }
 
 static int run_size(struct harp_rank *rank, size_t bytes) {
@@ -94,18 +119,34 @@ static int run_size(struct harp_rank *rank, size_t bytes) {
   if (settle_count(rank, bytes, &count)) return -1;
   rank->mesh.tally = (struct harp_tally){.wrong = rank->mesh.tally.wrong};
   harp_latency_init(rank->mesh.latency);
-  if (batch(rank, bytes, count, &elapsed_ns)) return -1;
+  if (run_timed(rank, bytes, &count, &elapsed_ns)) return -1;
 
   struct harp_tally sum;
   struct harp_latency *latency = malloc(sizeof *latency);
   if (!latency) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
   int rc = sum_up(rank, &sum, latency);
+  if (!rc && rank->report.window) count = count_window(&rank->window, bytes, &sum);
   if (!rc) {
     struct harp_report_row row = harp_report_make_row(rank->opt, bytes, count, elapsed_ns, &sum, latency);
     if (!rank->opt->rank) harp_report_add(&rank->report, &row);
     rank->wrong += sum.wrong;
   }
   free(latency);
+  return rc;
+}
+
+/* Finds out whether all ranks have one clock: those of one boot of one machine. Returns 0 or -1. */
+static int compare_clocks(struct harp_rank *rank, bool *same) {
+  enum { BOOT_ID_BYTES = 40 };
+  char mine[BOOT_ID_BYTES] = {0}, *all = calloc((size_t)rank->opt->nranks, BOOT_ID_BYTES);
+  if (!all) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
+  int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  bool known = fd >= 0 && read(fd, mine, BOOT_ID_BYTES - 1) > 0;
+  if (fd >= 0) close(fd);
+  int rc = harp_meet_gather(&rank->meet, mine, BOOT_ID_BYTES, all);
+  *same = known;
+  for (int i = 0; i < rank->opt->nranks; i++) *same &= !memcmp(mine, all + i * BOOT_ID_BYTES, BOOT_ID_BYTES);
+  free(all);
   return rc;
 }
 
@@ -124,6 +165,7 @@ static int run(struct harp_rank *rank, int listen_fd) {
       return harp_fail(HARP_EXIT_USAGE, "size %zu: device %d takes messages up to %zu bytes",
                        opt->size_bytes[i], opt->dev, rank->device.message_bytes_max);
   if (harp_mesh_open(&rank->mesh, opt, &rank->net, &rank->meet)) return -1;
+  if (opt->mode == HARP_INCAST && compare_clocks(rank, &rank->mesh.stamped)) return -1;
   rank->report.opt = opt;
   rank->report.net = &rank->net;
   if (!opt->rank) harp_report_begin(&rank->report, &rank->device);
@@ -143,6 +185,7 @@ int harp_rank_run(const struct harp_options *opt, int listen_fd) {
   harp_meet_init(&rank->meet);
   if (run(rank, listen_fd)) harp_meet_tell_failure(&rank->meet, harp_fail_text());
   if (rank->mesh.net) harp_mesh_close(&rank->mesh);
+  harp_window_fini(&rank->window);
   harp_net_close(&rank->net);
   harp_meet_close(&rank->meet);
   int code = harp_fail_code();

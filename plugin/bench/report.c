@@ -31,7 +31,8 @@ struct harp_report_row harp_report_make_row(const struct harp_options *opt, size
                                                .p999_ns = harp_latency_percentile(latency, 0.999),
                                                .max_ns = latency->max_ns,
                                                .mean_ns = (double)latency->sum_ns / (double)latency->count};
-    row.busbw_gbps = row.latency.mean_ns > 0 ? (double)bytes * BIT_PER_BYTE / row.latency.mean_ns : 0;
+    if (opt->mode == HARP_PINGPONG)
+      row.busbw_gbps = row.latency.mean_ns > 0 ? (double)bytes * BIT_PER_BYTE / row.latency.mean_ns : 0;
   }
   row.algbw_gbps = row.busbw_gbps;
   /* nccl-tests counts each rank's own part, which crosses no network, in alltoall's size. */
@@ -43,6 +44,10 @@ static bool has_table(const struct harp_options *opt) {
   return !opt->json_path || strcmp(opt->json_path, "-") != 0;
 }
 
+static bool has_percentiles(const struct harp_options *opt) {
+  return opt->mode == HARP_PINGPONG || opt->mode == HARP_INCAST;
+}
+
 void harp_report_begin(const struct harp_report *report, const struct harp_net_device *device) {
   const struct harp_options *opt = report->opt;
   if (!has_table(opt)) return;
@@ -51,10 +56,9 @@ void harp_report_begin(const struct harp_report *report, const struct harp_net_d
   printf("# mode %s, ranks %d, connections %u, inflight %u, check %s\n#\n", harp_mode_name(opt->mode),
          opt->nranks, opt->connections, opt->inflight, opt->check ? "on" : "off");
   printf("# %10s %12s %12s %10s %10s %7s", "size", "count", "time", "algbw", "busbw", "wrong");
-  if (opt->mode == HARP_PINGPONG)
-    printf(" %9s %9s %9s %9s %9s %9s", "min", "p50", "p90", "p99", "p99.9", "max");
+  if (has_percentiles(opt)) printf(" %9s %9s %9s %9s %9s %9s", "min", "p50", "p90", "p99", "p99.9", "max");
   printf("\n# %10s %12s %12s %10s %10s %7s", "(B)", "(messages)", "(us)", "(Gbit/s)", "(Gbit/s)", "");
-  if (opt->mode == HARP_PINGPONG)
+  if (has_percentiles(opt))
     printf(" %9s %9s %9s %9s %9s %9s", "(us)", "(us)", "(us)", "(us)", "(us)", "(us)");
   printf("\n");
   fflush(stdout);
@@ -109,6 +113,29 @@ static void write_latency(FILE *out, const struct harp_report_row *row) {
   fputc('}', out);
 }
 
+static void write_window(FILE *out, const struct harp_report *report) {
+  const struct harp_window *w = report->window;
+  uint64_t undelivered = 0;
+  fprintf(out, ", \"window\": {\"start_ns\": %" PRIu64 ", \"interval_ms\": %u, \"samples\": [", w->start_ns,
+          report->opt->interval_ms);
+  for (unsigned i = 0; i < w->sample_count; i++) fprintf(out, "%s%" PRIu64, i ? ", " : "", w->samples[i]);
+  fputs("], \"connections\": [", out);
+  for (unsigned i = 0; i < w->connection_count; i++) {
+    const struct harp_window_connection *c = &w->connections[i];
+    fprintf(out, "%s{\"from\": %d, \"to\": %d, \"index\": %u, \"bytes\": %" PRIu64 "}", i ? ", " : "",
+            c->from, c->to, c->index, c->bytes);
+  }
+  fputs("], \"failures\": [", out);
+  for (int i = 0, told = 0; i < report->opt->nranks; i++) {
+    undelivered += w->outcomes[i].undelivered;
+    if (!w->outcomes[i].failure[0]) continue;
+    fprintf(out, "%s{\"rank\": %d, \"text\": ", told++ ? ", " : "", i);
+    write_string(out, w->outcomes[i].failure);
+    fputc('}', out);
+  }
+  fprintf(out, "], \"undelivered\": %" PRIu64 "}", undelivered);
+}
+
 static void write_json(FILE *out, const struct harp_report *report) {
   const struct harp_options *opt = report->opt;
   fputs("{\"plugin\": ", out);
@@ -128,7 +155,9 @@ static void write_json(FILE *out, const struct harp_report *report) {
             "\"busbw_gbps\": %.6f, \"latency_us\": ",
             i ? ", " : "", row->bytes, row->messages, row->time_s, row->algbw_gbps, row->busbw_gbps);
     write_latency(out, row);
-    fprintf(out, ", \"wrong\": %" PRIu64 ", \"cpu_s\": %.6f}", row->wrong, row->cpu_s);
+    fprintf(out, ", \"wrong\": %" PRIu64 ", \"cpu_s\": %.6f", row->wrong, row->cpu_s);
+    if (report->window) write_window(out, report);
+    fputc('}', out);
   }
   fputs("]}\n", out);
 }

@@ -7,6 +7,7 @@
 #include "latency.h"
 #include "net.h"
 #include "options.h"
+#include "window.h"
 
 /* Percentiles in nanoseconds, as much of a histogram as a row needs. */
 struct harp_report_latency {
@@ -31,6 +32,7 @@ struct harp_report {
   const struct harp_net *net;
   struct harp_report_row rows[HARP_SIZES_MAX];
   unsigned row_count;
+  const struct harp_window *window; /* NULL: the run was by count; else of the only row */
 };
 
 /* Makes a row out of the sum over all ranks; `latency` is NULL or all ranks' samples. */

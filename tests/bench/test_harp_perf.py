@@ -323,7 +323,7 @@ def test_stranger_at_the_rendezvous(perf: Perf) -> None:
     ("args", "text"),
     [
         ([], "--mode is missing"),
-        (["--mode", "sideways"], "expected stream, bidir, pingpong, ring or alltoall"),
+        (["--mode", "sideways"], "expected stream, bidir, pingpong, ring, alltoall or incast"),
         (["--mode", "ring", "--sizes", "8,9x"], "size 9x: expected bytes"),
         (["--mode", "ring", "--sizes", "2G"], "size 2G: expected bytes up to 1G"),
         (["--mode", "ring", "--sizes", "8,"], "size : expected bytes"),
