@@ -27,7 +27,9 @@ WAIT_S = 60.0
 POLL_S = 0.01
 ALL_SIZES = "1,7,8,16,127,128,129,1000,4096,16384,16385,65536,131072,524288,1M,4M"
 STATISTICS = re.compile(r"statistics:((?: \w+ \d+)+)")
-DRIVER = re.compile(r": driver ([a-z0-9+ -]+?)(?::.*)?, \d+ path\(s\) from UDP port")
+DRIVER = re.compile(
+    r": driver ([a-z0-9+ -]+?)(?: \((queues? [0-9,-]+)\))?(?::.*)?, \d+ path\(s\) from UDP port"
+)
 EXIT_PLUGIN = 3
 
 
@@ -147,6 +149,11 @@ class Job:
         """Give the packet driver that a rank's engine has said it got."""
         found = DRIVER.search(self.log(rank))
         return found[1] if found else ""
+
+    def queues(self, rank: int) -> str:
+        """Give the queues that a rank's driver polls, as in "queues 0-3"."""
+        found = DRIVER.search(self.log(rank))
+        return (found[2] or "") if found else ""
 
     def received_bytes(self, rank: int) -> int:
         """Read what the interface of a rank has received."""

@@ -135,6 +135,7 @@ def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, tmp_path: P
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=env, port=20600) as second:
             second.finish()
             assert [second.rung(0), second.rung(1)] == [GENERIC, GENERIC]
+            assert {first.queues(0), second.queues(0)} == {"queue 0", "queue 1"}
         assert attached(lab, 0)
         first.until_moving()
 

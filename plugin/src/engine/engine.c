@@ -14,7 +14,10 @@
 #include "engine/orphan.h"
 #include "host/clock.h"
 
-enum { MTU_MIN = 1280 }; /* IPv6's; the smallest packets are made for it */
+enum {
+  MTU_MIN = 1280,     /* IPv6's; the smallest packets are made for it */
+  DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each rung that was refused */
+};
 
 static harp_ns host_clock(void) {
   return harp_clock_now();
@@ -125,9 +128,18 @@ static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
   return driver->open(&e->io, &config, error, error_bytes);
 }
 
+/* Says what driver the interface has got, on which queues, and why not a better one. */
+static const char *describe_driver(const struct harp_engine *e, char *text, size_t bytes) {
+  const struct harp_io_info *info = &e->io->info;
+  snprintf(text, bytes, "driver %s%s%s%s%s%s", info->rung, info->queues[0] ? " (" : "", info->queues,
+           info->queues[0] ? ")" : "", info->why_not[0] ? ": " : "", info->why_not);
+  return text;
+}
+
 int harp_engine_open(struct harp_engine **out, const struct harp_instance *instance, const char *congestion,
                      char *error, size_t error_bytes) {
   struct harp_engine *e;
+  char driver[DRIVER_BYTES];
   int err = harp_engine_open_with(&e, instance, congestion, NULL, host_clock, error, error_bytes);
   if (err) return err;
   err = open_io(e, error, error_bytes);
@@ -135,18 +147,17 @@ int harp_engine_open(struct harp_engine **out, const struct harp_instance *insta
     release(e);
     return err;
   }
-  HARP_INFO(
-      "%s: driver %s%s%s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
-      instance->ifname, e->io->info.rung, e->io->info.why_not[0] ? ": " : "", e->io->info.why_not,
-      e->io->info.port_count, e->io->info.ports[0], e->io->info.buffer_bytes >> 10,
-      harp_page_rung_name(e->arena.rung), harp_engine_mode_name(instance->mode));
+  HARP_INFO("%s: %s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
+            instance->ifname, describe_driver(e, driver, sizeof driver), e->io->info.port_count,
+            e->io->info.ports[0], e->io->info.buffer_bytes >> 10, harp_page_rung_name(e->arena.rung),
+            harp_engine_mode_name(instance->mode));
   *out = e;
   return 0;
 }
 
-/* Says at INFO what moved and what was dropped: the statistics of a run. */
+/* Says at INFO by which driver, what moved and what was dropped: the statistics of a run. */
 static void log_counters(const struct harp_engine *e) {
-  char text[700];
+  char text[700], driver[DRIVER_BYTES];
   int n = 0;
 #define X(name)                                                                                              \
   if (e->counters.name && n < (int)sizeof text)                                                              \
@@ -158,6 +169,7 @@ static void log_counters(const struct harp_engine *e) {
       n += snprintf(text + n, sizeof text - (size_t)n, " drop_%s %llu", harp_drop_name((enum harp_drop)i),
                     (unsigned long long)e->counters.drops[i]);
   }
+  if (e->io) HARP_INFO("%s: closing %s", e->instance.ifname, describe_driver(e, driver, sizeof driver));
   HARP_INFO("%s: statistics:%s", e->instance.ifname, n ? text : " nothing moved");
 }
 

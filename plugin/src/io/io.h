@@ -58,6 +58,7 @@ struct harp_rx_superframe {
 /* What a driver got and can do; valid after open. */
 struct harp_io_info {
   const char *rung;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
+  char queues[64];       /* the NIC queues that it polls itself, "queues 0-3,6"; "" where the kernel does */
   char why_not[480];     /* why a better rung was refused; "" if none was */
   uint32_t segments_max; /* of one superframe */
   bool gather;           /* takes payload by reference */

@@ -38,10 +38,12 @@ enum {
   SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
   QUEUE_SHIFT = 24,       /* in a frame number: whose it is */
   PROOF_BYTES = 60,
+  RELEASE_POLL_MS = 5,
   INNER_EVERY = 16, /* receive calls between two looks at the sockets while they are idle */
 };
-#define LOOK_NS  HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
-#define PROOF_NS HARP_MS(50)
+#define LOOK_NS    HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
+#define PROOF_NS   HARP_MS(50)
+#define RELEASE_NS HARP_MS(500) /* for the kernel to release what was closed; a loaded host took 235 ms */
 
 struct harp_io_route {
   struct harp_io_route *next;
@@ -70,8 +72,9 @@ struct xdp {
   unsigned next_queue; /* where rx starts, so that no queue starves another */
   unsigned rx_calls, slots_used;
   harp_ns look_ns;
-  bool inner_is_busy; /* its last rx brought something */
-  uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
+  harp_ns release_deadline_ns; /* until then open waits for what is being released */
+  bool inner_is_busy;          /* its last rx brought something */
+  uint32_t queued;             /* a bit for each queue where packets wait for tx_flush */
 
   struct harp_xdp_health health;
 };
@@ -197,8 +200,9 @@ static int prove_queue(struct xdp *x, struct harp_xdp_socket *s, char *error, si
   memcpy(frame + 6, x->mac, sizeof x->mac);
   frame[12] = 0x88, frame[13] = 0xb5;
   (void)harp_xdp_queue_tx_put(&s->queue, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes);
-  while (!s->queue.tx_completed && now_ns() < deadline) {
+  for (bool late = false; !s->queue.tx_completed && !late;) {
     struct pollfd fd = {.fd = s->queue.fd, .events = POLLOUT};
+    late = now_ns() >= deadline; /* looked at before the last try, since we may lose the core at any time */
     (void)harp_xdp_queue_tx_flush(&s->queue);
     if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
   }
@@ -249,18 +253,38 @@ static unsigned queues_wanted(const struct xdp *x, const struct harp_io_config *
   return HARP_MAX(HARP_MIN(wanted, (unsigned)(x->umem_bytes / least)), 1u);
 }
 
-/* Opens one rung: the first queues that nobody has, as many as wanted. */
+/* Opens queues that nobody has, the first ones, until there are as many as wanted. */
+static int open_free_queues(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
+                            unsigned wanted, char *error, size_t error_bytes) {
+  unsigned all = harp_nic_queues(x->ifindex);
+  for (uint32_t queue = 0; queue < all && x->queue_count < wanted; queue++) {
+    if (open_queues(x) >> queue & 1) continue;
+    int err = open_queue(x, rung, config, queue, wanted, error, error_bytes);
+    if (err && err != -EBUSY) return err;
+  }
+  if (x->queue_count == wanted) return 0;
+  snprintf(error, error_bytes, "other processes have all %u queues", all);
+  return -EBUSY;
+}
+
+/* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
+ * locked memory behind its owner's back, so a job that follows another finds them taken. */
+static int open_enough_queues(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
+                              char *error, size_t error_bytes) {
+  unsigned wanted = queues_wanted(x, config);
+  for (;;) {
+    int err = open_free_queues(x, rung, config, wanted, error, error_bytes);
+    if ((err != -EBUSY && err != -ENOBUFS) || now_ns() >= x->release_deadline_ns)
+      return err == -EBUSY && is_open(x) ? 0 : err;
+    (void)poll(NULL, 0, RELEASE_POLL_MS);
+  }
+}
+
 static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_io_config *config, char *error,
                      size_t error_bytes) {
-  unsigned wanted = queues_wanted(x, config), all = harp_nic_queues(x->ifindex);
   int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, needs_sg(config), error, error_bytes);
   if (err) return err;
-  for (uint32_t queue = 0; queue < all && x->queue_count < wanted; queue++) {
-    err = open_queue(x, rung, config, queue, wanted, error, error_bytes);
-    if (err && err != -EBUSY) break; /* busy: another process has it */
-  }
-  if (err == -EBUSY && is_open(x)) err = 0;
-  if (err == -EBUSY) snprintf(error, error_bytes, "other processes have all %u queues", all);
+  err = open_enough_queues(x, rung, config, error, error_bytes);
   if (!err) err = add_ports(x, error, error_bytes);
   if (err) {
     close_fast(x);
@@ -268,6 +292,22 @@ static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_i
   }
   for (unsigned i = 0; i < x->queue_count; i++) harp_xdp_queue_refill(queue_at(x, i));
   return 0;
+}
+
+/* Names the open queues in info, as in "queues 0-3,6". They were opened in ascending order, but for those
+ * that were free later. */
+static void name_queues(struct xdp *x) {
+  struct harp_io_info *info = &x->io.info;
+  uint64_t bits = open_queues(x);
+  size_t used = (size_t)snprintf(info->queues, sizeof info->queues, x->queue_count > 1 ? "queues" : "queue");
+  for (unsigned from = 0, to; from < HARP_XDP_QUEUES_MAX && used < sizeof info->queues; from = to + 1) {
+    to = from;
+    if (!(bits >> from & 1)) continue;
+    while (to + 1 < HARP_XDP_QUEUES_MAX && bits >> (to + 1) & 1) to++;
+    bool is_first = !(bits & ((1ull << from) - 1));
+    used += (size_t)snprintf(info->queues + used, sizeof info->queues - used, to > from ? "%c%u-%u" : "%c%u",
+                             is_first ? ' ' : ',', from, to);
+  }
 }
 
 /* Appends "rung: reason" to why_not. */
@@ -283,12 +323,14 @@ static int climb(struct xdp *x, const struct harp_io_config *config, char *error
   int err = -ENOTSUP;
   harp_nic_driver(x->ifindex, driver);
   order_rungs(driver, rungs);
+  x->release_deadline_ns = now_ns() + RELEASE_NS;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
     char reason[200];
     if (!is_wanted(rungs[i], config->xdp_mode)) continue;
     err = open_rung(x, rungs[i], config, reason, sizeof reason);
     if (!err) {
       x->io.info.rung = rungs[i]->name;
+      name_queues(x);
       return 0;
     }
     note_refusal(&x->io.info, rungs[i], reason);
@@ -370,6 +412,7 @@ static void fall(struct xdp *x, const char *why) {
   x->io.info.gather = x->inner->info.gather;
   x->io.info.rx_batch = x->inner->info.rx_batch;
   x->io.info.segments_max = x->inner->info.segments_max;
+  x->io.info.queues[0] = 0;
   snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP was lost: %s", why);
 }
 
