@@ -23,7 +23,7 @@ static void start(const char *name, unsigned paths, uint32_t lines) {
                          .superframe_packets = 64,
                          .in_flight_max = 32,
                          .trace = true};
-  for (unsigned i = 0; i < paths; i++) c.lines_max[i] = lines;
+  for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = lines;
   duo_start(&duo, &c);
   snprintf(duo.label, sizeof duo.label, "story %s", name);
   for (unsigned i = 0; i < paths; i++) {

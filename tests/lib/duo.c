@@ -79,7 +79,7 @@ void duo_start(struct duo *d, const struct duo_config *config) {
       .window_max_bytes = config->window_max_bytes,
       .cc = config->cc,
   };
-  memcpy(sc.lines_max, config->lines_max, sizeof sc.lines_max);
+  memcpy(sc.paths, config->paths, sizeof sc.paths);
   struct harp_receiver_config rc = {
       .first_line = config->first_line,
       .first_message = config->first_message,

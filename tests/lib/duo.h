@@ -34,7 +34,7 @@ struct duo_message {
 struct duo_config {
   uint64_t seed;
   unsigned path_count;
-  uint32_t lines_max[HARP_PATHS_MAX];
+  struct harp_path_config paths[HARP_PATHS_MAX];
   uint32_t first_line, first_message, first_number;
   uint32_t window_max_bytes;
   const struct harp_cc_ops *cc;

@@ -340,7 +340,7 @@ static bool start(struct script *s) {
                                    .first_number = FIRST_NUMBER,
                                    .path_count = paths,
                                    .window_max_bytes = 4 << 20};
-    for (unsigned i = 0; i < paths; i++) c.lines_max[i] = number_of(s, "lines", HARP_PACKET_MIN_LINES);
+    for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES);
     value_of(s, "cc", text, sizeof text);
     if (!(c.cc = harp_cc_find(text))) return fail(s, "cc=");
     s->sender = malloc(harp_sender_bytes(paths));

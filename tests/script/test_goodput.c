@@ -32,7 +32,7 @@ static uint32_t goodput(const struct net *n) {
                          .cc = n->cc,
                          .superframe_packets = 64,
                          .in_flight_max = 16};
-  for (unsigned i = 0; i < n->paths; i++) c.lines_max[i] = n->lines;
+  for (unsigned i = 0; i < n->paths; i++) c.paths[i].lines_max = n->lines;
   duo_start(&duo, &c);
   strcpy(duo.label, n->name);
   for (unsigned i = 0; i < n->paths; i++) {

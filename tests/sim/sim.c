@@ -128,7 +128,7 @@ static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
   c->path_count = rng_below(r, 2) ? 1 : (unsigned)rng_between(r, 1, 4);
   uint32_t lines = sizes[rng_below(r, 4)];
   for (unsigned i = 0; i < c->path_count; i++)
-    c->lines_max[i] = rng_below(r, 4) ? lines : sizes[rng_below(r, 4)];
+    c->paths[i].lines_max = rng_below(r, 4) ? lines : sizes[rng_below(r, 4)];
   c->first_line = near_wrap(r, wrap, 2000);
   c->first_message = near_wrap(r, wrap, 40);
   c->first_number = near_wrap(r, wrap, 500);

@@ -28,7 +28,7 @@ struct transfer {
 
 static void set_up(struct transfer *t, uint32_t lines) {
   struct harp_sender_config sc = {.path_count = 1,
-                                  .lines_max = {lines},
+                                  .paths = {{.lines_max = lines}},
                                   .window_max_bytes = 4 << 20,
                                   .cc = &harp_cc_delay,
                                   .first_number = 1};

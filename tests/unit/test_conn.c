@@ -19,7 +19,7 @@ enum { SEED = 77, ACK_SEED = 99 };
 static int init(void **state) {
   (void)state;
   struct harp_sender_config sc = {.path_count = 1,
-                                  .lines_max = {8},
+                                  .paths = {{.lines_max = 8}},
                                   .window_max_bytes = 1 << 20,
                                   .cc = &harp_cc_delay,
                                   .first_number = 50};

@@ -9,13 +9,15 @@
 #include "proto/loss.h"
 
 static struct harp_path p;
+static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
 static struct harp_resend resend;
 static struct harp_loss_result result;
 enum { PACKET = HARP_DATA_HEADER_BYTES + 8 * HARP_LINE_BYTES };
 
 static int init(void **state) {
   (void)state;
-  harp_path_init(&p, 0, 100, 8, &harp_cc_delay, 4 << 20, 0);
+  static const struct harp_path_config config = {.lines_max = 8};
+  harp_path_init(&p, 0, 100, &config, &harp_cc_delay, 4 << 20, ring, HARP_FLIGHT_RECORDS_MAX, 0);
   harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
   harp_resend_init(&resend, 0);
   result = (struct harp_loss_result){0};
@@ -147,9 +149,9 @@ static void giving_up_settles_everything(void **state) {
 /* A full ring whose only pending packet turns out lost must have room for its resend. */
 static void a_full_flight_makes_room_by_time_alone(void **state) {
   (void)state;
-  for (int i = 0; i < HARP_FLIGHT_RECORDS; i++) send(1, HARP_US(10));
+  for (int i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) send(1, HARP_US(10));
   assert_true(harp_flight_full(&p.flight));
-  acked(101, 100 + HARP_FLIGHT_RECORDS, HARP_US(100));
+  acked(101, 100 + HARP_FLIGHT_RECORDS_MAX, HARP_US(100));
   assert_true(harp_flight_full(&p.flight));
   detect(HARP_MS(10));
   assert_int_equal(resend.count, 8);

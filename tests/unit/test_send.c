@@ -20,7 +20,7 @@ static int init(void **state) {
                                  .first_message = FIRST_MESSAGE,
                                  .first_number = FIRST_NUMBER,
                                  .path_count = 2,
-                                 .lines_max = {8, 8},
+                                 .paths = {{.lines_max = 8}, {.lines_max = 8}},
                                  .window_max_bytes = 4 << 20,
                                  .cc = &harp_cc_delay};
   s = malloc(harp_sender_bytes(2));

@@ -9,7 +9,11 @@
 #include "base/assert.h"
 #include "base/base.h"
 
-enum { HARP_FLIGHT_RECORDS = 1024, HARP_BURST_MAX_PACKETS = 64 };
+enum {
+  HARP_FLIGHT_RECORDS_MAX = 1024,        /* of one path */
+  HARP_FLIGHT_RECORDS_TOTAL = 16 * 1024, /* of all paths of a connection */
+  HARP_BURST_MAX_PACKETS = 64,
+};
 
 struct harp_burst {
   uint64_t number;      /* of its first packet */
@@ -23,18 +27,30 @@ struct harp_burst {
 };
 
 struct harp_flight {
-  uint32_t head, tail; /* free-running; the ring holds tail - head records */
-  struct harp_burst ring[HARP_FLIGHT_RECORDS];
+  uint32_t head, tail;     /* free-running; the ring holds tail - head records */
+  uint32_t records;        /* room: a power of two */
+  struct harp_burst *ring; /* memory of the sender */
 };
+
+/* Returns how many records each of so many paths has: a power of two, fewer where paths are many. */
+static inline uint32_t harp_flight_records(unsigned path_count) {
+  uint32_t records = HARP_FLIGHT_RECORDS_MAX;
+  while (records * path_count > HARP_FLIGHT_RECORDS_TOTAL) records /= 2;
+  return records;
+}
+static inline void harp_flight_init(struct harp_flight *f, struct harp_burst *ring, uint32_t records) {
+  HARP_ASSERT(records && !(records & (records - 1)));
+  *f = (struct harp_flight){.records = records, .ring = ring};
+}
 
 static inline uint32_t harp_flight_count(const struct harp_flight *f) {
   return f->tail - f->head;
 }
 static inline bool harp_flight_full(const struct harp_flight *f) {
-  return harp_flight_count(f) == HARP_FLIGHT_RECORDS;
+  return harp_flight_count(f) == f->records;
 }
-static inline struct harp_burst *harp_flight_at(struct harp_flight *f, uint32_t i) {
-  return &f->ring[i % HARP_FLIGHT_RECORDS];
+static inline struct harp_burst *harp_flight_at(const struct harp_flight *f, uint32_t i) {
+  return &f->ring[i & (f->records - 1)];
 }
 static inline uint64_t harp_burst_mask(const struct harp_burst *b) {
   return b->count == 64 ? ~0ull : (1ull << b->count) - 1;
@@ -53,7 +69,7 @@ static inline uint32_t harp_burst_lines(const struct harp_burst *b, uint32_t i) 
 /* Appends a record; the ring must not be full. The burst's numbers follow those of the youngest record. */
 static inline void harp_flight_push(struct harp_flight *f, const struct harp_burst *b) {
   HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
-  f->ring[f->tail++ % HARP_FLIGHT_RECORDS] = *b;
+  *harp_flight_at(f, f->tail++) = *b;
 }
 /* Removes settled records from the head. One with lost packets stays until it was sent before `expire_ns`, so
  * that a late acknowledgement can still tell that the loss was only reordering; or until the ring is half
@@ -63,7 +79,7 @@ static inline void harp_flight_trim(struct harp_flight *f, harp_ns expire_ns) {
     const struct harp_burst *b = harp_flight_at(f, f->head);
     if (harp_burst_pending(b)) return;
     bool all_acked = b->acked == harp_burst_mask(b);
-    if (!all_acked && b->sent_ns >= expire_ns && harp_flight_count(f) < HARP_FLIGHT_RECORDS / 2) return;
+    if (!all_acked && b->sent_ns >= expire_ns && harp_flight_count(f) < f->records / 2) return;
     f->head++;
   }
 }

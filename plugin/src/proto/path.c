@@ -11,10 +11,15 @@ const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_
 enum { REORDER_MEMORY_ROUNDS = 64 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
 
-void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number, uint32_t lines_max,
-                    const struct harp_cc_ops *cc, uint32_t window_max_bytes, harp_ns now) {
+void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
+                    const struct harp_path_config *config, const struct harp_cc_ops *cc,
+                    uint32_t window_max_bytes, struct harp_burst *ring, uint32_t records, harp_ns now) {
+  uint32_t lines_max = config->lines_max;
   HARP_ASSERT(lines_max >= HARP_PACKET_MIN_LINES && lines_max <= HARP_PACKET_MAX_LINES);
   p->index = (uint8_t)index;
+  p->local_eni = config->local_eni;
+  p->remote_eni = config->remote_eni;
+  p->standby = config->standby;
   p->state = HARP_PATH_UP;
   p->next_number = p->ack_next = p->round_end_number = first_number;
   p->largest_acked = first_number - 1;
@@ -30,7 +35,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number, 
   p->probe_due = false;
   p->size_probe_ns = HARP_NEVER;
   p->size_probe_lines = 0;
-  p->flight.head = p->flight.tail = 0;
+  harp_flight_init(&p->flight, ring, records);
   harp_rtt_init(&p->rtt, now);
   harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, window_max_bytes);
 }

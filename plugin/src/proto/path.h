@@ -20,8 +20,16 @@ enum harp_path_state {
  */
 enum { HARP_PATH_SILENT_PTOS = 3 };
 
+/* What the caller tells of a path. */
+struct harp_path_config {
+  uint32_t lines_max;            /* per packet, from the path's MTU */
+  uint8_t local_eni, remote_eni; /* which paths share a fate */
+  bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
+};
+
 struct harp_path {
-  uint8_t index;
+  uint8_t index, local_eni, remote_eni;
+  bool standby;
   enum harp_path_state state;
   uint64_t next_number;
   uint64_t ack_next;         /* one above the highest number of an acknowledgement received */
@@ -55,8 +63,10 @@ struct harp_path {
 /* Sizes that the search steps through, in lines: jumbo, single-buffer XDP, Ethernet, IPv6 minimum. */
 extern const uint32_t harp_path_sizes[4];
 
-void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number, uint32_t lines_max,
-                    const struct harp_cc_ops *cc, uint32_t window_max_bytes, harp_ns now);
+/* `ring` is the memory of the path's flight: `records` of them, a power of two. */
+void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
+                    const struct harp_path_config *config, const struct harp_cc_ops *cc,
+                    uint32_t window_max_bytes, struct harp_burst *ring, uint32_t records, harp_ns now);
 
 /* Returns how many bytes may be sent now: window and pace. 0 means not now. */
 uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now);

@@ -26,7 +26,9 @@ static const struct harp_send_message *message_at(const struct harp_sender *s, u
 }
 
 size_t harp_sender_bytes(unsigned path_count) {
-  return sizeof(struct harp_sender) + path_count * sizeof(struct harp_path);
+  return sizeof(struct harp_sender) +
+         path_count *
+             (sizeof(struct harp_path) + harp_flight_records(path_count) * sizeof(struct harp_burst));
 }
 
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
@@ -42,9 +44,11 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->stalled_since_ns = 0;
   harp_resend_init(&s->resend, config->first_line);
   s->path_count = config->path_count;
+  uint32_t records = harp_flight_records(config->path_count);
+  struct harp_burst *rings = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
-    harp_path_init(&s->paths[i], i, config->first_number, config->lines_max[i], config->cc,
-                   config->window_max_bytes, now);
+    harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
+                   config->window_max_bytes, rings + i * records, records, now);
   }
 }
 
@@ -494,7 +498,7 @@ void harp_sender_check(const struct harp_sender *s) {
     const struct harp_path *p = &s->paths[i];
     uint64_t bytes = 0, number = 0;
     for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
-      const struct harp_burst *b = &p->flight.ring[k % HARP_FLIGHT_RECORDS];
+      const struct harp_burst *b = harp_flight_at(&p->flight, k);
       bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
       HARP_ASSERT(k == p->flight.head || b->number >= number);
       number = b->number + b->count;

@@ -15,7 +15,7 @@
 #include "proto/stripe.h"
 
 enum {
-  HARP_PATHS_MAX = 16,
+  HARP_PATHS_MAX = 64,     /* they fit a word of bits */
   HARP_MESSAGES_MAX = 64,  /* messages of a connection that are posted and not done; NCCL uses up to 32 */
   HARP_EARLY_MESSAGES = 8, /* that may travel before their receive is posted */
   HARP_EARLY_MAX_BYTES = 16 * 1024, /* and how large each of them may be */
@@ -25,8 +25,8 @@ enum {
 struct harp_sender_config {
   uint32_t first_line, first_message, first_number;
   unsigned path_count;
-  uint32_t lines_max[HARP_PATHS_MAX]; /* per packet, from each path's MTU */
-  uint32_t window_max_bytes;          /* per path: what the receiver's socket buffer holds */
+  struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
+  uint32_t window_max_bytes;                     /* per path: what the receiver's socket buffer holds */
   const struct harp_cc_ops *cc;
 };
 
@@ -69,7 +69,7 @@ struct harp_sender {
   struct harp_resend resend;
 
   unsigned path_count;
-  struct harp_path paths[]; /* path_count of them */
+  struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
 };
 
 /* Returns the bytes that a sender with so many paths takes; the caller owns the memory. */

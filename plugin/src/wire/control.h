@@ -132,9 +132,10 @@ struct harp_control_keys {
 
 /* One ENI of an endpoint. */
 struct harp_endpoint_eni {
-  uint8_t family;   /* 4 or 6 */
-  uint8_t addr[16]; /* IPv4 in the first 4 bytes */
-  uint16_t mtu;     /* bytes, L3 */
+  uint8_t family;      /* 4 or 6 */
+  uint8_t addr[16];    /* IPv4 in the first 4 bytes */
+  uint16_t mtu;        /* bytes, L3 */
+  uint32_t speed_mbps; /* Mbit/s; 0: unknown */
   uint16_t port_count;
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };

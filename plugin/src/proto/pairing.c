@@ -1,0 +1,153 @@
+#include "proto/pairing.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+enum { ENIS_MAX = HARP_ENDPOINT_ENIS_MAX, PRIMARY_MIN = HARP_PATHS_MAX / 2 };
+
+/* Both sides while pairs are being made: `many` is the one with more ENIs, the client where they are even. */
+struct pairing {
+  const struct harp_endpoint *many, *few;
+  bool swapped; /* the server has more ENIs */
+  uint32_t speed_default;
+  uint64_t load_many[ENIS_MAX], load_few[ENIS_MAX]; /* speeds of the partners, added up */
+  uint8_t paths[ENIS_MAX][ENIS_MAX];                /* of a pair, by many and few: so many so far */
+  bool primary[ENIS_MAX][ENIS_MAX];
+  unsigned standby_many[ENIS_MAX], standby_few[ENIS_MAX];
+  unsigned count;
+  struct harp_pairing *out;
+};
+
+/* An unknown speed counts as the fastest that anyone told. */
+static uint64_t speed_of(const struct pairing *g, const struct harp_endpoint_eni *e) {
+  return e->speed_mbps ? e->speed_mbps : g->speed_default;
+}
+
+static uint32_t fastest(const struct harp_endpoint *a, const struct harp_endpoint *b) {
+  uint32_t best = 1;
+  for (unsigned i = 0; i < a->eni_count; i++) best = HARP_MAX(best, a->enis[i].speed_mbps);
+  for (unsigned i = 0; i < b->eni_count; i++) best = HARP_MAX(best, b->enis[i].speed_mbps);
+  return best;
+}
+
+static bool may_pair(const struct pairing *g, unsigned m, unsigned f) {
+  return g->many->enis[m].family == g->few->enis[f].family;
+}
+
+static void join(struct pairing *g, unsigned m, unsigned f) {
+  g->primary[m][f] = true;
+  g->load_few[f] += speed_of(g, &g->many->enis[m]);
+  g->load_many[m] += speed_of(g, &g->few->enis[f]);
+}
+
+/* Joins ENI m of `many` to the ENI of `few` that would be the least loaded for its speed. */
+static void join_many(struct pairing *g, unsigned m) {
+  uint64_t speed = speed_of(g, &g->many->enis[m]);
+  int best = -1;
+  for (unsigned f = 0; f < g->few->eni_count; f++) {
+    if (!may_pair(g, m, f)) continue;
+    if (best < 0 || (g->load_few[f] + speed) * speed_of(g, &g->few->enis[best]) <
+                        (g->load_few[best] + speed) * speed_of(g, &g->few->enis[f]))
+      best = (int)f;
+  }
+  if (best >= 0) join(g, m, (unsigned)best);
+}
+
+/* Joins an ENI of `few` that nobody chose, for its family or its lack of speed. */
+static void join_few(struct pairing *g, unsigned f) {
+  int best = -1;
+  for (unsigned m = 0; m < g->many->eni_count; m++) {
+    if (!may_pair(g, m, f)) continue;
+    if (best < 0 || g->load_many[m] * speed_of(g, &g->many->enis[best]) <
+                        g->load_many[best] * speed_of(g, &g->many->enis[m]))
+      best = (int)m;
+  }
+  if (best >= 0) join(g, (unsigned)best, f);
+}
+
+/* The fast ones choose first, else by index. */
+static void join_all(struct pairing *g) {
+  bool done[ENIS_MAX] = {false};
+  for (unsigned n = 0; n < g->many->eni_count; n++) {
+    int next = -1;
+    for (unsigned m = 0; m < g->many->eni_count; m++) {
+      if (!done[m] && (next < 0 || speed_of(g, &g->many->enis[m]) > speed_of(g, &g->many->enis[next])))
+        next = (int)m;
+    }
+    done[next] = true;
+    join_many(g, (unsigned)next);
+  }
+  for (unsigned f = 0; f < g->few->eni_count; f++) {
+    if (!g->load_few[f]) join_few(g, f);
+  }
+}
+
+static void add_path(struct pairing *g, unsigned m, unsigned f) {
+  HARP_ASSERT(g->count < HARP_PATHS_MAX);
+  const struct harp_endpoint_eni *a = &g->many->enis[m], *b = &g->few->enis[f];
+  unsigned k = g->paths[m][f]++;
+  uint8_t many_port = (uint8_t)(k % a->port_count), few_port = (uint8_t)(k % b->port_count);
+  struct harp_pairing *p = &g->out[g->count++];
+  *p = (struct harp_pairing){(uint8_t)m, many_port, (uint8_t)f, few_port, !g->primary[m][f]};
+  if (g->swapped) *p = (struct harp_pairing){(uint8_t)f, few_port, (uint8_t)m, many_port, p->standby};
+  if (!p->standby) return;
+  g->standby_many[m]++;
+  g->standby_few[f]++;
+}
+
+/* The next standby path goes to the pair that has the fewest, and of those to the ENIs that have the fewest,
+ * so that what does not fit is missing evenly. Returns false when every pair has `ports`. */
+static bool add_standby(struct pairing *g, unsigned ports) {
+  unsigned best_m = 0, best_f = 0, best = ~0u;
+  for (unsigned m = 0; m < g->many->eni_count; m++) {
+    for (unsigned f = 0; f < g->few->eni_count; f++) {
+      if (g->primary[m][f] || !may_pair(g, m, f) || g->paths[m][f] >= ports) continue;
+      unsigned cost = g->paths[m][f] * 1024u + g->standby_many[m] + g->standby_few[f];
+      if (cost < best) best = cost, best_m = m, best_f = f;
+    }
+  }
+  if (best == ~0u) return false;
+  add_path(g, best_m, best_f);
+  return true;
+}
+
+/* How many paths each primary pair gets. Half of all places at least are for them; what standby pairs there
+ * are take the rest. */
+static unsigned primary_ports(const struct pairing *g, unsigned wanted, unsigned *pairs) {
+  unsigned standby = 0;
+  *pairs = 0;
+  for (unsigned m = 0; m < g->many->eni_count; m++) {
+    for (unsigned f = 0; f < g->few->eni_count; f++) {
+      *pairs += g->primary[m][f];
+      standby += !g->primary[m][f] && may_pair(g, m, f);
+    }
+  }
+  if (!*pairs) return 0;
+  unsigned room = HARP_MAX((unsigned)HARP_PATHS_MAX - standby, (unsigned)PRIMARY_MIN) / *pairs;
+  return HARP_MAX(HARP_MIN(wanted, room), 1u);
+}
+
+unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp_endpoint *server,
+                           struct harp_pairing out[HARP_PATHS_MAX]) {
+  bool swapped = server->eni_count > client->eni_count;
+  struct pairing g = {.many = swapped ? server : client,
+                      .few = swapped ? client : server,
+                      .swapped = swapped,
+                      .speed_default = fastest(client, server),
+                      .out = out};
+  unsigned pairs, wanted = HARP_MIN(client->path_count, server->path_count);
+  join_all(&g);
+  unsigned ports = primary_ports(&g, wanted, &pairs);
+  /* Port by port, so that the first paths use every ENI. */
+  for (unsigned k = 0; k < ports; k++) {
+    for (unsigned m = 0; m < g.many->eni_count; m++) {
+      for (unsigned f = 0; f < g.few->eni_count; f++) {
+        if (g.primary[m][f]) add_path(&g, m, f);
+      }
+    }
+  }
+  while (pairs && g.count < HARP_PATHS_MAX && add_standby(&g, ports)) {
+  }
+  return g.count;
+}

@@ -1,0 +1,26 @@
+/* Which paths a connection between two endpoints has: a pure function of what both have told each other, so
+ * that both sides number the paths alike. docs/wire.md is the normative text.
+ *
+ * Called once, when the handshake is done. */
+#ifndef HARP_PAIRING_H
+#define HARP_PAIRING_H
+
+#include "proto/send.h"
+#include "wire/control.h"
+
+/* One path: an ENI of each side, and which of that ENI's ports. Client: who connected, and sends. */
+struct harp_pairing {
+  uint8_t client_eni, client_port, server_eni, server_port;
+  bool standby; /* only for when neither of its ENIs has another path that is up */
+};
+
+/* Fills `out` with the paths, path i in out[i], and returns how many there are; 0 when no two ENIs have an
+ * address family in common.
+ *
+ * Primary pairs first: each ENI of the side that has more is joined to one of the other side, the least
+ * loaded for its speed; each pair gets as many paths as the smaller `path_count` says, with different ports.
+ * Then standby paths, spread over the pairs that are left, as many as fit. */
+unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp_endpoint *server,
+                           struct harp_pairing out[HARP_PATHS_MAX]);
+
+#endif

@@ -1,0 +1,181 @@
+/* Which ENIs a connection joins, and by how many paths. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/rng.h"
+#include "proto/pairing.h"
+
+static struct harp_pairing out[HARP_PATHS_MAX];
+
+static struct harp_endpoint host(unsigned enis, unsigned ports, const uint32_t *speeds) {
+  struct harp_endpoint e = {.path_count = (uint16_t)ports, .eni_count = (uint16_t)enis};
+  for (unsigned i = 0; i < enis; i++) {
+    e.enis[i] = (struct harp_endpoint_eni){
+        .family = 4, .mtu = 1500, .port_count = 16, .speed_mbps = speeds ? speeds[i] : 0};
+  }
+  return e;
+}
+
+/* The primary paths between two ENIs. */
+static unsigned primaries(unsigned count, unsigned client_eni, unsigned server_eni) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < count; i++)
+    n += out[i].client_eni == client_eni && out[i].server_eni == server_eni && !out[i].standby;
+  return n;
+}
+
+static unsigned pairs_with_a_path(unsigned count) {
+  uint64_t seen = 0;
+  for (unsigned i = 0; i < count; i++) seen |= 1ull << (out[i].client_eni * 8 + out[i].server_eni);
+  return harp_popcount(seen);
+}
+
+static void one_pair_has_its_ports(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(1, 4, NULL), b = host(1, 8, NULL);
+  assert_int_equal(harp_pairing_make(&a, &b, out), 4);
+  for (unsigned i = 0; i < 4; i++) {
+    assert_false(out[i].standby);
+    assert_int_equal(out[i].client_port, i);
+    assert_int_equal(out[i].server_port, i);
+  }
+  a.enis[0].port_count = 1; /* the other side's ports tell them apart */
+  assert_int_equal(harp_pairing_make(&a, &b, out), 4);
+  assert_int_equal(out[3].client_port, 0);
+  assert_int_equal(out[3].server_port, 3);
+}
+
+static void equals_pair_by_index(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(4, 2, NULL), b = host(4, 2, NULL);
+  unsigned n = harp_pairing_make(&a, &b, out);
+  assert_int_equal(n, 8 + 12 * 2);
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(primaries(n, i, i), 2);
+    assert_int_equal(out[i].client_eni, i); /* the first paths use every ENI */
+    assert_false(out[i].standby);
+  }
+  assert_int_equal(pairs_with_a_path(n), 16);
+}
+
+static void eight_by_eight_is_complete(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(8, 1, NULL), b = host(8, 1, NULL);
+  assert_int_equal(harp_pairing_make(&a, &b, out), 64);
+  assert_int_equal(pairs_with_a_path(64), 64);
+  a.path_count = b.path_count = 16; /* half of the places are for standby pairs, evenly */
+  assert_int_equal(harp_pairing_make(&a, &b, out), 64);
+  unsigned by_client[8] = {0}, by_server[8] = {0};
+  for (unsigned i = 0; i < 64; i++) {
+    by_client[out[i].client_eni] += out[i].standby;
+    by_server[out[i].server_eni] += out[i].standby;
+  }
+  for (unsigned i = 0; i < 8; i++) {
+    assert_int_equal(primaries(64, i, i), 4);
+    assert_in_range(by_client[i], 3, 5);
+    assert_in_range(by_server[i], 3, 5);
+  }
+}
+
+static void two_serve_eight(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(2, 1, NULL), b = host(8, 1, NULL);
+  unsigned n = harp_pairing_make(&a, &b, out), load[2] = {0};
+  assert_int_equal(n, 16);
+  assert_int_equal(pairs_with_a_path(n), 16);
+  for (unsigned s = 0; s < 8; s++) {
+    assert_int_equal(primaries(n, 0, s) + primaries(n, 1, s), 1);
+    load[primaries(n, 1, s)]++;
+  }
+  assert_int_equal(load[0], 4);
+  assert_int_equal(harp_pairing_make(&b, &a, out), 16); /* and the other way round */
+  for (unsigned c = 0; c < 8; c++) assert_int_equal(primaries(16, c, 0) + primaries(16, c, 1), 1);
+}
+
+static void speeds_weigh(void **state) {
+  (void)state;
+  const uint32_t slow_fast[] = {1000, 4000}, fast_slow[] = {4000, 1000};
+  struct harp_endpoint a = host(2, 1, slow_fast), b = host(2, 1, fast_slow);
+  unsigned n = harp_pairing_make(&a, &b, out);
+  assert_int_equal(primaries(n, 1, 0), 1);
+  assert_int_equal(primaries(n, 0, 1), 1);
+  assert_int_equal(primaries(n, 0, 0) + primaries(n, 1, 1), 0);
+  const uint32_t one_to_four[] = {1000, 4000};
+  struct harp_endpoint few = host(2, 1, one_to_four), many = host(5, 1, NULL);
+  for (unsigned i = 0; i < 5; i++) many.enis[i].speed_mbps = 1000;
+  n = harp_pairing_make(&few, &many, out);
+  unsigned slow = 0;
+  for (unsigned s = 0; s < 5; s++) slow += primaries(n, 0, s);
+  assert_int_equal(slow, 1);
+  /* An unknown speed is no reason to leave an ENI out. */
+  many.enis[4].speed_mbps = 0;
+  n = harp_pairing_make(&few, &many, out);
+  assert_int_equal(primaries(n, 0, 4) + primaries(n, 1, 4), 1);
+}
+
+static void families_do_not_mix(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(2, 2, NULL), b = host(2, 2, NULL);
+  a.enis[0].family = b.enis[1].family = 6;
+  unsigned n = harp_pairing_make(&a, &b, out);
+  assert_int_equal(n, 4);
+  assert_int_equal(primaries(n, 0, 1), 2);
+  assert_int_equal(primaries(n, 1, 0), 2);
+  b.enis[1].family = 4;
+  a.enis[1].family = 6;
+  assert_int_equal(harp_pairing_make(&a, &b, out), 0);
+}
+
+/* What holds for every two hosts, and that both sides come to the same whoever counts more ENIs. */
+static void every_eni_has_a_partner(void **state) {
+  (void)state;
+  struct rng r = {7};
+  for (unsigned round = 0; round < 3000; round++) {
+    struct harp_endpoint e[2];
+    for (unsigned k = 0; k < 2; k++) {
+      e[k] = host((unsigned)rng_between(&r, 1, 8), (unsigned)rng_between(&r, 1, 16), NULL);
+      for (unsigned i = 0; i < e[k].eni_count; i++) {
+        e[k].enis[i].family = rng_below(&r, 4) ? 4 : 6;
+        e[k].enis[i].speed_mbps = (uint32_t)rng_below(&r, 4) * 25000;
+        e[k].enis[i].port_count = (uint16_t)rng_between(&r, 1, 16);
+      }
+    }
+    unsigned n = harp_pairing_make(&e[0], &e[1], out), used[2] = {0};
+    bool standby = false;
+    for (unsigned i = 0; i < n; i++) {
+      const struct harp_endpoint_eni *c = &e[0].enis[out[i].client_eni], *s = &e[1].enis[out[i].server_eni];
+      assert_true(out[i].client_eni < e[0].eni_count && out[i].server_eni < e[1].eni_count);
+      assert_true(out[i].client_port < c->port_count && out[i].server_port < s->port_count);
+      assert_int_equal(c->family, s->family);
+      assert_true(out[i].standby >= standby);
+      standby = out[i].standby;
+      if (standby) continue;
+      used[0] |= 1u << out[i].client_eni;
+      used[1] |= 1u << out[i].server_eni;
+    }
+    for (unsigned k = 0; k < 2; k++) {
+      for (unsigned i = 0; i < e[k].eni_count; i++) {
+        bool partner = false;
+        for (unsigned j = 0; j < e[!k].eni_count; j++) partner |= e[!k].enis[j].family == e[k].enis[i].family;
+        assert_int_equal(used[k] >> i & 1, partner);
+      }
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_pair_has_its_ports),
+      cmocka_unit_test(equals_pair_by_index),
+      cmocka_unit_test(eight_by_eight_is_complete),
+      cmocka_unit_test(two_serve_eight),
+      cmocka_unit_test(speeds_weigh),
+      cmocka_unit_test(families_do_not_mix),
+      cmocka_unit_test(every_eni_has_a_partner),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
