@@ -24,12 +24,12 @@ static bool is_well(harp_ns now) {
   return harp_xdp_health_look(&health, &at, now) == NULL;
 }
 
-static void idle_queues_are_well(void **state) {
+static void test_idle_queues_are_well(void **state) {
   (void)state;
   for (int second = 0; second < 100; second += 10) assert_true(is_well(HARP_SEC(second)));
 }
 
-static void sends_that_stay_under_way_are_a_stall(void **state) {
+static void test_sends_that_stay_under_way_are_a_stall(void **state) {
   (void)state;
   assert_true(is_well(HARP_SEC(1)));
   at.sent = 10;
@@ -42,7 +42,7 @@ static void sends_that_stay_under_way_are_a_stall(void **state) {
 }
 
 /* The process slept, or waited for its peer, and has sent something just before the look. */
-static void a_send_after_a_pause_is_no_stall(void **state) {
+static void test_a_send_after_a_pause_is_no_stall(void **state) {
   (void)state;
   at.sent = at.completed = 10;
   assert_true(is_well(HARP_SEC(1)));
@@ -52,60 +52,75 @@ static void a_send_after_a_pause_is_no_stall(void **state) {
   assert_false(is_well(HARP_SEC(63)));
 }
 
-static void packets_that_never_come_out_are_deafness(void **state) {
+static void test_packets_that_never_come_out_are_deafness(void **state) {
   (void)state;
   at.handed = at.taken = 1000;
   assert_true(is_well(1));
   at.handed += MANY;
   assert_true(is_well(2));
-  assert_string_equal(harp_xdp_health_look(&health, &at, 3),
+  assert_true(is_well(2 + HARP_XDP_DEAF_NS));
+  assert_string_equal(harp_xdp_health_look(&health, &at, 3 + HARP_XDP_DEAF_NS),
                       "packets are handed to the queues and do not come out");
 }
 
-static void deaf_from_the_start(void **state) {
+static void test_deaf_from_the_start(void **state) {
   (void)state;
   at.handed = MANY;
   assert_true(is_well(1));
-  assert_false(is_well(2));
+  assert_false(is_well(2 + HARP_XDP_DEAF_NS));
+}
+
+/* The core that hands them over stood still between counting them and showing them. */
+static void test_a_batch_that_is_late_is_no_deafness(void **state) {
+  (void)state;
+  for (int turn = 0; turn < 10; turn++) {
+    harp_ns start = HARP_SEC(turn + 1);
+    assert_true(is_well(start));
+    at.handed += 10 * MANY;
+    for (harp_ns late = 0; late <= HARP_XDP_DEAF_NS; late += HARP_MS(50)) assert_true(is_well(start + late));
+    at.taken += 1;
+    assert_true(is_well(start + HARP_XDP_DEAF_NS + HARP_MS(50)));
+  }
 }
 
 /* A burst fills the rings between the last receive and the look, after a time without any packet. */
-static void a_burst_just_before_the_look_is_no_deafness(void **state) {
+static void test_a_burst_just_before_the_look_is_no_deafness(void **state) {
   (void)state;
-  for (harp_ns now = 1; now < 100; now++) {
-    assert_true(is_well(2 * now));
+  for (harp_ns now = HARP_SEC(1); now < HARP_SEC(100); now += HARP_SEC(1)) {
+    assert_true(is_well(now));
     at.handed += MANY;
-    assert_true(is_well(2 * now + 1));
+    assert_true(is_well(now + HARP_MS(500)));
     at.taken += MANY;
   }
 }
 
 /* Handed and lost, because the rings were full; or counted too few, because queues count without a lock. */
-static void packets_lost_on_the_way_are_no_deafness(void **state) {
+static void test_packets_lost_on_the_way_are_no_deafness(void **state) {
   (void)state;
-  for (harp_ns now = 1; now < 100; now++) {
+  for (int second = 1; second < 100; second++) {
     at.handed += 1000;
-    at.taken += now % 2 ? 1 : 2000;
-    assert_true(is_well(now));
+    at.taken += second % 2 ? 1 : 2000;
+    assert_true(is_well(HARP_SEC(second)));
   }
 }
 
-static void a_few_packets_do_not_tell(void **state) {
+static void test_a_few_packets_do_not_tell(void **state) {
   (void)state;
   at.handed = HARP_XDP_DEAF_PACKETS;
-  for (harp_ns now = 1; now < 10; now++) assert_true(is_well(now));
+  for (int second = 1; second < 10; second++) assert_true(is_well(HARP_SEC(second)));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(idle_queues_are_well, fresh),
-      cmocka_unit_test_setup(sends_that_stay_under_way_are_a_stall, fresh),
-      cmocka_unit_test_setup(a_send_after_a_pause_is_no_stall, fresh),
-      cmocka_unit_test_setup(packets_that_never_come_out_are_deafness, fresh),
-      cmocka_unit_test_setup(deaf_from_the_start, fresh),
-      cmocka_unit_test_setup(a_burst_just_before_the_look_is_no_deafness, fresh),
-      cmocka_unit_test_setup(packets_lost_on_the_way_are_no_deafness, fresh),
-      cmocka_unit_test_setup(a_few_packets_do_not_tell, fresh),
+      cmocka_unit_test_setup(test_idle_queues_are_well, fresh),
+      cmocka_unit_test_setup(test_sends_that_stay_under_way_are_a_stall, fresh),
+      cmocka_unit_test_setup(test_a_send_after_a_pause_is_no_stall, fresh),
+      cmocka_unit_test_setup(test_packets_that_never_come_out_are_deafness, fresh),
+      cmocka_unit_test_setup(test_deaf_from_the_start, fresh),
+      cmocka_unit_test_setup(test_a_batch_that_is_late_is_no_deafness, fresh),
+      cmocka_unit_test_setup(test_a_burst_just_before_the_look_is_no_deafness, fresh),
+      cmocka_unit_test_setup(test_packets_lost_on_the_way_are_no_deafness, fresh),
+      cmocka_unit_test_setup(test_a_few_packets_do_not_tell, fresh),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

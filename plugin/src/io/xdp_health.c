@@ -7,18 +7,19 @@ static bool is_stalled(struct harp_xdp_health *h, const struct harp_xdp_progress
   return now - h->completed_ns > HARP_XDP_STALL_NS;
 }
 
-/* Packets that were handed over by the last look are still not taken. */
-static bool is_deaf(struct harp_xdp_health *h, const struct harp_xdp_progress *p) {
-  if (p->taken != h->last.taken) {
-    h->handed_by_then = p->handed;
+/* Packets that an earlier look found handed over are still not taken, long after. */
+static bool is_deaf(struct harp_xdp_health *h, const struct harp_xdp_progress *p, harp_ns now) {
+  if (p->taken != h->last.taken) h->handed_by_then = p->handed;
+  if (h->last.handed <= h->handed_by_then + HARP_XDP_DEAF_PACKETS || p->taken != h->last.taken) {
+    h->heard_ns = now;
     return false;
   }
-  return h->last.handed > h->handed_by_then + HARP_XDP_DEAF_PACKETS;
+  return now - h->heard_ns > HARP_XDP_DEAF_NS;
 }
 
 const char *harp_xdp_health_look(struct harp_xdp_health *h, const struct harp_xdp_progress *progress,
                                  harp_ns now) {
-  bool stalled = is_stalled(h, progress, now), deaf = is_deaf(h, progress);
+  bool stalled = is_stalled(h, progress, now), deaf = is_deaf(h, progress, now);
   h->last = *progress;
   if (stalled) return "no send was completed for 2 s";
   return deaf ? "packets are handed to the queues and do not come out" : NULL;

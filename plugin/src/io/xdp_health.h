@@ -8,6 +8,9 @@
 
 enum { HARP_XDP_DEAF_PACKETS = 64 };  /* handed to our sockets, and none came out: the queues are deaf */
 #define HARP_XDP_STALL_NS HARP_SEC(2) /* without a completion: the queues are dead */
+/* And for so long: a batch that the kernel has not shown us yet, on a core that a hypervisor took away, is
+ * late and not lost. */
+#define HARP_XDP_DEAF_NS HARP_MS(250)
 
 /* Counters since open, of all queues together. */
 struct harp_xdp_progress {
@@ -19,6 +22,7 @@ struct harp_xdp_health {
   struct harp_xdp_progress last; /* as of the last look */
   harp_ns completed_ns;          /* the last look that saw completions come, or nothing to complete */
   uint64_t handed_by_then;       /* `handed` at the last look that saw packets come out */
+  harp_ns heard_ns;              /* the last look that saw packets come out, or few to come */
 };
 
 /* Looks; the sockets have been read and completions reaped since the last look. Returns NULL, or a clause
