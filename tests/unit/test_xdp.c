@@ -1,15 +1,12 @@
 /* The xdp driver on the loopback of a network namespace of its own: which queue it takes, and how long it
  * waits for one that is being let go. Packets move in tests/lab. Needs root; skipped without. */
 #include <errno.h>
-#include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,20 +15,16 @@
 #include "io/io.h"
 #include "io/nic.h"
 #include "io/xdp_socket.h"
+#include "lib/netns.h"
 
-enum { LO = 1, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };
+enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };
 
 static bool has_namespace;
 static struct harp_counters counters;
 
-/* Moves the program into a namespace with nothing but loopback, where no other job has a queue. */
-static int enter_namespace(void **state) {
+static int enter(void **state) {
   (void)state;
-  struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
-  if (unshare(CLONE_NEWNET)) return 0;
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  has_namespace = fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &lo);
-  close(fd);
+  has_namespace = netns_enter();
   return 0;
 }
 
@@ -156,5 +149,5 @@ int main(void) {
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),
   };
-  return cmocka_run_group_tests(tests, enter_namespace, NULL);
+  return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -10,15 +10,41 @@
 
 enum { USABLE = NUD_PERMANENT | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE, CHANGES_MAX = 16 };
 
+static uint32_t ip_bytes_of(int family) {
+  return family == AF_INET6 ? 16 : 4;
+}
+
 static const void *ip_of(const struct sockaddr_storage *a, uint32_t *bytes) {
-  *bytes = a->ss_family == AF_INET6 ? 16 : 4;
+  *bytes = ip_bytes_of(a->ss_family);
   return a->ss_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr
                                   : (const void *)&((const struct sockaddr_in *)a)->sin_addr;
 }
 
+/* An address to which packets go next; perhaps of the other IP version than theirs. */
+struct hop {
+  uint8_t family;
+  uint8_t ip[16];
+};
+
+/* Reads the gateway of a route; leaves the hop as it is when there is none. */
+static int read_gateway(const struct rtattr *gateway, const struct rtattr *via, struct hop *hop) {
+  const uint8_t *ip = gateway ? RTA_DATA(gateway) : NULL;
+  size_t bytes = gateway ? RTA_PAYLOAD(gateway) : 0;
+  if (via) {
+    const struct rtvia *v = RTA_DATA(via);
+    if (RTA_PAYLOAD(via) < sizeof *v) return -EPROTO;
+    hop->family = (uint8_t)v->rtvia_family;
+    ip = v->rtvia_addr;
+    bytes = RTA_PAYLOAD(via) - sizeof *v;
+  }
+  if (ip && bytes != ip_bytes_of(hop->family)) return -EPROTO;
+  if (ip) memcpy(hop->ip, ip, bytes);
+  return 0;
+}
+
 /* Finds the address to which packets for the peer go next: its own, or a gateway's. */
 static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
-                    const struct sockaddr_storage *peer, uint8_t ip[16]) {
+                    const struct sockaddr_storage *peer, struct hop *hop) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   struct harp_netlink_request r;
   uint32_t bytes, by = ifindex;
@@ -33,26 +59,26 @@ static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
   if (err) return err;
   const struct rtmsg *route = NLMSG_DATA(reply);
   const struct rtattr *out = harp_netlink_find(reply, sizeof *route, RTA_OIF);
-  const struct rtattr *gateway = harp_netlink_find(reply, sizeof *route, RTA_GATEWAY);
   if (!out) return -EPROTO;
   memcpy(&by, RTA_DATA(out), sizeof by);
   if (route->rtm_type != RTN_UNICAST || by != ifindex) return -EXDEV;
-  if (gateway && RTA_PAYLOAD(gateway) != bytes) return -EPROTO; /* of the other IP version */
-  memcpy(ip, gateway ? RTA_DATA(gateway) : to, bytes);
-  return 0;
+  hop->family = (uint8_t)peer->ss_family;
+  memcpy(hop->ip, to, bytes);
+  return read_gateway(harp_netlink_find(reply, sizeof *route, RTA_GATEWAY),
+                      harp_netlink_find(reply, sizeof *route, RTA_VIA), hop);
 }
 
 int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
                         const struct sockaddr_storage *peer, uint8_t mac[6]) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   struct harp_netlink_request r;
-  uint8_t ip[16];
-  int err = next_hop(ifindex, local, peer, ip);
+  struct hop hop;
+  int err = next_hop(ifindex, local, peer, &hop);
   if (err) return err;
   harp_netlink_begin(&r, RTM_GETNEIGH, sizeof r.body.neighbour);
-  r.body.neighbour.ndm_family = (uint8_t)peer->ss_family;
+  r.body.neighbour.ndm_family = hop.family;
   r.body.neighbour.ndm_ifindex = (int)ifindex;
-  harp_netlink_add(&r, NDA_DST, ip, peer->ss_family == AF_INET6 ? 16 : 4);
+  harp_netlink_add(&r, NDA_DST, hop.ip, ip_bytes_of(hop.family));
   err = harp_netlink_ask(&r, RTM_NEWNEIGH, reply);
   if (err) return err == -ENOENT ? -EAGAIN : err;
   const struct ndmsg *neighbour = NLMSG_DATA(reply);
