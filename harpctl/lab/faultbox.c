@@ -1,0 +1,376 @@
+/* The lab's box: forwards Ethernet frames between two interfaces, and makes faults on their way.
+ *
+ *   faultbox SOCKET SEED INSIDE OUTSIDE
+ *
+ * Frames that come from OUTSIDE go "in", those from INSIDE go "out". Each way has its own faults, which are
+ * told through the stream socket SOCKET while it runs. A request is one line per way that shall change:
+ *
+ *   in|out CORRUPT DUPLICATE REORDER ENTER LEAVE REORDER_NS DELAY_NS MTU
+ *
+ * The first five are chances in parts of 10^9. A burst of losses begins with ENTER and ends with LEAVE at
+ * each packet (Gilbert-Elliott); MTU, unless 0, is what a longer IP packet does not fit. The answer, also to
+ * an empty request, is one line of JSON with what was done so far.
+ *
+ * Faults fall on IP packets that carry TCP or UDP, the delay on all; a superframe counts as one. Corruption
+ * falls on UDP only: one bit of the payload is turned over and the checksum is made right again, as a switch
+ * with bad memory does. Superframes and unfinished checksums pass as they are (PACKET_VNET_HDR; for UDP's it
+ * takes Linux 6.2). */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_packet.h>
+#include <linux/virtio_net.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/tcp.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef PACKET_IGNORE_OUTGOING
+#define PACKET_IGNORE_OUTGOING 23
+#endif
+
+#define NS_PER_S       1000000000ull
+#define HELD_MAX_BYTES (256ull << 20)
+
+enum {
+  FRAME_MAX_BYTES = 72 * 1024, /* the header before it, and the longest superframe */
+  HELD_MAX = 1 << 17,
+  CHANCE_UNIT = 1000000000,
+  BUFFER_BYTES = 16 << 20,
+  BATCH = 64,
+  REQUEST_MAX_BYTES = 1024,
+  REQUEST_MS = 1000
+};
+
+struct held {
+  uint64_t due_ns;
+  uint64_t number; /* of arrival: equal times leave in this order */
+  unsigned bytes;
+  int fd;
+  uint8_t frame[];
+};
+
+struct way {
+  const char *name;
+  int from, to; /* sockets */
+  unsigned corrupt, duplicate, reorder, enter, leave;
+  uint64_t reorder_ns, delay_ns;
+  unsigned mtu_bytes;
+  bool in_burst;
+  unsigned long forwarded, lost, doubled, reordered, corrupted, too_long, unsent;
+};
+
+static struct way ways[2] = {{.name = "in"}, {.name = "out"}};
+static struct held *heap[HELD_MAX]; /* soonest first: the children of i are 2i + 1 and 2i + 2 */
+static unsigned held_count;
+static uint64_t held_bytes, arrivals, rng;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static uint32_t random_below(uint32_t n) {
+  rng ^= rng << 13;
+  rng ^= rng >> 7;
+  rng ^= rng << 17;
+  return (uint32_t)((rng >> 32) * n >> 32);
+}
+
+static bool happens(unsigned chance) {
+  return chance && random_below(CHANCE_UNIT) < chance;
+}
+
+/* ---- frames that wait ---- */
+
+static bool sooner(const struct held *a, const struct held *b) {
+  return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->number < b->number;
+}
+
+static void swap(unsigned a, unsigned b) {
+  struct held *h = heap[a];
+  heap[a] = heap[b];
+  heap[b] = h;
+}
+
+static bool hold(int fd, const uint8_t *frame, unsigned bytes, uint64_t due_ns) {
+  if (held_count == HELD_MAX || held_bytes + bytes > HELD_MAX_BYTES) return false;
+  struct held *h = malloc(sizeof *h + bytes);
+  if (!h) return false;
+  h->due_ns = due_ns;
+  h->number = arrivals++;
+  h->bytes = bytes;
+  h->fd = fd;
+  memcpy(h->frame, frame, bytes);
+  held_bytes += bytes;
+  unsigned at = held_count++;
+  heap[at] = h;
+  for (; at && sooner(heap[at], heap[(at - 1) / 2]); at = (at - 1) / 2) swap(at, (at - 1) / 2);
+  return true;
+}
+
+static struct held *take_soonest(void) {
+  struct held *first = heap[0];
+  heap[0] = heap[--held_count];
+  held_bytes -= first->bytes;
+  for (unsigned at = 0;;) {
+    unsigned least = at;
+    for (unsigned child = 2 * at + 1; child <= 2 * at + 2; child++)
+      if (child < held_count && sooner(heap[child], heap[least])) least = child;
+    if (least == at) return first;
+    swap(at, least);
+    at = least;
+  }
+}
+
+/* ---- packets ---- */
+
+/* Finds the transport header of a frame. Returns its protocol, or -1 where there is none. */
+static int transport(const uint8_t *frame, unsigned bytes, unsigned *at) {
+  if (bytes < ETH_HLEN + sizeof(struct ip6_hdr)) return -1;
+  unsigned type = (unsigned)frame[12] << 8 | frame[13];
+  int protocol = -1;
+  if (type == ETHERTYPE_IP) {
+    *at = ETH_HLEN + (frame[ETH_HLEN] & 15u) * 4;
+    protocol = frame[ETH_HLEN + 9];
+  } else if (type == ETHERTYPE_IPV6) {
+    *at = ETH_HLEN + sizeof(struct ip6_hdr);
+    protocol = frame[ETH_HLEN + 6];
+  }
+  unsigned header = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+  return (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) && *at + header <= bytes ? protocol : -1;
+}
+
+static uint32_t sum_words(const uint8_t *data, unsigned bytes, uint32_t sum) {
+  for (unsigned i = 0; i + 1 < bytes; i += 2) sum += (uint32_t)data[i] << 8 | data[i + 1];
+  if (bytes & 1) sum += (uint32_t)data[bytes - 1] << 8;
+  return sum;
+}
+
+static void mend_checksum(const uint8_t *frame, uint8_t *udp, unsigned udp_bytes) {
+  bool v6 = frame[12] == 0x86;
+  udp[6] = udp[7] = 0;
+  uint32_t sum = sum_words(frame + ETH_HLEN + (v6 ? 8 : 12), v6 ? 32 : 8, IPPROTO_UDP + udp_bytes);
+  sum = sum_words(udp, udp_bytes, sum);
+  while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+  uint16_t check = (uint16_t)~sum;
+  if (!check) check = 0xffff;
+  udp[6] = (uint8_t)(check >> 8);
+  udp[7] = (uint8_t)check;
+}
+
+/* A checksum that is not made yet (what a sender leaves to its NIC) will be right in any case. */
+static bool corrupt(uint8_t *frame, unsigned bytes, unsigned udp_at, bool is_unsummed) {
+  uint8_t *udp = frame + udp_at;
+  unsigned udp_bytes = (unsigned)udp[4] << 8 | udp[5];
+  if (udp_bytes <= sizeof(struct udphdr) || udp_at + udp_bytes > bytes) return false;
+  unsigned bit = random_below((udp_bytes - (unsigned)sizeof(struct udphdr)) * 8);
+  udp[sizeof(struct udphdr) + bit / 8] ^= (uint8_t)(1u << bit % 8);
+  if (!is_unsummed && (udp[6] || udp[7])) mend_checksum(frame, udp, udp_bytes);
+  return true;
+}
+
+/* Gives the length of the IP packet, of a superframe that of its longest packet. */
+static unsigned packet_bytes(const struct virtio_net_hdr *vnet, const uint8_t *frame, unsigned bytes,
+                             int protocol, unsigned at) {
+  if (vnet->gso_type == VIRTIO_NET_HDR_GSO_NONE) return bytes - ETH_HLEN;
+  unsigned header = protocol == IPPROTO_TCP ? (frame[at + 12] >> 4) * 4u : (unsigned)sizeof(struct udphdr);
+  return at + header + vnet->gso_size - ETH_HLEN;
+}
+
+static void transmit(struct way *way, const uint8_t *frame, unsigned bytes, uint64_t wait_ns) {
+  if (wait_ns ? hold(way->to, frame, bytes, now_ns() + wait_ns)
+              : send(way->to, frame, bytes, MSG_DONTWAIT) >= 0)
+    way->forwarded++;
+  else
+    way->unsent++;
+}
+
+static bool is_lost(struct way *way) {
+  if (!way->in_burst)
+    way->in_burst = happens(way->enter);
+  else if (happens(way->leave))
+    way->in_burst = false;
+  return way->in_burst;
+}
+
+/* What lies at `frame` is the header that tells about offloads, then the frame. */
+static void forward(struct way *way, uint8_t *frame, unsigned bytes) {
+  struct virtio_net_hdr vnet;
+  memcpy(&vnet, frame, sizeof vnet);
+  uint8_t *ether = frame + sizeof vnet;
+  unsigned ether_bytes = bytes - (unsigned)sizeof vnet, at = 0;
+  int protocol = transport(ether, ether_bytes, &at);
+  uint64_t wait_ns = way->delay_ns;
+  if (protocol < 0) {
+    transmit(way, frame, bytes, wait_ns);
+    return;
+  }
+  if (is_lost(way)) {
+    way->lost++;
+    return;
+  }
+  if (way->mtu_bytes && packet_bytes(&vnet, ether, ether_bytes, protocol, at) > way->mtu_bytes) {
+    way->too_long++;
+    return;
+  }
+  if (happens(way->duplicate)) {
+    transmit(way, frame, bytes, wait_ns);
+    way->doubled++;
+  }
+  if (protocol == IPPROTO_UDP && happens(way->corrupt))
+    way->corrupted += corrupt(ether, ether_bytes, at, vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM);
+  if (happens(way->reorder)) {
+    wait_ns += way->reorder_ns;
+    way->reordered++;
+  }
+  transmit(way, frame, bytes, wait_ns);
+}
+
+static void take_all(struct way *way) {
+  static uint8_t frame[FRAME_MAX_BYTES];
+  for (unsigned i = 0; i < BATCH; i++) {
+    ssize_t n = recv(way->from, frame, sizeof frame, MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == ENETDOWN)) return;
+    if (n < (ssize_t)(sizeof(struct virtio_net_hdr) + ETH_HLEN) || (size_t)n > sizeof frame)
+      way->unsent++;
+    else
+      forward(way, frame, (unsigned)n);
+  }
+}
+
+static void release_due(void) {
+  for (uint64_t now = now_ns(); held_count && heap[0]->due_ns <= now;) {
+    struct held *h = take_soonest();
+    if (send(h->fd, h->frame, h->bytes, MSG_DONTWAIT) < 0) {
+      struct way *way = &ways[h->fd == ways[1].to];
+      way->forwarded--;
+      way->unsent++;
+    }
+    free(h);
+  }
+}
+
+/* ---- control ---- */
+
+static void change(const char *line) {
+  char name[4];
+  struct way w;
+  if (sscanf(line, "%3s %u %u %u %u %u %lu %lu %u", name, &w.corrupt, &w.duplicate, &w.reorder, &w.enter,
+             &w.leave, &w.reorder_ns, &w.delay_ns, &w.mtu_bytes) != 9)
+    return;
+  for (unsigned i = 0; i < 2; i++) {
+    struct way *way = &ways[i];
+    if (strcmp(name, way->name)) continue;
+    way->corrupt = w.corrupt;
+    way->duplicate = w.duplicate;
+    way->reorder = w.reorder;
+    way->enter = w.enter;
+    way->leave = w.leave;
+    way->reorder_ns = w.reorder_ns;
+    way->delay_ns = w.delay_ns;
+    way->mtu_bytes = w.mtu_bytes;
+    way->in_burst = way->in_burst && w.enter;
+  }
+}
+
+static int tell(const struct way *way, char *text, size_t bytes) {
+  return snprintf(text, bytes,
+                  "\"%s\": {\"forwarded\": %lu, \"lost\": %lu, \"doubled\": %lu, \"reordered\": %lu, "
+                  "\"corrupted\": %lu, \"too_long\": %lu, \"unsent\": %lu}",
+                  way->name, way->forwarded, way->lost, way->doubled, way->reordered, way->corrupted,
+                  way->too_long, way->unsent);
+}
+
+/* Takes one request and answers it. Who dawdles stops the traffic for REQUEST_MS at most. */
+static void serve(int listener) {
+  int fd = accept(listener, NULL, NULL);
+  if (fd < 0) return;
+  struct timeval patience = {.tv_usec = (REQUEST_MS - 1) * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  char request[REQUEST_MAX_BYTES + 1], answer[REQUEST_MAX_BYTES], in[REQUEST_MAX_BYTES / 3],
+      out[REQUEST_MAX_BYTES / 3];
+  size_t have = 0;
+  for (ssize_t n = 1; n > 0 && have<REQUEST_MAX_BYTES; have += n> 0 ? (size_t)n : 0)
+    n = recv(fd, request + have, REQUEST_MAX_BYTES - have, 0);
+  request[have] = 0;
+  for (char *line = strtok(request, "\n"); line; line = strtok(NULL, "\n")) change(line);
+  tell(&ways[0], in, sizeof in);
+  tell(&ways[1], out, sizeof out);
+  int bytes = snprintf(answer, sizeof answer, "{%s, %s}\n", in, out);
+  (void)!send(fd, answer, (size_t)bytes, MSG_NOSIGNAL);
+  close(fd);
+}
+
+static void die(const char *what) {
+  fprintf(stderr, "faultbox: %s: %s\n", what, strerror(errno));
+  exit(1);
+}
+
+static int open_control(const char *path) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  errno = ENAMETOOLONG;
+  if (strlen(path) >= sizeof at.sun_path) die(path);
+  memcpy(at.sun_path, path, strlen(path));
+  if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 8)) die(path);
+  return fd;
+}
+
+static int open_side(const char *name) {
+  int one = 1, buffer_bytes = BUFFER_BYTES;
+  struct sockaddr_ll at = {
+      .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(name)};
+  struct packet_mreq all = {.mr_ifindex = at.sll_ifindex, .mr_type = PACKET_MR_PROMISC};
+  int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+  if (fd < 0 || !at.sll_ifindex || setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one) ||
+      setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one) ||
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes) ||
+      setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &buffer_bytes, sizeof buffer_bytes) ||
+      setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) ||
+      bind(fd, (struct sockaddr *)&at, sizeof at))
+    die(name);
+  return fd;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 5) {
+    fputs("usage: faultbox SOCKET SEED INSIDE OUTSIDE\n", stderr);
+    return 2;
+  }
+  rng = strtoull(argv[2], NULL, 10) * 0x9E3779B97F4A7C15u + 1;
+  int inside = open_side(argv[3]), outside = open_side(argv[4]);
+  ways[0].from = ways[1].to = outside;
+  ways[0].to = ways[1].from = inside;
+  int control = open_control(argv[1]);
+  for (;;) {
+    struct pollfd p[3] = {{.fd = outside, .events = POLLIN},
+                          {.fd = inside, .events = POLLIN},
+                          {.fd = control, .events = POLLIN}};
+    struct timespec wait = {0};
+    if (held_count) {
+      uint64_t now = now_ns(), ns = heap[0]->due_ns > now ? heap[0]->due_ns - now : 0;
+      wait = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    }
+    if (ppoll(p, 3, held_count ? &wait : NULL, NULL) < 0 && errno != EINTR) die("poll");
+    release_due();
+    for (unsigned i = 0; i < 2; i++)
+      if (p[i].revents) take_all(&ways[i]);
+    if (p[2].revents) serve(control);
+  }
+}
