@@ -78,6 +78,7 @@ static struct way ways[2] = {{.name = "in"}, {.name = "out"}};
 static struct held *heap[HELD_MAX]; /* soonest first: the children of i are 2i + 1 and 2i + 2 */
 static unsigned held_count;
 static uint64_t held_bytes, arrivals, rng;
+static bool is_over;
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -254,8 +255,8 @@ static void take_all(struct way *way) {
   }
 }
 
-static void release_due(void) {
-  for (uint64_t now = now_ns(); held_count && heap[0]->due_ns <= now;) {
+static void release_until(uint64_t until_ns) {
+  while (held_count && heap[0]->due_ns <= until_ns) {
     struct held *h = take_soonest();
     if (send(h->fd, h->frame, h->bytes, MSG_DONTWAIT) < 0) {
       struct way *way = &ways[h->fd == ways[1].to];
@@ -271,6 +272,7 @@ static void release_due(void) {
 static void change(const char *line) {
   char name[4];
   struct way w;
+  is_over = is_over || !strcmp(line, "end");
   if (sscanf(line, "%3s %u %u %u %u %u %lu %lu %u", name, &w.corrupt, &w.duplicate, &w.reorder, &w.enter,
              &w.leave, &w.reorder_ns, &w.delay_ns, &w.mtu_bytes) != 9)
     return;
@@ -358,7 +360,7 @@ int main(int argc, char **argv) {
   ways[0].from = ways[1].to = outside;
   ways[0].to = ways[1].from = inside;
   int control = open_control(argv[1]);
-  for (;;) {
+  while (!is_over) {
     struct pollfd p[3] = {{.fd = outside, .events = POLLIN},
                           {.fd = inside, .events = POLLIN},
                           {.fd = control, .events = POLLIN}};
@@ -368,9 +370,11 @@ int main(int argc, char **argv) {
       wait = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
     }
     if (ppoll(p, 3, held_count ? &wait : NULL, NULL) < 0 && errno != EINTR) die("poll");
-    release_due();
+    release_until(now_ns());
     for (unsigned i = 0; i < 2; i++)
       if (p[i].revents) take_all(&ways[i]);
     if (p[2].revents) serve(control);
   }
+  release_until(UINT64_MAX);
+  return 0;
 }

@@ -39,12 +39,6 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def wirebox(compile_c: Callable[..., Path]) -> Path:
-    """The wire with faults."""
-    return compile_c("wirebox")
-
-
-@pytest.fixture(scope="session")
 def xdp_hold(compile_c: Callable[..., Path]) -> Path:
     """What holds an XDP program on an interface."""
     return compile_c("xdp_hold", *HOLDER_WORDS)

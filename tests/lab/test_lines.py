@@ -14,7 +14,6 @@ import pytest
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec, Offload
 from tests.lab.job import ENI, drop
-from tests.lab.wire import WIRE, Faults, Wire
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
 MakeLab = Callable[[LabSpec], Lab]
@@ -75,12 +74,9 @@ def test_lines_under_loss(
 
 
 @pytest.mark.parametrize("layout", ["ll", "ll128"])
-def test_lines_under_everything(
-    make_lab: MakeLab, plugin_file: Path, ll_reader: Path, wirebox: Path, layout: str
-) -> None:
-    lab = make_lab(LabSpec())
-    faults = Faults(loss=0.01, duplicates=0.05, reordering=0.05, corruption=0.002)
-    with Wire(lab, wirebox, faults) as wire:
-        _assert_clean(_watch(lab, ll_reader, plugin_file, layout, 600, WIRE, "inline"))
-        done = wire.finish()
-        assert min(done["lost"], done["doubled"], done["reordered"], done["corrupted"]) > 0
+def test_lines_under_everything(make_lab: MakeLab, plugin_file: Path, ll_reader: Path, layout: str) -> None:
+    lab = make_lab(LabSpec(switch=True, offload=Offload.OFF))
+    faults = lab.faults(1).drop(0.01).duplicate(0.05).reorder(0.05).corrupt(0.002)
+    _assert_clean(_watch(lab, ll_reader, plugin_file, layout, 600, ENI, "inline"))
+    for name in ("dropped", "doubled", "reordered", "corrupted"):
+        assert faults.total(name) > 0

@@ -9,7 +9,7 @@ import pytest
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.lab import _congestion_control, raise_backlog, run_command, stale_namespaces
-from harpctl.lab.plan import Command, LabSpec, Offload, plan_build, plan_destroy, tools_needed
+from harpctl.lab.plan import Command, LabSpec, Offload, Subnets, plan_build, plan_destroy, tools_needed
 
 
 def lines(spec: LabSpec) -> list[str]:
@@ -88,14 +88,55 @@ def test_the_backlog_is_raised_and_never_lowered(tmp_path: Path) -> None:
 
 
 def test_loss_spares_neighbour_discovery() -> None:
-    rules = [
-        command.stdin for command in plan_build(LabSpec(enis=2, loss=0.001), "p-") if "nft" in command.argv
-    ]
-    assert len(rules) == 2
-    for text in rules:
-        for eni in (0, 1):
-            assert f'type filter hook ingress device "eni{eni}"' in text
-        assert text.count("meta l4proto { tcp, udp } numgen random mod 1000000 < 1000 counter drop") == 2
+    plan = plan_build(LabSpec(enis=2, loss=0.001), "p-")
+    rules = [command.stdin for command in plan if "nft" in command.argv]
+    assert len(rules) == 4
+    for number, text in enumerate(rules):
+        assert f'type filter hook ingress device "eni{number % 2}"' in text
+        assert "meta l4proto { tcp, udp } numgen random mod 1000000 < 1000 counter drop" in text
+
+
+def test_behind_a_switch_loss_is_at_its_port() -> None:
+    plan = plan_build(LabSpec(switch=True, loss=0.001), "p-")
+    rules = [command for command in plan if "nft" in command.argv]
+    assert [command.argv[3] for command in rules] == ["p-fabric"] * 2
+    assert 'hook egress device "h1eni0"' in rules[1].stdin
+
+
+def test_caps_behind_a_switch_are_at_both_ends_of_the_link() -> None:
+    plan = [line for line in lines(LabSpec(enis=2, cap_mbps=(100, 400), switch=True)) if " tbf " in line]
+    for host in (0, 1):
+        for eni, rate in ((0, "100mbit"), (1, "400mbit")):
+            ends = (
+                f"-netns p-h{host} qdisc add dev eni{eni} ",
+                f"-netns p-fabric qdisc add dev h{host}eni{eni} ",
+            )
+            for end in ends:
+                assert [line for line in plan if end in line and f"rate {rate}" in line]
+    assert len(plan) == 8
+
+
+def test_flows_share_the_cap_of_their_eni() -> None:
+    plan = plan_build(LabSpec(flow_cap_mbps=500, cap_mbps=2000), "p-")
+    (batch, *_) = (command for command in plan if "-batch" in command.argv)
+    assert "parent 1: classid 1:fff htb rate 2000mbit" in batch.stdin
+    assert batch.stdin.count("parent 1:fff classid") == 256
+    assert batch.stdin.count("ceil 500mbit") == 256
+
+
+def test_hosts_may_have_different_numbers_of_enis() -> None:
+    plan = lines(LabSpec(enis=3, host_enis=(1, 3)))
+    assert [line for line in plan if "-netns p-h1 link add eni2 " in line]
+    assert not [line for line in plan if "-netns p-h0 link add eni1 " in line]
+
+
+def test_one_subnet_takes_policy_routing() -> None:
+    plan = plan_build(LabSpec(enis=2, subnets=Subnets.ONE), "p-")
+    text = [str(command) for command in plan]
+    assert "ip -netns p-h1 rule add from 10.77.1.2 table 7701 priority 7701" in text
+    assert "ip -netns p-h1 address add 10.77.1.2/16 dev eni1" in text
+    assert sum("type bridge" in line for line in text) == 1
+    assert any("route replace 10.77.0.0/16 dev eni1 scope link" in command.stdin for command in plan)
 
 
 def test_everything_made_is_destroyed() -> None:
@@ -119,7 +160,10 @@ def test_everything_made_is_destroyed() -> None:
         ({"cap_mbps": 0.5}, "at least 1 Mbit/s"),
         ({"rps_cores": 33}, "1 to 32 cores, not 33"),
         ({"flow_cap_mbps": 0.0}, "at least 1 Mbit/s"),
-        ({"cap_mbps": 10, "flow_cap_mbps": 10}, "not both"),
+        ({"enis": 3, "cap_mbps": (10, 20)}, "2 caps do not fit 3 ENIs"),
+        ({"enis": 2, "host_enis": (2, 2, 2)}, "3 numbers of ENIs do not fit 2 hosts"),
+        ({"enis": 1, "host_enis": (2, 1)}, "the most ENIs of a host are 2, not 1"),
+        ({"queue_ms": 0}, "1 to 1000 ms"),
     ],
 )
 def test_a_spec_out_of_range_is_named(change: dict[str, float], says: str) -> None:

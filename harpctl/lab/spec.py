@@ -1,0 +1,173 @@
+"""What a lab looks like, as data, and the names and addresses in it; nothing is planned or run here.
+
+An ENI's address is 10.77.<eni>.<host + 1>, whatever its subnet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from harpctl.errors import ExitCode, HarpError
+
+HOSTS_MAX = 64
+ENIS_MAX = 16
+QUEUES_MAX = 16
+MTU_MIN_BYTES = 576
+MTU_MAX_BYTES = 65535
+QUEUE_MS = 10.0
+RPS_CORES_MAX = 32  # what one word of rps_cpus can say
+
+
+class Offload(str, enum.Enum):
+    """Who cuts superframes into packets, and whether anybody merges them again."""
+
+    STOCK = "stock"  # nobody: veth hands superframes over whole
+    SEGMENT = "segment"  # the sender's kernel cuts, the receiver's kernel merges again: like a plain NIC
+    OFF = "off"  # the sender's kernel cuts, the receiver gets each packet by itself: loss falls on packets
+
+
+class Subnets(str, enum.Enum):
+    """Which ENIs reach each other."""
+
+    EACH = "each"  # ENI n of all hosts share a subnet, and nothing leads out of it
+    ROUTED = "routed"  # the same, with a router between the subnets: every ENI reaches every other
+    ONE = "one"  # all ENIs of all hosts are in one subnet, as in most clouds
+
+
+@dataclasses.dataclass(frozen=True)
+class LabSpec:
+    """What a lab looks like; fractions of 1 for loss, Mbit/s for rates.
+
+    With `rps_cores`, what arrives on host i's ENIs is handled on core i modulo that number (receive packet
+    steering), as after a NIC's interrupt; without, on the sender's core, inside its system call.
+    """
+
+    hosts: int = 2
+    enis: int = 1  # of the host that has the most
+    mtu_bytes: int = 1500
+    offload: Offload = Offload.STOCK
+    cap_mbps: float | tuple[float, ...] | None = None  # of each ENI, or of ENI 0, 1, ...; both directions
+    flow_cap_mbps: float | None = None
+    loss: float = 0.0
+    congestion: str = "cubic"
+    switch: bool = False
+    queues: int = 1
+    rps_cores: int = 0
+    host_enis: tuple[int, ...] = ()  # how many each host has, where they differ
+    subnets: Subnets = Subnets.EACH
+    queue_ms: float = QUEUE_MS  # how long a packet waits for a cap at most, before it is dropped
+
+    @property
+    def has_fabric(self) -> bool:
+        """Whether bridges join the hosts."""
+        return self.switch or self.hosts > 2 or bool(self.host_enis) or self.subnets is not Subnets.EACH
+
+    def eni_count(self, host: int) -> int:
+        """Say how many ENIs a host has."""
+        return self.host_enis[host] if self.host_enis else self.enis
+
+    def cap_of(self, eni: int) -> float | None:
+        """Give the cap of the hosts' ENI of that number."""
+        return self.cap_mbps[eni] if isinstance(self.cap_mbps, tuple) else self.cap_mbps
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether anything is capped."""
+        return self.cap_mbps is not None or self.flow_cap_mbps is not None
+
+    def check(self) -> None:
+        """Raise the HarpError that names the first value out of its range."""
+        caps = self.cap_mbps if isinstance(self.cap_mbps, tuple) else (self.cap_mbps,)
+        counts = self.host_enis or (self.enis,)
+        rules = [
+            (2 <= self.hosts <= HOSTS_MAX, f"a lab has 2 to {HOSTS_MAX} hosts, not {self.hosts}"),
+            *((1 <= n <= ENIS_MAX, f"a lab's host has 1 to {ENIS_MAX} ENIs, not {n}") for n in counts),
+            (
+                not self.host_enis or len(counts) == self.hosts,
+                f"{len(counts)} numbers of ENIs do not fit {self.hosts} hosts: give one per host or one",
+            ),
+            (max(counts) == self.enis, f"the most ENIs of a host are {max(counts)}, not {self.enis}"),
+            (
+                MTU_MIN_BYTES <= self.mtu_bytes <= MTU_MAX_BYTES,
+                f"an MTU is {MTU_MIN_BYTES} to {MTU_MAX_BYTES} bytes, not {self.mtu_bytes}",
+            ),
+            (
+                1 <= self.queues <= QUEUES_MAX and (self.queues == 1 or not self.has_fabric),
+                f"an ENI has 1 to {QUEUES_MAX} queues, not {self.queues}; 1 where a fabric joins the hosts",
+            ),
+            (
+                0 <= self.rps_cores <= RPS_CORES_MAX,
+                f"arriving packets are steered to 1 to {RPS_CORES_MAX} cores, not {self.rps_cores}",
+            ),
+            (0.0 <= self.loss < 1.0, f"a loss is 0 up to (not with) 100 %, not {self.loss * 100:g} %"),
+            *((cap is None or cap >= 1, f"a cap is at least 1 Mbit/s, not {cap}") for cap in caps),
+            (
+                not isinstance(self.cap_mbps, tuple) or len(caps) == self.enis,
+                f"{len(caps)} caps do not fit {self.enis} ENIs: give one per ENI or one",
+            ),
+            (
+                self.flow_cap_mbps is None or self.flow_cap_mbps >= 1,
+                f"a flow's cap is at least 1 Mbit/s, not {self.flow_cap_mbps}",
+            ),
+            (1 <= self.queue_ms <= 1000, f"a queue holds 1 to 1000 ms, not {self.queue_ms:g}"),
+        ]
+        for holds, message in rules:
+            if not holds:
+                raise HarpError(f"{message}.", exit_code=ExitCode.USAGE)
+
+    def describe(self) -> str:
+        """Say in one line what the lab is, for the head of a table."""
+        eni = "1 ENI each" if self.enis == 1 else f"{self.enis} ENIs each"
+        if self.host_enis:
+            eni = f"{' and '.join(str(count) for count in self.host_enis)} ENIs"
+        parts = [f"{self.hosts} hosts", eni, f"MTU {self.mtu_bytes}", f"offload {self.offload.value}"]
+        if self.subnets is not Subnets.EACH:
+            parts.append(f"subnets {self.subnets.value}")
+        if self.cap_mbps is not None:
+            caps = self.cap_mbps if isinstance(self.cap_mbps, tuple) else (self.cap_mbps,)
+            parts.append(f"cap {', '.join(f'{cap:g}' for cap in caps)} Mbit/s per ENI")
+        if self.flow_cap_mbps is not None:
+            parts.append(f"cap {self.flow_cap_mbps:g} Mbit/s per flow")
+        if self.loss:
+            unit = "packets" if self.offload is Offload.OFF else "superframes"
+            parts.append(f"loss {self.loss * 100:g} % of {unit}")
+        if self.rps_cores:
+            parts.append(f"RPS over {self.rps_cores} cores")
+        parts.append(self.congestion)
+        return ", ".join(parts)
+
+
+def eni_name(eni: int) -> str:
+    """Name an ENI inside its host."""
+    return f"eni{eni}"
+
+
+def eni_address(host: int, eni: int) -> str:
+    """Give the IPv4 address of a host's ENI."""
+    return f"10.77.{eni}.{host + 1}"
+
+
+def host_names(spec: LabSpec, prefix: str) -> list[str]:
+    """List the namespaces that stand for hosts."""
+    return [f"{prefix}h{host}" for host in range(spec.hosts)]
+
+
+def fabric_name(prefix: str) -> str:
+    """Name the namespace of the bridges."""
+    return f"{prefix}fabric"
+
+
+def bridge_name(spec: LabSpec, eni: int) -> str:
+    """Name the bridge that ENIs of this number are joined by."""
+    return "br0" if spec.subnets is Subnets.ONE else f"br{eni}"
+
+
+def port_name(host: int, ifname: str) -> str:
+    """Name the port of the fabric that leads to a host's ENI."""
+    return f"h{host}{ifname}"
+
+
+def namespaces(spec: LabSpec, prefix: str) -> list[str]:
+    """List every namespace of the lab, hosts first."""
+    return host_names(spec, prefix) + ([fabric_name(prefix)] if spec.has_fabric else [])
