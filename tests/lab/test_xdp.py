@@ -42,6 +42,7 @@ KILLS, MANY_KILLS = 20, 1000
         (GENERIC, True, 9000, "thread", 1, Offload.OFF),
         (NATIVE, False, 1500, "thread", 4, Offload.STOCK),
         (NATIVE, False, 3498, "inline", 1, Offload.OFF),
+        (NATIVE, False, 3600, "inline", 1, Offload.STOCK),
         (NATIVE, False, 9000, "thread", 4, Offload.STOCK),
         (NATIVE, True, 1280, "inline", 4, Offload.STOCK),
         (NATIVE, True, 9000, "inline", 1, Offload.SEGMENT),

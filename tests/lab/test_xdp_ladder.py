@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import LabSpec, run_inside
 from tests.lab.job import ENI, EXIT_PLUGIN
 from tests.lab.xdp import attached
 
@@ -66,6 +66,26 @@ def test_zero_copy_on_a_nic_without(make_lab: MakeLab, plugin_file: Path) -> Non
     assert f"{ENI}: xdp zero-copy: binding queue 0 zero-copy: Operation not supported" in forced.stderr
     assert "generic" not in forced.stderr
     assert attached(lab, 0) == ""
+
+
+def test_an_mtu_between_one_buffer_and_one_frame(make_lab: MakeLab, plugin_file: Path) -> None:
+    """A native program is taken by veth only if it can do with several buffers; so it gets such a one."""
+    lab = make_lab(LabSpec(enis=2, mtu_bytes=3600))
+    forced = _run(lab, plugin_file, "xdp-zc")
+    assert f"{ENI}: xdp zero-copy: binding queue 0 zero-copy: Operation not supported" in forced.stderr
+    assert attached(lab, 0) == ""
+
+
+def test_more_channels_than_native_mode_has(make_lab: MakeLab, plugin_file: Path) -> None:
+    """On veth it wants as many queues to receive as its peer has to send; other NICs have rules of their own."""
+    lab = make_lab(LabSpec(enis=2, queues=2))
+    run_command(run_inside(lab.hosts[0], "ethtool", "-L", ENI, "rx", "1", "tx", "1"))
+    forced = _run(lab, plugin_file, "xdp-zc")
+    assert forced.returncode == EXIT_PLUGIN
+    reason = "attaching a native XDP program failed: No space left on device; often the MTU is too large"
+    assert re.search(rf"{ENI}: xdp zero-copy: {reason}.*channels are in use \(ethtool -L\)", forced.stderr)
+    assert attached(lab, 0) == ""
+    assert _run(lab, plugin_file, "auto").returncode == 0
 
 
 def test_a_device_without_native_mode(make_lab: MakeLab, plugin_file: Path) -> None:

@@ -74,7 +74,8 @@ static bool make_sender(struct harp_link *link, const struct harp_link_config *c
       .window_max_bytes = c->peer->buffer_bytes,
       .cc = link->engine->cc,
   };
-  for (unsigned i = 0; i < link->route_count; i++) config.paths[i].lines_max = lines_of_mtu(&c->peer->enis[0], mtu);
+  for (unsigned i = 0; i < link->route_count; i++)
+    config.paths[i].lines_max = lines_of_mtu(&c->peer->enis[0], mtu);
   size_t bytes = harp_sender_bytes(link->route_count);
   *out = malloc(bytes);
   if (*out)

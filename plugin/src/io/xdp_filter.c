@@ -356,6 +356,43 @@ static int refused(int err, const char *what, char *error, size_t error_bytes) {
   return err;
 }
 
+/* Says why a program could not be attached; what NIC drivers mean by these errors they say in the kernel's
+ * log at best. */
+static int attach_refused(int err, enum harp_xdp_mode mode, char *error, size_t error_bytes) {
+  bool is_native = mode == HARP_XDP_NATIVE;
+  char what[40];
+  snprintf(what, sizeof what, "attaching a %s XDP program", is_native ? "native" : "generic");
+  (void)refused(err, what, error, error_bytes);
+  size_t used = strlen(error);
+  if (is_native && (err == -ERANGE || err == -EINVAL || err == -ENOSPC))
+    snprintf(error + used, error_bytes - used,
+             "; often the MTU is too large for it (3498 fits), or more than half of the channels are in use "
+             "(ethtool -L)");
+  return err;
+}
+
+/* Loads and attaches; returns the link or -errno. */
+static int attach_program(const struct assembler *a, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
+                          char *error, size_t error_bytes) {
+  int program_fd = load_program(a, frags);
+  if (program_fd < 0) return refused(program_fd, "loading the XDP program", error, error_bytes);
+  int link_fd = attach(program_fd, ifindex, mode);
+  close(program_fd); /* the link holds it */
+  return link_fd >= 0 ? link_fd : attach_refused(link_fd, mode, error, error_bytes);
+}
+
+/* The same; where a NIC driver takes a program only if it can do with packets of several buffers, it gets one
+ * that can: the MTU is too large for one buffer of the driver's, if not for one of ours. */
+static int attach_somehow(const struct assembler *a, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
+                          char *error, size_t error_bytes) {
+  char second[200];
+  int link_fd = attach_program(a, ifindex, mode, frags, error, error_bytes);
+  if (link_fd >= 0 || frags || mode != HARP_XDP_NATIVE) return link_fd;
+  if (link_fd != -ERANGE && link_fd != -EINVAL && link_fd != -EOPNOTSUPP) return link_fd;
+  int other_fd = attach_program(a, ifindex, mode, true, second, sizeof second);
+  return other_fd >= 0 ? other_fd : link_fd;
+}
+
 static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                       char *error, size_t error_bytes) {
   struct assembler a;
@@ -366,15 +403,8 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
       make_map(HARP_BPF_MAP_XSKMAP, sizeof(uint32_t), sizeof(uint32_t), HARP_XDP_QUEUES_MAX, "harp_sockets");
   if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error, error_bytes);
   assemble(&a, f->ports_fd, f->sockets_fd, mode);
-  int program_fd = load_program(&a, frags);
-  if (program_fd < 0) return refused(program_fd, "loading the XDP program", error, error_bytes);
-  f->link_fd = attach(program_fd, ifindex, mode);
-  close(program_fd); /* the link holds it */
-  if (f->link_fd >= 0) return 0;
-  return refused(f->link_fd,
-                 mode == HARP_XDP_NATIVE ? "attaching a native XDP program"
-                                         : "attaching a generic XDP program",
-                 error, error_bytes);
+  f->link_fd = attach_somehow(&a, ifindex, mode, frags, error, error_bytes);
+  return f->link_fd >= 0 ? 0 : f->link_fd;
 }
 
 static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {

@@ -1,0 +1,69 @@
+"""AF_XDP on devices that lie over others. None has native mode: the ladder says so and takes what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.errors import HarpError
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import LabSpec, ip_inside
+from tests.lab.job import ALL_SIZES, ENI, Job, until
+from tests.lab.xdp import GENERIC, XDP, assert_bypassed, attached
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+UPPER = "upper0"
+WORDS: dict[str, tuple[str, ...]] = {
+    "vlan": ("link", "add", "link", ENI, "name", UPPER, "type", "vlan", "id", "7"),
+    "macvlan": ("link", "add", "link", ENI, "name", UPPER, "type", "macvlan", "mode", "bridge"),
+    "bridge": ("link", "add", UPPER, "type", "bridge", "forward_delay", "0"),
+}
+NO_NATIVE = "attaching a native XDP program failed: Operation not supported"
+FEW = ("--iters", "24", "--warmup", "4")
+
+
+def _carrier(lab: Lab, host: int) -> bool:
+    shown = run_command(ip_inside(lab.hosts[host], "link", "show", "dev", UPPER, "up"))
+    return "LOWER_UP" in shown
+
+
+def _stack(lab: Lab, kind: str) -> None:
+    """Lay a device over the ENI of each host, with an address of its own."""
+    for host, name in enumerate(lab.hosts):
+        try:
+            run_command(ip_inside(name, *WORDS[kind]))
+        except HarpError as error:
+            if "Unknown device type" in error.message:
+                pytest.skip(f"this kernel has no {kind} devices")
+            raise
+        if kind == "bridge":
+            run_command(ip_inside(name, "link", "set", "dev", ENI, "master", UPPER))
+        run_command(ip_inside(name, "address", "add", f"10.99.0.{host + 1}/24", "dev", UPPER))
+        run_command(ip_inside(name, "link", "set", "dev", UPPER, "up"))
+    until("the devices have a carrier", lambda: all(_carrier(lab, host) for host in range(2)))
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_stacked_device(make_lab: MakeLab, plugin_file: Path, kind: str) -> None:
+    """Forced, it takes generic mode, which sees packets as the upper device does: without a tag."""
+    lab = make_lab(LabSpec(enis=2))
+    _stack(lab, kind)
+    with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=XDP, ifname=UPPER) as job:
+        until("the program is there", lambda: attached(lab, 0, UPPER).startswith("generic "))
+        assert attached(lab, 0) == ""
+        job.finish()
+        for rank in range(2):
+            assert job.rung(rank) == GENERIC
+            assert f"xdp zero-copy: {NO_NATIVE}; xdp native copy: {NO_NATIVE}" in job.log(rank)
+        assert_bypassed(job)
+
+
+def test_left_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    _stack(lab, "macvlan")
+    with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, ifname=UPPER) as job:
+        job.finish()
+        assert job.rung(0) == "udp gso+gro"
