@@ -336,7 +336,6 @@ static bool send_superframe(struct duo *d, struct harp_path *p) {
 static void pump_sender(struct duo *d) {
   void *cookie;
   struct harp_path *p;
-  harp_conn_on_timeout(&d->tx.conn, d->now);
   while (harp_sender_poll_done(d->sender, &cookie)) {
     struct duo_message *m = cookie;
     if (m != &d->messages[d->sent_count]) duo_fail(d, "sends complete out of order");
@@ -351,6 +350,7 @@ static void pump_sender(struct duo *d) {
       if (harp_sender_post(d->sender, next->content, next->bytes, next, d->now)) duo_fail(d, "send refused");
     }
   }
+  harp_conn_on_timeout(&d->tx.conn, d->now);
   for (unsigned polls = 0; (p = harp_sender_pick(d->sender, d->now)); polls++) {
     if (polls > POLLS_MAX) duo_fail(d, "endless sending");
     if (!send_superframe(d, p)) duo_fail(d, "path %u was picked and had nothing to send", p->index);

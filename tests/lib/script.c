@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "lib/bring_up.h"
 #include "proto/conn.h"
 
 enum {
@@ -246,7 +247,8 @@ static bool on_path(struct script *s, unsigned index) {
   char text[16];
   if (!s->is_sender || index >= s->sender->path_count) return fail(s, "no such path");
   const struct harp_path *p = &s->sender->paths[index];
-  if (value_of(s, "state", text, sizeof text) && strcmp(text, p->state == HARP_PATH_UP ? "up" : "down"))
+  static const char *const states[] = {"new", "up", "down"};
+  if (value_of(s, "state", text, sizeof text) && strcmp(text, states[p->state]))
     return fail(s, "the path is not %s", text);
   return expect_number(s, "lines", p->lines) && expect_number(s, "inflight", p->inflight_bytes) &&
          expect_number(s, "pto", p->pto_count) && expect_yes(s, "stalled", s->sender->stalled_since_ns != 0);
@@ -329,6 +331,7 @@ static bool on_recv(struct script *s, char *sizes) {
 static bool start(struct script *s) {
   char text[32] = "delay";
   unsigned paths = number_of(s, "paths", 1);
+  bool up = !has_word(s, "new");
   s->now = HARP_MS(1);
   s->is_sender = !strncmp(s->line, "sender", 6);
   if (paths < 1 || paths > HARP_PATHS_MAX) return fail(s, "paths=");
@@ -337,7 +340,7 @@ static bool start(struct script *s) {
   if (s->is_sender) {
     struct harp_sender_config c = {.first_line = FIRST_LINE,
                                    .first_message = FIRST_MESSAGE,
-                                   .first_number = FIRST_NUMBER,
+                                   .first_number = up ? FIRST_NUMBER - 1 : FIRST_NUMBER,
                                    .path_count = paths,
                                    .window_max_bytes = 4 << 20};
     for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES);
@@ -345,6 +348,7 @@ static bool start(struct script *s) {
     if (!(c.cc = harp_cc_find(text))) return fail(s, "cc=");
     s->sender = malloc(harp_sender_bytes(paths));
     harp_sender_init(s->sender, &c, NULL, &s->counters, s->now);
+    if (up) bring_up(s->sender, s->now);
   } else {
     struct harp_receiver_config c = {.first_line = FIRST_LINE,
                                      .first_message = FIRST_MESSAGE,

@@ -248,10 +248,14 @@ def test_glossary_is_sorted_and_says_each_word_once() -> None:
 # Where the code has a number, and the words of architecture.md that repeat it.
 NUMBERS = [
     ("proto/send.c", "#define CORK_NS HARP_US(10)", "may wait up to 10 µs for company"),
-    ("proto/send.c", "#define PATH_DOWN_NS HARP_MS(60)", "silent for 60 ms while another path is up"),
+    ("proto/life.c", "#define PATH_DOWN_NS HARP_MS(30)", "if it has been silent for 30 ms it goes DOWN"),
+    ("proto/life.c", "DRAIN_PTOS = 2,", "given up to the others at the second probe timeout"),
+    ("proto/life.c", "#define PROBE_FIRST_NS HARP_MS(2)", "is not UP is probed after 2 ms"),
+    ("proto/life.c", "#define PROBE_MAX_NS HARP_MS(50)", "every 50 ms while there is work"),
+    ("proto/life.c", "#define IDLE_PROBE_NS HARP_MS(100)", "are asked every 100 ms"),
     ("proto/path.h", "HARP_PATH_SILENT_PTOS = 3", "After 3 probe timeouts in a row a path is silent"),
     ("proto/path.c", "#define PTO_MARGIN_NS HARP_MS(1)", "RTT + 4 variations + 1 ms"),
-    ("proto/path.c", "#define PTO_MAX_NS HARP_MS(200)", "doubling, at most 200 ms"),
+    ("proto/path.c", "#define PTO_MAX_NS HARP_MS(100)", "doubling, at most 100 ms"),
     ("proto/recv.c", "ACK_EVERY_BYTES = 96 * 1024", "out of order, repeated or 96 KiB have come"),
     ("proto/recv.c", "#define ACK_SOON_NS HARP_US(1)", "after 1 µs when the sender says"),
     ("proto/recv.c", "#define ACK_LATE_NS HARP_US(25)", "else after 25 µs"),

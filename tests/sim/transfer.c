@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/bring_up.h"
 #include "proto/conn.h"
 #include "wire/crc32c.h"
 
@@ -31,7 +32,7 @@ static void set_up(struct transfer *t, uint32_t lines) {
                                   .paths = {{.lines_max = lines}},
                                   .window_max_bytes = 4 << 20,
                                   .cc = &harp_cc_delay,
-                                  .first_number = 1};
+                                  .first_number = 0};
   struct harp_conn_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
   t->from = malloc(MESSAGE_BYTES);
   t->to = malloc((size_t)IN_FLIGHT * MESSAGE_BYTES);
@@ -45,6 +46,7 @@ static void set_up(struct transfer *t, uint32_t lines) {
   t->now = HARP_MS(1);
   t->stride = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES;
   harp_sender_init(t->sender, &sc, NULL, &t->counters, t->now);
+  bring_up(t->sender, t->now);
   harp_receiver_init(t->receiver, &rc, NULL, &t->counters);
   harp_conn_init(&t->tx, &tx, t->sender, NULL);
   harp_conn_init(&t->rx, &rx, NULL, t->receiver);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "lib/bring_up.h"
 #include "proto/conn.h"
 
 static struct harp_conn tx, rx;
@@ -31,6 +32,7 @@ static int init(void **state) {
   memset(&tx_counters, 0, sizeof tx_counters);
   memset(&rx_counters, 0, sizeof rx_counters);
   harp_sender_init(sender, &sc, NULL, &tx_counters, 0);
+  bring_up(sender, 0);
   harp_receiver_init(receiver, &rc, NULL, &rx_counters);
   harp_conn_init(&tx, &tx_keys, sender, NULL);
   harp_conn_init(&rx, &rx_keys, NULL, receiver);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "lib/bring_up.h"
 #include "proto/send.h"
 
 static struct harp_sender *s;
@@ -18,7 +19,7 @@ static int init(void **state) {
   (void)state;
   struct harp_sender_config c = {.first_line = FIRST_LINE,
                                  .first_message = FIRST_MESSAGE,
-                                 .first_number = FIRST_NUMBER,
+                                 .first_number = FIRST_NUMBER - 1,
                                  .path_count = 2,
                                  .paths = {{.lines_max = 8}, {.lines_max = 8}},
                                  .window_max_bytes = 4 << 20,
@@ -27,6 +28,7 @@ static int init(void **state) {
   assert_non_null(s);
   memset(&counters, 0, sizeof counters);
   harp_sender_init(s, &c, NULL, &counters, 0);
+  bring_up(s, 0);
   return 0;
 }
 

@@ -6,7 +6,7 @@ const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_
 #define PACE_BURST_NS HARP_US(20)
 /* Probe timeout: never shorter than this above the smoothed RTT, since peers share cores with other work. */
 #define PTO_MARGIN_NS  HARP_MS(1)
-#define PTO_MAX_NS     HARP_MS(200)
+#define PTO_MAX_NS     HARP_MS(100)
 #define REORDER_MIN_NS HARP_US(5)
 enum { REORDER_MEMORY_ROUNDS = 64 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
@@ -20,7 +20,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->local_eni = config->local_eni;
   p->remote_eni = config->remote_eni;
   p->standby = config->standby;
-  p->state = HARP_PATH_UP;
+  p->state = HARP_PATH_NEW;
   p->next_number = p->ack_next = p->round_end_number = first_number;
   p->largest_acked = first_number - 1;
   p->any_acked = false;
@@ -30,9 +30,10 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->rack_sent_ns = 0;
   p->loss_deadline_ns = HARP_NEVER;
   p->reorder_ns = REORDER_MIN_NS;
-  p->last_sent_ns = p->last_ack_ns = now;
-  p->pto_count = 0;
-  p->probe_due = false;
+  p->last_ack_ns = p->pto_from_ns = p->probed_ns = p->silent_ns = now;
+  p->pto_count = p->probe_count = 0;
+  p->drained = p->probe_due = p->size_try_max = false;
+  p->proof_number = first_number;
   p->size_probe_ns = HARP_NEVER;
   p->size_probe_lines = 0;
   harp_flight_init(&p->flight, ring, records);
@@ -41,13 +42,13 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
 }
 
 uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now) {
-  if (p->pto_count >= HARP_PATH_SILENT_PTOS || p->state == HARP_PATH_DOWN) return 0;
+  if (harp_path_silent(p)) return 0;
   if (now + PACE_BURST_NS < p->pace_next_ns) return 0;
   return p->cc.window_bytes > p->inflight_bytes ? p->cc.window_bytes - p->inflight_bytes : 0;
 }
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
-  if (p->pto_count >= HARP_PATH_SILENT_PTOS || p->state == HARP_PATH_DOWN) return HARP_NEVER;
+  if (harp_path_silent(p)) return HARP_NEVER;
   if (p->cc.window_bytes < p->inflight_bytes + p->cc.packet_bytes || harp_flight_full(&p->flight))
     return HARP_NEVER;
   return HARP_MAX(now, p->pace_next_ns > PACE_BURST_NS ? p->pace_next_ns - PACE_BURST_NS : 0);
@@ -68,22 +69,34 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   burst->acked = burst->lost = 0;
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
+  if (!p->inflight_bytes) p->pto_from_ns = now;
   p->inflight_bytes += (uint32_t)bytes;
-  p->last_sent_ns = now;
   p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
   return burst->number;
 }
 
+harp_ns harp_path_patience_ns(const struct harp_path *p) {
+  return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + PTO_MARGIN_NS;
+}
+
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
   if (!p->inflight_bytes) return HARP_NEVER;
-  harp_ns timeout = p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + PTO_MARGIN_NS;
   unsigned shift = HARP_MIN(p->pto_count, 10u);
-  return HARP_MAX(p->last_sent_ns, p->last_ack_ns) + HARP_MIN(timeout << shift, PTO_MAX_NS);
+  harp_ns patience_ns = harp_path_patience_ns(p);
+  return p->pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);
 }
 
 void harp_path_on_round(struct harp_path *p) {
   p->round_end_number = p->next_number;
   p->reorder_ns = HARP_MAX(p->reorder_ns - p->reorder_ns / REORDER_MEMORY_ROUNDS, REORDER_MIN_NS);
+}
+
+void harp_path_restart_size(struct harp_path *p) {
+  if (p->lines == HARP_PACKET_MIN_LINES && p->size_try_max) return;
+  p->lines = HARP_MIN(p->lines_max, (uint32_t)HARP_PACKET_MIN_LINES);
+  p->size_probe_lines = 0;
+  p->size_try_max = p->lines < p->lines_max;
+  p->size_probe_ns = p->size_try_max ? 0 : HARP_NEVER;
 }
 
 bool harp_path_shrink(struct harp_path *p, harp_ns now) {
@@ -99,6 +112,7 @@ bool harp_path_shrink(struct harp_path *p, harp_ns now) {
 }
 
 uint32_t harp_path_next_size(const struct harp_path *p) {
+  if (p->size_try_max) return p->lines_max;
   for (size_t i = 0; i < HARP_ARRAY_COUNT(harp_path_sizes); i++) {
     if (harp_path_sizes[i] > p->lines) return HARP_MIN(harp_path_sizes[i], p->lines_max);
   }

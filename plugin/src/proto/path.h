@@ -12,7 +12,8 @@
 #include "wire/packet.h"
 
 enum harp_path_state {
-  HARP_PATH_UP,
+  HARP_PATH_NEW,  /* nothing has been acknowledged yet: probed */
+  HARP_PATH_UP,   /* works in both directions */
   HARP_PATH_DOWN, /* not acknowledging: drained to the others, probed until it returns */
 };
 
@@ -48,11 +49,20 @@ struct harp_path {
   harp_ns loss_deadline_ns;
   harp_ns
       reorder_ns; /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
-  harp_ns last_sent_ns, last_ack_ns;
-  uint32_t pto_count; /* consecutive, without an acknowledgement between */
-  bool probe_due;     /* send one packet now, whatever the window says */
+  harp_ns last_ack_ns;
+  harp_ns silent_ns;   /* pto_from_ns before the first timeout in a row */
+  harp_ns pto_from_ns; /* when waiting began: flight taken up, acknowledgement, or last probe timeout */
+  uint32_t pto_count;  /* consecutive, without an acknowledgement between */
+  bool drained;        /* silent while others progress: its flight was given up, nothing but probes go out */
+  bool probe_due;      /* send one packet now, whatever the window says */
+
+  /* while not UP */
+  uint64_t proof_number; /* an acknowledgement of this number or a later one shows that the path works */
+  harp_ns probed_ns;     /* when the last probe was due */
+  uint32_t probe_count;  /* since it left UP, or was new */
 
   /* packet size search */
+  bool size_try_max;         /* the path was silent: its next size probe tries lines_max */
   harp_ns size_probe_ns;     /* when to try a larger size; HARP_NEVER while at the maximum */
   uint32_t size_probe_lines; /* size under test, 0 when none */
   uint64_t size_probe_number;
@@ -84,10 +94,23 @@ harp_ns harp_path_pto_ns(const struct harp_path *p);
 /* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
 void harp_path_on_round(struct harp_path *p);
 
+/* Whether nothing but probes may go out now. */
+static inline bool harp_path_silent(const struct harp_path *p) {
+  return p->state != HARP_PATH_UP || p->drained || p->pto_count >= HARP_PATH_SILENT_PTOS;
+}
+
+/* Returns how long an answer may take before it is late: RTT, its variation, and a margin. */
+harp_ns harp_path_patience_ns(const struct harp_path *p);
+
+/* Goes down to the smallest packets, and lets the size search try the largest as soon as something is
+ * acknowledged. */
+void harp_path_restart_size(struct harp_path *p);
+
 /* Steps the packet size down one rung; returns false at the smallest. */
 bool harp_path_shrink(struct harp_path *p, harp_ns now);
 
-/* Returns the next larger size than the current, in lines; lines_max at most. */
+/* Returns the size that the next size probe tries, in lines: the next larger than the current, or
+ * lines_max. */
 uint32_t harp_path_next_size(const struct harp_path *p);
 
 #endif

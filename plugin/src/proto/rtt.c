@@ -10,6 +10,10 @@ void harp_rtt_init(struct harp_rtt *r, harp_ns now) {
   };
 }
 
+void harp_rtt_forget(struct harp_rtt *r) {
+  r->latest_ns = 0;
+}
+
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
   if (!sample_ns) sample_ns = 1;
   if (!harp_rtt_known(r)) {

@@ -17,6 +17,8 @@ struct harp_rtt {
 #define HARP_RTT_INITIAL_NS HARP_MS(5)
 
 void harp_rtt_init(struct harp_rtt *r, harp_ns now);
+/* Makes the next sample count as the first; the minimum stays. */
+void harp_rtt_forget(struct harp_rtt *r);
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
 
 static inline bool harp_rtt_known(const struct harp_rtt *r) {

@@ -4,23 +4,21 @@
 #include <string.h>
 
 #include "base/seq.h"
+#include "proto/life.h"
 
-/* A silent path is drained to the others after this. */
-#define PATH_DOWN_NS           HARP_MS(60)
 #define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
 #define SIZE_PROBE_NEXT_NS     HARP_MS(10)
+#define SIZE_PROBE_AGAIN_NS    HARP_MS(100)
 #define CREDIT_PROBE_FIRST_NS  HARP_MS(2)
 #define CREDIT_PROBE_MAX_NS    HARP_MS(256)
 #define CORK_NS                HARP_US(10)
+/* An RTT that was not measured for so long says little of what an idle path would take now. */
+#define RTT_STALE_NS HARP_MS(50)
 enum {
   CORK_BYTES = 61440, /* about a superframe: no reason to wait */
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
 };
-/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if
- * it is full already, since the probe needs a record too. */
-enum { GIVE_UP_PTOS = 6 };
-
 static const struct harp_send_message *message_at(const struct harp_sender *s, uint32_t m) {
   return &s->messages[m % HARP_MESSAGES_MAX];
 }
@@ -50,6 +48,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
                    config->window_max_bytes, rings + i * records, records, now);
   }
+  harp_life_init(s, now);
 }
 
 int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, void *cookie, harp_ns now) {
@@ -59,6 +58,7 @@ int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, vo
   s->messages[s->tail % HARP_MESSAGES_MAX] =
       (struct harp_send_message){data, cookie, bytes, s->tail_line, lines};
   harp_trace(s->trace, now, HARP_EVENT_SEND_POST, s->tail, bytes, 0, 0);
+  if (s->oldest == s->tail && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
   s->tail_line += lines;
   s->tail++;
   return 0;
@@ -79,45 +79,12 @@ static void on_delivered(struct harp_sender *s, uint32_t delivered, harp_ns now)
   }
 }
 
-static void path_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  p->last_ack_ns = now;
-  p->pto_count = 0;
-  p->probe_due = false;
-  s->stalled_since_ns = 0;
-  if (p->state != HARP_PATH_UP) {
-    harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, HARP_PATH_UP, 0);
-    p->state = HARP_PATH_UP;
-    s->counters->path_up++;
-  }
-}
-
 static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, p->lines, p->size_probe_lines, 0);
   p->lines = HARP_MAX(p->lines, p->size_probe_lines);
   p->size_probe_lines = 0;
   p->size_probe_ns = p->lines < p->lines_max ? now + SIZE_PROBE_NEXT_NS : HARP_NEVER;
-}
-
-/* Feeds what an event changed on a path to its congestion control. */
-static void account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
-                    uint32_t inflight, harp_ns rtt_ns, harp_ns now) {
-  s->counters->spurious_losses += r->spurious_packets;
-  s->counters->lost_packets += r->lost_packets;
-  if (!r->acked_bytes && !r->lost_bytes) return;
-  struct harp_cc_sample sample = {
-      .now = now,
-      .rtt_ns = rtt_ns,
-      .rtt_min_ns = p->rtt.min_ns,
-      .acked_bytes = r->acked_bytes,
-      .lost_bytes = r->lost_bytes,
-      .inflight_bytes = inflight,
-      .round_end = r->advanced && p->largest_acked >= p->round_end_number,
-  };
-  if (sample.round_end) harp_path_on_round(p);
-  uint32_t window = p->cc.window_bytes;
-  p->cc.ops->on_ack(&p->cc, &sample);
-  if (p->cc.window_bytes != window)
-    harp_trace(s->trace, now, HARP_EVENT_WINDOW, p->index, p->cc.window_bytes, p->rtt.smoothed_ns, 0);
+  harp_life_note_size(s, p);
 }
 
 /* The RTT that an acknowledgement shows, 0 if it shows none: now - echoed time - time it waited at the
@@ -136,11 +103,13 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   HARP_ASSERT(p->path < s->path_count);
   struct harp_path *path = &s->paths[p->path];
   if (harp_seq_after(p->ack.delivered, s->sent_line)) return HARP_DROP_STALE_ACK;
+  uint64_t newest = 0; /* one above the highest number that is acknowledged */
   for (uint32_t i = 0; i < p->ack.range_count; i++) {
     if (!harp_seq_before(p->ack.ranges[i].begin, p->ack.ranges[i].end)) return HARP_DROP_FIELD;
     uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
     if (end > path->next_number || p->ack.ranges[i].end - p->ack.ranges[i].begin > end)
       return HARP_DROP_STALE_ACK;
+    newest = HARP_MAX(newest, end);
   }
   s->counters->rx_acks++;
   path->ack_next = HARP_MAX(path->ack_next, number + 1);
@@ -159,14 +128,17 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     harp_loss_on_acked(path, begin, end, &s->resend, &r, s->trace, now);
   }
   harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->delivered, s->posted);
-  if (!r.advanced) return HARP_DROP_NONE;
+  bool proven = path->state != HARP_PATH_UP && newest > path->proof_number;
+  if (!r.advanced && !proven) return HARP_DROP_NONE;
 
   harp_ns rtt_ns = ack_rtt_ns(p, now);
+  if (rtt_ns && s->path_count > 1 && now - path->last_ack_ns > RTT_STALE_NS) harp_rtt_forget(&path->rtt);
   if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
-  path_up(s, path, now);
+  if (path->state == HARP_PATH_UP || proven) harp_life_on_answer(s, path, now);
   if (r.size_probe_acked) on_size_probe_acked(s, path, now);
   harp_loss_detect(path, &s->resend, s->delivered, &r, s->trace, now);
-  account(s, path, &r, inflight, rtt_ns, now);
+  harp_life_account(s, path, &r, inflight, rtt_ns, now);
+  s->timers_ns = HARP_MIN(s->timers_ns, path->loss_deadline_ns); /* the others only moved away */
   return HARP_DROP_NONE;
 }
 
@@ -183,83 +155,39 @@ bool harp_sender_poll_done(struct harp_sender *s, void **cookie) {
 /* ---- timers ---- */
 
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
+  HARP_ASSERT(path < s->path_count);
+  harp_life_down(s, &s->paths[path], now);
+}
+
+void harp_sender_path_retry(struct harp_sender *s, unsigned path, harp_ns now) {
+  HARP_ASSERT(path < s->path_count);
   struct harp_path *p = &s->paths[path];
-  struct harp_loss_result r = {0};
-  if (p->state == HARP_PATH_DOWN) return;
-  harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, HARP_PATH_DOWN, 0);
-  p->state = HARP_PATH_DOWN;
-  s->counters->path_down++;
-  harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
-  s->counters->lost_packets += r.lost_packets;
-  p->probe_due = true;
-}
-
-static bool another_is_up(const struct harp_sender *s, const struct harp_path *p) {
-  for (unsigned i = 0; i < s->path_count; i++) {
-    const struct harp_path *q = &s->paths[i];
-    if (q != p && q->state == HARP_PATH_UP && q->pto_count < HARP_PATH_SILENT_PTOS) return true;
-  }
-  return false;
-}
-
-static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->last_sent_ns, 0);
-  s->counters->probe_timeouts++;
-  p->pto_count++;
-  p->probe_due = true;
-  p->last_sent_ns = now; /* the timeout starts over even if the probe cannot leave at once */
-  struct harp_loss_result r = {0};
-  if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
-  if (p->pto_count >= HARP_PATH_SILENT_PTOS) {
-    uint32_t lines = p->lines;
-    if (harp_path_shrink(p, now))
-      harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
-    if (!s->stalled_since_ns && !another_is_up(s, p)) s->stalled_since_ns = now;
-  }
-  if (p->state == HARP_PATH_UP && p->pto_count >= HARP_PATH_SILENT_PTOS &&
-      now - p->last_ack_ns >= PATH_DOWN_NS && another_is_up(s, p)) {
-    harp_sender_path_down(s, p->index, now);
-  } else if (p->pto_count >= GIVE_UP_PTOS || p->state == HARP_PATH_DOWN || harp_flight_full(&p->flight)) {
-    harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
-    s->counters->lost_packets += r.lost_packets;
-  }
-}
-
-static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  if (p->loss_deadline_ns <= now) {
-    struct harp_loss_result r = {0};
-    uint32_t inflight = p->inflight_bytes;
-    harp_loss_detect(p, &s->resend, s->delivered, &r, s->trace, now);
-    account(s, p, &r, inflight, 0, now);
-  }
-  if (!p->probe_due && harp_path_pto_ns(p) <= now) on_pto(s, p, now);
+  if (p->state == HARP_PATH_UP) return;
+  p->probe_count = 0;
+  p->probed_ns = now;
+  harp_life_want_probe(s, p, true);
 }
 
 /* The receiver's word about credit may have been lost: ask while everything waits for it. */
 static bool waits_for_credit(const struct harp_sender *s) {
-  if (s->sent_line == s->tail_line || s->resend.count) return false;
-  for (unsigned i = 0; i < s->path_count; i++) {
-    /* A path that is down always has a probe under way. */
-    if (s->paths[i].state == HARP_PATH_UP && s->paths[i].inflight_bytes) return false;
+  if (s->sent_line == s->tail_line || s->resend.count || !s->eligible) return false;
+  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+    if (s->paths[__builtin_ctzll(bits)].inflight_bytes) return false;
   }
   return true;
 }
 
-static void on_credit_probe(struct harp_sender *s, harp_ns now) {
+static void on_credit_probe(struct harp_sender *s) {
   s->credit_probe_ns = HARP_NEVER;
   if (!waits_for_credit(s)) return;
   s->credit_probes++;
-  for (unsigned i = 0; i < s->path_count; i++) {
-    if (s->paths[i].state != HARP_PATH_UP && i + 1 < s->path_count) continue;
-    s->paths[i].probe_due = true;
-    return;
-  }
-  (void)now;
+  struct harp_path *p = &s->paths[__builtin_ctzll(s->eligible)];
+  if (!harp_flight_full(&p->flight)) harp_life_want_probe(s, p, true);
 }
 
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
-  for (unsigned i = 0; i < s->path_count; i++) on_path_timeout(s, &s->paths[i], now);
-  if (s->credit_probe_ns <= now) on_credit_probe(s, now);
+  harp_life_on_timeout(s, now);
+  if (s->credit_probe_ns <= now) on_credit_probe(s);
 }
 
 /* ---- sending ---- */
@@ -292,9 +220,10 @@ static bool size_probe_due(const struct harp_path *p, harp_ns now) {
 static bool corked(struct harp_sender *s, harp_ns now) {
   uint64_t waiting = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES, flying = 0;
   uint32_t bursts = 0;
-  for (unsigned i = 0; i < s->path_count; i++) {
-    flying += s->paths[i].inflight_bytes;
-    bursts += harp_flight_count(&s->paths[i].flight);
+  for (uint64_t bits = waiting < CORK_BYTES ? s->eligible : 0; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    flying += p->inflight_bytes;
+    bursts += harp_flight_count(&p->flight);
   }
   if (waiting >= CORK_BYTES || waiting >= flying || (bursts < CORK_BURSTS && flying < CORK_FLIGHT_BYTES)) {
     s->cork_ns = HARP_NEVER;
@@ -307,12 +236,13 @@ static bool corked(struct harp_sender *s, harp_ns now) {
 }
 
 struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now) {
-  for (unsigned i = 0; i < s->path_count; i++) {
-    struct harp_path *p = &s->paths[i];
+  for (uint64_t bits = s->probes_due | s->sizing; bits; bits &= bits - 1) {
+    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if ((p->probe_due || size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
   }
-  if (s->resend.count) return harp_stripe_pick(s->paths, s->path_count, now);
-  if (new_lines(s)) return corked(s, now) ? NULL : harp_stripe_pick(s->paths, s->path_count, now);
+  if (!s->eligible) return NULL;
+  if (s->resend.count) return harp_stripe_pick(s->paths, s->eligible, now);
+  if (new_lines(s)) return corked(s, now) ? NULL : harp_stripe_pick(s->paths, s->eligible, now);
   if (s->credit_probe_ns == HARP_NEVER && waits_for_credit(s)) {
     harp_ns wait_ns = CREDIT_PROBE_FIRST_NS << HARP_MIN(s->credit_probes, 7u);
     s->credit_probe_ns = now + HARP_MIN(wait_ns, CREDIT_PROBE_MAX_NS);
@@ -389,13 +319,20 @@ static bool oldest_pending(struct harp_sender *s, struct harp_path *p, uint32_t 
   return false;
 }
 
-/* One packet in spite of the window: what has waited longest, else an empty probe. */
+/* Whether a line is well placed on the path: it may carry data, and was not drained of what it had. */
+static bool carries_data(const struct harp_sender *s, const struct harp_path *p) {
+  return (s->eligible >> p->index & 1) && !p->drained;
+}
+
+/* One packet in spite of the window: what has waited longest, else an empty probe. What is to be sent again
+ * is left to other paths where there are any. */
 static void poll_probe(struct harp_sender *s, struct harp_path *p, struct harp_tx_run *run, harp_ns now) {
   uint32_t line, lines;
-  p->probe_due = false;
-  if (p->state == HARP_PATH_UP && s->resend.count) {
+  bool carries = carries_data(s, p), alone = s->eligible == 1ull << p->index;
+  harp_life_want_probe(s, p, false);
+  if (carries && alone && s->resend.count) {
     lines = harp_resend_first(&s->resend, p->lines, &line);
-  } else if (p->state == HARP_PATH_DOWN || !oldest_pending(s, p, &line, &lines)) {
+  } else if (!carries || !oldest_pending(s, p, &line, &lines)) {
     emit_probe(s, p, 0, run, now);
     return;
   }
@@ -445,13 +382,16 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
   if (!max_packets || harp_flight_full(&p->flight)) return false;
   if (harp_unlikely(p->probe_due)) {
     poll_probe(s, p, run, now);
+    harp_life_touch(s, p);
     return true;
   }
   if (harp_unlikely(size_probe_due(p, now))) {
-    p->size_probe_ns = now + SIZE_PROBE_INTERVAL_NS;
     p->size_probe_lines = harp_path_next_size(p);
+    p->size_probe_ns = now + (p->size_try_max ? SIZE_PROBE_AGAIN_NS : SIZE_PROBE_INTERVAL_NS);
+    p->size_try_max = false;
     p->size_probe_number = p->next_number;
     emit_probe(s, p, p->size_probe_lines, run, now);
+    harp_life_touch(s, p);
     return true;
   }
   /* A superframe takes at most half the window, so that acknowledgements keep it moving. The last packet may
@@ -459,6 +399,7 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
   uint32_t allowed = HARP_MIN(harp_path_allowance_bytes(p, now), p->cc.window_bytes / 2) / p->cc.packet_bytes;
   max_packets = HARP_MIN(HARP_MIN(max_packets, allowed), (uint32_t)HARP_BURST_MAX_PACKETS);
   if (!max_packets) return false;
+  bool first = !p->inflight_bytes;
   if (s->resend.count) {
     poll_resend(s, p, max_packets, run, now);
   } else {
@@ -466,6 +407,7 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
     if (!lines) return false;
     poll_new(s, p, lines, run, now);
   }
+  if (first) harp_life_touch(s, p);
   /* What is left is held back by credit, by the window, or by the cork: an acknowledgement sets it free. */
   uint64_t left = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES;
   run->ack_soon = (!s->resend.count && (left < CORK_BYTES || !new_lines(s))) ||
@@ -473,18 +415,24 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
   return true;
 }
 
-harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
-  harp_ns at = s->credit_probe_ns;
-  bool more = s->resend.count || new_lines(s);
-  for (unsigned i = 0; i < s->path_count; i++) {
-    const struct harp_path *p = &s->paths[i];
-    if (p->probe_due) return now;
-    at = HARP_MIN(at, HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)));
-    if (more)
-      at = HARP_MIN(at, s->cork_ns != HARP_NEVER && !s->resend.count ? s->cork_ns
-                                                                     : harp_path_allowance_ns(p, now));
-    if (p->state == HARP_PATH_UP && !p->pto_count && more) at = HARP_MIN(at, p->size_probe_ns);
+/* Returns when data may go by time alone. */
+static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
+  harp_ns at = HARP_NEVER;
+  if (!s->eligible) return HARP_NEVER;
+  if (s->cork_ns != HARP_NEVER && !s->resend.count) return s->cork_ns;
+  for (uint64_t bits = s->eligible; bits; bits &= bits - 1)
+    at = HARP_MIN(at, harp_path_allowance_ns(&s->paths[__builtin_ctzll(bits)], now));
+  for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (!p->pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size_probe_ns);
   }
+  return at;
+}
+
+harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
+  harp_ns at = HARP_MIN(s->credit_probe_ns, s->timers_ns);
+  if (s->probes_due) return now;
+  if (s->resend.count || new_lines(s)) at = HARP_MIN(at, data_ns(s, now));
   return at;
 }
 
@@ -494,8 +442,12 @@ void harp_sender_check(const struct harp_sender *s) {
   HARP_ASSERT(s->sent_line - s->delivered <= HARP_WINDOW_LINES);
   HARP_ASSERT(!harp_seq_after(s->sent_line, s->tail_line));
   HARP_ASSERT(s->resend.count <= s->sent_line - s->delivered);
+  HARP_ASSERT(!(s->probes_due >> (s->path_count - 1) >> 1));
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
+    HARP_ASSERT(p->probe_due == (s->probes_due >> i & 1));
+    HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
+    HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
     uint64_t bytes = 0, number = 0;
     for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
       const struct harp_burst *b = harp_flight_at(&p->flight, k);

@@ -68,6 +68,12 @@ struct harp_sender {
   struct harp_send_message messages[HARP_MESSAGES_MAX];
   struct harp_resend resend;
 
+  /* paths, a bit each, and their timers: life.c's */
+  uint64_t eligible;   /* may carry data */
+  uint64_t probes_due; /* those with probe_due */
+  uint64_t sizing;     /* look for a larger packet size now and then */
+  harp_ns timers_ns;   /* no timer of a path falls due before this */
+
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
 };
@@ -115,8 +121,13 @@ bool harp_sender_poll_done(struct harp_sender *s, void **cookie);
 /* Returns when on_timeout or poll must be called next, HARP_NEVER if only input can bring work. */
 harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now);
 
-/* Takes a path down or up because the outside knows (link state). */
+/* Takes a path down because the outside knows (link state): its flight moves to the others at once. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
+
+/* Probes a path that is not up at once, and often for a while, because the outside knows that it may work
+ * again.
+ */
+void harp_sender_path_retry(struct harp_sender *s, unsigned path, harp_ns now);
 
 /* Asserts the invariants; for tests. */
 void harp_sender_check(const struct harp_sender *s);

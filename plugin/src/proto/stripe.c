@@ -10,12 +10,13 @@ static harp_ns delivery_ns(const struct harp_path *p) {
   return rtt_ns / 2 + (uint64_t)p->inflight_bytes * rtt_ns / p->cc.window_bytes;
 }
 
-struct harp_path *harp_stripe_pick(struct harp_path *paths, unsigned count, harp_ns now) {
+struct harp_path *harp_stripe_pick(struct harp_path *paths, uint64_t among, harp_ns now) {
   struct harp_path *best = NULL;
-  for (unsigned i = 0; i < count; i++) {
-    struct harp_path *p = &paths[i];
+  bool single = !(among & (among - 1));
+  for (; among; among &= among - 1) {
+    struct harp_path *p = &paths[__builtin_ctzll(among)];
     if (!may_send(p, now)) continue;
-    if (count == 1) return p;
+    if (single) return p;
     if (!best || delivery_ns(p) < delivery_ns(best)) best = p;
   }
   return best;

@@ -1,0 +1,275 @@
+#include "proto/life.h"
+
+#include "base/assert.h"
+
+/* A path that is silent for so long while another answers goes DOWN. */
+#define PATH_DOWN_NS HARP_MS(30)
+/* Probes of a path that is not UP: first, and at most, apart; a while later, and where nothing depends on it.
+ */
+#define PROBE_FIRST_NS HARP_MS(2)
+#define PROBE_MAX_NS   HARP_MS(50)
+#define PROBE_RARE_NS  HARP_SEC(1)
+enum { PROBES_OFTEN = 100 };
+/* A path that idles while there is work is asked so often, for its RTT and its health. */
+#define IDLE_PROBE_NS    HARP_MS(100)
+#define STANDBY_PROBE_NS HARP_SEC(1)
+/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if
+ * it is full already, since the probe needs a record too. */
+enum { DRAIN_PTOS = 2, GIVE_UP_PTOS = 6 };
+
+static uint64_t bit_of(const struct harp_path *p) {
+  return 1ull << p->index;
+}
+
+static bool has_work(const struct harp_sender *s) {
+  return s->oldest != s->tail;
+}
+
+/* ---- states ---- */
+
+/* Works out anew which paths may carry data. */
+static void choose_eligible(struct harp_sender *s) {
+  uint64_t standby = 0;
+  uint32_t locals = 0, remotes = 0; /* ENIs with a primary path that is UP, a bit each */
+  s->eligible = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    if (p->state != HARP_PATH_UP) continue;
+    if (p->standby) {
+      standby |= bit_of(p);
+      continue;
+    }
+    s->eligible |= bit_of(p);
+    locals |= 1u << p->local_eni, remotes |= 1u << p->remote_eni;
+  }
+  for (; standby; standby &= standby - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(standby)];
+    if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
+  }
+}
+
+/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP. */
+static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now) {
+  static const bool allowed[3][3] = {
+      [HARP_PATH_NEW] = {[HARP_PATH_UP] = true},
+      [HARP_PATH_UP] = {[HARP_PATH_DOWN] = true},
+      [HARP_PATH_DOWN] = {[HARP_PATH_UP] = true},
+  };
+  HARP_ASSERT(allowed[p->state][to]);
+  harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, to, 0);
+  p->state = to;
+  choose_eligible(s);
+}
+
+void harp_life_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted) {
+  p->probe_due = wanted;
+  s->probes_due = wanted ? s->probes_due | bit_of(p) : s->probes_due & ~bit_of(p);
+}
+
+void harp_life_note_size(struct harp_sender *s, const struct harp_path *p) {
+  s->sizing = p->size_probe_ns == HARP_NEVER ? s->sizing & ~bit_of(p) : s->sizing | bit_of(p);
+}
+
+static void restart_size(struct harp_sender *s, struct harp_path *p) {
+  harp_path_restart_size(p);
+  harp_life_note_size(s, p);
+}
+
+static void give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  struct harp_loss_result r = {0};
+  harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
+  if (p->state == HARP_PATH_UP) s->counters->lost_packets += r.lost_packets;
+}
+
+static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  p->proof_number = p->next_number;
+  p->probe_count = 0;
+  p->probed_ns = now;
+  harp_life_want_probe(s, p, true);
+}
+
+void harp_life_init(struct harp_sender *s, harp_ns now) {
+  s->eligible = s->probes_due = s->sizing = 0;
+  s->timers_ns = HARP_NEVER;
+  for (unsigned i = 0; i < s->path_count; i++) begin_probing(s, &s->paths[i], now);
+}
+
+void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (p->state != HARP_PATH_UP) return;
+  give_up(s, p, now);
+  move_to(s, p, HARP_PATH_DOWN, now);
+  s->counters->path_down++;
+  if (s->path_count > 1) restart_size(s, p);
+  begin_probing(s, p, now);
+  harp_life_touch(s, p);
+}
+
+/* Someone answers again after all were silent: the others may be back as well. */
+static void ask_silent(struct harp_sender *s) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    struct harp_path *q = &s->paths[i];
+    if (harp_path_silent(q) && !harp_flight_full(&q->flight)) harp_life_want_probe(s, q, true);
+  }
+}
+
+void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  p->last_ack_ns = p->pto_from_ns = now;
+  p->pto_count = 0;
+  p->drained = false;
+  if (harp_unlikely(p->probe_due)) {
+    harp_life_want_probe(s, p, false);
+    harp_life_touch(s, p);
+  }
+  if (harp_unlikely(p->state != HARP_PATH_UP)) {
+    if (p->state == HARP_PATH_DOWN) {
+      s->counters->path_up++;
+      harp_cc_init(&p->cc, p->cc.ops, p->cc.packet_bytes, p->cc.window_max_bytes);
+    }
+    move_to(s, p, HARP_PATH_UP, now);
+    harp_life_touch(s, p);
+  }
+  if (harp_unlikely(s->stalled_since_ns)) {
+    s->stalled_since_ns = 0;
+    ask_silent(s);
+  }
+}
+
+void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
+                       uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
+  s->counters->spurious_losses += r->spurious_packets;
+  s->counters->lost_packets += r->lost_packets;
+  if (!r->acked_bytes && !r->lost_bytes) return;
+  struct harp_cc_sample sample = {
+      .now = now,
+      .rtt_ns = rtt_ns,
+      .rtt_min_ns = p->rtt.min_ns,
+      .acked_bytes = r->acked_bytes,
+      .lost_bytes = r->lost_bytes,
+      .inflight_bytes = inflight_bytes,
+      .round_end = r->advanced && p->largest_acked >= p->round_end_number,
+  };
+  if (sample.round_end) harp_path_on_round(p);
+  uint32_t window = p->cc.window_bytes;
+  p->cc.ops->on_ack(&p->cc, &sample);
+  if (p->cc.window_bytes != window)
+    harp_trace(s->trace, now, HARP_EVENT_WINDOW, p->index, p->cc.window_bytes, p->rtt.smoothed_ns, 0);
+}
+
+/* ---- timers ---- */
+
+static harp_ns probe_interval_ns(const struct harp_sender *s, const struct harp_path *p) {
+  harp_ns most_ns =
+      !has_work(s) || p->standby || p->probe_count >= PROBES_OFTEN ? PROBE_RARE_NS : PROBE_MAX_NS;
+  return HARP_MIN(PROBE_FIRST_NS << HARP_MIN(p->probe_count, 10u), most_ns);
+}
+
+/* Returns when the path needs attention by time alone. */
+static harp_ns timer_ns(const struct harp_sender *s, const struct harp_path *p) {
+  if (p->state != HARP_PATH_UP) return p->probe_due ? HARP_NEVER : p->probed_ns + probe_interval_ns(s, p);
+  if (p->probe_due) return p->loss_deadline_ns;
+  if (p->inflight_bytes) return HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p));
+  if (s->path_count == 1 || !has_work(s)) return HARP_NEVER;
+  return p->last_ack_ns + (s->eligible & bit_of(p) ? IDLE_PROBE_NS : STANDBY_PROBE_NS);
+}
+
+void harp_life_touch(struct harp_sender *s, const struct harp_path *p) {
+  s->timers_ns = HARP_MIN(s->timers_ns, timer_ns(s, p));
+}
+
+/* Whether another path was heard of something sent after this one fell silent: then it is not the peer. */
+static bool others_progress(const struct harp_sender *s, const struct harp_path *p) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *q = &s->paths[i];
+    if (q != p && q->state == HARP_PATH_UP && q->any_acked && !harp_path_silent(q) &&
+        q->rack_sent_ns > p->silent_ns)
+      return true;
+  }
+  return false;
+}
+
+static bool all_silent(const struct harp_sender *s) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    if (!harp_path_silent(&s->paths[i])) return false;
+  }
+  return true;
+}
+
+static void note_stall(struct harp_sender *s, harp_ns now) {
+  if (!s->stalled_since_ns && has_work(s) && all_silent(s)) s->stalled_since_ns = now;
+}
+
+/* Probes paths with nothing in flight, which say nothing of themselves. */
+static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
+  uint64_t idle = p->pto_count < DRAIN_PTOS ? s->eligible : ~0ull;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    struct harp_path *q = &s->paths[i];
+    if (q != p && q->state == HARP_PATH_UP && !q->inflight_bytes && (idle >> i & 1) &&
+        !harp_flight_full(&q->flight))
+      harp_life_want_probe(s, q, true);
+  }
+}
+
+static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  uint32_t lines = p->lines;
+  if (!harp_path_shrink(p, now)) return;
+  harp_life_note_size(s, p);
+  harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
+}
+
+static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->pto_from_ns, 0);
+  s->counters->probe_timeouts++;
+  if (!p->pto_count) p->silent_ns = p->pto_from_ns;
+  p->pto_count++;
+  p->pto_from_ns = now; /* the timeout starts over even if the probe cannot leave at once */
+  harp_life_want_probe(s, p, true);
+  if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
+  bool elsewhere = s->path_count > 1 && others_progress(s, p);
+  if (elsewhere && p->pto_count >= DRAIN_PTOS && now - p->silent_ns >= PATH_DOWN_NS) {
+    harp_life_down(s, p, now);
+    return;
+  }
+  if (elsewhere && p->pto_count >= DRAIN_PTOS && !p->drained) {
+    p->drained = true;
+    restart_size(s, p);
+    give_up(s, p, now);
+  } else if (p->pto_count >= HARP_PATH_SILENT_PTOS && !p->drained) {
+    shrink(s, p, now);
+  }
+  if (p->pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight)) give_up(s, p, now);
+  if (s->path_count > 1 && !elsewhere) ask_idle(s, p);
+  note_stall(s, now);
+}
+
+/* The next probe of a path that is not UP. */
+static void on_probe_time(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  give_up(s, p, now);
+  p->probe_count++;
+  p->probed_ns = now;
+  harp_life_want_probe(s, p, true);
+  if (p->probe_count >= HARP_PATH_SILENT_PTOS) note_stall(s, now);
+}
+
+static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (p->state == HARP_PATH_UP && p->loss_deadline_ns <= now) {
+    struct harp_loss_result r = {0};
+    uint32_t inflight = p->inflight_bytes;
+    harp_loss_detect(p, &s->resend, s->delivered, &r, s->trace, now);
+    harp_life_account(s, p, &r, inflight, 0, now);
+  }
+  if (timer_ns(s, p) > now) return;
+  if (p->state != HARP_PATH_UP)
+    on_probe_time(s, p, now);
+  else if (p->inflight_bytes)
+    on_pto(s, p, now);
+  else
+    harp_life_want_probe(s, p, true);
+}
+
+void harp_life_on_timeout(struct harp_sender *s, harp_ns now) {
+  if (harp_likely(s->timers_ns > now)) return;
+  for (unsigned i = 0; i < s->path_count; i++) on_path_timeout(s, &s->paths[i], now);
+  s->timers_ns = HARP_NEVER;
+  for (unsigned i = 0; i < s->path_count; i++)
+    s->timers_ns = HARP_MIN(s->timers_ns, timer_ns(s, &s->paths[i]));
+}

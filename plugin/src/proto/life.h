@@ -1,0 +1,42 @@
+/* The life of a sender's paths: NEW -> UP -> DOWN -> UP ..., their timers, and which of them may carry data.
+ *
+ * A path carries nothing but probes until one of its packets was acknowledged. One that stops acknowledging
+ * while another goes on is drained (its flight moves to the others) at the second probe timeout, and goes
+ * DOWN when it has been silent for PATH_DOWN_NS. While no other path shows that the peer is there, it stays
+ * UP: the peer may be paused. DOWN and NEW paths are probed, ever more rarely; a standby path carries data
+ * only while neither of its ENIs has a primary path that is UP.
+ *
+ * Timers, all of them found by harp_life_on_timeout: loss deadline and probe timeout of paths with something
+ * in flight, the next probe of paths that are not UP, and of paths that idle while there is work. Called by
+ * send.c alone. */
+#ifndef HARP_LIFE_H
+#define HARP_LIFE_H
+
+#include "proto/send.h"
+
+/* Begins: every path is NEW and about to be probed. */
+void harp_life_init(struct harp_sender *s, harp_ns now);
+
+/* Tells that the path's timers may have changed. */
+void harp_life_touch(struct harp_sender *s, const struct harp_path *p);
+
+/* Tells that the path's search for a packet size began or ended. */
+void harp_life_note_size(struct harp_sender *s, const struct harp_path *p);
+
+/* Asks for one packet on the path whatever its window says, or takes the wish back. */
+void harp_life_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted);
+
+/* An acknowledgement that brought something came on the path: it works. */
+void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now);
+
+/* Gives up the path's flight to the others and leaves it to probes. */
+void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
+
+/* Feeds what an event changed on a path to counters and congestion control. */
+void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
+                       uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now);
+
+/* Runs the timers that are due. */
+void harp_life_on_timeout(struct harp_sender *s, harp_ns now);
+
+#endif
