@@ -49,6 +49,7 @@ class Conf(msgspec.Struct, frozen=True, kw_only=True):
     paths: int | None = None
     peer_timeout: int | None = None  # seconds
     congestion: str | None = None
+    devices: str | None = None
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ DRIVERS = ("auto", "xdp", "xdp-zc", "xdp-copy", "udp")
 MODES = ("auto", "inline", "thread")
 PAGE_SIZES = ("auto", "1G", "2M", "thp", "4K")
 CONGESTIONS = ("delay", "reno")
+DEVICES = ("striped", "enis")
 SECTIONS = ("eni", "engine", "memory", "transport")
 
 KEYS = (
@@ -99,6 +101,7 @@ KEYS = (
     Key("transport", "paths", "a number from 1 to 16", values.number(1, 16)),
     Key("transport", "peer_timeout", "whole seconds from 1 to 600", values.number(1, 600)),
     Key("transport", "congestion", "delay or reno", values.word(*CONGESTIONS)),
+    Key("transport", "devices", "striped or enis", values.word(*DEVICES)),
 )
 _KEYS = {(key.section, key.name): key for key in KEYS}
 

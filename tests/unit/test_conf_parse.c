@@ -44,7 +44,8 @@ static void test_every_key(void **state) {
                          "ports = 40000-40063\n"
                          "paths = 5\n"
                          "peer_timeout = 30\n"
-                         "congestion = reno\n"),
+                         "congestion = reno\n"
+                         "devices = enis\n"),
                    0);
   for (unsigned key = 0; key < HARP_CONF_KEY_COUNT; key++) assert_true(harp_conf_is_set(&conf, key));
   assert_int_equal(conf.lines[HARP_CONF_INTERFACE], 3);
@@ -71,6 +72,7 @@ static void test_every_key(void **state) {
   assert_int_equal(conf.paths, 5);
   assert_int_equal(conf.peer_timeout_ns, HARP_SEC(30));
   assert_string_equal(conf.congestion, "reno");
+  assert_int_equal(conf.devices, HARP_DEVICES_ENIS);
 }
 
 static void test_layout(void **state) {
@@ -236,6 +238,9 @@ static void test_values(void **state) {
       {"transport", "peer_timeout", "10s", false},
       {"transport", "congestion", "delay", true},
       {"transport", "congestion", "cubic", false},
+      {"transport", "devices", "striped", true},
+      {"transport", "devices", "enis", true},
+      {"transport", "devices", "both", false},
   };
   for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
     char text[256];

@@ -235,7 +235,7 @@ static void test_pairs(void **state) {
   assert_string_equal(cfg.congestion, "reno");
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[transport]\npeer_timeout = 6\n");
   assert_error(LOAD(), -EINVAL,
-               "$/conf/ztcp1.conf:4: key 'peer_timeout' = '6': expected 5 as in $/conf/ztcp0.conf:5");
+               "$/conf/ztcp1.conf:4: key 'peer_timeout' = '6': expected '5' as in $/conf/ztcp0.conf:5");
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n");
   assert_int_equal(LOAD(), 0);
   assert_int_equal(cfg.instances[1].peer_timeout_ns, HARP_SEC(5));

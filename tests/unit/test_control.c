@@ -21,7 +21,7 @@ static struct harp_endpoint an_endpoint(void) {
       .path_count = 8,
       .eni_count = 2,
       .enis = {{.family = 4, .addr = {10, 0, 0, 1}, .mtu = 9001, .port_count = 2, .ports = {1, 65535}},
-               {.family = 6, .addr = {0xfd, [15] = 1}, .mtu = 1280, .port_count = 1, .ports = {4791}}},
+               {.family = 6, .addr = {0xfd, [15] = 1}, .mtu = 1280, .speed_mbps = 25000, .port_count = 1, .ports = {4791}}},
       .pid = 4242,
       .name = "gpu-7.example",
   };
@@ -260,7 +260,7 @@ static void test_reserved_and_further_bytes_mean_nothing(void **state) {
   size_t bytes = encode(body, &e);
   memset(body + 3, 0xff, 5);
   body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved)] = 0xff;
-  body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved2)] = 0xff;
+  body[sizeof(struct harp_wire_hello) + offsetof(struct harp_wire_eni, reserved)] = 0xff;
   assert_true(harp_control_get_endpoint(body, bytes + 40, &back));
   assert_same_endpoint(&back, &e);
 }

@@ -97,7 +97,7 @@ static unsigned receive(struct end *e, void (*each)(const uint8_t *packet, uint3
   struct harp_rx_superframe got[HARP_RX_BATCH_MAX];
   struct pollfd fds[HARP_IO_FDS_MAX];
   unsigned count = ops->fds(e->io, fds), packets = 0;
-  assert_int_equal(count, e->io->info.port_count);
+  assert_int_equal(count, 1); /* several ports are asked about together */
   if (poll(fds, count, PATIENCE_MS) <= 0) return 0;
   unsigned n = ops->rx(e->io, got, e->io->info.rx_batch);
   for (unsigned i = 0; i < n; i++) {

@@ -33,11 +33,30 @@ static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
   return -err;
 }
 
-static struct harp_engine *allocate(const struct harp_instance *instance, const char *congestion) {
+/* The first ENI's configuration stands for the engine, but cores and memory are those of all. */
+static void join_instances(struct harp_engine *e, const struct harp_engine_enis *enis) {
+  size_t length = 0;
+  HARP_ASSERT(enis->count >= 1 && enis->count <= HARP_ENGINE_ENIS_MAX);
+  e->eni_count = enis->count;
+  e->instance = *enis->at[0];
+  for (unsigned i = 0; i < enis->count; i++) {
+    const struct harp_instance *eni = e->enis + i;
+    e->enis[i] = *enis->at[i];
+    if (length < sizeof e->name)
+      length +=
+          (size_t)snprintf(e->name + length, sizeof e->name - length, "%s%s", i ? "+" : "", eni->ifname);
+    if (!i) continue;
+    e->instance.memory_bytes += eni->memory_bytes;
+    for (unsigned k = 0; k < eni->core_count && e->instance.core_count < HARP_MAX_CORES; k++)
+      e->instance.cores[e->instance.core_count++] = eni->cores[k];
+  }
+}
+
+static struct harp_engine *allocate(const struct harp_engine_enis *enis, const char *congestion) {
   struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
-  e->instance = *instance;
+  join_instances(e, enis);
   e->cc = harp_cc_find(congestion);
   HARP_ASSERT(e->cc); /* host/config has checked the name */
   e->wake_fd = e->control_fd = -1;
@@ -52,10 +71,10 @@ static void release(struct harp_engine *e) {
   free(e);
 }
 
-int harp_engine_open_with(struct harp_engine **out, const struct harp_instance *instance,
+int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis,
                           const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
                           size_t error_bytes) {
-  struct harp_engine *e = allocate(instance, congestion);
+  struct harp_engine *e = allocate(enis, congestion);
   if (!e) {
     snprintf(error, error_bytes, "no memory for an engine");
     return -ENOMEM;
@@ -79,13 +98,12 @@ static const struct harp_io_ops *choose_driver(const struct harp_instance *insta
   return &harp_io_xdp;
 }
 
-static struct harp_io_config io_config(struct harp_engine *e) {
+static struct harp_io_config io_config(struct harp_engine *e, const struct harp_instance *instance) {
   static const enum harp_io_xdp_mode modes[] = {
       [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
       [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
       [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,
   };
-  const struct harp_instance *instance = &e->instance;
   struct harp_io_config config = {
       .addr = &instance->addr,
       .port_low = instance->port_low,
@@ -102,55 +120,92 @@ static struct harp_io_config io_config(struct harp_engine *e) {
   return config;
 }
 
-static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
-  if (e->instance.mtu < MTU_MIN) {
-    snprintf(error, error_bytes,
-             "MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`", e->instance.mtu,
-             MTU_MIN, e->instance.ifname);
-    return -EMSGSIZE;
+static int check_mtu(const struct harp_instance *instance, char *error, size_t error_bytes) {
+  if (instance->mtu >= MTU_MIN) return 0;
+  snprintf(error, error_bytes,
+           "%s: MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
+           instance->ifname, instance->mtu, MTU_MIN, instance->ifname);
+  return -EMSGSIZE;
+}
+
+static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct harp_io_config *config) {
+  return harp_align_up(driver->frames_bytes(config), HARP_BLOCK_BYTES);
+}
+
+/* Gets the memory for the frames of all ENIs and for the blocks; the frames lie first. */
+static int open_arena(struct harp_engine *e, char *error, size_t error_bytes) {
+  size_t frames_bytes = 0;
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    struct harp_io_config config = io_config(e, &e->enis[i]);
+    frames_bytes += frames_bytes_of(choose_driver(&e->enis[i]), &config);
   }
-  const struct harp_io_ops *driver = choose_driver(&e->instance);
-  struct harp_io_config config = io_config(e);
-  size_t frames_bytes = harp_align_up(driver->frames_bytes(&config), HARP_BLOCK_BYTES);
   size_t memory = e->instance.memory_bytes
                       ? e->instance.memory_bytes
                       : HARP_MAX((size_t)HARP_ENGINE_MEMORY_BYTES, frames_bytes + HARP_ENGINE_BLOCKS_BYTES);
   int err =
       harp_arena_open(&e->arena, HARP_MAX(memory, frames_bytes), e->instance.page_size, e->instance.numa);
   if (err) {
-    snprintf(error, error_bytes, "cannot get %zu MiB of memory: %s", memory >> 20, e->arena.note);
+    snprintf(error, error_bytes, "%s: cannot get %zu MiB of memory: %s", e->name, memory >> 20,
+             e->arena.note);
     return err;
   }
   e->block_count = e->arena.bytes / HARP_BLOCK_BYTES;
   e->blocks_used = frames_bytes / HARP_BLOCK_BYTES;
-  config.frames = e->arena.base;
-  config.frames_bytes = frames_bytes;
-  return driver->open(&e->io, &config, error, error_bytes);
+  return 0;
 }
 
-/* Says what driver the interface has got, on which queues, and why not a better one. */
-static const char *describe_driver(const struct harp_engine *e, char *text, size_t bytes) {
-  const struct harp_io_info *info = &e->io->info;
+/* Says what driver an interface has got, on which queues, and why not a better one. */
+static const char *describe_driver(const struct harp_io_info *info, char *text, size_t bytes) {
   snprintf(text, bytes, "driver %s%s%s%s%s%s", info->rung, info->queues[0] ? " (" : "", info->queues,
            info->queues[0] ? ")" : "", info->why_not[0] ? ": " : "", info->why_not);
   return text;
 }
 
-int harp_engine_open(struct harp_engine **out, const struct harp_instance *instance, const char *congestion,
+/* Opens the driver of one ENI on the frames at *frames, and moves past them. */
+static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, char *error, size_t error_bytes) {
+  const struct harp_instance *instance = &e->enis[i];
+  const struct harp_io_ops *driver = choose_driver(instance);
+  struct harp_io_config config = io_config(e, instance);
+  char text[DRIVER_BYTES];
+  int named = snprintf(error, error_bytes, "%s: ", instance->ifname);
+  config.frames = *frames;
+  config.frames_bytes = frames_bytes_of(driver, &config);
+  *frames += config.frames_bytes;
+  error += named;
+  error_bytes -= (size_t)named;
+  int err = e->eni_count > 1 ? harp_io_bundle_add(e->io, driver, &config, error, error_bytes)
+                             : driver->open(&e->io, &config, error, error_bytes);
+  if (err) return err;
+  const struct harp_io_info *info = &harp_engine_io(e, i)->info;
+  HARP_INFO("%s: %s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
+            instance->ifname, describe_driver(info, text, sizeof text), info->port_count, info->ports[0],
+            info->buffer_bytes >> 10, harp_page_rung_name(e->arena.rung),
+            harp_engine_mode_name(e->instance.mode));
+  return 0;
+}
+
+static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
+  int err = 0;
+  for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error, error_bytes);
+  if (!err) err = open_arena(e, error, error_bytes);
+  if (err) return err;
+  uint8_t *frames = e->arena.base;
+  if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error, error_bytes))) return -ENOMEM;
+  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, &frames, error, error_bytes);
+  return err;
+}
+
+int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis, const char *congestion,
                      char *error, size_t error_bytes) {
   struct harp_engine *e;
-  char driver[DRIVER_BYTES];
-  int err = harp_engine_open_with(&e, instance, congestion, NULL, host_clock, error, error_bytes);
+  int err = harp_engine_open_with(&e, enis, congestion, NULL, host_clock, error, error_bytes);
   if (err) return err;
   err = open_io(e, error, error_bytes);
   if (err) {
+    if (e->io) e->io->ops->close(e->io);
     release(e);
     return err;
   }
-  HARP_INFO("%s: %s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
-            instance->ifname, describe_driver(e, driver, sizeof driver), e->io->info.port_count,
-            e->io->info.ports[0], e->io->info.buffer_bytes >> 10, harp_page_rung_name(e->arena.rung),
-            harp_engine_mode_name(instance->mode));
   *out = e;
   return 0;
 }
@@ -169,8 +224,10 @@ static void log_counters(const struct harp_engine *e) {
       n += snprintf(text + n, sizeof text - (size_t)n, " drop_%s %llu", harp_drop_name((enum harp_drop)i),
                     (unsigned long long)e->counters.drops[i]);
   }
-  if (e->io) HARP_INFO("%s: closing %s", e->instance.ifname, describe_driver(e, driver, sizeof driver));
-  HARP_INFO("%s: statistics:%s", e->instance.ifname, n ? text : " nothing moved");
+  for (unsigned i = 0; e->io && i < e->eni_count; i++)
+    HARP_INFO("%s: closing %s", e->enis[i].ifname,
+              describe_driver(&harp_engine_io(e, i)->info, driver, sizeof driver));
+  HARP_INFO("%s: statistics:%s", e->name, n ? text : " nothing moved");
 }
 
 void harp_engine_close(struct harp_engine *e) {

@@ -1,5 +1,5 @@
-/* One stack instance: an ENI, its packet driver, the connections on it, and the bounded pass that moves
- * everything.
+/* One stack instance: an ENI or several, their packet drivers, the connections on it, and the bounded pass
+ * that moves everything.
  *
  * Whoever holds the lock owns all of it: NCCL's thread for the length of an inline pass, the engine's own
  * thread, or a control call (connect, close, deregMr). The data path only ever tries the lock; control calls
@@ -14,12 +14,16 @@
 
 #include "base/counters.h"
 #include "engine/link.h"
+#include "engine/outage.h"
 #include "host/arena.h"
 #include "host/config.h"
+#include "io/bundle.h"
 #include "io/io.h"
 
 enum {
   HARP_ENGINE_LINKS_MAX = 4096,
+  HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
+  HARP_ENGINE_NAME_BYTES = 64,
   HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
   HARP_ENGINE_MEMORY_BYTES = 16 << 20,   /* unless the conf says otherwise, or frames need more */
   HARP_ENGINE_BLOCKS_BYTES = 8 << 20,    /* beside the frames */
@@ -31,7 +35,10 @@ enum {
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 
 struct harp_engine {
-  struct harp_instance instance; /* its configuration */
+  struct harp_instance instance; /* its configuration: the first ENI's, with the cores and memory of all */
+  unsigned eni_count;
+  struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
+  char name[HARP_ENGINE_NAME_BYTES]; /* of its interfaces, "eth1+eth2": for messages */
   const struct harp_cc_ops *cc;
   harp_ns (*clock)(void); /* the host's; a test's */
 
@@ -51,12 +58,14 @@ struct harp_engine {
   int wake_fd; /* eventfd that ends the runner's sleep */
 
   /* owned by the lock's holder */
-  HARP_CACHE_ALIGNED struct harp_io *io;
+  HARP_CACHE_ALIGNED struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
   struct harp_arena arena;
   size_t blocks_used, block_count;
-  void *block_free;                             /* list of blocks given back */
-  int control_fd;                               /* epoll of all control connections */
-  harp_ns control_check_ns, meet_check_ns;      /* not before these again */
+  void *block_free;                        /* list of blocks given back */
+  int control_fd;                          /* epoll of all control connections */
+  harp_ns control_check_ns, meet_check_ns; /* not before these again */
+  harp_ns tend_ns;                         /* the same: links with several interfaces */
+  struct harp_outages outages;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
   struct harp_link *active_first, *active_last; /* links that have something to do or to wait for */
   uint32_t link_count, slot_next;
@@ -72,14 +81,25 @@ struct harp_engine {
 
 #define HARP_SLOT_RESERVED ((struct harp_link *)1)
 
-/* Opens driver, memory and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`.
+/* The configured ENIs of an engine, 1 to HARP_ENGINE_ENIS_MAX; copied. */
+struct harp_engine_enis {
+  unsigned count;
+  const struct harp_instance *at[HARP_ENGINE_ENIS_MAX];
+};
+
+/* Opens drivers, memory and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`.
  */
-int harp_engine_open(struct harp_engine **e, const struct harp_instance *instance, const char *congestion,
+int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis, const char *congestion,
                      char *error, size_t error_bytes) HARP_MUST_CHECK;
-/* Opens on a given driver instance and clock, for the simulator. Takes ownership of io on success. */
-int harp_engine_open_with(struct harp_engine **e, const struct harp_instance *instance,
-                          const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
+/* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator. Takes
+ * ownership of io on success. */
+int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, const char *congestion,
+                          struct harp_io *io, harp_ns (*clock)(void), char *error,
                           size_t error_bytes) HARP_MUST_CHECK;
+/* Returns the driver of one ENI. */
+static inline struct harp_io *harp_engine_io(const struct harp_engine *e, unsigned eni) {
+  return e->eni_count > 1 ? harp_io_bundle_member(e->io, eni) : e->io;
+}
 /* Closes everything; no link may be left and no thread run. */
 void harp_engine_close(struct harp_engine *e);
 

@@ -12,6 +12,7 @@
 #include "base/copy.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "proto/pairing.h"
 
 /* ---- making ---- */
 
@@ -50,22 +51,55 @@ static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu) 
   return HARP_MAX(HARP_MIN(lines, (uint32_t)HARP_PACKET_MAX_LINES), (uint32_t)HARP_PACKET_MIN_LINES);
 }
 
-static bool open_routes(struct harp_link *link, const struct harp_link_config *c) {
-  struct harp_io *io = link->engine->io;
-  const struct harp_endpoint_eni *eni = &c->peer->enis[0];
-  unsigned paths = HARP_MIN(HARP_MIN(c->local->path_count, c->peer->path_count), (unsigned)HARP_PATHS_MAX);
-  uint32_t scope = ((const struct sockaddr_in6 *)&link->engine->instance.addr)->sin6_scope_id;
-  for (unsigned i = 0; i < paths; i++) {
-    struct sockaddr_storage to = eni_address(eni, eni->ports[i % eni->port_count], scope);
-    link->routes[i] = io->ops->route_open(io, i % io->info.port_count, &to, c->traffic_class);
+/* One end of each path, and what both ends agree on. */
+struct span {
+  unsigned local_eni, local_port, remote_eni, remote_port;
+  uint32_t lines_max;
+  bool standby;
+};
+
+static struct span span_of(const struct harp_link_config *c, const struct harp_pairing *p) {
+  bool is_client = c->role == HARP_ROLE_SENDER;
+  struct span s = {
+      .local_eni = is_client ? p->client_eni : p->server_eni,
+      .local_port = is_client ? p->client_port : p->server_port,
+      .remote_eni = is_client ? p->server_eni : p->client_eni,
+      .remote_port = is_client ? p->server_port : p->client_port,
+      .standby = p->standby,
+  };
+  const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
+  s.lines_max = lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
+  return s;
+}
+
+/* Opens a route for each path that both endpoints allow. */
+static bool open_routes(struct harp_link *link, const struct harp_link_config *c,
+                        struct harp_path_config paths[HARP_PATHS_MAX]) {
+  struct harp_engine *e = link->engine;
+  struct harp_pairing pairings[HARP_PATHS_MAX];
+  bool is_client = c->role == HARP_ROLE_SENDER;
+  unsigned count =
+      harp_pairing_make(is_client ? c->local : c->peer, is_client ? c->peer : c->local, pairings);
+  for (unsigned i = 0; i < count; i++) {
+    struct span s = span_of(c, &pairings[i]);
+    const struct sockaddr_in6 *own = (const struct sockaddr_in6 *)&e->enis[s.local_eni].addr;
+    const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
+    struct sockaddr_storage to = eni_address(remote, remote->ports[s.remote_port], own->sin6_scope_id);
+    paths[i] = (struct harp_path_config){.lines_max = s.lines_max,
+                                         .local_eni = (uint8_t)s.local_eni,
+                                         .remote_eni = (uint8_t)s.remote_eni,
+                                         .standby = s.standby};
+    unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
+    link->peer_enis[s.remote_eni] = to;
+    link->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
     if (!link->routes[i]) return false;
     link->route_count++;
   }
-  return true;
+  return count > 0;
 }
 
-static bool make_sender(struct harp_link *link, const struct harp_link_config *c, struct harp_sender **out) {
-  uint32_t mtu = HARP_MIN(c->local->enis[0].mtu, c->peer->enis[0].mtu);
+static bool make_sender(struct harp_link *link, const struct harp_link_config *c,
+                        const struct harp_path_config *paths, struct harp_sender **out) {
   struct harp_sender_config config = {
       .first_line = c->local->first_line,
       .first_message = c->local->first_message,
@@ -74,8 +108,7 @@ static bool make_sender(struct harp_link *link, const struct harp_link_config *c
       .window_max_bytes = c->peer->buffer_bytes,
       .cc = link->engine->cc,
   };
-  for (unsigned i = 0; i < link->route_count; i++)
-    config.paths[i].lines_max = lines_of_mtu(&c->peer->enis[0], mtu);
+  memcpy(config.paths, paths, sizeof config.paths);
   size_t bytes = harp_sender_bytes(link->route_count);
   *out = malloc(bytes);
   if (*out)
@@ -119,6 +152,7 @@ static void free_link(struct harp_link *link) {
 struct harp_link *harp_link_create(struct harp_engine *e, const struct harp_link_config *c) {
   struct harp_sender *sender = NULL;
   struct harp_receiver *receiver = NULL;
+  struct harp_path_config paths[HARP_PATHS_MAX];
   struct harp_link *link = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *link, HARP_CACHE_LINE));
   if (!link) {
     close(c->control_fd);
@@ -131,9 +165,11 @@ struct harp_link *harp_link_create(struct harp_engine *e, const struct harp_link
   link->requests_free = ~0ull;
   link->deadline_ns = HARP_NEVER;
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) link->requests[i].link = link;
+  link->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
+  link->heard_ns = e->clock();
   name_peer(link, c);
-  bool ok = open_routes(link, c) &&
-            (c->role == HARP_ROLE_SENDER ? make_sender(link, c, &sender) : make_receiver(link, c, &receiver));
+  bool ok = open_routes(link, c, paths) && (c->role == HARP_ROLE_SENDER ? make_sender(link, c, paths, &sender)
+                                                                        : make_receiver(link, c, &receiver));
   if (ok) {
     harp_conn_init(&link->conn, &c->keys, sender, receiver);
     harp_monitor_init(&link->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
@@ -231,7 +267,7 @@ void harp_link_check(struct harp_link *link, harp_ns now) {
   if (!r || !r->too_large || link->conn.state != HARP_CONN_OPEN) return;
   harp_link_fail(link, HARP_ERR_USAGE, now,
                  "%s sends a message of %u bytes, but the receive posted for it on %s holds only %u bytes",
-                 link->peer, r->too_large_size, link->engine->instance.ifname, r->too_large_capacity);
+                 link->peer, r->too_large_size, link->engine->name, r->too_large_capacity);
   harp_monitor_send_final(link);
 }
 

@@ -55,13 +55,16 @@ struct harp_link {
   struct harp_link *next_active;
   struct harp_link *next_ready; /* met, and waiting for its accept */
   bool active;
+  bool is_multihomed; /* one of its ends has several interfaces */
   harp_ns deadline_ns;
+  harp_ns heard_ns;     /* when something of the peer's came last */
   uint32_t outstanding; /* requests taken from the ring and not done */
   struct harp_conn conn;
   struct harp_monitor monitor; /* the control connection, which tells whether the peer lives */
   unsigned route_count;
   struct harp_io_route *routes[HARP_PATHS_MAX];
-  uint8_t *staging; /* receiver only; from the engine's pool */
+  struct sockaddr_storage peer_enis[HARP_ENDPOINT_ENIS_MAX]; /* their addresses */
+  uint8_t *staging;                                          /* receiver only; from the engine's pool */
 };
 
 /* What a new link is made of; everything is copied. */

@@ -41,22 +41,11 @@ static int open_tcp(const struct harp_engine *e) {
 
 /* ---- meetings ---- */
 
-static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
-                          struct harp_endpoint *self) {
-  const struct harp_io_info *io = &e->io->info;
-  const struct sockaddr_storage *a = &e->instance.addr;
-  *self = (struct harp_endpoint){
-      .token = token,
-      .first_line = first[0],
-      .first_message = first[1],
-      .first_number = first[2],
-      .buffer_bytes = io->buffer_bytes,
-      .path_count = (uint16_t)e->instance.paths,
-      .eni_count = 1,
-      .pid = (uint32_t)getpid(),
-  };
-  struct harp_endpoint_eni *eni = &self->enis[0];
-  eni->mtu = (uint16_t)HARP_MIN(e->instance.mtu, 65535);
+static void describe_eni(const struct harp_instance *instance, const struct harp_io_info *io,
+                         struct harp_endpoint_eni *eni) {
+  const struct sockaddr_storage *a = &instance->addr;
+  eni->mtu = (uint16_t)HARP_MIN(instance->mtu, 65535);
+  eni->speed_mbps = (uint32_t)instance->speed_mbps;
   eni->port_count = (uint16_t)io->port_count;
   memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
   if (a->ss_family == AF_INET6) {
@@ -65,6 +54,23 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   } else {
     eni->family = 4;
     memcpy(eni->addr, &((const struct sockaddr_in *)a)->sin_addr, 4);
+  }
+}
+
+static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
+                          struct harp_endpoint *self) {
+  *self = (struct harp_endpoint){
+      .token = token,
+      .first_line = first[0],
+      .first_message = first[1],
+      .first_number = first[2],
+      .buffer_bytes = e->io->info.buffer_bytes,
+      .eni_count = (uint16_t)e->eni_count,
+      .pid = (uint32_t)getpid(),
+  };
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, &self->enis[i]);
+    self->path_count = (uint16_t)HARP_MAX(self->path_count, e->enis[i].paths);
   }
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
 }
@@ -146,7 +152,7 @@ static struct harp_link *meeting_link(struct harp_meeting *m, struct harp_engine
   }
   m->slot = -1;
   char text[INET6_ADDRSTRLEN + 8];
-  HARP_INFO("%s: connected %s %s, %u path(s), wire version %u (%s)", e->instance.ifname,
+  HARP_INFO("%s: connected %s %s, %u path(s), wire version %u (%s)", e->name,
             role == HARP_ROLE_SENDER ? "to" : "from", link->peer, link->route_count, m->handshake.version,
             address_text(&m->peer_addr, text));
   return link;
@@ -199,7 +205,7 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   socklen_t n = address_bytes(&a);
   struct harp_listener *l = calloc(1, sizeof *l);
   if (!l) {
-    HARP_WARN("%s: no memory for a listener", e->instance.ifname);
+    HARP_WARN("%s: no memory for a listener", e->name);
     return HARP_ERR_SYSTEM;
   }
   l->engine = e;
@@ -210,7 +216,7 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
                getsockname(l->fd, (struct sockaddr *)&a, &n)))
     err = -errno;
   if (err) {
-    HARP_WARN("%s: cannot listen for connections: %s", e->instance.ifname, strerror(-err));
+    HARP_WARN("%s: cannot listen for connections: %s", e->name, strerror(-err));
     if (l->fd >= 0) close(l->fd);
     free(l);
     return HARP_ERR_SYSTEM;
@@ -269,8 +275,8 @@ static void turn_away(struct harp_listener *l, struct harp_meeting *m, int err) 
     refusal_text(&m->handshake, why, sizeof why);
   else
     snprintf(why, sizeof why, "%s", err ? strerror(-err) : "it did not prove the secret in time");
-  HARP_INFO("%s: turned away a connection from %s: %s", l->engine->instance.ifname,
-            address_text(&m->peer_addr, text), why);
+  HARP_INFO("%s: turned away a connection from %s: %s", l->engine->name, address_text(&m->peer_addr, text),
+            why);
   l->engine->counters.handshake_refused++;
   guest_end(l, m);
 }
@@ -377,7 +383,7 @@ enum harp_status harp_dial_open(struct harp_dial **out, struct harp_engine *e,
   char error[256];
   struct harp_dial *d = calloc(1, sizeof *d);
   if (!d) {
-    HARP_WARN("%s: no memory to connect", e->instance.ifname);
+    HARP_WARN("%s: no memory to connect", e->name);
     return HARP_ERR_SYSTEM;
   }
   if (!harp_handle_decode(handle, &d->to, error, sizeof error)) {
@@ -388,7 +394,7 @@ enum harp_status harp_dial_open(struct harp_dial **out, struct harp_engine *e,
   char text[INET6_ADDRSTRLEN + 8];
   if (d->to.ss_family != e->instance.addr.ss_family) {
     HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
-              address_text(&d->to, text), e->instance.ifname, e->instance.addr.ss_family == AF_INET6 ? 6 : 4);
+              address_text(&d->to, text), e->name, e->instance.addr.ss_family == AF_INET6 ? 6 : 4);
     free(d);
     return HARP_ERR_USAGE;
   }
@@ -424,7 +430,7 @@ static int dial_connected(struct harp_dial *d) {
 
 static enum harp_status dial_fail(struct harp_dial *d) {
   char text[INET6_ADDRSTRLEN + 8];
-  HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", d->engine->instance.ifname,
+  HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", d->engine->name,
             address_text(&d->to, text),
             (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)),
             d->last_errno ? strerror(d->last_errno) : "no answer");
@@ -452,8 +458,8 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
   if (d->connected && m->handshake.state == HARP_HANDSHAKE_REFUSED) {
     char why[256], text[INET6_ADDRSTRLEN + 8];
     refusal_text(&m->handshake, why, sizeof why);
-    HARP_WARN("%s: the handshake with the peer at %s failed: %s", d->engine->instance.ifname,
-              address_text(&d->to, text), why);
+    HARP_WARN("%s: the handshake with the peer at %s failed: %s", d->engine->name, address_text(&d->to, text),
+              why);
     return HARP_ERR_REMOTE;
   }
   if (up < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */

@@ -64,10 +64,40 @@ static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
   if (!link->outstanding) return;
   if (link->monitor.final_received)
     harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
-                   link->peer, link->engine->instance.ifname);
+                   link->peer, link->engine->name);
   else
     harp_link_fail(link, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", link->peer,
-                   link->engine->instance.ifname, why);
+                   link->engine->name, why);
+}
+
+/* Whether an error says that the network under the socket is broken, and nothing of the peer's process. */
+static bool is_of_network(int error) {
+  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN ||
+         error == EHOSTDOWN;
+}
+
+static void on_error(struct harp_link *link, int error, harp_ns now) {
+  struct harp_monitor *m = &link->monitor;
+  if (link->is_multihomed && is_of_network(error)) {
+    m->lost = m->mute = true;
+    harp_engine_ignore_control(link->engine, link);
+    HARP_INFO("%s: the control connection with %s broke (%s); the connection goes on over other interfaces",
+              link->engine->name, link->peer, strerror(error));
+    return;
+  }
+  on_gone(link,
+          error == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(error),
+          now);
+}
+
+void harp_monitor_on_silence(struct harp_link *link, harp_ns now) {
+  harp_ns limit = link->engine->instance.peer_timeout_ns;
+  if (!link->monitor.lost || !link->outstanding || now - link->heard_ns < limit) return;
+  harp_link_fail(
+      link, HARP_ERR_REMOTE, now,
+      "lost %s: its control connection to %s broke, and nothing has come over any path for %llu s: "
+      "the host or the network in between is down",
+      link->peer, link->engine->name, (unsigned long long)((now - link->heard_ns) / HARP_SEC(1)));
 }
 
 static void on_final(struct harp_link *link, const struct harp_final *final, harp_ns now) {
@@ -127,7 +157,7 @@ static bool consume(struct harp_link *link, harp_ns now) {
 
 void harp_monitor_on_readable(struct harp_link *link, harp_ns now) {
   struct harp_monitor *m = &link->monitor;
-  while (m->fd >= 0 && !m->gone) {
+  while (m->fd >= 0 && !m->gone && !m->lost) {
     ssize_t n = recv(m->fd, m->in + m->in_bytes, sizeof m->in - m->in_bytes, MSG_DONTWAIT);
     if (n > 0) {
       m->in_bytes += (uint32_t)n;
@@ -138,9 +168,7 @@ void harp_monitor_on_readable(struct harp_link *link, harp_ns now) {
     } else if (errno == EAGAIN || errno == EINTR) {
       return;
     } else {
-      on_gone(link,
-              errno == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(errno),
-              now);
+      on_error(link, errno, now);
     }
   }
   if (m->gone) on_gone(link, "was closed: the process ended", now);
@@ -161,16 +189,16 @@ static bool is_unacknowledged(int fd) {
 
 void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
   struct harp_monitor *m = &link->monitor;
-  const struct harp_instance *eni = &link->engine->instance;
-  harp_ns since = link->conn.sender->stalled_since_ns, limit = eni->peer_timeout_ns;
-  if (m->fd < 0 || m->gone || now - since < limit / 4) return;
+  const char *name = link->engine->name;
+  harp_ns since = link->conn.sender->stalled_since_ns, limit = link->engine->instance.peer_timeout_ns;
+  if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
   bool answers = m->pong_ns > since && (!m->ping_ns || now - m->ping_ns < limit / 4);
   if (answers && now - since >= limit) {
     harp_link_fail(
         link, HARP_ERR_REMOTE, now,
         "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
         "connection: is UDP allowed between the hosts?",
-        eni->ifname, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
+        name, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
     leave(m, link);
     return;
   }
@@ -180,7 +208,7 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
         link, HARP_ERR_REMOTE, now,
         "lost %s: neither its control connection nor UDP has brought anything to %s for %llu s: the host or "
         "the network in between is down",
-        link->peer, eni->ifname, (unsigned long long)((now - since) / HARP_SEC(1)));
+        link->peer, name, (unsigned long long)((now - since) / HARP_SEC(1)));
     leave(m, link);
     return;
   }

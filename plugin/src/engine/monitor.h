@@ -3,8 +3,12 @@
  *
  * The kernel answers keepalives for a paused process and reports a crash at once, so: connection gone = peer
  * gone; connection alive and silence on the paths = either the process is paused (it does not answer PING:
- * wait) or the paths are broken (it answers PING: fail after the peer timeout). All calls under the engine's
- * lock; never blocks. */
+ * wait) or the paths are broken (it answers PING: fail after the peer timeout).
+ *
+ * It runs over one pair of interfaces. Where the connection has others, it may break without harm ("lost"):
+ * from then on packets alone tell that the peer lives, and silence for the peer timeout means that it does
+ * not. So that there is never silence without reason, senders with several interfaces probe paths that are
+ * idle. All calls under the engine's lock; never blocks. */
 #ifndef HARP_MONITOR_H
 #define HARP_MONITOR_H
 
@@ -20,6 +24,7 @@ struct harp_monitor {
   bool final_received;         /* the peer said that it leaves in order */
   bool mute;                   /* a message went out in part: send no more */
   bool gone;                   /* the connection is closed or broken */
+  bool lost;                   /* the network under it broke, but there are other interfaces */
   harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */
   harp_ns pong_ns;             /* when the last PONG came */
   bool told_paused;
@@ -40,6 +45,9 @@ void harp_monitor_on_readable(struct harp_link *link, harp_ns now);
 
 /* Judges a stalled sender; called now and then while it has something in flight. */
 void harp_monitor_on_stall(struct harp_link *link, harp_ns now);
+
+/* Judges a link whose control connection is lost, by what came from the peer last. */
+void harp_monitor_on_silence(struct harp_link *link, harp_ns now);
 
 /* Sends FINAL: what was delivered, and why the link failed if the peer should know. */
 void harp_monitor_send_final(struct harp_link *link);

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -42,30 +44,37 @@ struct harp_comm {
   struct harp_link *link;
 };
 
+enum {
+  DEVICES_MAX = 64, /* merged ones included */
+  DEVICE_NAME_BYTES = 64,
+};
+
+/* What NCCL knows by a number; complete before device_count tells of it, and unchanged from then on but for
+ * its use. */
+struct device {
+  char name[DEVICE_NAME_BYTES];
+  struct harp_engine_enis enis;
+  unsigned part_count;
+  int parts[HARP_NET_PARTS_MAX];
+  struct harp_engine *engine;
+  unsigned users; /* listens, connects under way and comms */
+};
+
 struct registration {
   void *data;
   size_t bytes;
 };
 
-/* All of a process. The lock guards contexts, their lists and the engines' use counts; never taken on the
- * data path. */
+/* All of a process. The lock guards contexts, their lists, new devices and the engines' use counts; never
+ * taken on the data path. */
 static struct {
   pthread_mutex_t lock;
   struct harp_context *contexts;
   struct harp_config config;
-  bool configured;
   uint64_t cookie_next;
-  struct {
-    struct harp_engine *engine;
-    unsigned users; /* listens, connects under way and comms */
-  } devices[HARP_MAX_INSTANCES];
+  _Atomic int device_count;
+  struct device devices[DEVICES_MAX];
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .cookie_next = 1};
-
-static bool device_exists(int dev, const char *what) {
-  if (dev >= 0 && dev < harp_net_device_count()) return true;
-  HARP_WARN("%s: there is no device %d; HARP has %d", what, dev, harp_net_device_count());
-  return false;
-}
 
 static enum harp_status in_child(const char *what) {
   HARP_WARN("%s in a forked child: connections belong to the process that made them", what);
@@ -79,10 +88,10 @@ static struct harp_engine *engine_use(int dev) {
   char error[640]; /* a sentence for each rung */
   if (!net.devices[dev].engine) {
     struct harp_engine *e;
-    int err = harp_engine_open(&e, &net.config.instances[dev], net.config.congestion, error, sizeof error);
+    int err = harp_engine_open(&e, &net.devices[dev].enis, net.config.congestion, error, sizeof error);
     if (!err && (err = harp_runner_start(e, error, sizeof error))) harp_engine_close(e);
     if (err) {
-      HARP_WARN("%s: %s", net.config.instances[dev].ifname, error);
+      HARP_WARN("%s", error);
       return NULL;
     }
     net.devices[dev].engine = e;
@@ -102,19 +111,139 @@ static void engine_drop(int dev) {
   harp_engine_close(e);
 }
 
+/* ---- devices ---- */
+
+/* Adds a device over these ENIs, which NCCL sees from here on. */
+static int add_device(const struct harp_engine_enis *enis, const int *parts, unsigned part_count) {
+  int dev = atomic_load_explicit(&net.device_count, memory_order_relaxed);
+  struct device *d = &net.devices[dev];
+  size_t length = 0;
+  HARP_ASSERT(dev < DEVICES_MAX);
+  *d = (struct device){.enis = *enis, .part_count = part_count};
+  for (unsigned i = 0; i < part_count; i++) d->parts[i] = parts[i];
+  for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
+    length += (size_t)snprintf(d->name + length, sizeof d->name - length, "%s%s", i ? "+" : "",
+                               enis->at[i]->ifname);
+  atomic_store_explicit(&net.device_count, dev + 1, memory_order_release);
+  return dev;
+}
+
+/* Offers the configured ENIs: one by one, or in as few devices as can hold them all. */
+static void offer_devices(void) {
+  unsigned count = net.config.instance_count, most = 1;
+  if (net.config.devices == HARP_DEVICES_STRIPED) {
+    unsigned devices = (count + HARP_ENGINE_ENIS_MAX - 1) / HARP_ENGINE_ENIS_MAX;
+    most = (count + devices - 1) / devices;
+  }
+  atomic_store_explicit(&net.device_count, 0, memory_order_relaxed);
+  for (unsigned i = 0; i < count; i += most) {
+    struct harp_engine_enis enis = {.count = HARP_MIN(most, count - i)};
+    for (unsigned k = 0; k < enis.count; k++) enis.at[k] = &net.config.instances[i + k];
+    add_device(&enis, NULL, 0);
+  }
+}
+
+int harp_net_device_count(void) {
+  return atomic_load_explicit(&net.device_count, memory_order_acquire);
+}
+
+static bool device_exists(int dev, const char *what) {
+  if (dev >= 0 && dev < harp_net_device_count()) return true;
+  HARP_WARN("%s: there is no device %d; HARP has %d", what, dev, harp_net_device_count());
+  return false;
+}
+
+enum harp_status harp_net_device(int dev, struct harp_device *d) {
+  if (!device_exists(dev, "properties")) return HARP_ERR_ARGUMENT;
+  const struct device *device = &net.devices[dev];
+  const struct harp_instance *first = device->enis.at[0];
+  uint64_t guid = 0;
+  memcpy(&guid, first->mac, sizeof first->mac);
+  *d = (struct harp_device){
+      .name = device->name,
+      .pci_path = first->pci_path[0] ? first->pci_path : NULL,
+      .port = 0,
+      .latency_us = 0, /* NCCL adds its own constant; ours is not known before a peer is */
+      .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
+      .part_count = device->part_count,
+  };
+  memcpy(d->parts, device->parts, sizeof d->parts);
+  for (unsigned i = 0; i < device->enis.count; i++) {
+    const struct harp_instance *eni = device->enis.at[i];
+    d->speed_mbps += eni->speed_mbps;
+    /* NICs in different places are near to no GPU in particular: NCCL then puts the device at the CPU. */
+    if (strcmp(eni->pci_path, first->pci_path) != 0) d->pci_path = NULL;
+  }
+  return HARP_OK;
+}
+
+/* Gathers the ENIs of all parts, each once; false when they are too many for one engine. */
+static bool gather_enis(const int *parts, int part_count, struct harp_engine_enis *enis) {
+  enis->count = 0;
+  for (int i = 0; i < part_count; i++) {
+    const struct harp_engine_enis *more = &net.devices[parts[i]].enis;
+    for (unsigned k = 0; k < more->count; k++) {
+      unsigned at = 0;
+      while (at < enis->count && enis->at[at] != more->at[k]) at++;
+      if (at < enis->count) continue;
+      if (enis->count == HARP_ENGINE_ENIS_MAX) return false;
+      enis->at[enis->count++] = more->at[k];
+    }
+  }
+  return true;
+}
+
+/* Returns the device that was made of these parts before, -1 if there is none. */
+static int find_merged(const int *parts, int part_count) {
+  for (int dev = 0; dev < harp_net_device_count(); dev++) {
+    const struct device *d = &net.devices[dev];
+    if (d->part_count == (unsigned)part_count &&
+        memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0)
+      return dev;
+  }
+  return -1;
+}
+
+enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
+  struct harp_engine_enis enis;
+  if (harp_fork_is_child()) return in_child("makeVDevice");
+  if (part_count < 1 || part_count > HARP_NET_PARTS_MAX) {
+    HARP_WARN("makeVDevice: a device of %d others; HARP merges 1 to %d", part_count, HARP_NET_PARTS_MAX);
+    return HARP_ERR_ARGUMENT;
+  }
+  for (int i = 0; i < part_count; i++)
+    if (!device_exists(parts[i], "makeVDevice")) return HARP_ERR_ARGUMENT;
+  pthread_mutex_lock(&net.lock);
+  enum harp_status status = HARP_ERR_ARGUMENT;
+  *dev = find_merged(parts, part_count);
+  if (*dev >= 0)
+    status = HARP_OK;
+  else if (!gather_enis(parts, part_count, &enis))
+    HARP_WARN("makeVDevice: more than the %d interfaces that one device can have", HARP_ENGINE_ENIS_MAX);
+  else if (harp_net_device_count() == DEVICES_MAX)
+    HARP_WARN("makeVDevice: there are %d devices already, HARP can have no more", DEVICES_MAX);
+  else {
+    *dev = add_device(&enis, parts, (unsigned)part_count);
+    status = HARP_OK;
+  }
+  pthread_mutex_unlock(&net.lock);
+  return status;
+}
+
 /* ---- contexts ---- */
 
 static enum harp_status configure(void) {
   char error[HARP_CONFIG_ERROR_BYTES];
-  for (unsigned i = 0; i < HARP_MAX_INSTANCES; i++) {
+  for (int i = 0; i < harp_net_device_count(); i++) {
     if (net.devices[i].users) return HARP_OK; /* comms outlived their context: keep what they use */
   }
   int err = harp_config_load(&net.config, error, sizeof error);
   if (err) {
     HARP_WARN("%s", error);
+    atomic_store_explicit(&net.device_count, 0, memory_order_relaxed);
     return HARP_ERR_SYSTEM;
   }
-  net.configured = true;
+  offer_devices();
   return HARP_OK;
 }
 
@@ -176,28 +305,6 @@ void harp_net_close(struct harp_context *ctx) {
   }
   pthread_mutex_unlock(&net.lock);
   if (known) free(ctx);
-}
-
-/* ---- devices ---- */
-
-int harp_net_device_count(void) {
-  return net.configured ? (int)net.config.instance_count : 0;
-}
-
-enum harp_status harp_net_device(int dev, struct harp_device *d) {
-  if (!device_exists(dev, "properties")) return HARP_ERR_ARGUMENT;
-  const struct harp_instance *i = &net.config.instances[dev];
-  uint64_t guid = 0;
-  memcpy(&guid, i->mac, sizeof i->mac);
-  *d = (struct harp_device){
-      .name = i->ifname,
-      .pci_path = i->pci_path[0] ? i->pci_path : NULL,
-      .speed_mbps = i->speed_mbps,
-      .port = 0,
-      .latency_us = 0, /* NCCL adds its own constant; ours is not known before a peer is */
-      .guid = guid ? guid : (uint64_t)dev,
-  };
-  return HARP_OK;
 }
 
 /* ---- meeting ---- */

@@ -1,7 +1,8 @@
 /* What nccl/ calls: the network, without any version of NCCL's ABI.
  *
- * A context stands for one initialised communicator (or for all of a process, with old ABIs). Devices are the
- * configured ENIs; the engine of a device runs while anything is open on it. All calls may come from any
+ * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device is all
+ * configured ENIs together, or one of them, as the configuration says, or some that NCCL merged; its engine
+ * runs while anything is open on it. All calls may come from any
  * thread, but one comm is used by one thread at a time. None blocks. In a forked child every call fails, or
  * does nothing where it closes. */
 #ifndef HARP_NET_H
@@ -16,6 +17,8 @@ struct harp_listen; /* a listening comm */
 struct harp_comm;   /* a sending or receiving comm */
 struct harp_request;
 
+enum { HARP_NET_PARTS_MAX = 8 };
+
 /* What is true of a device. Strings live as long as the process. */
 struct harp_device {
   const char *name;     /* of the interface */
@@ -24,6 +27,8 @@ struct harp_device {
   int port;
   float latency_us;
   uint64_t guid;
+  unsigned part_count; /* of a merged device: the devices that it is made of; 0 for the others */
+  int parts[HARP_NET_PARTS_MAX];
 };
 
 enum {
@@ -41,6 +46,11 @@ void harp_net_close(struct harp_context *ctx);
 int harp_net_device_count(void);
 /* Fills *d. HARP_ERR_ARGUMENT, with one WARN, for a device that isn't there. */
 enum harp_status harp_net_device(int dev, struct harp_device *d);
+
+/* Makes a device of others, for NCCL's merging of NICs: connections on it are striped over all their ENIs.
+ * The same parts give the same device again. HARP_ERR_ARGUMENT, with one WARN, for parts that are not there
+ * or too many; the device stays until the process ends. */
+enum harp_status harp_net_merge(const int *parts, int part_count, int *dev);
 
 enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
                                  struct harp_listen **listen);

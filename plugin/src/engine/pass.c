@@ -22,6 +22,7 @@ enum {
   GATHER_MIN_BYTES =
       3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
   CONTROL_EVENTS = 16,
+  KEEPALIVES = 4, /* of idle paths, in the time after which silence means that the peer is lost */
 };
 #define CONTROL_CHECK_NS HARP_MS(1)
 #define MEET_CHECK_NS    HARP_US(50)
@@ -89,6 +90,7 @@ static void receive_superframe(struct harp_engine *e, const struct harp_rx_super
     if (link == last || !link) continue;
     if (last) settle_link(e, last);
     last = link;
+    link->heard_ns = now;
   }
   if (last) settle_link(e, last);
   e->counters.rx_superframes++;
@@ -213,14 +215,12 @@ static unsigned transmit_acks(struct harp_engine *e, struct harp_link *link, har
   struct harp_tx_superframe sf;
   uint64_t number;
   unsigned sent = 0;
-  while (link->conn.receiver && harp_receiver_deadline_ns(link->conn.receiver) <= now) {
-    if (!e->io->ops->tx_take(e->io, link->routes[0], HARP_ACK_MAX_BYTES, &sf)) break;
-    if (!harp_receiver_poll_ack(link->conn.receiver, &ack, &number, now)) {
-      e->io->ops->tx_give_back(e->io, &sf);
-      break;
-    }
+  int path;
+  while ((path = harp_receiver_next_ack(link->conn.receiver, now)) >= 0) {
+    if (!e->io->ops->tx_take(e->io, link->routes[path], HARP_ACK_MAX_BYTES, &sf)) break;
+    bool due = harp_receiver_poll_ack(link->conn.receiver, &ack, &number, now);
+    HARP_ASSERT(due && ack.path == path);
     ack.token = link->conn.keys.tx_token;
-    sf.route = link->routes[ack.path];
     sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, link->conn.keys.tx_seed);
     sf.count = 1;
     e->io->ops->tx_submit(e->io, &sf);
@@ -268,6 +268,21 @@ static unsigned transmit(struct harp_engine *e, harp_ns now) {
 
 /* ---- control ---- */
 
+/* Looks after links with several interfaces: their idle paths, and whether the peer of one whose control
+ * connection is lost still lives. */
+static void tend_multihomed(struct harp_engine *e, harp_ns now) {
+  harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES;
+  e->tend_ns = now + quiet_ns / 2;
+  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++) {
+    struct harp_link *link = e->links[slot];
+    if (!link || link == HARP_SLOT_RESERVED || !link->is_multihomed) continue;
+    if (link->conn.state != HARP_CONN_OPEN) continue;
+    harp_monitor_on_silence(link, now);
+    if (link->conn.sender) harp_sender_keepalive(link->conn.sender, quiet_ns, now);
+    settle_link(e, link);
+  }
+}
+
 static void check_control(struct harp_engine *e, harp_ns now) {
   struct epoll_event events[CONTROL_EVENTS];
   e->control_check_ns = now + CONTROL_CHECK_NS;
@@ -280,6 +295,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     settle_link(e, link);
   }
   harp_listeners_run(e, now);
+  if (e->tend_ns <= now) tend_multihomed(e, now);
 }
 
 /* ---- the pass ---- */
@@ -297,6 +313,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   take_submissions(e, now);
   moved += transmit(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
+  harp_outages_review(e);
   return moved;
 }
 

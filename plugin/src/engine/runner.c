@@ -120,7 +120,7 @@ static void *run(void *arg) {
   if (e->threaded) {
     if (e->instance.core_count && harp_cpu_pin_self(e->instance.cores, e->instance.core_count))
       HARP_INFO("%s: the configured cores are not available to this process; the engine runs on any",
-                e->instance.ifname);
+                e->name);
     run_thread(e);
   } else {
     prctl(PR_SET_TIMERSLACK, 1000UL);

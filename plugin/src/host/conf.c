@@ -63,6 +63,8 @@ static bool set_value(struct harp_conf *conf, enum harp_conf_key key, const char
     return harp_option_peer_timeout(value, &conf->peer_timeout_ns);
   case HARP_CONF_CONGESTION:
     return harp_option_congestion(value, conf->congestion);
+  case HARP_CONF_DEVICES:
+    return harp_option_devices(value, &conf->devices);
   case HARP_CONF_KEY_COUNT:
     break;
   }

@@ -39,7 +39,8 @@ enum {
   X(PORTS, "transport", "ports", "a range LOW-HIGH within 1024-65535")                                       \
   X(PATHS, "transport", "paths", HARP_EXPECT_PATHS)                                                          \
   X(PEER_TIMEOUT, "transport", "peer_timeout", HARP_EXPECT_PEER_TIMEOUT)                                     \
-  X(CONGESTION, "transport", "congestion", HARP_EXPECT_CONGESTION)
+  X(CONGESTION, "transport", "congestion", HARP_EXPECT_CONGESTION)                                           \
+  X(DEVICES, "transport", "devices", HARP_EXPECT_DEVICES)
 
 enum harp_conf_key {
 #define HARP_CONF_ENUM(id, section, key, expected) HARP_CONF_##id,
@@ -72,6 +73,7 @@ struct harp_conf {
   unsigned paths;
   harp_ns peer_timeout_ns;
   char congestion[HARP_CONGESTION_BYTES];
+  enum harp_device_mode devices;
 };
 
 static inline bool harp_conf_is_set(const struct harp_conf *conf, enum harp_conf_key key) {

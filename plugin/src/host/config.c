@@ -308,27 +308,39 @@ static void log_instance(const struct harp_instance *instance) {
 
 /* ---- the whole ---- */
 
+/* A key of the whole job that two files set: both must say the same. */
+static int check_same(const struct loader *loader, const struct harp_conf *first,
+                      const struct harp_conf *second, enum harp_conf_key key, enum harp_env_id variable,
+                      const char *first_value, const char *second_value) {
+  char place[PLACE_BYTES], other[PLACE_BYTES];
+  if (loader->env.text[variable] || !harp_conf_is_set(first, key) || !harp_conf_is_set(second, key) ||
+      strcmp(first_value, second_value) == 0)
+    return 0;
+  return harp_error_set(&loader->error, -EINVAL, "%s: key '%s' = '%s': expected '%s' as in %s",
+                        where(second, key, place), harp_conf_key_name(key), second_value, first_value,
+                        where(first, key, other));
+}
+
 /* Tells whether two instances may live together: no ENI twice, the keys of the whole job the same. */
 static int check_pair(const struct loader *loader, const struct harp_conf *first,
                       const struct harp_conf *second) {
-  char place[PLACE_BYTES], other[PLACE_BYTES];
+  char place[PLACE_BYTES], other[PLACE_BYTES], seconds[2][16];
   if (strcmp(first->interface, second->interface) == 0)
     return harp_error_set(&loader->error, -EINVAL,
                           "%s: key 'interface' = '%s': expected another interface, this one is taken by %s",
                           where(second, HARP_CONF_INTERFACE, place), second->interface,
                           where(first, HARP_CONF_INTERFACE, other));
-  if (!loader->env.text[HARP_ENV_CONGESTION] && harp_conf_is_set(first, HARP_CONF_CONGESTION) &&
-      harp_conf_is_set(second, HARP_CONF_CONGESTION) && strcmp(first->congestion, second->congestion) != 0)
-    return harp_error_set(&loader->error, -EINVAL, "%s: key 'congestion' = '%s': expected '%s' as in %s",
-                          where(second, HARP_CONF_CONGESTION, place), second->congestion, first->congestion,
-                          where(first, HARP_CONF_CONGESTION, other));
-  if (!loader->env.text[HARP_ENV_PEER_TIMEOUT] && harp_conf_is_set(first, HARP_CONF_PEER_TIMEOUT) &&
-      harp_conf_is_set(second, HARP_CONF_PEER_TIMEOUT) && first->peer_timeout_ns != second->peer_timeout_ns)
-    return harp_error_set(
-        &loader->error, -EINVAL, "%s: key 'peer_timeout' = '%u': expected %u as in %s",
-        where(second, HARP_CONF_PEER_TIMEOUT, place), (unsigned)(second->peer_timeout_ns / HARP_SEC(1)),
-        (unsigned)(first->peer_timeout_ns / HARP_SEC(1)), where(first, HARP_CONF_PEER_TIMEOUT, other));
-  return 0;
+  snprintf(seconds[0], sizeof seconds[0], "%u", (unsigned)(first->peer_timeout_ns / HARP_SEC(1)));
+  snprintf(seconds[1], sizeof seconds[1], "%u", (unsigned)(second->peer_timeout_ns / HARP_SEC(1)));
+  int rc = check_same(loader, first, second, HARP_CONF_CONGESTION, HARP_ENV_CONGESTION, first->congestion,
+                      second->congestion);
+  if (rc == 0)
+    rc = check_same(loader, first, second, HARP_CONF_PEER_TIMEOUT, HARP_ENV_PEER_TIMEOUT, seconds[0],
+                    seconds[1]);
+  if (rc == 0)
+    rc = check_same(loader, first, second, HARP_CONF_DEVICES, HARP_ENV_DEVICES,
+                    harp_device_mode_name(first->devices), harp_device_mode_name(second->devices));
+  return rc;
 }
 
 /* Settles what holds for the whole job: the variable, else the files, else the default. */
@@ -341,10 +353,12 @@ static void resolve_job(struct loader *loader) {
     if (harp_conf_is_set(conf, HARP_CONF_PEER_TIMEOUT)) cfg->peer_timeout_ns = conf->peer_timeout_ns;
     if (harp_conf_is_set(conf, HARP_CONF_CONGESTION))
       memcpy(cfg->congestion, conf->congestion, sizeof cfg->congestion);
+    if (harp_conf_is_set(conf, HARP_CONF_DEVICES)) cfg->devices = conf->devices;
   }
   if (loader->env.text[HARP_ENV_PEER_TIMEOUT]) cfg->peer_timeout_ns = loader->env.peer_timeout_ns;
   if (loader->env.text[HARP_ENV_CONGESTION])
     memcpy(cfg->congestion, loader->env.congestion, sizeof cfg->congestion);
+  if (loader->env.text[HARP_ENV_DEVICES]) cfg->devices = loader->env.devices;
   for (unsigned i = 0; i < loader->draft_count; i++) cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
 }
 

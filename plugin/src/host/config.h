@@ -25,6 +25,8 @@ enum {
   HARP_CONFIG_ERROR_BYTES = 640, /* room for any error sentence */
 };
 
+/* What NCCL is offered: one device over all ENIs, or one for each. */
+enum harp_device_mode { HARP_DEVICES_STRIPED, HARP_DEVICES_ENIS };
 enum harp_engine_mode { HARP_ENGINE_AUTO, HARP_ENGINE_INLINE, HARP_ENGINE_THREAD };
 enum harp_driver {
   HARP_DRIVER_AUTO,
@@ -74,6 +76,7 @@ struct harp_config {
 
   /* of the whole job, the same for all instances */
   harp_ns peer_timeout_ns;
+  enum harp_device_mode devices;
   char congestion[HARP_CONGESTION_BYTES]; /* "delay" or "reno" */
   char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when HARP_IFNAME chose the ENIs */
 };
@@ -102,5 +105,6 @@ HARP_MUST_CHECK int harp_config_load_from(struct harp_config *cfg, const struct 
 /* Return the words of the conf file: "auto", "inline", ... */
 const char *harp_engine_mode_name(enum harp_engine_mode mode);
 const char *harp_driver_name(enum harp_driver driver);
+const char *harp_device_mode_name(enum harp_device_mode mode);
 
 #endif

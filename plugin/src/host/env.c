@@ -98,6 +98,8 @@ static bool set_value(struct harp_env *env, enum harp_env_id id, const char *tex
     return harp_option_paths(text, &env->paths);
   case HARP_ENV_CONGESTION:
     return harp_option_congestion(text, env->congestion);
+  case HARP_ENV_DEVICES:
+    return harp_option_devices(text, &env->devices);
   case HARP_ENV_COUNT:
     break;
   }

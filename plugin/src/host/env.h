@@ -18,7 +18,8 @@
   X(ENGINE, "HARP_ENGINE", HARP_EXPECT_MODE)                                                                 \
   X(PEER_TIMEOUT, "HARP_PEER_TIMEOUT", HARP_EXPECT_PEER_TIMEOUT)                                             \
   X(PATHS, "HARP_PATHS", HARP_EXPECT_PATHS)                                                                  \
-  X(CONGESTION, "HARP_CONGESTION", HARP_EXPECT_CONGESTION)
+  X(CONGESTION, "HARP_CONGESTION", HARP_EXPECT_CONGESTION)                                                   \
+  X(DEVICES, "HARP_DEVICES", HARP_EXPECT_DEVICES)
 
 enum harp_env_id {
 #define HARP_ENV_ENUM(id, name, expected) HARP_ENV_##id,
@@ -35,6 +36,7 @@ struct harp_env {
   harp_ns peer_timeout_ns;
   unsigned paths;
   char congestion[HARP_CONGESTION_BYTES];
+  enum harp_device_mode devices;
 };
 
 /* Reads the variables and checks their values. Says at INFO each HARP_ variable that it doesn't know, with

@@ -21,6 +21,11 @@ static const char *const driver_names[] = {
     [HARP_DRIVER_XDP_COPY] = "xdp-copy", [HARP_DRIVER_UDP] = "udp",
 };
 
+static const char *const device_mode_names[] = {
+    [HARP_DEVICES_STRIPED] = "striped",
+    [HARP_DEVICES_ENIS] = "enis",
+};
+
 static const char *const congestion_names[] = {"delay", "reno"};
 
 static int find_word(const char *text, const char *const *names, size_t count) {
@@ -35,6 +40,16 @@ const char *harp_engine_mode_name(enum harp_engine_mode mode) {
 
 const char *harp_driver_name(enum harp_driver driver) {
   return (unsigned)driver < HARP_ARRAY_COUNT(driver_names) ? driver_names[driver] : "?";
+}
+
+const char *harp_device_mode_name(enum harp_device_mode mode) {
+  return (unsigned)mode < HARP_ARRAY_COUNT(device_mode_names) ? device_mode_names[mode] : "?";
+}
+
+bool harp_option_devices(const char *text, enum harp_device_mode *mode) {
+  int word = find_word(text, device_mode_names, HARP_ARRAY_COUNT(device_mode_names));
+  if (word >= 0) *mode = (enum harp_device_mode)word;
+  return word >= 0;
 }
 
 bool harp_option_mode(const char *text, enum harp_engine_mode *mode) {

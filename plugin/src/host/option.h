@@ -53,6 +53,7 @@ bool harp_option_ports(const char *text, uint16_t *low, uint16_t *high);
 /* The words of their enums. */
 bool harp_option_mode(const char *text, enum harp_engine_mode *mode);
 bool harp_option_driver(const char *text, enum harp_driver *driver);
+bool harp_option_devices(const char *text, enum harp_device_mode *mode);
 bool harp_option_page_size(const char *text, enum harp_page_rung *page_size);
 
 /* The number of source ports per pair of ENIs. */
@@ -69,5 +70,6 @@ bool harp_option_congestion(const char *text, char name[HARP_CONGESTION_BYTES]);
 #define HARP_EXPECT_CONGESTION   "delay or reno"
 #define HARP_EXPECT_DRIVER       "auto, xdp, xdp-zc, xdp-copy or udp"
 #define HARP_EXPECT_MODE         "auto, inline or thread"
+#define HARP_EXPECT_DEVICES      "striped or enis"
 
 #endif

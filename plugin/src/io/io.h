@@ -25,10 +25,11 @@ enum {
   HARP_SUPERFRAME_MAX_BYTES = 65000, /* UDP payload of one GSO send, headers of IPv6 left out */
   HARP_IO_PORTS_MAX = 16,
   HARP_RX_BATCH_MAX = 32,
-  HARP_IO_FDS_MAX = HARP_IO_PORTS_MAX + 16, /* sockets and NIC queues */
+  HARP_IO_FDS_MAX = 160, /* of one driver: NIC queues, and sockets or the set that they are in */
 };
 
 struct harp_io;
+struct harp_io_ready;
 struct harp_io_route; /* one destination, reached from one of our ports; the driver's own */
 
 struct harp_tx_superframe {
@@ -78,7 +79,9 @@ struct harp_io_config {
   uint8_t *frames; /* memory for frames, borrowed until close */
   size_t frames_bytes;
   struct harp_counters *counters;
-  uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
+  uint32_t disable;            /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
+  struct harp_io_ready *ready; /* where sockets are to be added, refreshed by its owner; NULL: the driver's
+                                  own business */
 
   /* for drivers below IP */
   enum harp_io_xdp_mode xdp_mode;
@@ -133,6 +136,6 @@ struct harp_io {
 /* Says whether the interface's kernel driver is known for zero-copy AF_XDP, so that trying it may pay. */
 bool harp_io_xdp_is_promising(unsigned ifindex);
 
-extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_sim;
+extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_bundle, harp_io_sim;
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "base/assert.h"
 #include "io/io.h"
+#include "io/ready.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -57,6 +58,9 @@ struct udp {
   uint8_t *tx_frames, *rx_frames;
   uint32_t tx_free; /* bit mask */
   int fds[HARP_IO_PORTS_MAX];
+  struct harp_io_ready *ready; /* ours, the bundle's, or NULL: the only port is always worth a try */
+  struct harp_io_ready own_ready;
+  unsigned ready_numbers[HARP_IO_PORTS_MAX];
 };
 
 static struct udp *udp_of(struct harp_io *io) {
@@ -159,6 +163,22 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
   return 0;
 }
 
+/* Several ports are asked about together. */
+static int watch_ports(struct udp *u, struct harp_io_ready *shared, char *error, size_t error_bytes) {
+  int e = 0;
+  u->ready = shared;
+  if (!shared && u->io.info.port_count > 1) {
+    e = harp_io_ready_open(&u->own_ready);
+    u->ready = &u->own_ready;
+  }
+  for (unsigned i = 0; u->ready && i < u->io.info.port_count && e >= 0; i++) {
+    e = harp_io_ready_add(u->ready, u->fds[i]);
+    u->ready_numbers[i] = (unsigned)e;
+  }
+  if (e < 0) snprintf(error, error_bytes, "cannot watch UDP sockets: %s", strerror(-e));
+  return HARP_MIN(e, 0);
+}
+
 static void name_rung(struct udp *u, const struct harp_io_config *config) {
   struct harp_io_info *info = &u->io.info;
   info->rung = u->gso ? (u->gro ? "udp gso+gro" : "udp gso+recvmmsg")
@@ -180,6 +200,7 @@ static void name_rung(struct udp *u, const struct harp_io_config *config) {
 static void udp_close(struct harp_io *io) {
   struct udp *u = udp_of(io);
   for (unsigned i = 0; i < u->io.info.port_count; i++) close(u->fds[i]);
+  harp_io_ready_close(&u->own_ready);
   free(u);
 }
 
@@ -200,13 +221,15 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
   u->rx_frames = config->frames + (size_t)TX_FRAMES * FRAME_BYTES;
   u->tx_free = (1u << TX_FRAMES) - 1;
   u->gro_batch = 1;
+  u->own_ready.fd = -1;
   uint32_t port = config->port_low;
-  for (unsigned i = 0; i < config->port_count; i++) {
-    int e = open_socket(u, config, &port, error, error_bytes);
-    if (e) {
-      udp_close(&u->io);
-      return e;
-    }
+  int e = 0;
+  for (unsigned i = 0; i < config->port_count && !e; i++)
+    e = open_socket(u, config, &port, error, error_bytes);
+  if (!e) e = watch_ports(u, config->ready, error, error_bytes);
+  if (e) {
+    udp_close(&u->io);
+    return e;
   }
   name_rung(u, config);
   *io = &u->io;
@@ -451,9 +474,14 @@ static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   unsigned got = 0, ports = io->info.port_count, slots = io->info.rx_batch;
   max = HARP_MIN(max, u->gro ? u->gro_batch : slots);
   unsigned slot = u->gro ? 0 : slots - max;
+  if (u->ready == &u->own_ready) harp_io_ready_refresh(u->ready);
   for (unsigned i = 0; i < ports && got < max && slot < slots; i++) {
-    int fd = u->fds[(u->next_port + i) % ports];
-    got += u->gro ? rx_gro(u, fd, &slot, &out[got], max - got) : rx_each(u, fd, &slot, &out[got]);
+    unsigned port = (u->next_port + i) % ports, number = u->ready_numbers[port];
+    if (u->ready && !harp_io_ready_marked(u->ready, number)) continue;
+    unsigned n = u->gro ? rx_gro(u, u->fds[port], &slot, &out[got], max - got)
+                        : rx_each(u, u->fds[port], &slot, &out[got]);
+    if (!n && u->ready) harp_io_ready_unmark(u->ready, number);
+    got += n;
   }
   u->next_port = (u->next_port + 1) % ports;
   return got;
@@ -465,9 +493,11 @@ static void udp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
 
 static unsigned udp_fds(struct harp_io *io, struct pollfd *fds) {
   struct udp *u = udp_of(io);
-  for (unsigned i = 0; i < io->info.port_count; i++)
-    fds[i] = (struct pollfd){.fd = u->fds[i], .events = POLLIN};
-  return io->info.port_count;
+  int fd = !u->ready ? u->fds[0] : u->ready->fd;
+  if (u->ready && u->ready != &u->own_ready) return 0; /* its owner lists it */
+  HARP_ASSERT(u->ready || io->info.port_count == 1);
+  fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+  return 1;
 }
 
 const struct harp_io_ops harp_io_udp = {

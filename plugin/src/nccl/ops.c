@@ -62,6 +62,14 @@ enum harp_nccl_result harp_nccl_devices(int *ndev) {
   return *ndev > 0 ? HARP_NCCL_SUCCESS : harp_nccl_misuse("devices: asked before init");
 }
 
+enum harp_nccl_result harp_nccl_merge(int *dev, const int *parts, int count, int most) {
+  if (count > most) {
+    HARP_WARN("makeVDevice: a device of %d others, more than this version can name", count);
+    return HARP_NCCL_INVALID_ARGUMENT;
+  }
+  return harp_nccl_result_of(harp_net_merge(parts, count, dev));
+}
+
 /* ---- connections ---- */
 
 enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, void **listen) {

@@ -24,6 +24,8 @@ struct harp_context *harp_nccl_process(void);
 
 /* Writes how many devices there are, at least one after init. */
 enum harp_nccl_result harp_nccl_devices(int *ndev);
+/* Makes a device of `count` others, as many as the version can name at most. */
+enum harp_nccl_result harp_nccl_merge(int *dev, const int *parts, int count, int most);
 
 enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, void **listen);
 /* `handle` is the same buffer at each try, of at least 64 bytes; *comm is NULL until connected. */

@@ -43,12 +43,13 @@ enum {
 
 /* v9 on. NCCL's adapters copy vProps.ndevs entries without a bound, and refuse a device whose limits are 0.
  */
-#define SET_V9(p, dev)                                                                                       \
+#define SET_V9(p, dev, d)                                                                                    \
   do {                                                                                                       \
     (p)->regIsGlobal = 0;                                                                                    \
     (p)->forceFlush = 0;                                                                                     \
-    (p)->vProps.ndevs = 1;                                                                                   \
-    (p)->vProps.devs[0] = (dev);                                                                             \
+    (p)->vProps.ndevs = (int)HARP_MIN((d).part_count, HARP_ARRAY_COUNT((p)->vProps.devs));                   \
+    for (int i = 0; i < (p)->vProps.ndevs; i++) (p)->vProps.devs[i] = (d).parts[i];                          \
+    if (!(d).part_count) (p)->vProps.ndevs = 1, (p)->vProps.devs[0] = (dev);                                 \
     (p)->maxP2pBytes = HARP_NET_MAX_BYTES;                                                                   \
     (p)->maxCollBytes = HARP_NET_MAX_BYTES;                                                                  \
   } while (0)
@@ -105,7 +106,7 @@ enum harp_nccl_result harp_nccl_properties_v9(int dev, struct harp_nccl_properti
   SET_BASE(props, d);
   SET_V5(props, d);
   SET_V7(props);
-  SET_V9(props, dev);
+  SET_V9(props, dev, d);
   return HARP_NCCL_SUCCESS;
 }
 
@@ -117,7 +118,7 @@ enum harp_nccl_result harp_nccl_properties_v11(int dev, struct harp_nccl_propert
   SET_BASE(props, d);
   SET_V5(props, d);
   SET_V7(props);
-  SET_V9(props, dev);
+  SET_V9(props, dev, d);
   props->maxMultiRequestSize = MAX_MULTI_REQUEST;
   return HARP_NCCL_SUCCESS;
 }
@@ -130,7 +131,7 @@ enum harp_nccl_result harp_nccl_properties_v12(int dev, struct harp_nccl_propert
   SET_BASE(props, d);
   SET_V5(props, d);
   SET_V7(props);
-  SET_V9(props, dev);
+  SET_V9(props, dev, d);
   props->maxMultiRequestSize = MAX_MULTI_REQUEST;
   props->railId = props->planeId = HARP_NCCL_UNDEFINED;
   return HARP_NCCL_SUCCESS;

@@ -3,9 +3,7 @@
  * An adapter is named after the oldest version whose signature it has, and serves all until the next. It
  * converts sizes and result codes, drops what HARP does not use (tags: with n = 1 order alone decides;
  * profiler and phandles, which may be NULL; device handles, which a HOST plugin leaves alone), and nothing
- * more.
- *
- * makeVDevice is NULL: NCCL then never merges devices into virtual ones, which HARP has none of. */
+ * more. */
 #include "nccl/blocking.h"
 #include "nccl/ops.h"
 #include "nccl/properties.h"
@@ -47,6 +45,14 @@ static enum harp_nccl_result set_net_attr_v11(void *ctx, struct harp_nccl_attr_v
   (void)ctx;
   (void)attr; /* a hint; nothing here depends on it */
   return HARP_NCCL_SUCCESS;
+}
+
+static enum harp_nccl_result make_vdevice_v9(int *dev, struct harp_nccl_vdevice_props_v9 *props) {
+  return harp_nccl_merge(dev, props->devs, props->ndevs, HARP_NCCL_VDEVICES_MAX_V9);
+}
+
+static enum harp_nccl_result make_vdevice_v12(int *dev, struct harp_nccl_vdevice_props_v12 *props) {
+  return harp_nccl_merge(dev, props->devs, props->ndevs, HARP_NCCL_VDEVICES_MAX);
 }
 
 /* ---- listen, connect, accept ---- */
@@ -302,27 +308,29 @@ HARP_EXPORT const struct harp_nccl_net_v8 ncclNetPlugin_v8 = {
 HARP_EXPORT const struct harp_nccl_net_v9 ncclNetPlugin_v9 = {
     COMMON_V7,           .init = init_v4,       .getProperties = harp_nccl_properties_v9,
     .listen = listen_v5, .connect = connect_v7, .regMr = harp_nccl_register,
-    .isend = isend_v9,   .irecv = irecv_v9,     .makeVDevice = NULL,
+    .isend = isend_v9,   .irecv = irecv_v9,     .makeVDevice = make_vdevice_v9,
 };
 
 HARP_EXPORT const struct harp_nccl_net_v10 ncclNetPlugin_v10 = {
     COMMON_V7,           .init = init_v10,       .getProperties = harp_nccl_properties_v9,
     .listen = listen_v5, .connect = connect_v10, .regMr = harp_nccl_register,
-    .isend = isend_v10,  .irecv = irecv_v10,     .makeVDevice = NULL,
+    .isend = isend_v10,  .irecv = irecv_v10,     .makeVDevice = make_vdevice_v9,
 };
 
 /* What v11 and newer add with one signature. */
 #define COMMON_V11                                                                                           \
   COMMON_V7, .init = init_v11, .listen = listen_v11, .connect = connect_v11, .regMr = harp_nccl_register,    \
-             .isend = isend_v10, .irecv = irecv_v10, .makeVDevice = NULL, .finalize = finalize_v11,          \
+             .isend = isend_v10, .irecv = irecv_v10, .finalize = finalize_v11,                               \
              .setNetAttr = set_net_attr_v11
 
 HARP_EXPORT const struct harp_nccl_net_v11 ncclNetPlugin_v11 = {
     COMMON_V11,
     .getProperties = harp_nccl_properties_v11,
+    .makeVDevice = make_vdevice_v9,
 };
 
 HARP_EXPORT const struct harp_nccl_net_v12 ncclNetPlugin_v12 = {
     COMMON_V11,
     .getProperties = harp_nccl_properties_v12,
+    .makeVDevice = make_vdevice_v12,
 };

@@ -209,6 +209,14 @@ static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
   }
 }
 
+void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    struct harp_path *p = &s->paths[i];
+    if (p->state == HARP_PATH_UP && !p->inflight_bytes && now - p->last_ack_ns >= quiet_ns)
+      harp_life_want_probe(s, p, true);
+  }
+}
+
 static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   uint32_t lines = p->lines;
   if (!harp_path_shrink(p, now)) return;

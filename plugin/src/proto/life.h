@@ -32,6 +32,9 @@ void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now
 /* Gives up the path's flight to the others and leaves it to probes. */
 void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
+/* Probes paths that are up and have been quiet for so long. */
+void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
+
 /* Feeds what an event changed on a path to counters and congestion control. */
 void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
                        uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now);

@@ -70,32 +70,36 @@ static void note_arrival(struct harp_rx_path *path, const struct harp_packet *p,
     ack_by(path, now + ACK_LATE_NS);
 }
 
+int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now) {
+  for (unsigned i = 0; i < r->path_count; i++)
+    if (r->paths[i].ack_due_ns <= now) return (int)i;
+  return -1;
+}
+
 bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now) {
-  for (unsigned i = 0; i < r->path_count; i++) {
-    struct harp_rx_path *path = &r->paths[i];
-    if (path->ack_due_ns > now) continue;
-    ack->type = HARP_PACKET_ACK;
-    ack->flags = 0;
-    ack->path = (uint8_t)i;
-    ack->ack.echo_time = path->echo_time;
-    ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);
-    ack->ack.delivered = r->delivered;
-    ack->ack.posted = r->posted;
-    ack->ack.range_count = path->received.count;
-    for (uint32_t k = 0; k < path->received.count; k++) {
-      ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
-      ack->ack.ranges[k].end = (uint32_t)path->received.at[k].end;
-    }
-    harp_ranges_told(&path->received, ACK_REPEATS);
-    *number = path->ack_number++;
-    path->ack_due_ns = HARP_NEVER;
-    path->unacked_bytes = 0;
-    r->announced = r->posted;
-    r->counters->tx_acks++;
-    harp_trace(r->trace, now, HARP_EVENT_TX_ACK, i, path->next_number - 1, r->delivered, r->posted);
-    return true;
+  int i = harp_receiver_next_ack(r, now);
+  if (i < 0) return false;
+  struct harp_rx_path *path = &r->paths[i];
+  ack->type = HARP_PACKET_ACK;
+  ack->flags = 0;
+  ack->path = (uint8_t)i;
+  ack->ack.echo_time = path->echo_time;
+  ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);
+  ack->ack.delivered = r->delivered;
+  ack->ack.posted = r->posted;
+  ack->ack.range_count = path->received.count;
+  for (uint32_t k = 0; k < path->received.count; k++) {
+    ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
+    ack->ack.ranges[k].end = (uint32_t)path->received.at[k].end;
   }
-  return false;
+  harp_ranges_told(&path->received, ACK_REPEATS);
+  *number = path->ack_number++;
+  path->ack_due_ns = HARP_NEVER;
+  path->unacked_bytes = 0;
+  r->announced = r->posted;
+  r->counters->tx_acks++;
+  harp_trace(r->trace, now, HARP_EVENT_TX_ACK, (unsigned)i, path->next_number - 1, r->delivered, r->posted);
+  return true;
 }
 
 void harp_receiver_hurry(struct harp_receiver *r, harp_ns now) {

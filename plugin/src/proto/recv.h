@@ -98,6 +98,9 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
 /* Takes a received message, oldest first: returns true, its cookie and size. */
 bool harp_receiver_poll_done(struct harp_receiver *r, void **cookie, uint32_t *bytes);
 
+/* Returns the path on which the next acknowledgement is due, -1 when none is. */
+int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now);
+
 /* Takes the next acknowledgement that is due, ready to encode but for the token; false when none is. */
 bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now);
 

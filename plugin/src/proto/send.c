@@ -415,6 +415,10 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
   return true;
 }
 
+void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+  harp_life_ask_quiet(s, quiet_ns, now);
+}
+
 /* Returns when data may go by time alone. */
 static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_NEVER;

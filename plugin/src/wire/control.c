@@ -117,6 +117,7 @@ static struct harp_wire_eni wire_of_eni(const struct harp_endpoint_eni *e) {
       .family = e->family,
       .mtu = harp_to_be16(e->mtu),
       .port_count = harp_to_be16(e->port_count),
+      .speed = harp_to_be16((uint16_t)HARP_MIN(e->speed_mbps / HARP_ENDPOINT_SPEED_MBPS, UINT16_MAX)),
   };
   HARP_ASSERT(e->port_count <= HARP_ENDPOINT_PORTS_MAX);
   memcpy(w.addr, e->addr, e->family == 4 ? 4 : sizeof w.addr);
@@ -191,6 +192,7 @@ static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) 
       .family = w->family,
       .mtu = harp_from_be16(w->mtu),
       .port_count = harp_from_be16(w->port_count),
+      .speed_mbps = harp_from_be16(w->speed) * (uint32_t)HARP_ENDPOINT_SPEED_MBPS,
   };
   memcpy(e->addr, w->addr, sizeof e->addr);
   if (!address_ok(e->family, e->addr) || e->mtu < HARP_ENDPOINT_MTU_MIN_BYTES) return false;

@@ -26,6 +26,7 @@ enum {
   HARP_ENDPOINT_NAME_BYTES = 64,
   HARP_ENDPOINT_PATHS_MAX = 256, /* a packet names its path in one byte */
   HARP_ENDPOINT_MTU_MIN_BYTES = 1280,
+  HARP_ENDPOINT_SPEED_MBPS = 100, /* the unit of an ENI's speed */
 };
 
 enum harp_control_type {
@@ -76,7 +77,7 @@ struct harp_wire_eni {
   uint8_t reserved;
   struct harp_be16 mtu;
   struct harp_be16 port_count;
-  struct harp_be16 reserved2;
+  struct harp_be16 speed; /* in HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint8_t addr[16];
   struct harp_be16 ports[HARP_ENDPOINT_PORTS_MAX];
 } __attribute__((packed, aligned(4)));
@@ -135,7 +136,7 @@ struct harp_endpoint_eni {
   uint8_t family;      /* 4 or 6 */
   uint8_t addr[16];    /* IPv4 in the first 4 bytes */
   uint16_t mtu;        /* bytes, L3 */
-  uint32_t speed_mbps; /* Mbit/s; 0: unknown */
+  uint32_t speed_mbps; /* whole units of HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint16_t port_count;
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };

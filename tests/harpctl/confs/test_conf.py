@@ -44,12 +44,13 @@ int oracle(const char *text, size_t bytes, char *said, size_t said_bytes) {
   put(gateway, &conf.gateway);
   const uint8_t *mac = conf.mac;
   int used = snprintf(said, said_bytes,
-           "%s|%02x:%02x:%02x:%02x:%02x:%02x|%s|%s|%d|%s|%d|%d|%u|%s|%d|%s|%zu|%s|%u-%u|%u|%llu|%s|",
+           "%s|%02x:%02x:%02x:%02x:%02x:%02x|%s|%s|%d|%s|%d|%d|%u|%s|%d|%s|%zu|%s|%u-%u|%u|%llu|%s|%s|",
            conf.interface, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], address, gateway, conf.mtu,
            conf.pci, conf.numa, conf.speed_mbps, conf.queues, harp_engine_mode_name(conf.mode), conf.gpu,
            harp_page_rung_name(conf.page_size), conf.memory_bytes, harp_driver_name(conf.driver),
            conf.port_low, conf.port_high, conf.paths,
-           (unsigned long long)(conf.peer_timeout_ns / 1000000000), conf.congestion);
+           (unsigned long long)(conf.peer_timeout_ns / 1000000000), conf.congestion,
+           harp_device_mode_name(conf.devices));
   for (unsigned i = 0; i < conf.core_count; i++)
     used += snprintf(said + used, said_bytes - (size_t)used, "%u,", conf.cores[i]);
   return 0;
@@ -89,6 +90,7 @@ ZEROS: dict[str, Any] = {
     "page_size": "auto",
     "driver": "auto",
     "ports": (0, 0),
+    "devices": "striped",
 }
 TEXTS = ("address", "gateway", "pci", "congestion")
 
@@ -257,6 +259,7 @@ CONFS = st.builds(
     paths=st.none() | st.integers(1, 16),
     peer_timeout=st.none() | st.integers(1, 600),
     congestion=st.none() | st.sampled_from(confs.CONGESTIONS),
+    devices=st.none() | st.sampled_from(confs.DEVICES),
 )
 
 

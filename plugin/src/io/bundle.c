@@ -1,0 +1,180 @@
+#include "io/bundle.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "io/ready.h"
+
+struct harp_io_route {
+  struct harp_io *member;
+  struct harp_io_route *inner; /* the member's own */
+};
+
+struct bundle {
+  struct harp_io io;
+  struct harp_io_ready ready;
+  unsigned count;
+  unsigned next;            /* where rx starts, so that no member starves another */
+  struct harp_io *received; /* whose the superframes are that rx lent */
+  struct harp_io *members[HARP_BUNDLE_MAX];
+};
+
+static struct bundle *bundle_of(struct harp_io *io) {
+  return HARP_CONTAINER_OF(io, struct bundle, io);
+}
+
+/* ---- making ---- */
+
+struct harp_io *harp_io_bundle_make(char *error, size_t error_bytes) {
+  struct bundle *b = calloc(1, sizeof *b);
+  int err = b ? harp_io_ready_open(&b->ready) : -ENOMEM;
+  if (err) {
+    snprintf(error, error_bytes, "cannot open several interfaces as one: %s", strerror(-err));
+    free(b);
+    return NULL;
+  }
+  b->io.ops = &harp_io_bundle;
+  b->io.info = (struct harp_io_info){
+      .rung = "bundle", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = HARP_RX_BATCH_MAX};
+  return &b->io;
+}
+
+void harp_io_bundle_take(struct harp_io *io, struct harp_io *member) {
+  struct bundle *b = bundle_of(io);
+  HARP_ASSERT(b->count < HARP_BUNDLE_MAX);
+  b->members[b->count++] = member;
+  /* What the engine may do on any route is what all members can. */
+  io->info.gather = io->info.gather && member->info.gather;
+  io->info.buffer_bytes = HARP_MIN(io->info.buffer_bytes, member->info.buffer_bytes);
+  io->info.segments_max = HARP_MAX(io->info.segments_max, member->info.segments_max);
+}
+
+int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
+                       const struct harp_io_config *config, char *error, size_t error_bytes) {
+  struct harp_io_config own = *config;
+  struct harp_io *member;
+  own.ready = &bundle_of(io)->ready;
+  int err = driver->open(&member, &own, error, error_bytes);
+  if (!err) harp_io_bundle_take(io, member);
+  return err;
+}
+
+struct harp_io *harp_io_bundle_member(struct harp_io *io, unsigned i) {
+  struct bundle *b = bundle_of(io);
+  HARP_ASSERT(i < b->count);
+  return b->members[i];
+}
+
+static void bundle_close(struct harp_io *io) {
+  struct bundle *b = bundle_of(io);
+  for (unsigned i = 0; i < b->count; i++) b->members[i]->ops->close(b->members[i]);
+  harp_io_ready_close(&b->ready);
+  free(b);
+}
+
+/* ---- routes ---- */
+
+static struct harp_io_route *bundle_route_open(struct harp_io *io, unsigned port,
+                                               const struct sockaddr_storage *peer, int traffic_class) {
+  struct harp_io *member = harp_io_bundle_member(io, port / HARP_IO_PORTS_MAX);
+  struct harp_io_route *r = malloc(sizeof *r);
+  if (!r) return NULL;
+  r->member = member;
+  r->inner = member->ops->route_open(member, port % HARP_IO_PORTS_MAX, peer, traffic_class);
+  if (r->inner) return r;
+  free(r);
+  return NULL;
+}
+
+static void bundle_route_close(struct harp_io *io, struct harp_io_route *route) {
+  (void)io;
+  route->member->ops->route_close(route->member, route->inner);
+  free(route);
+}
+
+/* ---- sending ---- */
+
+/* Hands a superframe to the member whose it is, as its own. */
+static struct harp_io *as_members(struct harp_tx_superframe *sf) {
+  struct harp_io *member = sf->route->member;
+  sf->route = sf->route->inner;
+  return member;
+}
+
+static bool bundle_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
+                           struct harp_tx_superframe *sf) {
+  (void)io;
+  if (!route->member->ops->tx_take(route->member, route->inner, segment_bytes, sf)) return false;
+  sf->route = route;
+  return true;
+}
+
+static void bundle_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) {
+  (void)io;
+  struct harp_io *member = as_members(sf);
+  member->ops->tx_give_back(member, sf);
+}
+
+static int bundle_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
+  (void)io;
+  struct harp_io *member = as_members(sf);
+  return member->ops->tx_submit(member, sf);
+}
+
+static void bundle_tx_flush(struct harp_io *io) {
+  struct bundle *b = bundle_of(io);
+  for (unsigned i = 0; i < b->count; i++) b->members[i]->ops->tx_flush(b->members[i]);
+}
+
+static unsigned bundle_reap(struct harp_io *io) {
+  struct bundle *b = bundle_of(io);
+  unsigned back = 0;
+  for (unsigned i = 0; i < b->count; i++) back += b->members[i]->ops->reap(b->members[i]);
+  return back;
+}
+
+/* ---- receiving ---- */
+
+static unsigned bundle_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
+  struct bundle *b = bundle_of(io);
+  harp_io_ready_refresh(&b->ready);
+  for (unsigned i = 0; i < b->count; i++) {
+    struct harp_io *member = b->members[b->next];
+    b->next = b->next + 1 == b->count ? 0 : b->next + 1;
+    unsigned n = member->ops->rx(member, out, HARP_MIN(max, member->info.rx_batch));
+    b->received = member;
+    if (n) return n;
+  }
+  return 0;
+}
+
+static void bundle_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
+  struct harp_io *member = bundle_of(io)->received;
+  member->ops->rx_release(member, held, count);
+}
+
+static unsigned bundle_fds(struct harp_io *io, struct pollfd *fds) {
+  struct bundle *b = bundle_of(io);
+  unsigned n = 0;
+  if (b->ready.count) fds[n++] = (struct pollfd){.fd = b->ready.fd, .events = POLLIN};
+  for (unsigned i = 0; i < b->count; i++) n += b->members[i]->ops->fds(b->members[i], fds + n);
+  return n;
+}
+
+const struct harp_io_ops harp_io_bundle = {
+    .name = "bundle",
+    .close = bundle_close,
+    .route_open = bundle_route_open,
+    .route_close = bundle_route_close,
+    .tx_take = bundle_tx_take,
+    .tx_give_back = bundle_tx_give_back,
+    .tx_submit = bundle_tx_submit,
+    .tx_flush = bundle_tx_flush,
+    .reap = bundle_reap,
+    .rx = bundle_rx,
+    .rx_release = bundle_rx_release,
+    .fds = bundle_fds,
+};
