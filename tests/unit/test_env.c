@@ -12,7 +12,7 @@ static void test_every_variable(void **state) {
   (void)state;
   assert_int_equal(READ("PATH=/bin", "HARP_CONF_DIR=/etc/harp", "HARP_IFNAME=^docker,lo", "HARP_DRIVER=udp",
                         "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
-                        "HARP_CONGESTION=reno"),
+                        "HARP_CONGESTION=reno", "HARP_DEVICES=enis"),
                    0);
   for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_non_null(env.text[i]);
   assert_string_equal(env.text[HARP_ENV_CONF_DIR], "/etc/harp");
@@ -22,6 +22,7 @@ static void test_every_variable(void **state) {
   assert_int_equal(env.peer_timeout_ns, HARP_SEC(600));
   assert_int_equal(env.paths, 16);
   assert_string_equal(env.congestion, "reno");
+  assert_int_equal(env.devices, HARP_DEVICES_ENIS);
   assert_string_equal(tree_log, "");
 }
 

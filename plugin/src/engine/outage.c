@@ -16,6 +16,9 @@ struct party {
 };
 
 enum { PARTIES_MAX = 128 };
+/* A process that had no core for a while finds all its paths silent, and finds out only one by one that they
+ * are not. */
+#define TELL_NS HARP_MS(300)
 
 struct review {
   unsigned count;
@@ -49,34 +52,51 @@ static void note(struct review *r, const struct party *like, enum harp_path_stat
   if (p && state == HARP_PATH_DOWN) p->fails = true;
 }
 
-/* Takes in the paths of a sender. One that has no path at all left says nothing of interfaces: its peer may
+static bool is_out(const struct party *p) {
+  return p->fails && !p->works;
+}
+
+/* Whether a link can tell anything: one that has no path left at all says nothing of interfaces, its peer may
  * be gone. */
-static void take_in(struct review *r, const struct harp_engine *e, const struct harp_link *link) {
+static bool is_witness(const struct harp_link *link) {
+  const struct harp_sender *s =
+      link && link != HARP_SLOT_RESERVED && link->is_multihomed ? link->conn.sender : NULL;
+  for (unsigned i = 0; s && link->conn.state == HARP_CONN_OPEN && i < s->path_count; i++)
+    if (s->paths[i].state == HARP_PATH_UP) return true;
+  return false;
+}
+
+/* Notes what the paths of a link, of those that once were up, say of our interfaces; or, in a second turn, of
+ * the peer's: there a path over an interface of ours that is out proves nothing. */
+static void take_in(struct review *r, const struct harp_engine *e, const struct harp_link *link, bool peers) {
   const struct harp_sender *s = link->conn.sender;
-  bool any_up = false;
-  for (unsigned i = 0; i < s->path_count; i++) any_up |= s->paths[i].state == HARP_PATH_UP;
-  for (unsigned i = 0; i < s->path_count && any_up; i++) {
+  for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *path = &s->paths[i];
     const struct harp_instance *eni = &e->enis[path->local_eni];
-    struct party ours = party_at(link, &eni->addr),
-                 theirs = party_at(link, &link->peer_enis[path->remote_eni]);
+    struct party ours = party_at(link, &eni->addr);
+    if (!path->any_acked) continue;
     ours.who.is_local = true;
     ours.ifname = eni->ifname;
-    note(r, &ours, path->state);
-    note(r, &theirs, path->state);
+    if (!peers) {
+      note(r, &ours, path->state);
+    } else {
+      const struct party *known = party_of(r, &ours);
+      struct party theirs = party_at(link, &link->peer_enis[path->remote_eni]);
+      if (known && !is_out(known)) note(r, &theirs, path->state);
+    }
   }
 }
 
-static void tell(const struct harp_engine *e, const struct party *p, bool is_out) {
+static void tell(const struct harp_engine *e, const struct party *p) {
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
-  if (p->who.is_local && is_out)
+  if (p->who.is_local && is_out(p))
     HARP_WARN("%s: nothing gets through on this interface (%s) any more; its connections go on over the "
               "others of %s, and it is used again when it works",
               p->ifname, address, e->name);
   else if (p->who.is_local)
     HARP_INFO("%s: this interface works again", p->ifname);
-  else if (is_out)
+  else if (is_out(p))
     HARP_WARN("%s: nothing gets through to the interface %s of %s any more; the connection goes on over the "
               "others, and it is used again when it works",
               e->name, address, p->link->peer);
@@ -91,34 +111,41 @@ static unsigned find(const struct harp_outages *o, const struct harp_outage *who
   return i;
 }
 
-static void review(struct harp_engine *e) {
+/* Books an interface that went out or came back; tells it when it is time. */
+static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
   struct harp_outages *o = &e->outages;
-  struct review r;
-  r.count = 0;
-  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++) {
-    const struct harp_link *link = e->links[slot];
-    if (!link || link == HARP_SLOT_RESERVED || !link->is_multihomed) continue;
-    if (link->conn.state == HARP_CONN_OPEN && link->conn.sender) take_in(&r, e, link);
+  unsigned known = find(o, &p->who);
+  if (known == o->count) {
+    if (!is_out(p) || o->count == HARP_OUTAGES_MAX) return;
+    o->at[o->count] = p->who;
+    o->at[o->count++].since_ns = now;
   }
-  for (unsigned i = 0; i < r.count; i++) {
-    struct party *p = &r.parties[i];
-    unsigned known = find(o, &p->who);
-    bool is_out = p->fails && !p->works;
-    if (is_out == (known < o->count)) continue;
-    if (is_out && o->count == HARP_OUTAGES_MAX) continue;
-    if (is_out)
-      o->at[o->count++] = p->who;
-    else if (p->works)
-      o->at[known] = o->at[--o->count];
-    else
-      continue; /* neither works nor fails: not tried yet */
-    tell(e, p, is_out);
+  struct harp_outage *outage = &o->at[known];
+  if (p->works) {
+    if (outage->is_told) tell(e, p);
+    *outage = o->at[--o->count];
+  } else if (is_out(p) && !outage->is_told && now - outage->since_ns >= TELL_NS) {
+    outage->is_told = true;
+    tell(e, p);
+  } else if (!outage->is_told) {
+    o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(outage->since_ns + TELL_NS, now + TELL_NS / 8));
   }
 }
 
-void harp_outages_review(struct harp_engine *e) {
+static void review(struct harp_engine *e, harp_ns now) {
+  struct review r;
+  r.count = 0;
+  for (unsigned peers = 0; peers < 2; peers++) {
+    for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++)
+      if (is_witness(e->links[slot])) take_in(&r, e, e->links[slot], peers);
+  }
+  e->outages.due_ns = HARP_NEVER;
+  for (unsigned i = 0; i < r.count; i++) settle(e, &r.parties[i], now);
+}
+
+void harp_outages_review(struct harp_engine *e, harp_ns now) {
   uint64_t changes = e->counters.path_up + e->counters.path_down;
-  if (harp_likely(changes == e->outages.seen)) return;
+  if (harp_likely(changes == e->outages.seen && now < e->outages.due_ns)) return;
   e->outages.seen = changes;
-  review(e);
+  review(e, now);
 }

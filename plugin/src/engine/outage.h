@@ -1,6 +1,6 @@
 /* Which interfaces, ours and the peers', do not work any more though others do: told once at WARN when that
- * begins, and at INFO when it ends. Nothing is decided here; the paths have done that. Under the engine's
- * lock. */
+ * has lasted for a moment, and at INFO when it ends. Nothing is decided here; the paths have done that long
+ * before. Under the engine's lock. */
 #ifndef HARP_OUTAGE_H
 #define HARP_OUTAGE_H
 
@@ -11,15 +11,18 @@ struct harp_engine;
 enum { HARP_OUTAGES_MAX = 32 }; /* interfaces that are known to be out at one time */
 
 struct harp_outages {
-  uint64_t seen; /* changes of paths that were looked at */
+  uint64_t seen;  /* changes of paths that were looked at */
+  harp_ns due_ns; /* when to look again in any case, HARP_NEVER: only after changes; 0 at first */
   unsigned count;
   struct harp_outage {
-    bool is_local;
+    bool is_local, is_told;
     uint8_t addr[16]; /* of the interface */
+    harp_ns since_ns;
   } at[HARP_OUTAGES_MAX];
 };
 
-/* Looks whether the state of a path has changed since the last review, and if so reviews all. */
-void harp_outages_review(struct harp_engine *e);
+/* Reviews all paths if the state of one has changed since the last review, or if an outage has lasted long
+ * enough to be told. */
+void harp_outages_review(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -313,7 +313,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   take_submissions(e, now);
   moved += transmit(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
-  harp_outages_review(e);
+  harp_outages_review(e, now);
   return moved;
 }
 

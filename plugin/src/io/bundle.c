@@ -57,6 +57,7 @@ int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
   struct harp_io_config own = *config;
   struct harp_io *member;
   own.ready = &bundle_of(io)->ready;
+  own.is_one_of_many = true;
   int err = driver->open(&member, &own, error, error_bytes);
   if (!err) harp_io_bundle_take(io, member);
   return err;

@@ -12,7 +12,8 @@ enum { HARP_BUNDLE_MAX = 8 };
 /* Makes an empty bundle; NULL, with a sentence in `error`, when there is no memory or no file is left. */
 struct harp_io *harp_io_bundle_make(char *error, size_t error_bytes);
 
-/* Opens one more member with this driver and configuration (whose `ready` is the bundle's business). Returns
+/* Opens one more member with this driver and configuration (whose `ready` and `is_one_of_many` are
+ * the bundle's business). Returns
  * 0, or -errno with the driver's sentence. */
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
                        const struct harp_io_config *config, char *error, size_t error_bytes) HARP_MUST_CHECK;

@@ -83,7 +83,10 @@ struct harp_io_config {
   struct harp_io_ready *ready; /* where sockets are to be added, refreshed by its owner; NULL: the driver's
                                   own business */
 
-  /* for drivers below IP */
+  bool is_one_of_many; /* other interfaces share the routes: what is sent must leave by this one, whatever
+                          the kernel's tables prefer */
+
+  /* for drivers below IP, but for ifindex */
   enum harp_io_xdp_mode xdp_mode;
   unsigned ifindex;
   uint8_t mac[6];

@@ -86,6 +86,15 @@ static void set_int(int fd, int level, int option, int value) {
   setsockopt(fd, level, option, &value, sizeof value);
 }
 
+/* Makes datagrams leave by one interface; they may still arrive by any. */
+static void set_interface(int fd, int family, unsigned ifindex) {
+  uint32_t index = htonl(ifindex);
+  if (family == AF_INET6)
+    setsockopt(fd, IPPROTO_IPV6, 76 /* IPV6_UNICAST_IF */, &index, sizeof index);
+  else
+    setsockopt(fd, IPPROTO_IP, 50 /* IP_UNICAST_IF */, &index, sizeof index);
+}
+
 static uint32_t set_buffers(int fd) {
   int want = SOCKET_BUFFER_BYTES, got = 0;
   socklen_t n = sizeof got;
@@ -148,6 +157,7 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
       snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
     return e;
   }
+  if (config->is_one_of_many) set_interface(fd, family, config->ifindex);
   uint32_t granted = set_buffers(fd);
   u->io.info.buffer_bytes = u->io.info.port_count ? HARP_MIN(u->io.info.buffer_bytes, granted) : granted;
   if (family == AF_INET6) {
