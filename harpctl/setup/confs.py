@@ -15,7 +15,18 @@ from harpctl.host.door import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.wish import Wish
 
-TUNABLE = ("mtu", "queues", "mode", "bytes", "driver", "ports", "paths", "peer_timeout", "congestion", "devices")
+TUNABLE = (
+    "mtu",
+    "queues",
+    "mode",
+    "bytes",
+    "driver",
+    "ports",
+    "paths",
+    "peer_timeout",
+    "congestion",
+    "devices",
+)
 FALLBACKS = ("speed_mbps",)  # what the host says goes first
 
 

@@ -295,13 +295,13 @@ class Net:
 
         until(f"{len(open_)} requests over", poll, wait_s)
 
-    def meet(self, handle: Any, listen: Any, sender: Any = ffi.NULL) -> tuple[Any, Any]:
+    def meet(self, handle: Any, listen: Any, sender: Any = ffi.NULL, dev: int = 0) -> tuple[Any, Any]:
         """Connect and accept in turns, in one thread, until both have a comm."""
         ends: list[Any] = [sender, ffi.NULL]
 
         def poll() -> bool:
             if ends[0] == ffi.NULL:
-                result, ends[0] = self.connect(handle)
+                result, ends[0] = self.connect(handle, dev)
                 assert result == abi.SUCCESS
             if ends[1] == ffi.NULL:
                 result, ends[1] = self.accept(listen)
@@ -312,12 +312,12 @@ class Net:
         return ends[0], ends[1]
 
     @contextmanager
-    def pair(self) -> Iterator[Pair]:
+    def pair(self, dev: int = 0) -> Iterator[Pair]:
         """Give a connection from this process to itself, closed at the end."""
-        result, handle, listen = self.listen()
+        result, handle, listen = self.listen(dev)
         assert result == abi.SUCCESS
         try:
-            sender, receiver = self.meet(handle, listen)
+            sender, receiver = self.meet(handle, listen, dev=dev)
         finally:
             assert self.close_listen(listen) == abi.SUCCESS
         pair = Pair(self, sender, receiver)

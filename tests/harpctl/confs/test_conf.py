@@ -288,7 +288,14 @@ def test_text_of_a_file() -> None:
 
 def test_keys_are_those_of_the_plugin() -> None:
     header = (SOURCE / "host/conf.h").read_text()
-    for word in ("EXPECT_MODE", "EXPECT_DRIVER", "EXPECT_PATHS", "EXPECT_PEER_TIMEOUT", "EXPECT_CONGESTION"):
+    for word in (
+        "EXPECT_MODE",
+        "EXPECT_DRIVER",
+        "EXPECT_PATHS",
+        "EXPECT_PEER_TIMEOUT",
+        "EXPECT_CONGESTION",
+        "EXPECT_DEVICES",
+    ):
         value = (SOURCE / "host/option.h").read_text().split(f"#define HARP_{word}", 1)[1].split('"')[1]
         header = header.replace(f"HARP_{word})", f'"{value}")')
     rows = [line.split('"')[1::2] for line in header.splitlines() if line.lstrip().startswith("X(")]
