@@ -69,6 +69,7 @@ def properties(version: int) -> None:
         speed=props.speed,
         pci_path=None if props.pciPath == ffi.NULL else ffi.string(props.pciPath).decode(),
         guid=props.guid,
+        devices=[ffi.string(net.properties(dev)[1].name).decode() for dev in range(net.devices()[1])],
         log=[line.text for line in net.log.lines],
     )
     net.finalize()
@@ -83,6 +84,30 @@ def matrix(version: int) -> None:
         pair.transfer([pattern(200_000 + number, number) for number in range(8)], spare=1000)
     net.finalize()
     say(warns=net.warns(), threads=thread_count())
+
+
+def _merge(net: Net, *parts: int) -> tuple[int, int]:
+    dev, props = ffi.new("int *", -1), ffi.new("struct { int ndevs; int devs[8]; } *")
+    props.ndevs = len(parts)
+    for i, part in enumerate(parts):
+        props.devs[i] = part
+    return net.table.makeVDevice(dev, ffi.cast("void *", props)), dev[0]
+
+
+def merge(version: int) -> None:
+    """Merge devices as NCCL does, use the merged one, ask for ones that cannot be."""
+    net = ready(Net(version))
+    _, both = _merge(net, 0, 1)
+    _, props = net.properties(both)
+    parts = list(props.vProps.devs[0 : props.vProps.ndevs])
+    with net.pair(both) as pair:
+        pair.transfer([pattern(size, 1) for size in (1, 5000, 1 << 20)])
+    again = _merge(net, 0, 1)
+    warns = net.warns()
+    results = [_merge(net, *wrong)[0] for wrong in [(), (0, 99), (-1,)]]
+    refused = net.warns()
+    say(both=both, again=list(again), name=ffi.string(props.name).decode(), parts=parts, speed=props.speed)
+    say(results=results, warns=warns, refused=refused)
 
 
 def reload(version: int) -> None:
@@ -330,6 +355,7 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
     for scenario in (
         unconfigured,
         properties,
+        merge,
         matrix,
         reload,
         teardown,

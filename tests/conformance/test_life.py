@@ -21,32 +21,6 @@ def test_name_and_members(net: Net) -> None:
     assert missing == []
 
 
-def _merge(net: Net, *parts: int) -> tuple[int, int]:
-    dev, props = ffi.new("int *", -1), ffi.new("struct { int ndevs; int devs[8]; } *")
-    props.ndevs = len(parts)
-    for i, part in enumerate(parts):
-        props.devs[i] = part
-    return net.table.makeVDevice(dev, ffi.cast("void *", props)), dev[0]
-
-
-@pytest.mark.parametrize("version", [v for v in abi.VERSIONS if v >= 9], indirect=True)
-def test_merging_devices(net: Net) -> None:
-    """The merged device names its parts, moves data, and is given again for the same parts."""
-    result, dev = _merge(net, 0)
-    assert (result, dev > 0) == (abi.SUCCESS, True)
-    result, props = net.properties(dev)
-    assert result == abi.SUCCESS
-    assert (ffi.string(props.name), props.vProps.ndevs, props.vProps.devs[0]) == (b"lo", 1, 0)
-    assert _merge(net, 0) == (abi.SUCCESS, dev)
-    with net.pair(dev) as pair:
-        pair.transfer([b"over a merged device"])
-    for parts, word in [((), "0 others"), ((0, 99), "no device 99"), ((-1,), "no device -1")]:
-        result, _ = _merge(net, *parts)
-        assert result != abi.SUCCESS
-        (warn,) = net.warns()
-        assert word in warn
-
-
 def test_init_many_times(version: int) -> None:
     nets = [Net(version) for _ in range(5)]
     assert [net.init() for net in nets] == [abi.SUCCESS] * 5

@@ -174,6 +174,32 @@ def test_speed_of_the_interface(start: Start, make_lab: Callable[[LabSpec], Lab]
     assert (told["name"], told["speed"], told["pci_path"]) == (name, int(shown.stdout), None)
 
 
+@pytest.mark.lab
+@pytest.mark.parametrize("devices", ["striped", "enis"])
+def test_devices(devices: str, start: Start, make_lab: Callable[[LabSpec], Lab]) -> None:
+    lab = make_lab(LabSpec(enis=3))
+    environment = {"HARP_IFNAME": "eni", "HARP_DEVICES": devices}
+    (said,) = start("properties", 12, environment, lab.command(0, [])).end()
+    names = {"striped": ["eni0+eni1+eni2"], "enis": ["eni0", "eni1", "eni2"]}
+    assert said["devices"] == names[devices]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_merging_devices(version: int, start: Start, make_lab: Callable[[LabSpec], Lab]) -> None:
+    """The merged device names its parts, moves data over them, and is given again for the same parts."""
+    lab = make_lab(LabSpec(enis=2))
+    environment = {"HARP_IFNAME": "eni", "HARP_DEVICES": "enis"}
+    merged, said = start("merge", version, environment, lab.command(0, [])).end()
+    speed = 2 * 10000
+    assert merged == {"both": 2, "again": [0, 2], "name": "eni0+eni1", "parts": [0, 1], "speed": speed}
+    assert said["warns"] == []
+    assert 0 not in said["results"]
+    assert "0 others" in said["refused"][0]
+    assert "no device 99" in said["refused"][1]
+    assert "no device -1" in said["refused"][2]
+
+
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 @pytest.mark.parametrize("paths", [1, 4])
 @pytest.mark.parametrize("version", [4, 12])
