@@ -8,23 +8,32 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harpctl.bench.baseline import BEST_OF, socket_baseline
-from harpctl.bench.measure import Measured, Side, Step, measure, setting_text, steps_total
+from harpctl.bench.by_clock import (
+    DEFAULT_SIZE_BYTES,
+    ClockJob,
+    Opened,
+    OpenHosts,
+    clock_document,
+    clock_job,
+    run_courses,
+)
+from harpctl.bench.failover import print_courses
+from harpctl.bench.failure import parse_failure
+from harpctl.bench.measure import Side, Step, measure, steps_total
 from harpctl.bench.perf import Mode, PerfJob
-from harpctl.bench.places import SSH, Hosts, LabHosts, LoopbackHosts, Program, SshHosts
-from harpctl.bench.plot import plot, require_plot
-from harpctl.bench.sizes import format_size, parse_assignment, parse_percent, parse_sizes
-from harpctl.bench.table import print_table, single_table, versus_table
+from harpctl.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
+from harpctl.bench.plot import plot, plot_courses, require_plot
+from harpctl.bench.report import document, print_measured
+from harpctl.bench.sizes import format_size, parse_assignment, parse_caps, parse_percent, parse_sizes
 from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, plan_build
@@ -105,6 +114,12 @@ def told_apart(sides: Sequence[Side]) -> list[Side]:
     return [dataclasses.replace(side, name=name) for side, name in zip(sides, names, strict=True)]
 
 
+def _default_sizes(mode: Mode, *, by_clock: bool) -> str:
+    if by_clock:
+        return format_size(DEFAULT_SIZE_BYTES)
+    return LATENCY_SIZES if mode is Mode.PINGPONG else DEFAULT_SIZES
+
+
 def _own_env(driver: str | None, engine: str | None, env: Sequence[str]) -> list[str]:
     chosen = [("HARP_DRIVER", driver), ("HARP_ENGINE", engine)]
     return [f"{name}={value}" for name, value in chosen if value] + list(env)
@@ -113,7 +128,7 @@ def _own_env(driver: str | None, engine: str | None, env: Sequence[str]) -> list
 @contextlib.contextmanager
 def _open_hosts(
     spec: LabSpec, given: str | None, ifname: str, ssh: Sequence[str], *, loopback: bool
-) -> Iterator[tuple[Hosts, str, list[str]]]:
+) -> Iterator[Opened]:
     """Give the hosts, a line that describes them, and notes."""
     if given:
         names = [name.strip() for name in given.split(",") if name.strip()]
@@ -128,67 +143,6 @@ def _open_hosts(
             yield LabHosts(lab), f"lab: {spec.describe()}", lab.notes
 
 
-def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measured: Measured) -> bytes:
-    """Write the whole measurement as JSON: what was run, where, and every row."""
-    content = {
-        "place": place,
-        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "job": {name: value for name, value in dataclasses.asdict(job).items() if name != "sizes_bytes"},
-        "runs": runs,
-        "sides": [
-            {
-                "name": side.name,
-                "plugin": str(side.program.plugin),
-                "env": dict(side.program.env),
-                "rows": [
-                    {**dataclasses.asdict(row), "latency_us": row.latency_us, "setting": setting}
-                    for row, setting in zip(rows, settings, strict=True)
-                ],
-            }
-            for side, rows, settings in zip(sides, measured.rows, measured.settings, strict=True)
-        ],
-        "ratios": [dataclasses.asdict(ratio) for ratio in measured.ratios],
-    }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-
-
-def _notes(place: str, job: PerfJob, runs: int, measured: Measured) -> list[str]:
-    checked = "every byte checked" if job.check else "data not checked"
-    by_time = job.mode == Mode.PINGPONG.value
-    lines = [
-        place,
-        f"{job.mode}, {job.connections} connection(s), {job.inflight} in flight, {checked}",
-        f"median of {runs} run(s)"
-        + ("" if by_time else "; cpu is machine time with softirq, without start-up"),
-    ]
-    if len(measured.names) == 2:
-        less = "less" if by_time else "more"
-        lines.append(
-            f"ratio = {measured.names[0]} / {measured.names[1]}; {less} is better for {measured.names[0]}"
-        )
-    for name, rows, settings in zip(measured.names, measured.rows, measured.settings, strict=True):
-        chosen = [
-            f"{format_size(row.bytes)}: {setting_text(setting)}"
-            for row, setting in zip(rows, settings, strict=True)
-            if setting
-        ]
-        if chosen:
-            lines.append(f"{name} best with {'; '.join(chosen)} (default elsewhere)")
-    return lines
-
-
-def _print_measured(
-    console: Console, place: str, job: PerfJob, runs: int, measured: Measured, notes: Sequence[str]
-) -> None:
-    if len(measured.names) == 2:
-        pairs = list(zip(*measured.rows, strict=True))
-        lines = versus_table(job.mode, (measured.names[0], measured.names[1]), pairs, measured.ratios)
-    else:
-        lines = single_table(job.mode, measured.rows[0])
-    print_table(console, lines, [*_notes(place, job, runs, measured), *notes])
-
-
 def _write_json(target: str, content: bytes) -> None:
     if target == "-":
         sys.stdout.write(content.decode())
@@ -200,7 +154,60 @@ def _write_json(target: str, content: bytes) -> None:
         raise HarpError(f"{target} can't be written: {error.strerror}.") from None
 
 
-_SENT, _SIDES, _LAB, _PLACE, _OUTPUT = (
+@dataclasses.dataclass(frozen=True)
+class _Output:
+    """Where the results go besides the table."""
+
+    json: str | None
+    plot: Path | None
+
+    def write(self, content: bytes) -> bool:
+        """Write the JSON where it is wanted; say whether standard output is free for a table."""
+        if self.json:
+            _write_json(self.json, content)
+        return self.json != "-"
+
+
+def _run_by_clock(sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, output: _Output) -> None:
+    """Run, print, write and draw; an error if the first side failed, after all of that."""
+    with _interrupted_by_signals(), _progress(Console(stderr=True), len(sides)) as step:
+        courses, place, notes = run_courses(sides, what, open_hosts, step)
+    about = what.describe()
+    if output.write(clock_document(place, what, sides, courses)):
+        print_courses(Console(), courses, [place, about, *notes])
+    if output.plot:
+        plot_courses(output.plot, f"{about}\n{place}", courses)
+    _require_right(courses[0].wrong)
+    if not courses[0].ended_well:
+        raise HarpError(f"{courses[0].name} did not get through.", "The notes of the run say how it failed.")
+
+
+def _run_counted(
+    sides: Sequence[Side], job: PerfJob, runs: int, open_hosts: OpenHosts, output: _Output
+) -> None:
+    """Measure each size as often as asked, print, write and draw."""
+    total = steps_total(sides, job, runs)
+    with (
+        _interrupted_by_signals(),
+        open_hosts() as (where, place, notes),
+        _progress(Console(stderr=True), total) as step,
+    ):
+        measured = measure(where, sides, job, runs, step)
+    if output.write(document(place, job, runs, sides, measured)):
+        print_measured(Console(), place, job, runs, measured, notes)
+    if output.plot:
+        named = list(zip(measured.names, measured.rows, strict=True))
+        plot(output.plot, f"{job.mode}, {place}", job.mode, named)
+    _require_right(sum(row.wrong or 0 for rows in measured.rows for row in rows))
+
+
+def _require_right(wrong: int) -> None:
+    if wrong:
+        raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
+
+
+_CLOCK, _SENT, _SIDES, _LAB, _PLACE, _OUTPUT = (
+    "By the clock",
     "What is sent",
     "Who is measured",
     "The lab",
@@ -233,6 +240,27 @@ def bench(
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Verify every byte.", rich_help_panel=_SENT)
     ] = True,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Run one size once for so long, whatever happens, and show the rate over time, how it is "
+            "shared among connections, and with --mode incast the time of a message.",
+            rich_help_panel=_CLOCK,
+        ),
+    ] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Break an ENI in the lab: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, blackhole, "
+            "silent-in or silent-out; repeatable.",
+            rich_help_panel=_CLOCK,
+        ),
+    ] = None,
+    beside_tcp: Annotated[
+        bool,
+        typer.Option("--beside-tcp", help="A flow of kernel TCP beside it.", rich_help_panel=_CLOCK),
+    ] = False,
     plugin: Annotated[
         str | None, typer.Option(help="Another plugin's file, or `socket`.", rich_help_panel=_SIDES)
     ] = None,
@@ -266,7 +294,10 @@ def bench(
     enis: Annotated[int, typer.Option(min=1, help="ENIs per host.", rich_help_panel=_LAB)] = 1,
     mtu: Annotated[int, typer.Option(help="MTU in bytes.", rich_help_panel=_LAB)] = 1500,
     cap: Annotated[
-        float | None, typer.Option(help="Cap per ENI and direction in Mbit/s.", rich_help_panel=_LAB)
+        str | None,
+        typer.Option(
+            help="Cap per ENI and direction in Mbit/s: one, or a list of one per ENI.", rich_help_panel=_LAB
+        ),
     ] = None,
     flow_cap: Annotated[
         float | None, typer.Option(help="Cap per flow (source port) in Mbit/s.", rich_help_panel=_LAB)
@@ -331,7 +362,7 @@ def bench(
         enis=enis,
         mtu_bytes=mtu,
         offload=Offload.OFF if no_offload else offload,
-        cap_mbps=cap,
+        cap_mbps=parse_caps(cap) if cap else None,
         flow_cap_mbps=flow_cap,
         loss=parse_percent(loss),
         congestion=congestion,
@@ -342,9 +373,13 @@ def bench(
         for command in plan_build(spec, "lab-"):
             typer.echo(str(command))
         return
+    failures = [parse_failure(text, spec.hosts, spec.enis) for text in fail or []]
+    by_clock = seconds is not None or bool(failures) or beside_tcp
+    if (failures or beside_tcp) and (hosts or loopback):
+        raise HarpError("--fail and --beside-tcp work in the lab only.", "", ExitCode.USAGE)
     job = PerfJob(
         mode=mode.value,
-        sizes_bytes=parse_sizes(sizes or (LATENCY_SIZES if mode is Mode.PINGPONG else DEFAULT_SIZES)),
+        sizes_bytes=parse_sizes(sizes or _default_sizes(mode, by_clock=by_clock)),
         connections=connections,
         inflight=inflight,
         check=check,
@@ -352,6 +387,7 @@ def bench(
         iterations=iters,
         abi=abi,
     )
+    output = _Output(json_file, plot_file)
     if plot_file:
         require_plot(plot_file)
     program = find_program(perf, "harp-perf")
@@ -359,21 +395,12 @@ def bench(
     if against:
         sides.append(build_side(against, program, against_env or [], best=against_best))
         sides = told_apart(sides)
-    runs = runs or (RUNS_AGAINST if against else RUNS_ALONE)
-    total = steps_total(sides, job, runs)
-    with (
-        _interrupted_by_signals(),
-        _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback) as (where, place, notes),
-        _progress(Console(stderr=True), total) as step,
-    ):
-        measured = measure(where, sides, job, runs, step)
-    if json_file:
-        _write_json(json_file, document(place, job, runs, sides, measured))
-    if json_file != "-":
-        _print_measured(Console(), place, job, runs, measured, notes)
-    if plot_file:
-        named = list(zip(measured.names, measured.rows, strict=True))
-        plot(plot_file, f"{mode.value}, {place}", mode.value, named)
-    wrong = sum(row.wrong or 0 for rows in measured.rows for row in rows)
-    if wrong:
-        raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
+
+    def open_hosts() -> contextlib.AbstractContextManager[Opened]:
+        return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback)
+
+    if by_clock:
+        what = clock_job(job, seconds, failures, beside_tcp=beside_tcp)
+        _run_by_clock(sides, what, open_hosts, output)
+    else:
+        _run_counted(sides, job, runs or (RUNS_AGAINST if against else RUNS_ALONE), open_hosts, output)

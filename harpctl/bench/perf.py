@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from types import TracebackType
 from typing import IO
 
 import msgspec
@@ -29,10 +31,11 @@ class Mode(str, enum.Enum):
     PINGPONG = "pingpong"
     RING = "ring"
     ALLTOALL = "alltoall"
+    INCAST = "incast"
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Half round trip in microseconds."""
+    """Half round trip, or with incast the time of a message from its first offer; in microseconds."""
 
     min: float
     p50: float
@@ -41,6 +44,33 @@ class Latency(msgspec.Struct, frozen=True):
     p999: float
     max: float
     mean: float
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """What one connection brought within a window."""
+
+    from_rank: int = msgspec.field(name="from")
+    to_rank: int = msgspec.field(name="to")
+    index: int
+    bytes: int
+
+
+class RankFailure(msgspec.Struct, frozen=True):
+    """What a rank said of its plugin's failure."""
+
+    rank: int
+    text: str
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A run by the clock: `start_ns` in rank 0's CLOCK_MONOTONIC, `samples` of bytes received."""
+
+    start_ns: int
+    interval_ms: int
+    samples: list[int]
+    connections: list[Connection]
+    failures: list[RankFailure]
+    undelivered: int
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -54,6 +84,7 @@ class Result(msgspec.Struct, frozen=True):
     wrong: int
     latency_us: Latency | None = None
     cpu_s: float = 0.0
+    window: Window | None = None
 
 
 class PerfReport(msgspec.Struct, frozen=True):
@@ -83,6 +114,7 @@ class PerfJob:
     iterations: int | None = None
     abi: int | None = None
     device: int | None = None
+    interval_ms: int | None = None  # by the clock: one size, for time_s
 
     def timeout_s(self) -> float:
         """Bound a run: what it was asked to take, and generous start-up and calibration."""
@@ -107,6 +139,8 @@ def perf_argv(program: Program, job: PerfJob, rank: int, ranks: int, rendezvous:
         argv += ["--iters", str(job.iterations)]
     else:
         argv += ["--time", f"{job.time_s:g}"]
+    if job.interval_ms is not None:
+        argv += ["--interval-ms", str(job.interval_ms)]
     argv.append("--check" if job.check else "--no-check")
     if job.abi is not None:
         argv += ["--abi", str(job.abi)]
@@ -127,26 +161,72 @@ def parse_report(text: str) -> PerfReport:
         raise HarpError(f"harp-perf's report can't be read: {error}; it begins with: {start}") from None
 
 
+class Ranks:
+    """The processes of one harp-perf run, one per rank; a context manager that leaves none behind."""
+
+    def __init__(self, hosts: Hosts, program: Program, job: PerfJob) -> None:
+        self._hosts, self._job = hosts, job
+        self._program = hosts.place(program)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._outputs: list[IO[bytes]] = []
+        self._errors: list[IO[bytes]] = []
+
+    def __enter__(self) -> Ranks:
+        count, rendezvous = self._hosts.count(), self._hosts.rendezvous()
+        with contextlib.ExitStack() as stack:
+            self._outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
+            self._errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
+            stack.callback(_end, self._children)
+            for rank in range(count):
+                env = self._hosts.env(rank) | dict(self._program.env)
+                argv = perf_argv(self._program, self._job, rank, count, rendezvous)
+                argv = self._hosts.command(rank, argv, env)
+                self._children.append(_start(argv, self._outputs[rank], self._errors[rank]))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def wait(self) -> list[int]:
+        """Wait for all, or for one to fail and the others to notice; give the ranks that still run."""
+        return _wait(self._children, self._job.timeout_s())
+
+    def running(self) -> bool:
+        """Say whether all ranks still run."""
+        return all(child.poll() is None for child in self._children)
+
+    def all_well(self) -> bool:
+        """Say whether all ranks ended without an error."""
+        return all(child.returncode == 0 for child in self._children)
+
+    def output(self, rank: int) -> str:
+        """Give a rank's standard output so far."""
+        return _text(self._outputs[rank])
+
+    def said(self, rank: int) -> str:
+        """Give a rank's standard error so far."""
+        return _text(self._errors[rank])
+
+    def failure(self, late: Sequence[int]) -> HarpError:
+        """Make the error that names each rank's end, with its last lines."""
+        return _failure(self._program, self._children, self._errors, late)
+
+
 def run_perf(hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
     """Run all ranks to their end and read rank 0's report; a rank that fails is named with its last lines."""
-    ranks, rendezvous = hosts.count(), hosts.rendezvous()
-    program = hosts.place(program)
-    with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(ranks)]
-        errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(ranks)]
-        before = hosts.cpu()
-        children: list[subprocess.Popen[bytes]] = []
-        stack.callback(_end, children)
-        for rank in range(ranks):
-            env = hosts.env(rank) | dict(program.env)
-            argv = hosts.command(rank, perf_argv(program, job, rank, ranks, rendezvous), env)
-            children.append(_start(argv, outputs[rank], errors[rank]))
-        late = _wait(children, job.timeout_s())
+    before = hosts.cpu()
+    with Ranks(hosts, program, job) as ranks:
+        late = ranks.wait()
         cpu = hosts.cpu().since(before)
-        failed = [rank for rank, child in enumerate(children) if child.returncode not in {0, None}]
-        if failed or late:
-            raise _failure(program, children, errors, late)
-        return PerfRun(parse_report(_text(outputs[0])), cpu)
+        if late or not ranks.all_well():
+            raise ranks.failure(late)
+        return PerfRun(parse_report(ranks.output(0)), cpu)
 
 
 def _start(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -157,7 +237,6 @@ def _start(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.P
 
 
 def _wait(children: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> list[int]:
-    """Wait for all, or for one to fail and the others to notice; give the ranks that still run."""
     deadline = time.monotonic() + timeout_s
     in_grace = False
     while True:
@@ -204,5 +283,5 @@ def _failure(
 
 
 def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+    """Read a file that a process writes: its position is that of both, and stays."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")

@@ -12,6 +12,7 @@ import os
 import shlex
 import socket
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -59,7 +60,7 @@ class Hosts(Protocol):
         """Give the variables that tell the transports which interfaces to use."""
 
     def rendezvous(self) -> str:
-        """Give a fresh HOST:PORT that rank 0 can bind and the others can reach."""
+        """Give a fresh HOST:PORT or file that rank 0 can bind and the others can reach."""
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """Wrap a rank's command so that it runs in its place with these variables."""
@@ -89,14 +90,20 @@ def _with_env(env: Mapping[str, str], argv: Sequence[str]) -> list[str]:
 
 
 class LabHosts:
-    """Ranks on the hosts of a lab, one each; all ENIs are named to either transport."""
+    """Ranks on the hosts of a lab, one each; all ENIs are named to either transport.
 
-    _port_first = 21000
-    _port_count = 8000
+    The ranks meet at a file, which the hosts share: no ENI is needed for it, and none carries it.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
+        self._folder = tempfile.TemporaryDirectory(prefix="harp-bench-")
         self._runs = 0
+
+    @property
+    def lab(self) -> Lab:
+        """The lab."""
+        return self._lab
 
     def count(self) -> int:
         return len(self._lab.hosts)
@@ -111,7 +118,7 @@ class LabHosts:
 
     def rendezvous(self) -> str:
         self._runs += 1
-        return f"{self._lab.address(0)}:{self._port_first + self._runs % self._port_count}"
+        return f"{self._folder.name}/meet-{self._runs}"
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         return self._lab.command(rank, _with_env(env, argv))

@@ -1,14 +1,22 @@
-"""Draws a benchmark: rate or half round trip over message size, a line per side, bars from least to most."""
+"""Draws a benchmark: rate or half round trip over message size, a line per side, bars from least to most; or
+the rate over time, with what happened marked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harpctl.bench.compare import Row
+from harpctl.bench.failover import Course
 from harpctl.bench.sizes import format_size
 from harpctl.errors import ExitCode, HarpError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+POINTS = 500  # of a line over time
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -52,6 +60,37 @@ def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[
     axes.set_title(title, fontsize="small")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
+    _save(file, figure)
+
+
+def plot_courses(file: Path, title: str, courses: Sequence[Course]) -> None:
+    """Draw each side's rate over time below the other, events as lines; `require_plot` has been called."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, rows = plt.subplots(
+        len(courses), figsize=(9, 1 + 3 * len(courses)), layout="constrained", sharex=True, squeeze=False
+    )
+    for course, axes in zip(courses, rows[:, 0], strict=True):
+        for name, samples in ((course.name, course.samples), ("kernel TCP beside it", course.tcp)):
+            if samples is None:
+                continue
+            drawn = samples.merged(max(samples.seconds() / POINTS, samples.interval_s))
+            rates = [got * 8 / 1e9 / drawn.interval_s for got in drawn.bytes]
+            axes.plot([at * drawn.interval_s for at in range(len(rates))], rates, linewidth=1, label=name)
+        for number, (at_s, name) in enumerate(course.events):
+            axes.axvline(at_s, color=f"C{number + 2}", linestyle="--", linewidth=1, label=name)
+        axes.set_ylabel("received (Gbit/s)")
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize="small", loc="lower right")
+    rows[0, 0].set_title(title, fontsize="small")
+    rows[-1, 0].set_xlabel("time (s)")
+    _save(file, figure)
+
+
+def _save(file: Path, figure: Figure) -> None:
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
     try:
         figure.savefig(file, dpi=120)
     except OSError as error:

@@ -45,6 +45,17 @@ def parse_percent(text: str) -> float:
         raise HarpError(f"{text!r} is not a percentage.", "Write 0.1 or 0.1%.", ExitCode.USAGE) from None
 
 
+def parse_caps(text: str) -> float | tuple[float, ...]:
+    """Read one cap for all ENIs, or a comma list of one for each, in Mbit/s."""
+    try:
+        caps = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise HarpError(
+            f"{text!r} is not a cap.", "Write Mbit/s: 1000, or one per ENI, 1000,4000.", ExitCode.USAGE
+        ) from None
+    return caps if len(caps) > 1 else caps[0]
+
+
 def parse_assignment(text: str) -> tuple[str, str]:
     """Read NAME=VALUE."""
     name, equals, value = text.partition("=")

@@ -25,19 +25,39 @@ if fail is not None and rank == int(fail):
 if os.environ.get("FAKE_HANG"):
     import time
     time.sleep(600)
-if rank == 0:
+window = None
+if interval := option("--interval-ms"):
+    import time
+    seconds, gbps = float(option("--time")), float(os.environ.get("FAKE_GBPS", "10"))
+    start_ns, per_sample = time.monotonic_ns(), int(gbps * 125000 * int(interval))
+    if rank == 0 and not os.environ.get("FAKE_NO_WINDOW"):
+        print(f"harp-perf: window starts at {start_ns} ns", file=sys.stderr, flush=True)
+        time.sleep(seconds)
+    count = round(seconds * 1000 / int(interval))
+    later = 0 if os.environ.get("FAKE_STALL") else per_sample
+    samples = [per_sample] * (count // 2) + [later] * (count - count // 2)
+    shares = [sum(samples) // 2] * 2
+    window = dict(start_ns=start_ns, interval_ms=int(interval), samples=samples, undelivered=0, failures=[])
+    ends = {"from": 0, "to": 1}
+    window["connections"] = [dict(ends, index=index, bytes=share) for index, share in enumerate(shares)]
+    if os.environ.get("FAKE_STALL"):
+        window.update(undelivered=3, failures=[dict(rank=1, text="the peer is gone")])
+if rank == 0 and not os.environ.get("FAKE_NO_WINDOW"):
     rate = float(os.environ.get("FAKE_GBPS", "10"))
     pingpong = option("--mode") == "pingpong"
     latency = dict(min=1, p50=2 * 10 / rate, p90=3, p99=4, p999=5, max=6, mean=2.5) if pingpong else None
     count = int(option("--iters", "1000"))
     results = [
         dict(bytes=int(size), messages=count, seconds=0.5, algbw_gbps=rate, busbw_gbps=rate,
-             latency_us=latency, wrong=int(os.environ.get("FAKE_WRONG", "0")), cpu_s=0.1)
+             latency_us=latency, wrong=int(os.environ.get("FAKE_WRONG", "0")), cpu_s=0.1, window=window)
         for size in option("--sizes").split(",")
     ]
     head = dict(plugin=option("--plugin"), name="FAKE", abi=12, mode=option("--mode"), check=True)
     head.update(nranks=int(option("--nranks")), connections=1, inflight=8, results=results)
     print(json.dumps(head))
+if window and (os.environ.get("FAKE_STALL") or os.environ.get("FAKE_NO_WINDOW")):
+    print("harp-perf: it stalled", file=sys.stderr)
+    sys.exit(3)
 """
 
 
