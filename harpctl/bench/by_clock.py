@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from harpctl.bench.failover import Course, course_of
-from harpctl.bench.failure import Event, Failure, events_of
+from harpctl.bench.failure import Event, Failure, apply, events_of
 from harpctl.bench.measure import Side, Step
 from harpctl.bench.perf import Mode, PerfJob
 from harpctl.bench.places import Hosts, LabHosts
 from harpctl.bench.sizes import format_size
-from harpctl.bench.watch import Rival, apply, watch
+from harpctl.bench.watch import Rival, watch
 from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.lab import Lab
 

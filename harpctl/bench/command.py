@@ -33,10 +33,17 @@ from harpctl.bench.perf import Mode, PerfJob
 from harpctl.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.bench.plot import plot, plot_courses, require_plot
 from harpctl.bench.report import document, print_measured
-from harpctl.bench.sizes import format_size, parse_assignment, parse_caps, parse_percent, parse_sizes
+from harpctl.bench.sizes import (
+    format_size,
+    parse_assignment,
+    parse_caps,
+    parse_counts,
+    parse_percent,
+    parse_sizes,
+)
 from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.lab import Lab
-from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, plan_build
+from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
 BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -252,8 +259,8 @@ def bench(
     fail: Annotated[
         list[str] | None,
         typer.Option(
-            help="Break an ENI in the lab: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, blackhole, "
-            "silent-in or silent-out; repeatable.",
+            help="Break an ENI in the lab: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
+            "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
             rich_help_panel=_CLOCK,
         ),
     ] = None,
@@ -291,7 +298,20 @@ def bench(
         typer.Option(min=4, help="Drive this ABI version, not the newest.", rich_help_panel=_SIDES),
     ] = None,
     ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=_LAB)] = 2,
-    enis: Annotated[int, typer.Option(min=1, help="ENIs per host.", rich_help_panel=_LAB)] = 1,
+    enis: Annotated[
+        str, typer.Option(help="ENIs per host: one number, or a list of one per host.", rich_help_panel=_LAB)
+    ] = "1",
+    switch: Annotated[
+        bool, typer.Option("--switch", help="Join two hosts by a switch too.", rich_help_panel=_LAB)
+    ] = False,
+    subnets: Annotated[
+        Subnets,
+        typer.Option(
+            help="each: ENI n of all hosts share a subnet. routed: with a router between these. "
+            "one: all ENIs are in one.",
+            rich_help_panel=_LAB,
+        ),
+    ] = Subnets.EACH,
     mtu: Annotated[int, typer.Option(help="MTU in bytes.", rich_help_panel=_LAB)] = 1500,
     cap: Annotated[
         str | None,
@@ -357,9 +377,13 @@ def bench(
     ] = None,
 ) -> None:
     """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against."""
+    counts = parse_counts(enis)
     spec = LabSpec(
         hosts=ranks,
-        enis=enis,
+        enis=max(counts),
+        host_enis=counts if len(counts) > 1 else (),
+        switch=switch,
+        subnets=subnets,
         mtu_bytes=mtu,
         offload=Offload.OFF if no_offload else offload,
         cap_mbps=parse_caps(cap) if cap else None,
@@ -373,7 +397,7 @@ def bench(
         for command in plan_build(spec, "lab-"):
             typer.echo(str(command))
         return
-    failures = [parse_failure(text, spec.hosts, spec.enis) for text in fail or []]
+    failures = [parse_failure(text, spec) for text in fail or []]
     by_clock = seconds is not None or bool(failures) or beside_tcp
     if (failures or beside_tcp) and (hosts or loopback):
         raise HarpError("--fail and --beside-tcp work in the lab only.", "", ExitCode.USAGE)

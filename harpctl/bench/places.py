@@ -112,8 +112,7 @@ class LabHosts:
         return program
 
     def env(self, rank: int) -> dict[str, str]:
-        del rank
-        enis = ",".join(self._lab.enis)
+        enis = ",".join(self._lab.enis[: self._lab.spec.eni_count(rank)])
         return {"HARP_IFNAME": enis, "NCCL_SOCKET_IFNAME": f"={enis}"}
 
     def rendezvous(self) -> str:

@@ -56,6 +56,16 @@ def parse_caps(text: str) -> float | tuple[float, ...]:
     return caps if len(caps) > 1 else caps[0]
 
 
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Read one count, or a comma list."""
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise HarpError(
+            f"{text!r} is not a count.", "Write 4, or one per host, 2,8.", ExitCode.USAGE
+        ) from None
+
+
 def parse_assignment(text: str) -> tuple[str, str]:
     """Read NAME=VALUE."""
     name, equals, value = text.partition("=")

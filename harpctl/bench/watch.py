@@ -19,13 +19,12 @@ from typing import IO
 
 import msgspec
 
-from harpctl.bench.failure import Event, Failure, Kind
+from harpctl.bench.failure import Event
 from harpctl.bench.perf import PerfJob, PerfReport, Ranks, parse_report
 from harpctl.bench.places import Hosts, Program
 from harpctl.bench.timeline import Samples
 from harpctl.errors import HarpError
-from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import eni_name, run_inside
+from harpctl.lab.lab import Lab
 
 POLL_S = 0.002
 END_S = 10.0
@@ -113,31 +112,6 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         child.kill()
     child.wait(timeout=END_S)
     _output(child).close()
-
-
-def apply(lab: Lab, event: Event) -> None:
-    """Break an ENI, or repair it."""
-    failure = event.failure
-    if failure.kind is Kind.DOWN:
-        lab.set_link(failure.host, failure.eni, up=not event.breaks)
-        return
-    run_command(run_inside(lab.hosts[failure.host], "nft", "-f", "-", stdin=_silence(failure, event.breaks)))
-
-
-def _silence(failure: Failure, breaks: bool) -> str:
-    """Write the firewall's rules that drop all frames of an ENI, one way or both."""
-    name = eni_name(failure.eni)
-    table = f"netdev harp_fail_{failure.kind.name.lower()}_{name}"
-    if not breaks:
-        return f"delete table {table}\n"
-    ways = {Kind.SILENT_IN: ("ingress",), Kind.SILENT_OUT: ("egress",)}.get(
-        failure.kind, ("ingress", "egress")
-    )
-    chains = "".join(
-        f'  chain {way} {{ type filter hook {way} device "{name}" priority -1; policy drop; }}\n'
-        for way in ways
-    )
-    return f"table {table} {{\n{chains}}}\n"
 
 
 def watch(

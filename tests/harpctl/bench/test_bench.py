@@ -105,7 +105,7 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
         (["--sizes", "8,many"], 2, "'many' is not a message size"),
         (["--loss", "some"], 2, "'some' is not a percentage"),
         (["--mtu", "12"], 2, "not 12"),
-        (["--cap", "10", "--flow-cap", "10"], 2, "not both"),
+        (["--cap", "10,20"], 2, "2 caps do not fit 1 ENIs"),
         (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
         (["--plugin", "no-such-plugin.so"], 4, "no-such-plugin.so does not exist"),
         (["--hosts", "one"], 2, "at least two names"),
