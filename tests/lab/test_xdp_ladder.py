@@ -77,7 +77,7 @@ def test_an_mtu_between_one_buffer_and_one_frame(make_lab: MakeLab, plugin_file:
 
 
 def test_more_channels_than_native_mode_has(make_lab: MakeLab, plugin_file: Path) -> None:
-    """On veth it wants as many queues to receive as its peer has to send; other NICs have rules of their own."""
+    """On veth it wants as many queues to receive as its peer has to send; NICs have other rules."""
     lab = make_lab(LabSpec(enis=2, queues=2))
     run_command(run_inside(lab.hosts[0], "ethtool", "-L", ENI, "rx", "1", "tx", "1"))
     forced = _run(lab, plugin_file, "xdp-zc")

@@ -7,27 +7,16 @@ unit/test_threads, since harp-perf's ranks have one each.
 
 from __future__ import annotations
 
-import functools
-import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests import native
 from tests.bench.conftest import Ended, Perf, finish
-from tests.conftest import SANITIZERS
+from tests.sanitize.conftest import OPTIONS, REPORT
 
-OPTIONS = {
-    "asan": {"ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
-    "ubsan": {"UBSAN_OPTIONS": "print_stacktrace=1"},
-    "tsan": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},
-}
-FLAG = {"asan": "address", "ubsan": "undefined", "tsan": "thread"}
-REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error:|assertion", re.IGNORECASE)
 SIZES = ("--sizes", "0,8,4K,70000,1M", "--iters", 6, "--warmup", 2)
 FOREVER = ("--sizes", "70000", "--time", 600)
 OK, PLUGIN, PEER, INTERRUPTED = 0, 3, 4, 130
@@ -38,43 +27,6 @@ TRAFFIC: dict[str, tuple[tuple[object, ...], int]] = {  # words, paths
     "many": (("--mode", "bidir", "--nranks", 2, "--connections", 8), 4),
     "ranks": (("--mode", "alltoall", "--nranks", 3), 1),
 }
-
-
-@functools.cache
-def _missing(variant: str, folder: Path) -> str:
-    """Say why programs of this build do not run here; empty when they do."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return "no C compiler"
-    source, program = folder / f"{variant}.c", folder / variant
-    source.write_text("int main(void) { return 0; }\n")
-    built = subprocess.run(
-        [compiler, f"-fsanitize={FLAG[variant]}", "-o", str(program), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        return f"the compiler has no runtime for -fsanitize={FLAG[variant]}"
-    ran = subprocess.run([str(program)], capture_output=True, text=True, check=False)
-    return f"a program built with it does not start here: {ran.stderr.strip()}" if ran.returncode else ""
-
-
-@functools.cache
-def _build(variant: str) -> subprocess.CompletedProcess[str]:
-    return native.make(f"VARIANT={variant}", "all", f"build/{variant}/tests/unit/test_threads")
-
-
-@pytest.fixture(params=SANITIZERS)
-def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give each sanitizer in turn, with its build ready."""
-    name: str = request.param
-    reason = _missing(name, tmp_path_factory.getbasetemp())
-    if reason:
-        pytest.skip(reason)
-    built = _build(name)
-    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
-    return name
 
 
 @pytest.fixture

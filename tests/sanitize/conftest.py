@@ -1,0 +1,61 @@
+"""Builds the plugin and harp-perf with each sanitizer that runs here; what a report of one looks like."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import native
+from tests.conftest import SANITIZERS
+from tests.lab.conftest import compile_c, xdp_hold
+
+__all__ = ["OPTIONS", "REPORT", "compile_c", "xdp_hold"]
+OPTIONS = {
+    "asan": {"ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
+    "ubsan": {"UBSAN_OPTIONS": "print_stacktrace=1"},
+    "tsan": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},
+}
+FLAG = {"asan": "address", "ubsan": "undefined", "tsan": "thread"}
+REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error:|assertion", re.IGNORECASE)
+
+
+@functools.cache
+def _missing(variant: str, folder: Path) -> str:
+    """Say why programs of this build do not run here; empty when they do."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return "no C compiler"
+    source, program = folder / f"{variant}.c", folder / variant
+    source.write_text("int main(void) { return 0; }\n")
+    built = subprocess.run(
+        [compiler, f"-fsanitize={FLAG[variant]}", "-o", str(program), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        return f"the compiler has no runtime for -fsanitize={FLAG[variant]}"
+    ran = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    return f"a program built with it does not start here: {ran.stderr.strip()}" if ran.returncode else ""
+
+
+@functools.cache
+def _build(variant: str) -> subprocess.CompletedProcess[str]:
+    return native.make(f"VARIANT={variant}", "all", f"build/{variant}/tests/unit/test_threads")
+
+
+@pytest.fixture(params=SANITIZERS)
+def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give each sanitizer in turn, with its build ready."""
+    name: str = request.param
+    reason = _missing(name, tmp_path_factory.getbasetemp())
+    if reason:
+        pytest.skip(reason)
+    built = _build(name)
+    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
+    return name

@@ -1,0 +1,131 @@
+"""The same over AF_XDP, between namespaces: rungs, frame sizes, an ENI that goes down, a rank that dies.
+
+By default AddressSanitizer sees a transfer and a fall; with --xdp every sanitizer sees everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from tests import native
+from tests.lab.job import ALL_SIZES, Job, until
+from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, holding, until_connected
+from tests.sanitize.conftest import OPTIONS, REPORT
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+FEW = ("--iters", "8", "--warmup", "2")
+TIMED = ("--time", "2", "--warmup", "2")
+FOREVER = ("--time", "600", "--warmup", "2")
+WAIT_S = 120.0
+
+
+@pytest.fixture
+def plugin(variant: str) -> Path:
+    return native.PLUGIN_DIR / "build" / variant / "libnccl-net.so"
+
+
+@pytest.fixture
+def rest(request: pytest.FixtureRequest) -> None:
+    """Leave the test out unless it is asked for."""
+    if not request.config.getoption("--xdp"):
+        pytest.skip("asked for with --xdp")
+
+
+def _job(lab: Lab, plugin: Path, variant: str, words: tuple[str, ...], **env: str) -> Job:
+    own = {**XDP, **OPTIONS[variant], **env}
+    sizes = ALL_SIZES if words == FEW else "256K"
+    return Job(lab, plugin, mode="bidir", sizes=sizes, words=words, env=own)
+
+
+def _assert_clean(job: Job) -> None:
+    for rank in range(job.count):
+        log = job.log(rank)
+        assert not REPORT.search(log), log[-native.TAIL_CHARS :]
+
+
+def _transfer(lab: Lab, plugin: Path, hold: Path, variant: str, rung: str = GENERIC, **env: str) -> None:
+    with contextlib.ExitStack() as stack:
+        for host in range(2 if rung == NATIVE else 0):
+            stack.enter_context(holding(lab, host, hold, "harp", "native"))
+        job = stack.enter_context(_job(lab, plugin, variant, FEW, **env))
+        job.finish(WAIT_S)
+        _assert_clean(job)
+        assert [job.rung(0), job.rung(1)] == [rung, rung]
+
+
+def _fall(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
+    """Take the ENI away while frames are under way."""
+    with _job(lab, plugin, variant, TIMED, HARP_ENGINE=engine) as job:
+        job.until_moving()
+        lab.set_link(1, 0, up=False)
+        until("the driver has fallen", lambda: "AF_XDP is used no more" in job.log(1))
+        lab.set_link(1, 0, up=True)
+        job.finish(WAIT_S, may_fall=True)
+        _assert_clean(job)
+
+
+@pytest.mark.parametrize("variant", ["asan"], indirect=True)
+def test_transfer(make_lab: MakeLab, plugin: Path, xdp_hold: Path, variant: str) -> None:
+    """Packets of several frames, the engine's own thread and a runner for each direction."""
+    lab = make_lab(LabSpec(enis=2, mtu_bytes=9000))
+    _transfer(lab, plugin, xdp_hold, variant, HARP_ENGINE="thread", HARP_PATHS="4")
+
+
+@pytest.mark.parametrize("variant", ["asan"], indirect=True)
+def test_fall(make_lab: MakeLab, plugin: Path, variant: str) -> None:
+    _fall(make_lab(LabSpec(enis=2)), plugin, variant, "thread")
+
+
+@pytest.mark.usefixtures("rest")
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize(
+    ("rung", "ip6", "mtu_bytes", "queues"),
+    [
+        (GENERIC, False, 1500, 1),
+        (GENERIC, True, 9000, 2),
+        (NATIVE, False, 9000, 1),
+        (NATIVE, True, 1500, 2),
+    ],
+)
+def test_all_transfers(
+    make_lab: MakeLab,
+    plugin: Path,
+    xdp_hold: Path,
+    variant: str,
+    rung: str,
+    ip6: bool,
+    mtu_bytes: int,
+    queues: int,
+    engine: str,
+) -> None:
+    lab = make_lab(LabSpec(enis=2, mtu_bytes=mtu_bytes, queues=queues))
+    if ip6:
+        add_ip6(lab)
+    more = IP6 if ip6 else {}
+    _transfer(lab, plugin, xdp_hold, variant, rung, HARP_ENGINE=engine, HARP_PATHS="2", **more)
+
+
+@pytest.mark.usefixtures("rest")
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_all_falls(make_lab: MakeLab, plugin: Path, variant: str, engine: str) -> None:
+    _fall(make_lab(LabSpec(enis=2)), plugin, variant, engine)
+
+
+@pytest.mark.usefixtures("rest")
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_dead_rank(make_lab: MakeLab, plugin: Path, variant: str, engine: str) -> None:
+    """The survivor closes its queues with frames under way."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin, variant, FOREVER, HARP_ENGINE=engine) as job:
+        until_connected(job, 0)
+        job.until_moving()
+        job.ranks[1].kill()
+        job.wait(WAIT_S)
+        _assert_clean(job)
