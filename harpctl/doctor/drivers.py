@@ -53,25 +53,25 @@ def lacks(context: Context, rung: Rung) -> list[str]:
     return missing
 
 
-def _asked(context: Context) -> list[tuple[str, str]]:
+def asked_drivers(context: Context) -> list[tuple[str, str]]:
     """Give interface and driver of each conf file; HARP_DRIVER goes before what the files say."""
     variable = context.environment.get("HARP_DRIVER")
     return [(conf.interface, variable or conf.driver or "auto") for _path, conf in context.confs]
 
 
-def _on_xdp(context: Context) -> list[str]:
+def on_xdp(context: Context) -> list[str]:
     """Give the ENIs that AF_XDP is tried on: asked for, or chosen by auto."""
     known = {eni.name for eni in context.enis if eni.xdp == ZERO_COPY}
-    asked = _asked(context)
+    asked = asked_drivers(context)
     return [
         name for name, driver in asked if driver.startswith("xdp") or (driver == "auto" and name in known)
     ]
 
 
 @check("drivers.asked", "This process may use the drivers that are asked for", needs.live, needs.conf)
-def check_asked(context: Context) -> Iterator[Said]:
+def checkasked_drivers(context: Context) -> Iterator[Said]:
     """Hold each driver that is asked for by name against kernel, capabilities and limits."""
-    for driver in sorted({driver for _name, driver in _asked(context)} & set(RUNG_OF)):
+    for driver in sorted({driver for _name, driver in asked_drivers(context)} & set(RUNG_OF)):
         if missing := lacks(context, RUNG_OF[driver]):
             yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
 
@@ -79,7 +79,7 @@ def check_asked(context: Context) -> Iterator[Said]:
 @check("drivers.zero_copy", "Zero-copy is asked for where it is known to work", needs.pair, validates=False)
 def check_zero_copy(context: Context) -> Iterator[Said]:
     """Look for xdp-zc on an ENI whose kernel driver is not known for it: init fails without it."""
-    asked = dict(_asked(context))
+    asked = dict(asked_drivers(context))
     for path, _conf, eni in context.pairs:
         if asked[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
             yield warn(
@@ -93,7 +93,7 @@ def check_zero_copy(context: Context) -> Iterator[Said]:
 )
 def check_auto(context: Context) -> Iterator[Said]:
     """Look for ENIs that fall from zero-copy AF_XDP to sockets for want of something."""
-    missing, asked = lacks(context, LADDER[0]), dict(_asked(context))
+    missing, asked = lacks(context, LADDER[0]), dict(asked_drivers(context))
     falling = [eni.name for eni in context.enis if asked[eni.name] == "auto" and eni.xdp == ZERO_COPY]
     if missing and falling:
         yield warn(
@@ -105,8 +105,8 @@ def check_auto(context: Context) -> Iterator[Said]:
 @check("drivers.mtu", "AF_XDP takes packets of the whole MTU", needs.pair, validates=False)
 def check_mtu(context: Context) -> Iterator[Said]:
     """Look for MTUs that need several buffers per packet, on a kernel that has none."""
-    on_xdp = _on_xdp(context)
-    large = [eni.name for eni in context.enis if eni.name in on_xdp and eni.mtu > ONE_BUFFER_MTU]
+    names = on_xdp(context)
+    large = [eni.name for eni in context.enis if eni.name in names and eni.mtu > ONE_BUFFER_MTU]
     if large and (0, 0) < kernel_release(context) < SEVERAL_BUFFERS:
         yield warn(
             f"MTUs over {ONE_BUFFER_MTU} need Linux {SEVERAL_BUFFERS[0]}.{SEVERAL_BUFFERS[1]} with AF_XDP:"
@@ -121,7 +121,8 @@ def check_program(context: Context) -> Iterator[Said]:
     for eni in context.enis:
         if eni.xdp_attached:
             yield warn(
-                f"An XDP program is attached to {eni.name}: HARP's while a job uses it, else another's.",
+                f"An XDP program is attached to {eni.name}: HARP's while a job uses it, else another's."
+                " To join HARP's takes CAP_SYS_ADMIN, and queues that the job has left (queues in its file).",
                 f"bpftool net show dev {eni.name}",
                 f"ip link set dev {eni.name} xdp off",
             )

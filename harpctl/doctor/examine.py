@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harpctl.change.steps import Group, Plan
-from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system
+from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system, xdp
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CHECKS, Check, Finding, Said, fail, skip
 from harpctl.doctor.repair import placed
@@ -19,6 +19,7 @@ GROUPS = {
     "plugin": plugin,
     "nccl": nccl,
     "drivers": drivers,
+    "xdp": xdp,
     "limits": limits,
     "system": system,
     "namespace": namespace,

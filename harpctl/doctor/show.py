@@ -17,6 +17,7 @@ HEADINGS = {
     "plugin": "Plugin",
     "nccl": "NCCL's and HARP's variables",
     "drivers": "Drivers",
+    "xdp": "AF_XDP",
     "limits": "Limits",
     "system": "System",
     "namespace": "Container and namespace",

@@ -1,0 +1,43 @@
+"""docs/drivers.md names every reason for which the plugin refuses a rung, or gives AF_XDP up."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PLUGIN_DIR, ROOT
+
+SOURCES = ("xdp", "xdp_filter", "xdp_health", "xdp_queue", "xdp_socket")
+REASONS = (
+    re.compile(r"\b(?:refused?|set_broken)\([^\";]*\"([^\"]+)\""),
+    re.compile(r"\bsnprintf\((?:error|what),[^\";]*\"([^\"]+)\""),
+    re.compile(r"\breturn [^;\"]*\"([^\"]+)\""),
+    re.compile(r"[?:] \"([^\"]+)\""),
+)
+FRAGMENT_CHARS = 10  # shorter ones are parts of sentences
+
+
+def _fragments() -> list[str]:
+    found: set[str] = set()
+    for name in SOURCES:
+        text = (PLUGIN_DIR / "src" / "io" / f"{name}.c").read_text()
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        text = re.sub(r"\"\s*\n\s*\"", "", text)
+        for pattern in REASONS:
+            for reason in pattern.findall(text):
+                found.add(max(re.split(r"%\w+", reason), key=len).strip(" :;"))
+    return sorted(fragment for fragment in found if len(fragment) >= FRAGMENT_CHARS)
+
+
+def test_finds_reasons() -> None:
+    assert {"no send was completed for 2 s", "opening an AF_XDP socket", "completes no sends"} <= set(
+        _fragments()
+    )
+
+
+@pytest.mark.parametrize("fragment", _fragments())
+def test_reason_is_documented(fragment: str) -> None:
+    text = " ".join(Path(ROOT / "docs" / "drivers.md").read_text().split())
+    assert fragment in text
