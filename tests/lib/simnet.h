@@ -8,7 +8,7 @@
 
 #include "lib/rng.h"
 
-enum { SIMNET_PATHS_MAX = 4, SIMNET_DARK_MAX = 8, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
+enum { SIMNET_PATHS_MAX = 64, SIMNET_DARK_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
 
 enum simnet_way { SIMNET_DATA, SIMNET_ACKS, SIMNET_WAYS }; /* to the receiver, to the sender */
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "lib/duo.h"
+#include "proto/pairing.h"
 #include "sim/transfer.h"
 
 #define FAULTS_MAX_NS HARP_SEC(3)
@@ -114,21 +115,74 @@ struct scenario {
   bool clean;    /* no fault at all: nothing may be sent twice */
   bool longer;   /* more than the window of lines holds */
   harp_ns heal;  /* when the faults end */
-  unsigned dead; /* bit i: path i dies for good */
+  uint64_t dead; /* bit i: path i dies for good */
 };
+
+/* Two hosts with ENIs, joined as a connection would join them. Returns the number of paths. */
+static unsigned draw_hosts(struct rng *r, struct duo_config *c, uint32_t lines) {
+  struct harp_pairing pairings[HARP_PATHS_MAX];
+  struct harp_endpoint e[2];
+  for (unsigned k = 0; k < 2; k++) {
+    e[k] = (struct harp_endpoint){.eni_count = (uint16_t)rng_between(r, 1, rng_below(r, 4) ? 4 : 8),
+                                  .path_count = (uint16_t)rng_between(r, 1, rng_below(r, 2) ? 2 : 16)};
+    for (unsigned i = 0; i < e[k].eni_count; i++)
+      e[k].enis[i] = (struct harp_endpoint_eni){
+          .family = 4, .port_count = 16, .speed_mbps = (uint32_t)rng_below(r, 3) * 1000};
+  }
+  unsigned count = harp_pairing_make(&e[0], &e[1], pairings);
+  for (unsigned i = 0; i < count; i++) {
+    c->paths[i] = (struct harp_path_config){.lines_max = lines,
+                                            .local_eni = pairings[i].client_eni,
+                                            .remote_eni = pairings[i].server_eni,
+                                            .standby = pairings[i].standby};
+  }
+  return count;
+}
+
+static unsigned draw_paths(struct rng *r, struct duo_config *c) {
+  static const uint32_t sizes[] = {8, 11, 26, 69};
+  uint32_t lines = sizes[rng_below(r, 4)];
+  if (!rng_below(r, 5)) return draw_hosts(r, c, lines);
+  unsigned count = rng_below(r, 2) ? 1 : (unsigned)rng_between(r, 1, 4);
+  for (unsigned i = 0; i < count; i++) {
+    c->paths[i].lines_max = rng_below(r, 4) ? lines : sizes[rng_below(r, 4)];
+    c->paths[i].local_eni = c->paths[i].remote_eni = (uint8_t)i;
+  }
+  return count;
+}
+
+/* Whole ENIs fail, of either side: for a while, flapping, or for good; a pair of them lives. */
+static void draw_eni_faults(struct rng *r, struct scenario *s) {
+  const struct harp_path_config *live = &duo.config.paths[rng_below(r, duo.config.path_count)];
+  for (unsigned k = 0; k < 16; k++) {
+    bool local = k < 8, for_good = rng_below(r, 2);
+    if ((k & 7) == (local ? live->local_eni : live->remote_eni) || rng_below(r, 2)) continue;
+    unsigned ways = (unsigned)rng_between(r, 1, 3); /* both, or one direction */
+    harp_ns from = duo.now + rng_below(r, HARP_MS(50));
+    for (uint64_t n = for_good ? 1 : rng_between(r, 1, 4); n--;) {
+      harp_ns to = for_good ? HARP_NEVER : HARP_MIN(from + rng_below(r, HARP_MS(200)), s->heal);
+      for (unsigned i = 0; i < duo.config.path_count; i++) {
+        const struct harp_path_config *p = &duo.config.paths[i];
+        if ((local ? p->local_eni : p->remote_eni) != (k & 7)) continue;
+        for (unsigned way = 0; way < SIMNET_WAYS; way++) {
+          if (ways >> way & 1) simnet_darken(&duo.net.links[way][i], from, to);
+        }
+        if (for_good) s->dead |= 1ull << i;
+      }
+      from = to + rng_below(r, HARP_MS(100));
+    }
+  }
+}
 
 static uint32_t near_wrap(struct rng *r, bool wrap, uint32_t span) {
   return wrap ? 0u - (uint32_t)rng_below(r, span) : (uint32_t)rng_next(r);
 }
 
 static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
-  static const uint32_t sizes[] = {8, 11, 26, 69}, frames[] = {1, 4, 16, 64};
+  static const uint32_t frames[] = {1, 4, 16, 64};
   static const uint32_t windows[] = {64 << 10, 512 << 10, 4 << 20};
   bool wrap = !rng_below(r, 4);
-  c->path_count = rng_below(r, 2) ? 1 : (unsigned)rng_between(r, 1, 4);
-  uint32_t lines = sizes[rng_below(r, 4)];
-  for (unsigned i = 0; i < c->path_count; i++)
-    c->paths[i].lines_max = rng_below(r, 4) ? lines : sizes[rng_below(r, 4)];
+  c->path_count = draw_paths(r, c);
   c->first_line = near_wrap(r, wrap, 2000);
   c->first_message = near_wrap(r, wrap, 40);
   c->first_number = near_wrap(r, wrap, 500);
@@ -161,7 +215,9 @@ static void draw_network(struct rng *r, struct scenario *s) {
     l->mtu_bytes = rng_below(r, 2) ? 1500 : HARP_DATA_HEADER_BYTES + HARP_PACKET_MIN_LINES * HARP_LINE_BYTES;
     l->mtu_from_ns = duo.now + rng_below(r, HARP_MS(5));
   }
-  if (paths > 1 && !rng_below(r, 4)) {
+  if (paths > 1 && !rng_below(r, 3)) {
+    draw_eni_faults(r, s);
+  } else if (paths > 1 && !rng_below(r, 4)) {
     unsigned live = (unsigned)rng_below(r, paths);
     for (unsigned i = 0; i < paths; i++) {
       if (i == live || rng_below(r, 2)) continue;
@@ -170,7 +226,7 @@ static void draw_network(struct rng *r, struct scenario *s) {
         simnet_darken(&duo.net.links[rng_below(r, 2)][i], from, HARP_NEVER);
       else
         darken_both(&duo.net, i, from, HARP_NEVER);
-      s->dead |= 1u << i;
+      s->dead |= 1ull << i;
     }
   }
   if (!rng_below(r, 64)) { /* silence that no timer may grow tired of */
