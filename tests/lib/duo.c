@@ -232,6 +232,7 @@ static void pump_receiver(struct duo *d) {
       duo_fail(d, "receive %u done with %u lines", d->received_count, m->placed_lines);
     if (memcmp(m->buffer, m->content, m->bytes)) duo_fail(d, "receive %u: wrong bytes", d->received_count);
     m->received = true;
+    m->received_at = d->now;
     d->received_count++;
   }
   harp_conn_on_timeout(&d->rx.conn, d->now);
@@ -347,6 +348,7 @@ static void pump_sender(struct duo *d) {
     while (d->send_next < d->count && d->messages[d->send_next].send_at <= d->now &&
            d->send_next - d->sent_count < d->config.in_flight_max) {
       struct duo_message *next = &d->messages[d->send_next++];
+      next->posted_at = d->now;
       if (harp_sender_post(d->sender, next->content, next->bytes, next, d->now)) duo_fail(d, "send refused");
     }
   }
@@ -426,13 +428,22 @@ static void maybe_down(struct duo *d) {
   pump_sender(d);
 }
 
+static harp_ns next_tx_ns(const struct duo *d) {
+  return HARP_MAX(HARP_MIN(harp_conn_deadline_ns(&d->tx.conn, d->now), post_send_ns(d)),
+                  d->tx.asleep_until_ns);
+}
+
+static harp_ns next_rx_ns(const struct duo *d) {
+  return HARP_MAX(HARP_MIN(harp_conn_deadline_ns(&d->rx.conn, d->now), post_recv_ns(d)),
+                  d->rx.asleep_until_ns);
+}
+
+harp_ns duo_next_ns(const struct duo *d) {
+  return HARP_MAX(HARP_MIN(simnet_next_ns(&d->net), HARP_MIN(next_tx_ns(d), next_rx_ns(d))), d->now);
+}
+
 bool duo_step(struct duo *d, harp_ns until_ns) {
-  harp_ns tx = HARP_MIN(harp_conn_deadline_ns(&d->tx.conn, d->now), post_send_ns(d));
-  harp_ns rx = HARP_MIN(harp_conn_deadline_ns(&d->rx.conn, d->now), post_recv_ns(d));
-  harp_ns net = simnet_next_ns(&d->net);
-  tx = HARP_MAX(tx, d->tx.asleep_until_ns);
-  rx = HARP_MAX(rx, d->rx.asleep_until_ns);
-  harp_ns at = HARP_MAX(HARP_MIN(net, HARP_MIN(tx, rx)), d->now);
+  harp_ns tx = next_tx_ns(d), net = simnet_next_ns(&d->net), at = duo_next_ns(d);
   if (at >= until_ns) {
     d->now = HARP_MAX(d->now, until_ns);
     return false;
@@ -452,6 +463,7 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
     on_datagram(d);
   } else if (sender && post_send_ns(d) <= at) {
     struct duo_message *m = &d->messages[d->send_next++];
+    m->posted_at = d->now;
     if (harp_sender_post(d->sender, m->content, m->bytes, m, d->now)) duo_fail(d, "send refused");
   } else if (!sender && post_recv_ns(d) <= at) {
     post_receive(d);

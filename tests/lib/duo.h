@@ -29,6 +29,7 @@ struct duo_message {
   uint64_t *placed, *staged; /* a bit a line */
   uint32_t placed_lines;
   bool sent, received;
+  harp_ns posted_at, received_at; /* of the send, and when all of it was there */
 };
 
 struct duo_config {
@@ -90,6 +91,9 @@ void duo_add(struct duo *d, uint32_t bytes, uint32_t capacity, harp_ns send_at, 
 static inline bool duo_complete(const struct duo *d) {
   return d->sent_count == d->count && d->received_count == d->count;
 }
+
+/* Returns when the next event is; HARP_NEVER: none. */
+harp_ns duo_next_ns(const struct duo *d);
 
 /* Runs one event if there is one before `until_ns`; else moves the clock there and returns false. */
 bool duo_step(struct duo *d, harp_ns until_ns);

@@ -91,13 +91,19 @@ static bool is_lost(struct simnet *n, struct simnet_link *l, uint32_t bytes, har
   return rng_chance(&n->rng, l->loss_ppm);
 }
 
-/* Returns when the datagram has left the link's queue, HARP_NEVER if the queue had no room for it. */
-static harp_ns leave_queue(struct simnet_link *l, uint32_t bytes, harp_ns now) {
-  if (!l->rate_bytes_s) return now;
-  harp_ns start = HARP_MAX(now, l->free_ns);
-  if (l->queue_bytes && (start - now) * l->rate_bytes_s / HARP_SEC(1) > l->queue_bytes) return HARP_NEVER;
-  l->free_ns = start + (uint64_t)bytes * HARP_SEC(1) / l->rate_bytes_s;
-  return l->free_ns;
+/* Returns when the datagram has left the bottleneck's queue, HARP_NEVER if the queue had no room for it. */
+static harp_ns leave_queue(struct simnet_wire *w, uint32_t bytes, harp_ns now) {
+  if (!w->rate_bytes_s) return now;
+  harp_ns start = HARP_MAX(now, w->free_ns);
+  uint64_t queued = (start - now) * w->rate_bytes_s / HARP_SEC(1);
+  if (w->queue_bytes && queued > w->queue_bytes) {
+    w->drops++;
+    return HARP_NEVER;
+  }
+  w->queue_max_bytes = HARP_MAX(w->queue_max_bytes, queued);
+  w->bytes += bytes;
+  w->free_ns = start + (uint64_t)bytes * HARP_SEC(1) / w->rate_bytes_s;
+  return w->free_ns;
 }
 
 static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way, unsigned path,
@@ -127,7 +133,8 @@ void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uin
     n->dropped++;
     return;
   }
-  harp_ns left = is_lost(n, l, bytes, now) ? HARP_NEVER : leave_queue(l, bytes, now);
+  harp_ns left =
+      is_lost(n, l, bytes, now) ? HARP_NEVER : leave_queue(l->wire ? l->wire : &l->own, bytes, now);
   if (left == HARP_NEVER) {
     n->dropped++;
     return;

@@ -12,22 +12,30 @@ enum { SIMNET_PATHS_MAX = 64, SIMNET_DARK_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 
 
 enum simnet_way { SIMNET_DATA, SIMNET_ACKS, SIMNET_WAYS }; /* to the receiver, to the sender */
 
+/* A bottleneck that several links may share. */
+struct simnet_wire {
+  uint64_t rate_bytes_s; /* 0: none */
+  uint32_t queue_bytes;  /* tail drop behind the rate; 0: unbounded */
+  /* state */
+  harp_ns free_ns; /* when the rate lets the next datagram start */
+  uint64_t queue_max_bytes, drops, bytes;
+};
+
 struct simnet_link {
   harp_ns delay_ns, jitter_ns; /* jitter reorders */
   uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm;
   uint32_t burst_ppm, burst_packets; /* chance that a burst of losses begins, and its length */
   uint32_t late_ppm;                 /* chance of being held back by late_ns */
   harp_ns late_ns;
-  uint64_t rate_bytes_s; /* 0: none */
-  uint32_t queue_bytes;  /* tail drop behind the rate; 0: unbounded */
-  uint32_t mtu_bytes;    /* larger datagrams vanish from mtu_from_ns on; 0: none */
+  struct simnet_wire own;   /* its bottleneck; */
+  struct simnet_wire *wire; /* or one that is shared, borrowed from the test; NULL: none is */
+  uint32_t mtu_bytes;       /* larger datagrams vanish from mtu_from_ns on; 0: none */
   harp_ns mtu_from_ns;
   struct {
     harp_ns from_ns, to_ns;
   } dark[SIMNET_DARK_MAX]; /* nothing passes */
   unsigned dark_count;
   /* state */
-  harp_ns free_ns; /* when the rate lets the next datagram start */
   uint32_t burst_left;
   uint64_t sent; /* datagrams given to the link */
 };

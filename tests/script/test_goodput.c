@@ -37,8 +37,8 @@ static uint32_t goodput(const struct net *n) {
   strcpy(duo.label, n->name);
   for (unsigned i = 0; i < n->paths; i++) {
     struct simnet_link *l = &duo.net.links[SIMNET_DATA][i];
-    l->rate_bytes_s = n->rate_bytes_s;
-    l->queue_bytes = n->queue_bytes;
+    l->own.rate_bytes_s = n->rate_bytes_s;
+    l->own.queue_bytes = n->queue_bytes;
     l->loss_ppm = n->loss_ppm;
     l->jitter_ns = n->jitter_ns;
     l->delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = n->delay_ns;

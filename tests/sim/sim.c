@@ -93,8 +93,8 @@ static void draw_link(struct rng *r, struct simnet_link *l, harp_ns start, harp_
   l->late_ns = rng_below(r, HARP_MS(10));
   if (!rng_below(r, 3)) l->jitter_ns = 1 + rng_below(r, 2 * l->delay_ns);
   if (!rng_below(r, 4)) {
-    l->rate_bytes_s = rng_between(r, 4, 1000) * 1000000;
-    if (rng_below(r, 2)) l->queue_bytes = (uint32_t)rng_between(r, 20000, 400000);
+    l->own.rate_bytes_s = rng_between(r, 4, 1000) * 1000000;
+    if (rng_below(r, 2)) l->own.queue_bytes = (uint32_t)rng_between(r, 20000, 400000);
   }
   if (!rng_below(r, 8)) { /* dark for a while, once or flapping */
     harp_ns from = start + rng_below(r, HARP_MS(200));

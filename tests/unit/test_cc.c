@@ -90,10 +90,10 @@ static void delay_yields_to_a_queue(void **state) {
   assert_int_equal(cc.window_bytes, FLOOR); /* what is below is left to loss */
   feed_round(HARP_US(60), 0);               /* no queue: it grows again, by a share and no more by doubling */
   assert_in_range(cc.window_bytes, FLOOR + PACKET, FLOOR * 5 / 4);
-  for (int k = 0; k < 60; k++) feed_round(HARP_US(60), cc.window_bytes / 4);
+  for (int k = 0; k < 60; k++) feed_round(HARP_MS(100), PACKET);
   uint32_t low = cc.window_bytes; /* loss took it below */
   assert_true(low < FLOOR);
-  for (int k = 0; k < 60; k++) feed_round(HARP_MS(100), 0);
+  for (int k = 0; k < 400; k++) feed_round(HARP_MS(100), 0);
   assert_in_range(cc.window_bytes, FLOOR, FLOOR * 5 / 4); /* and delay does not keep it there */
 }
 
@@ -102,8 +102,31 @@ static void delay_tolerates_random_loss_but_not_much(void **state) {
   start(&harp_cc_delay);
   for (int k = 0; k < 40; k++) feed_round(HARP_US(50), cc.window_bytes / 100);
   assert_int_equal(cc.window_bytes, WINDOW_MAX);
-  for (int k = 0; k < 40; k++) feed_round(HARP_US(50), cc.window_bytes / 5);
-  assert_in_range(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET, WINDOW_MAX / 8);
+  for (int k = 0; k < 16; k++) feed_round(HARP_US(50), cc.window_bytes / 5);
+  assert_in_range(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET, WINDOW_MAX / 4);
+}
+
+static void loss_that_a_smaller_window_does_not_cure_is_excused(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  for (int k = 0; k < 300; k++) feed_round(HARP_US(50), cc.window_bytes / 10);
+  assert_int_equal(cc.window_bytes, WINDOW_MAX);
+  for (int k = 0; k < 16; k++) feed_round(HARP_US(50), cc.window_bytes / 3); /* but not much more of it */
+  assert_true(cc.window_bytes < WINDOW_MAX / 2);
+  start(&harp_cc_delay); /* nor what a window above a policed rate loses: the rest of it */
+  for (int k = 0; k < 300; k++)
+    feed_round(HARP_US(50), cc.window_bytes > 500000 ? cc.window_bytes - 500000 : 0);
+  assert_in_range(cc.window_bytes, 250000, 800000);
+}
+
+static void loss_beside_a_queue_counts(void **state) {
+  (void)state;
+  start(&harp_cc_delay);
+  for (int k = 0; k < 20; k++) feed_round(HARP_MS(2), cc.window_bytes / 100);
+  assert_true(cc.window_bytes < FLOOR / 4);
+  uint32_t before = cc.window_bytes;
+  for (int k = 0; k < 20; k++) feed_round(HARP_MS(2), 0); /* and it grows by a packet a round */
+  assert_in_range(cc.window_bytes, before + 18 * PACKET, before + 20 * PACKET);
 }
 
 static void one_slow_sample_of_a_round_is_not_a_queue(void **state) {
@@ -153,6 +176,8 @@ int main(void) {
       cmocka_unit_test(an_idle_window_does_not_grow),
       cmocka_unit_test(delay_yields_to_a_queue),
       cmocka_unit_test(delay_tolerates_random_loss_but_not_much),
+      cmocka_unit_test(loss_that_a_smaller_window_does_not_cure_is_excused),
+      cmocka_unit_test(loss_beside_a_queue_counts),
       cmocka_unit_test(one_slow_sample_of_a_round_is_not_a_queue),
       cmocka_unit_test(reno_halves_once_a_round),
       cmocka_unit_test(timeouts_shrink),

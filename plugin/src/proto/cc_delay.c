@@ -1,18 +1,29 @@
-/* The default: delay first, loss only when there is much of it.
+/* The default: delay first, loss by what the delay says of it.
  *
  * Idea (after TIMELY/Swift, and BBR's tolerance of random loss): once per round trip compare the round's
  * *lowest* RTT with the path's base RTT. A queue in the network lifts every sample of a round, a host that
- * was descheduled only some, so the lowest one tells them apart. Below the target the window grows, above it
- * shrinks in proportion. Clouds lose packets at random and police bursts, so a loss counts only when the
- * smoothed share of lost bytes passes LOSS_TOLERATED_PERMILLE; then the window shrinks by a quarter, at most
- * every other round. Where threads wait for cores every sample shows that wait and no queue at all, so delay
- * shrinks the window to DELAY_FLOOR_BYTES and no further; what is below is left to loss. No timers. */
+ * was descheduled only some, so the lowest one tells them apart. Below the target the window grows, ever
+ * faster the longer it may; above it shrinks in proportion. Where threads wait for cores every sample shows
+ * that wait and no queue at all, so delay alone shrinks the window to DELAY_FLOOR_BYTES and no further.
+ *
+ * Clouds lose packets at random and police bursts, so without a queue a loss counts only when the smoothed
+ * share of lost bytes passes LOSS_TOLERATED_PERMILLE, and not even then if shrinking does not cure it. With a
+ * queue less is tolerated, with a long one nothing: then somebody's packets overflow it. A loss that counts
+ * takes a quarter of the window, or three eighths beside a queue, at most every other round; there the window
+ * grows by a packet a round. So flows that share a bottleneck come to equal shares, and leave loss-based ones
+ * theirs. No timers. */
 #include "proto/cc.h"
 
 /* Queueing delay that is aimed at, on top of the base RTT: enough that a software receiver is never idle. */
 #define TARGET_QUEUE_NS HARP_US(100)
+/* No host makes every packet of a round wait so long. */
+#define LONG_QUEUE_NS HARP_MS(1)
 enum {
   LOSS_TOLERATED_PERMILLE = 40,
+  LOSS_QUEUE_PERMILLE = 20,        /* where the RTT shows a queue */
+  LOSS_EXCUSED_MAX_PERMILLE = 300, /* that shrinking the window did not cure */
+  EXCUSE_ROUNDS = 16,
+  GROWTH_BYTES = 4096,
   DELAY_FLOOR_BYTES = 256 * 1024, /* four superframes */
   GROWTH_SHARE = 8,               /* a round grows the window by 1/8 of itself at most */
   MAX_DECREASE_DIV = 2,           /* and a round never takes more than half */
@@ -30,30 +41,61 @@ static void loss_update(struct harp_cc *cc) {
   cc->loss_permille_q4 = (uint32_t)(((uint64_t)cc->loss_permille_q4 * 7 + now_q4) / 8);
 }
 
+/* How much loss says nothing: little where the RTT shows a queue, next to none where it shows a long one. */
+static uint32_t tolerated_q4(const struct harp_cc *cc, harp_ns queue_ns) {
+  if (queue_ns > LONG_QUEUE_NS) return 0;
+  if (queue_ns > TARGET_QUEUE_NS) return LOSS_QUEUE_PERMILLE * 16;
+  return HARP_MAX(LOSS_TOLERATED_PERMILLE * 16u, cc->loss_excused_q4);
+}
+
+/* Loss without a queue that does not shrink with the window is not ours: later it counts only if it grows. */
+static void maybe_excuse(struct harp_cc *cc) {
+  if (!cc->cut_level_q4) cc->cut_level_q4 = cc->loss_permille_q4, cc->cut_rounds = 0;
+  if (++cc->cut_rounds < EXCUSE_ROUNDS || cc->loss_permille_q4 < cc->cut_level_q4 * 3 / 4) return;
+  cc->loss_excused_q4 = HARP_MIN(cc->loss_permille_q4 * 3 / 2, LOSS_EXCUSED_MAX_PERMILLE * 16u);
+  cc->cut_level_q4 = 0;
+}
+
+/* A packet while there is a queue, as everybody does; else ever more the longer nothing speaks against it. */
+static uint64_t growth_bytes(const struct harp_cc *cc, bool slow) {
+  if (cc->slow_start) return cc->window_bytes;
+  uint64_t g = HARP_MIN(cc->good_rounds, 1000u);
+  uint64_t step = slow ? 0 : GROWTH_BYTES * (16 + g * g) / 16;
+  return HARP_MAX(HARP_MIN(step, (uint64_t)cc->window_bytes / GROWTH_SHARE), cc->packet_bytes);
+}
+
 static void delay_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   if (!harp_cc_round(cc, s)) return;
   loss_update(cc);
   if (cc->decrease_hold) cc->decrease_hold--;
 
-  harp_ns target_ns =
-      s->rtt_min_ns == HARP_NEVER ? HARP_NEVER : s->rtt_min_ns + s->rtt_min_ns / 4 + TARGET_QUEUE_NS;
-  bool slow = cc->round_rtt_min_ns != HARP_NEVER && cc->round_rtt_min_ns > target_ns;
-  bool lossy = cc->loss_permille_q4 > LOSS_TOLERATED_PERMILLE * 16;
+  bool known = cc->round_rtt_min_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER;
+  harp_ns base_ns = known ? s->rtt_min_ns + s->rtt_min_ns / 4 : HARP_NEVER;
+  harp_ns queue_ns = known && cc->round_rtt_min_ns > base_ns ? cc->round_rtt_min_ns - base_ns : 0;
+  bool slow = queue_ns > TARGET_QUEUE_NS, lossy = cc->loss_permille_q4 > tolerated_q4(cc, queue_ns);
+  bool shrink = slow && cc->window_bytes >= DELAY_FLOOR_BYTES;
+  bool cut = lossy && cc->round_lost_bytes && !cc->decrease_hold;
 
-  if (slow && cc->window_bytes >= DELAY_FLOOR_BYTES) {
+  if (lossy && !slow)
+    maybe_excuse(cc);
+  else
+    cc->cut_level_q4 = 0;
+  if (shrink) {
     /* window * (1 - (rtt - target) / rtt), but not less than half */
-    uint64_t shrunk = (uint64_t)cc->window_bytes * target_ns / cc->round_rtt_min_ns;
+    uint64_t shrunk = (uint64_t)cc->window_bytes * (base_ns + TARGET_QUEUE_NS) / cc->round_rtt_min_ns;
     shrunk = HARP_MAX(shrunk, (uint64_t)cc->window_bytes / MAX_DECREASE_DIV);
     harp_cc_set_window(cc, HARP_MAX(shrunk, (uint64_t)DELAY_FLOOR_BYTES));
-    cc->slow_start = false;
-  } else if (lossy && !cc->decrease_hold) {
-    harp_cc_set_window(cc, (uint64_t)cc->window_bytes * 3 / 4);
-    cc->slow_start = false;
+  }
+  if (cut) {
+    harp_cc_set_window(cc, slow ? (uint64_t)cc->window_bytes * 5 / 8 : (uint64_t)cc->window_bytes * 3 / 4);
     cc->decrease_hold = 2;
-  } else if (cc->round_limited && !lossy) {
-    uint64_t step =
-        cc->slow_start ? cc->window_bytes : HARP_MAX(cc->window_bytes / GROWTH_SHARE, cc->packet_bytes);
-    harp_cc_set_window(cc, cc->window_bytes + step);
+  }
+  if (shrink || cut) {
+    cc->slow_start = false;
+    cc->good_rounds = 0;
+  } else if (cc->round_limited && (!lossy || !cc->round_lost_bytes)) {
+    harp_cc_set_window(cc, cc->window_bytes + growth_bytes(cc, slow));
+    cc->good_rounds++;
   }
   harp_cc_round_restart(cc);
 }

@@ -1,0 +1,169 @@
+/* What one connection makes of several paths, on the virtual clock: shares of what they carry together, and
+ * how long a receiver waits when one of them fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/duo.h"
+
+static struct duo duo;
+enum { GBIT = 125000000 }; /* bytes a second */
+
+struct way {
+  uint64_t rate_bytes_s;
+  harp_ns delay_ns;
+};
+
+static void start(const char *name, const struct way *ways, unsigned paths, uint32_t lines) {
+  struct duo_config c = {.seed = 5,
+                         .path_count = paths,
+                         .first_number = 3,
+                         .window_max_bytes = 4 << 20,
+                         .cc = &harp_cc_delay,
+                         .superframe_packets = 64,
+                         .in_flight_max = 8};
+  for (unsigned i = 0; i < paths; i++) {
+    c.paths[i] =
+        (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
+  }
+  duo_start(&duo, &c);
+  snprintf(duo.label, sizeof duo.label, "%s", name);
+  for (unsigned i = 0; i < paths; i++) {
+    struct simnet_link *l = &duo.net.links[SIMNET_DATA][i];
+    l->own.rate_bytes_s = ways[i].rate_bytes_s;
+    l->own.queue_bytes = 1 << 20;
+    l->delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = ways[i].delay_ns;
+  }
+}
+
+static void add(uint32_t bytes, uint32_t count) {
+  for (uint32_t k = 0; k < count; k++) duo_add(&duo, bytes, bytes, duo.now, duo.now);
+}
+
+/* Returns payload bytes a second over `rate_bytes_s`, in permille. */
+static uint32_t run(uint64_t rate_bytes_s) {
+  harp_ns begin = duo.now;
+  uint64_t total = 0;
+  assert_true(duo_run(&duo, begin + HARP_SEC(100)));
+  duo_check_buffers(&duo);
+  for (uint32_t k = 0; k < duo.count; k++) total += duo.messages[k].bytes;
+  uint32_t permille = (uint32_t)(total * HARP_MS(1) / (duo.now - begin) * HARP_MS(1) / rate_bytes_s);
+  print_message("%-44s %4u permille, %llu lost, %llu duplicates\n", duo.label, permille,
+                (unsigned long long)duo.tx.counters.lost_packets,
+                (unsigned long long)duo.rx.counters.drops[HARP_DROP_DUPLICATE]);
+  return permille;
+}
+
+/* The longest time between two receives that completed. */
+static harp_ns longest_gap(void) {
+  harp_ns gap = 0, before = duo.messages[0].received_at;
+  for (uint32_t k = 1; k < duo.count; k++) {
+    gap = HARP_MAX(gap, duo.messages[k].received_at - before);
+    before = duo.messages[k].received_at;
+  }
+  return gap;
+}
+
+static void equal_paths_add_up(void **state) {
+  (void)state;
+  struct way ways[8];
+  for (unsigned i = 0; i < 8; i++) ways[i] = (struct way){GBIT, HARP_US(50)};
+  for (uint32_t bytes = 128 << 10; bytes <= 1 << 20; bytes *= 8) {
+    start("1 x 1 Gbit/s", ways, 1, 11);
+    add(bytes, (16u << 20) / bytes);
+    uint32_t one = run(GBIT);
+    start("8 x 1 Gbit/s", ways, 8, 11);
+    add(bytes, HARP_MIN((40u << 20) / bytes, (uint32_t)DUO_MESSAGES_MAX));
+    assert_true(run(8 * GBIT) >= one * 95 / 100);
+  }
+}
+
+static void unequal_paths_add_up(void **state) {
+  (void)state;
+  const struct way speeds[] = {{GBIT, HARP_US(50)}, {4 * (uint64_t)GBIT, HARP_US(50)}};
+  start("1 + 4 Gbit/s, 1500", speeds, 2, 11);
+  add(512 << 10, 80);
+  assert_true(run(5 * (uint64_t)GBIT) >= 968 * 93 / 100);
+  start("1 + 4 Gbit/s, 9000", speeds, 2, 69);
+  add(512 << 10, 80);
+  assert_true(run(5 * (uint64_t)GBIT) >= 990 * 93 / 100);
+  const struct way delays[] = {{GBIT, HARP_US(50)}, {GBIT, HARP_MS(1)}};
+  start("2 x 1 Gbit/s, 50 us and 1 ms away", delays, 2, 11);
+  add(512 << 10, 40);
+  assert_true(run(2 * (uint64_t)GBIT) >= 850);
+}
+
+/* One message at a time, of a size that fits the quick path: the slow ones must not delay it. */
+static void small_messages_take_the_quick_path(void **state) {
+  (void)state;
+  const struct way ways[] = {{GBIT / 4, HARP_MS(1)}, {4 * (uint64_t)GBIT, HARP_US(20)}, {GBIT, HARP_US(300)}};
+  start("4 KB messages beside slow paths", ways, 3, 11);
+  duo.config.in_flight_max = 1;
+  for (uint32_t k = 0; k < 100; k++) duo_add(&duo, 4096, 4096, duo.now + HARP_US(500) * (k + 1), duo.now);
+  assert_true(duo_run(&duo, duo.now + HARP_SEC(1)));
+  harp_ns worst = 0;
+  for (uint32_t k = 10; k < duo.count; k++) /* the first few find out */
+    worst = HARP_MAX(worst, duo.messages[k].received_at - duo.messages[k].posted_at);
+  print_message("worst 4 KB message: %llu us\n", (unsigned long long)worst / 1000);
+  assert_true(worst <= HARP_US(50));
+}
+
+/* One of four paths dies in mid-transfer, in either direction or both, at various times. */
+static void a_dying_path_costs_little(void **state) {
+  (void)state;
+  struct way ways[4];
+  for (unsigned i = 0; i < 4; i++) ways[i] = (struct way){GBIT, HARP_US(50)};
+  harp_ns worst = 0;
+  for (unsigned round = 0; round < 12; round++) {
+    start("one of 4 x 1 Gbit/s dies", ways, 4, round & 1 ? 69 : 11);
+    add(256 << 10, 120);
+    harp_ns at = duo.now + HARP_MS(5) + HARP_US(700) * round;
+    if (round % 3 != 1) simnet_darken(&duo.net.links[SIMNET_DATA][round % 4], at, HARP_NEVER);
+    if (round % 3 != 0) simnet_darken(&duo.net.links[SIMNET_ACKS][round % 4], at, HARP_NEVER);
+    assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
+    worst = HARP_MAX(worst, longest_gap());
+  }
+  print_message("longest wait of the receiver when a path dies: %llu us\n", (unsigned long long)worst / 1000);
+  assert_true(worst <= HARP_MS(100));
+}
+
+/* The path that died comes back and is used again soon, whatever its outage lasted. */
+static void a_path_returns(void **state) {
+  (void)state;
+  struct way ways[2] = {{GBIT, HARP_US(50)}, {GBIT, HARP_US(50)}};
+  harp_ns worst = 0;
+  for (unsigned round = 0; round < 8; round++) {
+    start("one of 2 x 1 Gbit/s flaps", ways, 2, 69);
+    add(512 << 10, 90);
+    harp_ns from = duo.now + HARP_MS(5), to = from + HARP_MS(10) + HARP_MS(13) * round;
+    for (unsigned way = 0; way < SIMNET_WAYS; way++) simnet_darken(&duo.net.links[way][1], from, to);
+    duo_run(&duo, to);
+    uint64_t before = duo.path_packets[1];
+    while (duo.path_packets[1] < before + 20) assert_true(duo_step(&duo, to + HARP_SEC(1)));
+    worst = HARP_MAX(worst, duo.now - to);
+    assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
+    assert_int_equal(duo.sender->paths[1].lines, 69);
+  }
+  print_message("a path that returns carries data after %llu us at most\n", (unsigned long long)worst / 1000);
+  assert_true(worst <= HARP_MS(60));
+}
+
+static int fini(void **state) {
+  (void)state;
+  duo_fini(&duo);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(equal_paths_add_up),
+      cmocka_unit_test(unequal_paths_add_up),
+      cmocka_unit_test(small_messages_take_the_quick_path),
+      cmocka_unit_test(a_dying_path_costs_little),
+      cmocka_unit_test(a_path_returns),
+  };
+  return cmocka_run_group_tests(tests, NULL, fini);
+}
