@@ -21,7 +21,12 @@ static struct harp_endpoint an_endpoint(void) {
       .path_count = 8,
       .eni_count = 2,
       .enis = {{.family = 4, .addr = {10, 0, 0, 1}, .mtu = 9001, .port_count = 2, .ports = {1, 65535}},
-               {.family = 6, .addr = {0xfd, [15] = 1}, .mtu = 1280, .speed_mbps = 25000, .port_count = 1, .ports = {4791}}},
+               {.family = 6,
+                .addr = {0xfd, [15] = 1},
+                .mtu = 1280,
+                .speed_mbps = 25000,
+                .port_count = 1,
+                .ports = {4791}}},
       .pid = 4242,
       .name = "gpu-7.example",
   };

@@ -57,8 +57,8 @@ static void open_side(struct side *s, struct side *other, bool framed, uint16_t 
   s->other = other;
   s->random = port;
   s->loss_permille = loss;
-  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}}, "delay", harp_io_sim_open(&config),
-                                         virtual_clock, error, sizeof error),
+  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}}, "delay",
+                                         harp_io_sim_open(&config), virtual_clock, error, sizeof error),
                    0);
 }
 

@@ -33,7 +33,8 @@ static struct harp_engine *open_engine(void) {
   char error[256];
   in->sin_family = AF_INET;
   in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  assert_int_equal(harp_engine_open(&e, &(struct harp_engine_enis){1, {&instance}}, "delay", error, sizeof error), 0);
+  assert_int_equal(
+      harp_engine_open(&e, &(struct harp_engine_enis){1, {&instance}}, "delay", error, sizeof error), 0);
   return e;
 }
 
