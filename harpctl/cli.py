@@ -17,6 +17,7 @@ from harpctl.change.command import rollback
 from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
 from harpctl.fleet import over_hosts
+from harpctl.lab.command import LAB_COMMANDS
 from harpctl.network.command import confirm
 from harpctl.plugin.command import disable, enable, install, status
 from harpctl.report import DEBUG, open_streams, reports_errors, take_signals
@@ -36,6 +37,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "The plugin": (install, enable, disable, status),
     "Inside": (boot,),
 }
+GROUPS = {"lab": ("Prove it", "Network namespaces that stand for hosts, to try things in.", LAB_COMMANDS)}
 
 
 def _print_version(wanted: bool) -> None:
@@ -60,6 +62,12 @@ def options(
 for _panel, _commands in COMMANDS.items():
     for _command in _commands:
         app.command(_command.__name__, rich_help_panel=_panel)(reports_errors(_command))
+
+for _name, (_panel, _help, _named) in GROUPS.items():
+    _group = typer.Typer(no_args_is_help=True, add_completion=False, help=_help)
+    for _word, _command in _named.items():
+        _group.command(_word)(reports_errors(_command))
+    app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 
 def main() -> None:

@@ -81,6 +81,7 @@ class Box:
     def put_in(self) -> None:
         """Start it, and let it have the port; frames are lost for some microseconds."""
         program = build_box()
+        self.take_out()  # what somebody has left who was killed
         self._batch(
             f"link add {self._switch_end} type veth peer name {self._box_end}",
             f"link set {self._box_end} mtu {MTU_BYTES} up",

@@ -36,7 +36,7 @@ class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
     reorder: float = 0.0  # of packets come later
     reorder_ms: float = REORDER_MS  # by that much
     delay_ms: float = 0.0
-    mtu_bytes: int = 0  # longer packets vanish; 0: none
+    path_mtu_bytes: int = 0  # longer packets vanish; 0: none
 
     @property
     def dropped(self) -> float:
@@ -46,7 +46,9 @@ class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_box(self) -> bool:
         """Whether the firewall alone can't do it."""
-        return any((self.burst, self.corrupt, self.duplicate, self.reorder, self.delay_ms, self.mtu_bytes))
+        return any(
+            (self.burst, self.corrupt, self.duplicate, self.reorder, self.delay_ms, self.path_mtu_bytes)
+        )
 
     def check(self) -> None:
         """Raise the HarpError that names the first value out of its range."""
@@ -67,9 +69,9 @@ class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
             raise HarpError(
                 f"A burst has at least 1 packet on average, not {self.burst_packets:g}.", "", ExitCode.USAGE
             )
-        if self.mtu_bytes and self.mtu_bytes < MTU_MIN_BYTES:
+        if self.path_mtu_bytes and self.path_mtu_bytes < MTU_MIN_BYTES:
             raise HarpError(
-                f"An MTU is at least {MTU_MIN_BYTES} bytes, not {self.mtu_bytes}.", "", ExitCode.USAGE
+                f"An MTU is at least {MTU_MIN_BYTES} bytes, not {self.path_mtu_bytes}.", "", ExitCode.USAGE
             )
 
     def line(self, way: str) -> str:
@@ -77,7 +79,7 @@ class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
         leave = 1 / self.burst_packets
         enter = min(1.0, self.burst * leave / (1 - self.burst))
         chances = (self.corrupt, self.duplicate, self.reorder, enter, leave)
-        return request(way, chances, (self.reorder_ms, self.delay_ms), self.mtu_bytes)
+        return request(way, chances, (self.reorder_ms, self.delay_ms), self.path_mtu_bytes)
 
 
 Both = dict[str, WayFaults]
@@ -124,7 +126,7 @@ class Faults:
 
     def shrink_mtu(self, mtu_bytes: int, way: str = BOTH) -> Faults:
         """Lose IP packets longer than that, and tell nobody; 0 ends it."""
-        return self.set(way, mtu_bytes=mtu_bytes)
+        return self.set(way, path_mtu_bytes=mtu_bytes)
 
     def set(self, way: str = BOTH, **changes: float) -> Faults:
         """Set several at once, by the names of WayFaults."""

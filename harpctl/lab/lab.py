@@ -66,7 +66,7 @@ def run_command(command: Command) -> str:
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing")[:SAID_CHARS]
         raise HarpError(
-            f"Building the lab failed at `{shlex.join(command.argv)}`: {said}",
+            f"The lab failed at `{shlex.join(command.argv)}`: {said}",
             "It takes root and a kernel with veth; caps take sch_tbf or sch_htb, loss takes nf_tables.",
         )
     return done.stdout

@@ -37,7 +37,7 @@ def plan_routes(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Comm
     address, name, table = eni_address(host, eni), eni_name(eni), str(TABLE_FIRST + eni)
     subnet = "10.77.0.0/16" if spec.subnets is Subnets.ONE else f"10.77.{eni}.0/24"
     tables = ["table " + table, *(["table main"] if eni == 0 else [])]
-    lines = [f"route replace {subnet} dev {name} scope link src {address} table {table}"]
+    lines = [f"route replace {subnet} dev {name} scope link table {table}"]
     if spec.subnets is Subnets.ROUTED:
         lines += [f"route replace default via {gateway(eni)} dev {name} {where}" for where in tables]
     batch = Command(("ip", "-netns", namespace, "-batch", "-"), "\n".join(lines) + "\n")

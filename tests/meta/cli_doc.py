@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from harpctl.cli import COMMANDS
+from harpctl.cli import COMMANDS, GROUPS
 from harpctl.errors import ExitCode
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -97,8 +97,8 @@ def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
     return [p for p in found if hasattr(p.annotation, "__metadata__") and not _option(p).hidden]
 
 
-def _command(command: Callable[..., None]) -> str:
-    name, shown = command.__name__, _parameters(command)
+def _command(name: str, command: Callable[..., None]) -> str:
+    shown = _parameters(command)
     arguments = [_option(p).metavar for p in shown if isinstance(_option(p), typer.models.ArgumentInfo)]
     lines = [
         f"### harpctl {name}\n",
@@ -117,7 +117,10 @@ def generate() -> str:
     for panel, commands in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
         for command in commands:
-            parts.append("\n" + _command(command))
+            parts.append("\n" + _command(command.__name__, command))
+        for group, (where, _help, named) in GROUPS.items():
+            if where == panel:
+                parts += ["\n" + _command(f"{group} {word}", command) for word, command in named.items()]
     return "".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab.lab import BACKLOG_FILE, CONGESTION_FILE, RPS_BACKLOG, Lab, run_command
+from harpctl.lab.lab import BACKLOG_FILE, CONGESTION_FILE, RPS_BACKLOG, Lab, namespaces_there, run_command
 from harpctl.lab.plan import Command, LabSpec, Offload, ip_inside
 
 pytestmark = pytest.mark.lab
@@ -33,8 +34,11 @@ def inside(lab: Lab, host: int, *argv: str) -> str:
 
 
 def namespaces() -> set[str]:
-    listed = run_command(Command(("ip", "netns", "list"))).splitlines()
-    return {line.split()[0] for line in listed if line.strip()}
+    return set(namespaces_there())
+
+
+def own_namespaces() -> set[str]:
+    return {name for name in namespaces() if name.startswith(f"harp{os.getpid()}-")}
 
 
 def received(lab: Lab, host: int, eni: str) -> int:
@@ -61,14 +65,14 @@ def exchange(lab: Lab, client: int, server: int, eni: int) -> None:
 
 
 def test_two_hosts_talk_over_every_eni_and_leave_nothing() -> None:
-    before, congestion = namespaces(), CONGESTION_FILE.read_text()
+    before, congestion = own_namespaces(), CONGESTION_FILE.read_text()
     with Lab(LabSpec(enis=2, mtu_bytes=9000)) as lab:
         assert set(lab.hosts) <= namespaces()
         for eni in (0, 1):
             exchange(lab, 0, 1, eni)
             assert inside(lab, 0, "cat", f"/sys/class/net/eni{eni}/mtu").strip() == "9000"
         assert lab.notes or inside(lab, 1, "cat", str(CONGESTION_FILE)).strip() == "cubic"
-    assert namespaces() - before == set()
+    assert own_namespaces() == before
     assert CONGESTION_FILE.read_text() == congestion
 
 
@@ -143,7 +147,7 @@ def test_caps_are_installed(make_lab: Callable[[LabSpec], Lab]) -> None:
 
 
 def test_a_lab_that_fails_halfway_leaves_nothing() -> None:
-    before = namespaces()
+    before = own_namespaces()
 
     def run(command: Command) -> str:
         if "address" in command.argv:
@@ -152,7 +156,7 @@ def test_a_lab_that_fails_halfway_leaves_nothing() -> None:
 
     with pytest.raises(HarpError, match="the address is taken"), Lab(LabSpec(), run):
         pass
-    assert namespaces() == before
+    assert own_namespaces() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
