@@ -1,5 +1,9 @@
-/* The xdp driver on the loopback of a network namespace of its own: which queue it takes, and how long it
- * waits for one that is being let go. Packets move in tests/lab. Needs root; skipped without. */
+/* The xdp driver in a network namespace of its own: which queue it takes, how long it waits for one that is
+ * being let go, and what it makes of a kernel that sends later, not at all, or never says that it has sent.
+ *
+ * For the latter this program has its own sendto, poll and clock_gettime, which the driver's calls reach.
+ * Whole jobs are in tests/lab. Needs root; skipped without. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -7,7 +11,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -22,21 +28,63 @@ enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAME
 static bool has_namespace;
 static struct harp_counters counters;
 
+/* ---- the kernel, as the driver sees it ---- */
+
+static int wake_answer;                /* of waking a queue to send: 0, or -errno */
+static bool wake_is_ignored;           /* the kernel hears it and does nothing */
+static int64_t clock_ahead_ns, nap_ns; /* how far the clock is ahead; how far each nap takes it */
+
+ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to,
+               socklen_t to_bytes) {
+  if (!data && wake_answer) return errno = -wake_answer, -1;
+  if (!data && wake_is_ignored) return 0;
+  return syscall(SYS_sendto, fd, data, bytes, flags, to, to_bytes);
+}
+
+/* Polling a queue for room to send makes the kernel send, too. */
+int poll(struct pollfd *fds, nfds_t count, int timeout_ms) {
+  struct timespec limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000000};
+  if (!count) clock_ahead_ns += nap_ns;
+  if (wake_is_ignored) return 0;
+  return (int)syscall(SYS_ppoll, fds, count, timeout_ms < 0 ? NULL : &limit, NULL, 0);
+}
+
+int clock_gettime(clockid_t id, struct timespec *at) {
+  int rc = (int)syscall(SYS_clock_gettime, id, at);
+  at->tv_sec += clock_ahead_ns / 1000000000;
+  at->tv_nsec += clock_ahead_ns % 1000000000;
+  if (at->tv_nsec >= 1000000000) at->tv_sec++, at->tv_nsec -= 1000000000;
+  return rc;
+}
+
+/* v0 is an ENI whose peer's MAC address the kernel knows; v1, its other end, swallows what comes. */
 static int enter(void **state) {
   (void)state;
   has_namespace = netns_enter();
+  if (has_namespace)
+    netns_run("ip link add v0 type veth peer name v1 && ip link set v1 up && ip link set v0 up && "
+              "ip address add 10.9.0.1/24 dev v0 && "
+              "ip neighbour add 10.9.0.7 lladdr 02:48:41:52:50:07 dev v0 nud permanent");
   return 0;
 }
 
-static int try_open(struct harp_io **io, uint8_t **frames, enum harp_io_xdp_mode mode, char error[640]) {
-  struct sockaddr_storage addr = {.ss_family = AF_INET};
-  ((struct sockaddr_in *)&addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+static struct sockaddr_storage address(const char *ip, uint16_t port) {
+  struct sockaddr_storage a = {.ss_family = AF_INET};
+  struct sockaddr_in *in = (struct sockaddr_in *)&a;
+  in->sin_port = htons(port);
+  assert_int_equal(inet_pton(AF_INET, ip, &in->sin_addr), 1);
+  return a;
+}
+
+static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
+                   enum harp_io_xdp_mode mode, char error[640]) {
+  struct sockaddr_storage addr = address(ip, 0);
   struct harp_io_config config = {
       .addr = &addr,
       .port_count = 1,
       .counters = &counters,
       .xdp_mode = mode,
-      .ifindex = LO,
+      .ifindex = ifindex,
       .mtu = 1500,
   };
   config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
@@ -44,6 +92,10 @@ static int try_open(struct harp_io **io, uint8_t **frames, enum harp_io_xdp_mode
   assert_non_null(*frames);
   *io = NULL;
   return harp_io_xdp.open(io, &config, error, 640);
+}
+
+static int try_open(struct harp_io **io, uint8_t **frames, enum harp_io_xdp_mode mode, char error[640]) {
+  return open_on(LO, "127.0.0.1", io, frames, mode, error);
 }
 
 static void close_it(struct harp_io *io, uint8_t *frames) {
@@ -136,18 +188,188 @@ static void test_a_queue_that_stays_taken_is_an_error(void **state) {
   uint8_t *frames;
   if (!has_namespace) skip();
   pid_t holder = start_holder(false);
+  nap_ns = HARP_MS(200);
   assert_int_equal(try_open(&io, &frames, HARP_IO_XDP_COPY, error), -EBUSY);
+  nap_ns = 0;
   assert_non_null(strstr(error, "xdp generic copy: other processes have all 1 queues"));
   assert_int_equal(program_on_lo(), 0);
   close_it(NULL, frames);
   end_holder(holder);
 }
 
+/* ---- sending ---- */
+
+enum { SEGMENT_BYTES = 1000, SEGMENTS = 3, REAPS_MAX = 100000 };
+
+static struct {
+  struct harp_io *io;
+  uint8_t *frames;
+  struct harp_io_route *route;
+} eni;
+
+static int open_eni(void **state) {
+  (void)state;
+  char error[640] = "";
+  wake_answer = 0, wake_is_ignored = false, clock_ahead_ns = 0;
+  memset(&counters, 0, sizeof counters);
+  eni.io = NULL;
+  if (!has_namespace) return 0;
+  if (open_on(netns_index("v0"), "10.9.0.1", &eni.io, &eni.frames, HARP_IO_XDP_ANY, error)) {
+    print_error("%s\n", error);
+    return -1;
+  }
+  struct sockaddr_storage peer = address("10.9.0.7", 9999);
+  eni.route = eni.io->ops->route_open(eni.io, 0, &peer, -1);
+  return !eni.route;
+}
+
+static int close_eni(void **state) {
+  (void)state;
+  wake_answer = 0, wake_is_ignored = false, clock_ahead_ns = 0;
+  if (!eni.io) return 0;
+  eni.io->ops->route_close(eni.io, eni.route);
+  close_it(eni.io, eni.frames);
+  return 0;
+}
+
+static void build(struct harp_tx_superframe *sf) {
+  assert_true(eni.io->ops->tx_take(eni.io, eni.route, SEGMENT_BYTES, sf));
+  for (sf->count = 0; sf->count < SEGMENTS; sf->count++)
+    memset(sf->base + sf->count * sf->stride, 'x', SEGMENT_BYTES);
+  sf->last_bytes = SEGMENT_BYTES;
+}
+
+static void send_one(void) {
+  struct harp_tx_superframe sf;
+  build(&sf);
+  assert_int_equal(eni.io->ops->tx_submit(eni.io, &sf), 0);
+  eni.io->ops->tx_flush(eni.io);
+}
+
+/* Flushes and reaps until so many frames have come back. */
+static void until_back(unsigned frames) {
+  unsigned back = 0;
+  for (int i = 0; back < frames && i < REAPS_MAX; i++) {
+    eni.io->ops->tx_flush(eni.io);
+    back += eni.io->ops->reap(eni.io);
+  }
+  assert_int_equal(back, frames);
+}
+
+static void expect_fallen(const char *why) {
+  assert_int_equal(counters.driver_falls, 1);
+  assert_non_null(strstr(eni.io->info.rung, "udp "));
+  assert_string_equal(eni.io->info.queues, "");
+  assert_non_null(strstr(eni.io->info.why_not, why));
+  assert_int_equal(harp_nic_xdp_program(netns_index("v0"), true, &(uint32_t){1}), 0);
+  send_one(); /* through a socket */
+  assert_int_equal(eni.io->ops->reap(eni.io), 0);
+}
+
+static void test_frames_that_are_sent_come_back(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  assert_string_equal(eni.io->info.rung, "xdp generic copy");
+  for (int i = 0; i < 100; i++) {
+    send_one();
+    until_back(SEGMENTS);
+  }
+  assert_int_equal(counters.driver_falls, 0);
+}
+
+static void test_a_kernel_that_says_later_gets_it_later(void **state) {
+  (void)state;
+  static const int later[] = {-EAGAIN, -EBUSY, -ENOBUFS};
+  if (!has_namespace) skip();
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(later); i++) {
+    wake_answer = later[i];
+    send_one();
+    send_one();
+    assert_int_equal(eni.io->ops->reap(eni.io), 0);
+    wake_answer = 0;
+    until_back(2 * SEGMENTS);
+  }
+  assert_int_equal(counters.driver_falls, 0);
+  assert_string_equal(eni.io->info.rung, "xdp generic copy");
+}
+
+static void test_an_interface_that_is_gone_is_a_fall(void **state) {
+  (void)state;
+  static const struct {
+    int answer;
+    const char *why;
+  } rows[] = {{-ENETDOWN, "AF_XDP was lost: the interface went down"},
+              {-ENXIO, "AF_XDP was lost: No such device or address"}};
+  for (size_t i = 0; has_namespace && i < HARP_ARRAY_COUNT(rows); i++) {
+    wake_answer = rows[i].answer;
+    send_one();
+    wake_answer = 0;
+    expect_fallen(rows[i].why);
+    close_eni(state);
+    assert_int_equal(open_eni(state), 0);
+  }
+  if (!has_namespace) skip();
+}
+
+static void test_completions_that_never_come_are_a_fall(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  wake_is_ignored = true;
+  for (int second = 0; second < 3; second++) {
+    assert_int_equal(counters.driver_falls, 0);
+    send_one();
+    assert_int_equal(eni.io->ops->reap(eni.io), 0);
+    clock_ahead_ns += HARP_MS(1100);
+  }
+  assert_int_equal(eni.io->ops->reap(eni.io), 0);
+  wake_is_ignored = false;
+  expect_fallen("AF_XDP was lost: no send was completed for 2 s");
+}
+
+/* The engine builds into a frame of a queue, which is closed before it submits. */
+static void test_what_was_being_built_goes_by_the_sockets(void **state) {
+  (void)state;
+  struct harp_tx_superframe sent, given_back;
+  if (!has_namespace) skip();
+  build(&sent);
+  build(&given_back);
+  wake_answer = -ENETDOWN;
+  send_one();
+  wake_answer = 0;
+  assert_int_equal(counters.driver_falls, 1);
+  assert_int_equal(eni.io->ops->tx_submit(eni.io, &sent), 0);
+  eni.io->ops->tx_give_back(eni.io, &given_back);
+  expect_fallen("the interface went down");
+}
+
+static void test_a_queue_that_moves_nothing_is_refused(void **state) {
+  (void)state;
+  char error[640] = "";
+  struct harp_io *io;
+  uint8_t *frames;
+  if (!has_namespace) skip();
+  wake_is_ignored = true;
+  int err = open_on(netns_index("v0"), "10.9.0.1", &io, &frames, HARP_IO_XDP_COPY, error);
+  if (err != -EIO) fail_msg("%d %s", err, error);
+  wake_is_ignored = false;
+  assert_non_null(strstr(error, "xdp generic copy: queue 0 completes no sends"));
+  assert_non_null(strstr(error, "xdp native copy: queue 0 completes no sends"));
+  close_it(NULL, frames);
+}
+
+#define ON_ENI(test) cmocka_unit_test_setup_teardown(test, open_eni, close_eni)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),
+      cmocka_unit_test(test_a_queue_that_moves_nothing_is_refused),
+      ON_ENI(test_frames_that_are_sent_come_back),
+      ON_ENI(test_a_kernel_that_says_later_gets_it_later),
+      ON_ENI(test_an_interface_that_is_gone_is_a_fall),
+      ON_ENI(test_completions_that_never_come_are_a_fall),
+      ON_ENI(test_what_was_being_built_goes_by_the_sockets),
   };
   return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -43,7 +43,7 @@ enum {
 };
 #define LOOK_NS    HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
 #define PROOF_NS   HARP_MS(50)
-#define RELEASE_NS HARP_MS(500) /* for the kernel to release what was closed; a loaded host took 235 ms */
+#define RELEASE_NS HARP_SEC(2) /* for the kernel to release what was closed; a loaded host took 500 ms */
 
 struct harp_io_route {
   struct harp_io_route *next;
@@ -164,7 +164,7 @@ static uint32_t rx_headroom(int family) {
   return (HARP_CACHE_LINE - at % HARP_CACHE_LINE) % HARP_CACHE_LINE;
 }
 
-static uint64_t open_queues(struct xdp *x) {
+static uint64_t open_queues(const struct xdp *x) {
   uint64_t bits = 0;
   for (unsigned i = 0; i < x->queue_count; i++) bits |= 1ull << x->sockets[i].number;
   return bits;
@@ -267,6 +267,13 @@ static int open_free_queues(struct xdp *x, const struct rung *rung, const struct
   return -EBUSY;
 }
 
+/* Says whether a queue that we have not got is no other HARP process's either. */
+static bool may_be_released(const struct xdp *x) {
+  unsigned all = HARP_MIN(harp_nic_queues(x->ifindex), (unsigned)HARP_XDP_QUEUES_MAX);
+  uint64_t taken = open_queues(x) | harp_xdp_filter_used_queues(&x->filter);
+  return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
+}
+
 /* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
  * locked memory behind its owner's back, so a job that follows another finds them taken. */
 static int open_enough_queues(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
@@ -274,8 +281,8 @@ static int open_enough_queues(struct xdp *x, const struct rung *rung, const stru
   unsigned wanted = queues_wanted(x, config);
   for (;;) {
     int err = open_free_queues(x, rung, config, wanted, error, error_bytes);
-    if ((err != -EBUSY && err != -ENOBUFS) || now_ns() >= x->release_deadline_ns)
-      return err == -EBUSY && is_open(x) ? 0 : err;
+    bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(x));
+    if (!may_change || now_ns() >= x->release_deadline_ns) return err == -EBUSY && is_open(x) ? 0 : err;
     (void)poll(NULL, 0, RELEASE_POLL_MS);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -419,12 +420,15 @@ static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {
   return "an XDP program of somebody else is attached to the interface";
 }
 
-enum { TRIES = 3 };
+enum { TRIES = 20, TRY_MS = 1 };
 
 int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                          char *error, size_t error_bytes) {
   *f = (struct harp_xdp_filter){-1, -1, -1, false};
-  for (unsigned i = 0; i < TRIES; i++) { /* other processes may attach it, or let it go, meanwhile */
+  /* Other processes may attach it, or let it go, meanwhile. Who looks through the links of all namespaces
+   * for its own holds each for a moment, so one that was just closed may be there still. */
+  for (unsigned i = 0; i < TRIES; i++) {
+    if (i) (void)poll(NULL, 0, TRY_MS);
     if (join(f, ifindex, mode)) return 0;
     int err = attach_new(f, ifindex, mode, frags, error, error_bytes);
     if (!err) return 0;
@@ -458,6 +462,19 @@ static void clear_queue(struct harp_xdp_filter *f, uint32_t queue) {
     else
       (void)element(HARP_BPF_MAP_DELETE, f->ports_fd, &key, NULL, 0);
   }
+}
+
+uint64_t harp_xdp_filter_used_queues(const struct harp_xdp_filter *f) {
+  struct port_key key, next;
+  struct port_value value;
+  uint64_t used = 0;
+  bool more = !element(HARP_BPF_MAP_GET_NEXT_KEY, f->ports_fd, NULL, &next, 0);
+  for (unsigned i = 0; more && i < HARP_XDP_PORTS_MAX; i++) {
+    key = next;
+    more = !element(HARP_BPF_MAP_GET_NEXT_KEY, f->ports_fd, &key, &next, 0);
+    if (!element(HARP_BPF_MAP_LOOKUP, f->ports_fd, &key, &value, 0)) used |= value.queues;
+  }
+  return used;
 }
 
 int harp_xdp_filter_add_queue(struct harp_xdp_filter *f, uint32_t queue, int socket_fd) {

@@ -46,6 +46,9 @@ HARP_MUST_CHECK int harp_xdp_filter_add_port(struct harp_xdp_filter *f, const st
 void harp_xdp_filter_remove_port(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
                                  uint16_t port);
 
+/* Returns the queues, a bit each, that processes of HARP have ports on; and those that were killed had. */
+uint64_t harp_xdp_filter_used_queues(const struct harp_xdp_filter *f);
+
 /* Returns about how many packets of the port were handed to sockets. */
 uint64_t harp_xdp_filter_packets(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
                                  uint16_t port);
