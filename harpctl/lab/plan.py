@@ -49,6 +49,10 @@ __all__ = [
     "tools_needed",
 ]
 
+INDEX_FIRST = (
+    1000  # not its peer's: Linux takes a link between equal indices for a real one, and is a second late
+)
+
 
 def tools_needed(spec: LabSpec) -> list[str]:
     """List the programs that building this lab runs."""
@@ -96,9 +100,10 @@ def _plan_pairs(spec: LabSpec, prefix: str) -> list[Command]:
     one, other = host_names(spec, prefix)
     queues = ("numrxqueues", str(spec.queues), "numtxqueues", str(spec.queues))
     plan = []
-    for name in (eni_name(eni) for eni in range(spec.enis)):
+    for eni, name in enumerate(eni_name(eni) for eni in range(spec.enis)):
+        index = ("index", str(INDEX_FIRST + eni))
         pair = ("type", "veth", "peer", "name", name, *queues, "netns", other)
-        plan.append(ip_inside(one, "link", "add", name, *queues, *pair))
+        plan.append(ip_inside(one, "link", "add", name, *index, *queues, *pair))
     return plan
 
 

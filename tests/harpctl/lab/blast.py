@@ -91,13 +91,13 @@ def blast(
 ) -> Arrived:
     """Send datagrams of zeros from one host's ENI to another's."""
     address = lab.address(*target)
-    argv = lab.command(target[0], [sys.executable, "-c", RECEIVE, address, str(PORT)])
+    argv = lab.command(target[0], [sys.executable, "-IS", "-c", RECEIVE, address, str(PORT)])
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         words = [address, str(PORT), lab.address(*source), str(count), str(size), str(gap_us)]
-        run_command(Command(tuple(lab.command(source[0], [sys.executable, "-c", SEND, *words]))))
+        run_command(Command(tuple(lab.command(source[0], [sys.executable, "-IS", "-c", SEND, *words]))))
         child.stdin.write("over\n")
         child.stdin.flush()
         said = json.loads(child.stdout.readline())

@@ -60,7 +60,7 @@ while True:
 def rates(lab: Lab, target: int, enis: int, flows: Sequence[tuple[int, int, int, int]]) -> list[float]:
     """Flood flows of (host, ENI, target's host, its ENI); give Mbit/s received by each of its ENIs."""
     addresses = [lab.address(target, eni) for eni in range(enis)]
-    argv = lab.command(target, [sys.executable, "-c", SINK, SECONDS, *addresses])
+    argv = lab.command(target, [sys.executable, "-IS", "-c", SINK, SECONDS, *addresses])
     senders = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sink:
         try:
@@ -72,7 +72,9 @@ def rates(lab: Lab, target: int, enis: int, flows: Sequence[tuple[int, int, int,
                     for flow in flows
                     if flow[0] == host
                 ]
-                senders.append(subprocess.Popen(lab.command(host, [sys.executable, "-c", FLOOD, *own])))
+                senders.append(
+                    subprocess.Popen(lab.command(host, [sys.executable, "-IS", "-c", FLOOD, *own]))
+                )
             found: list[float] = json.loads(sink.stdout.readline())
             return found
         finally:

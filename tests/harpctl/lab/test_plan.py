@@ -20,8 +20,9 @@ def test_two_hosts_are_one_veth_pair_per_eni() -> None:
     plan = lines(LabSpec(enis=2))
     assert plan[:2] == ["ip netns add p-h0", "ip netns add p-h1"]
     for eni in (0, 1):
-        one = f"eni{eni} numrxqueues 1 numtxqueues 1"
-        assert f"ip -netns p-h0 link add {one} type veth peer name {one} netns p-h1" in plan
+        queues = "numrxqueues 1 numtxqueues 1"
+        peer = f"type veth peer name eni{eni} {queues} netns p-h1"
+        assert f"ip -netns p-h0 link add eni{eni} index {1000 + eni} {queues} {peer}" in plan
         for host in (0, 1):
             assert f"ip -netns p-h{host} address add 10.77.{eni}.{host + 1}/24 dev eni{eni}" in plan
     assert not any("bridge" in line or "tc" in line or "nft" in line or "ethtool" in line for line in plan)
