@@ -52,12 +52,13 @@ class Stretch:
     rate_gbps: float  # of its later part
     stall_ms: float  # the longest time without a byte that touches it
     settled_ms: float | None  # until it first ran at its own later rate; None: it ran at none
-    full_ms: float | None  # until it first ran at the rate before all events; None: it never did
+    full_ms: float | None  # until it first ran at the rate before all events; None: it did not stay there
 
 
 def stretches(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Stretch]:
-    """Cut a run at its events, which are in order; the first stretch is called `before`."""
-    marks = [(0.0, "before"), *((at_s, name) for at_s, name in events if at_s < samples.seconds())]
+    """Cut a run at its events, which are in order."""
+    within = [(at_s, name) for at_s, name in events if at_s < samples.seconds()]
+    marks = [(0.0, "before" if within else "all"), *within]
     ends = [at_s for at_s, _ in marks[1:]] + [samples.seconds()]
     cut: list[Stretch] = []
     for (from_s, name), to_s in zip(marks, ends, strict=True):
@@ -71,7 +72,7 @@ def stretches(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Str
                 rate,
                 longest_stall_ms(samples, from_s, to_s),
                 reached_ms(samples, from_s, to_s, rate),
-                reached_ms(samples, from_s, to_s, full),
+                reached_ms(samples, from_s, to_s, full) if rate >= full * BACK_SHARE else None,
             )
         )
     return cut

@@ -26,7 +26,7 @@ def test_the_rate_over_time(base: list[str], tmp_path: Path) -> None:
     done = call(*base, "--json", str(file), "--plot", str(picture), "--env", f"FAKE_LOG={log}")
     assert done.exit_code == 0, done.output
     row = done.stdout.splitlines()[2].split()
-    assert row[1:6] == ["before", "0.00", "10.000", "-", "0"]
+    assert row[1:6] == ["all", "0.00", "10.000", "-", "0"]
     assert "Jain index 1.0000" in done.stdout
     (side,) = json.loads(file.read_text())["sides"]
     assert side["samples"]["interval_s"] == 0.001
