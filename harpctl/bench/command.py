@@ -28,7 +28,7 @@ from harpctl.bench.by_clock import (
 )
 from harpctl.bench.failover import print_courses
 from harpctl.bench.failure import parse_failure
-from harpctl.bench.measure import Side, Step, measure, steps_total
+from harpctl.bench.measure import Side, Step, measure, setting_text, steps_total
 from harpctl.bench.perf import Mode, PerfJob
 from harpctl.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.bench.plot import plot, plot_courses, require_plot
@@ -181,7 +181,7 @@ def _run_by_clock(sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, 
         courses, place, notes = run_courses(sides, what, open_hosts, step)
     about = what.describe()
     if output.write(clock_document(place, what, sides, courses)):
-        print_courses(Console(), courses, [place, about, *notes])
+        print_courses(Console(), courses, [place, about, *notes, *_variables(sides)])
     if output.plot:
         plot_courses(output.plot, f"{about}\n{place}", courses)
     _require_right(courses[0].wrong)
@@ -201,11 +201,18 @@ def _run_counted(
     ):
         measured = measure(where, sides, job, runs, step)
     if output.write(document(place, job, runs, sides, measured)):
-        print_measured(Console(), place, job, runs, measured, notes)
+        print_measured(Console(), place, job, runs, measured, [*notes, *_variables(sides)])
     if output.plot:
         named = list(zip(measured.names, measured.rows, strict=True))
         plot(output.plot, f"{job.mode}, {place}", job.mode, named)
     _require_right(sum(row.wrong or 0 for rows in measured.rows for row in rows))
+
+
+def _variables(sides: Sequence[Side]) -> list[str]:
+    """Say which variables the user gave each side."""
+    given = ((side.name, {**side.program.env}) for side in sides)
+    shown = ((name, setting_text({k: v for k, v in env.items() if k != "NCCL_LIB"})) for name, env in given)
+    return [f"{name} with {text}" for name, text in shown if text != "default"]
 
 
 def _require_right(wrong: int) -> None:

@@ -126,7 +126,7 @@ def notes_of(course: Course) -> list[str]:
             f"{share * 100:.0f} % of both"
         )
     if course.undelivered:
-        lines.append(f"{course.undelivered} messages had not arrived 3 s after the end")
+        lines.append(f"{course.undelivered} messages that it had taken did not arrive")
     if course.wrong:
         lines.append(f"{course.wrong} messages arrived with wrong bytes")
     lines += [f"failed: {failure}" for failure in course.failures]
