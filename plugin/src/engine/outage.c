@@ -87,6 +87,13 @@ static void take_in(struct review *r, const struct harp_engine *e, const struct 
   }
 }
 
+static bool any_of_ours(const struct harp_outages *o) {
+  for (unsigned i = 0; i < o->count; i++)
+    if (o->at[i].is_local) return true;
+  return false;
+}
+
+/* Says that an interface is out, or back. One WARN is enough: what ours explains of a peer's is only noted. */
 static void tell(const struct harp_engine *e, const struct party *p) {
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
@@ -97,9 +104,10 @@ static void tell(const struct harp_engine *e, const struct party *p) {
   else if (p->who.is_local)
     HARP_INFO("%s: this interface works again", p->ifname);
   else if (is_out(p))
-    HARP_WARN("%s: nothing gets through to the interface %s of %s any more; the connection goes on over the "
-              "others, and it is used again when it works",
-              e->name, address, p->link->peer);
+    harp_log(any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
+             "%s: nothing gets through to the interface %s of %s any more; the connection goes on over the "
+             "others, and it is used again when it works",
+             e->name, address, p->link->peer);
   else
     HARP_INFO("%s: the interface %s of %s works again", e->name, address, p->link->peer);
 }
