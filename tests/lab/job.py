@@ -1,7 +1,8 @@
 """A harp-perf job on the hosts of a lab, that tests can watch, hurt and question.
 
 The job's ENI is eni0; the ranks meet over eni1, which few tests hurt, so that harp-perf itself can tell what
-happened. Every lab here therefore has two ENIs.
+happened. Every lab here therefore has two ENIs. Where a job uses all of them, its ranks meet at a local
+socket.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Job:
         ifname: str = ENI,
         ranks: int | None = None,
         port: int = MEETING_PORT,
+        meeting: Path | None = None,
     ) -> None:
         self.lab = lab
         self.ifname = ifname
@@ -80,7 +82,7 @@ class Job:
             sizes,
         ]
         self._argv += ["--log", "info", *words, "--nranks", str(self.count)]
-        self._argv += ["--rendezvous", f"{lab.address(0, MEETING_ENI)}:{port}"]
+        self._argv += ["--rendezvous", str(meeting or f"{lab.address(0, MEETING_ENI)}:{port}")]
         own = [rank_env[rank] if rank < len(rank_env) else {} for rank in range(self.count)]
         common = {} if env and "HARP_CONF_DIR" in env else {"HARP_IFNAME": f"={ifname}"}
         self._envs = [{**common, **(env or {}), **own[rank]} for rank in range(self.count)]

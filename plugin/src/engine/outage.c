@@ -19,6 +19,8 @@ enum { PARTIES_MAX = 128 };
 /* A process that had no core for a while finds all its paths silent, and finds out only one by one that they
  * are not. */
 #define TELL_NS HARP_MS(300)
+/* Of a peer's interface later, so that ours is told first where it may be either. */
+#define TELL_PEER_NS HARP_MS(1500)
 
 struct review {
   unsigned count;
@@ -93,7 +95,8 @@ static bool any_of_ours(const struct harp_outages *o) {
   return false;
 }
 
-/* Says that an interface is out, or back. One WARN is enough: what ours explains of a peer's is only noted. */
+/* Says that an interface is out, or back. One WARN is enough: what ours explains of a peer's is only noted.
+ */
 static void tell(const struct harp_engine *e, const struct party *p) {
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
@@ -129,14 +132,15 @@ static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
     o->at[o->count++].since_ns = now;
   }
   struct harp_outage *outage = &o->at[known];
+  harp_ns tell_at_ns = outage->since_ns + (outage->is_local ? TELL_NS : TELL_PEER_NS);
   if (p->works) {
     if (outage->is_told) tell(e, p);
     *outage = o->at[--o->count];
-  } else if (is_out(p) && !outage->is_told && now - outage->since_ns >= TELL_NS) {
+  } else if (is_out(p) && !outage->is_told && now >= tell_at_ns) {
     outage->is_told = true;
     tell(e, p);
   } else if (!outage->is_told) {
-    o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(outage->since_ns + TELL_NS, now + TELL_NS / 8));
+    o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(tell_at_ns, now + TELL_NS / 8));
   }
 }
 

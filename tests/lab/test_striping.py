@@ -1,0 +1,247 @@
+"""One connection over several ENIs: all of them used, any of them lost, back again, and the last one lost."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab
+from harpctl.lab.spec import LabSpec, Subnets
+from tests.lab.job import EXIT_PLUGIN, Job, until
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+StartJob = Callable[..., Job]
+
+CAP_MBPS = 400.0
+LONG = ("--time", "600", "--iters", "10000000", "--warmup", "1")
+STRIPED = {"HARP_IFNAME": "eni"}
+TOLD_S = 20.0
+OUT = re.compile(
+    r"WARN .*NET/HARP: (?:\S+: nothing gets through to the interface 10\.77\.|eni)(\d+)(?:: nothing gets| ?\.\d)"
+)
+WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*works again")
+
+
+@pytest.fixture
+def start(plugin_file: Path, tmp_path: Path) -> Iterator[StartJob]:
+    """Give a function that makes a job over all ENIs of a lab."""
+
+    def make(lab: Lab, **words: object) -> Job:
+        env = {**STRIPED, **words.pop("env", {})}  # type: ignore[dict-item]
+        words.setdefault("words", LONG)
+        words.setdefault("sizes", "256K")
+        return Job(lab, plugin_file, env=env, meeting=tmp_path / "meeting", **words)  # type: ignore[arg-type]
+
+    return make
+
+
+def _received(job: Job, rank: int) -> dict[str, int]:
+    lines = Path(f"/proc/{job.ranks[rank].pid}/net/dev").read_text().splitlines()[2:]
+    figures = {line.partition(":")[0].strip(): int(line.partition(":")[2].split()[0]) for line in lines}
+    return {name: count for name, count in figures.items() if name.startswith("eni")}
+
+
+def _gained(job: Job, rank: int, since: dict[str, int]) -> dict[str, int]:
+    now = _received(job, rank)
+    return {name: count - since[name] for name, count in now.items()}
+
+
+def _until_connected(job: Job) -> None:
+    until("connected", lambda: ": connected " in job.log(0) and ": connected " in job.log(1))
+
+
+def _until_moving(job: Job, rank: int, bytes_: int = 1 << 20, without: frozenset[str] = frozenset()) -> None:
+    """Wait until every ENI of a rank, but for some, has received that much more."""
+    _until_connected(job)
+    since = _received(job, rank)
+
+    def moved() -> bool:
+        assert job.ranks[rank].poll() is None, "the job ended before it was to"
+        return all(gain > bytes_ for name, gain in _gained(job, rank, since).items() if name not in without)
+
+    until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved)
+
+
+def _until_told(job: Job, rank: int, what: re.Pattern[str], eni: int) -> None:
+    """Wait until a line tells of an ENI, ours or the peer's: which of them it is can't always be found out."""
+    until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), TOLD_S)
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("subnets", [Subnets.EACH, Subnets.ONE])
+def test_all_are_used(make_lab: MakeLab, start: StartJob, subnets: Subnets, engine: str) -> None:
+    lab = make_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS, subnets=subnets, switch=subnets is not Subnets.EACH))
+    with start(lab, words=("--iters", "400"), env={"HARP_ENGINE": engine}) as job:
+        _until_moving(job, 1)
+        job.finish()
+        assert "eni0+eni1+eni2+eni3: connected" in job.log(0)
+
+
+def test_every_size(make_lab: MakeLab, start: StartJob) -> None:
+    sizes = "1,7,8,16,127,128,129,1000,4096,16384,16385,65536,131072,524288,1M,4M"
+    with start(make_lab(LabSpec(enis=3)), mode="bidir", sizes=sizes, words=("--iters", "40")) as job:
+        job.finish()
+
+
+def test_two_against_eight(make_lab: MakeLab, start: StartJob) -> None:
+    """Each of the eight has a partner, and both directions stripe."""
+    spec = LabSpec(enis=8, host_enis=(2, 8), switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS)
+    with start(make_lab(spec), mode="bidir", words=("--iters", "300")) as job:
+        _until_moving(job, 0)
+        _until_moving(job, 1)
+        job.finish()
+
+
+def test_unequal_speeds(make_lab: MakeLab, start: StartJob) -> None:
+    """The quick one carries most, and the slow one its share."""
+    lab = make_lab(LabSpec(enis=2, cap_mbps=(CAP_MBPS, CAP_MBPS / 4)))
+    with start(lab) as job:
+        _until_connected(job)
+        since = _received(job, 1)
+        until("enough to measure", lambda: sum(_gained(job, 1, since).values()) > 60 << 20)
+        gained = _gained(job, 1, since)
+        assert 2.5 < gained["eni0"] / gained["eni1"] < 6
+
+
+def test_mixed_drivers(make_lab: MakeLab, start: StartJob) -> None:
+    """Striped over AF_XDP on one host, over sockets on the other."""
+    lab = make_lab(LabSpec(enis=2, mtu_bytes=3498))
+    with start(
+        lab, mode="bidir", words=("--iters", "200"), rank_env=({"HARP_DRIVER": "xdp"}, {"HARP_DRIVER": "udp"})
+    ) as job:
+        job.finish()
+
+
+# ---- losing some ----
+
+Hurt = Callable[[Lab, int], None]
+HURTS: dict[str, tuple[Hurt, Hurt]] = {
+    "down": (lambda lab, eni: lab.link_down(0, eni), lambda lab, eni: lab.link_up(0, eni)),
+    "peer down": (lambda lab, eni: lab.link_down(1, eni), lambda lab, eni: lab.link_up(1, eni)),
+    "silent": (
+        lambda lab, eni: lab.faults(1, eni).blackhole("both") and None,
+        lambda lab, eni: lab.faults(1, eni).clear() and None,
+    ),
+    "silent there": (
+        lambda lab, eni: lab.faults(1, eni).blackhole("in") and None,
+        lambda lab, eni: lab.faults(1, eni).clear() and None,
+    ),
+    "silent back": (
+        lambda lab, eni: lab.faults(1, eni).blackhole("out") and None,
+        lambda lab, eni: lab.faults(1, eni).clear() and None,
+    ),
+    "no address": (lambda lab, eni: lab.remove_address(0, eni), lambda lab, eni: lab.add_address(0, eni)),
+    "no address there": (
+        lambda lab, eni: lab.remove_address(1, eni),
+        lambda lab, eni: lab.add_address(1, eni),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HURTS)
+def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str) -> None:
+    """The others go on at once; one WARN names it; it is used again. Over the first one processes met."""
+    lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
+    hurt, heal = HURTS[how]
+    with start(lab, env={"HARP_PEER_TIMEOUT": "60"}) as job:
+        _until_moving(job, 1)
+        for eni in (1, 0):
+            hurt(lab, eni)
+            _until_moving(job, 1, without=frozenset({f"eni{eni}"}))
+            _until_told(job, 0, OUT, eni)
+            heal(lab, eni)
+            _until_told(job, 0, WORKS, eni)
+            _until_moving(job, 1)
+        assert OUT.findall(job.log(0)) == ["1", "0"]
+        assert job.warns(1) == []
+
+
+def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
+    """The connection outlives its control connection; a peer that dies then is found by silence."""
+    lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
+    with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
+        _until_moving(job, 1)
+        lab.faults(1, 0).blackhole("both")
+        until("control connection is given up", lambda: "goes on over other" in job.log(0) + job.log(1))
+        _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
+        job.ranks[1].kill()
+        until("the death is found", lambda: job.ranks[0].poll() is not None, 30)
+        assert job.ranks[0].returncode == EXIT_PLUGIN
+        assert any("lost vm" in line or "lost " in line for line in job.warns(0))
+
+
+def _orders(full: bool) -> list[tuple[int, ...]]:
+    orders = list(itertools.permutations(range(4)))
+    return orders if full else [orders[0], orders[7], orders[16], orders[23]]
+
+
+def test_all_but_one_in_every_order(
+    make_lab: MakeLab, start: StartJob, request: pytest.FixtureRequest
+) -> None:
+    """Three of four lost one by one on alternating sides, and restored in another order."""
+    lab = make_lab(LabSpec(enis=4, subnets=Subnets.ONE, switch=True, cap_mbps=CAP_MBPS))
+    with start(lab) as job:
+        _until_moving(job, 1)
+        for order in _orders(request.config.getoption("--flaps") > 0):
+            lost: set[int] = set()
+            for step, eni in enumerate(order[:3]):
+                lab.link_down(step % 2, eni)
+                lost.add(eni)
+                _until_moving(
+                    job, 1, 256 << 10, without=frozenset(f"eni{one}" for one in range(4) if one != order[3])
+                )
+            for step, eni in sorted(enumerate(order[:3]), key=lambda item: order[item[0]]):
+                lab.link_up(step % 2, eni)
+            _until_moving(job, 1, 256 << 10)
+        assert all(child.poll() is None for child in job.ranks)
+
+
+def test_different_ones_on_each_side(make_lab: MakeLab, start: StartJob) -> None:
+    """What is left on one side and on the other are no partners: a standby path joins them."""
+    lab = make_lab(LabSpec(enis=3, subnets=Subnets.ONE, switch=True, cap_mbps=CAP_MBPS))
+    with start(lab) as job:
+        _until_moving(job, 1)
+        for eni in (0, 1):
+            lab.link_down(0, eni)
+        for eni in (1, 2):
+            lab.link_down(1, eni)
+        _until_moving(job, 1, without=frozenset({"eni1", "eni2"}))
+        for host, eni in itertools.product((0, 1), range(3)):
+            lab.link_up(host, eni)
+        _until_moving(job, 1)
+
+
+def test_the_last_is_lost(make_lab: MakeLab, start: StartJob) -> None:
+    """An error with its cause on both sides, and no hang."""
+    lab = make_lab(LabSpec(enis=2))
+    with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
+        _until_moving(job, 1)
+        for eni in range(2):
+            lab.faults(1, eni).blackhole("both")
+        begun = time.monotonic()
+        assert EXIT_PLUGIN in job.wait(30)
+        assert time.monotonic() - begun < 12
+        assert len([line for line in job.warns(0) if "is down" in line]) == 1
+
+
+def test_flaps(make_lab: MakeLab, start: StartJob, request: pytest.FixtureRequest) -> None:
+    """Links flap at random in mid-transfer; every byte is checked."""
+    flaps = request.config.getoption("--flaps") or 20
+    lab = make_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS))
+    dice = random.Random(flaps)
+    with start(lab, mode="bidir", env={"HARP_PEER_TIMEOUT": "60"}) as job:
+        _until_moving(job, 1)
+        for _ in range(flaps):
+            host, eni = dice.randrange(2), dice.randrange(4)
+            lab.link_down(host, eni)
+            time.sleep(dice.uniform(0, 0.15))  # as long as a flap takes
+            lab.link_up(host, eni)
+            assert all(child.poll() is None for child in job.ranks), "a flap ended the job"
+        _until_moving(job, 1)
