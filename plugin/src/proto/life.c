@@ -94,12 +94,14 @@ void harp_life_init(struct harp_sender *s, harp_ns now) {
   for (unsigned i = 0; i < s->path_count; i++) begin_probing(s, &s->paths[i], now);
 }
 
-/* Probes the idle paths over the same ENIs, which may be gone with it. */
+/* Probes the standby paths over the same ENIs, which may be gone with it; what carries data tells of itself.
+ */
 static void ask_kin(struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *q = &s->paths[i];
     bool kin = q->local_eni == p->local_eni || q->remote_eni == p->remote_eni;
-    if (kin && q->state == HARP_PATH_UP && !q->inflight_bytes) harp_life_want_probe(s, q, true);
+    bool speaks = s->eligible & bit_of(q) || q->inflight_bytes;
+    if (kin && q->state == HARP_PATH_UP && !speaks) harp_life_want_probe(s, q, true);
   }
 }
 
