@@ -56,6 +56,19 @@ def test_own_link_flaps(make_lab: MakeLab, plugin_file: Path, engine: str) -> No
     assert [attached(lab, host) for host in range(2)] == ["", ""]
 
 
+def test_channels_are_added(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Packets that come in on a queue which is not ours take the way through the sockets; no fall."""
+    lab = make_lab(LabSpec(enis=2, queues=2))
+    run_command(run_inside(lab.hosts[1], "ethtool", "-L", ENI, "rx", "1", "tx", "1"))
+    with _job(lab, plugin_file, TIMED, HARP_PATHS="4") as job:
+        until_connected(job, 1)
+        assert job.queues(1) == "queue 0"
+        job.until_moving()
+        run_command(run_inside(lab.hosts[1], "ethtool", "-L", ENI, "rx", "2", "tx", "2"))
+        job.until_moving()
+        job.finish()
+
+
 def test_switch_port_flaps(make_lab: MakeLab, plugin_file: Path) -> None:
     """The carrier stays: packets are lost, that is all."""
     lab = make_lab(LabSpec(enis=2, switch=True))
