@@ -1,4 +1,7 @@
-"""AF_XDP on devices that lie over others. None has native mode: the ladder says so and takes what is left."""
+"""AF_XDP on devices that lie over others, and what the kernel merges before a generic program sees it.
+
+None of those devices has native mode: the ladder says so and takes what is left.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import pytest
 
 from harpctl.errors import HarpError
 from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import LabSpec, ip_inside
+from harpctl.lab.plan import LabSpec, Offload, ip_inside, run_inside
 from tests.lab.job import ALL_SIZES, ENI, Job, until
-from tests.lab.xdp import GENERIC, XDP, assert_bypassed, attached
+from tests.lab.xdp import GENERIC, IP6, XDP, add_ip6, assert_bypassed, attached
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -41,6 +44,8 @@ def _stack(lab: Lab, kind: str) -> None:
             raise
         if kind == "bridge":
             run_command(ip_inside(name, "link", "set", "dev", ENI, "master", UPPER))
+        # As harpctl sets it up: else the ENI below may answer for the device's address, with its own MAC.
+        run_command(run_inside(name, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"))
         run_command(ip_inside(name, "address", "add", f"10.99.0.{host + 1}/24", "dev", UPPER))
         run_command(ip_inside(name, "link", "set", "dev", UPPER, "up"))
     until("the devices have a carrier", lambda: all(_carrier(lab, host) for host in range(2)))
@@ -67,3 +72,15 @@ def test_left_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, ifname=UPPER) as job:
         job.finish()
         assert job.rung(0) == "udp gso+gro"
+
+
+def test_nothing_is_merged_below_a_generic_program(make_lab: MakeLab, plugin_file: Path) -> None:
+    """IPv6 packets have a checksum, so the kernel could merge them; not where a generic program is."""
+    lab = make_lab(LabSpec(enis=2, offload=Offload.SEGMENT))
+    add_ip6(lab)
+    words = ("--iters", "100", "--warmup", "2")
+    with Job(lab, plugin_file, sizes="1M", words=words, env=IP6, rank_env=(XDP, XDP)) as job:
+        job.finish()
+        counted = job.statistics_of(1)
+        assert counted["rx_superframes"] == counted["rx_packets"] > 1000
+        assert not any(counted[f"drop_{reason}"] for reason in ("SHORT", "FIELD", "CRC"))

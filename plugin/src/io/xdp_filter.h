@@ -9,6 +9,8 @@
  * without cutting it up, or what GRO has merged: packets of packets, and nothing tells where they join. Only
  * the sockets can take those apart. So only what an xdp driver sent is handed over: over IPv4 it has no UDP
  * checksum, without which the kernel neither makes nor merges superframes; over IPv6 it has our flow label.
+ * The latter may be merged by a device below ours (a VLAN's, a bridge's); our own merges nothing while it has
+ * a generic program (Linux netif_elide_gro).
  *
  * One program serves all HARP processes of a host: the first attaches it, later ones join it. It is held by
  * file descriptors of a bpf link, so it goes when the last of them is closed, also by kill -9. A program of
