@@ -21,6 +21,7 @@ from tests.lab.xdp import GENERIC, NATIVE, XDP, add_ip6, assert_bypassed, attach
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 ECHO_PORT = 7007
+OTHER = "other0"
 LONG = ("--iters", "10000000", "--warmup", "1")
 FEW = ("--iters", "24", "--warmup", "4")
 TALK_S = 90
@@ -124,12 +125,17 @@ def _ifindex(lab: Lab, host: int) -> int:
     return int(json.loads(shown)[0]["ifindex"])
 
 
-def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
-    """Each takes a queue; the second joins the program of its own host, though both ENIs have one number."""
+def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, tmp_path: Path) -> None:
+    """Each takes a queue; the second joins its own ENI's program; another host has one of that number."""
     lab = make_lab(LabSpec(enis=2, queues=2))
-    assert _ifindex(lab, 0) == _ifindex(lab, 1)
+    number = str(_ifindex(lab, 0))
+    assert _ifindex(lab, 1) != int(number)
+    run_command(ip_inside(lab.hosts[1], "link", "add", OTHER, "index", number, "type", "veth"))
     env = _conf(tmp_path / "conf", queues=1)
-    with Job(lab, plugin_file, mode="bidir", words=LONG, env=env) as first:
+    with (
+        holding(lab, 1, xdp_hold, "harp", "generic", ifname=OTHER),
+        Job(lab, plugin_file, mode="bidir", words=LONG, env=env) as first,
+    ):
         until_connected(first, 0)
         until_connected(first, 1)
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=env, port=20600) as second:

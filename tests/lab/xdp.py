@@ -70,9 +70,11 @@ def assert_bypassed(job: Job) -> None:
 
 
 @contextlib.contextmanager
-def holding(lab: Lab, host: int, program: Path, whose: str, mode: str, *queue: str) -> Iterator[None]:
-    """Hold an XDP program on a host's ENI (xdp_hold.c)."""
-    argv = lab.command(host, [str(program), whose, mode, ENI, *queue])
+def holding(
+    lab: Lab, host: int, program: Path, whose: str, mode: str, *queue: str, ifname: str = ENI
+) -> Iterator[None]:
+    """Hold an XDP program on an interface of a host (xdp_hold.c)."""
+    argv = lab.command(host, [str(program), whose, mode, ifname, *queue])
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None
