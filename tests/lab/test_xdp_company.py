@@ -16,7 +16,17 @@ from harpctl.lab.lab import Lab, run_command
 from harpctl.lab.plan import LabSpec, ip_inside, run_inside
 from tests.lab.job import ENI, EXIT_PLUGIN, Job, until
 from tests.lab.remote import ROOT
-from tests.lab.xdp import GENERIC, NATIVE, XDP, add_ip6, assert_bypassed, attached, holding, until_connected
+from tests.lab.xdp import (
+    GENERIC,
+    NATIVE,
+    XDP,
+    add_ip6,
+    assert_bypassed,
+    attached,
+    holding,
+    socket_datagrams,
+    until_connected,
+)
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -144,6 +154,21 @@ def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, xdp_hold: P
             assert {first.queues(0), second.queues(0)} == {"queue 0", "queue 1"}
         assert attached(lab, 0)
         first.until_moving()
+
+
+def test_ports_that_lead_to_our_queues(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """The peer's packets are spread over queues by their ports; it learns which ports lead to ours."""
+    lab = make_lab(LabSpec(enis=2, queues=4))
+    env = _conf(tmp_path / "conf", queues=1)
+    sockets = {**env, "HARP_DRIVER": "udp"}
+    with Job(
+        lab, plugin_file, words=("--iters", "1000", "--warmup", "100"), env=env, rank_env=(sockets, {})
+    ) as job:
+        job.finish()
+        assert job.queues(1) == "queue 0"
+        counted = job.statistics_of(1)
+        assert counted["rx_packets"] > 20000
+        assert socket_datagrams(lab, 1) < counted["rx_packets"] / 20
 
 
 def test_no_queue_is_left(make_lab: MakeLab, plugin_file: Path) -> None:

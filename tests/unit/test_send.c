@@ -217,8 +217,25 @@ static void a_path_that_is_down_moves_its_flight(void **state) {
   assert_int_equal(run.count, 3);
 }
 
+/* Paths that make a detour at the receiver carry nothing while another between the same ENIs makes none. */
+static void detours_are_avoided(void **state) {
+  (void)state;
+  struct harp_packet p = ack(0, 0, 0, FIRST_LINE, FIRST_MESSAGE);
+  assert_int_equal(s->eligible, 3);
+  p.flags = HARP_FLAG_DETOUR;
+  assert_int_equal(feed(p), HARP_DROP_NONE);
+  assert_int_equal(s->eligible, 2);
+  p.path = 1;
+  assert_int_equal(feed(p), HARP_DROP_NONE);
+  assert_int_equal(s->eligible, 3); /* all do */
+  p.flags = 0;
+  assert_int_equal(feed(p), HARP_DROP_NONE);
+  assert_int_equal(s->eligible, 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(detours_are_avoided, init, fini),
       cmocka_unit_test_setup_teardown(posting_is_bounded, init, fini),
       cmocka_unit_test_setup_teardown(a_message_is_cut_into_packets, init, fini),
       cmocka_unit_test_setup_teardown(a_superframe_takes_no_more_than_asked, init, fini),

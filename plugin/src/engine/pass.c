@@ -50,7 +50,7 @@ static struct harp_link *link_of_token(struct harp_engine *e, uint64_t token, ha
 
 /* Handles one packet; returns its link if it was good for anything. */
 static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes,
-                                        harp_ns now) {
+                                        bool detour, harp_ns now) {
   struct harp_packet p;
   struct harp_placement where;
   enum harp_drop drop = harp_packet_decode(wire, bytes, &p);
@@ -63,6 +63,7 @@ static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wi
     e->counters.drops[HARP_DROP_TOKEN]++;
     return NULL;
   }
+  p.detour = detour;
   drop = harp_conn_on_packet(&link->conn, wire, &p, &where, now);
   if (harp_likely(!drop)) {
     if (p.type == HARP_PACKET_DATA) place(&where, p.data.payload);
@@ -85,7 +86,7 @@ static void receive_superframe(struct harp_engine *e, const struct harp_rx_super
   struct harp_link *last = NULL;
   for (uint32_t at = 0; at < sf->bytes; at += sf->segment_bytes) {
     uint32_t bytes = HARP_MIN(sf->segment_bytes, sf->bytes - at);
-    struct harp_link *link = receive_packet(e, sf->data + at, bytes, now);
+    struct harp_link *link = receive_packet(e, sf->data + at, bytes, sf->detour, now);
     e->counters.rx_packets++;
     if (link == last || !link) continue;
     if (last) settle_link(e, last);

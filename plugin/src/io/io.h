@@ -54,6 +54,7 @@ struct harp_rx_superframe {
   uint32_t bytes;         /* all segments together */
   uint32_t segment_bytes; /* of every segment but the last, which may be shorter; packed without gaps */
   uint32_t frame;         /* the driver's own */
+  bool detour; /* it came to another queue than ours, and so through the kernel: other ports may be better */
 };
 
 /* What a driver got and can do; valid after open. */

@@ -205,7 +205,7 @@ static unsigned sim_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   for (; n < max && s->queue_head != s->queue_tail; n++) {
     uint32_t f = s->queue[s->queue_head++ % HARP_SIM_QUEUE];
     change_owner(s, f, RX_QUEUED, RX_HELD);
-    out[n] = (struct harp_rx_superframe){frame_at(s, f), s->frame_bytes[f], s->frame_bytes[f], f};
+    out[n] = (struct harp_rx_superframe){frame_at(s, f), s->frame_bytes[f], s->frame_bytes[f], f, false};
   }
   return n;
 }

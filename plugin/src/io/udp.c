@@ -412,7 +412,7 @@ static bool rx_gro_one(struct udp *u, int fd, unsigned slot, struct harp_rx_supe
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
-    *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot};
+    *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot, false};
     return true;
   }
   return false;
@@ -438,7 +438,7 @@ static unsigned rx_gro_many(struct udp *u, int fd, unsigned slot, unsigned want,
       continue;
     }
     out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, bytes, segment_of(&m[i].msg_hdr, bytes),
-                                              slot + (unsigned)i};
+                                              slot + (unsigned)i, false};
   }
   return kept;
 }
@@ -473,7 +473,7 @@ static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_su
       continue;
     }
     out[kept++] =
-        (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, *slot + (unsigned)i};
+        (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, *slot + (unsigned)i, false};
   }
   *slot += n > 0 ? (unsigned)n : 0;
   return kept;

@@ -655,12 +655,12 @@ static bool unwrap(struct xdp *x, unsigned queue, const struct harp_xdp_received
   if (!at || !bytes) return false;
   if (packet->piece_count == 1) {
     uint32_t frame = frame_name(queue, packet->frames[0]);
-    *out = (struct harp_rx_superframe){packet->data[0] + at, bytes, bytes, frame};
+    *out = (struct harp_rx_superframe){packet->data[0] + at, bytes, bytes, frame, false};
     return true;
   }
   if (!gather_pieces(x, packet, &data)) return false;
   release_pieces(queue_at(x, queue), packet);
-  *out = (struct harp_rx_superframe){data + at, bytes, bytes, SLOT_FRAME};
+  *out = (struct harp_rx_superframe){data + at, bytes, bytes, SLOT_FRAME, false};
   return true;
 }
 
@@ -693,7 +693,10 @@ static unsigned rx_inner(struct xdp *x, struct harp_rx_superframe *out, unsigned
   if (!max || (is_open(x) && !x->inner_is_busy && x->rx_calls % INNER_EVERY)) return 0;
   unsigned got = x->inner->ops->rx(x->inner, out, max);
   x->inner_is_busy = got > 0;
-  for (unsigned i = 0; i < got; i++) out[i].frame |= INNER_FRAME;
+  for (unsigned i = 0; i < got; i++) {
+    out[i].frame |= INNER_FRAME;
+    out[i].detour = is_open(x);
+  }
   return got;
 }
 

@@ -27,6 +27,19 @@ static bool has_work(const struct harp_sender *s) {
 
 /* ---- states ---- */
 
+/* Takes out the paths that make a detour at the receiver while others between the same ENIs do not. */
+static void avoid_detours(struct harp_sender *s) {
+  uint64_t straight = 0; /* pairs of ENIs that have an eligible path without, a bit each */
+  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (!p->detour) straight |= 1ull << (p->local_eni % 8 * 8 + p->remote_eni % 8);
+  }
+  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (p->detour && straight >> (p->local_eni % 8 * 8 + p->remote_eni % 8) & 1) s->eligible &= ~bit_of(p);
+  }
+}
+
 /* Works out anew which paths may carry data. */
 static void choose_eligible(struct harp_sender *s) {
   uint64_t standby = 0;
@@ -46,6 +59,13 @@ static void choose_eligible(struct harp_sender *s) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(standby)];
     if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
   }
+  avoid_detours(s);
+}
+
+void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour) {
+  if (harp_likely(p->detour == detour)) return;
+  p->detour = detour;
+  choose_eligible(s);
 }
 
 /* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP. */

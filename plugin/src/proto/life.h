@@ -32,6 +32,10 @@ void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now
 /* Gives up the path's flight to the others and leaves it to probes. */
 void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
+/* The receiver says whether what comes on the path takes a slower way there: the NIC spreads packets over
+ * queues by their ports, and only some queues are the receiver's. */
+void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour);
+
 /* Probes paths that are up and have been quiet for so long. */
 void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 

@@ -23,7 +23,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->state = HARP_PATH_NEW;
   p->next_number = p->ack_next = p->round_end_number = first_number;
   p->largest_acked = first_number - 1;
-  p->any_acked = false;
+  p->any_acked = p->detour = false;
   p->lines = p->lines_max = lines_max;
   p->inflight_bytes = 0;
   p->pace_next_ns = 0;

@@ -53,6 +53,7 @@ struct harp_path {
   harp_ns silent_ns;   /* pto_from_ns before the first timeout in a row */
   harp_ns pto_from_ns; /* when waiting began: flight taken up, acknowledgement, or last probe timeout */
   uint32_t pto_count;  /* consecutive, without an acknowledgement between */
+  bool detour;         /* what is sent on it takes a slower way at the receiver */
   bool drained;        /* silent while others progress: its flight was given up, nothing but probes go out */
   bool probe_due;      /* send one packet now, whatever the window says */
 

@@ -61,6 +61,7 @@ static void note_arrival(struct harp_rx_path *path, const struct harp_packet *p,
   path->next_number = HARP_MAX(path->next_number, number + 1);
   path->echo_time = p->data.time;
   path->echo_arrival_ns = now;
+  path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (!fresh || !in_order || path->unacked_bytes >= ACK_EVERY_BYTES)
     ack_by(path, now);
@@ -81,7 +82,7 @@ bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, ui
   if (i < 0) return false;
   struct harp_rx_path *path = &r->paths[i];
   ack->type = HARP_PACKET_ACK;
-  ack->flags = 0;
+  ack->flags = path->detour ? HARP_FLAG_DETOUR : 0;
   ack->path = (uint8_t)i;
   ack->ack.echo_time = path->echo_time;
   ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);

@@ -48,6 +48,7 @@ struct harp_rx_path {
   uint64_t ack_number; /* of the next acknowledgement to send */
   uint32_t echo_time;  /* time stamp of the last packet that arrived, and when it did */
   harp_ns echo_arrival_ns;
+  bool detour; /* the latest packet made one; told in acknowledgements */
   uint32_t unacked_bytes;
   harp_ns ack_due_ns; /* HARP_NEVER: nothing to say */
 };

@@ -128,6 +128,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     harp_loss_on_acked(path, begin, end, &s->resend, &r, s->trace, now);
   }
   harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->delivered, s->posted);
+  harp_life_note_detour(s, path, p->flags & HARP_FLAG_DETOUR);
   bool proven = path->state != HARP_PATH_UP && newest > path->proof_number;
   if (!r.advanced && !proven) return HARP_DROP_NONE;
 

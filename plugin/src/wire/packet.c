@@ -55,6 +55,7 @@ enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp
   p->path = h.path;
   p->token = harp_from_be64(h.token);
   p->number = harp_from_be32(h.number);
+  p->detour = false;
   switch (h.type) {
   case HARP_PACKET_DATA:
   case HARP_PACKET_PROBE:

@@ -38,6 +38,8 @@ enum harp_packet_type {
 enum harp_packet_flags {
   HARP_FLAG_ACK_SOON =
       1, /* the sender waits for the acknowledgement: it has or may send nothing more for now */
+  HARP_FLAG_DETOUR =
+      2, /* of an acknowledgement: what comes on this path takes a slower way at the receiver */
 };
 
 struct harp_wire_prefix {
@@ -91,6 +93,7 @@ struct harp_packet {
   uint8_t path;
   uint64_t token;
   uint32_t number;
+  bool detour; /* not on the wire: the receiving side's driver took the slower way to it */
   union {
     struct { /* DATA and PROBE */
       uint32_t time;
