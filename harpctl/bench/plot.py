@@ -68,7 +68,12 @@ def plot_courses(file: Path, title: str, courses: Sequence[Course]) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     figure, rows = plt.subplots(
-        len(courses), figsize=(9, 1 + 3 * len(courses)), layout="constrained", sharex=True, squeeze=False
+        len(courses),
+        figsize=(11, 1 + 2.5 * len(courses)),
+        layout="constrained",
+        sharex=True,
+        sharey=True,
+        squeeze=False,
     )
     for course, axes in zip(courses, rows[:, 0], strict=True):
         for name, samples in ((course.name, course.samples), ("kernel TCP beside it", course.tcp)):
@@ -82,7 +87,7 @@ def plot_courses(file: Path, title: str, courses: Sequence[Course]) -> None:
         axes.set_ylabel("received (Gbit/s)")
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.3)
-        axes.legend(fontsize="small", loc="lower right")
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0, 0].set_title(title, fontsize="small")
     rows[-1, 0].set_xlabel("time (s)")
     _save(file, figure)
