@@ -34,7 +34,7 @@ static char replay[96];
  */
 static struct tally {
   _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
-      up, duplicates, bad_crc, smaller;
+      up, duplicates, bad_crc, smaller, tails, striped;
 } * tally;
 
 static void on_signal(int number) {
@@ -347,6 +347,8 @@ static void count_seed(void) {
   tally->duplicates += rx->drops[HARP_DROP_DUPLICATE];
   tally->bad_crc += rx->drops[HARP_DROP_CRC] + tx->drops[HARP_DROP_CRC];
   tally->smaller += smaller;
+  tally->tails += tx->tail_duplicates;
+  tally->striped += duo.config.path_count > 4;
 }
 
 static void print_tally(void) {
@@ -359,6 +361,8 @@ static void print_tally(void) {
   printf("early messages %" PRIu64 ", paths down %" PRIu64 " and up %" PRIu64
          ", seeds that end with smaller packets %" PRIu64 "\n",
          tally->early, tally->down, tally->up, tally->smaller);
+  printf("tails sent twice %" PRIu64 ", seeds with 5 to 64 paths %" PRIu64 "\n", tally->tails,
+         tally->striped);
 }
 
 static double now_s(void) {

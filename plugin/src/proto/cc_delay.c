@@ -2,16 +2,16 @@
  *
  * Idea (after TIMELY/Swift, and BBR's tolerance of random loss): once per round trip compare the round's
  * *lowest* RTT with the path's base RTT. A queue in the network lifts every sample of a round, a host that
- * was descheduled only some, so the lowest one tells them apart. Below the target the window grows, ever
- * faster the longer it may; above it shrinks in proportion. Where threads wait for cores every sample shows
+ * was descheduled only some, so the lowest one tells them apart. Below the target the window grows by an
+ * eighth, above it shrinks in proportion. Where threads wait for cores every sample shows
  * that wait and no queue at all, so delay alone shrinks the window to DELAY_FLOOR_BYTES and no further.
  *
  * Clouds lose packets at random and police bursts, so without a queue a loss counts only when the smoothed
  * share of lost bytes passes LOSS_TOLERATED_PERMILLE, and not even then if shrinking does not cure it. With a
  * queue less is tolerated, with a long one nothing: then somebody's packets overflow it. A loss that counts
- * takes a quarter of the window, or three eighths beside a queue, at most every other round; there the window
- * grows by a packet a round. So flows that share a bottleneck come to equal shares, and leave loss-based ones
- * theirs. No timers. */
+ * takes a quarter of the window, or three eighths beside a queue, at most every other round; and then
+ * the window grows with care, beside a queue by a packet a round. So flows that share a bottleneck come to
+ * equal shares, and leave loss-based ones theirs. No timers. */
 #include "proto/cc.h"
 
 /* Queueing delay that is aimed at, on top of the base RTT: enough that a software receiver is never idle. */
@@ -24,13 +24,14 @@ enum {
   LOSS_EXCUSED_MAX_PERMILLE = 300, /* that shrinking the window did not cure */
   EXCUSE_ROUNDS = 16,
   GROWTH_BYTES = 4096,
+  GROWTH_ROUNDS = 256,            /* after a loss that counted; then as if there had been none */
   DELAY_FLOOR_BYTES = 256 * 1024, /* four superframes */
   GROWTH_SHARE = 8,               /* a round grows the window by 1/8 of itself at most */
   MAX_DECREASE_DIV = 2,           /* and a round never takes more than half */
 };
 
 static void delay_init(struct harp_cc *cc) {
-  (void)cc;
+  cc->good_rounds = GROWTH_ROUNDS;
 }
 
 /* Smooths the share of lost bytes over about eight rounds. */
@@ -56,11 +57,12 @@ static void maybe_excuse(struct harp_cc *cc) {
   cc->cut_level_q4 = 0;
 }
 
-/* A packet while there is a queue, as everybody does; else ever more the longer nothing speaks against it. */
+/* An eighth; after a loss that counted a packet while there is a queue, as everybody does, else ever more the
+ * longer nothing speaks against it. */
 static uint64_t growth_bytes(const struct harp_cc *cc, bool slow) {
   if (cc->slow_start) return cc->window_bytes;
-  uint64_t g = HARP_MIN(cc->good_rounds, 1000u);
-  uint64_t step = slow ? 0 : GROWTH_BYTES * (16 + g * g) / 16;
+  if (cc->good_rounds >= GROWTH_ROUNDS) return HARP_MAX(cc->window_bytes / GROWTH_SHARE, cc->packet_bytes);
+  uint64_t step = slow ? 0 : GROWTH_BYTES * (16 + (uint64_t)cc->good_rounds * cc->good_rounds) / 16;
   return HARP_MAX(HARP_MIN(step, (uint64_t)cc->window_bytes / GROWTH_SHARE), cc->packet_bytes);
 }
 
@@ -90,9 +92,9 @@ static void delay_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
     harp_cc_set_window(cc, slow ? (uint64_t)cc->window_bytes * 5 / 8 : (uint64_t)cc->window_bytes * 3 / 4);
     cc->decrease_hold = 2;
   }
+  if (cut) cc->good_rounds = 0;
   if (shrink || cut) {
     cc->slow_start = false;
-    cc->good_rounds = 0;
   } else if (cc->round_limited && (!lossy || !cc->round_lost_bytes)) {
     harp_cc_set_window(cc, cc->window_bytes + growth_bytes(cc, slow));
     cc->good_rounds++;

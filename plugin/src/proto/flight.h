@@ -24,6 +24,7 @@ struct harp_burst {
   uint16_t last_lines;       /* of its last packet */
   uint16_t packet_bytes;     /* of a full packet with header, for the window */
   uint8_t count;             /* packets */
+  bool copied;               /* sent once more on another path, as a tail */
 };
 
 struct harp_flight {

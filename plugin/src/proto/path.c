@@ -67,6 +67,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   burst->number = p->next_number;
   burst->sent_ns = now;
   burst->acked = burst->lost = 0;
+  burst->copied = false;
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
   if (!p->inflight_bytes) p->pto_from_ns = now;

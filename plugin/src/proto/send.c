@@ -5,6 +5,7 @@
 
 #include "base/seq.h"
 #include "proto/life.h"
+#include "proto/tail.h"
 
 #define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
 #define SIZE_PROBE_NEXT_NS     HARP_MS(10)
@@ -48,6 +49,10 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
                    config->window_max_bytes, rings + i * records, records, now);
   }
+  s->start = config->first_number % config->path_count;
+  s->waits = false;
+  s->copy_line = s->copy_lines = 0;
+  s->copy_budget_bytes = HARP_TAIL_BUDGET_BYTES;
   harp_life_init(s, now);
 }
 
@@ -236,14 +241,31 @@ static bool corked(struct harp_sender *s, harp_ns now) {
   return false;
 }
 
+static struct harp_stripe stripe_of(const struct harp_sender *s) {
+  uint64_t lines = (uint64_t)(s->tail_line - s->sent_line) + s->resend.count;
+  return (struct harp_stripe){s->eligible, s->start, lines * HARP_LINE_BYTES, s->waits};
+}
+
+static struct harp_path *pick_best(struct harp_sender *s, harp_ns now) {
+  struct harp_stripe stripe = stripe_of(s);
+  struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
+  s->waits = stripe.waits;
+  return p;
+}
+
 struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now) {
   for (uint64_t bits = s->probes_due | s->sizing; bits; bits &= bits - 1) {
     struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if ((p->probe_due || size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
   }
+  s->copy_lines = 0;
   if (!s->eligible) return NULL;
-  if (s->resend.count) return harp_stripe_pick(s->paths, s->eligible, now);
-  if (new_lines(s)) return corked(s, now) ? NULL : harp_stripe_pick(s->paths, s->eligible, now);
+  if (s->resend.count) return pick_best(s, now);
+  if (new_lines(s)) return corked(s, now) ? NULL : pick_best(s, now);
+  if (s->path_count > 1) {
+    struct harp_path *p = harp_tail_pick(s, now);
+    if (p) return p;
+  }
   if (s->credit_probe_ns == HARP_NEVER && waits_for_credit(s)) {
     harp_ns wait_ns = CREDIT_PROBE_FIRST_NS << HARP_MIN(s->credit_probes, 7u);
     s->credit_probe_ns = now + HARP_MIN(wait_ns, CREDIT_PROBE_MAX_NS);
@@ -358,10 +380,23 @@ static void poll_resend(struct harp_sender *s, struct harp_path *p, uint32_t max
   harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
 }
 
+static void poll_copy(struct harp_sender *s, struct harp_path *p, uint32_t max_packets,
+                      struct harp_tx_run *run, harp_ns now) {
+  uint32_t lines = HARP_MIN(s->copy_lines, max_packets * p->lines), m = message_of_line(s, s->copy_line);
+  emit(s, p, m, s->copy_line, lines, run, now);
+  run->ack_soon = true;
+  s->copy_lines = 0;
+  s->copy_budget_bytes -= HARP_MIN(s->copy_budget_bytes, lines * HARP_LINE_BYTES);
+  s->counters->tail_duplicates += run->count;
+  harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
+}
+
 static void poll_new(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
                      harp_ns now) {
   emit(s, p, s->next, s->sent_line, lines, run, now);
   s->sent_line += lines;
+  s->copy_budget_bytes = HARP_MIN(s->copy_budget_bytes + lines * (HARP_LINE_BYTES / HARP_TAIL_SHARE),
+                                  HARP_TAIL_BUDGET_BYTES + 0u);
   const struct harp_send_message *m = message_at(s, s->next);
   if (s->sent_line == m->line + m->lines) s->next++;
   harp_trace(s->trace, now, HARP_EVENT_TX_DATA, p->index, run->number, run->count, run->line);
@@ -371,7 +406,7 @@ int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *
   int full = (int)(p->lines * HARP_LINE_BYTES);
   if (p->probe_due) return full;
   if (size_probe_due(p, now)) return (int)(harp_path_next_size(p) * HARP_LINE_BYTES);
-  if (s->resend.count) return full;
+  if (s->resend.count || s->copy_lines) return full;
   if (!new_lines(s)) return -1;
   const struct harp_send_message *m = message_at(s, s->next);
   return HARP_MIN(full, (int)(m->bytes - (s->sent_line - m->line) * HARP_LINE_BYTES));
@@ -401,6 +436,11 @@ bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t ma
   max_packets = HARP_MIN(HARP_MIN(max_packets, allowed), (uint32_t)HARP_BURST_MAX_PACKETS);
   if (!max_packets) return false;
   bool first = !p->inflight_bytes;
+  if (harp_unlikely(s->copy_lines)) {
+    poll_copy(s, p, max_packets, run, now);
+    if (first) harp_life_touch(s, p);
+    return true;
+  }
   if (s->resend.count) {
     poll_resend(s, p, max_packets, run, now);
   } else {
@@ -422,11 +462,11 @@ void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now)
 
 /* Returns when data may go by time alone. */
 static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
-  harp_ns at = HARP_NEVER;
   if (!s->eligible) return HARP_NEVER;
   if (s->cork_ns != HARP_NEVER && !s->resend.count) return s->cork_ns;
-  for (uint64_t bits = s->eligible; bits; bits &= bits - 1)
-    at = HARP_MIN(at, harp_path_allowance_ns(&s->paths[__builtin_ctzll(bits)], now));
+  struct harp_stripe stripe = stripe_of(s);
+  stripe.among = harp_stripe_answering(s->paths, stripe.among);
+  harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
   for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if (!p->pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size_probe_ns);
@@ -437,7 +477,8 @@ static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
 harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_MIN(s->credit_probe_ns, s->timers_ns);
   if (s->probes_due) return now;
-  if (s->resend.count || new_lines(s)) at = HARP_MIN(at, data_ns(s, now));
+  if (s->resend.count || new_lines(s)) return HARP_MIN(at, data_ns(s, now));
+  if (s->path_count > 1) at = HARP_MIN(at, harp_tail_deadline_ns(s, now));
   return at;
 }
 

@@ -72,7 +72,11 @@ struct harp_sender {
   uint64_t eligible;   /* may carry data */
   uint64_t probes_due; /* those with probe_due */
   uint64_t sizing;     /* look for a larger packet size now and then */
-  harp_ns timers_ns;   /* no timer of a path falls due before this */
+  unsigned start;      /* where the search for the best path begins: differs from connection to connection */
+  bool waits;          /* the last search left a path unused for a better one */
+  uint32_t copy_line, copy_lines; /* to be sent once more, by the next poll: tail.c's */
+  uint32_t copy_budget_bytes;
+  harp_ns timers_ns; /* no timer of a path falls due before this */
 
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */

@@ -1,0 +1,76 @@
+#include "proto/tail.h"
+
+#include "base/seq.h"
+
+/* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this. */
+#define TAIL_MARGIN_NS HARP_US(100)
+
+static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {
+  return b->sent_ns + p->rtt.smoothed_ns + HARP_MAX(2 * p->rtt.variation_ns, TAIL_MARGIN_NS);
+}
+
+/* The oldest burst of data in flight that was not repeated; NULL: none. */
+static struct harp_burst *oldest(const struct harp_sender *s, const struct harp_path *p) {
+  if (!p->inflight_bytes) return NULL;
+  for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
+    struct harp_burst *b = harp_flight_at(&p->flight, i);
+    if (!b->copied && b->lines_per_packet && harp_burst_pending(b) &&
+        harp_seq_after(harp_burst_line(b, b->count - 1u) + b->last_lines, s->delivered))
+      return b;
+  }
+  return NULL;
+}
+
+static bool alone(const struct harp_sender *s) {
+  return !(s->eligible & (s->eligible - 1)) || s->copy_budget_bytes < HARP_PACKET_MAX_PAYLOAD_BYTES;
+}
+
+/* The packets of the burst that are pending, from the first to the last in a row. */
+static void note_copy(struct harp_sender *s, struct harp_burst *b) {
+  uint64_t pending = harp_burst_pending(b);
+  uint32_t first = (uint32_t)__builtin_ctzll(pending);
+  uint64_t after = ~(pending >> first);
+  uint32_t count = after ? (uint32_t)__builtin_ctzll(after) : 64;
+  s->copy_line = harp_burst_line(b, first);
+  s->copy_lines = 0;
+  for (uint32_t i = first; i < first + count; i++) s->copy_lines += harp_burst_lines(b, i);
+  if (harp_seq_before(s->copy_line, s->delivered)) {
+    uint32_t gone = HARP_MIN(s->delivered - s->copy_line, s->copy_lines);
+    s->copy_line += gone, s->copy_lines -= gone;
+  }
+  b->copied = true;
+}
+
+struct harp_path *harp_tail_pick(struct harp_sender *s, harp_ns now) {
+  s->copy_lines = 0;
+  if (alone(s)) return NULL;
+  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    struct harp_burst *b = oldest(s, p);
+    if (!b || due_ns(p, b) > now) continue;
+    struct harp_stripe others = {.among = s->eligible & ~(1ull << p->index), .start = s->start};
+    struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
+    if (!q || q->pto_count) continue;
+    note_copy(s, b);
+    if (s->copy_lines) return q;
+  }
+  return NULL;
+}
+
+harp_ns harp_tail_deadline_ns(const struct harp_sender *s, harp_ns now) {
+  harp_ns at = HARP_NEVER;
+  bool declined = false; /* something is overdue, and no path could take it */
+  if (alone(s)) return at;
+  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    const struct harp_burst *b = oldest(s, p);
+    harp_ns due = b ? due_ns(p, b) : HARP_NEVER;
+    declined |= due <= now;
+    if (due > now) at = HARP_MIN(at, due);
+  }
+  for (uint64_t bits = declined ? s->eligible : 0; bits; bits &= bits - 1) {
+    harp_ns open = harp_path_allowance_ns(&s->paths[__builtin_ctzll(bits)], now);
+    if (open > now) at = HARP_MIN(at, open);
+  }
+  return at;
+}
