@@ -69,12 +69,16 @@ def self_costs(profile: Path) -> Counter[str]:
     return costs
 
 
-def measure(simulator: str, lines: int) -> None:
+def measure(simulator: str, lines: int, paths: int) -> float:
+    """Count one transfer, print it, and return the instructions a packet in proto + wire."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "profile"
         command = ["valgrind", "--tool=callgrind", "--toggle-collect=move", f"--callgrind-out-file={out}"]
         run = subprocess.run(
-            [*command, simulator, "--transfer", str(lines)], capture_output=True, text=True, check=False
+            [*command, simulator, "--transfer", str(lines), str(paths)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         match = re.search(r"(\d+) data packets", run.stdout)
         if run.returncode or not match:
@@ -83,16 +87,19 @@ def measure(simulator: str, lines: int) -> None:
         costs = self_costs(out)
     core = costs["proto"] + costs["wire"] + costs["base"]
     kernels = costs["checksum"] + costs["copy"]
+    what = f"{44 + 128 * lines:5} bytes, {paths} path{'s' * (paths > 1)}"
     print(
-        f"{44 + 128 * lines:5} bytes: {core / packets:7.1f} instructions a data packet in proto + wire, "
+        f"{what}: {core / packets:7.1f} instructions a data packet in proto + wire, "
         f"both sides (proto {costs['proto'] / packets:.1f}, wire {costs['wire'] / packets:.1f}, "
         f"base {costs['base'] / packets:.1f}); with checksum and copies {(core + kernels) / packets:.1f}"
     )
+    return core / packets
 
 
 def main() -> None:
     for lines in (11, 69):
-        measure(sys.argv[1], lines)
+        one, eight = (measure(sys.argv[1], lines, paths) for paths in (1, 8))
+        print(f"      8 paths take {eight / one:.3f} times the instructions of one")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
  *
  *   sim [--seeds N] [--seed0 N] [--jobs N]   run seeds seed0 .. seed0 + N - 1, print how many a second
  *   sim --seed N [--trace]                   run one again, with both ends' traces
- *   sim --transfer LINES                     a fixed transfer, for counting instructions
+ *   sim --transfer LINES [PATHS]             a fixed transfer, for counting instructions
  *
  * Safety is checked after every event (lib/duo.c). Liveness: once the faults have ended everything completes
  * within LIVE_NS, and then the connection falls silent, but for the probes of a path that stays dead. */
@@ -402,10 +402,10 @@ static int run_many(uint64_t seed0, uint64_t seeds, unsigned jobs) {
   return 0;
 }
 
-static int run_transfer(uint32_t lines) {
-  if (lines < HARP_PACKET_MIN_LINES || lines > HARP_PACKET_MAX_LINES)
-    return fprintf(stderr, "no such size\n"), 2;
-  uint64_t packets = transfer_run(lines);
+static int run_transfer(uint32_t lines, unsigned paths) {
+  if (lines < HARP_PACKET_MIN_LINES || lines > HARP_PACKET_MAX_LINES || !paths || paths > 8)
+    return fprintf(stderr, "no such size, or more than 8 paths\n"), 2;
+  uint64_t packets = transfer_run(lines, paths);
   if (!packets) return fprintf(stderr, "packets were called lost\n"), 1;
   printf("%" PRIu64 " data packets\n", packets);
   return 0;
@@ -422,7 +422,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--seed"))
       one = strtoull(value, NULL, 0), single = true, i++;
     else if (!strcmp(argv[i], "--transfer"))
-      return run_transfer((uint32_t)strtoul(value, NULL, 0));
+      return run_transfer((uint32_t)strtoul(value, NULL, 0),
+                          i + 2 < argc ? (unsigned)strtoul(argv[i + 2], NULL, 0) : 1);
     else if (!strcmp(argv[i], "--seeds"))
       seeds = strtoull(value, NULL, 0), i++;
     else if (!strcmp(argv[i], "--seed0"))
@@ -430,9 +431,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--jobs"))
       jobs = (unsigned)strtoul(value, NULL, 0), i++;
     else
-      return fprintf(
-                 stderr,
-                 "usage: sim [--seeds N] [--seed0 N] [--jobs N] | --seed N [--trace] | --transfer LINES\n"),
+      return fprintf(stderr, "usage: sim [--seeds N] [--seed0 N] [--jobs N] | --seed N [--trace] | "
+                             "--transfer LINES [PATHS]\n"),
              2;
   }
   signal(SIGABRT, on_signal);

@@ -27,22 +27,22 @@ struct transfer {
   uint64_t packets;
 };
 
-static void set_up(struct transfer *t, uint32_t lines) {
-  struct harp_sender_config sc = {.path_count = 1,
-                                  .paths = {{.lines_max = lines}},
-                                  .window_max_bytes = 4 << 20,
-                                  .cc = &harp_cc_delay,
-                                  .first_number = 0};
+static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
+  struct harp_sender_config sc = {
+      .path_count = paths, .window_max_bytes = 4 << 20, .cc = &harp_cc_delay, .first_number = 0};
   struct harp_conn_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
   t->from = malloc(MESSAGE_BYTES);
   t->to = malloc((size_t)IN_FLIGHT * MESSAGE_BYTES);
   t->staging = malloc(HARP_STAGING_BYTES);
   t->frame = malloc(SUPERFRAME_BYTES + HARP_PACKET_MAX_BYTES);
-  t->sender = malloc(harp_sender_bytes(1));
+  t->sender = malloc(harp_sender_bytes(paths));
   t->receiver = malloc(sizeof *t->receiver);
   if (!t->from || !t->to || !t->staging || !t->frame || !t->sender || !t->receiver) abort();
   for (uint32_t i = 0; i < MESSAGE_BYTES; i++) t->from[i] = (uint8_t)(i * 31 >> 3);
-  struct harp_receiver_config rc = {.path_count = 1, .first_number = 1, .staging = t->staging};
+  struct harp_receiver_config rc = {.path_count = paths, .first_number = 1, .staging = t->staging};
+  for (unsigned i = 0; i < paths; i++)
+    sc.paths[i] =
+        (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
   t->now = HARP_MS(1);
   t->stride = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES;
   harp_sender_init(t->sender, &sc, NULL, &t->counters, t->now);
@@ -148,10 +148,10 @@ __attribute__((noinline)) static void move(struct transfer *t) {
   }
 }
 
-uint64_t transfer_run(uint32_t lines) {
+uint64_t transfer_run(uint32_t lines, unsigned paths) {
   struct transfer t = {0};
   harp_crc32c_init(0);
-  set_up(&t, lines);
+  set_up(&t, lines, paths);
   move(&t);
   uint64_t lost = t.counters.lost_packets;
   tear_down(&t);

@@ -5,7 +5,8 @@
 
 #include "base/base.h"
 
-/* Sends 64 MiB in packets of `lines` lines; returns how many data packets that took, 0 after a failure. */
-uint64_t transfer_run(uint32_t lines);
+/* Sends 64 MiB in packets of `lines` lines over so many paths; returns how many data packets that took, 0
+ * after a failure. */
+uint64_t transfer_run(uint32_t lines, unsigned paths);
 
 #endif

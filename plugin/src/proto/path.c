@@ -2,8 +2,6 @@
 
 const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_LINES};
 
-/* A superframe or two may leave at once; the pace holds over any longer time. */
-#define PACE_BURST_NS HARP_US(20)
 /* Probe timeout: never shorter than this above the smoothed RTT, since peers share cores with other work. */
 #define PTO_MARGIN_NS  HARP_MS(1)
 #define PTO_MAX_NS     HARP_MS(100)
@@ -39,11 +37,17 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   harp_flight_init(&p->flight, ring, records);
   harp_rtt_init(&p->rtt, now);
   harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, window_max_bytes);
+  harp_path_note_speed(p);
+}
+
+void harp_path_note_speed(struct harp_path *p) {
+  p->travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
+  p->drain_q16 = (p->rtt.smoothed_ns << 16) / p->cc.window_bytes;
 }
 
 uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now) {
   if (harp_path_silent(p)) return 0;
-  if (now + PACE_BURST_NS < p->pace_next_ns) return 0;
+  if (now + HARP_PACE_BURST_NS < p->pace_next_ns) return 0;
   return p->cc.window_bytes > p->inflight_bytes ? p->cc.window_bytes - p->inflight_bytes : 0;
 }
 
@@ -51,7 +55,7 @@ harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
   if (harp_path_silent(p)) return HARP_NEVER;
   if (p->cc.window_bytes < p->inflight_bytes + p->cc.packet_bytes || harp_flight_full(&p->flight))
     return HARP_NEVER;
-  return HARP_MAX(now, p->pace_next_ns > PACE_BURST_NS ? p->pace_next_ns - PACE_BURST_NS : 0);
+  return HARP_MAX(now, p->pace_next_ns > HARP_PACE_BURST_NS ? p->pace_next_ns - HARP_PACE_BURST_NS : 0);
 }
 
 /* Twice the window per RTT while it is still growing fast, 5/4 of it later: the window, not the pace, is the

@@ -40,6 +40,8 @@ struct harp_path {
   struct harp_rtt rtt;
   struct harp_cc cc;
   harp_ns pace_next_ns; /* not before this the next superframe */
+  harp_ns travel_ns;    /* half the base RTT */
+  uint64_t drain_q16;   /* ns that a byte of the flight takes at window / RTT, times 2^16 */
   uint64_t round_end_number;
 
   /* loss detection */
@@ -78,6 +80,18 @@ extern const uint32_t harp_path_sizes[4];
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
                     uint32_t window_max_bytes, struct harp_burst *ring, uint32_t records, harp_ns now);
+
+/* A superframe or two may leave at once; the pace holds over any longer time. */
+#define HARP_PACE_BURST_NS HARP_US(20)
+
+/* Returns whether window, pace and flight let a full packet go now, on a path that is not silent. */
+static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
+  return p->cc.window_bytes >= p->inflight_bytes + p->cc.packet_bytes &&
+         now + HARP_PACE_BURST_NS >= p->pace_next_ns && !harp_flight_full(&p->flight);
+}
+
+/* Notes travel_ns and drain_q16, after RTT or window have changed. */
+void harp_path_note_speed(struct harp_path *p);
 
 /* Returns how many bytes may be sent now: window and pace. 0 means not now. */
 uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now);

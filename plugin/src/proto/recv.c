@@ -13,9 +13,11 @@ enum {
   ACK_EVERY_BYTES = 96 * 1024,
   ACK_REPEATS = 4, /* a range that did not change is told so often, in case acknowledgements get lost */
 };
-#define ACK_SOON_NS   HARP_US(1)
-#define ACK_LATE_NS   HARP_US(25)
-#define ACK_CREDIT_NS HARP_US(50)
+#define ACK_SOON_NS HARP_US(1)
+#define ACK_LATE_NS HARP_US(25)
+/* With several paths each gets less in that time; one whose window is used up says so by ACK_SOON. */
+#define ACK_LATE_MANY_NS HARP_US(100)
+#define ACK_CREDIT_NS    HARP_US(50)
 
 enum { MESSAGE_SLOTS = HARP_RECV_SLOTS };
 
@@ -33,6 +35,8 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->delivered = config->first_line;
   r->staging = config->staging;
   r->path_count = config->path_count;
+  r->ack_due_ns = HARP_NEVER;
+  r->ack_late_ns = config->path_count == 1 ? ACK_LATE_NS : ACK_LATE_MANY_NS;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = config->first_number;
     r->paths[i].ack_due_ns = HARP_NEVER;
@@ -41,21 +45,23 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
 
 /* ---- acknowledgements ---- */
 
-static void ack_by(struct harp_rx_path *path, harp_ns at) {
-  path->ack_due_ns = HARP_MIN(path->ack_due_ns, at);
+static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
+  if (at >= r->paths[path].ack_due_ns) return;
+  r->paths[path].ack_due_ns = at;
+  r->ack_due_ns = HARP_MIN(r->ack_due_ns, at);
+  r->waiting |= 1ull << path;
 }
 
-/* The path on which something arrived last: where news that belong to no path travel. */
-static struct harp_rx_path *latest_path(struct harp_receiver *r) {
-  struct harp_rx_path *best = &r->paths[0];
-  for (unsigned i = 1; i < r->path_count; i++) {
-    if (r->paths[i].echo_arrival_ns > best->echo_arrival_ns) best = &r->paths[i];
-  }
-  return best;
+/* The acknowledgement of a path is on its way. */
+static void ack_sent(struct harp_receiver *r, unsigned path) {
+  r->paths[path].ack_due_ns = r->ack_due_ns = HARP_NEVER;
+  r->waiting &= ~(1ull << path);
+  for (uint64_t bits = r->waiting; bits; bits &= bits - 1)
+    r->ack_due_ns = HARP_MIN(r->ack_due_ns, r->paths[__builtin_ctzll(bits)].ack_due_ns);
 }
 
-static void note_arrival(struct harp_rx_path *path, const struct harp_packet *p, uint64_t number,
-                         harp_ns now) {
+static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
+  struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
@@ -64,16 +70,18 @@ static void note_arrival(struct harp_rx_path *path, const struct harp_packet *p,
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (!fresh || !in_order || path->unacked_bytes >= ACK_EVERY_BYTES)
-    ack_by(path, now);
+    ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
-    ack_by(path, now + ACK_SOON_NS);
+    ack_by(r, p->path, now + ACK_SOON_NS);
   else
-    ack_by(path, now + ACK_LATE_NS);
+    ack_by(r, p->path, now + r->ack_late_ns);
 }
 
 int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now) {
-  for (unsigned i = 0; i < r->path_count; i++)
-    if (r->paths[i].ack_due_ns <= now) return (int)i;
+  for (uint64_t bits = r->ack_due_ns <= now ? r->waiting : 0; bits; bits &= bits - 1) {
+    int i = __builtin_ctzll(bits);
+    if (r->paths[i].ack_due_ns <= now) return i;
+  }
   return -1;
 }
 
@@ -95,7 +103,7 @@ bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, ui
   }
   harp_ranges_told(&path->received, ACK_REPEATS);
   *number = path->ack_number++;
-  path->ack_due_ns = HARP_NEVER;
+  ack_sent(r, (unsigned)i);
   path->unacked_bytes = 0;
   r->announced = r->posted;
   r->counters->tx_acks++;
@@ -104,15 +112,11 @@ bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, ui
 }
 
 void harp_receiver_hurry(struct harp_receiver *r, harp_ns now) {
-  for (unsigned i = 0; i < r->path_count; i++) {
-    if (r->paths[i].ack_due_ns != HARP_NEVER) ack_by(&r->paths[i], now);
-  }
+  for (uint64_t bits = r->waiting; bits; bits &= bits - 1) ack_by(r, (unsigned)__builtin_ctzll(bits), now);
 }
 
 harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r) {
-  harp_ns at = HARP_NEVER;
-  for (unsigned i = 0; i < r->path_count; i++) at = HARP_MIN(at, r->paths[i].ack_due_ns);
-  return at;
+  return r->ack_due_ns;
 }
 
 /* ---- receives ---- */
@@ -168,7 +172,7 @@ int harp_receiver_post(struct harp_receiver *r, void *data, uint32_t capacity, v
   r->posted++;
   /* Tell the sender at once when what it was told last is used up, else with the next acknowledgement. */
   bool starved = !harp_seq_after(r->announced, r->done + 1);
-  ack_by(latest_path(r), now + (starved ? ACK_SOON_NS : ACK_CREDIT_NS));
+  ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : ACK_CREDIT_NS));
   return 0;
 }
 
@@ -288,12 +292,14 @@ uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_p
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now) {
   HARP_ASSERT(p->path < r->path_count);
-  struct harp_rx_path *path = &r->paths[p->path];
   enum harp_drop drop = HARP_DROP_NONE;
   place->count = 0;
-  if (p->type == HARP_PACKET_DATA) drop = on_data(r, p, place);
+  if (p->type == HARP_PACKET_DATA) {
+    r->latest = p->path;
+    drop = on_data(r, p, place);
+  }
   /* What could not be taken is not acknowledged, so it comes again; what had arrived is. */
-  if (drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE) note_arrival(path, p, number, now);
+  if (drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE) note_arrival(r, p, number, now);
   if (drop == HARP_DROP_NONE && p->type == HARP_PACKET_DATA)
     harp_trace(r->trace, now, HARP_EVENT_RX_DATA, p->path, number, p->data.line,
                harp_lines_of(p->data.length));

@@ -66,6 +66,10 @@ struct harp_receiver {
   struct harp_recv_message messages[HARP_RECV_SLOTS];
   uint32_t ahead; /* lines that have arrived beyond `delivered`: the members of `arrived` */
   struct harp_linemap arrived;
+  harp_ns ack_late_ns; /* longest that an acknowledgement waits for company */
+  harp_ns ack_due_ns;  /* the first of the paths' */
+  uint64_t waiting;    /* paths with an acknowledgement to send, a bit each */
+  uint8_t latest;      /* the path that brought data last, or the first packet of all: news travel there */
   unsigned path_count;
   struct harp_rx_path paths[HARP_PATHS_MAX];
 };

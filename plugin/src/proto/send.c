@@ -144,6 +144,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   if (r.size_probe_acked) on_size_probe_acked(s, path, now);
   harp_loss_detect(path, &s->resend, s->delivered, &r, s->trace, now);
   harp_life_account(s, path, &r, inflight, rtt_ns, now);
+  if (s->path_count > 1) harp_path_note_speed(path);
   s->timers_ns = HARP_MIN(s->timers_ns, path->loss_deadline_ns); /* the others only moved away */
   return HARP_DROP_NONE;
 }
@@ -247,6 +248,8 @@ static struct harp_stripe stripe_of(const struct harp_sender *s) {
 }
 
 static struct harp_path *pick_best(struct harp_sender *s, harp_ns now) {
+  if (s->path_count == 1)
+    return !harp_path_silent(s->paths) && harp_path_open(s->paths, now) ? s->paths : NULL;
   struct harp_stripe stripe = stripe_of(s);
   struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
   s->waits = stripe.waits;

@@ -1,9 +1,5 @@
 #include "proto/stripe.h"
 
-static bool may_send(const struct harp_path *p, harp_ns now) {
-  return harp_path_allowance_bytes(p, now) >= p->cc.packet_bytes && !harp_flight_full(&p->flight);
-}
-
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
   uint64_t good = 0;
   for (uint64_t bits = among; bits; bits &= bits - 1) {
@@ -13,14 +9,13 @@ uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
   return good ? good : among;
 }
 
-/* Half the base RTT of travel, and the flight ahead of the packet at window / RTT; later by what an
- * acknowledgement is overdue. */
-harp_ns harp_stripe_delivery_ns(const struct harp_path *p, harp_ns now) {
-  harp_ns rtt_ns = p->rtt.smoothed_ns, at = HARP_MIN(rtt_ns, p->rtt.min_ns) / 2;
+/* The flight ahead drains first; later by what an acknowledgement is overdue. */
+static inline harp_ns delivery_ns(const struct harp_path *p, harp_ns now) {
+  harp_ns at = p->travel_ns, rtt_ns = p->rtt.smoothed_ns;
   if (!p->inflight_bytes) return at;
-  at += (uint64_t)p->inflight_bytes * rtt_ns / p->cc.window_bytes;
+  at += p->inflight_bytes * p->drain_q16 >> 16;
   harp_ns waited_ns = now - p->pto_from_ns;
-  return waited_ns > rtt_ns ? at + waited_ns - rtt_ns : at;
+  return harp_unlikely(waited_ns > rtt_ns) ? at + waited_ns - rtt_ns : at;
 }
 
 /* Whether the paths that deliver before `limit_ns` will have delivered everything by then. */
@@ -29,34 +24,50 @@ static bool worth_the_wait(const struct harp_path *paths, const struct harp_stri
   uint64_t bytes = 0;
   for (uint64_t bits = stripe->among; bits; bits &= bits - 1) {
     const struct harp_path *p = &paths[__builtin_ctzll(bits)];
-    harp_ns at = harp_stripe_delivery_ns(p, now);
+    harp_ns at = p->pto_count ? HARP_NEVER : delivery_ns(p, now);
     if (at < limit_ns) bytes += (uint64_t)p->cc.window_bytes * (limit_ns - at) / p->rtt.smoothed_ns;
   }
   return bytes >= stripe->backlog_bytes;
 }
 
-struct harp_path *harp_stripe_pick(struct harp_path *paths, struct harp_stripe *stripe, harp_ns now) {
-  stripe->waits = false;
-  if (!(stripe->among & (stripe->among - 1))) {
-    struct harp_path *only = &paths[__builtin_ctzll(stripe->among)];
-    return may_send(only, now) ? only : NULL;
-  }
-  stripe->among = harp_stripe_answering(paths, stripe->among);
-  uint64_t turned = stripe->among >> stripe->start;
-  if (stripe->start) turned |= stripe->among << (64 - stripe->start);
-  struct harp_path *best = NULL;
-  harp_ns best_ns = HARP_NEVER, blocked_ns = HARP_NEVER;
+/* What a search finds: the best path that may send, and when the best one that may not would deliver. */
+struct found {
+  struct harp_path *best;
+  harp_ns best_ns, blocked_ns;
+};
+
+static struct found search(struct harp_path *paths, uint64_t among, unsigned start, harp_ns now) {
+  struct found f = {NULL, HARP_NEVER, HARP_NEVER};
+  uint64_t turned = start ? among >> start | among << (64 - start) : among;
   for (; turned; turned &= turned - 1) {
-    struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + stripe->start) % 64];
-    harp_ns at = harp_stripe_delivery_ns(p, now);
-    if (at < best_ns && may_send(p, now))
-      best = p, best_ns = at;
-    else if (at < blocked_ns)
-      blocked_ns = at;
+    struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + start) % 64];
+    if (harp_unlikely(p->pto_count)) continue;
+    harp_ns at = delivery_ns(p, now);
+    if (at >= f.best_ns) continue;
+    if (harp_path_open(p, now))
+      f.best = p, f.best_ns = at;
+    else
+      f.blocked_ns = HARP_MIN(f.blocked_ns, at);
   }
-  if (!best || blocked_ns >= best_ns || !worth_the_wait(paths, stripe, best_ns, now)) return best;
-  stripe->waits = true;
+  return f;
+}
+
+/* No path answers: any that may send. */
+static struct harp_path *any(struct harp_path *paths, uint64_t among, harp_ns now) {
+  for (; among; among &= among - 1) {
+    struct harp_path *p = &paths[__builtin_ctzll(among)];
+    if (!harp_path_silent(p) && harp_path_open(p, now)) return p;
+  }
   return NULL;
+}
+
+struct harp_path *harp_stripe_pick(struct harp_path *paths, struct harp_stripe *stripe, harp_ns now) {
+  struct found f = search(paths, stripe->among, stripe->start, now);
+  stripe->waits = false;
+  if (!f.best) return f.blocked_ns == HARP_NEVER ? any(paths, stripe->among, now) : NULL;
+  if (harp_likely(f.blocked_ns >= f.best_ns)) return f.best;
+  stripe->waits = worth_the_wait(paths, stripe, f.best_ns, now);
+  return stripe->waits ? NULL : f.best;
 }
 
 harp_ns harp_stripe_deadline_ns(const struct harp_path *paths, const struct harp_stripe *stripe,

@@ -18,9 +18,6 @@ struct harp_stripe {
 /* Returns those of `among` that answer; all of them when none does. */
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among);
 
-/* Returns how long a packet that is sent now takes to be delivered, by what is known of the path. */
-harp_ns harp_stripe_delivery_ns(const struct harp_path *p, harp_ns now);
-
 /* Returns the path that should send now; NULL when none may, or a better one is worth the wait. */
 struct harp_path *harp_stripe_pick(struct harp_path *paths, struct harp_stripe *stripe, harp_ns now);
 

@@ -2,11 +2,13 @@
 
 #include "base/seq.h"
 
-/* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this. */
-#define TAIL_MARGIN_NS HARP_US(100)
+/* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
+ * which nothing was heard for half as long: loss on one that goes on is found without. */
+#define TAIL_MARGIN_NS HARP_US(200)
 
 static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {
-  return b->sent_ns + p->rtt.smoothed_ns + HARP_MAX(2 * p->rtt.variation_ns, TAIL_MARGIN_NS);
+  harp_ns margin_ns = HARP_MAX(2 * p->rtt.variation_ns, TAIL_MARGIN_NS);
+  return HARP_MAX(b->sent_ns + p->rtt.smoothed_ns, p->pto_from_ns + p->rtt.smoothed_ns / 2) + margin_ns;
 }
 
 /* The oldest burst of data in flight that was not repeated; NULL: none. */
