@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator
 
 from harpctl.confs import values
-from harpctl.confs.conf import CONGESTIONS, DRIVERS, MODES
+from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
 from harpctl.plugin.settings import ENVIRONMENT, Setting, all_settings
@@ -33,6 +33,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "HARP_PEER_TIMEOUT": ("whole seconds from 1 to 600", values.number(1, 600)),
     "HARP_PATHS": ("a number from 1 to 16", values.number(1, 16)),
     "HARP_CONGESTION": ("delay or reno", values.word(*CONGESTIONS)),
+    "HARP_DEVICES": ("striped or enis", values.word(*DEVICES)),
 }
 
 
