@@ -97,6 +97,34 @@ static void path_death(void) {
   darken(0, duo.now + HARP_US(150), HARP_NEVER);
 }
 
+/* Two hosts of two ENIs each: paths 0 and 1 are primary, 2 joins ENI 0 to ENI 1, 3 the other way round. ENI 0
+ * of the sender dies, and then ENI 1 of the receiver: only path 3 is left, from ENI 1 to ENI 0. */
+static void all_but_one(void) {
+  start("all_but_one", 4, 26);
+  static const uint8_t local[] = {0, 1, 0, 1}, remote[] = {0, 1, 1, 0};
+  struct duo_config c = duo.config;
+  for (unsigned i = 0; i < 4; i++) {
+    c.paths[i].local_eni = local[i], c.paths[i].remote_eni = remote[i];
+    c.paths[i].standby = i >= 2;
+  }
+  duo_start(&duo, &c);
+  for (unsigned i = 0; i < 4; i++)
+    duo.net.links[SIMNET_DATA][i].delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = HARP_US(20 + 10 * i);
+  message(5000, 0);
+  message(5000, HARP_MS(1));
+  message(5000, HARP_MS(60));
+  for (unsigned i = 0; i < 3; i++) darken(i, duo.now + (local[i] ? HARP_MS(50) : HARP_US(500)), HARP_NEVER);
+}
+
+/* A path that fails comes back, and is used again. */
+static void failover(void) {
+  start("failover", 2, 26);
+  message(5000, 0);
+  message(20000, HARP_US(200));
+  for (unsigned i = 0; i < 4; i++) message(20000, HARP_MS(15) * (i + 1));
+  darken(0, duo.now + HARP_US(150), duo.now + HARP_MS(50));
+}
+
 struct story {
   const char *name;
   void (*build)(void);
@@ -168,8 +196,9 @@ static int fini(void **state) {
 
 int main(void) {
   static struct story stories[] = {
-      {"clean", clean},           {"one_loss", one_loss},   {"tail_loss", tail_loss},
-      {"reordering", reordering}, {"blackhole", blackhole}, {"path_death", path_death},
+      {"clean", clean},           {"one_loss", one_loss},       {"tail_loss", tail_loss},
+      {"reordering", reordering}, {"blackhole", blackhole},     {"path_death", path_death},
+      {"failover", failover},     {"all_but_one", all_but_one},
   };
   struct CMUnitTest tests[HARP_ARRAY_COUNT(stories)];
   for (size_t i = 0; i < HARP_ARRAY_COUNT(stories); i++)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "lib/duo.h"
+#include "proto/pairing.h"
 
 static struct duo duo;
 enum { GBIT = 125000000 }; /* bytes a second */
@@ -151,6 +152,96 @@ static void a_path_returns(void **state) {
   assert_true(worst <= HARP_MS(60));
 }
 
+/* ---- hosts with several ENIs ---- */
+
+static struct simnet_wire out_wires[8];
+
+/* Two hosts, joined as a connection would join them; each sending ENI carries `rates[i]`. */
+static void start_hosts(const char *name, unsigned client_enis, unsigned server_enis, const uint64_t *rates,
+                        unsigned ports) {
+  struct harp_pairing pairings[HARP_PATHS_MAX];
+  struct harp_endpoint e[2] = {{.path_count = (uint16_t)ports, .eni_count = (uint16_t)client_enis},
+                               {.path_count = (uint16_t)ports, .eni_count = (uint16_t)server_enis}};
+  for (unsigned k = 0; k < 2; k++)
+    for (unsigned i = 0; i < e[k].eni_count; i++)
+      e[k].enis[i] = (struct harp_endpoint_eni){.family = 4, .port_count = 16};
+  for (unsigned i = 0; i < client_enis; i++) e[0].enis[i].speed_mbps = (uint32_t)(rates[i] / 125000);
+  unsigned count = harp_pairing_make(&e[0], &e[1], pairings);
+  struct way ways[HARP_PATHS_MAX] = {0};
+  for (unsigned i = 0; i < count; i++) ways[i] = (struct way){0, HARP_US(50)};
+  start(name, ways, count, 11);
+  duo.config.in_flight_max = 16;
+  for (unsigned i = 0; i < client_enis; i++)
+    out_wires[i] = (struct simnet_wire){.rate_bytes_s = rates[i], .queue_bytes = 1 << 20};
+  for (unsigned i = 0; i < count; i++) {
+    duo.config.paths[i].local_eni = pairings[i].client_eni;
+    duo.config.paths[i].remote_eni = pairings[i].server_eni;
+    duo.config.paths[i].standby = pairings[i].standby;
+    duo.config.paths[i].lines_max = 11;
+  }
+  struct duo_config c = duo.config;
+  duo_start(&duo, &c); /* again, with what is known now */
+  for (unsigned i = 0; i < count; i++) {
+    duo.net.links[SIMNET_DATA][i].wire = &out_wires[pairings[i].client_eni];
+    duo.net.links[SIMNET_DATA][i].delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = HARP_US(50);
+  }
+}
+
+static void darken_eni(bool local, unsigned eni, harp_ns from, harp_ns to) {
+  for (unsigned i = 0; i < duo.config.path_count; i++) {
+    const struct harp_path_config *p = &duo.config.paths[i];
+    if ((local ? p->local_eni : p->remote_eni) != eni) continue;
+    for (unsigned way = 0; way < SIMNET_WAYS; way++) simnet_darken(&duo.net.links[way][i], from, to);
+  }
+}
+
+static void unequal_hosts_are_used_up(void **state) {
+  (void)state;
+  const uint64_t four_to_one[] = {4 * (uint64_t)GBIT, GBIT},
+                 eight[] = {GBIT, GBIT, GBIT, GBIT, GBIT, GBIT, GBIT, GBIT};
+  start_hosts("2 ENIs of 1 and 4 Gbit/s to 8", 2, 8, four_to_one, 2);
+  add(512 << 10, 80);
+  assert_true(run(5 * (uint64_t)GBIT) >= 930 * 968 / 1000);
+  start_hosts("8 ENIs of 1 Gbit/s to 8, 64 paths", 8, 8, eight, 1);
+  add(512 << 10, 80);
+  assert_true(run(8 * (uint64_t)GBIT) >= 950 * 968 / 1000);
+}
+
+static void orders(unsigned n, unsigned *order, unsigned index) { /* the index-th permutation */
+  for (unsigned i = 0; i < n; i++) order[i] = i;
+  for (unsigned i = n; i > 1; i--) {
+    unsigned k = index % i, swap = order[i - 1];
+    index /= i;
+    order[i - 1] = order[k], order[k] = swap;
+  }
+}
+
+/* Three of four ENIs are lost on each side, in every order, others on the one side than on the other; and
+ * come back. The receiver never waits for long. */
+static void all_but_one_eni_may_fail(void **state) {
+  (void)state;
+  const uint64_t rates[] = {GBIT / 2, GBIT / 2, GBIT / 2, GBIT / 2};
+  harp_ns worst = 0;
+  for (unsigned round = 0; round < 24; round++) {
+    unsigned local[4], remote[4];
+    start_hosts("3 of 4 ENIs lost on each side", 4, 4, rates, 1);
+    orders(4, local, round);
+    orders(4, remote, (round * 7 + 5) % 24);
+    add(256 << 10, 120);
+    harp_ns at = duo.now + HARP_MS(3), back = at + HARP_MS(200);
+    for (unsigned k = 0; k < 3; k++) {
+      darken_eni(true, local[k], at + HARP_MS(40) * k, back + HARP_MS(5) * k);
+      darken_eni(false, remote[k], at + HARP_MS(40) * k + (round & 1 ? HARP_MS(20) : 0), back);
+    }
+    assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
+    duo_check_buffers(&duo);
+    worst = HARP_MAX(worst, longest_gap());
+  }
+  print_message("longest wait while 3 of 4 ENIs fail on each side: %llu us\n",
+                (unsigned long long)worst / 1000);
+  assert_true(worst <= HARP_MS(100));
+}
+
 static int fini(void **state) {
   (void)state;
   duo_fini(&duo);
@@ -164,6 +255,8 @@ int main(void) {
       cmocka_unit_test(small_messages_take_the_quick_path),
       cmocka_unit_test(a_dying_path_costs_little),
       cmocka_unit_test(a_path_returns),
+      cmocka_unit_test(unequal_hosts_are_used_up),
+      cmocka_unit_test(all_but_one_eni_may_fail),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 
-/* A path that is silent for so long while another answers goes DOWN. */
+/* A path that is silent for so long while another answers goes DOWN; at once if standby paths wait for it. */
 #define PATH_DOWN_NS HARP_MS(30)
 /* Probes of a path that is not UP: first, and at most, apart; a while later, and where nothing depends on it.
  */
@@ -256,6 +256,14 @@ static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
 }
 
+/* Whether no other path may carry data until this one is DOWN. */
+static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
+  for (uint64_t bits = s->eligible & ~bit_of(p); bits; bits &= bits - 1) {
+    if (!harp_path_silent(&s->paths[__builtin_ctzll(bits)])) return false;
+  }
+  return (s->eligible & bit_of(p)) != 0;
+}
+
 static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->pto_from_ns, 0);
   s->counters->probe_timeouts++;
@@ -265,7 +273,8 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_life_want_probe(s, p, true);
   if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
   bool elsewhere = s->path_count > 1 && others_progress(s, p);
-  if (elsewhere && p->pto_count >= DRAIN_PTOS && now - p->silent_ns >= PATH_DOWN_NS) {
+  bool long_silent = now - p->silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
+  if (elsewhere && p->pto_count >= DRAIN_PTOS && long_silent) {
     harp_life_down(s, p, now);
     return;
   }
