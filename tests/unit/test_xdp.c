@@ -357,10 +357,33 @@ static void test_a_queue_that_moves_nothing_is_refused(void **state) {
   close_it(NULL, frames);
 }
 
+/* The part of the driver's memory that is UMEM: all but what it asks for when the conf leaves UMEM next to
+ * nothing. */
+static size_t umem_bytes(int speed_mbps, int mtu, size_t memory_bytes) {
+  struct harp_io_config config = {.speed_mbps = speed_mbps, .mtu = mtu, .memory_bytes = memory_bytes};
+  struct harp_io_config least = {.memory_bytes = 4 * 4096};
+  return harp_io_xdp.frames_bytes(&config) - harp_io_xdp.frames_bytes(&least) + 3 * (size_t)4096;
+}
+
+static void test_umem_holds_a_millisecond_within_the_budget(void **state) {
+  (void)state;
+  const size_t mib = 1 << 20;
+  assert_int_equal(umem_bytes(0, 1500, 0), 64 * mib);
+  assert_int_equal(umem_bytes(1000, 1500, 0), 16 * mib);
+  assert_int_equal(umem_bytes(50000, 1500, 0), 2 * (50000 * 125 / 1500) * (size_t)4096);
+  assert_int_equal(umem_bytes(50000, 9000, 0), 2 * (50000 * 125 / 9000) * (size_t)(3 * 4096));
+  assert_int_equal(umem_bytes(400000, 1500, 0), 64 * mib);
+  assert_int_equal(umem_bytes(400000, 1500, 128 * mib), 96 * mib);
+  assert_int_equal(umem_bytes(400000, 1500, 1024 * mib), 2 * (400000 * 125 / 1500) * (size_t)4096);
+  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib);
+  assert_int_equal(umem_bytes(1000, 1500, 8 * mib), 6 * mib);
+}
+
 #define ON_ENI(test) cmocka_unit_test_setup_teardown(test, open_eni, close_eni)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_umem_holds_a_millisecond_within_the_budget),
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),

@@ -113,6 +113,7 @@ static struct harp_io_config io_config(struct harp_engine *e, const struct harp_
       .xdp_mode = modes[instance->driver],
       .ifindex = (unsigned)instance->index,
       .mtu = instance->mtu,
+      .speed_mbps = instance->speed_mbps,
       .queues = instance->queues,
       .memory_bytes = instance->memory_bytes,
   };

@@ -92,6 +92,7 @@ struct harp_io_config {
   unsigned ifindex;
   uint8_t mac[6];
   int mtu;             /* bytes, IP packet */
+  int speed_mbps;      /* 0: unknown */
   unsigned queues;     /* NIC queues to use, of those that are free; 0: all */
   size_t memory_bytes; /* what the conf allows for frames and all else; 0: the driver's default */
 };

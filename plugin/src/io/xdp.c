@@ -28,10 +28,13 @@
 #include "io/xdp_socket.h"
 
 enum {
-  QUEUES_MAX = 16,           /* of one instance */
-  QUEUE_RX_FRAMES_MIN = 256, /* 1 MiB */
-  FRAMES_BYTES = 32 << 20,   /* of all queues together, unless the conf has less memory */
+  QUEUES_MAX = 16,             /* of one instance */
+  QUEUE_RX_FRAMES_MIN = 256,   /* 1 MiB */
+  FRAMES_BYTES = 64 << 20,     /* of all queues together, where the conf says no other bound */
+  FRAMES_BYTES_MIN = 16 << 20, /* of a slow interface; 16 queues can live of it */
+  MBPS_MS_BYTES = 125,         /* what 1 Mbit/s brings in a millisecond */
   SLOT_BYTES = 12288,
+  HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
   REFILL_MIN = 64,        /* frames at a time, so that the fill ring's cache line rests */
   DATA_HEADER_BYTES = 44, /* HARP's own: payload lies behind it, aligned to a cache line */
   INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
@@ -101,10 +104,17 @@ static size_t slots_bytes(void) {
   return (size_t)HARP_RX_BATCH_MAX * SLOT_BYTES;
 }
 
-/* UMEM of all queues together: at most three quarters of the memory that the conf allows. */
+/* UMEM of all queues together: frames for what the interface brings in a millisecond, which bounds round trip
+ * and queues, in either direction; at most three quarters of the memory that the conf allows. */
 static size_t umem_bytes(const struct harp_io_config *config) {
-  size_t most = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES;
-  return HARP_MIN(most, (size_t)FRAMES_BYTES) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
+  size_t budget = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES;
+  size_t wanted = FRAMES_BYTES;
+  if (config->speed_mbps > 0 && config->mtu > 0) {
+    size_t packets = (size_t)config->speed_mbps * MBPS_MS_BYTES / (size_t)config->mtu;
+    size_t packet_bytes = harp_align_up((size_t)config->mtu + HEADROOM_BYTES_MAX, HARP_XDP_FRAME_BYTES);
+    wanted = HARP_MAX(2 * packets * packet_bytes, (size_t)FRAMES_BYTES_MIN);
+  }
+  return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
 }
 
 static size_t xdp_frames_bytes(const struct harp_io_config *config) {

@@ -647,7 +647,7 @@ def lacks_kernel(world: World) -> None:
     world.change("system", kernel="3.10.0-1160.el7.x86_64")
 
 
-@case("drivers.asked", "fail", "xdp-zc lacks 32 MiB of locked memory (ulimit -l)", PRIVILEGED)
+@case("drivers.asked", "fail", "xdp-zc lacks 64 MiB of locked memory (ulimit -l)", PRIVILEGED)
 def lacks_locked_memory(world: World) -> None:
     world.conf(1, driver="xdp-zc")
     world.change("limits", memlock=65536, capabilities=("cap_net_admin", "cap_net_raw", "cap_bpf"))
