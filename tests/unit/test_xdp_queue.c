@@ -104,6 +104,31 @@ static void release(const struct harp_xdp_received *packet) {
 
 /* ---- receiving ---- */
 
+static void test_a_target_bounds_the_kernels_frames_and_grows_when_used_up(void **state) {
+  (void)state;
+  struct harp_xdp_received packet;
+  q.fill_target = 8;
+  harp_xdp_queue_refill(&q);
+  assert_int_equal(q.counts[HARP_XDP_FILL], 8);
+  for (unsigned used = 1; used <= 6; used++) kernel_delivers(kernel_fills(), 100, false);
+  while (receive(&packet, 1)) release(&packet);
+  harp_xdp_queue_refill(&q); /* it had a quarter left */
+  assert_int_equal(q.fill_target, 8);
+  assert_int_equal(q.counts[HARP_XDP_FILL], 8);
+  for (unsigned used = 1; used <= 7; used++) kernel_delivers(kernel_fills(), 100, false);
+  harp_xdp_queue_refill(&q); /* it has one left, and we have not even looked at the seven */
+  assert_int_equal(q.fill_target, 16);
+  assert_int_equal(fill.producer - fill.consumer, 9);
+  while (fill.consumer != fill.producer) kernel_delivers(kernel_fills(), 100, false);
+  harp_xdp_queue_refill(&q);
+  assert_int_equal(q.fill_target, RX);
+  while (receive(&packet, 1)) release(&packet);
+  while (fill.consumer != fill.producer) kernel_delivers(kernel_fills(), 100, false);
+  harp_xdp_queue_refill(&q);
+  assert_int_equal(q.fill_target, RX);
+  harp_xdp_queue_check(&q);
+}
+
 static void test_frames_circulate(void **state) {
   (void)state;
   struct harp_xdp_received packet;
@@ -417,6 +442,7 @@ static void test_random_steps_keep_the_account(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_a_target_bounds_the_kernels_frames_and_grows_when_used_up, setup),
       cmocka_unit_test_setup(test_frames_circulate, setup),
       cmocka_unit_test_setup(test_no_wakeup_where_none_is_asked_for, setup),
       cmocka_unit_test_setup(test_a_packet_of_several_frames, setup),

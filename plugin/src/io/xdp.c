@@ -35,6 +35,8 @@ enum {
   MBPS_MS_BYTES = 125,         /* what 1 Mbit/s brings in a millisecond */
   SLOT_BYTES = 12288,
   HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
+  FILL_TARGET_COPY = 512, /* frames that the kernel has at first where it copies packets: what it writes next
+                             was read not long ago */
   REFILL_MIN = 64,        /* frames at a time, so that the fill ring's cache line rests */
   DATA_HEADER_BYTES = 44, /* HARP's own: payload lies behind it, aligned to a cache line */
   INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
@@ -250,6 +252,7 @@ static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_
     harp_xdp_socket_close(s);
     return err;
   }
+  if (!s->zero_copy) s->queue.fill_target = HARP_MIN(s->queue.fill_target, (uint32_t)FILL_TARGET_COPY);
   x->queue_count++;
   return prove_queue(x, s, error, error_bytes);
 }
@@ -718,6 +721,10 @@ static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   return got + rx_inner(x, out + got, max - got);
 }
 
+static bool lacks_frames(const struct harp_xdp_queue *q) {
+  return q->rx_pool_count >= REFILL_MIN && q->counts[HARP_XDP_FILL] + REFILL_MIN <= q->fill_target;
+}
+
 static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
   struct xdp *x = xdp_of(io);
   for (unsigned i = 0; i < count && is_open(x); i++) {
@@ -727,7 +734,7 @@ static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
     harp_xdp_queue_rx_release(q, frame);
   }
   for (unsigned i = 0; i < x->queue_count; i++)
-    if (queue_at(x, i)->rx_pool_count >= REFILL_MIN) harp_xdp_queue_refill(queue_at(x, i));
+    if (lacks_frames(queue_at(x, i))) harp_xdp_queue_refill(queue_at(x, i));
 }
 
 static unsigned xdp_fds(struct harp_io *io, struct pollfd *fds) {

@@ -62,6 +62,7 @@ int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem, uint32_t rx_fra
     harp_xdp_queue_fini(q);
     return -ENOMEM;
   }
+  q->fill_target = HARP_MIN(rx_frames, q->fill.size);
   q->counts[HARP_XDP_POOL] = frame_count(q);
   for (uint32_t i = 0; i < rx_frames; i++) q->rx_pool[q->rx_pool_count++] = rx_frames - 1 - i;
   for (uint32_t i = 0; i < tx_runs; i++) q->run_pool[q->run_pool_count++] = tx_runs - 1 - i;
@@ -96,9 +97,17 @@ void harp_xdp_queue_check(const struct harp_xdp_queue *q) {
 
 /* ---- receiving ---- */
 
+/* Doubles the target if the kernel, which has been given frames before, has little of it left. */
+static void raise_target(struct harp_xdp_queue *q, uint32_t left) {
+  if (q->fill.ours && left < q->fill_target / 4)
+    q->fill_target = HARP_MIN(2 * q->fill_target, HARP_MIN(q->rx_frames, q->fill.size));
+}
+
 void harp_xdp_queue_refill(struct harp_xdp_queue *q) {
   if (q->broken || !q->rx_pool_count) return;
-  uint32_t room = harp_xdp_ring_room(&q->fill, q->rx_pool_count);
+  uint32_t room = harp_xdp_ring_room(&q->fill, q->fill.size);
+  raise_target(q, q->fill.size - room);
+  room = HARP_MIN(room, q->fill_target - HARP_MIN(q->counts[HARP_XDP_FILL], q->fill_target));
   room = HARP_MIN(room, q->rx_pool_count);
   if (q->fill.is_broken) set_broken(q, "the fill ring's counters make no sense");
   for (uint32_t i = 0; i < room; i++) {

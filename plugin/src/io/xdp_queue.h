@@ -50,6 +50,7 @@ struct harp_xdp_queue {
   uint32_t counts[HARP_XDP_OWNERS]; /* frames of each owner: they add up to all */
   uint32_t *rx_pool, rx_pool_count; /* frames of the pool, last in first out */
   uint32_t *run_pool, run_pool_count;
+  uint32_t fill_target;             /* receive frames that the kernel is to have; init sets all */
   uint64_t tx_frames, tx_completed; /* since open, for the deadline */
   uint64_t rx_frames_taken;
   uint64_t tx_busy, tx_dropped; /* wakes that said "later", packets that the kernel threw away */
@@ -64,7 +65,9 @@ HARP_MUST_CHECK int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem,
                                         uint32_t tx_runs);
 void harp_xdp_queue_fini(struct harp_xdp_queue *q);
 
-/* Hands free receive frames to the kernel, and wakes it where it asks for that. */
+/* Hands free receive frames to the kernel, until it has fill_target of them, and wakes it where it asks for
+ * that. A target of few frames keeps these in the caches; one of which the kernel has used up three quarters
+ * is doubled. */
 void harp_xdp_queue_refill(struct harp_xdp_queue *q);
 
 /* One received packet of `piece_count` frames; piece 0 begins with its Ethernet header. */

@@ -1,0 +1,151 @@
+/* What bare AF_XDP sockets in generic mode can do here: the ceiling of a stream, without any protocol.
+ *
+ * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
+ * proportion. Build and run, in two namespaces joined by veth:
+ *
+ *   cc -O2 -Iplugin/src -o xdp_floor tests/bench/xdp_floor.c
+ * plugin/src/io/{xdp_filter,xdp_socket,xdp_queue}.c plugin/src/io/{xdp_header,nic,netlink}.c
+ * plugin/src/base/{assert,log}.c ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK & ip netns exec
+ * A ./xdp_floor flood eni0 10.0.0.1 10.0.0.2 WORK UDP_BYTES RUNS
+ *
+ * WORK: 0 moves frames only; 1 copies each payload into its frame and out of it. RUNS, of 16 frames, bound
+ * what is under way, since a frame completes when the receiving side has freed the packet. */
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "io/nic.h"
+#include "io/xdp_filter.h"
+#include "io/xdp_header.h"
+#include "io/xdp_socket.h"
+
+enum {
+  PORT = 9998,
+  RX_FRAMES = 4096,
+  TX_RUNS = 256,
+  BATCH = 32,
+  HEADER = 44,
+  USER_BYTES = 8 << 20,
+  LEAD = 64
+};
+
+static struct harp_xdp_filter filter;
+static struct harp_xdp_socket s;
+static uint8_t *user;
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *what) {
+  fprintf(stderr, "xdp_floor: %s\n", what);
+  exit(1);
+}
+
+static void *memory(size_t bytes) {
+  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (at == MAP_FAILED) fail("no memory");
+  return at;
+}
+
+static struct sockaddr_storage address(const char *text) {
+  struct sockaddr_storage a = {0};
+  struct sockaddr_in *in = (struct sockaddr_in *)&a;
+  in->sin_family = AF_INET;
+  in->sin_port = htons(PORT);
+  in->sin_addr.s_addr = inet_addr(text);
+  return a;
+}
+
+static void open_all(unsigned ifindex, const struct sockaddr_storage *local) {
+  char error[200];
+  struct harp_xdp_socket_config c = {
+      .ifindex = ifindex,
+      .sg = true,
+      .umem = memory(harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS)),
+      .rx_frames = RX_FRAMES,
+      .tx_runs = TX_RUNS,
+  };
+  if (harp_xdp_filter_open(&filter, ifindex, HARP_XDP_GENERIC, true, error, sizeof error)) fail(error);
+  if (harp_xdp_socket_open(&s, &c, error, sizeof error)) fail(error);
+  if (harp_xdp_filter_add_queue(&filter, 0, s.queue.fd)) fail("the queue is taken");
+  if (harp_xdp_filter_add_port(&filter, local, PORT, 1)) fail("the port is taken");
+  harp_xdp_queue_refill(&s.queue);
+}
+
+static void flood(const struct harp_xdp_header *h, int work, uint32_t bytes, uint32_t runs) {
+  struct harp_xdp_queue *q = &s.queue;
+  uint32_t run, sizes[HARP_XDP_RUN_FRAMES], held[TX_RUNS], held_count = 0;
+  uint32_t stride = (LEAD + h->bytes + bytes + 4095) / 4096 * 4096;
+  uint32_t count = HARP_XDP_RUN_FRAMES * HARP_XDP_FRAME_BYTES / stride;
+  size_t at = 0;
+  while (held_count < TX_RUNS - runs && harp_xdp_queue_tx_take(q, &held[held_count])) held_count++;
+  for (double end = seconds() + 3; seconds() < end;) {
+    for (int i = 0; i < 4 && harp_xdp_queue_tx_take(q, &run); i++) {
+      for (uint32_t k = 0; k < count; k++) {
+        uint8_t *payload = harp_xdp_queue_run_data(q, run) + k * stride + LEAD + h->bytes;
+        if (work) memcpy(payload + HEADER, user + at, bytes - HEADER);
+        at = (at + bytes) % (USER_BYTES - 65536);
+        harp_xdp_header_write(h, payload, bytes);
+        sizes[k] = h->bytes + bytes;
+      }
+      (void)harp_xdp_queue_tx_put(q, run, count, stride, LEAD, sizes);
+    }
+    (void)harp_xdp_queue_tx_flush(q);
+    harp_xdp_queue_reap(q);
+  }
+}
+
+static void sink(int work) {
+  struct harp_xdp_queue *q = &s.queue;
+  struct harp_xdp_received packets[BATCH];
+  uint64_t got_bytes = 0, got = 0;
+  size_t at = 0;
+  double first = 0, last = 0;
+  for (double end = seconds() + 10; seconds() < end && (!got || seconds() < last + 0.5);) {
+    unsigned n = harp_xdp_queue_rx(q, packets, BATCH);
+    for (unsigned i = 0; i < n; i++) {
+      for (uint32_t k = 0; k < packets[i].piece_count; k++) {
+        if (work) memcpy(user + at, packets[i].data[k], packets[i].piece_bytes[k]);
+        at = (at + packets[i].piece_bytes[k]) % (USER_BYTES - 65536);
+        harp_xdp_queue_rx_release(q, packets[i].frames[k]);
+      }
+      got_bytes += packets[i].bytes - HARP_XDP_HEADER_V4_BYTES - HEADER;
+    }
+    if (!n) {
+      sched_yield();
+      continue;
+    }
+    if (!got) first = seconds();
+    got += n;
+    last = seconds();
+    if (q->rx_pool_count >= 64) harp_xdp_queue_refill(q);
+  }
+  printf("work %d: %.1f Gbit/s of payload, %.2f million packets/s\n", work,
+         (double)got_bytes * 8 / (last - first) / 1e9, (double)got / (last - first) / 1e6);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 6) fail("usage: xdp_floor sink|flood IFNAME LOCAL PEER WORK [UDP_BYTES RUNS]");
+  unsigned ifindex = if_nametoindex(argv[2]);
+  static const uint8_t everybody[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  struct sockaddr_storage local = address(argv[3]), peer = address(argv[4]);
+  struct harp_xdp_header header;
+  uint8_t mac[6];
+  user = memory(USER_BYTES);
+  if (harp_nic_mac(ifindex, mac)) fail("no such interface");
+  open_all(ifindex, &local);
+  harp_xdp_header_init(&header, mac, everybody, &local, &peer, -1);
+  if (!strcmp(argv[1], "flood") && argc > 7)
+    flood(&header, atoi(argv[5]), (uint32_t)atoi(argv[6]), (uint32_t)atoi(argv[7]));
+  else
+    sink(atoi(argv[5]));
+  return 0;
+}
