@@ -1,15 +1,18 @@
 /* What bare AF_XDP sockets in generic mode can do here: the ceiling of a stream, without any protocol.
  *
  * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
- * proportion. Build and run, in two namespaces joined by veth:
+ * proportion. In two namespaces joined by veth, built from plugin/src:
  *
- *   cc -O2 -Iplugin/src -o xdp_floor tests/bench/xdp_floor.c
- * plugin/src/io/{xdp_filter,xdp_socket,xdp_queue}.c plugin/src/io/{xdp_header,nic,netlink}.c
- * plugin/src/base/{assert,log}.c ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK & ip netns exec
- * A ./xdp_floor flood eni0 10.0.0.1 10.0.0.2 WORK UDP_BYTES RUNS
+ *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c base/{assert,log}.c
+ *      io/{nic,netlink,xdp_filter,xdp_header,xdp_queue,xdp_socket}.c
  *
- * WORK: 0 moves frames only; 1 copies each payload into its frame and out of it. RUNS, of 16 frames, bound
- * what is under way, since a frame completes when the receiving side has freed the packet. */
+ *   ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK FRAMES &
+ *
+ *   ip netns exec A ./xdp_floor flood eni0 10.0.0.1 10.0.0.2 WORK UDP_BYTES RUNS
+ *
+ * WORK: 0 moves frames only; 1 copies each payload into its frame and out of it. FRAMES: what the kernel has
+ * to receive into. RUNS, of 16 frames, bound what is under way, since a frame completes when the receiving
+ * side has freed the packet. The sink yields its core when it has nothing, as NCCL's threads do. */
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <sched.h>
@@ -64,7 +67,7 @@ static struct sockaddr_storage address(const char *text) {
   return a;
 }
 
-static void open_all(unsigned ifindex, const struct sockaddr_storage *local) {
+static void open_all(unsigned ifindex, const struct sockaddr_storage *local, uint32_t frames) {
   char error[200];
   struct harp_xdp_socket_config c = {
       .ifindex = ifindex,
@@ -77,6 +80,7 @@ static void open_all(unsigned ifindex, const struct sockaddr_storage *local) {
   if (harp_xdp_socket_open(&s, &c, error, sizeof error)) fail(error);
   if (harp_xdp_filter_add_queue(&filter, 0, s.queue.fd)) fail("the queue is taken");
   if (harp_xdp_filter_add_port(&filter, local, PORT, 1)) fail("the port is taken");
+  s.queue.fill_target = frames;
   harp_xdp_queue_refill(&s.queue);
 }
 
@@ -126,14 +130,15 @@ static void sink(int work) {
     if (!got) first = seconds();
     got += n;
     last = seconds();
-    if (q->rx_pool_count >= 64) harp_xdp_queue_refill(q);
+    harp_xdp_queue_refill(q);
   }
   printf("work %d: %.1f Gbit/s of payload, %.2f million packets/s\n", work,
          (double)got_bytes * 8 / (last - first) / 1e9, (double)got / (last - first) / 1e6);
 }
 
 int main(int argc, char **argv) {
-  if (argc < 6) fail("usage: xdp_floor sink|flood IFNAME LOCAL PEER WORK [UDP_BYTES RUNS]");
+  if (argc < 7 || (!strcmp(argv[1], "flood") && argc < 8))
+    fail("usage: xdp_floor sink|flood IFNAME LOCAL PEER WORK FRAMES|UDP_BYTES [RUNS]");
   unsigned ifindex = if_nametoindex(argv[2]);
   static const uint8_t everybody[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
   struct sockaddr_storage local = address(argv[3]), peer = address(argv[4]);
@@ -141,9 +146,10 @@ int main(int argc, char **argv) {
   uint8_t mac[6];
   user = memory(USER_BYTES);
   if (harp_nic_mac(ifindex, mac)) fail("no such interface");
-  open_all(ifindex, &local);
+  bool floods = !strcmp(argv[1], "flood");
+  open_all(ifindex, &local, floods ? RX_FRAMES : (uint32_t)atoi(argv[6]));
   harp_xdp_header_init(&header, mac, everybody, &local, &peer, -1);
-  if (!strcmp(argv[1], "flood") && argc > 7)
+  if (floods)
     flood(&header, atoi(argv[5]), (uint32_t)atoi(argv[6]), (uint32_t)atoi(argv[7]));
   else
     sink(atoi(argv[5]));
