@@ -259,6 +259,12 @@ NUMBERS = [
     ("proto/recv.c", "ACK_EVERY_BYTES = 96 * 1024", "out of order, repeated or 96 KiB have come"),
     ("proto/recv.c", "#define ACK_SOON_NS HARP_US(1)", "after 1 µs when the sender says"),
     ("proto/recv.c", "#define ACK_LATE_NS HARP_US(25)", "else after 25 µs"),
+    ("proto/recv.c", "#define ACK_LATE_MANY_NS HARP_US(200)", "with several paths after 200 µs"),
+    ("proto/cc_delay.c", "DELAY_FLOOR_BYTES = 256 * 1024", "smaller, down to 256 KiB"),
+    ("proto/cc_delay.c", "LOSS_TOLERATED_PERMILLE = 40", "without a queue from 40 permille on"),
+    ("proto/cc_delay.c", "LOSS_QUEUE_PERMILLE = 20", "with a queue from 20 on"),
+    ("proto/cc_delay.c", "#define LONG_QUEUE_NS HARP_MS(1)", "with more than 1 ms of queue always"),
+    ("proto/tail.h", "HARP_TAIL_SHARE = 16", "a sixteenth of what is sent"),
     (
         "proto/send.h",
         "HARP_EARLY_MAX_BYTES = 16 * 1024",

@@ -28,8 +28,9 @@ struct transfer {
 };
 
 static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
+  /* As much may be in flight over many paths as over one. */
   struct harp_sender_config sc = {
-      .path_count = paths, .window_max_bytes = 4 << 20, .cc = &harp_cc_delay, .first_number = 0};
+      .path_count = paths, .window_max_bytes = (4u << 20) / paths, .cc = &harp_cc_delay, .first_number = 0};
   struct harp_conn_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
   t->from = malloc(MESSAGE_BYTES);
   t->to = malloc((size_t)IN_FLIGHT * MESSAGE_BYTES);

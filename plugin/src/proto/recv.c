@@ -16,7 +16,7 @@ enum {
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(25)
 /* With several paths each gets less in that time; one whose window is used up says so by ACK_SOON. */
-#define ACK_LATE_MANY_NS HARP_US(100)
+#define ACK_LATE_MANY_NS HARP_US(200)
 #define ACK_CREDIT_NS    HARP_US(50)
 
 enum { MESSAGE_SLOTS = HARP_RECV_SLOTS };

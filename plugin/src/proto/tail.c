@@ -4,7 +4,7 @@
 
 /* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
  * which nothing was heard for half as long: loss on one that goes on is found without. */
-#define TAIL_MARGIN_NS HARP_US(200)
+#define TAIL_MARGIN_NS HARP_US(300)
 
 static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {
   harp_ns margin_ns = HARP_MAX(2 * p->rtt.variation_ns, TAIL_MARGIN_NS);
