@@ -175,6 +175,19 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
         assert any("lost vm" in line or "lost " in line for line in job.warns(0))
 
 
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_the_first_in_one_direction(make_lab: MakeLab, start: StartJob, way: str) -> None:
+    """Who hears nothing gives the control connection up, and its kernel resets it: the peer lives all the same."""
+    lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
+    with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
+        _until_moving(job, 1)
+        lab.faults(1, 0).blackhole(way)
+        until("both give it up", lambda: all("goes on over other" in job.log(rank) for rank in range(2)))
+        _until_moving(job, 1, 64 << 20, without=frozenset({"eni0"}))
+        lab.faults(1, 0).clear()
+        _until_moving(job, 1, 8 << 20)
+
+
 def _orders(full: bool) -> list[tuple[int, ...]]:
     orders = list(itertools.permutations(range(4)))
     return orders if full else [orders[0], orders[7], orders[16], orders[23]]

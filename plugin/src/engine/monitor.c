@@ -70,15 +70,17 @@ static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
                    link->engine->name, why);
 }
 
-/* Whether an error says that the network under the socket is broken, and nothing of the peer's process. */
-static bool is_of_network(int error) {
+/* Whether an error may be the network's under the socket, and say nothing of the peer's process. A reset: the
+ * peer's kernel has heard nothing of us for too long, and gave up first. That of a process that ended closes
+ * the connection, unless there was something that it had not read. */
+static bool may_be_of_network(int error) {
   return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN ||
-         error == EHOSTDOWN;
+         error == EHOSTDOWN || error == ECONNRESET;
 }
 
 static void on_error(struct harp_link *link, int error, harp_ns now) {
   struct harp_monitor *m = &link->monitor;
-  if (link->is_multihomed && is_of_network(error)) {
+  if (link->is_multihomed && !m->final_received && may_be_of_network(error)) {
     m->lost = m->mute = true;
     harp_engine_ignore_control(link->engine, link);
     HARP_INFO("%s: the control connection with %s broke (%s); the connection goes on over other interfaces",
@@ -96,7 +98,7 @@ void harp_monitor_on_silence(struct harp_link *link, harp_ns now) {
   harp_link_fail(
       link, HARP_ERR_REMOTE, now,
       "lost %s: its control connection to %s broke, and nothing has come over any path for %llu s: "
-      "the host or the network in between is down",
+      "the process, its host or the network in between is down",
       link->peer, link->engine->name, (unsigned long long)((now - link->heard_ns) / HARP_SEC(1)));
 }
 
