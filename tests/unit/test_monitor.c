@@ -38,19 +38,21 @@ static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, 
   (void)wire, (void)port, (void)to, (void)data, (void)bytes;
 }
 
-static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token) {
+static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, uint16_t eni_count) {
   struct harp_endpoint e = {.token = token,
                             .buffer_bytes = s->engine->io->info.buffer_bytes,
                             .path_count = 1,
-                            .eni_count = 1,
+                            .eni_count = eni_count,
                             .pid = 7,
                             .name = "host"};
-  e.enis[0] = (struct harp_endpoint_eni){
-      .family = 4, .mtu = 1500, .port_count = 1, .ports = {s->engine->io->info.ports[0]}};
+  for (unsigned i = 0; i < eni_count; i++)
+    e.enis[i] = (struct harp_endpoint_eni){
+        .family = 4, .mtu = 1500, .port_count = 1, .ports = {s->engine->io->info.ports[0]}};
   return e;
 }
 
-static void open_scene(struct scene *s, enum harp_role role) {
+/* A peer with so many interfaces. */
+static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_enis) {
   struct harp_instance instance = {
       .ifname = "sim0", .mtu = 1500, .paths = 1, .peer_timeout_ns = PEER_TIMEOUT_NS};
   struct harp_io_sim_config config = {
@@ -68,7 +70,8 @@ static void open_scene(struct scene *s, enum harp_role role) {
   memset(&s->keys.tx, 1, sizeof s->keys.tx);
   memset(&s->keys.rx, 2, sizeof s->keys.rx);
   int slot = harp_engine_reserve_slot(s->engine);
-  struct harp_endpoint self = endpoint_of(s, 0x10000u | (uint64_t)slot), peer = endpoint_of(s, 0x20000);
+  struct harp_endpoint self = endpoint_of(s, 0x10000u | (uint64_t)slot, 1);
+  struct harp_endpoint peer = endpoint_of(s, 0x20000, peer_enis);
   struct harp_link_config link = {
       .role = role,
       .slot = (uint32_t)slot,
@@ -81,6 +84,10 @@ static void open_scene(struct scene *s, enum harp_role role) {
   link.peer_addr.ss_family = AF_INET;
   s->link = harp_link_create(s->engine, &link);
   assert_non_null(s->link);
+}
+
+static void open_scene(struct scene *s, enum harp_role role) {
+  open_scene_with(s, role, 1);
 }
 
 static void close_scene(struct scene *s) {
@@ -220,6 +227,110 @@ static void test_peer_stopped_in_a_stall_is_waited_for(void **state) {
   close_scene(&s);
 }
 
+/* ---- with several interfaces ---- */
+
+/* Resets the control connection, as the kernel of a peer that has heard nothing for too long does: it closes
+ * with something unread. */
+static void reset(struct scene *s) {
+  assert_int_equal(send(s->link->monitor.fd, "unread", 6, MSG_NOSIGNAL), 6);
+  close(s->peer);
+  s->peer = -1;
+  run_for(s, HARP_MS(10), HARP_US(500));
+}
+
+/* The same while packets come. */
+static void run_hearing(struct scene *s, harp_ns ns, harp_ns step_ns) {
+  for (harp_ns end = now_ns + ns; now_ns < end && !atomic_load(&s->link->status); now_ns += step_ns) {
+    s->link->heard_ns = now_ns;
+    harp_engine_pass(s->engine);
+  }
+}
+
+static void test_reset_with_one_interface_fails(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  submit(s.link, data, sizeof data);
+  reset(&s);
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_false(s.link->monitor.lost);
+  close_scene(&s);
+}
+
+/* It goes on while anything is heard, whatever waits for the peer; silence for the peer timeout ends it. */
+static void lost_and_then_silent(enum harp_role role) {
+  struct scene s;
+  static uint8_t data[64];
+  open_scene_with(&s, role, 2);
+  submit(s.link, data, sizeof data);
+  reset(&s);
+  assert_true(s.link->monitor.lost && !s.link->monitor.gone);
+  assert_false(control_is_ready(&s)); /* nor does it keep the runner awake */
+  run_hearing(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  harp_ns begin = now_ns;
+  run_for(&s, 2 * PEER_TIMEOUT_NS, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "nothing has come over any path for 8 s"));
+  assert_in_range(now_ns - begin, PEER_TIMEOUT_NS - HARP_MS(2), PEER_TIMEOUT_NS * 5 / 4);
+  close_scene(&s);
+}
+
+static void test_lost_and_then_silent(void **state) {
+  (void)state;
+  lost_and_then_silent(HARP_ROLE_SENDER);
+  lost_and_then_silent(HARP_ROLE_RECEIVER);
+}
+
+/* As with a control connection that is closed: only who waits for the peer has an error. */
+static void test_lost_without_requests_waits(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  reset(&s);
+  run_for(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  submit(s.link, data, sizeof data);
+  run_for(&s, PEER_TIMEOUT_NS, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  close_scene(&s);
+}
+
+/* A process that ends is no broken network, however many interfaces there are. */
+static void test_end_with_several_interfaces_fails(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  submit(s.link, data, sizeof data);
+  close(s.peer);
+  s.peer = -1;
+  run_for(&s, HARP_MS(10), HARP_US(500));
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "the process ended"));
+  close_scene(&s);
+}
+
+/* Nor is one that said goodbye, whatever its kernel did afterwards. */
+static void test_reset_after_final_fails(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  submit(s.link, data, sizeof data);
+  size_t bytes = harp_control_encode_final(out, s.keys.rx, 0, &(struct harp_final){0});
+  assert_int_equal(send(s.peer, out, bytes, 0), bytes);
+  run_for(&s, HARP_MS(10), HARP_US(500));
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  reset(&s);
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "closed its connection"));
+  close_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_end_is_not_waited_for_again),
@@ -227,6 +338,11 @@ int main(void) {
       cmocka_unit_test(test_answering_peer_without_packets_fails),
       cmocka_unit_test(test_woken_peer_is_given_time),
       cmocka_unit_test(test_peer_stopped_in_a_stall_is_waited_for),
+      cmocka_unit_test(test_reset_with_one_interface_fails),
+      cmocka_unit_test(test_lost_and_then_silent),
+      cmocka_unit_test(test_lost_without_requests_waits),
+      cmocka_unit_test(test_end_with_several_interfaces_fails),
+      cmocka_unit_test(test_reset_after_final_fails),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
