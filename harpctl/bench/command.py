@@ -351,7 +351,7 @@ def bench(
         bool,
         typer.Option(
             "--rps",
-            help="Handle what arrives at a host on a core of its own, not on its sender's.",
+            help="Handle what arrives at a host on a core of its own; ranks keep off it.",
             rich_help_panel=_LAB,
         ),
     ] = False,

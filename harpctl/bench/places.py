@@ -92,6 +92,7 @@ def _with_env(env: Mapping[str, str], argv: Sequence[str]) -> list[str]:
 class LabHosts:
     """Ranks on the hosts of a lab, one each; all ENIs are named to either transport.
 
+    With receive packet steering a rank keeps to the core after the one that handles what arrives at its host.
     The ranks meet at a file, which the hosts share: no ENI is needed for it, and none carries it.
     """
 
@@ -120,7 +121,12 @@ class LabHosts:
         return f"{self._folder.name}/meet-{self._runs}"
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        return self._lab.command(rank, _with_env(env, argv))
+        return self._lab.command(rank, [*self._pinning(rank), *_with_env(env, argv)])
+
+    def _pinning(self, rank: int) -> list[str]:
+        """Keep a rank off the core that handles what arrives at its host, where that is one core."""
+        cores = self._lab.spec.rps_cores
+        return ["taskset", "-c", str((rank + 1) % cores)] if cores > 1 else []
 
     def cpu(self) -> CpuTimes:
         return _own_cpu()
