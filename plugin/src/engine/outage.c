@@ -21,6 +21,11 @@ enum { PARTIES_MAX = 128 };
 #define TELL_NS HARP_MS(300)
 /* Of a peer's interface later, so that ours is told first where it may be either. */
 #define TELL_PEER_NS HARP_MS(1500)
+/* A review looks at every path of every link: an interface that goes takes hundreds of paths with it, one by
+ * one. */
+#define REVIEW_NS HARP_MS(50)
+/* While something is out: a new link, whose paths change nothing by being there, may show that it works. */
+#define RECHECK_NS HARP_SEC(1)
 
 struct review {
   unsigned count;
@@ -31,10 +36,15 @@ static bool same(const struct harp_outage *a, const struct harp_outage *b) {
   return a->is_local == b->is_local && memcmp(a->addr, b->addr, sizeof a->addr) == 0;
 }
 
-static struct party *party_of(struct review *r, const struct party *like) {
+static struct party *find_party(struct review *r, const struct harp_outage *who) {
   for (unsigned i = 0; i < r->count; i++)
-    if (same(&r->parties[i].who, &like->who)) return &r->parties[i];
-  if (r->count == PARTIES_MAX) return NULL;
+    if (same(&r->parties[i].who, who)) return &r->parties[i];
+  return NULL;
+}
+
+static struct party *party_of(struct review *r, const struct party *like) {
+  struct party *known = find_party(r, &like->who);
+  if (known || r->count == PARTIES_MAX) return known;
   r->parties[r->count] = *like;
   return &r->parties[r->count++];
 }
@@ -48,44 +58,77 @@ static struct party party_at(const struct harp_link *link, const struct sockaddr
   return p;
 }
 
-static void note(struct review *r, const struct party *like, enum harp_path_state state) {
-  struct party *p = party_of(r, like);
-  if (p && state == HARP_PATH_UP) p->works = true;
-  if (p && state == HARP_PATH_DOWN) p->fails = true;
-}
-
 static bool is_out(const struct party *p) {
   return p->fails && !p->works;
 }
 
+static bool uses_interfaces(const struct harp_link *link) {
+  return link && link != HARP_SLOT_RESERVED && link->is_multihomed && link->conn.sender &&
+         link->conn.state == HARP_CONN_OPEN;
+}
+
 /* Whether a link can tell anything: one that has no path left at all says nothing of interfaces, its peer may
  * be gone. */
-static bool is_witness(const struct harp_link *link) {
-  const struct harp_sender *s =
-      link && link != HARP_SLOT_RESERVED && link->is_multihomed ? link->conn.sender : NULL;
-  for (unsigned i = 0; s && link->conn.state == HARP_CONN_OPEN && i < s->path_count; i++)
+static bool is_witness(const struct harp_sender *s) {
+  for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].state == HARP_PATH_UP) return true;
   return false;
 }
 
-/* Notes what the paths of a link, of those that once were up, say of our interfaces; or, in a second turn, of
- * the peer's: there a path over an interface of ours that is out proves nothing. */
-static void take_in(struct review *r, const struct harp_engine *e, const struct harp_link *link, bool peers) {
-  const struct harp_sender *s = link->conn.sender;
+/* What a link's paths say of the interfaces of one side: a bit each. */
+struct verdict {
+  uint32_t there, works, fails;
+};
+
+/* Asks the paths that once were up; those over one of our interfaces in `void_locals` prove nothing. */
+static struct verdict verdict_of(const struct harp_sender *s, bool peers, uint32_t void_locals) {
+  struct verdict v = {0};
+  bool witness = is_witness(s);
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *path = &s->paths[i];
-    const struct harp_instance *eni = &e->enis[path->local_eni];
-    struct party ours = party_at(link, &eni->addr);
+    uint32_t bit = 1u << (peers ? path->remote_eni : path->local_eni);
     if (!path->any_acked) continue;
-    ours.who.is_local = true;
-    ours.ifname = eni->ifname;
-    if (!peers) {
-      note(r, &ours, path->state);
-    } else {
-      const struct party *known = party_of(r, &ours);
-      struct party theirs = party_at(link, &link->peer_enis[path->remote_eni]);
-      if (known && !is_out(known)) note(r, &theirs, path->state);
-    }
+    v.there |= bit;
+    if (!witness || void_locals >> path->local_eni & 1) continue;
+    if (path->state == HARP_PATH_UP) v.works |= bit;
+    if (path->state == HARP_PATH_DOWN) v.fails |= bit;
+  }
+  return v;
+}
+
+static void note(struct review *r, const struct party *like, const struct verdict *v, unsigned eni) {
+  struct party *p = party_of(r, like);
+  if (p && v->works >> eni & 1) p->works = true;
+  if (p && v->fails >> eni & 1) p->fails = true;
+}
+
+static struct party ours_at(const struct harp_engine *e, const struct harp_link *link, unsigned eni) {
+  struct party p = party_at(link, &e->enis[eni].addr);
+  p.who.is_local = true;
+  p.ifname = e->enis[eni].ifname;
+  return p;
+}
+
+static void take_in_ours(struct review *r, const struct harp_engine *e, const struct harp_link *link) {
+  struct verdict v = verdict_of(link->conn.sender, false, 0);
+  for (unsigned eni = 0; eni < e->eni_count; eni++) {
+    struct party p = ours_at(e, link, eni);
+    if (v.there >> eni & 1) note(r, &p, &v, eni);
+  }
+}
+
+/* When all links have been asked of ours: what ours explains is no fault of the peer's. */
+static void take_in_theirs(struct review *r, const struct harp_engine *e, const struct harp_link *link) {
+  uint32_t out = 0;
+  for (unsigned eni = 0; eni < e->eni_count; eni++) {
+    struct party p = ours_at(e, link, eni);
+    const struct party *known = find_party(r, &p.who);
+    if (known && is_out(known)) out |= 1u << eni;
+  }
+  struct verdict v = verdict_of(link->conn.sender, true, out);
+  for (unsigned eni = 0; eni < HARP_ENDPOINT_ENIS_MAX; eni++) {
+    struct party p = party_at(link, &link->peer_enis[eni]);
+    if (v.there >> eni & 1) note(r, &p, &v, eni);
   }
 }
 
@@ -144,20 +187,35 @@ static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
   }
 }
 
+/* Whether an outage is nobody's any more: not told, and not there now; or of a peer that no link leads to. */
+static bool is_over(struct review *r, const struct harp_outage *outage) {
+  const struct party *p = find_party(r, outage);
+  return outage->is_told ? !p && !outage->is_local : !p || !is_out(p);
+}
+
+static void forget(struct harp_outages *o, struct review *r) {
+  for (unsigned i = o->count; i-- > 0;)
+    if (is_over(r, &o->at[i])) o->at[i] = o->at[--o->count];
+}
+
 static void review(struct harp_engine *e, harp_ns now) {
   struct review r;
+  struct harp_outages *o = &e->outages;
   r.count = 0;
-  for (unsigned peers = 0; peers < 2; peers++) {
-    for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++)
-      if (is_witness(e->links[slot])) take_in(&r, e, e->links[slot], peers);
-  }
-  e->outages.due_ns = HARP_NEVER;
+  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++)
+    if (uses_interfaces(e->links[slot])) take_in_ours(&r, e, e->links[slot]);
+  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++)
+    if (uses_interfaces(e->links[slot])) take_in_theirs(&r, e, e->links[slot]);
+  forget(o, &r);
+  o->due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r.count; i++) settle(e, &r.parties[i], now);
+  if (o->count) o->due_ns = HARP_MIN(o->due_ns, now + RECHECK_NS);
 }
 
 void harp_outages_review(struct harp_engine *e, harp_ns now) {
   uint64_t changes = e->counters.path_up + e->counters.path_down;
-  if (harp_likely(changes == e->outages.seen && now < e->outages.due_ns)) return;
+  if (harp_likely(changes == e->outages.seen && now < e->outages.due_ns) || now < e->outages.next_ns) return;
   e->outages.seen = changes;
+  e->outages.next_ns = now + REVIEW_NS;
   review(e, now);
 }

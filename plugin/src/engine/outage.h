@@ -11,8 +11,9 @@ struct harp_engine;
 enum { HARP_OUTAGES_MAX = 32 }; /* interfaces that are known to be out at one time */
 
 struct harp_outages {
-  uint64_t seen;  /* changes of paths that were looked at */
-  harp_ns due_ns; /* when to look again in any case, HARP_NEVER: only after changes; 0 at first */
+  uint64_t seen;   /* changes of paths that were looked at */
+  harp_ns due_ns;  /* when to look again in any case, HARP_NEVER: only after changes; 0 at first */
+  harp_ns next_ns; /* not before this again */
   unsigned count;
   struct harp_outage {
     bool is_local, is_told;

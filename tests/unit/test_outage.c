@@ -1,0 +1,291 @@
+/* Which interfaces are told to be out: when, once, by which name, and that they are forgotten. Links over two
+ * interfaces each way on a virtual clock; the states of their paths are set by hand. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "engine/engine.h"
+#include "io/sim.h"
+
+enum { ENIS = 2, LINKS = 3 };
+
+static harp_ns now_ns;
+static harp_ns virtual_clock(void) {
+  return now_ns;
+}
+
+static unsigned warn_count, info_count;
+static char last_warn[HARP_LOG_LINE_BYTES], last_info[HARP_LOG_LINE_BYTES];
+
+static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  if (!strstr(text, "nothing gets through") && !strstr(text, "works again")) return;
+  *(level == HARP_LOG_WARN ? &warn_count : &info_count) += 1;
+  snprintf(level == HARP_LOG_WARN ? last_warn : last_info, HARP_LOG_LINE_BYTES, "%s", text);
+}
+
+struct scene {
+  struct harp_engine *engine;
+  struct harp_link *links[LINKS];
+  struct harp_counters wire_counters;
+};
+
+static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
+                  uint32_t bytes) {
+  (void)wire, (void)port, (void)to, (void)data, (void)bytes;
+}
+
+static struct in_addr address(unsigned host, unsigned eni) {
+  return (struct in_addr){htonl(0x0a000000 | eni << 8 | host)};
+}
+
+static struct harp_endpoint endpoint_of(unsigned host, uint64_t token) {
+  struct harp_endpoint e = {
+      .token = token, .buffer_bytes = 1 << 20, .path_count = 1, .eni_count = ENIS, .pid = 7};
+  snprintf(e.name, sizeof e.name, "host%u", host);
+  for (unsigned i = 0; i < ENIS; i++) {
+    struct in_addr a = address(host, i);
+    e.enis[i] = (struct harp_endpoint_eni){.family = 4, .mtu = 1500, .port_count = 1, .ports = {1000}};
+    memcpy(e.enis[i].addr, &a, 4);
+  }
+  return e;
+}
+
+/* Our host is 1; connects to a host. */
+static struct harp_link *connect_to(struct scene *s, unsigned host) {
+  int pair[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  close(pair[1]);
+  int slot = harp_engine_reserve_slot(s->engine);
+  struct harp_endpoint self = endpoint_of(1, 0x10000u | (uint64_t)slot), peer = endpoint_of(host, 0x20000);
+  struct harp_link_config config = {.role = HARP_ROLE_SENDER,
+                                    .slot = (uint32_t)slot,
+                                    .control_fd = pair[0],
+                                    .local = &self,
+                                    .peer = &peer,
+                                    .traffic_class = -1,
+                                    .keys = {.tx_token = peer.token, .rx_token = self.token}};
+  config.peer_addr.ss_family = AF_INET;
+  struct harp_link *link = harp_link_create(s->engine, &config);
+  assert_non_null(link);
+  assert_true(link->is_multihomed);
+  for (unsigned i = 0; i < link->conn.sender->path_count; i++) {
+    link->conn.sender->paths[i].state = HARP_PATH_UP;
+    link->conn.sender->paths[i].any_acked = true;
+  }
+  return link;
+}
+
+/* Links go to hosts 2, 3, ... */
+static void open_scene(struct scene *s, unsigned links) {
+  struct harp_instance instances[ENIS];
+  struct harp_engine_enis enis = {.count = ENIS};
+  char error[256];
+  memset(s, 0, sizeof *s);
+  memset(instances, 0, sizeof instances);
+  now_ns = HARP_SEC(1);
+  warn_count = info_count = 0;
+  struct harp_io *bundle = harp_io_bundle_make(error, sizeof error);
+  assert_non_null(bundle);
+  for (unsigned i = 0; i < ENIS; i++) {
+    struct harp_instance *instance = &instances[i];
+    enis.at[i] = instance;
+    struct harp_io_sim_config config = {
+        .port_count = 1, .first_port = 1000, .send = carry, .counters = &s->wire_counters};
+    snprintf(instance->ifname, sizeof instance->ifname, "eth%u", i);
+    instance->mtu = 1500;
+    instance->paths = 1;
+    instance->peer_timeout_ns = HARP_SEC(10);
+    ((struct sockaddr_in *)&instance->addr)->sin_family = AF_INET;
+    ((struct sockaddr_in *)&instance->addr)->sin_addr = address(1, i);
+    harp_io_bundle_take(bundle, harp_io_sim_open(&config));
+  }
+  assert_int_equal(
+      harp_engine_open_with(&s->engine, &enis, "delay", bundle, virtual_clock, error, sizeof error), 0);
+  for (unsigned i = 0; i < links; i++) s->links[i] = connect_to(s, 2 + i);
+  harp_log_set_sink(hear);
+}
+
+static void close_scene(struct scene *s) {
+  harp_log_set_sink(NULL);
+  for (unsigned i = 0; i < LINKS; i++)
+    if (s->links[i]) harp_link_destroy(s->links[i]);
+  harp_engine_close(s->engine);
+}
+
+enum { ANY = -1 };
+
+/* Moves the paths of a link over these interfaces. */
+static void move(struct scene *s, unsigned link, int ours, int theirs, enum harp_path_state to) {
+  struct harp_sender *sender = s->links[link]->conn.sender;
+  for (unsigned i = 0; i < sender->path_count; i++) {
+    struct harp_path *path = &sender->paths[i];
+    if ((ours != ANY && path->local_eni != ours) || (theirs != ANY && path->remote_eni != theirs)) continue;
+    path->state = to;
+    *(to == HARP_PATH_UP ? &s->engine->counters.path_up : &s->engine->counters.path_down) += 1;
+  }
+}
+
+static void review_for(struct scene *s, harp_ns ns) {
+  for (harp_ns end = now_ns + ns; now_ns < end; now_ns += HARP_MS(1)) harp_outages_review(s->engine, now_ns);
+}
+
+static void test_ours_is_told_once_and_by_name(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 2);
+  move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+  move(&s, 1, 0, ANY, HARP_PATH_DOWN);
+  review_for(&s, HARP_MS(250));
+  assert_int_equal(warn_count, 0);
+  review_for(&s, HARP_MS(100));
+  assert_int_equal(warn_count, 1);
+  assert_non_null(strstr(last_warn, "eth0: nothing gets through on this interface (10.0.0.1)"));
+  assert_non_null(strstr(last_warn, "eth0+eth1"));
+  review_for(&s, HARP_SEC(20)); /* nor are the peers' interfaces told, which have no other way */
+  assert_int_equal(warn_count, 1);
+  assert_int_equal(info_count, 0);
+  move(&s, 1, 0, ANY, HARP_PATH_UP);
+  review_for(&s, HARP_MS(60));
+  assert_int_equal(info_count, 1);
+  assert_non_null(strstr(last_info, "eth0: this interface works again"));
+  move(&s, 0, 0, ANY, HARP_PATH_UP);
+  review_for(&s, HARP_SEC(5));
+  assert_int_equal(warn_count + info_count, 2);
+  assert_int_equal(s.engine->outages.count, 0);
+  close_scene(&s);
+}
+
+static void test_a_short_one_is_not_told(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 1);
+  for (unsigned i = 0; i < 20; i++) {
+    move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+    review_for(&s, HARP_MS(250));
+    move(&s, 0, 0, ANY, HARP_PATH_UP);
+    review_for(&s, HARP_MS(250));
+  }
+  assert_int_equal(warn_count + info_count, 0);
+  close_scene(&s);
+}
+
+static void test_a_peers_is_told_where_ours_works(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 2);
+  move(&s, 0, ANY, 1, HARP_PATH_DOWN);
+  review_for(&s, HARP_MS(1400));
+  assert_int_equal(warn_count, 0);
+  review_for(&s, HARP_MS(400));
+  assert_int_equal(warn_count, 1);
+  assert_non_null(strstr(last_warn, "nothing gets through to the interface 10.0.1.2 of host2"));
+  move(&s, 0, ANY, 1, HARP_PATH_UP);
+  review_for(&s, HARP_MS(60));
+  assert_int_equal(info_count, 1);
+  assert_non_null(strstr(last_info, "10.0.1.2 of host2"));
+  close_scene(&s);
+}
+
+/* The reason of one WARN is not told by another. */
+static void test_beside_ours_a_peers_is_only_noted(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 2);
+  move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+  move(&s, 1, 0, ANY, HARP_PATH_DOWN);
+  review_for(&s, HARP_SEC(1));
+  assert_int_equal(warn_count, 1);
+  move(&s, 0, ANY, 1, HARP_PATH_DOWN);
+  move(&s, 0, 1, 0, HARP_PATH_UP); /* host2 is reached from eth1 to its first */
+  review_for(&s, HARP_SEC(3));
+  assert_int_equal(warn_count, 1);
+  assert_int_equal(info_count, 1);
+  assert_non_null(strstr(last_info, "to the interface 10.0.1.2 of host2"));
+  close_scene(&s);
+}
+
+/* A link with no path left may have lost its peer: it says nothing of interfaces. */
+static void test_a_link_without_paths_is_no_witness(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 1);
+  move(&s, 0, ANY, ANY, HARP_PATH_DOWN);
+  review_for(&s, HARP_SEC(5));
+  assert_int_equal(warn_count, 0);
+  close_scene(&s);
+}
+
+/* What was about to be told when the last link that knew of it went, says nothing of what comes later. */
+static void test_what_nobody_knows_of_any_more_is_forgotten(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 1);
+  move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+  review_for(&s, HARP_MS(100));
+  harp_link_destroy(s.links[0]);
+  review_for(&s, HARP_SEC(10));
+  s.links[0] = connect_to(&s, 2);
+  move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+  review_for(&s, HARP_MS(200));
+  assert_int_equal(warn_count, 0);
+  review_for(&s, HARP_MS(200));
+  assert_int_equal(warn_count, 1);
+  close_scene(&s);
+}
+
+/* Told as back by a new link, whose paths never were down. */
+static void test_a_new_link_shows_that_it_works(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 1);
+  move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+  review_for(&s, HARP_SEC(1));
+  assert_int_equal(warn_count, 1);
+  harp_link_destroy(s.links[0]);
+  review_for(&s, HARP_SEC(1));
+  s.links[0] = connect_to(&s, 2);
+  review_for(&s, HARP_SEC(2));
+  assert_int_equal(info_count, 1);
+  assert_int_equal(s.engine->outages.count, 0);
+  close_scene(&s);
+}
+
+/* Peers come and go with their interfaces; the table holds those of now. */
+static void test_outages_of_peers_that_left_make_room(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 1);
+  for (unsigned host = 0; host < 2 * HARP_OUTAGES_MAX; host++) {
+    s.links[1] = connect_to(&s, 10 + host);
+    move(&s, 1, ANY, 1, HARP_PATH_DOWN);
+    review_for(&s, HARP_SEC(2));
+    assert_int_equal(warn_count, host + 1);
+    harp_link_destroy(s.links[1]);
+  }
+  s.links[1] = NULL;
+  close_scene(&s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_ours_is_told_once_and_by_name),
+      cmocka_unit_test(test_a_short_one_is_not_told),
+      cmocka_unit_test(test_a_peers_is_told_where_ours_works),
+      cmocka_unit_test(test_beside_ours_a_peers_is_only_noted),
+      cmocka_unit_test(test_a_link_without_paths_is_no_witness),
+      cmocka_unit_test(test_what_nobody_knows_of_any_more_is_forgotten),
+      cmocka_unit_test(test_a_new_link_shows_that_it_works),
+      cmocka_unit_test(test_outages_of_peers_that_left_make_room),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
