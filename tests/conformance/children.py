@@ -110,6 +110,15 @@ def merge(version: int) -> None:
     say(results=results, warns=warns, refused=refused)
 
 
+def merge_unplaced(version: int) -> None:
+    """Ask for devices of several and of one, where none is a PCI device."""
+    net = ready(Net(version, Log()))
+    results = [_merge(net, *parts)[0] for parts in [(0, 1), (1,)]]
+    assert net.log
+    lines = [line.text for line in net.log.lines if "makeVDevice" in line.text]
+    say(several=results[0], single=results[1], lines=lines, warns=net.warns())
+
+
 def reload(version: int) -> None:
     """Load, use and unload as NCCL 2.28 does around every last communicator."""
     for _ in range(RELOADS):
@@ -356,6 +365,7 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
         unconfigured,
         properties,
         merge,
+        merge_unplaced,
         matrix,
         reload,
         teardown,

@@ -24,6 +24,7 @@ from harpctl.lab.plan import LabSpec
 from tests.conformance import abi
 from tests.conformance.conftest import ENVIRONMENT
 from tests.conformance.driver import Buffer, Net, Request, ffi, open_files, pattern, until
+from tests.placed import pci_addresses, write_confs
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 90
@@ -186,10 +187,13 @@ def test_devices(devices: str, start: Start, make_lab: Callable[[LabSpec], Lab])
 
 @pytest.mark.lab
 @pytest.mark.parametrize("version", [9, 11, 12])
-def test_merging_devices(version: int, start: Start, make_lab: Callable[[LabSpec], Lab]) -> None:
+def test_merging_devices(
+    version: int, start: Start, make_lab: Callable[[LabSpec], Lab], tmp_path: Path
+) -> None:
     """The merged device names its parts, moves data over them, and is given again for the same parts."""
     lab = make_lab(LabSpec(enis=2))
-    environment = {"HARP_IFNAME": "eni", "HARP_DEVICES": "enis"}
+    folder = write_confs(tmp_path / "conf", pci_addresses(2))
+    environment = {"HARP_CONF_DIR": str(folder), "HARP_DEVICES": "enis"}
     merged, said = start("merge", version, environment, lab.command(0, [])).end()
     speed = 2 * 10000
     assert merged == {"both": 2, "again": [0, 2], "name": "eni0+eni1", "parts": [0, 1], "speed": speed}
@@ -198,6 +202,22 @@ def test_merging_devices(version: int, start: Start, make_lab: Callable[[LabSpec
     assert "0 others" in said["refused"][0]
     assert "no device 99" in said["refused"][1]
     assert "no device -1" in said["refused"][2]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("version", [9, 12])
+def test_devices_without_a_place_are_not_merged(
+    version: int, start: Start, make_lab: Callable[[LabSpec], Lab]
+) -> None:
+    """NCCL would lose them. It asks without being told to, so that this is no warning."""
+    lab = make_lab(LabSpec(enis=2))
+    environment = {"HARP_IFNAME": "eni", "HARP_DEVICES": "enis"}
+    (said,) = start("merge_unplaced", version, environment, lab.command(0, [])).end()
+    assert said["several"] != 0
+    assert said["single"] == 0
+    assert said["warns"] == []
+    assert len(said["lines"]) == 1
+    assert "eni0 is not merged with others, because it has no place on the PCI bus" in said["lines"][0]
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])

@@ -67,11 +67,13 @@ def make_box(
     fetch: Callable[[wheels.Release], Path],
     tmp_path: Path,
 ) -> MakeBox:
-    """Make the tool ready with a release, over that many hosts or a lab of one's own."""
+    """Make the tool ready with a release, over that many hosts, a lab, or one of the test's own."""
 
-    def make(hosts: int | LabSpec = 2, release: wheels.Release = wheels.NEWEST) -> box.Box:
+    def make(hosts: int | Lab | LabSpec = 2, release: wheels.Release = wheels.NEWEST) -> box.Box:
         library = fetch(release)
-        if isinstance(hosts, LabSpec):
+        if isinstance(hosts, Lab):
+            names = tuple(hosts.hosts)
+        elif isinstance(hosts, LabSpec):
             names = tuple(request.getfixturevalue("make_lab")(hosts).hosts)
         else:
             names = request.getfixturevalue({2: "two_hosts", 4: "four_hosts"}[hosts])

@@ -153,6 +153,15 @@ static bool device_exists(int dev, const char *what) {
   return false;
 }
 
+/* Returns the PCI device of these ENIs, NULL where they have none or several: NICs in different places are
+ * near to no GPU in particular, and NCCL then puts the device at the CPU. */
+static const char *place_of(const struct harp_engine_enis *enis) {
+  const char *first = enis->at[0]->pci_path;
+  for (unsigned i = 0; i < enis->count; i++)
+    if (strcmp(enis->at[i]->pci_path, first) != 0) return NULL;
+  return first[0] ? first : NULL;
+}
+
 enum harp_status harp_net_device(int dev, struct harp_device *d) {
   if (!device_exists(dev, "properties")) return HARP_ERR_ARGUMENT;
   const struct device *device = &net.devices[dev];
@@ -161,19 +170,14 @@ enum harp_status harp_net_device(int dev, struct harp_device *d) {
   memcpy(&guid, first->mac, sizeof first->mac);
   *d = (struct harp_device){
       .name = device->name,
-      .pci_path = first->pci_path[0] ? first->pci_path : NULL,
+      .pci_path = place_of(&device->enis),
       .port = 0,
       .latency_us = 0, /* NCCL adds its own constant; ours is not known before a peer is */
       .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
       .part_count = device->part_count,
   };
   memcpy(d->parts, device->parts, sizeof d->parts);
-  for (unsigned i = 0; i < device->enis.count; i++) {
-    const struct harp_instance *eni = device->enis.at[i];
-    d->speed_mbps += eni->speed_mbps;
-    /* NICs in different places are near to no GPU in particular: NCCL then puts the device at the CPU. */
-    if (strcmp(eni->pci_path, first->pci_path) != 0) d->pci_path = NULL;
-  }
+  for (unsigned i = 0; i < device->enis.count; i++) d->speed_mbps += device->enis.at[i]->speed_mbps;
   return HARP_OK;
 }
 
@@ -189,6 +193,20 @@ static bool gather_enis(const int *parts, int part_count, struct harp_engine_eni
       if (enis->count == HARP_ENGINE_ENIS_MAX) return false;
       enis->at[enis->count++] = more->at[k];
     }
+  }
+  return true;
+}
+
+/* NCCL hangs a merged device below the PCI device that its parts have in common. Where a part is at none it
+ * loses the device and fails, while parts that we refuse only stay unmerged. */
+static bool parts_have_places(const int *parts, int part_count) {
+  for (int i = 0; i < part_count; i++) {
+    const struct device *d = &net.devices[parts[i]];
+    if (place_of(&d->enis)) continue;
+    HARP_INFO("makeVDevice: %s is not merged with others, because it has no place on the PCI bus and NCCL "
+              "loses a merged device that has none; `devices = striped` is one over all without NCCL's help",
+              d->name);
+    return false;
   }
   return true;
 }
@@ -213,6 +231,7 @@ enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
   }
   for (int i = 0; i < part_count; i++)
     if (!device_exists(parts[i], "makeVDevice")) return HARP_ERR_ARGUMENT;
+  if (part_count > 1 && !parts_have_places(parts, part_count)) return HARP_ERR_ARGUMENT;
   pthread_mutex_lock(&net.lock);
   enum harp_status status = HARP_ERR_ARGUMENT;
   *dev = find_merged(parts, part_count);

@@ -1,0 +1,193 @@
+"""Real NCCL over several ENIs: all carry its collectives, one is lost and comes back, NCCL merges them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from tests.lab.job import until
+from tests.nccl import box, wheels
+from tests.nccl.conftest import MakeBox
+from tests.nccl.test_collectives import OPERATIONS
+from tests.nccl.test_releases import number
+from tests.placed import pci_addresses, write_confs
+
+pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
+
+ENIS = 4
+CAP_MBPS = 1000
+ALL = "eni0+eni1+eni2+eni3"
+MOST_BYTES = 16 << 20
+SIZES = ("--min=64", f"--max={MOST_BYTES}", "--factor=4")
+CHECKED = ("--check", "--iters=0", "--rounds=4")
+FLAP_ROUNDS = 1500
+MERGES_SINCE = (2, 27)  # 2.25 asks for merged devices, and then does not use them
+VIA = re.compile(r"\[(?:send|receive)\] via NET/(\S+)")
+JOINED = re.compile(r"NET/HARP: (\S+): connected ")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Two hosts with capped ENIs."""
+    with Lab(LabSpec(enis=ENIS, cap_mbps=CAP_MBPS)) as built:
+        yield built
+
+
+@pytest.fixture
+def striped(harp: dict[str, str]) -> dict[str, str]:
+    """All ENIs together."""
+    return {**harp, "HARP_IFNAME": "eni"}
+
+
+@pytest.fixture
+def separate(striped: dict[str, str]) -> dict[str, str]:
+    """Each ENI by itself."""
+    return {**striped, "HARP_DEVICES": "enis", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV"}
+
+
+def received(lab: Lab, host: int) -> list[int]:
+    """Read how many bytes each ENI of a host has received."""
+    said = subprocess.run(
+        lab.command(host, ["cat", "/proc/net/dev"]), capture_output=True, text=True, check=True, timeout=10
+    ).stdout
+    return [int(figure) for figure in re.findall(r"^ *eni\d+: *(\d+)", said, re.MULTILINE)]
+
+
+def check(run: box.BoxRun, sizes: list[int], joined: set[str]) -> None:
+    """Every size was there and right, over HARP alone, on connections over these interfaces."""
+    told = run.describe()
+    assert run.code == 0, told
+    assert [row.bytes for row in run.rows] == sizes, told
+    assert {row.wrong for row in run.rows} == {0}, told
+    assert {via.partition("/")[0] for via in VIA.findall(run.log)} == {"HARP"}, told
+    assert set(JOINED.findall(run.log)) == joined, told
+    assert "WARN NET/HARP" not in run.log, told
+
+
+def run_checked(
+    one: box.Box, environment: dict[str, str], joined: set[str], *options: str, ranks: int = 0
+) -> box.BoxRun:
+    """Run an allreduce of all sizes."""
+    run = one.run(*("--op=allreduce", *CHECKED, *SIZES, *options), environment=environment, ranks=ranks)
+    check(run, box.sizes(64, MOST_BYTES, 4), joined)
+    return run
+
+
+# ---- one device over all ----
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_all_carry(make_box: MakeBox, lab: Lab, striped: dict[str, str], operation: str) -> None:
+    before = received(lab, 1)
+    run = make_box(lab).run(*(f"--op={operation}", *CHECKED, *SIZES), environment=striped)
+    check(run, box.sizes(64, MOST_BYTES, 4), {ALL})
+    gained = [now - then for now, then in zip(received(lab, 1), before, strict=True)]
+    assert min(gained) > sum(gained) / (4 * ENIS), f"{gained} bytes over the ENIs"
+
+
+@pytest.mark.parametrize("release", [wheels.RELEASES[0], wheels.RELEASES[5]], ids=str)
+def test_other_releases(
+    make_box: MakeBox, lab: Lab, striped: dict[str, str], release: wheels.Release
+) -> None:
+    run_checked(make_box(lab, release), striped, {ALL})
+
+
+@pytest.mark.parametrize("hosts", [(0, 0, 1, 1), (0, 1, 0, 1)], ids=["neighbours", "alternating"])
+def test_two_processes_per_host(
+    make_box: MakeBox, lab: Lab, striped: dict[str, str], hosts: tuple[int, ...]
+) -> None:
+    """They share the ENIs; between those of one host the data goes over HARP as well."""
+    one = make_box(lab)
+    names = tuple(one.hosts[host] for host in hosts)
+    run_checked(dataclasses.replace(one, hosts=names), striped, {ALL}, "--type=int32")
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_lost_and_back(make_box: MakeBox, lab: Lab, striped: dict[str, str], engine: str) -> None:
+    """Each ENI in turn, on alternating sides, in the middle of the loop: NCCL notices nothing."""
+    options = ("--op=allreduce", "--check", "--iters=0", f"--rounds={FLAP_ROUNDS}", "--min=1M", "--max=1M")
+    environment = {**striped, "HARP_ENGINE": engine, "HARP_PEER_TIMEOUT": "60"}
+    one = make_box(lab)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(one.run, *options, environment=environment)
+        _until_carrying(lab, running, set(range(ENIS)))
+        for eni in range(ENIS):
+            lab.link_down(eni % 2, eni)
+            _until_carrying(lab, running, set(range(ENIS)) - {eni})
+            lab.link_up(eni % 2, eni)
+            _until_carrying(lab, running, set(range(ENIS)))
+        run = running.result()
+    told = run.describe()
+    assert run.code == 0, told
+    assert [row.wrong for row in run.rows] == [0], told
+
+
+def _until_carrying(lab: Lab, running: Future[box.BoxRun], enis: set[int]) -> None:
+    """Wait until these ENIs of host 1 have received another MiB each."""
+    before = received(lab, 1)
+
+    def carried() -> bool:
+        assert not running.done(), running.result().describe()
+        now = received(lab, 1)
+        return all(now[eni] > before[eni] + (1 << 20) for eni in enis)
+
+    until(f"ENIs {sorted(enis)} carry data", carried)
+
+
+def test_more_than_one_device_holds(make_box: MakeBox, striped: dict[str, str]) -> None:
+    """There are then two of equal size, at no common place on the bus: NCCL uses both, and merges none."""
+    joined = {"eni0+eni1+eni2+eni3+eni4", "eni5+eni6+eni7+eni8+eni9"}
+    run = run_checked(make_box(LabSpec(enis=10)), striped, joined)
+    assert set(VIA.findall(run.log)) == {"HARP/0", "HARP/1"}, run.describe()
+
+
+# ---- a device for each ----
+
+
+@pytest.mark.parametrize("release", [wheels.RELEASES[0], wheels.NEWEST], ids=str)
+def test_nccl_chooses(make_box: MakeBox, lab: Lab, separate: dict[str, str], release: wheels.Release) -> None:
+    """Without a place on the bus they are not merged, and NCCL spreads its channels over them."""
+    run = run_checked(make_box(lab, release), separate, {f"eni{eni}" for eni in range(ENIS)})
+    assert {via.removeprefix("HARP/") for via in VIA.findall(run.log)} == {"0", "1", "2", "3"}, run.describe()
+    assert "Made vNic" not in run.log, run.describe()
+
+
+FOUR, ONE = (0, 1, 2, 3), (0, 0, 0, 0)  # which PCI device each ENI is said to be
+MERGES: dict[str, tuple[tuple[int, ...], dict[str, str], set[str]]] = {
+    "forced": (FOUR, {"NCCL_NET_FORCE_MERGE": "eni0,eni1;eni2,eni3"}, {"eni0+eni1", "eni2+eni3"}),
+    "level": (FOUR, {"NCCL_NET_MERGE_LEVEL": "PHB"}, {ALL}),
+    "not asked for": (FOUR, {}, {f"eni{eni}" for eni in range(ENIS)}),
+    "one device, by default": (ONE, {}, {ALL}),
+}
+
+
+@pytest.mark.parametrize("release", [r for r in wheels.RELEASES if number(r) >= MERGES_SINCE][::2], ids=str)
+@pytest.mark.parametrize("merge", MERGES)
+def test_nccl_merges(
+    make_box: MakeBox,
+    lab: Lab,
+    separate: dict[str, str],
+    tmp_path: Path,
+    merge: str,
+    release: wheels.Release,
+) -> None:
+    """What NCCL merged is one device with a number after the others', and its connections are striped."""
+    devices, settings, joined = MERGES[merge]
+    addresses = pci_addresses(len(set(devices)))
+    folder = write_confs(tmp_path / "conf", [addresses[device] for device in devices])
+    environment = {**separate, **settings, "HARP_CONF_DIR": str(folder)}
+    del environment["HARP_IFNAME"]
+    run = run_checked(make_box(lab, release), environment, joined)
+    merged = {name for name in joined if "+" in name}
+    used = {via.removeprefix("HARP/") for via in VIA.findall(run.log)}
+    assert run.log.count("Made vNic") == 2 * len(merged), run.describe()
+    expected = {str(ENIS + at) for at in range(len(merged))} or {str(eni) for eni in range(ENIS)}
+    assert used == expected, run.describe()
