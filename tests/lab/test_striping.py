@@ -177,7 +177,7 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
 
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_the_first_in_one_direction(make_lab: MakeLab, start: StartJob, way: str) -> None:
-    """Who hears nothing gives the control connection up, and its kernel resets it: the peer lives all the same."""
+    """Who hears nothing gives the control connection up, and its kernel resets it: the peer lives on."""
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         _until_moving(job, 1)

@@ -72,12 +72,25 @@ static struct span span_of(const struct harp_link_config *c, const struct harp_p
   return s;
 }
 
+/* Says which of our interfaces have no part in the connection, since none of the peer's has an address of
+ * their family. */
+static void tell_idle_enis(const struct harp_link *link, uint32_t used) {
+  for (unsigned eni = 0; eni < link->engine->eni_count; eni++) {
+    const struct harp_instance *instance = &link->engine->enis[eni];
+    if (used >> eni & 1) continue;
+    HARP_INFO("%s carries nothing of the connection with %s, none of whose interfaces has an IPv%d address: "
+              "give all interfaces addresses of the same family",
+              instance->ifname, link->peer, instance->addr.ss_family == AF_INET6 ? 6 : 4);
+  }
+}
+
 /* Opens a route for each path that both endpoints allow. */
 static bool open_routes(struct harp_link *link, const struct harp_link_config *c,
                         struct harp_path_config paths[HARP_PATHS_MAX]) {
   struct harp_engine *e = link->engine;
   struct harp_pairing pairings[HARP_PATHS_MAX];
   bool is_client = c->role == HARP_ROLE_SENDER;
+  uint32_t used = 0;
   unsigned count =
       harp_pairing_make(is_client ? c->local : c->peer, is_client ? c->peer : c->local, pairings);
   for (unsigned i = 0; i < count; i++) {
@@ -91,10 +104,12 @@ static bool open_routes(struct harp_link *link, const struct harp_link_config *c
                                          .standby = s.standby};
     unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
     link->peer_enis[s.remote_eni] = to;
+    used |= 1u << s.local_eni;
     link->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
     if (!link->routes[i]) return false;
     link->route_count++;
   }
+  tell_idle_enis(link, used);
   return count > 0;
 }
 

@@ -398,6 +398,10 @@ enum harp_status harp_dial_open(struct harp_dial **out, struct harp_engine *e,
     free(d);
     return HARP_ERR_USAGE;
   }
+  /* A link-local address is looked for on our interface; its number at the peer is nothing to us. */
+  struct sockaddr_in6 *to = (struct sockaddr_in6 *)&d->to;
+  if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
+    to->sin6_scope_id = ((const struct sockaddr_in6 *)&e->instance.addr)->sin6_scope_id;
   d->engine = e;
   d->traffic_class = traffic_class;
   memcpy(d->secret, handle->secret, sizeof d->secret);
