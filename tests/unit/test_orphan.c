@@ -1,5 +1,7 @@
 /* A rank that is killed while a child that it forked lives on (a data loader's worker): its peer must see it
  * die. */
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,9 +16,10 @@
 
 #include <cmocka.h>
 
+#include "engine/meet.h"
 #include "engine/net.h"
 
-enum { LIMIT_S = 30 };
+enum { LIMIT_S = 30, ENGINES = 24 };
 
 static time_t seconds(void) {
   struct timespec t;
@@ -107,10 +110,42 @@ static void test_thread(void **state) {
   killed_with_a_worker(&victims[1]);
 }
 
+/* As many as there can be with every interface a device, and merged ones besides. */
+static void test_every_engines_listener_is_closed(void **state) {
+  (void)state;
+  struct harp_engine *engines[ENGINES];
+  struct harp_listener *listeners[ENGINES];
+  struct harp_handle handle;
+  struct harp_instance instance = {
+      .ifname = "lo", .mtu = 65536, .paths = 1, .peer_timeout_ns = HARP_SEC(10), .numa = -1};
+  char error[256];
+  int status;
+  ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
+  ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (unsigned i = 0; i < ENGINES; i++) {
+    struct harp_engine_enis enis = {1, {&instance}};
+    assert_int_equal(harp_engine_open(&engines[i], &enis, "delay", error, sizeof error), 0);
+    assert_int_equal(harp_listener_open(&listeners[i], engines[i], &handle), HARP_OK);
+  }
+  pid_t child = fork();
+  if (child == 0) {
+    int open_count = 0;
+    for (unsigned i = 0; i < ENGINES; i++) open_count += fcntl(listeners[i]->fd, F_GETFD) >= 0;
+    _exit(open_count);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(WEXITSTATUS(status), 0);
+  for (unsigned i = 0; i < ENGINES; i++) {
+    harp_listener_close(listeners[i]);
+    harp_engine_close(engines[i]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_inline),
       cmocka_unit_test(test_thread),
+      cmocka_unit_test(test_every_engines_listener_is_closed),
   };
   return cmocka_run_group_tests(tests, start_victims, NULL);
 }

@@ -21,6 +21,7 @@
 #include "io/io.h"
 
 enum {
+  HARP_ENGINES_MAX = 64, /* of a process: one for each device, merged ones included */
   HARP_ENGINE_LINKS_MAX = 4096,
   HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
   HARP_ENGINE_NAME_BYTES = 64,

@@ -45,7 +45,7 @@ struct harp_comm {
 };
 
 enum {
-  DEVICES_MAX = 64, /* merged ones included */
+  DEVICES_MAX = HARP_ENGINES_MAX,
   DEVICE_NAME_BYTES = 64,
 };
 

@@ -12,7 +12,7 @@
 
 #include "engine/meet.h"
 
-static _Atomic(struct harp_engine *) engines[HARP_MAX_INSTANCES];
+static _Atomic(struct harp_engine *) engines[HARP_ENGINES_MAX];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void close_copies(const struct harp_engine *e) {
@@ -24,7 +24,7 @@ static void close_copies(const struct harp_engine *e) {
 }
 
 static void in_child(void) {
-  for (unsigned i = 0; i < HARP_MAX_INSTANCES; i++) {
+  for (unsigned i = 0; i < HARP_ENGINES_MAX; i++) {
     const struct harp_engine *e = atomic_load_explicit(&engines[i], memory_order_acquire);
     if (e) close_copies(e);
   }
@@ -36,7 +36,7 @@ static void install(void) {
 }
 
 static bool replace(struct harp_engine *from, struct harp_engine *to) {
-  for (unsigned i = 0; i < HARP_MAX_INSTANCES; i++) {
+  for (unsigned i = 0; i < HARP_ENGINES_MAX; i++) {
     struct harp_engine *expected = from;
     if (atomic_compare_exchange_strong(&engines[i], &expected, to)) return true;
   }

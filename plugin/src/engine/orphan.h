@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 
 /* Makes children forked from now on close the engine's TCP sockets, or no longer. At most
- * HARP_MAX_INSTANCES engines at once; more are not looked after. */
+ * HARP_ENGINES_MAX engines at once; more are not looked after. */
 void harp_orphan_watch(struct harp_engine *e);
 void harp_orphan_forget(struct harp_engine *e);
 

@@ -32,7 +32,8 @@ struct harp_io *harp_io_bundle_make(char *error, size_t error_bytes) {
   struct bundle *b = calloc(1, sizeof *b);
   int err = b ? harp_io_ready_open(&b->ready) : -ENOMEM;
   if (err) {
-    snprintf(error, error_bytes, "cannot open several interfaces as one: %s", strerror(-err));
+    snprintf(error, error_bytes, "cannot open several interfaces as one: %s%s", strerror(-err),
+             err == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     free(b);
     return NULL;
   }

@@ -143,7 +143,8 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
   int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP);
   if (fd < 0) {
     int e = errno;
-    snprintf(error, error_bytes, "cannot open a UDP socket: %s", strerror(e));
+    snprintf(error, error_bytes, "cannot open a UDP socket: %s%s", strerror(e),
+             e == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     return -e;
   }
   u->fds[u->io.info.port_count] = fd;
