@@ -33,7 +33,8 @@ static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
   return -err;
 }
 
-/* The first ENI's configuration stands for the engine, but cores and memory are those of all. */
+/* The first ENI's configuration stands for the engine, but cores and memory are those of all, and one that is
+ * to have a thread gives all a thread. */
 static void join_instances(struct harp_engine *e, const struct harp_engine_enis *enis) {
   size_t length = 0;
   HARP_ASSERT(enis->count >= 1 && enis->count <= HARP_ENGINE_ENIS_MAX);
@@ -47,6 +48,7 @@ static void join_instances(struct harp_engine *e, const struct harp_engine_enis 
           (size_t)snprintf(e->name + length, sizeof e->name - length, "%s%s", i ? "+" : "", eni->ifname);
     if (!i) continue;
     e->instance.memory_bytes += eni->memory_bytes;
+    if (eni->mode == HARP_ENGINE_THREAD) e->instance.mode = HARP_ENGINE_THREAD;
     for (unsigned k = 0; k < eni->core_count && e->instance.core_count < HARP_MAX_CORES; k++)
       e->instance.cores[e->instance.core_count++] = eni->cores[k];
   }
@@ -143,8 +145,8 @@ static int open_arena(struct harp_engine *e, char *error, size_t error_bytes) {
   size_t memory = e->instance.memory_bytes
                       ? e->instance.memory_bytes
                       : HARP_MAX((size_t)HARP_ENGINE_MEMORY_BYTES, frames_bytes + HARP_ENGINE_BLOCKS_BYTES);
-  int err =
-      harp_arena_open(&e->arena, HARP_MAX(memory, frames_bytes), e->instance.page_size, e->instance.numa);
+  memory = HARP_MAX(memory, frames_bytes);
+  int err = harp_arena_open(&e->arena, memory, e->instance.page_size, e->instance.numa);
   if (err) {
     snprintf(error, error_bytes, "%s: cannot get %zu MiB of memory: %s", e->name, memory >> 20,
              e->arena.note);

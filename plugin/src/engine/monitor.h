@@ -5,7 +5,8 @@
  * gone; connection alive and silence on the paths = either the process is paused (it does not answer PING:
  * wait) or the paths are broken (it answers PING: fail after the peer timeout).
  *
- * It runs over one pair of interfaces. Where the connection has others, it may break without harm ("lost"):
+ * It runs over one pair of interfaces. Where the connection has others, it may break without harm ("lost"),
+ * by a timeout here, or by a reset that says that the peer's kernel timed out first:
  * from then on packets alone tell that the peer lives, and silence for the peer timeout means that it does
  * not. So that there is never silence without reason, senders with several interfaces probe paths that are
  * idle. All calls under the engine's lock; never blocks. */
