@@ -289,7 +289,7 @@ NUMBERS = [
     (
         "engine/engine.h",
         "HARP_ENGINE_MEMORY_BYTES = 16 << 20",
-        "arena (16 MiB unless the conf file says otherwise",
+        "arena (16 MiB, or what the frames",
     ),
     ("engine/meet.h", "HARP_GUESTS_MAX = 64", "there are at most 64 of them"),
     ("engine/meet.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
