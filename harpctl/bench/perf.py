@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import IO
 
 import msgspec
@@ -185,12 +184,7 @@ class Ranks:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def wait(self) -> list[int]:

@@ -22,7 +22,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.caps import plan_caps, plan_uncap
@@ -175,12 +174,7 @@ class Lab:
         self.build()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
     def build(self) -> None:

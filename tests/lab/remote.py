@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from harpctl.lab.lab import Lab
@@ -38,12 +37,7 @@ class RemotePeer:
     def __enter__(self) -> RemotePeer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.child.kill()
         self.child.wait()
         for pipe in (self.child.stdin, self.child.stdout):
