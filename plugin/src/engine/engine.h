@@ -62,10 +62,12 @@ struct harp_engine {
   HARP_CACHE_ALIGNED struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
   struct harp_arena arena;
   size_t blocks_used, block_count;
-  void *block_free;                        /* list of blocks given back */
-  int control_fd;                          /* epoll of all control connections */
-  harp_ns control_check_ns, meet_check_ns; /* not before these again */
-  harp_ns tend_ns;                         /* the same: links with several interfaces */
+  void *block_free;                             /* list of blocks given back */
+  int control_fd;                               /* epoll of all control connections */
+  harp_ns control_check_ns, meet_check_ns;      /* not before these again */
+  harp_ns tend_ns;                              /* the same: links with several interfaces */
+  harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
+  uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
   struct harp_outages outages;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
   struct harp_link *active_first, *active_last; /* links that have something to do or to wait for */

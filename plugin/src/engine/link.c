@@ -104,6 +104,7 @@ static bool open_routes(struct harp_link *link, const struct harp_link_config *c
                                          .standby = s.standby};
     unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
     link->peer_enis[s.remote_eni] = to;
+    link->route_enis[i] = (uint8_t)s.local_eni;
     used |= 1u << s.local_eni;
     link->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
     if (!link->routes[i]) return false;

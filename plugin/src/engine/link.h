@@ -63,6 +63,7 @@ struct harp_link {
   struct harp_monitor monitor; /* the control connection, which tells whether the peer lives */
   unsigned route_count;
   struct harp_io_route *routes[HARP_PATHS_MAX];
+  uint8_t route_enis[HARP_PATHS_MAX];                        /* which of the engine's interfaces each is of */
   struct sockaddr_storage peer_enis[HARP_ENDPOINT_ENIS_MAX]; /* their addresses */
   uint8_t *staging;                                          /* receiver only; from the engine's pool */
 };

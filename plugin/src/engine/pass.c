@@ -24,6 +24,8 @@ enum {
   CONTROL_EVENTS = 16,
   KEEPALIVES = 4, /* of idle paths, in the time after which silence means that the peer is lost */
 };
+/* A driver without a frame for so long has a queue that is stuck. */
+#define STUCK_NS         HARP_MS(10)
 #define CONTROL_CHECK_NS HARP_MS(1)
 #define MEET_CHECK_NS    HARP_US(50)
 
@@ -132,6 +134,39 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
 
 /* ---- transmit ---- */
 
+/* Lends a frame for packets on a path; false: not now. Where there are other interfaces, one that is stuck
+ * must not hold them up: its packets are built into scrap and lost one by one, until the protocol leaves it.
+ */
+static bool take_frame(struct harp_engine *e, const struct harp_link *link, unsigned path,
+                       uint32_t segment_bytes, struct harp_tx_superframe *sf, harp_ns now) {
+  harp_ns *short_since_ns = &e->short_since_ns[link->route_enis[path]];
+  if (harp_likely(e->io->ops->tx_take(e->io, link->routes[path], segment_bytes, sf))) {
+    *short_since_ns = 0;
+    return true;
+  }
+  if (!*short_since_ns) *short_since_ns = now;
+  if (e->eni_count == 1 || now - *short_since_ns < STUCK_NS) return false;
+  *sf = (struct harp_tx_superframe){
+      .base = e->scrap, .stride = segment_bytes, .segment_bytes = segment_bytes, .count_max = 1};
+  return true;
+}
+
+static bool is_scrap(const struct harp_engine *e, const struct harp_tx_superframe *sf) {
+  return sf->base == e->scrap;
+}
+
+static void give_frame_back(struct harp_engine *e, struct harp_tx_superframe *sf) {
+  if (!is_scrap(e, sf)) e->io->ops->tx_give_back(e->io, sf);
+}
+
+/* What does not leave is as good as lost, and found as such. */
+static void submit_frame(struct harp_engine *e, struct harp_tx_superframe *sf) {
+  if (!is_scrap(e, sf))
+    e->io->ops->tx_submit(e->io, sf);
+  else
+    e->counters.tx_busy++;
+}
+
 /* Builds packet i of a run as the next segment of the superframe. */
 static void build_packet(const struct harp_link *link, struct harp_tx_superframe *sf,
                          const struct harp_tx_run *run, uint32_t i, harp_ns now) {
@@ -184,12 +219,10 @@ static void pad_last(struct harp_tx_superframe *sf) {
 static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, struct harp_path *path,
                                 harp_ns now) {
   struct harp_sender *s = link->conn.sender;
-  const struct harp_io_ops *io = e->io->ops;
   struct harp_tx_superframe sf;
   struct harp_tx_run run;
   int next = harp_sender_peek_bytes(s, path, now);
-  if (next < 0 ||
-      !io->tx_take(e->io, link->routes[path->index], HARP_DATA_HEADER_BYTES + (uint32_t)next, &sf))
+  if (next < 0 || !take_frame(e, link, path->index, HARP_DATA_HEADER_BYTES + (uint32_t)next, &sf, now))
     return false;
   sf.gather = e->io->info.gather && next >= GATHER_MIN_BYTES && !path->probe_due && path->size_probe_ns > now;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
@@ -201,13 +234,13 @@ static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, s
     if (next < 0 || path->probe_due || path->size_probe_ns <= now || !may_follow(&sf, next)) break;
   }
   if (!sf.count) {
-    io->tx_give_back(e->io, &sf);
+    give_frame_back(e, &sf);
     return false;
   }
   e->counters.tx_superframes++;
   e->counters.tx_packets += sf.count;
   e->counters.tx_bytes += (uint64_t)(sf.count - 1) * sf.segment_bytes + sf.last_bytes;
-  io->tx_submit(e->io, &sf); /* what did not leave is as good as lost, and found as such */
+  submit_frame(e, &sf);
   return true;
 }
 
@@ -218,13 +251,13 @@ static unsigned transmit_acks(struct harp_engine *e, struct harp_link *link, har
   unsigned sent = 0;
   int path;
   while ((path = harp_receiver_next_ack(link->conn.receiver, now)) >= 0) {
-    if (!e->io->ops->tx_take(e->io, link->routes[path], HARP_ACK_MAX_BYTES, &sf)) break;
+    if (!take_frame(e, link, (unsigned)path, HARP_ACK_MAX_BYTES, &sf, now)) break;
     bool due = harp_receiver_poll_ack(link->conn.receiver, &ack, &number, now);
     HARP_ASSERT(due && ack.path == path);
     ack.token = link->conn.keys.tx_token;
     sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, link->conn.keys.tx_seed);
     sf.count = 1;
-    e->io->ops->tx_submit(e->io, &sf);
+    submit_frame(e, &sf);
     sent++;
   }
   return sent;
