@@ -110,6 +110,25 @@ def merge(version: int) -> None:
     say(results=results, warns=warns, refused=refused)
 
 
+def merge_again(version: int) -> None:
+    """Merge; begin anew, as NCCL does that has unloaded the plugin in between, and as one that has not."""
+    net = ready(Net(version))
+    _merge(net, 0, 1)
+    net.finalize()
+    net = ready(Net(version))
+    counts = [net.devices()[1]]
+    with net.pair(2) as pair:
+        pair.transfer([pattern(5000, 1)])
+    again = _merge(net, 0, 1)
+    counts.append(net.devices()[1])
+    net.finalize()
+    net = ready(Net(version))
+    other = _merge(net, 1, 0)
+    _, props = net.properties(2)
+    counts.append(net.devices()[1])
+    say(counts=counts, again=list(again), other=list(other), name=ffi.string(props.name).decode())
+
+
 def merge_unplaced(version: int) -> None:
     """Ask for devices of several and of one, where none is a PCI device."""
     net = ready(Net(version, Log()))
@@ -365,6 +384,7 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
         unconfigured,
         properties,
         merge,
+        merge_again,
         merge_unplaced,
         matrix,
         reload,

@@ -205,6 +205,19 @@ def test_merging_devices(
 
 
 @pytest.mark.lab
+@pytest.mark.parametrize("version", [11, 12])
+def test_merged_devices_outlive_the_last_context(
+    version: int, start: Start, make_lab: Callable[[LabSpec], Lab], tmp_path: Path
+) -> None:
+    """NCCL that has kept the plugin goes on with their numbers; one that has not, counts and merges anew."""
+    lab = make_lab(LabSpec(enis=2))
+    folder = write_confs(tmp_path / "conf", pci_addresses(2))
+    environment = {"HARP_CONF_DIR": str(folder), "HARP_DEVICES": "enis"}
+    (said,) = start("merge_again", version, environment, lab.command(0, [])).end()
+    assert said == {"counts": [2, 3, 3], "again": [0, 2], "other": [0, 2], "name": "eni1+eni0"}
+
+
+@pytest.mark.lab
 @pytest.mark.parametrize("version", [9, 12])
 def test_devices_without_a_place_are_not_merged(
     version: int, start: Start, make_lab: Callable[[LabSpec], Lab]

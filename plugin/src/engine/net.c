@@ -49,7 +49,7 @@ enum {
   DEVICE_NAME_BYTES = 64,
 };
 
-/* What NCCL knows by a number; complete before device_count tells of it, and unchanged from then on but for
+/* What NCCL knows by a number; complete before made_count tells of it, and unchanged from then on but for
  * its use. */
 struct device {
   char name[DEVICE_NAME_BYTES];
@@ -72,7 +72,8 @@ static struct {
   struct harp_context *contexts;
   struct harp_config config;
   uint64_t cookie_next;
-  _Atomic int device_count;
+  _Atomic int device_count; /* those that NCCL is told of when it asks */
+  _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
   struct device devices[DEVICES_MAX];
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .cookie_next = 1};
 
@@ -113,7 +114,13 @@ static void engine_drop(int dev) {
 
 /* ---- devices ---- */
 
-/* Adds a device over these ENIs, which NCCL sees from here on. */
+static void set_counts(int told, int made) {
+  atomic_store_explicit(&net.made_count, made, memory_order_release);
+  atomic_store_explicit(&net.device_count, told, memory_order_release);
+}
+
+/* Adds a device over these ENIs, which NCCL sees from here on. Others of that number or a higher one, which
+ * it is not told of any more, are forgotten. */
 static int add_device(const struct harp_engine_enis *enis, const int *parts, unsigned part_count) {
   int dev = atomic_load_explicit(&net.device_count, memory_order_relaxed);
   struct device *d = &net.devices[dev];
@@ -124,7 +131,7 @@ static int add_device(const struct harp_engine_enis *enis, const int *parts, uns
   for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
     length += (size_t)snprintf(d->name + length, sizeof d->name - length, "%s%s", i ? "+" : "",
                                enis->at[i]->ifname);
-  atomic_store_explicit(&net.device_count, dev + 1, memory_order_release);
+  set_counts(dev + 1, dev + 1);
   return dev;
 }
 
@@ -135,7 +142,7 @@ static void offer_devices(void) {
     unsigned devices = (count + HARP_ENGINE_ENIS_MAX - 1) / HARP_ENGINE_ENIS_MAX;
     most = (count + devices - 1) / devices;
   }
-  atomic_store_explicit(&net.device_count, 0, memory_order_relaxed);
+  set_counts(0, 0);
   for (unsigned i = 0; i < count; i += most) {
     struct harp_engine_enis enis = {.count = HARP_MIN(most, count - i)};
     for (unsigned k = 0; k < enis.count; k++) enis.at[k] = &net.config.instances[i + k];
@@ -148,8 +155,9 @@ int harp_net_device_count(void) {
 }
 
 static bool device_exists(int dev, const char *what) {
-  if (dev >= 0 && dev < harp_net_device_count()) return true;
-  HARP_WARN("%s: there is no device %d; HARP has %d", what, dev, harp_net_device_count());
+  int count = atomic_load_explicit(&net.made_count, memory_order_acquire);
+  if (dev >= 0 && dev < count) return true;
+  HARP_WARN("%s: there is no device %d; HARP has %d", what, dev, count);
   return false;
 }
 
@@ -211,15 +219,24 @@ static bool parts_have_places(const int *parts, int part_count) {
   return true;
 }
 
-/* Returns the device that was made of these parts before, -1 if there is none. */
+static bool is_made_of(const struct device *d, const int *parts, int part_count) {
+  return d->part_count == (unsigned)part_count &&
+         memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0;
+}
+
+/* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
+ * again, so that one which it is not told of any more gets its number back. */
 static int find_merged(const int *parts, int part_count) {
-  for (int dev = 0; dev < harp_net_device_count(); dev++) {
-    const struct device *d = &net.devices[dev];
-    if (d->part_count == (unsigned)part_count &&
-        memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0)
-      return dev;
-  }
-  return -1;
+  int told = harp_net_device_count(), made = atomic_load_explicit(&net.made_count, memory_order_relaxed);
+  for (int dev = 0; dev < told; dev++)
+    if (is_made_of(&net.devices[dev], parts, part_count)) return dev;
+  if (told == made) return -1;
+  bool again = is_made_of(&net.devices[told], parts, part_count);
+  if (again)
+    set_counts(told + 1, made);
+  else if (net.devices[told].users) /* its number is taken */
+    set_counts(made, made);
+  return again ? told : -1;
 }
 
 enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
@@ -251,18 +268,33 @@ enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
 
 /* ---- contexts ---- */
 
+/* Whether the configuration has the same interfaces as another, offered in the same way. */
+static bool offers_the_same(const struct harp_config *a, const struct harp_config *b) {
+  if (a->instance_count != b->instance_count || a->devices != b->devices) return false;
+  for (unsigned i = 0; i < a->instance_count; i++)
+    if (strcmp(a->instances[i].ifname, b->instances[i].ifname) != 0) return false;
+  return true;
+}
+
+/* Reads the configuration. NCCL may have unloaded us meanwhile, and then counts devices and merges them anew;
+ * or it has kept us, and goes on with the numbers of those that were merged: so those stay, untold. */
 static enum harp_status configure(void) {
+  static struct harp_config fresh; /* under the lock */
   char error[HARP_CONFIG_ERROR_BYTES];
-  for (int i = 0; i < harp_net_device_count(); i++) {
+  int made = atomic_load_explicit(&net.made_count, memory_order_relaxed);
+  for (int i = 0; i < made; i++) {
     if (net.devices[i].users) return HARP_OK; /* comms outlived their context: keep what they use */
   }
-  int err = harp_config_load(&net.config, error, sizeof error);
+  int err = harp_config_load(&fresh, error, sizeof error);
   if (err) {
     HARP_WARN("%s", error);
-    atomic_store_explicit(&net.device_count, 0, memory_order_relaxed);
+    set_counts(0, 0);
     return HARP_ERR_SYSTEM;
   }
+  bool same = offers_the_same(&fresh, &net.config);
+  net.config = fresh;
   offer_devices();
+  if (same) set_counts(harp_net_device_count(), HARP_MAX(made, harp_net_device_count()));
   return HARP_OK;
 }
 
