@@ -242,6 +242,23 @@ def test_the_last_is_lost(make_lab: MakeLab, start: StartJob) -> None:
         assert len([line for line in job.warns(0) if "is down" in line]) == 1
 
 
+BROKEN_FIRST: dict[str, tuple[Subnets, Callable[[Lab], object]]] = {
+    "ours": (Subnets.ONE, lambda lab: lab.faults(0, 0).blackhole("both")),
+    "the listener's has no address": (Subnets.EACH, lambda lab: lab.remove_address(1, 0)),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_FIRST)
+def test_the_first_is_lost_before(make_lab: MakeLab, start: StartJob, what: str) -> None:
+    """A connection is made from another interface of ours when nothing answers on the first."""
+    subnets, hurt = BROKEN_FIRST[what]
+    lab = make_lab(LabSpec(enis=3, subnets=subnets, switch=True, cap_mbps=CAP_MBPS))
+    hurt(lab)
+    with start(lab, words=("--iters", "20"), env={"HARP_PEER_TIMEOUT": "4"}) as job:
+        assert job.wait() == [0, 0]
+        assert all(result.wrong == 0 for result in job.report().results)
+
+
 def test_flaps(make_lab: MakeLab, start: StartJob, request: pytest.FixtureRequest) -> None:
     """Links flap at random in mid-transfer; every byte is checked."""
     flaps = request.config.getoption("--flaps") or 20

@@ -17,6 +17,9 @@
 
 enum { BACKLOG = 1024, ACCEPTS_PER_POLL = 16 };
 #define DIAL_RETRY_NS HARP_MS(50)
+/* With several interfaces, an attempt from one that gets no answer for so long gives way to the next. */
+#define DIAL_TURN_MIN_NS HARP_MS(100)
+#define DIAL_TURN_MAX_NS HARP_SEC(1)
 
 static socklen_t address_bytes(const struct sockaddr_storage *a) {
   return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -357,10 +360,29 @@ static void dial_end(struct harp_dial *d) {
   harp_engine_unlock(d->engine);
 }
 
+/* Returns the address that the next attempt comes from: that of each interface in turn, since the first may
+ * be the one that is broken. */
+static struct sockaddr_storage next_from(struct harp_dial *d) {
+  const struct harp_engine *e = d->engine;
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    const struct sockaddr_storage *a = &e->enis[d->turn++ % e->eni_count].addr;
+    if (a->ss_family == d->to.ss_family) return *a;
+  }
+  return e->instance.addr;
+}
+
+/* Whether an attempt has had its turn: there are other interfaces to try. */
+static bool turn_over(const struct harp_dial *d, harp_ns now) {
+  const struct harp_engine *e = d->engine;
+  harp_ns turn_ns = e->instance.peer_timeout_ns / (2 * e->eni_count);
+  turn_ns = HARP_MIN(HARP_MAX(turn_ns, DIAL_TURN_MIN_NS), DIAL_TURN_MAX_NS);
+  return e->eni_count > 1 && now - d->meeting.since_ns >= turn_ns;
+}
+
 /* Opens the socket and starts to connect; an error is kept for the final message, and tried again later. */
 static void dial_start(struct harp_dial *d) {
   struct harp_meeting *m = &d->meeting;
-  struct sockaddr_storage from = d->engine->instance.addr;
+  struct sockaddr_storage from = next_from(d);
   int one = 1;
   d->connected = false;
   m->since_ns = d->engine->clock();
@@ -434,8 +456,9 @@ static int dial_connected(struct harp_dial *d) {
 
 static enum harp_status dial_fail(struct harp_dial *d) {
   char text[INET6_ADDRSTRLEN + 8];
-  HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", d->engine->name,
-            address_text(&d->to, text),
+  HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s; is its interface with that address up, and "
+            "TCP allowed between the hosts?",
+            d->engine->name, address_text(&d->to, text),
             (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)),
             d->last_errno ? strerror(d->last_errno) : "no answer");
   return HARP_ERR_REMOTE;
@@ -472,6 +495,10 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
     d->retry_ns = now + DIAL_RETRY_NS;
     if (d->connected) d->deadline_ns += now - HARP_MIN(d->connected_ns, now);
     d->connected = false;
+  } else if (up == 0 && turn_over(d, now)) {
+    d->last_errno = 0;
+    dial_end(d);
+    d->retry_ns = now;
   }
   if (!d->connected && now >= d->deadline_ns) return dial_fail(d);
   return HARP_OK;

@@ -43,6 +43,7 @@ struct harp_dial {
   harp_ns
       deadline_ns; /* moves on by as long as TCP is up: the peer's process lives, and may be slow to accept */
   harp_ns retry_ns;
+  unsigned turn; /* of our interfaces, whose address the next attempt comes from */
   int last_errno;
   uint8_t secret[HARP_SECRET_BYTES];
   struct harp_meeting meeting;
