@@ -16,14 +16,26 @@ from harpctl.bench.baseline import BEST_OF
 from harpctl.errors import HarpError
 from tests.nccl.box import Box
 
-LEAST_BYTES, MOST_BYTES, FACTOR = 8, 16 << 20, 8
-SIZES = (8, 32 << 10, 256 << 10, 2 << 20, 16 << 20)
+MOST_BYTES = 16 << 20
 ROUNDS = 5
 ITERATIONS = 40
 HARP = "HARP"
 REPORT_VARIABLE = "HARP_NCCL_REPORT"
 
 Times = dict[int, float]  # bytes: microseconds of one allreduce
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The sizes that a run goes through, from the least by the factor, and those that are told of."""
+
+    least_bytes: int
+    factor: int
+    told: tuple[int, ...]
+
+
+SWEEP = Sweep(8, 8, (8, 32 << 10, 256 << 10, 2 << 20, MOST_BYTES))
+STRIPED_SWEEP = Sweep(64 << 10, 16, (64 << 10, 1 << 20, MOST_BYTES))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,25 +60,42 @@ def socket_sides() -> dict[str, dict[str, str]]:
     return sides
 
 
-def measure(box: Box, environment: Mapping[str, str]) -> Times:
+def device_sides(harp: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Name the ways to use all interfaces of a host with their environments; Socket has its own defaults."""
+    return {
+        "HARP striped": {**harp, "HARP_DEVICES": "striped"},
+        "HARP enis": {**harp, "HARP_DEVICES": "enis"},
+        "Socket": {
+            "NCCL_NET_PLUGIN": "none",
+            "NCCL_NET": "Socket",
+            "NCCL_SOCKET_IFNAME": harp["HARP_IFNAME"],
+        },
+    }
+
+
+def measure(box: Box, environment: Mapping[str, str], sweep: Sweep) -> Times:
     """Run one side once, data checked."""
     run = box.run(
         *("--op=allreduce", "--check", f"--iters={ITERATIONS}", "--warmup=5"),
-        *(f"--min={LEAST_BYTES}", f"--max={MOST_BYTES}", f"--factor={FACTOR}"),
+        *(f"--min={sweep.least_bytes}", f"--max={MOST_BYTES}", f"--factor={sweep.factor}"),
         environment=environment,
     )
     if run.code or any(row.wrong for row in run.rows):
         raise HarpError(f"A side failed: {run.describe()}")
-    return {row.bytes: row.time_us for row in run.rows if row.bytes in SIZES}
+    return {row.bytes: row.time_us for row in run.rows if row.bytes in sweep.told}
 
 
-def alternate(box: Box, harp: Mapping[str, str], rounds: int = ROUNDS) -> dict[str, list[Times]]:
+def alternate(
+    box: Box,
+    sides: Mapping[str, Mapping[str, str]],
+    sweep: Sweep = SWEEP,
+    rounds: int = ROUNDS,
+) -> dict[str, list[Times]]:
     """Run all sides in turn, that many times."""
-    sides: dict[str, Mapping[str, str]] = {HARP: harp, **socket_sides()}
     runs: dict[str, list[Times]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, environment in sides.items():
-            runs[name].append(measure(box, environment))
+            runs[name].append(measure(box, environment, sweep))
     return runs
 
 
@@ -92,6 +121,19 @@ def render(lines: Sequence[Line]) -> str:
         f"{line.least:>6.2f}-{line.greatest:<6.2f}  {line.setting}"
         for line in lines
     ]
+    return "\n".join([head, *rows])
+
+
+def render_sides(runs: Mapping[str, Sequence[Times]]) -> str:
+    """Write the medians of all sides with their least and greatest, in milliseconds."""
+    head = f"{'size (B)':>10} " + " ".join(f"{name + ' (ms)':>26}" for name in runs)
+    rows = []
+    for size in next(iter(runs.values()))[0]:
+        cells = []
+        for side in runs.values():
+            times = sorted(times[size] / 1000 for times in side)
+            cells.append(f"{statistics.median(times):10.2f} {times[0]:6.2f} to {times[-1]:<5.2f}")
+        rows.append(f"{size:>10} " + " ".join(cells))
     return "\n".join([head, *rows])
 
 
