@@ -24,9 +24,15 @@ def test_table(make_box: MakeBox, harp: dict[str, str], capsys: pytest.CaptureFi
     assert [line.bytes for line in lines] == list(beside.SWEEP.told)
 
 
-def test_four_interfaces(make_box: MakeBox, harp: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("cap_mbps", [(1000, 1000, 1000, 1000), (1000, 1000, 1000, 250)], ids=str)
+def test_four_interfaces(
+    make_box: MakeBox,
+    harp: dict[str, str],
+    cap_mbps: tuple[float, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """One device over all, a device for each, and NCCL's sockets, which take all interfaces as well."""
-    spec = LabSpec(enis=4, cap_mbps=1000)
+    spec = LabSpec(enis=4, cap_mbps=cap_mbps)
     sides = beside.device_sides({**harp, "HARP_IFNAME": "eni"})
     runs = beside.alternate(make_box(spec), sides, beside.STRIPED_SWEEP)
     with capsys.disabled():
