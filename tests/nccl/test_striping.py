@@ -204,3 +204,20 @@ def test_nccl_merges(
     assert run.log.count("Made vNic") == 2 * len(merged), run.describe()
     expected = {str(ENIS + at) for at in range(len(merged))} or {str(eni) for eni in range(ENIS)}
     assert used == expected, run.describe()
+
+
+@pytest.mark.parametrize("release", [r for r in wheels.RELEASES if number(r) >= MERGES_SINCE][::2], ids=str)
+def test_nccl_merges_again(
+    make_box: MakeBox, lab: Lab, separate: dict[str, str], tmp_path: Path, release: wheels.Release
+) -> None:
+    """Each life of the communicators has the same merged devices under the same numbers."""
+    folder = write_confs(tmp_path / "conf", pci_addresses(ENIS))
+    forced = {"NCCL_NET_FORCE_MERGE": "eni0,eni1;eni2,eni3", "HARP_CONF_DIR": str(folder)}
+    environment = {**separate, **forced}
+    del environment["HARP_IFNAME"]
+    run = make_box(lab, release).run(
+        *("--op=allreduce", *CHECKED, "--min=1M", "--max=1M", "--cycles=4", "--comms=2"),
+        environment=environment,
+    )
+    check(run, 4 * [1 << 20], {"eni0+eni1", "eni2+eni3"})
+    assert set(VIA.findall(run.log)) == {"HARP/4", "HARP/5"}, run.describe()
