@@ -211,7 +211,7 @@ def test_nccl_merges(
 def test_nccl_merges_again(
     make_box: MakeBox, lab: Lab, separate: dict[str, str], tmp_path: Path, release: wheels.Release
 ) -> None:
-    """Each communicator has the same merged devices under the same numbers; NCCL 2.27 adds their parts again."""
+    """Each communicator has the merged devices under the same numbers; NCCL 2.27 adds the parts again."""
     folder = write_confs(tmp_path / "conf", pci_addresses(ENIS))
     forced = {"NCCL_NET_FORCE_MERGE": "eni0,eni1;eni2,eni3", "HARP_CONF_DIR": str(folder)}
     environment = {**separate, **forced}
