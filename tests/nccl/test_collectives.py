@@ -22,8 +22,8 @@ def check(run: box.BoxRun, sizes: list[int]) -> None:
     assert [row.bytes for row in run.rows] == sizes, told
     assert {row.wrong for row in run.rows} == {0}, told
     assert "Using network HARP" in run.log, told
-    assert "[send] via NET/HARP/0" in run.log, told
-    assert "[receive] via NET/HARP/0" in run.log, told
+    assert "[send] via NET/HARP/" in run.log, told  # NCCL 2.25 makes a device 1 of device 0 alone
+    assert "[receive] via NET/HARP/" in run.log, told
     assert "via NET/Socket" not in run.log, told
     assert not [line for line in run.log.splitlines() if "WARN NET/HARP" in line], told
 
