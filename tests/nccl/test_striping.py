@@ -58,6 +58,7 @@ def separate(striped: dict[str, str]) -> dict[str, str]:
 def receiver(lab: Lab) -> Iterator[int]:
     """A process on host 1, whose counters are its host's."""
     with subprocess.Popen(lab.command(1, ["sleep", "infinity"])) as sleeper:
+        until("it is on the host", lambda: len(received(sleeper.pid)) == ENIS)
         yield sleeper.pid
         sleeper.kill()
 
