@@ -49,6 +49,18 @@ static void one_pair_has_its_ports(void **state) {
   assert_int_equal(out[3].server_port, 3);
 }
 
+/* ENIs with one port each have one path, whatever others of the endpoint have. */
+static void no_two_paths_have_the_same_ports(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(3, 8, NULL), b = host(2, 8, NULL);
+  a.enis[1].port_count = b.enis[0].port_count = b.enis[1].port_count = 1;
+  a.enis[2].port_count = 3;
+  unsigned n = harp_pairing_make(&a, &b, out);
+  for (unsigned i = 0; i < n; i++)
+    for (unsigned k = 0; k < i; k++) assert_memory_not_equal(&out[i], &out[k], sizeof out[i] - 1);
+  assert_true(pairs_with_a_path(n) == 6);
+}
+
 static void equals_pair_by_index(void **state) {
   (void)state;
   struct harp_endpoint a = host(4, 2, NULL), b = host(4, 2, NULL);
@@ -169,13 +181,10 @@ static void every_eni_has_a_partner(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_pair_has_its_ports),
-      cmocka_unit_test(equals_pair_by_index),
-      cmocka_unit_test(eight_by_eight_is_complete),
-      cmocka_unit_test(two_serve_eight),
-      cmocka_unit_test(speeds_weigh),
-      cmocka_unit_test(families_do_not_mix),
-      cmocka_unit_test(every_eni_has_a_partner),
+      cmocka_unit_test(one_pair_has_its_ports), cmocka_unit_test(no_two_paths_have_the_same_ports),
+      cmocka_unit_test(equals_pair_by_index),   cmocka_unit_test(eight_by_eight_is_complete),
+      cmocka_unit_test(two_serve_eight),        cmocka_unit_test(speeds_weigh),
+      cmocka_unit_test(families_do_not_mix),    cmocka_unit_test(every_eni_has_a_partner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

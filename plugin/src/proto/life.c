@@ -242,10 +242,17 @@ static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
 }
 
 void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+  uint32_t heard = 0; /* ENIs of ours over which something came or is about to be asked, a bit each */
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    if (p->state == HARP_PATH_UP && (p->inflight_bytes || now - p->last_ack_ns < quiet_ns))
+      heard |= 1u << p->local_eni;
+  }
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
-    if (p->state == HARP_PATH_UP && !p->inflight_bytes && now - p->last_ack_ns >= quiet_ns)
-      harp_life_want_probe(s, p, true);
+    if (p->state != HARP_PATH_UP || heard >> p->local_eni & 1) continue;
+    harp_life_want_probe(s, p, true);
+    heard |= 1u << p->local_eni;
   }
 }
 

@@ -36,7 +36,7 @@ void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
  * queues by their ports, and only some queues are the receiver's. */
 void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour);
 
-/* Probes paths that are up and have been quiet for so long. */
+/* Probes a path of each of our ENIs over which nothing has come for so long. */
 void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
 /* Feeds what an event changed on a path to counters and congestion control. */

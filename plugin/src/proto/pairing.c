@@ -96,13 +96,19 @@ static void add_path(struct pairing *g, unsigned m, unsigned f) {
   g->standby_few[f]++;
 }
 
+/* Whether the pair may have another path: no two with the same ports. */
+static bool has_ports(const struct pairing *g, unsigned m, unsigned f, unsigned ports) {
+  unsigned different = HARP_MAX(g->many->enis[m].port_count, g->few->enis[f].port_count);
+  return g->paths[m][f] < HARP_MIN(ports, different);
+}
+
 /* The next standby path goes to the pair that has the fewest, and of those to the ENIs that have the fewest,
  * so that what does not fit is missing evenly. Returns false when every pair has `ports`. */
 static bool add_standby(struct pairing *g, unsigned ports) {
   unsigned best_m = 0, best_f = 0, best = ~0u;
   for (unsigned m = 0; m < g->many->eni_count; m++) {
     for (unsigned f = 0; f < g->few->eni_count; f++) {
-      if (g->primary[m][f] || !may_pair(g, m, f) || g->paths[m][f] >= ports) continue;
+      if (g->primary[m][f] || !may_pair(g, m, f) || !has_ports(g, m, f, ports)) continue;
       unsigned cost = g->paths[m][f] * 1024u + g->standby_many[m] + g->standby_few[f];
       if (cost < best) best = cost, best_m = m, best_f = f;
     }
@@ -143,7 +149,7 @@ unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp
   for (unsigned k = 0; k < ports; k++) {
     for (unsigned m = 0; m < g.many->eni_count; m++) {
       for (unsigned f = 0; f < g.few->eni_count; f++) {
-        if (g.primary[m][f]) add_path(&g, m, f);
+        if (g.primary[m][f] && has_ports(&g, m, f, ports)) add_path(&g, m, f);
       }
     }
   }

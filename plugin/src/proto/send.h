@@ -125,8 +125,8 @@ bool harp_sender_poll_done(struct harp_sender *s, void **cookie);
 /* Returns when on_timeout or poll must be called next, HARP_NEVER if only input can bring work. */
 harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now);
 
-/* Probes every path that has been quiet for so long: what is idle is then known to work, and the receiver
- * hears that we live. */
+/* Probes a path of each of our ENIs over which nothing has come for so long: an idle one is then known to
+ * work, and the receiver hears that we live. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
 /* Takes a path down because the outside knows (link state): its flight moves to the others at once. */
