@@ -88,6 +88,16 @@ def test_every_size(make_lab: MakeLab, start: StartJob) -> None:
         job.finish()
 
 
+def test_many_connections(make_lab: MakeLab, start: StartJob) -> None:
+    """What they ask of paths that carry nothing does not bury what they have to say."""
+    words = ("--iters", "100", "--inflight", "1", "--connections", "100")
+    with start(make_lab(LabSpec(enis=4)), mode="bidir", sizes="1K", words=words) as job:
+        assert job.wait() == [0, 0]
+        counted = job.statistics()
+        assert counted["messages_sent"] >= 2 * 100 * 100
+        assert counted["probes"] < counted["messages_sent"]
+
+
 def test_two_against_eight(make_lab: MakeLab, start: StartJob) -> None:
     """Each of the eight has a partner, and both directions stripe."""
     spec = LabSpec(enis=8, host_enis=(2, 8), switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS)

@@ -47,7 +47,7 @@ enum {
   INNER_EVERY = 16, /* receive calls between two looks at the sockets while they are idle */
 };
 #define LOOK_NS    HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
-#define PROOF_NS   HARP_MS(50)
+#define PROOF_NS   HARP_MS(200)
 #define RELEASE_NS HARP_SEC(2) /* for the kernel to release what was closed; a loaded host took 500 ms */
 
 struct harp_io_route {

@@ -11,11 +11,11 @@
 #define PROBE_RARE_NS  HARP_SEC(1)
 enum { PROBES_OFTEN = 100 };
 /* A path that idles while there is work is asked so often, for its RTT and its health. */
-#define IDLE_PROBE_NS    HARP_MS(100)
-#define STANDBY_PROBE_NS HARP_SEC(1)
+#define IDLE_PROBE_NS    HARP_MS(500)
+#define STANDBY_PROBE_NS HARP_SEC(5)
 /* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if
  * it is full already, since the probe needs a record too. */
-enum { DRAIN_PTOS = 2, GIVE_UP_PTOS = 6 };
+enum { DRAIN_PTOS = 2, ASK_ALL_PTOS = 4, GIVE_UP_PTOS = 6 };
 
 static uint64_t bit_of(const struct harp_path *p) {
   return 1ull << p->index;
@@ -111,6 +111,7 @@ static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns no
 void harp_life_init(struct harp_sender *s, harp_ns now) {
   s->eligible = s->probes_due = s->sizing = 0;
   s->timers_ns = HARP_NEVER;
+  s->ask_next = 0;
   for (unsigned i = 0; i < s->path_count; i++) begin_probing(s, &s->paths[i], now);
 }
 
@@ -230,14 +231,18 @@ static void note_stall(struct harp_sender *s, harp_ns now) {
   if (!s->stalled_since_ns && has_work(s) && all_silent(s)) s->stalled_since_ns = now;
 }
 
-/* Probes paths with nothing in flight, which say nothing of themselves. */
+/* Probes a path with nothing in flight, which says nothing of itself; another one at each timeout, and all
+ * when it gets serious. To ask all of them at once would bury a peer that is only slow: it may have hundreds
+ * of connections. */
 static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
   uint64_t idle = p->pto_count < DRAIN_PTOS ? s->eligible : ~0ull;
-  for (unsigned i = 0; i < s->path_count; i++) {
-    struct harp_path *q = &s->paths[i];
-    if (q != p && q->state == HARP_PATH_UP && !q->inflight_bytes && (idle >> i & 1) &&
-        !harp_flight_full(&q->flight))
-      harp_life_want_probe(s, q, true);
+  for (unsigned n = 0; n < s->path_count; n++) {
+    struct harp_path *q = &s->paths[s->ask_next];
+    s->ask_next = s->ask_next + 1 == s->path_count ? 0 : s->ask_next + 1;
+    if (q == p || q->state != HARP_PATH_UP || q->inflight_bytes || !(idle & bit_of(q))) continue;
+    if (harp_flight_full(&q->flight)) continue;
+    harp_life_want_probe(s, q, true);
+    if (p->pto_count < ASK_ALL_PTOS) return;
   }
 }
 

@@ -76,6 +76,7 @@ struct harp_sender {
   bool waits;          /* the last search left a path unused for a better one */
   uint32_t copy_line, copy_lines; /* to be sent once more, by the next poll: tail.c's */
   uint32_t copy_budget_bytes;
+  unsigned ask_next; /* path to be asked next when another falls silent */
   harp_ns timers_ns; /* no timer of a path falls due before this */
 
   unsigned path_count;
