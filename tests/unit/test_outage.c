@@ -225,6 +225,18 @@ static void test_a_link_without_paths_is_no_witness(void **state) {
   close_scene(&s);
 }
 
+/* Paths that are up for want of proof, while nothing is heard on any: nor does that. */
+static void test_a_link_that_hears_nothing_is_no_witness(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, 1);
+  move(&s, 0, 0, ANY, HARP_PATH_DOWN);
+  s.links[0]->conn.sender->stalled_since_ns = now_ns;
+  review_for(&s, HARP_SEC(5));
+  assert_int_equal(warn_count, 0);
+  close_scene(&s);
+}
+
 /* What was about to be told when the last link that knew of it went, says nothing of what comes later. */
 static void test_what_nobody_knows_of_any_more_is_forgotten(void **state) {
   (void)state;
@@ -283,6 +295,7 @@ int main(void) {
       cmocka_unit_test(test_a_peers_is_told_where_ours_works),
       cmocka_unit_test(test_beside_ours_a_peers_is_only_noted),
       cmocka_unit_test(test_a_link_without_paths_is_no_witness),
+      cmocka_unit_test(test_a_link_that_hears_nothing_is_no_witness),
       cmocka_unit_test(test_what_nobody_knows_of_any_more_is_forgotten),
       cmocka_unit_test(test_a_new_link_shows_that_it_works),
       cmocka_unit_test(test_outages_of_peers_that_left_make_room),

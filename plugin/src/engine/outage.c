@@ -67,9 +67,10 @@ static bool uses_interfaces(const struct harp_link *link) {
          link->conn.state == HARP_CONN_OPEN;
 }
 
-/* Whether a link can tell anything: one that has no path left at all says nothing of interfaces, its peer may
- * be gone. */
+/* Whether a link can tell anything: one that has no path left at all, or hears nothing on any, says nothing
+ * of interfaces: its peer may be gone. */
 static bool is_witness(const struct harp_sender *s) {
+  if (s->stalled_since_ns) return false;
   for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].state == HARP_PATH_UP) return true;
   return false;
