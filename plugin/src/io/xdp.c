@@ -68,6 +68,7 @@ struct xdp {
   unsigned ifindex;
   uint8_t mac[6];
   struct harp_xdp_filter filter;
+  unsigned nic_queues;  /* that the NIC had before our program came: some drivers add queues of their own then */
   unsigned queue_count; /* open ones; 0: everything goes through `inner` */
   struct harp_xdp_socket sockets[QUEUES_MAX];
   struct harp_io_route *routes;
@@ -260,8 +261,7 @@ static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_
 /* How many queues to look at: those of the conf, else all; never more than there is memory for. */
 static unsigned queues_wanted(const struct xdp *x, const struct harp_io_config *config) {
   size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
-  unsigned all = harp_nic_queues(x->ifindex);
-  unsigned wanted = config->queues ? HARP_MIN(config->queues, all) : all;
+  unsigned wanted = config->queues ? HARP_MIN(config->queues, x->nic_queues) : x->nic_queues;
   wanted = HARP_MIN(wanted, (unsigned)QUEUES_MAX);
   return HARP_MAX(HARP_MIN(wanted, (unsigned)(x->umem_bytes / least)), 1u);
 }
@@ -269,20 +269,19 @@ static unsigned queues_wanted(const struct xdp *x, const struct harp_io_config *
 /* Opens queues that nobody has, the first ones, until there are as many as wanted. */
 static int open_free_queues(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
                             unsigned wanted, char *error, size_t error_bytes) {
-  unsigned all = harp_nic_queues(x->ifindex);
-  for (uint32_t queue = 0; queue < all && x->queue_count < wanted; queue++) {
+  for (uint32_t queue = 0; queue < x->nic_queues && x->queue_count < wanted; queue++) {
     if (open_queues(x) >> queue & 1) continue;
     int err = open_queue(x, rung, config, queue, wanted, error, error_bytes);
     if (err && err != -EBUSY) return err;
   }
   if (x->queue_count == wanted) return 0;
-  snprintf(error, error_bytes, "other processes have all %u queues", all);
+  snprintf(error, error_bytes, "other processes have all %u queues", x->nic_queues);
   return -EBUSY;
 }
 
 /* Says whether a queue that we have not got is no other HARP process's either. */
 static bool may_be_released(const struct xdp *x) {
-  unsigned all = HARP_MIN(harp_nic_queues(x->ifindex), (unsigned)HARP_XDP_QUEUES_MAX);
+  unsigned all = HARP_MIN(x->nic_queues, (unsigned)HARP_XDP_QUEUES_MAX);
   uint64_t taken = open_queues(x) | harp_xdp_filter_used_queues(&x->filter);
   return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
 }
@@ -302,6 +301,7 @@ static int open_enough_queues(struct xdp *x, const struct rung *rung, const stru
 
 static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_io_config *config, char *error,
                      size_t error_bytes) {
+  if (!x->nic_queues) x->nic_queues = harp_nic_queues(x->ifindex);
   int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, needs_sg(config), error, error_bytes);
   if (err) return err;
   err = open_enough_queues(x, rung, config, error, error_bytes);
