@@ -265,7 +265,7 @@ def test_copy_mode_where_zero_copy_is_refused(guests: Guests) -> None:
     start(guests, ("xdp-zc", "xdp-copy"), words, config_of("eth1"))
     end = guests[0].wait()
     assert end.code == EXIT_PLUGIN
-    assert "WARN src/engine/net.c" in end.log
+    assert "WARN " in end.log
     assert f"eth1: {REFUSED}" in end.log
     guests[1].wait()
     assert_nothing_left(guests)

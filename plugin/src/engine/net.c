@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/device.h"
 #include "engine/meet.h"
 #include "engine/runner.h"
 #include "host/fork.h"
@@ -44,37 +44,17 @@ struct harp_comm {
   struct harp_link *link;
 };
 
-enum {
-  DEVICES_MAX = HARP_ENGINES_MAX,
-  DEVICE_NAME_BYTES = 64,
-};
-
-/* What NCCL knows by a number; complete before made_count tells of it, and unchanged from then on but for
- * its use. */
-struct device {
-  char name[DEVICE_NAME_BYTES];
-  struct harp_engine_enis enis;
-  unsigned part_count;
-  int parts[HARP_NET_PARTS_MAX];
-  struct harp_engine *engine;
-  unsigned users; /* listens, connects under way and comms */
-};
-
 struct registration {
   void *data;
   size_t bytes;
 };
 
-/* All of a process. The lock guards contexts, their lists, new devices and the engines' use counts; never
+/* All of a process, beside its devices. The lock guards contexts, their lists and the table of devices; never
  * taken on the data path. */
 static struct {
   pthread_mutex_t lock;
   struct harp_context *contexts;
-  struct harp_config config;
   uint64_t cookie_next;
-  _Atomic int device_count; /* those that NCCL is told of when it asks */
-  _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
-  struct device devices[DEVICES_MAX];
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .cookie_next = 1};
 
 static enum harp_status in_child(const char *what) {
@@ -82,221 +62,17 @@ static enum harp_status in_child(const char *what) {
   return HARP_ERR_INTERNAL;
 }
 
-/* ---- engines ---- */
-
-/* Starts the device's engine if it doesn't run, and counts a user. The lock is held. */
-static struct harp_engine *engine_use(int dev) {
-  char error[640]; /* a sentence for each rung */
-  if (!net.devices[dev].engine) {
-    struct harp_engine *e;
-    int err = harp_engine_open(&e, &net.devices[dev].enis, net.config.congestion, error, sizeof error);
-    if (!err && (err = harp_runner_start(e, error, sizeof error))) harp_engine_close(e);
-    if (err) {
-      HARP_WARN("%s", error);
-      return NULL;
-    }
-    net.devices[dev].engine = e;
-  }
-  net.devices[dev].users++;
-  return net.devices[dev].engine;
-}
-
-/* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping
- * of ours. */
-static void engine_drop(int dev) {
-  HARP_ASSERT(net.devices[dev].users);
-  if (--net.devices[dev].users) return;
-  struct harp_engine *e = net.devices[dev].engine;
-  net.devices[dev].engine = NULL;
-  harp_runner_stop(e);
-  harp_engine_close(e);
-}
-
-/* ---- devices ---- */
-
-static void set_counts(int told, int made) {
-  atomic_store_explicit(&net.made_count, made, memory_order_release);
-  atomic_store_explicit(&net.device_count, told, memory_order_release);
-}
-
-/* Adds a device over these ENIs, which NCCL sees from here on. Others of that number or a higher one, which
- * it is not told of any more, are forgotten. */
-static int add_device(const struct harp_engine_enis *enis, const int *parts, unsigned part_count) {
-  int dev = atomic_load_explicit(&net.device_count, memory_order_relaxed);
-  struct device *d = &net.devices[dev];
-  size_t length = 0;
-  HARP_ASSERT(dev < DEVICES_MAX);
-  *d = (struct device){.enis = *enis, .part_count = part_count};
-  for (unsigned i = 0; i < part_count; i++) d->parts[i] = parts[i];
-  for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
-    length += (size_t)snprintf(d->name + length, sizeof d->name - length, "%s%s", i ? "+" : "",
-                               enis->at[i]->ifname);
-  set_counts(dev + 1, dev + 1);
-  return dev;
-}
-
-/* Offers the configured ENIs: one by one, or in as few devices as can hold them all. */
-static void offer_devices(void) {
-  unsigned count = net.config.instance_count, most = 1;
-  if (net.config.devices == HARP_DEVICES_STRIPED) {
-    unsigned devices = (count + HARP_ENGINE_ENIS_MAX - 1) / HARP_ENGINE_ENIS_MAX;
-    most = (count + devices - 1) / devices;
-  }
-  set_counts(0, 0);
-  for (unsigned i = 0; i < count; i += most) {
-    struct harp_engine_enis enis = {.count = HARP_MIN(most, count - i)};
-    for (unsigned k = 0; k < enis.count; k++) enis.at[k] = &net.config.instances[i + k];
-    add_device(&enis, NULL, 0);
-  }
-}
-
-int harp_net_device_count(void) {
-  return atomic_load_explicit(&net.device_count, memory_order_acquire);
-}
-
-static bool device_exists(int dev, const char *what) {
-  int count = atomic_load_explicit(&net.made_count, memory_order_acquire);
-  if (dev >= 0 && dev < count) return true;
-  HARP_WARN("%s: there is no device %d; HARP has %d", what, dev, count);
-  return false;
-}
-
-/* Returns the PCI device of these ENIs, NULL where they have none or several: NICs in different places are
- * near to no GPU in particular, and NCCL then puts the device at the CPU. */
-static const char *place_of(const struct harp_engine_enis *enis) {
-  const char *first = enis->at[0]->pci_path;
-  for (unsigned i = 0; i < enis->count; i++)
-    if (strcmp(enis->at[i]->pci_path, first) != 0) return NULL;
-  return first[0] ? first : NULL;
-}
-
-enum harp_status harp_net_device(int dev, struct harp_device *d) {
-  if (!device_exists(dev, "properties")) return HARP_ERR_ARGUMENT;
-  const struct device *device = &net.devices[dev];
-  const struct harp_instance *first = device->enis.at[0];
-  uint64_t guid = 0;
-  memcpy(&guid, first->mac, sizeof first->mac);
-  *d = (struct harp_device){
-      .name = device->name,
-      .pci_path = place_of(&device->enis),
-      .port = 0,
-      .latency_us = 0, /* NCCL adds its own constant; ours is not known before a peer is */
-      .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
-      .part_count = device->part_count,
-  };
-  memcpy(d->parts, device->parts, sizeof d->parts);
-  for (unsigned i = 0; i < device->enis.count; i++) d->speed_mbps += device->enis.at[i]->speed_mbps;
-  return HARP_OK;
-}
-
-/* Gathers the ENIs of all parts, each once; false when they are too many for one engine. */
-static bool gather_enis(const int *parts, int part_count, struct harp_engine_enis *enis) {
-  enis->count = 0;
-  for (int i = 0; i < part_count; i++) {
-    const struct harp_engine_enis *more = &net.devices[parts[i]].enis;
-    for (unsigned k = 0; k < more->count; k++) {
-      unsigned at = 0;
-      while (at < enis->count && enis->at[at] != more->at[k]) at++;
-      if (at < enis->count) continue;
-      if (enis->count == HARP_ENGINE_ENIS_MAX) return false;
-      enis->at[enis->count++] = more->at[k];
-    }
-  }
-  return true;
-}
-
-/* NCCL hangs a merged device below the PCI device that its parts have in common. Where a part is at none it
- * loses the device and fails, while parts that we refuse only stay unmerged. */
-static bool parts_have_places(const int *parts, int part_count) {
-  for (int i = 0; i < part_count; i++) {
-    const struct device *d = &net.devices[parts[i]];
-    if (place_of(&d->enis)) continue;
-    HARP_INFO("makeVDevice: %s is not merged with others, because it has no place on the PCI bus and NCCL "
-              "loses a merged device that has none; `devices = striped` is one over all without NCCL's help",
-              d->name);
-    return false;
-  }
-  return true;
-}
-
-static bool is_made_of(const struct device *d, const int *parts, int part_count) {
-  return d->part_count == (unsigned)part_count &&
-         memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0;
-}
-
-/* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
- * again, so that one which it is not told of any more gets its number back. */
-static int find_merged(const int *parts, int part_count) {
-  int told = harp_net_device_count(), made = atomic_load_explicit(&net.made_count, memory_order_relaxed);
-  for (int dev = 0; dev < told; dev++)
-    if (is_made_of(&net.devices[dev], parts, part_count)) return dev;
-  if (told == made) return -1;
-  bool again = is_made_of(&net.devices[told], parts, part_count);
-  if (again)
-    set_counts(told + 1, made);
-  else if (net.devices[told].users) /* its number is taken */
-    set_counts(made, made);
-  return again ? told : -1;
-}
+/* ---- devices: device.c has the rest ---- */
 
 enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
-  struct harp_engine_enis enis;
   if (harp_fork_is_child()) return in_child("makeVDevice");
-  if (part_count < 1 || part_count > HARP_NET_PARTS_MAX) {
-    HARP_WARN("makeVDevice: a device of %d others; HARP merges 1 to %d", part_count, HARP_NET_PARTS_MAX);
-    return HARP_ERR_ARGUMENT;
-  }
-  for (int i = 0; i < part_count; i++)
-    if (!device_exists(parts[i], "makeVDevice")) return HARP_ERR_ARGUMENT;
-  if (part_count > 1 && !parts_have_places(parts, part_count)) return HARP_ERR_ARGUMENT;
   pthread_mutex_lock(&net.lock);
-  enum harp_status status = HARP_ERR_ARGUMENT;
-  *dev = find_merged(parts, part_count);
-  if (*dev >= 0)
-    status = HARP_OK;
-  else if (!gather_enis(parts, part_count, &enis))
-    HARP_WARN("makeVDevice: more than the %d interfaces that one device can have", HARP_ENGINE_ENIS_MAX);
-  else if (harp_net_device_count() == DEVICES_MAX)
-    HARP_WARN("makeVDevice: there are %d devices already, HARP can have no more", DEVICES_MAX);
-  else {
-    *dev = add_device(&enis, parts, (unsigned)part_count);
-    status = HARP_OK;
-  }
+  enum harp_status status = harp_devices_merge(parts, part_count, dev);
   pthread_mutex_unlock(&net.lock);
   return status;
 }
 
 /* ---- contexts ---- */
-
-/* Whether the configuration has the same interfaces as another, offered in the same way. */
-static bool offers_the_same(const struct harp_config *a, const struct harp_config *b) {
-  if (a->instance_count != b->instance_count || a->devices != b->devices) return false;
-  for (unsigned i = 0; i < a->instance_count; i++)
-    if (strcmp(a->instances[i].ifname, b->instances[i].ifname) != 0) return false;
-  return true;
-}
-
-/* Reads the configuration. NCCL may have unloaded us meanwhile, and then counts devices and merges them anew;
- * or it has kept us, and goes on with the numbers of those that were merged: so those stay, untold. */
-static enum harp_status configure(void) {
-  static struct harp_config fresh; /* under the lock */
-  char error[HARP_CONFIG_ERROR_BYTES];
-  int made = atomic_load_explicit(&net.made_count, memory_order_relaxed);
-  for (int i = 0; i < made; i++) {
-    if (net.devices[i].users) return HARP_OK; /* comms outlived their context: keep what they use */
-  }
-  int err = harp_config_load(&fresh, error, sizeof error);
-  if (err) {
-    HARP_WARN("%s", error);
-    set_counts(0, 0);
-    return HARP_ERR_SYSTEM;
-  }
-  bool same = offers_the_same(&fresh, &net.config);
-  net.config = fresh;
-  offer_devices();
-  if (same) set_counts(harp_net_device_count(), HARP_MAX(made, harp_net_device_count()));
-  return HARP_OK;
-}
 
 enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   enum harp_status status = HARP_OK;
@@ -309,7 +85,7 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   }
   ctx->traffic_class = traffic_class;
   pthread_mutex_lock(&net.lock);
-  if (!net.contexts) status = configure();
+  if (!net.contexts) status = harp_devices_configure();
   if (status == HARP_OK) {
     harp_fork_init();
     harp_crc32c_init(getauxval(AT_HWCAP));
@@ -327,13 +103,13 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
 
 static void listen_free(struct harp_listen *l) {
   harp_listener_close(l->listener);
-  engine_drop(l->dev);
+  harp_devices_drop(l->dev);
   free(l);
 }
 
 static void pending_free(struct pending *p) {
   harp_dial_close(p->dial);
-  engine_drop(p->dev);
+  harp_devices_drop(p->dev);
   free(p);
 }
 
@@ -364,7 +140,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
                                  struct harp_listen **listen) {
   *listen = NULL;
   if (harp_fork_is_child()) return in_child("listen");
-  if (!ctx || !device_exists(dev, "listen")) return HARP_ERR_ARGUMENT;
+  if (!ctx || !harp_devices_have(dev, "listen")) return HARP_ERR_ARGUMENT;
   struct harp_listen *l = calloc(1, sizeof *l);
   if (!l) {
     HARP_WARN("no memory for a listener");
@@ -372,8 +148,8 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   }
   enum harp_status status = HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
-  struct harp_engine *e = engine_use(dev);
-  if (e && (status = harp_listener_open(&l->listener, e, handle))) engine_drop(dev);
+  struct harp_engine *e = harp_devices_use(dev);
+  if (e && (status = harp_listener_open(&l->listener, e, handle))) harp_devices_drop(dev);
   if (status == HARP_OK) {
     l->ctx = ctx;
     l->dev = dev;
@@ -420,7 +196,7 @@ enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
-  net.devices[listen->dev].users++;
+  harp_devices_share(listen->dev);
   pthread_mutex_unlock(&net.lock);
   return HARP_OK;
 }
@@ -441,10 +217,10 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct 
     return HARP_ERR_SYSTEM;
   }
   enum harp_status status = HARP_ERR_SYSTEM;
-  struct harp_engine *e = engine_use(dev);
+  struct harp_engine *e = harp_devices_use(dev);
   if (e &&
       (status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class)))
-    engine_drop(dev);
+    harp_devices_drop(dev);
   if (status != HARP_OK) {
     free(p);
     return status;
@@ -474,7 +250,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   enum harp_status status = HARP_OK;
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("connect");
-  if (!ctx || !device_exists(dev, "connect")) return HARP_ERR_ARGUMENT;
+  if (!ctx || !harp_devices_have(dev, "connect")) return HARP_ERR_ARGUMENT;
   memcpy(&cookie, h->cookie, sizeof cookie);
   pthread_mutex_lock(&net.lock);
   struct pending *p = cookie ? find_pending(ctx, handle, cookie) : NULL;
@@ -488,7 +264,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   pthread_mutex_lock(&net.lock);
   end_connect(ctx, h, p);
   harp_dial_close(p->dial);
-  if (!*comm) engine_drop(dev); /* else the comm takes over its use of the engine */
+  if (!*comm) harp_devices_drop(dev); /* else the comm takes over its use of the engine */
   pthread_mutex_unlock(&net.lock);
   free(p);
   return link && !*comm ? HARP_ERR_SYSTEM : status;
@@ -498,7 +274,7 @@ void harp_net_close_comm(struct harp_comm *comm) {
   if (!comm || harp_fork_is_child()) return;
   harp_link_destroy(comm->link);
   pthread_mutex_lock(&net.lock);
-  engine_drop(comm->dev);
+  harp_devices_drop(comm->dev);
   pthread_mutex_unlock(&net.lock);
   free(comm);
 }

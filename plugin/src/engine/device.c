@@ -1,0 +1,248 @@
+#include "engine/device.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "engine/net.h"
+#include "engine/orphan.h"
+#include "engine/runner.h"
+
+enum {
+  DEVICES_MAX = HARP_ENGINES_MAX,
+  DEVICE_NAME_BYTES = 64,
+};
+
+/* What NCCL knows by a number; complete before made_count tells of it, and unchanged from then on but for
+ * its use. */
+struct device {
+  char name[DEVICE_NAME_BYTES];
+  struct harp_engine_enis enis;
+  unsigned part_count;
+  int parts[HARP_NET_PARTS_MAX];
+  struct harp_engine *engine;
+  unsigned users; /* listens, connects under way and comms */
+};
+
+/* All of a process. */
+static struct {
+  struct harp_config config;
+  _Atomic int device_count; /* those that NCCL is told of when it asks */
+  _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
+  struct device devices[DEVICES_MAX];
+} table;
+
+/* ---- the table ---- */
+
+static void set_counts(int told, int made) {
+  atomic_store_explicit(&table.made_count, made, memory_order_release);
+  atomic_store_explicit(&table.device_count, told, memory_order_release);
+}
+
+/* Adds a device over these ENIs, which NCCL sees from here on. Others of that number or a higher one, which
+ * it is not told of any more, are forgotten. */
+static int add_device(const struct harp_engine_enis *enis, const int *parts, unsigned part_count) {
+  int dev = atomic_load_explicit(&table.device_count, memory_order_relaxed);
+  struct device *d = &table.devices[dev];
+  size_t length = 0;
+  HARP_ASSERT(dev < DEVICES_MAX);
+  *d = (struct device){.enis = *enis, .part_count = part_count};
+  for (unsigned i = 0; i < part_count; i++) d->parts[i] = parts[i];
+  for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
+    length += (size_t)snprintf(d->name + length, sizeof d->name - length, "%s%s", i ? "+" : "",
+                               enis->at[i]->ifname);
+  set_counts(dev + 1, dev + 1);
+  return dev;
+}
+
+/* Offers the configured ENIs: one by one, or in as few devices as can hold them all. */
+static void offer_devices(void) {
+  unsigned count = table.config.instance_count, most = 1;
+  if (table.config.devices == HARP_DEVICES_STRIPED) {
+    unsigned devices = (count + HARP_ENGINE_ENIS_MAX - 1) / HARP_ENGINE_ENIS_MAX;
+    most = (count + devices - 1) / devices;
+  }
+  set_counts(0, 0);
+  for (unsigned i = 0; i < count; i += most) {
+    struct harp_engine_enis enis = {.count = HARP_MIN(most, count - i)};
+    for (unsigned k = 0; k < enis.count; k++) enis.at[k] = &table.config.instances[i + k];
+    add_device(&enis, NULL, 0);
+  }
+}
+
+int harp_net_device_count(void) {
+  return atomic_load_explicit(&table.device_count, memory_order_acquire);
+}
+
+bool harp_devices_have(int dev, const char *what) {
+  int count = atomic_load_explicit(&table.made_count, memory_order_acquire);
+  if (dev >= 0 && dev < count) return true;
+  HARP_WARN("%s: there is no device %d; HARP has %d", what, dev, count);
+  return false;
+}
+
+/* Returns the PCI device of these ENIs, NULL where they have none or several: NICs in different places are
+ * near to no GPU in particular, and NCCL then puts the device at the CPU. */
+static const char *place_of(const struct harp_engine_enis *enis) {
+  const char *first = enis->at[0]->pci_path;
+  for (unsigned i = 0; i < enis->count; i++)
+    if (strcmp(enis->at[i]->pci_path, first) != 0) return NULL;
+  return first[0] ? first : NULL;
+}
+
+enum harp_status harp_net_device(int dev, struct harp_device *d) {
+  if (!harp_devices_have(dev, "properties")) return HARP_ERR_ARGUMENT;
+  const struct device *device = &table.devices[dev];
+  const struct harp_instance *first = device->enis.at[0];
+  uint64_t guid = 0;
+  memcpy(&guid, first->mac, sizeof first->mac);
+  *d = (struct harp_device){
+      .name = device->name,
+      .pci_path = place_of(&device->enis),
+      .port = 0,
+      .latency_us = 0, /* NCCL adds its own constant; ours is not known before a peer is */
+      .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
+      .part_count = device->part_count,
+  };
+  memcpy(d->parts, device->parts, sizeof d->parts);
+  for (unsigned i = 0; i < device->enis.count; i++) d->speed_mbps += device->enis.at[i]->speed_mbps;
+  return HARP_OK;
+}
+
+/* Gathers the ENIs of all parts, each once; false when they are too many for one engine. */
+static bool gather_enis(const int *parts, int part_count, struct harp_engine_enis *enis) {
+  enis->count = 0;
+  for (int i = 0; i < part_count; i++) {
+    const struct harp_engine_enis *more = &table.devices[parts[i]].enis;
+    for (unsigned k = 0; k < more->count; k++) {
+      unsigned at = 0;
+      while (at < enis->count && enis->at[at] != more->at[k]) at++;
+      if (at < enis->count) continue;
+      if (enis->count == HARP_ENGINE_ENIS_MAX) return false;
+      enis->at[enis->count++] = more->at[k];
+    }
+  }
+  return true;
+}
+
+/* NCCL hangs a merged device below the PCI device that its parts have in common. Where a part is at none it
+ * loses the device and fails, while parts that we refuse only stay unmerged. */
+static bool parts_have_places(const int *parts, int part_count) {
+  for (int i = 0; i < part_count; i++) {
+    const struct device *d = &table.devices[parts[i]];
+    if (place_of(&d->enis)) continue;
+    HARP_INFO("makeVDevice: %s is not merged with others, because it has no place on the PCI bus and NCCL "
+              "loses a merged device that has none; `devices = striped` is one over all without NCCL's help",
+              d->name);
+    return false;
+  }
+  return true;
+}
+
+static bool is_made_of(const struct device *d, const int *parts, int part_count) {
+  return d->part_count == (unsigned)part_count &&
+         memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0;
+}
+
+/* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
+ * again, so that one which it is not told of any more gets its number back. */
+static int find_merged(const int *parts, int part_count) {
+  int told = harp_net_device_count(), made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
+  for (int dev = 0; dev < told; dev++)
+    if (is_made_of(&table.devices[dev], parts, part_count)) return dev;
+  if (told == made) return -1;
+  bool again = is_made_of(&table.devices[told], parts, part_count);
+  if (again)
+    set_counts(told + 1, made);
+  else if (table.devices[told].users) /* its number is taken */
+    set_counts(made, made);
+  return again ? told : -1;
+}
+
+enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) {
+  struct harp_engine_enis enis;
+  if (part_count < 1 || part_count > HARP_NET_PARTS_MAX) {
+    HARP_WARN("makeVDevice: a device of %d others; HARP merges 1 to %d", part_count, HARP_NET_PARTS_MAX);
+    return HARP_ERR_ARGUMENT;
+  }
+  for (int i = 0; i < part_count; i++)
+    if (!harp_devices_have(parts[i], "makeVDevice")) return HARP_ERR_ARGUMENT;
+  if (part_count > 1 && !parts_have_places(parts, part_count)) return HARP_ERR_ARGUMENT;
+  enum harp_status status = HARP_ERR_ARGUMENT;
+  *dev = find_merged(parts, part_count);
+  if (*dev >= 0)
+    status = HARP_OK;
+  else if (!gather_enis(parts, part_count, &enis))
+    HARP_WARN("makeVDevice: more than the %d interfaces that one device can have", HARP_ENGINE_ENIS_MAX);
+  else if (harp_net_device_count() == DEVICES_MAX)
+    HARP_WARN("makeVDevice: there are %d devices already, HARP can have no more", DEVICES_MAX);
+  else {
+    *dev = add_device(&enis, parts, (unsigned)part_count);
+    status = HARP_OK;
+  }
+  return status;
+}
+
+/* ---- configuration ---- */
+
+/* Whether the configuration has the same interfaces as another, offered in the same way. */
+static bool offers_the_same(const struct harp_config *a, const struct harp_config *b) {
+  if (a->instance_count != b->instance_count || a->devices != b->devices) return false;
+  for (unsigned i = 0; i < a->instance_count; i++)
+    if (strcmp(a->instances[i].ifname, b->instances[i].ifname) != 0) return false;
+  return true;
+}
+
+enum harp_status harp_devices_configure(void) {
+  static struct harp_config fresh; /* under the lock */
+  char error[HARP_CONFIG_ERROR_BYTES];
+  int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
+  for (int i = 0; i < made; i++) {
+    if (table.devices[i].users) return HARP_OK; /* comms outlived their context: keep what they use */
+  }
+  int err = harp_config_load(&fresh, error, sizeof error);
+  if (err) {
+    HARP_WARN("%s", error);
+    set_counts(0, 0);
+    return HARP_ERR_SYSTEM;
+  }
+  bool same = offers_the_same(&fresh, &table.config);
+  table.config = fresh;
+  offer_devices();
+  if (same) set_counts(harp_net_device_count(), HARP_MAX(made, harp_net_device_count()));
+  return HARP_OK;
+}
+
+/* ---- engines ---- */
+
+struct harp_engine *harp_devices_use(int dev) {
+  char error[640]; /* a sentence for each rung */
+  if (!table.devices[dev].engine) {
+    struct harp_engine *e;
+    int err = harp_engine_open(&e, &table.devices[dev].enis, table.config.congestion, error, sizeof error);
+    if (!err && (err = harp_runner_start(e, error, sizeof error))) harp_engine_close(e);
+    if (err) {
+      HARP_WARN("%s", error);
+      return NULL;
+    }
+    table.devices[dev].engine = e;
+  }
+  table.devices[dev].users++;
+  return table.devices[dev].engine;
+}
+
+void harp_devices_drop(int dev) {
+  HARP_ASSERT(table.devices[dev].users);
+  if (--table.devices[dev].users) return;
+  struct harp_engine *e = table.devices[dev].engine;
+  table.devices[dev].engine = NULL;
+  harp_runner_stop(e);
+  harp_engine_close(e);
+}
+
+void harp_devices_share(int dev) {
+  HARP_ASSERT(table.devices[dev].users);
+  table.devices[dev].users++;
+}

@@ -1,0 +1,33 @@
+/* The devices of this process: what NCCL knows by a number. A device is some of the configured ENIs, and has
+ * an engine while anything is open on it.
+ *
+ * The owner of contexts (net.c) guards all of it with its lock, but for harp_devices_have and what net.h
+ * declares: those read, from any thread, what never changes once it is there. */
+#ifndef HARP_DEVICE_H
+#define HARP_DEVICE_H
+
+#include "engine/engine.h"
+
+/* Reads the configuration and offers its ENIs, unless comms still use the devices of an earlier one. Fails
+ * with one WARN. NCCL may have unloaded us meanwhile, and then counts devices and merges them anew; or it has
+ * kept us, and goes on with the numbers of those that were merged: so those stay, untold. */
+enum harp_status harp_devices_configure(void);
+
+/* Tells whether there is such a device; if not, says so at WARN, with `what` was called. */
+bool harp_devices_have(int dev, const char *what);
+
+/* Makes a device of others, or finds the one that was made of them: harp_net_merge without its lock. */
+enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev);
+
+/* Starts the device's engine if it doesn't run, and counts a user (a listener, a connect under way, a comm).
+ * NULL, with one WARN, when it cannot be opened. */
+struct harp_engine *harp_devices_use(int dev);
+
+/* Counts another user of an engine that runs. */
+void harp_devices_share(int dev);
+
+/* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping
+ * of ours. */
+void harp_devices_drop(int dev);
+
+#endif
