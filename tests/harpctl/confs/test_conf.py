@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 
 from harpctl.confs import conf as confs
 from harpctl.confs.conf import KEYS, Conf, conf_number, conf_path, parse, render
+from harpctl.confs.values import read_ip
 from harpctl.errors import HarpError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -242,7 +243,7 @@ CONFS = st.builds(
     Conf,
     interface=st.from_regex(r"[a-z][a-z0-9.]{0,14}", fullmatch=True),
     mac=st.none() | st.just("52:54:00:12:34:56"),
-    address=st.none() | st.ip_addresses().map(str),
+    address=st.none() | st.ip_addresses().map(lambda ip: read_ip(str(ip))),  # in the usual form
     gateway=st.none() | st.ip_addresses(v=4).map(str),
     mtu=st.none() | st.integers(576, 65536),
     pci=st.none() | st.just("0000:3b:00.1"),
