@@ -233,9 +233,38 @@ static void detours_are_avoided(void **state) {
   assert_int_equal(s->eligible, 2);
 }
 
+/* Connections begin with different ENIs, equally often with each, though most of their paths are standby. */
+static void connections_begin_with_different_paths(void **state) {
+  (void)state;
+  enum { PRIMARY = 4, PATHS = 16, CONNECTIONS = 64 };
+  unsigned chosen[PATHS] = {0};
+  struct harp_sender *own = malloc(harp_sender_bytes(PATHS));
+  assert_non_null(own);
+  for (uint32_t i = 0; i < CONNECTIONS; i++) {
+    struct harp_sender_config c = {
+        .first_number = i, .path_count = PATHS, .window_max_bytes = 4 << 20, .cc = &harp_cc_delay};
+    for (unsigned k = 0; k < PATHS; k++)
+      c.paths[k] = (struct harp_path_config){.lines_max = 8,
+                                             .local_eni = (uint8_t)(k % PRIMARY),
+                                             .remote_eni = (uint8_t)(k / PRIMARY + k % PRIMARY) % PRIMARY,
+                                             .standby = k >= PRIMARY};
+    harp_sender_init(own, &c, NULL, &counters, 0);
+    bring_up(own, 0);
+    assert_int_equal(harp_sender_post(own, data, 8, NULL, 0), 0);
+    struct harp_path *p = NULL;
+    for (harp_ns now = HARP_US(1); !p && now <= HARP_US(50); now += HARP_US(1))
+      p = harp_sender_pick(own, now);
+    assert_non_null(p);
+    chosen[p->index]++;
+  }
+  for (unsigned k = 0; k < PATHS; k++) assert_int_equal(chosen[k], k < PRIMARY ? CONNECTIONS / PRIMARY : 0);
+  free(own);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(detours_are_avoided, init, fini),
+      cmocka_unit_test_setup_teardown(connections_begin_with_different_paths, init, fini),
       cmocka_unit_test_setup_teardown(posting_is_bounded, init, fini),
       cmocka_unit_test_setup_teardown(a_message_is_cut_into_packets, init, fini),
       cmocka_unit_test_setup_teardown(a_superframe_takes_no_more_than_asked, init, fini),

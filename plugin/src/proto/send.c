@@ -30,6 +30,13 @@ size_t harp_sender_bytes(unsigned path_count) {
              (sizeof(struct harp_path) + harp_flight_records(path_count) * sizeof(struct harp_burst));
 }
 
+/* Standby paths come last: to begin among them would be to begin with the first path. */
+static unsigned primary_count(const struct harp_sender_config *config) {
+  unsigned n = 0;
+  while (n < config->path_count && !config->paths[n].standby) n++;
+  return n;
+}
+
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
                       struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
@@ -49,7 +56,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
                    config->window_max_bytes, rings + i * records, records, now);
   }
-  s->start = config->first_number % config->path_count;
+  s->start = config->first_number % HARP_MAX(primary_count(config), 1u);
   s->waits = false;
   s->copy_line = s->copy_lines = 0;
   s->copy_budget_bytes = HARP_TAIL_BUDGET_BYTES;
@@ -164,15 +171,6 @@ bool harp_sender_poll_done(struct harp_sender *s, void **cookie) {
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   HARP_ASSERT(path < s->path_count);
   harp_life_down(s, &s->paths[path], now);
-}
-
-void harp_sender_path_retry(struct harp_sender *s, unsigned path, harp_ns now) {
-  HARP_ASSERT(path < s->path_count);
-  struct harp_path *p = &s->paths[path];
-  if (p->state == HARP_PATH_UP) return;
-  p->probe_count = 0;
-  p->probed_ns = now;
-  harp_life_want_probe(s, p, true);
 }
 
 /* The receiver's word about credit may have been lost: ask while everything waits for it. */

@@ -133,11 +133,6 @@ void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now)
 /* Takes a path down because the outside knows (link state): its flight moves to the others at once. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* Probes a path that is not up at once, and often for a while, because the outside knows that it may work
- * again.
- */
-void harp_sender_path_retry(struct harp_sender *s, unsigned path, harp_ns now);
-
 /* Asserts the invariants; for tests. */
 void harp_sender_check(const struct harp_sender *s);
 
