@@ -6,9 +6,9 @@
  * queue fails (reset, lost completions, nonsense from the kernel) everything goes on through the sockets, and
  * the peer notices nothing.
  *
- * The rungs are zero-copy, native copy, generic copy, in an order that depends on the NIC's driver; which one
- * it got, and why not a better one, is in info. Sends are queued by tx_submit and shown to the kernel by
- * tx_flush. A packet that spans several receive frames (jumbo MTU) is put together in a slot of its own. */
+ * xdp_ladder.h gets the queues; in which mode, and why not in a better one, is in info. Sends are queued by
+ * tx_submit and shown to the kernel by tx_flush. A packet that spans several receive frames (jumbo MTU) is
+ * put together in a slot of its own. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -22,33 +22,19 @@
 #include "io/io.h"
 #include "io/neighbour.h"
 #include "io/nic.h"
-#include "io/xdp_filter.h"
 #include "io/xdp_header.h"
 #include "io/xdp_health.h"
-#include "io/xdp_socket.h"
+#include "io/xdp_ladder.h"
 
 enum {
-  QUEUES_MAX = 16,             /* of one instance */
-  QUEUE_RX_FRAMES_MIN = 256,   /* 1 MiB */
-  FRAMES_BYTES = 64 << 20,     /* of all queues together, where the conf says no other bound */
-  FRAMES_BYTES_MIN = 16 << 20, /* of a slow interface; 16 queues can live of it */
-  MBPS_MS_BYTES = 125,         /* what 1 Mbit/s brings in a millisecond */
   SLOT_BYTES = 12288,
-  HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
-  FILL_TARGET_COPY = 512, /* frames that the kernel has at first where it copies packets: what it writes next
-                             was read not long ago */
   REFILL_MIN = 64,        /* frames at a time, so that the fill ring's cache line rests */
-  DATA_HEADER_BYTES = 44, /* HARP's own: payload lies behind it, aligned to a cache line */
   INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
   SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
   QUEUE_SHIFT = 24,       /* in a frame number: whose it is */
-  PROOF_BYTES = 60,
-  RELEASE_POLL_MS = 5,
-  INNER_EVERY = 16, /* receive calls between two looks at the sockets while they are idle */
+  INNER_EVERY = 16,       /* receive calls between two looks at the sockets while they are idle */
 };
-#define LOOK_NS    HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
-#define PROOF_NS   HARP_MS(200)
-#define RELEASE_NS HARP_SEC(2) /* for the kernel to release what was closed; a loaded host took 500 ms */
+#define LOOK_NS HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
 
 struct harp_io_route {
   struct harp_io_route *next;
@@ -64,23 +50,15 @@ struct xdp {
   struct harp_io io;
   struct harp_io *inner; /* the udp driver */
   struct harp_counters *counters;
-  struct sockaddr_storage local;
-  unsigned ifindex;
-  uint8_t mac[6];
-  struct harp_xdp_filter filter;
-  unsigned nic_queues;  /* that the NIC had before our program came: some drivers add queues of their own then */
-  unsigned queue_count; /* open ones; 0: everything goes through `inner` */
-  struct harp_xdp_socket sockets[QUEUES_MAX];
+  struct harp_xdp_nic nic; /* without open queues everything goes through `inner` */
   struct harp_io_route *routes;
-  uint8_t *slots, *umem;
-  size_t umem_bytes;
+  uint8_t *slots;
   int watch_fd;
   unsigned next_queue; /* where rx starts, so that no queue starves another */
   unsigned rx_calls, slots_used;
   harp_ns look_ns;
-  harp_ns release_deadline_ns; /* until then open waits for what is being released */
-  bool inner_is_busy;          /* its last rx brought something */
-  uint32_t queued;             /* a bit for each queue where packets wait for tx_flush */
+  bool inner_is_busy; /* its last rx brought something */
+  uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
 
   struct harp_xdp_health health;
 };
@@ -90,11 +68,11 @@ static struct xdp *xdp_of(struct harp_io *io) {
 }
 
 static struct harp_xdp_queue *queue_at(struct xdp *x, unsigned i) {
-  return &x->sockets[i].queue;
+  return &x->nic.sockets[i].queue;
 }
 
 static bool is_open(const struct xdp *x) {
-  return x->queue_count != 0;
+  return harp_xdp_nic_is_open(&x->nic);
 }
 
 static harp_ns now_ns(void) {
@@ -107,257 +85,11 @@ static size_t slots_bytes(void) {
   return (size_t)HARP_RX_BATCH_MAX * SLOT_BYTES;
 }
 
-/* UMEM of all queues together: frames for what the interface brings in a millisecond, which bounds round trip
- * and queues, in either direction; at most three quarters of the memory that the conf allows. */
-static size_t umem_bytes(const struct harp_io_config *config) {
-  size_t budget = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES;
-  size_t wanted = FRAMES_BYTES;
-  if (config->speed_mbps > 0 && config->mtu > 0) {
-    size_t packets = (size_t)config->speed_mbps * MBPS_MS_BYTES / (size_t)config->mtu;
-    size_t packet_bytes = harp_align_up((size_t)config->mtu + HEADROOM_BYTES_MAX, HARP_XDP_FRAME_BYTES);
-    wanted = HARP_MAX(2 * packets * packet_bytes, (size_t)FRAMES_BYTES_MIN);
-  }
-  return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
-}
-
 static size_t xdp_frames_bytes(const struct harp_io_config *config) {
-  return umem_bytes(config) + slots_bytes() + harp_io_udp.frames_bytes(config);
-}
-
-/* ---- the ladder ---- */
-
-struct rung {
-  enum harp_io_xdp_mode mode; /* what an operator calls it */
-  enum harp_xdp_mode attach;
-  bool zero_copy;
-  const char *name;
-};
-
-static const struct rung zero_copy = {HARP_IO_XDP_ZERO_COPY, HARP_XDP_NATIVE, true, "xdp zero-copy"};
-static const struct rung native_copy = {HARP_IO_XDP_COPY, HARP_XDP_NATIVE, false, "xdp native copy"};
-static const struct rung generic_copy = {HARP_IO_XDP_COPY, HARP_XDP_GENERIC, false, "xdp generic copy"};
-
-/* The order for a NIC driver. veth in native mode makes its peer segment in software and is three times
- * slower than generic mode, and has no zero-copy. */
-static void order_rungs(const char *driver, const struct rung *rungs[3]) {
-  bool is_veth = !strcmp(driver, "veth");
-  rungs[0] = is_veth ? &generic_copy : &zero_copy;
-  rungs[1] = &native_copy;
-  rungs[2] = is_veth ? &zero_copy : &generic_copy;
-}
-
-static bool is_wanted(const struct rung *rung, enum harp_io_xdp_mode mode) {
-  /* By itself the driver takes nothing but zero-copy: sockets with GSO are quicker than the others. */
-  if (mode == HARP_IO_XDP_AUTO) return rung->zero_copy;
-  return mode == HARP_IO_XDP_ANY || rung->mode == mode;
-}
-
-bool harp_io_xdp_is_promising(unsigned ifindex) {
-  /* Drivers with zero-copy in Linux 6.18, and ENA's own release 2.13 and later. */
-  static const char *const known[] = {"mlx5_core", "ice", "i40e", "ixgbe", "igc",        "igb",
-                                      "idpf",      "gve", "ena",  "nfp",   "virtio_net", "stmmac"};
-  char driver[HARP_NIC_DRIVER_BYTES];
-  harp_nic_driver(ifindex, driver);
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(known); i++)
-    if (!strcmp(driver, known[i])) return true;
-  return false;
+  return harp_xdp_umem_bytes(config) + slots_bytes() + harp_io_udp.frames_bytes(config);
 }
 
 /* ---- open ---- */
-
-static bool needs_sg(const struct harp_io_config *config) {
-  uint32_t room = HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE;
-  return (uint32_t)config->mtu + 14 > room;
-}
-
-/* Headroom that puts the payload of a received data packet on a cache line. */
-static uint32_t rx_headroom(int family) {
-  uint32_t header = family == AF_INET6 ? HARP_XDP_HEADER_V6_BYTES : HARP_XDP_HEADER_V4_BYTES;
-  uint32_t at = HARP_XDP_PACKET_HEADROOM + header + DATA_HEADER_BYTES;
-  return (HARP_CACHE_LINE - at % HARP_CACHE_LINE) % HARP_CACHE_LINE;
-}
-
-static uint64_t open_queues(const struct xdp *x) {
-  uint64_t bits = 0;
-  for (unsigned i = 0; i < x->queue_count; i++) bits |= 1ull << x->sockets[i].number;
-  return bits;
-}
-
-static int add_ports(struct xdp *x, char *error, size_t error_bytes) {
-  for (unsigned i = 0; i < x->inner->info.port_count; i++) {
-    int err = harp_xdp_filter_add_port(&x->filter, &x->local, x->inner->info.ports[i], open_queues(x));
-    if (!err) continue;
-    snprintf(error, error_bytes, "the XDP program's table of ports: %s", strerror(-err));
-    return err;
-  }
-  return 0;
-}
-
-static void close_fast(struct xdp *x) {
-  for (unsigned i = 0; i < x->inner->info.port_count && x->filter.ports_fd >= 0; i++)
-    harp_xdp_filter_remove_port(&x->filter, &x->local, x->inner->info.ports[i]);
-  for (unsigned i = 0; i < x->queue_count; i++) harp_xdp_socket_close(&x->sockets[i]);
-  harp_xdp_filter_close(&x->filter);
-  x->queue_count = 0;
-}
-
-/* Sends one frame that nobody takes (to ourselves, of an Ethernet type for experiments) and waits for its
- * completion: a queue can be bound and move nothing all the same. */
-static int prove_queue(struct xdp *x, struct harp_xdp_socket *s, char *error, size_t error_bytes) {
-  uint32_t run, bytes = PROOF_BYTES;
-  harp_ns deadline = now_ns() + PROOF_NS;
-  if (!harp_xdp_queue_tx_take(&s->queue, &run)) return -EIO;
-  uint8_t *frame = harp_xdp_queue_run_data(&s->queue, run);
-  memset(frame, 0, PROOF_BYTES);
-  memcpy(frame, x->mac, sizeof x->mac);
-  memcpy(frame + 6, x->mac, sizeof x->mac);
-  frame[12] = 0x88, frame[13] = 0xb5;
-  (void)harp_xdp_queue_tx_put(&s->queue, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes);
-  for (bool late = false; !s->queue.tx_completed && !late;) {
-    struct pollfd fd = {.fd = s->queue.fd, .events = POLLOUT};
-    late = now_ns() >= deadline; /* looked at before the last try, since we may lose the core at any time */
-    (void)harp_xdp_queue_tx_flush(&s->queue);
-    if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
-  }
-  if (s->queue.tx_completed) return 0;
-  snprintf(error, error_bytes, "queue %u completes no sends", s->number);
-  return -EIO;
-}
-
-/* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
-static int open_queue(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
-                      uint32_t queue, unsigned share, char *error, size_t error_bytes) {
-  struct harp_xdp_socket *s = &x->sockets[x->queue_count];
-  size_t bytes = x->umem_bytes / share;
-  uint32_t frames = (uint32_t)(bytes / HARP_XDP_FRAME_BYTES);
-  struct harp_xdp_socket_config socket = {
-      .ifindex = x->ifindex,
-      .queue = queue,
-      .zero_copy = rung->zero_copy,
-      .sg = needs_sg(config),
-      .headroom = rx_headroom(config->addr->ss_family),
-      .umem = x->umem + x->queue_count * (size_t)frames * HARP_XDP_FRAME_BYTES,
-      .rx_frames = frames / 2,
-      .tx_runs = frames / 2 / HARP_XDP_RUN_FRAMES,
-  };
-  int err = harp_xdp_socket_open(s, &socket, error, error_bytes);
-  if (err) return err;
-  if (rung->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
-    snprintf(error, error_bytes, "queue %u was bound, and the kernel calls it copy mode", queue);
-    harp_xdp_socket_close(s);
-    return -EOPNOTSUPP;
-  }
-  err = harp_xdp_filter_add_queue(&x->filter, queue, s->queue.fd);
-  if (err) {
-    snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
-    harp_xdp_socket_close(s);
-    return err;
-  }
-  if (!s->zero_copy) s->queue.fill_target = HARP_MIN(s->queue.fill_target, (uint32_t)FILL_TARGET_COPY);
-  x->queue_count++;
-  return prove_queue(x, s, error, error_bytes);
-}
-
-/* How many queues to look at: those of the conf, else all; never more than there is memory for. */
-static unsigned queues_wanted(const struct xdp *x, const struct harp_io_config *config) {
-  size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
-  unsigned wanted = config->queues ? HARP_MIN(config->queues, x->nic_queues) : x->nic_queues;
-  wanted = HARP_MIN(wanted, (unsigned)QUEUES_MAX);
-  return HARP_MAX(HARP_MIN(wanted, (unsigned)(x->umem_bytes / least)), 1u);
-}
-
-/* Opens queues that nobody has, the first ones, until there are as many as wanted. */
-static int open_free_queues(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
-                            unsigned wanted, char *error, size_t error_bytes) {
-  for (uint32_t queue = 0; queue < x->nic_queues && x->queue_count < wanted; queue++) {
-    if (open_queues(x) >> queue & 1) continue;
-    int err = open_queue(x, rung, config, queue, wanted, error, error_bytes);
-    if (err && err != -EBUSY) return err;
-  }
-  if (x->queue_count == wanted) return 0;
-  snprintf(error, error_bytes, "other processes have all %u queues", x->nic_queues);
-  return -EBUSY;
-}
-
-/* Says whether a queue that we have not got is no other HARP process's either. */
-static bool may_be_released(const struct xdp *x) {
-  unsigned all = HARP_MIN(x->nic_queues, (unsigned)HARP_XDP_QUEUES_MAX);
-  uint64_t taken = open_queues(x) | harp_xdp_filter_used_queues(&x->filter);
-  return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
-}
-
-/* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
- * locked memory behind its owner's back, so a job that follows another finds them taken. */
-static int open_enough_queues(struct xdp *x, const struct rung *rung, const struct harp_io_config *config,
-                              char *error, size_t error_bytes) {
-  unsigned wanted = queues_wanted(x, config);
-  for (;;) {
-    int err = open_free_queues(x, rung, config, wanted, error, error_bytes);
-    bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(x));
-    if (!may_change || now_ns() >= x->release_deadline_ns) return err == -EBUSY && is_open(x) ? 0 : err;
-    (void)poll(NULL, 0, RELEASE_POLL_MS);
-  }
-}
-
-static int open_rung(struct xdp *x, const struct rung *rung, const struct harp_io_config *config, char *error,
-                     size_t error_bytes) {
-  if (!x->nic_queues) x->nic_queues = harp_nic_queues(x->ifindex);
-  int err = harp_xdp_filter_open(&x->filter, x->ifindex, rung->attach, needs_sg(config), error, error_bytes);
-  if (err) return err;
-  err = open_enough_queues(x, rung, config, error, error_bytes);
-  if (!err) err = add_ports(x, error, error_bytes);
-  if (err) {
-    close_fast(x);
-    return err;
-  }
-  for (unsigned i = 0; i < x->queue_count; i++) harp_xdp_queue_refill(queue_at(x, i));
-  return 0;
-}
-
-/* Names the open queues in info, as in "queues 0-3,6". They were opened in ascending order, but for those
- * that were free later. */
-static void name_queues(struct xdp *x) {
-  struct harp_io_info *info = &x->io.info;
-  uint64_t bits = open_queues(x);
-  size_t used = (size_t)snprintf(info->queues, sizeof info->queues, x->queue_count > 1 ? "queues" : "queue");
-  for (unsigned from = 0, to; from < HARP_XDP_QUEUES_MAX && used < sizeof info->queues; from = to + 1) {
-    to = from;
-    if (!(bits >> from & 1)) continue;
-    while (to + 1 < HARP_XDP_QUEUES_MAX && bits >> (to + 1) & 1) to++;
-    bool is_first = !(bits & ((1ull << from) - 1));
-    used += (size_t)snprintf(info->queues + used, sizeof info->queues - used, to > from ? "%c%u-%u" : "%c%u",
-                             is_first ? ' ' : ',', from, to);
-  }
-}
-
-/* Appends "rung: reason" to why_not. */
-static void note_refusal(struct harp_io_info *info, const struct rung *rung, const char *reason) {
-  size_t used = strlen(info->why_not);
-  snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", rung->name,
-           reason);
-}
-
-static int climb(struct xdp *x, const struct harp_io_config *config, char *error, size_t error_bytes) {
-  const struct rung *rungs[3];
-  char driver[HARP_NIC_DRIVER_BYTES];
-  int err = -ENOTSUP;
-  harp_nic_driver(x->ifindex, driver);
-  order_rungs(driver, rungs);
-  x->release_deadline_ns = now_ns() + RELEASE_NS;
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
-    char reason[200];
-    if (!is_wanted(rungs[i], config->xdp_mode)) continue;
-    err = open_rung(x, rungs[i], config, reason, sizeof reason);
-    if (!err) {
-      x->io.info.rung = rungs[i]->name;
-      name_queues(x);
-      return 0;
-    }
-    note_refusal(&x->io.info, rungs[i], reason);
-  }
-  snprintf(error, error_bytes, "%s", x->io.info.why_not);
-  return err;
-}
 
 static void describe(struct xdp *x) {
   struct harp_io_info *info = &x->io.info;
@@ -366,17 +98,32 @@ static void describe(struct xdp *x) {
   info->rx_batch = HARP_RX_BATCH_MAX;
   info->gather = false;
   info->buffer_bytes =
-      (uint32_t)x->umem_bytes / 4; /* half is for receiving, and packets do not fill frames */
+      (uint32_t)x->nic.umem_bytes / 4; /* half is for receiving, and packets do not fill frames */
   info->port_count = inner->port_count;
   memcpy(info->ports, inner->ports, sizeof info->ports);
 }
 
 static void xdp_close(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
-  if (is_open(x)) close_fast(x);
+  if (is_open(x)) harp_xdp_nic_close(&x->nic);
   if (x->watch_fd >= 0) close(x->watch_fd);
   if (x->inner) x->inner->ops->close(x->inner);
   free(x);
+}
+
+/* Gets what it can of the NIC, for the ports that the udp driver has. */
+static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem_bytes) {
+  const struct harp_io_info *inner = &x->inner->info;
+  x->nic = (struct harp_xdp_nic){
+      .ifindex = config->ifindex,
+      .local = *config->addr,
+      .port_count = inner->port_count,
+      .umem = config->frames,
+      .umem_bytes = umem_bytes,
+  };
+  memcpy(x->nic.mac, config->mac, sizeof x->nic.mac);
+  memcpy(x->nic.ports, inner->ports, sizeof inner->ports);
+  return harp_xdp_ladder_climb(&x->nic, config, &x->io.info);
 }
 
 static int xdp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
@@ -387,21 +134,16 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
     snprintf(error, error_bytes, "no memory for the xdp driver");
     return -ENOMEM;
   }
+  size_t umem_bytes = harp_xdp_umem_bytes(config);
   struct harp_io_config inner = *config;
-  x->umem_bytes = umem_bytes(config);
-  inner.frames += x->umem_bytes + slots_bytes();
-  inner.frames_bytes -= x->umem_bytes + slots_bytes();
+  inner.frames += umem_bytes + slots_bytes();
+  inner.frames_bytes -= umem_bytes + slots_bytes();
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
-  x->local = *config->addr;
-  x->ifindex = config->ifindex;
-  x->umem = config->frames;
-  x->slots = config->frames + x->umem_bytes;
-  memcpy(x->mac, config->mac, sizeof x->mac);
-  x->filter = (struct harp_xdp_filter){-1, -1, -1, false};
+  x->slots = config->frames + umem_bytes;
   x->watch_fd = harp_neighbour_watch();
   int err = harp_io_udp.open(&x->inner, &inner, error, error_bytes);
-  if (!err) err = climb(x, config, error, error_bytes);
+  if (!err && (err = climb(x, config, umem_bytes))) snprintf(error, error_bytes, "%s", x->io.info.why_not);
   if (err && config->xdp_mode == HARP_IO_XDP_AUTO && x->inner) {
     *io = x->inner; /* the rung below; it says why */
     snprintf(x->inner->info.why_not, sizeof x->inner->info.why_not, "%s", x->io.info.why_not);
@@ -422,9 +164,9 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
 
 /* Goes on through the sockets, for good. */
 static void fall(struct xdp *x, const char *why) {
-  HARP_INFO("interface %u: AF_XDP is used no more: %s; going on with %s", x->ifindex, why,
+  HARP_INFO("interface %u: AF_XDP is used no more: %s; going on with %s", x->nic.ifindex, why,
             x->inner->info.rung);
-  close_fast(x);
+  harp_xdp_nic_close(&x->nic);
   x->counters->driver_falls++;
   x->queued = 0;
   for (struct harp_io_route *r = x->routes; r; r = r->next) r->is_fast = false;
@@ -439,13 +181,13 @@ static void fall(struct xdp *x, const char *why) {
 /* Returns why the queues are to be used no more, or NULL. */
 static const char *look_at_health(struct xdp *x) {
   struct harp_xdp_progress progress = {0};
-  for (unsigned i = 0; i < x->queue_count; i++) {
+  for (unsigned i = 0; i < x->nic.queue_count; i++) {
     progress.sent += queue_at(x, i)->tx_frames;
     progress.completed += queue_at(x, i)->tx_completed;
     progress.taken += queue_at(x, i)->rx_frames_taken;
   }
   for (unsigned i = 0; i < x->inner->info.port_count; i++)
-    progress.handed += harp_xdp_filter_packets(&x->filter, &x->local, x->inner->info.ports[i]);
+    progress.handed += harp_xdp_filter_packets(&x->nic.filter, &x->nic.local, x->inner->info.ports[i]);
   return harp_xdp_health_look(&x->health, &progress, now_ns());
 }
 
@@ -453,8 +195,8 @@ static const char *look_at_health(struct xdp *x) {
 
 static void resolve(struct xdp *x, struct harp_io_route *r) {
   uint8_t next[6];
-  r->is_fast = is_open(x) && harp_neighbour_find(x->ifindex, &r->local, &r->peer, next) == 0;
-  if (r->is_fast) harp_xdp_header_init(&r->header, x->mac, next, &r->local, &r->peer, r->traffic_class);
+  r->is_fast = is_open(x) && harp_neighbour_find(x->nic.ifindex, &r->local, &r->peer, next) == 0;
+  if (r->is_fast) harp_xdp_header_init(&r->header, x->nic.mac, next, &r->local, &r->peer, r->traffic_class);
 }
 
 static void set_port(struct sockaddr_storage *a, uint16_t port) {
@@ -472,7 +214,7 @@ static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
     free(r);
     return NULL;
   }
-  r->local = x->local;
+  r->local = x->nic.local;
   set_port(&r->local, io->info.ports[port]);
   r->peer = *peer;
   r->traffic_class = traffic_class;
@@ -496,7 +238,7 @@ static void xdp_route_close(struct harp_io *io, struct harp_io_route *route) {
 
 /* Where a packet begins in its first frame, so that its payload lies on a cache line. */
 static uint32_t lead_of(const struct harp_xdp_header *h) {
-  return 2 * HARP_CACHE_LINE - (h->bytes + DATA_HEADER_BYTES);
+  return 2 * HARP_CACHE_LINE - (h->bytes + HARP_XDP_DATA_HEADER_BYTES);
 }
 
 static bool take_inner(struct xdp *x, struct harp_io_route *route, uint32_t segment_bytes,
@@ -509,7 +251,7 @@ static bool take_inner(struct xdp *x, struct harp_io_route *route, uint32_t segm
 
 /* The queue that a route sends by. */
 static unsigned queue_of_route(const struct xdp *x, const struct harp_io_route *r) {
-  return r->queue % x->queue_count;
+  return r->queue % x->nic.queue_count;
 }
 
 static uint32_t frame_name(unsigned queue, uint32_t frame) {
@@ -619,15 +361,15 @@ static void xdp_tx_flush(struct harp_io *io) {
 
 static void watch_neighbours(struct xdp *x) {
   uint8_t mac[6];
-  if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd, x->ifindex)) return;
-  if (!harp_nic_mac(x->ifindex, mac)) memcpy(x->mac, mac, sizeof mac);
+  if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd, x->nic.ifindex)) return;
+  if (!harp_nic_mac(x->nic.ifindex, mac)) memcpy(x->nic.mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }
 
 static unsigned xdp_reap(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
   unsigned back = 0;
-  for (unsigned i = 0; i < x->queue_count; i++) {
+  for (unsigned i = 0; i < x->nic.queue_count; i++) {
     struct harp_xdp_queue *q = queue_at(x, i);
     back += harp_xdp_queue_reap(q);
     if (harp_unlikely(q->broken != NULL)) fall(x, q->broken);
@@ -695,9 +437,9 @@ static unsigned rx_fast(struct xdp *x, struct harp_rx_superframe *out, unsigned 
   unsigned got = 0;
   x->slots_used = 0;
   max = HARP_MIN(max, (unsigned)HARP_RX_BATCH_MAX);
-  for (unsigned i = 0; i < x->queue_count && got < max; i++)
-    got += rx_queue(x, (x->next_queue + i) % x->queue_count, out + got, max - got);
-  x->next_queue = (x->next_queue + 1) % x->queue_count;
+  for (unsigned i = 0; i < x->nic.queue_count && got < max; i++)
+    got += rx_queue(x, (x->next_queue + i) % x->nic.queue_count, out + got, max - got);
+  x->next_queue = (x->next_queue + 1) % x->nic.queue_count;
   return got;
 }
 
@@ -733,14 +475,14 @@ static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
     struct harp_xdp_queue *q = queue_of_frame(x, held[i].frame, &frame);
     harp_xdp_queue_rx_release(q, frame);
   }
-  for (unsigned i = 0; i < x->queue_count; i++)
+  for (unsigned i = 0; i < x->nic.queue_count; i++)
     if (lacks_frames(queue_at(x, i))) harp_xdp_queue_refill(queue_at(x, i));
 }
 
 static unsigned xdp_fds(struct harp_io *io, struct pollfd *fds) {
   struct xdp *x = xdp_of(io);
   unsigned n = x->inner->ops->fds(x->inner, fds);
-  for (unsigned i = 0; i < x->queue_count; i++)
+  for (unsigned i = 0; i < x->nic.queue_count; i++)
     fds[n++] = (struct pollfd){.fd = queue_at(x, i)->fd, .events = POLLIN};
   return n;
 }

@@ -11,7 +11,8 @@ enum {
   HARP_XDP_HEADER_V4_BYTES = 14 + 20 + 8,
   HARP_XDP_HEADER_V6_BYTES = 14 + 40 + 8,
   HARP_XDP_HEADER_MAX_BYTES = HARP_XDP_HEADER_V6_BYTES,
-  HARP_XDP_FLOW_LABEL = 0x48415, /* of IPv6 packets of the xdp driver; tells them from those of sockets */
+  HARP_XDP_DATA_HEADER_BYTES = 44, /* HARP's own, behind these: payload follows, aligned to a cache line */
+  HARP_XDP_FLOW_LABEL = 0x48415,   /* of IPv6 packets of the xdp driver; tells them from those of sockets */
 };
 
 struct harp_xdp_header {

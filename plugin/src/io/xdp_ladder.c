@@ -1,0 +1,281 @@
+/* See xdp_ladder.h. */
+#include "io/xdp_ladder.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "io/nic.h"
+#include "io/xdp_header.h"
+
+enum {
+  QUEUE_RX_FRAMES_MIN = 256,   /* 1 MiB */
+  FRAMES_BYTES = 64 << 20,     /* of all queues together, where the conf says no other bound */
+  FRAMES_BYTES_MIN = 16 << 20, /* of a slow interface; 16 queues can live of it */
+  MBPS_MS_BYTES = 125,         /* what 1 Mbit/s brings in a millisecond */
+  HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
+  FILL_TARGET_COPY = 512, /* frames that the kernel has at first where it copies packets: what it writes next
+                             was read not long ago */
+  PROOF_BYTES = 60,
+  RELEASE_POLL_MS = 5,
+};
+#define PROOF_NS   HARP_MS(200)
+#define RELEASE_NS HARP_SEC(2) /* for the kernel to release what was closed; a loaded host took 500 ms */
+
+static harp_ns now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec;
+}
+
+size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
+  size_t budget = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES;
+  size_t wanted = FRAMES_BYTES;
+  if (config->speed_mbps > 0 && config->mtu > 0) {
+    size_t packets = (size_t)config->speed_mbps * MBPS_MS_BYTES / (size_t)config->mtu;
+    size_t packet_bytes = harp_align_up((size_t)config->mtu + HEADROOM_BYTES_MAX, HARP_XDP_FRAME_BYTES);
+    wanted = HARP_MAX(2 * packets * packet_bytes, (size_t)FRAMES_BYTES_MIN);
+  }
+  return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
+}
+
+/* ---- the ladder ---- */
+
+struct rung {
+  enum harp_io_xdp_mode mode; /* what an operator calls it */
+  enum harp_xdp_mode attach;
+  bool zero_copy;
+  const char *name;
+};
+
+static const struct rung zero_copy = {HARP_IO_XDP_ZERO_COPY, HARP_XDP_NATIVE, true, "xdp zero-copy"};
+static const struct rung native_copy = {HARP_IO_XDP_COPY, HARP_XDP_NATIVE, false, "xdp native copy"};
+static const struct rung generic_copy = {HARP_IO_XDP_COPY, HARP_XDP_GENERIC, false, "xdp generic copy"};
+
+/* The order for a NIC driver. veth in native mode makes its peer segment in software and is three times
+ * slower than generic mode, and has no zero-copy. */
+static void order_rungs(const char *driver, const struct rung *rungs[3]) {
+  bool is_veth = !strcmp(driver, "veth");
+  rungs[0] = is_veth ? &generic_copy : &zero_copy;
+  rungs[1] = &native_copy;
+  rungs[2] = is_veth ? &zero_copy : &generic_copy;
+}
+
+static bool is_wanted(const struct rung *rung, enum harp_io_xdp_mode mode) {
+  /* By itself the driver takes nothing but zero-copy: sockets with GSO are quicker than the others. */
+  if (mode == HARP_IO_XDP_AUTO) return rung->zero_copy;
+  return mode == HARP_IO_XDP_ANY || rung->mode == mode;
+}
+
+bool harp_io_xdp_is_promising(unsigned ifindex) {
+  /* Drivers with zero-copy in Linux 6.18, and ENA's own release 2.13 and later. */
+  static const char *const known[] = {"mlx5_core", "ice", "i40e", "ixgbe", "igc",        "igb",
+                                      "idpf",      "gve", "ena",  "nfp",   "virtio_net", "stmmac"};
+  char driver[HARP_NIC_DRIVER_BYTES];
+  harp_nic_driver(ifindex, driver);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(known); i++)
+    if (!strcmp(driver, known[i])) return true;
+  return false;
+}
+
+/* ---- open ---- */
+
+static bool needs_sg(const struct harp_io_config *config) {
+  uint32_t room = HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE;
+  return (uint32_t)config->mtu + 14 > room;
+}
+
+/* Headroom that puts the payload of a received data packet on a cache line. */
+static uint32_t rx_headroom(int family) {
+  uint32_t header = family == AF_INET6 ? HARP_XDP_HEADER_V6_BYTES : HARP_XDP_HEADER_V4_BYTES;
+  uint32_t at = HARP_XDP_PACKET_HEADROOM + header + HARP_XDP_DATA_HEADER_BYTES;
+  return (HARP_CACHE_LINE - at % HARP_CACHE_LINE) % HARP_CACHE_LINE;
+}
+
+static uint64_t open_queues(const struct harp_xdp_nic *nic) {
+  uint64_t bits = 0;
+  for (unsigned i = 0; i < nic->queue_count; i++) bits |= 1ull << nic->sockets[i].number;
+  return bits;
+}
+
+static int add_ports(struct harp_xdp_nic *nic, char *error, size_t error_bytes) {
+  for (unsigned i = 0; i < nic->port_count; i++) {
+    int err = harp_xdp_filter_add_port(&nic->filter, &nic->local, nic->ports[i], open_queues(nic));
+    if (!err) continue;
+    snprintf(error, error_bytes, "the XDP program's table of ports: %s", strerror(-err));
+    return err;
+  }
+  return 0;
+}
+
+void harp_xdp_nic_close(struct harp_xdp_nic *nic) {
+  for (unsigned i = 0; i < nic->port_count && nic->filter.ports_fd >= 0; i++)
+    harp_xdp_filter_remove_port(&nic->filter, &nic->local, nic->ports[i]);
+  for (unsigned i = 0; i < nic->queue_count; i++) harp_xdp_socket_close(&nic->sockets[i]);
+  harp_xdp_filter_close(&nic->filter);
+  nic->queue_count = 0;
+}
+
+/* Sends one frame that nobody takes (to ourselves, of an Ethernet type for experiments) and waits for its
+ * completion: a queue can be bound and move nothing all the same. */
+static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, char *error, size_t error_bytes) {
+  uint32_t run, bytes = PROOF_BYTES;
+  harp_ns deadline = now_ns() + PROOF_NS;
+  if (!harp_xdp_queue_tx_take(&s->queue, &run)) return -EIO;
+  uint8_t *frame = harp_xdp_queue_run_data(&s->queue, run);
+  memset(frame, 0, PROOF_BYTES);
+  memcpy(frame, nic->mac, sizeof nic->mac);
+  memcpy(frame + 6, nic->mac, sizeof nic->mac);
+  frame[12] = 0x88, frame[13] = 0xb5;
+  (void)harp_xdp_queue_tx_put(&s->queue, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes);
+  for (bool late = false; !s->queue.tx_completed && !late;) {
+    struct pollfd fd = {.fd = s->queue.fd, .events = POLLOUT};
+    late = now_ns() >= deadline; /* looked at before the last try, since we may lose the core at any time */
+    (void)harp_xdp_queue_tx_flush(&s->queue);
+    if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
+  }
+  if (s->queue.tx_completed) return 0;
+  snprintf(error, error_bytes, "queue %u completes no sends", s->number);
+  return -EIO;
+}
+
+/* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
+static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
+                      uint32_t queue, unsigned share, char *error, size_t error_bytes) {
+  struct harp_xdp_socket *s = &nic->sockets[nic->queue_count];
+  size_t bytes = nic->umem_bytes / share;
+  uint32_t frames = (uint32_t)(bytes / HARP_XDP_FRAME_BYTES);
+  struct harp_xdp_socket_config socket = {
+      .ifindex = nic->ifindex,
+      .queue = queue,
+      .zero_copy = rung->zero_copy,
+      .sg = needs_sg(config),
+      .headroom = rx_headroom(config->addr->ss_family),
+      .umem = nic->umem + nic->queue_count * (size_t)frames * HARP_XDP_FRAME_BYTES,
+      .rx_frames = frames / 2,
+      .tx_runs = frames / 2 / HARP_XDP_RUN_FRAMES,
+  };
+  int err = harp_xdp_socket_open(s, &socket, error, error_bytes);
+  if (err) return err;
+  if (rung->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
+    snprintf(error, error_bytes, "queue %u was bound, and the kernel calls it copy mode", queue);
+    harp_xdp_socket_close(s);
+    return -EOPNOTSUPP;
+  }
+  err = harp_xdp_filter_add_queue(&nic->filter, queue, s->queue.fd);
+  if (err) {
+    snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
+    harp_xdp_socket_close(s);
+    return err;
+  }
+  if (!s->zero_copy) s->queue.fill_target = HARP_MIN(s->queue.fill_target, (uint32_t)FILL_TARGET_COPY);
+  nic->queue_count++;
+  return prove_queue(nic, s, error, error_bytes);
+}
+
+/* How many queues to look at: those of the conf, else all; never more than there is memory for. */
+static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
+  size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
+  unsigned wanted = config->queues ? HARP_MIN(config->queues, nic->all_queues) : nic->all_queues;
+  wanted = HARP_MIN(wanted, (unsigned)HARP_XDP_NIC_QUEUES_MAX);
+  return HARP_MAX(HARP_MIN(wanted, (unsigned)(nic->umem_bytes / least)), 1u);
+}
+
+/* Opens queues that nobody has, the first ones, until there are as many as wanted. */
+static int open_free_queues(struct harp_xdp_nic *nic, const struct rung *rung,
+                            const struct harp_io_config *config, unsigned wanted, char *error,
+                            size_t error_bytes) {
+  for (uint32_t queue = 0; queue < nic->all_queues && nic->queue_count < wanted; queue++) {
+    if (open_queues(nic) >> queue & 1) continue;
+    int err = open_queue(nic, rung, config, queue, wanted, error, error_bytes);
+    if (err && err != -EBUSY) return err;
+  }
+  if (nic->queue_count == wanted) return 0;
+  snprintf(error, error_bytes, "other processes have all %u queues", nic->all_queues);
+  return -EBUSY;
+}
+
+/* Says whether a queue that we have not got is no other HARP process's either. */
+static bool may_be_released(const struct harp_xdp_nic *nic) {
+  unsigned all = HARP_MIN(nic->all_queues, (unsigned)HARP_XDP_QUEUES_MAX);
+  uint64_t taken = open_queues(nic) | harp_xdp_filter_used_queues(&nic->filter);
+  return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
+}
+
+/* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
+ * locked memory behind its owner's back, so a job that follows another finds them taken. */
+static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
+                              const struct harp_io_config *config, char *error, size_t error_bytes) {
+  unsigned wanted = queues_wanted(nic, config);
+  for (;;) {
+    int err = open_free_queues(nic, rung, config, wanted, error, error_bytes);
+    bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));
+    if (!may_change || now_ns() >= nic->release_deadline_ns)
+      return err == -EBUSY && harp_xdp_nic_is_open(nic) ? 0 : err;
+    (void)poll(NULL, 0, RELEASE_POLL_MS);
+  }
+}
+
+static int open_rung(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
+                     char *error, size_t error_bytes) {
+  if (!nic->all_queues) nic->all_queues = harp_nic_queues(nic->ifindex);
+  int err =
+      harp_xdp_filter_open(&nic->filter, nic->ifindex, rung->attach, needs_sg(config), error, error_bytes);
+  if (err) return err;
+  err = open_enough_queues(nic, rung, config, error, error_bytes);
+  if (!err) err = add_ports(nic, error, error_bytes);
+  if (err) {
+    harp_xdp_nic_close(nic);
+    return err;
+  }
+  for (unsigned i = 0; i < nic->queue_count; i++) harp_xdp_queue_refill(&nic->sockets[i].queue);
+  return 0;
+}
+
+/* Names the open queues in info, as in "queues 0-3,6". They were opened in ascending order, but for those
+ * that were free later. */
+static void name_queues(const struct harp_xdp_nic *nic, struct harp_io_info *info) {
+  uint64_t bits = open_queues(nic);
+  size_t used =
+      (size_t)snprintf(info->queues, sizeof info->queues, nic->queue_count > 1 ? "queues" : "queue");
+  for (unsigned from = 0, to; from < HARP_XDP_QUEUES_MAX && used < sizeof info->queues; from = to + 1) {
+    to = from;
+    if (!(bits >> from & 1)) continue;
+    while (to + 1 < HARP_XDP_QUEUES_MAX && bits >> (to + 1) & 1) to++;
+    bool is_first = !(bits & ((1ull << from) - 1));
+    used += (size_t)snprintf(info->queues + used, sizeof info->queues - used, to > from ? "%c%u-%u" : "%c%u",
+                             is_first ? ' ' : ',', from, to);
+  }
+}
+
+/* Appends "rung: reason" to why_not. */
+static void note_refusal(struct harp_io_info *info, const struct rung *rung, const char *reason) {
+  size_t used = strlen(info->why_not);
+  snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", rung->name,
+           reason);
+}
+
+int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config *config,
+                          struct harp_io_info *info) {
+  const struct rung *rungs[3];
+  char driver[HARP_NIC_DRIVER_BYTES];
+  int err = -ENOTSUP;
+  harp_nic_driver(nic->ifindex, driver);
+  order_rungs(driver, rungs);
+  nic->filter = (struct harp_xdp_filter){-1, -1, -1, false};
+  nic->release_deadline_ns = now_ns() + RELEASE_NS;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
+    char reason[200];
+    if (!is_wanted(rungs[i], config->xdp_mode)) continue;
+    err = open_rung(nic, rungs[i], config, reason, sizeof reason);
+    if (!err) {
+      info->rung = rungs[i]->name;
+      name_queues(nic, info);
+      return 0;
+    }
+    note_refusal(info, rungs[i], reason);
+  }
+  return err;
+}
