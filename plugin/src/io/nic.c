@@ -19,27 +19,27 @@ enum {
   XDP_GENERIC_ID = 6, /* IFLA_XDP_SKB_PROG_ID */
 };
 
-/* Asks the driver by ioctl; false when it does not answer. */
-static bool ask_driver(unsigned ifindex, void *command) {
+int harp_nic_ethtool(unsigned ifindex, void *command) {
   struct ifreq request = {.ifr_data = command};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
+  if (fd < 0) return -errno;
   bool answered = if_indextoname(ifindex, request.ifr_name) && !ioctl(fd, SIOCETHTOOL, &request);
+  int err = answered ? 0 : -errno;
   close(fd);
-  return answered;
+  return err;
 }
 
 void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]) {
   struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
   name[0] = 0;
-  if (!ask_driver(ifindex, &info)) return;
+  if (harp_nic_ethtool(ifindex, &info)) return;
   memcpy(name, info.driver, HARP_NIC_DRIVER_BYTES);
   name[HARP_NIC_DRIVER_BYTES - 1] = 0;
 }
 
 unsigned harp_nic_queues(unsigned ifindex) {
   struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
-  if (!ask_driver(ifindex, &channels)) return 1;
+  if (harp_nic_ethtool(ifindex, &channels)) return 1;
   return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
 }
 
