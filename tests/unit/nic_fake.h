@@ -12,6 +12,7 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -41,6 +42,7 @@ struct fake_nic {
   int refusal;          /* errno of making rules, once `room` are there */
   int reading, listing; /* errno of these; listing: once */
   uint32_t room;
+  bool has_rival; /* who replaces a rule at once by one for a port with the same place */
   /* what it has */
   bool used[FAKE_SIZE];
   struct ethtool_rx_flow_spec rules[FAKE_SIZE];
@@ -91,6 +93,7 @@ static inline int fake_insert(struct ethtool_rxnfc *c) {
   if (fs->location >= fake->size) return ENOSPC;
   fake->used[fs->location] = true;
   fake->rules[fs->location] = *fs;
+  if (fake->has_rival) fake->rules[fs->location].h_u.udp_ip4_spec.pdst ^= htons(FAKE_SIZE);
   fake->made++;
   return 0;
 }

@@ -127,6 +127,7 @@ static void test_a_rule_for_each_port(void **state) {
   assert_int_equal(fake_count(), 0);
   assert_int_equal(fake->deleted, PORTS);
   harp_nic_rules_close(&r);
+  assert_int_equal(r.count, 0);
   assert_int_equal(fake->deleted, PORTS);
   let_go(&h);
 }
@@ -372,6 +373,20 @@ static void test_what_is_not_ours_any_more_is_not_removed(void **state) {
 
 /* ---- other processes ---- */
 
+/* Two find a place free at the same moment, and the NIC keeps the later rule. */
+static void test_who_lost_a_race_leaves_it_at_that(void **state) {
+  (void)state;
+  struct harp_nic_rules r;
+  struct holder h;
+  hold(&h);
+  fake->has_rival = true;
+  assert_int_equal(steer(&r, &h), 0);
+  assert_int_equal(fake->made, PORTS);
+  harp_nic_rules_close(&r);
+  assert_int_equal(fake_count(), PORTS);
+  let_go(&h);
+}
+
 /* A process with rules, until it is killed. */
 static pid_t start_process(uint16_t ports[PORTS]) {
   int ready[2];
@@ -447,6 +462,127 @@ static void test_a_rule_from_an_earlier_life_of_our_port(void **state) {
   let_go(&h);
 }
 
+/* ---- the xdp driver ---- */
+
+enum { DRIVER_PORTS = 4, FLUSHES_MAX = 100 };
+
+static bool has_namespace;
+static struct harp_counters counters;
+
+/* v0 has two queues, and a peer that the kernel knows. */
+static int enter(void **state) {
+  (void)state;
+  has_namespace = netns_enter();
+  if (has_namespace)
+    netns_run(
+        "ip link add v0 numrxqueues 2 numtxqueues 2 type veth peer name v1 numrxqueues 2 numtxqueues 2 && "
+        "ip address add 10.9.0.1/24 dev v0 && ip link set v1 up && ip link set v0 up && "
+        "ip neighbour add 10.9.0.7 lladdr 02:48:41:52:50:07 dev v0 nud permanent");
+  return 0;
+}
+
+static struct sockaddr_storage address(const char *ip, uint16_t port) {
+  struct sockaddr_storage a = {.ss_family = AF_INET};
+  struct sockaddr_in *in = (struct sockaddr_in *)&a;
+  in->sin_port = htons(port);
+  assert_int_equal(inet_pton(AF_INET, ip, &in->sin_addr), 1);
+  return a;
+}
+
+static struct harp_io *open_driver(unsigned queue_count, uint8_t **frames) {
+  struct harp_io *io = NULL;
+  char error[640];
+  local = address("10.9.0.1", 0);
+  said[0] = 0;
+  memset(&counters, 0, sizeof counters);
+  struct harp_io_config config = {
+      .addr = &local,
+      .port_count = DRIVER_PORTS,
+      .counters = &counters,
+      .xdp_mode = HARP_IO_XDP_COPY,
+      .ifindex = netns_index("v0"),
+      .mtu = 1500,
+      .queues = queue_count,
+  };
+  config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
+  config.frames = *frames = aligned_alloc(4096, config.frames_bytes);
+  assert_non_null(*frames);
+  if (harp_io_xdp.open(&io, &config, error, sizeof error)) fail_msg("%s", error);
+  return io;
+}
+
+static void close_driver(struct harp_io *io, uint8_t *frames) {
+  io->ops->close(io);
+  free(frames);
+}
+
+static void test_the_driver_asks_where_it_has_some_queues(void **state) {
+  (void)state;
+  uint8_t *frames;
+  if (!has_namespace) skip();
+  struct harp_io *io = open_driver(1, &frames);
+  assert_string_equal(io->info.queues, "queue 0");
+  assert_int_equal(fake->made, counters.nic_rules);
+  assert_in_range(counters.nic_rules, 1, DRIVER_PORTS);
+  for (unsigned i = 0; i < DRIVER_PORTS; i++) {
+    const struct ethtool_rx_flow_spec *fs = rule_of(io->info.ports[i]);
+    assert_non_null(fs); /* or that of a port with the same place */
+    assert_int_equal(fs->ring_cookie, 0);
+    assert_int_equal(fs->h_u.udp_ip4_spec.ip4dst, inet_addr("10.9.0.1"));
+  }
+  close_driver(io, frames);
+  assert_int_equal(fake_count(), 0);
+}
+
+static void test_the_driver_asks_nothing_where_it_has_all(void **state) {
+  (void)state;
+  uint8_t *frames;
+  if (!has_namespace) skip();
+  struct harp_io *io = open_driver(0, &frames);
+  assert_string_equal(io->info.queues, "queues 0-1");
+  assert_int_equal(fake->made, 0);
+  assert_int_equal(counters.nic_rules, 0);
+  assert_string_equal(said, "");
+  close_driver(io, frames);
+}
+
+static void test_veth_has_none_and_the_driver_goes_on(void **state) {
+  (void)state;
+  uint8_t *frames;
+  if (!has_namespace) skip();
+  fake->has_rules = false;
+  struct harp_io *io = open_driver(1, &frames);
+  assert_string_equal(io->info.rung, "xdp generic copy");
+  assert_int_equal(counters.nic_rules, 0);
+  assert_non_null(
+      strstr(said, "lead 0 of 4 UDP ports to our queues (listing its rules: Operation not supported)"));
+  close_driver(io, frames);
+}
+
+static void test_rules_go_when_the_driver_falls(void **state) {
+  (void)state;
+  uint8_t *frames;
+  struct harp_tx_superframe sf;
+  struct sockaddr_storage peer = address("10.9.0.7", 9999);
+  if (!has_namespace) skip();
+  struct harp_io *io = open_driver(1, &frames);
+  struct harp_io_route *route = io->ops->route_open(io, 0, &peer, -1);
+  assert_true(fake_count() > 0);
+  netns_run("ip link set v0 down");
+  for (int i = 0; !counters.driver_falls && i < FLUSHES_MAX; i++) {
+    assert_true(io->ops->tx_take(io, route, 100, &sf));
+    memset(sf.base, 'x', 100);
+    sf.count = 1, sf.last_bytes = 100;
+    (void)io->ops->tx_submit(io, &sf);
+    io->ops->tx_flush(io);
+  }
+  netns_run("ip link set v0 up");
+  assert_int_equal(counters.driver_falls, 1);
+  assert_int_equal(fake_count(), 0);
+  io->ops->route_close(io, route);
+  close_driver(io, frames);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_a_rule_for_each_port, fresh),
@@ -461,9 +597,14 @@ int main(void) {
       cmocka_unit_test_setup(test_what_is_nearly_ours_stays, fresh),
       cmocka_unit_test_setup(test_a_twin_that_the_nic_refuses_is_no_end, fresh),
       cmocka_unit_test_setup(test_what_is_not_ours_any_more_is_not_removed, fresh),
+      cmocka_unit_test_setup(test_who_lost_a_race_leaves_it_at_that, fresh),
       cmocka_unit_test_setup(test_nobody_sweeps_a_living_process, fresh),
       cmocka_unit_test_setup(test_what_a_killed_process_left_is_swept, fresh),
       cmocka_unit_test_setup(test_a_rule_from_an_earlier_life_of_our_port, fresh),
+      cmocka_unit_test_setup(test_the_driver_asks_where_it_has_some_queues, fresh),
+      cmocka_unit_test_setup(test_the_driver_asks_nothing_where_it_has_all, fresh),
+      cmocka_unit_test_setup(test_veth_has_none_and_the_driver_goes_on, fresh),
+      cmocka_unit_test_setup(test_rules_go_when_the_driver_falls, fresh),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -123,7 +123,9 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
   };
   memcpy(x->nic.mac, config->mac, sizeof x->nic.mac);
   memcpy(x->nic.ports, inner->ports, sizeof inner->ports);
-  return harp_xdp_ladder_climb(&x->nic, config, &x->io.info);
+  int err = harp_xdp_ladder_climb(&x->nic, config, &x->io.info);
+  x->counters->nic_rules += x->nic.rules.count;
+  return err;
 }
 
 static int xdp_open(struct harp_io **io, const struct harp_io_config *config, char *error,

@@ -1,10 +1,11 @@
-/* The part of a NIC that an xdp driver got: queues, their frames, and its entries in the XDP program's
- * tables; and the ladder of modes in which it is asked for: zero-copy, native copy, generic copy, in an order
- * that depends on the NIC's kernel driver. */
+/* The part of a NIC that an xdp driver got: queues, their frames, its entries in the XDP program's tables and
+ * its rules in the NIC; and the ladder of modes in which it is asked for: zero-copy, native copy, generic
+ * copy, in an order that depends on the NIC's kernel driver. */
 #ifndef HARP_IO_XDP_LADDER_H
 #define HARP_IO_XDP_LADDER_H
 
 #include "io/io.h"
+#include "io/nic_rules.h"
 #include "io/xdp_filter.h"
 #include "io/xdp_socket.h"
 
@@ -24,6 +25,7 @@ struct harp_xdp_nic {
       all_queues; /* that the NIC had before our program came: some drivers add queues of their own then */
   unsigned queue_count; /* open ones; 0: the NIC is not used */
   struct harp_xdp_socket sockets[HARP_XDP_NIC_QUEUES_MAX];
+  struct harp_nic_rules rules; /* where these are not all of the NIC's queues */
   harp_ns release_deadline_ns; /* until then the climb waits for what the kernel is releasing */
 };
 
@@ -39,7 +41,7 @@ size_t harp_xdp_umem_bytes(const struct harp_io_config *config);
 int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config *config,
                           struct harp_io_info *info);
 
-/* Gives queues and program back. May be called twice. */
+/* Gives queues, program and rules back. May be called twice. */
 void harp_xdp_nic_close(struct harp_xdp_nic *nic);
 
 static inline bool harp_xdp_nic_is_open(const struct harp_xdp_nic *nic) {
