@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import PLUGIN_DIR, ROOT
 
-SOURCES = ("xdp", "xdp_filter", "xdp_health", "xdp_ladder", "xdp_queue", "xdp_socket")
+SOURCES = ("nic_rules", "xdp", "xdp_filter", "xdp_health", "xdp_ladder", "xdp_queue", "xdp_socket")
 REASONS = (
     re.compile(r"\b(?:refused?|set_broken)\([^\";]*\"([^\"]+)\""),
     re.compile(r"\bsnprintf\((?:error|what),[^\";]*\"([^\"]+)\""),
