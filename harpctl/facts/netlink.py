@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from harpctl.facts import nic_rules
 from harpctl.facts.addresses import Addresses, Default
+from harpctl.facts.model import NicRule
 
 Message: TypeAlias = Any  # pyroute2 brings no types
 
@@ -39,6 +41,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     queues_max: int = 0
     speed_mbps: int = 0
     xdp_attached: bool = False
+    rules: tuple[NicRule, ...] = ()
 
 
 def look() -> tuple[tuple[Link, ...], Addresses] | None:
@@ -76,7 +79,7 @@ def _link(message: Message) -> Link:
 
 
 def _with_ethtool(link: Link, ethtool: Message) -> Link:
-    """Add the channels and the speed, where the driver tells them."""
+    """Add channels, speed and rules, where the driver tells them."""
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
@@ -90,7 +93,7 @@ def _with_ethtool(link: Link, ethtool: Message) -> Link:
     with contextlib.suppress(OSError, EthtoolError, NetlinkError):
         speed = ethtool.get_link_mode(link.name).speed or 0
         link = msgspec.structs.replace(link, speed_mbps=max(int(speed), 0))
-    return link
+    return msgspec.structs.replace(link, rules=nic_rules.read_rules(link.name))
 
 
 def _addresses(route: Message, names: dict[int, str]) -> Addresses:

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from harpctl.confs.conf import conf_path
 from harpctl.doctor.context import Options
 from harpctl.doctor.reach import REFUSED, SILENT, TOO_BIG
-from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, Gpu, HugeMount, Library, Pages
+from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, Gpu, HugeMount, Library, NicRule, Pages
+from harpctl.facts.nic_rules import location
 from tests.harpctl.doctor.world import HARP, LIBRARY, World, plugin
 
 Spoil = Callable[[World], None]
@@ -776,6 +777,41 @@ def all_channels_in_use(world: World) -> None:
 def mtu_over_the_nics(world: World) -> None:
     world.eni("eth1", driver="ena", queues=4)
     world.conf(1, driver="xdp")
+
+
+UDP_SOCKETS = """\
+   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer
+  312: 0B01000A:9C40 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0 0
+  313: 00000000:9C41 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4712 2 0 0
+"""
+
+
+def _rules(world: World) -> None:
+    """Make rules for two ports that sockets have, for two that none has, and for a foreign address."""
+    ports = {"10.0.1.11": (40000, 40001, 40002, 40003), "10.0.1.77": (40004,)}
+    rules = tuple(
+        NicRule(location=location(port, 1024), address=address, port=port)
+        for address, numbers in ports.items()
+        for port in numbers
+    )
+    world.eni("eth1", rules=rules)
+
+
+@case(
+    "xdp.rules",
+    "warn",
+    "Killed processes have left rules in eth1 for UDP ports that nobody has: 40002, 40003.",
+    "ethtool -N eth1 delete 3",
+    "ethtool -N eth1 delete 2",
+)
+def rules_of_killed_processes(world: World) -> None:
+    _rules(world)
+    world.write("/proc/net/udp", UDP_SOCKETS)
+
+
+@case("xdp.rules", "skip", "Whose the rules in eth1 are is unknown: /proc/net/udp cannot be read.")
+def rules_without_proc(world: World) -> None:
+    _rules(world)
 
 
 # ---- limits ----
