@@ -4,7 +4,7 @@
  * proportion. In two namespaces joined by veth, built from plugin/src:
  *
  *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c base/{assert,log}.c
- *      io/{nic,netlink,xdp_filter,xdp_header,xdp_queue,xdp_socket}.c
+ *      io/{bpf,nic,netlink,xdp_filter,xdp_header,xdp_program,xdp_queue,xdp_socket}.c
  *
  *   ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK FRAMES &
  *
@@ -79,7 +79,7 @@ static void open_all(unsigned ifindex, const struct sockaddr_storage *local, uin
   if (harp_xdp_filter_open(&filter, ifindex, HARP_XDP_GENERIC, true, error, sizeof error)) fail(error);
   if (harp_xdp_socket_open(&s, &c, error, sizeof error)) fail(error);
   if (harp_xdp_filter_add_queue(&filter, 0, s.queue.fd)) fail("the queue is taken");
-  if (harp_xdp_filter_add_port(&filter, local, PORT, 1)) fail("the port is taken");
+  if (harp_xdp_filter_add_port(&filter, local, PORT, 1, 0)) fail("the port is taken");
   s.queue.fill_target = frames;
   harp_xdp_queue_refill(&s.queue);
 }

@@ -7,6 +7,9 @@ garbage ADDRESS PORT...
     UDP: all kinds of sizes and contents, from here and in another's name
 replay FILE ADDRESS SOURCE
     UDP: packets of the job itself: as they were, cut, with a bit turned over, in another's name
+flood FILE ADDRESS COUNT
+    UDP without checksum, as the xdp driver sends: COUNT packets whose token begins as no token of ADDRESS
+    does, and a tenth of that whose token begins right and ends wrong
 capture INTERFACE COUNT FILE
     record UDP payloads that pass, with the ports that they went to
 """
@@ -46,6 +49,8 @@ SLOW_BYTE_S = 1.0
 CLOSED_WITHIN_S = 40.0
 CONNECT_S = 5.0
 ELSEWHERE = "192.0.2.77"
+TOKEN_AT = 8  # in a packet
+SO_NO_CHECK = 11
 SIZES = (0, 1, 3, 4, 19, 20, 43, 44, 45, 63, 64, 100, 511, 1000, 1400, 1472)
 
 
@@ -156,6 +161,22 @@ def replay(file: str, address: str, source: str) -> None:
     print(json.dumps({"sent": sent}))
 
 
+def flood(file: str, address: str, count_word: str) -> None:
+    records = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    record = next(record for record in records if record["to"] == address)
+    packet, count = bytes.fromhex(record["payload"]), int(count_word)
+    other_begin, other_end = bytearray(packet), bytearray(packet)
+    other_begin[TOKEN_AT] ^= 1
+    other_end[TOKEN_AT + 4] ^= 1
+    out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    out.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+    for i in range(count):
+        out.sendto(other_begin, (address, record["port"]))
+        if not i % 10:
+            out.sendto(other_end, (address, record["port"]))
+    print(json.dumps({"begin": count, "end": (count + 9) // 10}))
+
+
 def capture(interface: str, count: str, file: str) -> None:
     watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERY_PROTOCOL))
     watch.bind((interface, EVERY_PROTOCOL))
@@ -182,4 +203,4 @@ def capture(interface: str, count: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (strangers, garbage, replay, capture)}[sys.argv[1]](*sys.argv[2:])
+    {f.__name__: f for f in (strangers, garbage, replay, flood, capture)}[sys.argv[1]](*sys.argv[2:])

@@ -71,7 +71,7 @@ def test_checked_transfer(
         job = stack.enter_context(Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=env))
         for host in range(2):
             until_connected(job, host)
-            assert attached(lab, host) == f"{MODE_OF[rung]} harp_filter_2"
+            assert attached(lab, host) == f"{MODE_OF[rung]} harp_filter_3"
         job.finish()
         assert [job.rung(rank) for rank in range(2)] == [rung, rung]
         assert_bypassed(job)

@@ -228,4 +228,4 @@ def test_a_harp_program_in_the_other_mode(make_lab: MakeLab, plugin_file: Path, 
             assert [job.rung(0), job.rung(1)] == [GENERIC, NATIVE]
             assert "generic copy: an XDP program is attached to the interface in native mode" in job.log(1)
             assert_bypassed(job)
-        assert attached(lab, 1) == "native harp_filter_2"
+        assert attached(lab, 1) == "native harp_filter_3"

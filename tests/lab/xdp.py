@@ -21,6 +21,8 @@ IP6 = {"NCCL_SOCKET_FAMILY": "AF_INET6"}
 MODES = {1: "native", 2: "generic", 3: "offload", 4: "several"}
 SOURCES = (
     "io/xdp_filter",
+    "io/xdp_program",
+    "io/bpf",
     "io/xdp_socket",
     "io/xdp_queue",
     "io/nic",
@@ -32,7 +34,7 @@ HOLDER_WORDS = [str(PLUGIN_DIR / "src" / f"{name}.c") for name in SOURCES]
 
 
 def attached(lab: Lab, host: int, ifname: str = ENI) -> str:
-    """Tell the mode and the name of the XDP program on an ENI, as in "generic harp_filter_2"; "" for none."""
+    """Tell the mode and the name of the XDP program on an ENI, as in "generic harp_filter_3"; "" for none."""
     shown = run_command(ip_inside(lab.hosts[host], "-details", "-json", "link", "show", "dev", ifname))
     xdp = json.loads(shown)[0].get("xdp")
     return f"{MODES[xdp['mode']]} {xdp['prog']['name']}" if xdp and xdp.get("mode") else ""

@@ -124,10 +124,37 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
   harp_engine_close(e);
 }
 
+/* Drivers know an engine's packets by the upper half, the engine knows the link by the lowest bits. */
+static void test_tokens_of_an_engine_begin_alike(void **state) {
+  (void)state;
+  enum { GUESTS = 8 };
+  struct harp_engine *e = open_engine(), *other = open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  int fds[GUESTS];
+  uint64_t middles = 0;
+  assert_int_equal(harp_listener_open(&l, e, &handle), HARP_OK);
+  for (unsigned i = 0; i < GUESTS; i++) fds[i] = stranger(&handle);
+  for (time_t limit = seconds() + LIMIT_S; e->link_count < GUESTS && seconds() < limit;) harp_engine_pass(e);
+  for (unsigned i = 0; i < GUESTS; i++) {
+    uint64_t token = l->guests[i].handshake.local.token;
+    assert_int_equal(token >> 32, e->token_prefix);
+    assert_int_equal(token & 0xffff, l->guests[i].slot);
+    middles |= (token ^ l->guests[0].handshake.local.token) >> 16 & 0xffff;
+  }
+  assert_int_not_equal(middles, 0);
+  assert_int_not_equal(other->token_prefix, e->token_prefix);
+  for (unsigned i = 0; i < GUESTS; i++) close(fds[i]);
+  harp_listener_close(l);
+  harp_engine_close(e);
+  harp_engine_close(other);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
       cmocka_unit_test(test_strangers_do_not_keep_it_awake),
+      cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

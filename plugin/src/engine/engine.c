@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "engine/orphan.h"
 #include "host/clock.h"
+#include "host/random.h"
 
 enum {
   MTU_MIN = 1280,     /* IPv6's; the smallest packets are made for it */
@@ -81,7 +82,11 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_eni
     snprintf(error, error_bytes, "no memory for an engine");
     return -ENOMEM;
   }
-  int err = open_fds(e, error, error_bytes);
+  int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
+  if (err)
+    snprintf(error, error_bytes, "cannot get random bytes: %s", strerror(-err));
+  else
+    err = open_fds(e, error, error_bytes);
   if (err) {
     release(e);
     return err;
@@ -118,6 +123,7 @@ static struct harp_io_config io_config(struct harp_engine *e, const struct harp_
       .speed_mbps = instance->speed_mbps,
       .queues = instance->queues,
       .memory_bytes = instance->memory_bytes,
+      .token_prefix = e->token_prefix,
   };
   memcpy(config.mac, instance->mac, sizeof config.mac);
   return config;
@@ -213,9 +219,16 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   return 0;
 }
 
-/* Says at INFO by which driver, what moved and what was dropped: the statistics of a run. */
+static void log_drivers(const struct harp_engine *e) {
+  char driver[DRIVER_BYTES];
+  for (unsigned i = 0; e->io && i < e->eni_count; i++)
+    HARP_INFO("%s: closing %s", e->enis[i].ifname,
+              describe_driver(&harp_engine_io(e, i)->info, driver, sizeof driver));
+}
+
+/* Says at INFO what moved and what was dropped: the statistics of a run. */
 static void log_counters(const struct harp_engine *e) {
-  char text[700], driver[DRIVER_BYTES];
+  char text[700];
   int n = 0;
 #define X(name)                                                                                              \
   if (e->counters.name && n < (int)sizeof text)                                                              \
@@ -227,16 +240,14 @@ static void log_counters(const struct harp_engine *e) {
       n += snprintf(text + n, sizeof text - (size_t)n, " drop_%s %llu", harp_drop_name((enum harp_drop)i),
                     (unsigned long long)e->counters.drops[i]);
   }
-  for (unsigned i = 0; e->io && i < e->eni_count; i++)
-    HARP_INFO("%s: closing %s", e->enis[i].ifname,
-              describe_driver(&harp_engine_io(e, i)->info, driver, sizeof driver));
   HARP_INFO("%s: statistics:%s", e->name, n ? text : " nothing moved");
 }
 
 void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->running);
+  log_drivers(e);
+  if (e->io) e->io->ops->close(e->io); /* it may count something yet */
   log_counters(e);
-  if (e->io) e->io->ops->close(e->io);
   release(e);
 }
 

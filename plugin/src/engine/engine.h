@@ -42,6 +42,7 @@ struct harp_engine {
   char name[HARP_ENGINE_NAME_BYTES]; /* of its interfaces, "eth1+eth2": for messages */
   const struct harp_cc_ops *cc;
   harp_ns (*clock)(void); /* the host's; a test's */
+  uint32_t token_prefix;  /* upper half of all its tokens; random */
 
   /* lock */
   HARP_CACHE_ALIGNED _Atomic uint32_t locked;

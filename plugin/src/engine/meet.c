@@ -78,21 +78,28 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
 }
 
+/* Makes a token: upper half the engine's, so that a driver can tell strangers' packets without looking for a
+ * connection, then 16 random bits, then the slot. */
+static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot) {
+  HARP_ASSERT(slot >= 0 && slot < HARP_ENGINE_LINKS_MAX);
+  return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
+}
+
 /* Starts a handshake on a socket; reserves the slot that its token names. Under the engine's lock. Returns 0
  * or -errno. */
 static int meeting_start(struct harp_meeting *m, struct harp_engine *e, bool client,
                          const uint8_t secret[HARP_SECRET_BYTES]) {
   struct {
-    uint64_t token;
     uint32_t first[3];
     uint8_t nonce[HARP_NONCE_BYTES];
+    uint16_t token;
   } fresh;
   struct harp_endpoint self;
   int err = harp_random_fill(&fresh, sizeof fresh);
   if (err) return err;
   m->slot = harp_engine_reserve_slot(e);
   if (m->slot < 0) return -EMFILE;
-  describe_self(e, (fresh.token & ~0xffffull) | (uint64_t)m->slot, fresh.first, &self);
+  describe_self(e, token_of(e, fresh.token, m->slot), fresh.first, &self);
   harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
                       &self);
   return 0;

@@ -95,6 +95,8 @@ struct harp_io_config {
   int speed_mbps;      /* 0: unknown */
   unsigned queues;     /* NIC queues to use, of those that are free; 0: all */
   size_t memory_bytes; /* what the conf allows for frames and all else; 0: the driver's default */
+  uint32_t
+      token_prefix; /* upper half of all tokens that the engine hands out: other packets are strangers' */
 };
 
 enum { HARP_IO_NO_GSO = 1, HARP_IO_NO_GRO = 2, HARP_IO_NO_GATHER = 4 };

@@ -60,6 +60,7 @@ struct xdp {
   bool inner_is_busy; /* its last rx brought something */
   uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
 
+  uint64_t strangers; /* that the program has dropped, as far as they are in the statistics */
   struct harp_xdp_health health;
 };
 
@@ -103,9 +104,27 @@ static void describe(struct xdp *x) {
   memcpy(info->ports, inner->ports, sizeof info->ports);
 }
 
+/* Reads what the program has counted on our ports; strangers go into the statistics. Returns how many packets
+ * it has handed over. */
+static uint64_t count_packets(struct xdp *x) {
+  struct harp_xdp_filter_counts counts = {0};
+  for (unsigned i = 0; i < x->nic.port_count; i++)
+    harp_xdp_filter_count(&x->nic.filter, &x->nic.local, x->nic.ports[i], &counts);
+  if (counts.strangers > x->strangers) {
+    x->counters->drops[HARP_DROP_TOKEN] += counts.strangers - x->strangers;
+    x->strangers = counts.strangers;
+  }
+  return counts.handed;
+}
+
+static void close_nic(struct xdp *x) {
+  (void)count_packets(x);
+  harp_xdp_nic_close(&x->nic);
+}
+
 static void xdp_close(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
-  if (is_open(x)) harp_xdp_nic_close(&x->nic);
+  if (is_open(x)) close_nic(x);
   if (x->watch_fd >= 0) close(x->watch_fd);
   if (x->inner) x->inner->ops->close(x->inner);
   free(x);
@@ -118,6 +137,7 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
       .ifindex = config->ifindex,
       .local = *config->addr,
       .port_count = inner->port_count,
+      .token_prefix = config->token_prefix,
       .umem = config->frames,
       .umem_bytes = umem_bytes,
   };
@@ -168,7 +188,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
 static void fall(struct xdp *x, const char *why) {
   HARP_INFO("interface %u: AF_XDP is used no more: %s; going on with %s", x->nic.ifindex, why,
             x->inner->info.rung);
-  harp_xdp_nic_close(&x->nic);
+  close_nic(x);
   x->counters->driver_falls++;
   x->queued = 0;
   for (struct harp_io_route *r = x->routes; r; r = r->next) r->is_fast = false;
@@ -188,8 +208,7 @@ static const char *look_at_health(struct xdp *x) {
     progress.completed += queue_at(x, i)->tx_completed;
     progress.taken += queue_at(x, i)->rx_frames_taken;
   }
-  for (unsigned i = 0; i < x->inner->info.port_count; i++)
-    progress.handed += harp_xdp_filter_packets(&x->nic.filter, &x->nic.local, x->inner->info.ports[i]);
+  progress.handed = count_packets(x);
   return harp_xdp_health_look(&x->health, &progress, now_ns());
 }
 

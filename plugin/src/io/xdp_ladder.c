@@ -102,7 +102,8 @@ static uint64_t open_queues(const struct harp_xdp_nic *nic) {
 
 static int add_ports(struct harp_xdp_nic *nic, char *error, size_t error_bytes) {
   for (unsigned i = 0; i < nic->port_count; i++) {
-    int err = harp_xdp_filter_add_port(&nic->filter, &nic->local, nic->ports[i], open_queues(nic));
+    int err = harp_xdp_filter_add_port(&nic->filter, &nic->local, nic->ports[i], open_queues(nic),
+                                       nic->token_prefix);
     if (!err) continue;
     snprintf(error, error_bytes, "the XDP program's table of ports: %s", strerror(-err));
     return err;
@@ -113,7 +114,7 @@ static int add_ports(struct harp_xdp_nic *nic, char *error, size_t error_bytes) 
 /* Packets of our ports come to our queues by themselves only where these are all. */
 static void add_rules(struct harp_xdp_nic *nic) {
   uint32_t queues[HARP_XDP_NIC_QUEUES_MAX];
-  if (nic->queue_count >= nic->all_queues) return;
+  if (nic->queue_count >= nic->filter.queue_count) return;
   for (unsigned i = 0; i < nic->queue_count; i++) queues[i] = nic->sockets[i].number;
   (void)harp_nic_rules_open(&nic->rules, nic->ifindex, &nic->local, nic->ports, nic->port_count, queues,
                             nic->queue_count);
@@ -188,7 +189,7 @@ static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const s
 /* How many queues to look at: those of the conf, else all; never more than there is memory for. */
 static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
   size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
-  unsigned wanted = config->queues ? HARP_MIN(config->queues, nic->all_queues) : nic->all_queues;
+  unsigned all = nic->filter.queue_count, wanted = config->queues ? HARP_MIN(config->queues, all) : all;
   wanted = HARP_MIN(wanted, (unsigned)HARP_XDP_NIC_QUEUES_MAX);
   return HARP_MAX(HARP_MIN(wanted, (unsigned)(nic->umem_bytes / least)), 1u);
 }
@@ -197,19 +198,19 @@ static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_
 static int open_free_queues(struct harp_xdp_nic *nic, const struct rung *rung,
                             const struct harp_io_config *config, unsigned wanted, char *error,
                             size_t error_bytes) {
-  for (uint32_t queue = 0; queue < nic->all_queues && nic->queue_count < wanted; queue++) {
+  for (uint32_t queue = 0; queue < nic->filter.queue_count && nic->queue_count < wanted; queue++) {
     if (open_queues(nic) >> queue & 1) continue;
     int err = open_queue(nic, rung, config, queue, wanted, error, error_bytes);
     if (err && err != -EBUSY) return err;
   }
   if (nic->queue_count == wanted) return 0;
-  snprintf(error, error_bytes, "other processes have all %u queues", nic->all_queues);
+  snprintf(error, error_bytes, "other processes have all %u queues", nic->filter.queue_count);
   return -EBUSY;
 }
 
 /* Says whether a queue that we have not got is no other HARP process's either. */
 static bool may_be_released(const struct harp_xdp_nic *nic) {
-  unsigned all = HARP_MIN(nic->all_queues, (unsigned)HARP_XDP_QUEUES_MAX);
+  unsigned all = nic->filter.queue_count;
   uint64_t taken = open_queues(nic) | harp_xdp_filter_used_queues(&nic->filter);
   return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
 }
@@ -230,7 +231,6 @@ static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
 
 static int open_rung(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
                      char *error, size_t error_bytes) {
-  if (!nic->all_queues) nic->all_queues = harp_nic_queues(nic->ifindex);
   int err =
       harp_xdp_filter_open(&nic->filter, nic->ifindex, rung->attach, needs_sg(config), error, error_bytes);
   if (err) return err;
@@ -274,7 +274,7 @@ int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config 
   int err = -ENOTSUP;
   harp_nic_driver(nic->ifindex, driver);
   order_rungs(driver, rungs);
-  nic->filter = (struct harp_xdp_filter){-1, -1, -1, false};
+  nic->filter = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
   nic->release_deadline_ns = now_ns() + RELEASE_NS;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
     char reason[200];

@@ -17,12 +17,11 @@ struct harp_xdp_nic {
   struct sockaddr_storage local; /* address of the interface */
   unsigned port_count;
   uint16_t ports[HARP_IO_PORTS_MAX]; /* that packets are wanted of, host byte order */
+  uint32_t token_prefix;             /* of those packets, upper half of the token */
   uint8_t *umem;                     /* of all queues; borrowed */
   size_t umem_bytes;
 
   struct harp_xdp_filter filter;
-  unsigned
-      all_queues; /* that the NIC had before our program came: some drivers add queues of their own then */
   unsigned queue_count; /* open ones; 0: the NIC is not used */
   struct harp_xdp_socket sockets[HARP_XDP_NIC_QUEUES_MAX];
   struct harp_nic_rules rules; /* where these are not all of the NIC's queues */

@@ -1,0 +1,202 @@
+/* See xdp_program.h. */
+#include "io/xdp_program.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "io/xdp_header.h"
+#include "wire/packet.h"
+
+/* Registers: r6 context, r2 and r3 begin and end of the packet, r7 upper half of its token, r5 and r4
+ * scratch. Sizes: W 4, H 2, B 1. */
+enum {
+  LOAD_W = 0x61,
+  LOAD_H = 0x69,
+  LOAD_B = 0x71,
+  LOAD_D = 0x79,
+  STORE_W = 0x63, /* *(r) = register */
+  STORE_D = 0x7b,
+  STORE_H = 0x6b,
+  ADD_ATOMIC_D = 0xdb, /* *(r) += register */
+  STORE_W_IMM = 0x62,  /* *(r) = immediate */
+  STORE_H_IMM = 0x6a,
+  MOVE = 0xbf,
+  MOVE_IMM = 0xb7,
+  ADD_IMM = 0x07,
+  AND_IMM = 0x57,
+  SHIFT_RIGHT = 0x7f,
+  JUMP = 0x05,
+  JUMP_EQ_IMM = 0x15,
+  JUMP_NE_IMM = 0x55,
+  JUMP_NE = 0x5d,
+  JUMP_GT = 0x2d,
+  JUMP_GT_IMM = 0x25,
+  CALL = 0x85,
+  EXIT = 0x95,
+  LOAD_MAP = 0x18,   /* two instructions */
+  MAP_FD = 1,        /* pseudo source register */
+  MAP_LOOKUP = 1,    /* helper */
+  REDIRECT_MAP = 51, /* helper */
+  XDP_DROP = 1,
+  XDP_PASS = 2,
+  PASS = 10000, /* jump targets: labels, see struct assembler */
+  DROP = 10001,
+  V6 = 10002,
+  LOOKUP = 10003,
+  TOKEN_AT = offsetof(struct harp_wire_prefix, token), /* in a UDP payload */
+  TOKEN_PREFIX_BYTES = 4,
+};
+
+#define ETHERTYPE_V4 0x0008 /* as a little-endian load reads it */
+#define ETHERTYPE_V6 0xdd86
+#define NOT_FRAGMENT 0xff3f /* more-fragments bit and offset */
+#define LABEL_MASK   0xffff0f00u
+#define LABEL                                                                                                \
+  (HARP_XDP_FLOW_LABEL >> 16 << 8 | (HARP_XDP_FLOW_LABEL >> 8 & 0xff) << 16 |                                \
+   (HARP_XDP_FLOW_LABEL & 0xff) << 24)
+
+struct assembler {
+  struct harp_xdp_program *program;
+  int v6, lookup, drop, pass; /* where the labels are */
+};
+
+static void emit(struct assembler *a, uint8_t code, int dst, int src, int offset, int32_t immediate) {
+  struct harp_xdp_program *p = a->program;
+  HARP_ASSERT(p->count < HARP_XDP_PROGRAM_INSNS_MAX);
+  p->code[p->count++] = (struct harp_bpf_insn){code, (uint8_t)(dst | src << 4), (int16_t)offset, immediate};
+}
+
+/* Packet must reach `bytes`; else pass. */
+static void need_bytes(struct assembler *a, int bytes) {
+  emit(a, MOVE, 4, 2, 0, 0);
+  emit(a, ADD_IMM, 4, 0, 0, bytes);
+  emit(a, JUMP_GT, 4, 3, PASS, 0);
+}
+
+/* Copies a word of the packet into the key on the stack. */
+static void key_word(struct assembler *a, int packet_offset, int stack_offset) {
+  emit(a, LOAD_W, 5, 2, packet_offset, 0);
+  emit(a, STORE_W, 10, 5, stack_offset, 0);
+}
+
+/* Loads what the token of a packet with headers of so many bytes begins with; it must reach so far. */
+static void load_token(struct assembler *a, int header_bytes) {
+  emit(a, LOAD_W, 7, 2, header_bytes + TOKEN_AT, 0);
+}
+
+static void emit_v4(struct assembler *a, enum harp_xdp_mode mode) {
+  need_bytes(a, HARP_XDP_HEADER_V4_BYTES + TOKEN_AT + TOKEN_PREFIX_BYTES);
+  emit(a, LOAD_B, 5, 2, 14, 0);
+  emit(a, JUMP_NE_IMM, 5, 0, PASS, 0x45); /* no options */
+  emit(a, LOAD_H, 5, 2, 14 + 6, 0);
+  emit(a, AND_IMM, 5, 0, 0, NOT_FRAGMENT);
+  emit(a, JUMP_NE_IMM, 5, 0, PASS, 0);
+  emit(a, LOAD_B, 5, 2, 14 + 9, 0);
+  emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
+  if (mode == HARP_XDP_GENERIC) {
+    emit(a, LOAD_H, 5, 2, 14 + 20 + 6, 0);
+    emit(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* it has a UDP checksum: perhaps a superframe */
+  }
+  load_token(a, HARP_XDP_HEADER_V4_BYTES);
+  for (int word = 0; word < 3; word++) emit(a, STORE_W_IMM, 10, 0, -20 + 4 * word, 0);
+  key_word(a, 14 + 16, -8);
+  emit(a, LOAD_H, 5, 2, 14 + 20 + 2, 0);
+  emit(a, JUMP, 0, 0, LOOKUP, 0);
+}
+
+static void emit_v6(struct assembler *a, enum harp_xdp_mode mode) {
+  a->v6 = a->program->count;
+  emit(a, JUMP_NE_IMM, 5, 0, PASS, ETHERTYPE_V6);
+  need_bytes(a, HARP_XDP_HEADER_V6_BYTES + TOKEN_AT + TOKEN_PREFIX_BYTES);
+  emit(a, LOAD_B, 5, 2, 14 + 6, 0);
+  emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
+  if (mode == HARP_XDP_GENERIC) {
+    emit(a, LOAD_W, 5, 2, 14, 0);
+    emit(a, AND_IMM, 5, 0, 0, (int32_t)LABEL_MASK);
+    emit(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* it is not from an xdp driver: perhaps a superframe */
+  }
+  load_token(a, HARP_XDP_HEADER_V6_BYTES);
+  for (int word = 0; word < 4; word++) key_word(a, 14 + 24 + 4 * word, -20 + 4 * word);
+  emit(a, LOAD_H, 5, 2, 14 + 40 + 2, 0);
+}
+
+static void load_map(struct assembler *a, int dst, int fd) {
+  emit(a, LOAD_MAP, dst, MAP_FD, 0, fd);
+  emit(a, 0, 0, 0, 0, 0);
+}
+
+static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
+  a->lookup = a->program->count;
+  emit(a, STORE_H, 10, 5, -4, 0);
+  emit(a, STORE_H_IMM, 10, 0, -2, 0);
+  load_map(a, 1, ports_fd);
+  emit(a, MOVE, 2, 10, 0, 0);
+  emit(a, ADD_IMM, 2, 0, 0, -20);
+  emit(a, CALL, 0, 0, 0, MAP_LOOKUP);
+  emit(a, JUMP_EQ_IMM, 0, 0, PASS, 0);
+  emit(a, LOAD_D, 1, 0, offsetof(struct harp_xdp_port_value, queues), 0);
+  emit(a, LOAD_W, 2, 6, 16, 0); /* rx_queue_index */
+  emit(a, JUMP_GT_IMM, 2, 0, PASS, HARP_XDP_QUEUES_MAX - 1);
+  emit(a, SHIFT_RIGHT, 1, 2, 0, 0);
+  emit(a, AND_IMM, 1, 0, 0, 1);
+  emit(a, JUMP_EQ_IMM, 1, 0, PASS, 0);
+  emit(a, LOAD_W, 1, 0, offsetof(struct harp_xdp_port_value, token_prefix), 0);
+  emit(a, JUMP_NE, 7, 1, DROP, 0);
+  emit(a, LOAD_D, 1, 0, offsetof(struct harp_xdp_port_value, packets), 0);
+  emit(a, ADD_IMM, 1, 0, 0, 1);
+  emit(a, STORE_D, 0, 1, offsetof(struct harp_xdp_port_value, packets), 0);
+  load_map(a, 1, sockets_fd);
+  emit(a, MOVE_IMM, 3, 0, 0, XDP_PASS); /* where the queue has no socket */
+  emit(a, CALL, 0, 0, 0, REDIRECT_MAP);
+  emit(a, EXIT, 0, 0, 0, 0);
+}
+
+static void emit_ends(struct assembler *a) {
+  a->drop = a->program->count; /* r0: the port's value */
+  emit(a, MOVE_IMM, 1, 0, 0, 1);
+  emit(a, ADD_ATOMIC_D, 0, 1, offsetof(struct harp_xdp_port_value, strangers), 0);
+  emit(a, MOVE_IMM, 0, 0, 0, XDP_DROP);
+  emit(a, EXIT, 0, 0, 0, 0);
+  a->pass = a->program->count;
+  emit(a, MOVE_IMM, 0, 0, 0, XDP_PASS);
+  emit(a, EXIT, 0, 0, 0, 0);
+}
+
+static int place_of(const struct assembler *a, int label) {
+  switch (label) {
+  case PASS:
+    return a->pass;
+  case DROP:
+    return a->drop;
+  case V6:
+    return a->v6;
+  default:
+    return label == LOOKUP ? a->lookup : -1;
+  }
+}
+
+static void resolve_labels(struct assembler *a) {
+  for (int i = 0; i < a->program->count; i++) {
+    int16_t *offset = &a->program->code[i].offset;
+    int place = place_of(a, *offset);
+    if (place >= 0) *offset = (int16_t)(place - i - 1);
+  }
+}
+
+void harp_xdp_program_write(struct harp_xdp_program *p, enum harp_xdp_mode mode, int ports_fd,
+                            int sockets_fd) {
+  struct assembler a = {.program = p};
+  memset(p, 0, sizeof *p);
+  emit(&a, MOVE, 6, 1, 0, 0);
+  emit(&a, LOAD_W, 2, 6, 0, 0); /* data */
+  emit(&a, LOAD_W, 3, 6, 4, 0); /* data_end */
+  need_bytes(&a, 14);
+  emit(&a, LOAD_H, 5, 2, 12, 0);
+  emit(&a, JUMP_NE_IMM, 5, 0, V6, ETHERTYPE_V4);
+  emit_v4(&a, mode);
+  emit_v6(&a, mode);
+  emit_lookup(&a, ports_fd, sockets_fd);
+  emit_ends(&a);
+  resolve_labels(&a);
+}

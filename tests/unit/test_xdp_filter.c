@@ -1,0 +1,150 @@
+/* The XDP program on an interface: how many queues its tables are made for, who joins whose, what is counted
+ * on a port. In a network namespace of its own; needs root, skipped without. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "io/bpf.h"
+#include "io/nic.h"
+#include "io/xdp_filter.h"
+#include "lib/netns.h"
+
+static bool has_namespace;
+
+static int enter(void **state) {
+  (void)state;
+  has_namespace = netns_enter();
+  if (has_namespace)
+    netns_run("ip link add v0 numrxqueues 4 numtxqueues 4 type veth peer name v1 numrxqueues 4 numtxqueues 4 "
+              "&& ip link set v1 up && ip link set v0 up");
+  return 0;
+}
+
+static void set_channels(int count) {
+  netns_run("ethtool -L v0 rx %d tx %d", count, count);
+}
+
+static struct harp_xdp_filter open_filter(enum harp_xdp_mode mode) {
+  struct harp_xdp_filter f;
+  char error[200];
+  int err = harp_xdp_filter_open(&f, netns_index("v0"), mode, true, error, sizeof error);
+  if (err) fail_msg("open: %d %s", err, error);
+  return f;
+}
+
+static void test_the_table_of_sockets_has_the_nics_queues(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  for (int channels = 1; channels <= 4; channels++) {
+    set_channels(channels);
+    struct harp_xdp_filter f = open_filter(HARP_XDP_GENERIC);
+    assert_false(f.joined);
+    assert_int_equal(f.queue_count, channels);
+    assert_int_equal(harp_bpf_map_entries_max(f.sockets_fd), channels);
+    harp_xdp_filter_close(&f);
+  }
+}
+
+/* A NIC may have more queues once the program is there, as virtio does, or fewer: who joins has those that
+ * were there before and are there still. */
+static void test_who_joins_counts_as_who_came_first(void **state) {
+  (void)state;
+  static const struct {
+    int before, after;
+    unsigned joined;
+  } rows[] = {{2, 2, 2}, {2, 4, 2}, {4, 3, 3}};
+  if (!has_namespace) skip();
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    set_channels(rows[i].before);
+    struct harp_xdp_filter first = open_filter(HARP_XDP_GENERIC);
+    set_channels(rows[i].after);
+    struct harp_xdp_filter second = open_filter(HARP_XDP_GENERIC);
+    assert_true(second.joined);
+    assert_int_equal(second.queue_count, rows[i].joined);
+    harp_xdp_filter_close(&first);
+    struct harp_xdp_filter third = open_filter(HARP_XDP_GENERIC);
+    assert_true(third.joined);
+    assert_int_equal(third.queue_count, rows[i].joined);
+    harp_xdp_filter_close(&second);
+    harp_xdp_filter_close(&third);
+  }
+}
+
+/* Its tables are laid out otherwise. */
+static void test_another_versions_program_is_not_joined(void **state) {
+  (void)state;
+  char error[200];
+  struct harp_xdp_filter f;
+  struct harp_xdp_program program;
+  if (!has_namespace) skip();
+  int ports = harp_bpf_map_make(HARP_BPF_MAP_HASH, sizeof(struct harp_xdp_port_key),
+                                sizeof(struct harp_xdp_port_value), 4, "harp_ports");
+  int sockets = harp_bpf_map_make(HARP_BPF_MAP_XSKMAP, 4, 4, 4, "harp_sockets");
+  harp_xdp_program_write(&program, HARP_XDP_GENERIC, ports, sockets);
+  int fd = harp_bpf_program_load(program.code, program.count, "harp_filter_2", true);
+  int link = harp_bpf_link_make(fd, netns_index("v0"), HARP_XDP_MODE_SKB);
+  assert_true(ports >= 0 && sockets >= 0 && fd >= 0 && link >= 0);
+  int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, error, sizeof error);
+  assert_int_equal(err, -EBUSY);
+  assert_string_equal(error, "an XDP program of somebody else is attached to the interface");
+  close(link), close(fd), close(ports), close(sockets);
+}
+
+static void test_the_other_mode_is_refused(void **state) {
+  (void)state;
+  char error[200];
+  struct harp_xdp_filter f;
+  if (!has_namespace) skip();
+  set_channels(4); /* as many as the peer has, or veth refuses it */
+  struct harp_xdp_filter first = open_filter(HARP_XDP_NATIVE);
+  int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, error, sizeof error);
+  assert_int_equal(err, -EBUSY);
+  assert_string_equal(error, "an XDP program is attached to the interface in native mode");
+  harp_xdp_filter_close(&first);
+}
+
+static void test_a_port_counts_from_zero_and_its_owner_alone(void **state) {
+  (void)state;
+  enum { OURS = 4001, THEIRS = 4002 };
+  struct sockaddr_storage local = {.ss_family = AF_INET};
+  struct harp_xdp_port_key key = {.port = htons(OURS)};
+  struct harp_xdp_port_value value;
+  if (!has_namespace) skip();
+  ((struct sockaddr_in *)&local)->sin_addr.s_addr = htonl(0x0a090001);
+  memcpy(key.address + 12, &((struct sockaddr_in *)&local)->sin_addr, 4);
+  struct harp_xdp_filter first = open_filter(HARP_XDP_GENERIC), second = open_filter(HARP_XDP_GENERIC);
+  assert_int_equal(harp_xdp_filter_add_port(&first, &local, OURS, 1, 0x01020304), 0);
+  assert_int_equal(harp_xdp_filter_add_port(&second, &local, THEIRS, 2, 0x05060708), 0);
+  assert_int_equal(harp_bpf_map_read(second.ports_fd, &key, &value), 0);
+  assert_memory_equal(&value.token_prefix, "\1\2\3\4", 4); /* as in a packet */
+  value.packets = 7, value.strangers = 9;
+  assert_int_equal(harp_bpf_map_write(second.ports_fd, &key, &value, false), 0);
+  struct harp_xdp_filter_counts ours = {0}, theirs = {0};
+  harp_xdp_filter_count(&first, &local, OURS, &ours);
+  harp_xdp_filter_count(&first, &local, THEIRS, &theirs);
+  assert_true(ours.handed == 7 && ours.strangers == 9 && !theirs.handed && !theirs.strangers);
+  assert_int_equal(harp_xdp_filter_used_queues(&first), 3);
+  assert_int_equal(harp_xdp_filter_add_port(&first, &local, OURS, 1, 0x01020304), 0);
+  harp_xdp_filter_count(&first, &local, OURS, &theirs);
+  assert_true(!theirs.handed && !theirs.strangers);
+  harp_xdp_filter_close(&first);
+  harp_xdp_filter_close(&second);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_table_of_sockets_has_the_nics_queues),
+      cmocka_unit_test(test_who_joins_counts_as_who_came_first),
+      cmocka_unit_test(test_another_versions_program_is_not_joined),
+      cmocka_unit_test(test_the_other_mode_is_refused),
+      cmocka_unit_test(test_a_port_counts_from_zero_and_its_owner_alone),
+  };
+  return cmocka_run_group_tests(tests, enter, NULL);
+}
