@@ -226,28 +226,24 @@ static void test_slots_rest(void **state) {
   harp_engine_close(a.engine);
 }
 
-/* One engine has the cores and the memory of all its interfaces, and a thread if one is to have it. */
+/* An engine has the memory of all its interfaces, and a thread if one is to have it. */
 static void test_interfaces_are_configured_as_one(void **state) {
   (void)state;
   struct harp_counters counters = {0};
-  struct harp_instance first = {.ifname = "eth1", .mode = HARP_ENGINE_INLINE, .memory_bytes = 4 << 20};
-  struct harp_instance second = {.ifname = "eth2",
-                                 .mode = HARP_ENGINE_THREAD,
-                                 .memory_bytes = 2 << 20,
-                                 .cores = {3, 5},
-                                 .core_count = 2};
+  struct harp_instance first = {
+      .ifname = "eth1", .mode = HARP_ENGINE_INLINE, .memory_bytes = 4 << 20, .driver = HARP_DRIVER_UDP};
+  struct harp_instance second = {
+      .ifname = "eth2", .mode = HARP_ENGINE_THREAD, .memory_bytes = 2 << 20, .driver = HARP_DRIVER_UDP};
+  struct harp_engine_enis enis = {2, {&first, &second}};
   struct harp_io_sim_config config = {.port_count = 1, .send = carry, .counters = &counters};
   struct harp_engine *e;
   char error[256];
   struct harp_io *bundle = harp_io_bundle_make(error, sizeof error);
   for (unsigned i = 0; i < 2; i++) harp_io_bundle_take(bundle, harp_io_sim_open(&config));
-  assert_int_equal(harp_engine_open_with(&e, &(struct harp_engine_enis){2, {&first, &second}}, "delay",
-                                         bundle, virtual_clock, error, sizeof error),
-                   0);
+  assert_int_equal(harp_engine_open_with(&e, &enis, "delay", bundle, virtual_clock, error, sizeof error), 0);
   assert_int_equal(e->instance.mode, HARP_ENGINE_THREAD);
-  assert_int_equal(e->instance.core_count, 2);
-  assert_int_equal(e->instance.cores[1], 5);
-  assert_int_equal(e->instance.memory_bytes, 6 << 20);
+  assert_int_equal(e->core, -1);
+  assert_int_equal(harp_engine_memory_bytes(&enis, 1), 6 << 20);
   assert_string_equal(e->name, "eth1+eth2");
   harp_engine_close(e);
 }

@@ -33,8 +33,12 @@ static struct harp_engine *open_engine(void) {
   char error[256];
   in->sin_family = AF_INET;
   in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  assert_int_equal(
-      harp_engine_open(&e, &(struct harp_engine_enis){1, {&instance}}, "delay", error, sizeof error), 0);
+  const struct harp_engine_enis enis = {1, {&instance}};
+  static _Alignas(4096) uint8_t memory[32 << 20];
+  const struct harp_engine_seat seat = {
+      .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memory};
+  assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memory);
+  assert_int_equal(harp_engine_open(&e, &enis, &seat, "delay", error, sizeof error), 0);
   return e;
 }
 

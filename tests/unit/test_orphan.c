@@ -16,10 +16,11 @@
 
 #include <cmocka.h>
 
+#include "engine/crew.h"
 #include "engine/meet.h"
 #include "engine/net.h"
 
-enum { LIMIT_S = 30, ENGINES = 24 };
+enum { LIMIT_S = 30, ENGINES = 80 };
 
 static time_t seconds(void) {
   struct timespec t;
@@ -110,22 +111,27 @@ static void test_thread(void **state) {
   killed_with_a_worker(&victims[1]);
 }
 
-/* As many as there can be with every interface a device, and merged ones besides. */
+/* More than there are devices: some have several. */
 static void test_every_engines_listener_is_closed(void **state) {
   (void)state;
-  struct harp_engine *engines[ENGINES];
+  static struct harp_crew crews[ENGINES];
   struct harp_listener *listeners[ENGINES];
   struct harp_handle handle;
-  struct harp_instance instance = {
-      .ifname = "lo", .mtu = 65536, .paths = 1, .peer_timeout_ns = HARP_SEC(10), .numa = -1};
-  char error[256];
+  struct harp_instance instance = {.ifname = "lo",
+                                   .mtu = 65536,
+                                   .paths = 1,
+                                   .peer_timeout_ns = HARP_SEC(10),
+                                   .numa = -1,
+                                   .mode = HARP_ENGINE_INLINE,
+                                   .memory_bytes = 1 << 20};
+  struct harp_engine_enis enis = {1, {&instance}};
   int status;
   ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   for (unsigned i = 0; i < ENGINES; i++) {
-    struct harp_engine_enis enis = {1, {&instance}};
-    assert_int_equal(harp_engine_open(&engines[i], &enis, "delay", error, sizeof error), 0);
-    assert_int_equal(harp_listener_open(&listeners[i], engines[i], &handle), HARP_OK);
+    struct harp_engine *e = harp_crew_use(&crews[i], &enis, "delay");
+    assert_non_null(e);
+    assert_int_equal(harp_listener_open(&listeners[i], e, &handle), HARP_OK);
   }
   pid_t child = fork();
   if (child == 0) {
@@ -136,8 +142,9 @@ static void test_every_engines_listener_is_closed(void **state) {
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_int_equal(WEXITSTATUS(status), 0);
   for (unsigned i = 0; i < ENGINES; i++) {
+    struct harp_engine *e = listeners[i]->engine;
     harp_listener_close(listeners[i]);
-    harp_engine_close(engines[i]);
+    harp_crew_drop(&crews[i], e);
   }
 }
 

@@ -6,24 +6,19 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/crew.h"
 #include "engine/net.h"
-#include "engine/orphan.h"
-#include "engine/runner.h"
 
-enum {
-  DEVICES_MAX = HARP_ENGINES_MAX,
-  DEVICE_NAME_BYTES = 64,
-};
+enum { DEVICE_NAME_BYTES = 64 };
 
 /* What NCCL knows by a number; complete before made_count tells of it, and unchanged from then on but for
- * its use. */
+ * its engines. */
 struct device {
   char name[DEVICE_NAME_BYTES];
   struct harp_engine_enis enis;
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
-  struct harp_engine *engine;
-  unsigned users; /* listens, connects under way and comms */
+  struct harp_crew crew;
 };
 
 /* All of a process. */
@@ -31,7 +26,7 @@ static struct {
   struct harp_config config;
   _Atomic int device_count; /* those that NCCL is told of when it asks */
   _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
-  struct device devices[DEVICES_MAX];
+  struct device devices[HARP_DEVICES_MAX];
 } table;
 
 /* ---- the table ---- */
@@ -47,7 +42,7 @@ static int add_device(const struct harp_engine_enis *enis, const int *parts, uns
   int dev = atomic_load_explicit(&table.device_count, memory_order_relaxed);
   struct device *d = &table.devices[dev];
   size_t length = 0;
-  HARP_ASSERT(dev < DEVICES_MAX);
+  HARP_ASSERT(dev < HARP_DEVICES_MAX);
   *d = (struct device){.enis = *enis, .part_count = part_count};
   for (unsigned i = 0; i < part_count; i++) d->parts[i] = parts[i];
   for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
@@ -156,7 +151,7 @@ static int find_merged(const int *parts, int part_count) {
   bool again = is_made_of(&table.devices[told], parts, part_count);
   if (again)
     set_counts(told + 1, made);
-  else if (table.devices[told].users) /* its number is taken */
+  else if (table.devices[told].crew.count) /* its number is taken */
     set_counts(made, made);
   return again ? told : -1;
 }
@@ -176,8 +171,8 @@ enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) 
     status = HARP_OK;
   else if (!gather_enis(parts, part_count, &enis))
     HARP_WARN("makeVDevice: more than the %d interfaces that one device can have", HARP_ENGINE_ENIS_MAX);
-  else if (harp_net_device_count() == DEVICES_MAX)
-    HARP_WARN("makeVDevice: there are %d devices already, HARP can have no more", DEVICES_MAX);
+  else if (harp_net_device_count() == HARP_DEVICES_MAX)
+    HARP_WARN("makeVDevice: there are %d devices already, HARP can have no more", HARP_DEVICES_MAX);
   else {
     *dev = add_device(&enis, parts, (unsigned)part_count);
     status = HARP_OK;
@@ -200,7 +195,7 @@ enum harp_status harp_devices_configure(void) {
   char error[HARP_CONFIG_ERROR_BYTES];
   int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
   for (int i = 0; i < made; i++) {
-    if (table.devices[i].users) return HARP_OK; /* comms outlived their context: keep what they use */
+    if (table.devices[i].crew.count) return HARP_OK; /* comms outlived their context: keep what they use */
   }
   int err = harp_config_load(&fresh, error, sizeof error);
   if (err) {
@@ -218,31 +213,14 @@ enum harp_status harp_devices_configure(void) {
 /* ---- engines ---- */
 
 struct harp_engine *harp_devices_use(int dev) {
-  char error[640]; /* a sentence for each rung */
-  if (!table.devices[dev].engine) {
-    struct harp_engine *e;
-    int err = harp_engine_open(&e, &table.devices[dev].enis, table.config.congestion, error, sizeof error);
-    if (!err && (err = harp_runner_start(e, error, sizeof error))) harp_engine_close(e);
-    if (err) {
-      HARP_WARN("%s", error);
-      return NULL;
-    }
-    table.devices[dev].engine = e;
-  }
-  table.devices[dev].users++;
-  return table.devices[dev].engine;
+  struct device *d = &table.devices[dev];
+  return harp_crew_use(&d->crew, &d->enis, table.config.congestion);
 }
 
-void harp_devices_drop(int dev) {
-  HARP_ASSERT(table.devices[dev].users);
-  if (--table.devices[dev].users) return;
-  struct harp_engine *e = table.devices[dev].engine;
-  table.devices[dev].engine = NULL;
-  harp_runner_stop(e);
-  harp_engine_close(e);
+void harp_devices_share(int dev, const struct harp_engine *e) {
+  harp_crew_share(&table.devices[dev].crew, e);
 }
 
-void harp_devices_share(int dev) {
-  HARP_ASSERT(table.devices[dev].users);
-  table.devices[dev].users++;
+void harp_devices_drop(int dev, struct harp_engine *e) {
+  harp_crew_drop(&table.devices[dev].crew, e);
 }

@@ -1,5 +1,5 @@
 /* The devices of this process: what NCCL knows by a number. A device is some of the configured ENIs, and has
- * an engine while anything is open on it.
+ * engines while anything is open on it (crew.h).
  *
  * The owner of contexts (net.c) guards all of it with its lock, but for harp_devices_have and what net.h
  * declares: those read, from any thread, what never changes once it is there. */
@@ -19,15 +19,15 @@ bool harp_devices_have(int dev, const char *what);
 /* Makes a device of others, or finds the one that was made of them: harp_net_merge without its lock. */
 enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev);
 
-/* Starts the device's engine if it doesn't run, and counts a user (a listener, a connect under way, a comm).
- * NULL, with one WARN, when it cannot be opened. */
+/* Counts a user (a listener, a connect under way, a comm) on the device's engine that has fewest, which is
+ * started if it doesn't run. NULL, with one WARN, when none can be. */
 struct harp_engine *harp_devices_use(int dev);
 
-/* Counts another user of an engine that runs. */
-void harp_devices_share(int dev);
+/* Counts another user of an engine of the device. */
+void harp_devices_share(int dev, const struct harp_engine *e);
 
 /* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping
  * of ours. */
-void harp_devices_drop(int dev);
+void harp_devices_drop(int dev, struct harp_engine *e);
 
 #endif

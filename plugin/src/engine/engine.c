@@ -34,8 +34,8 @@ static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
   return -err;
 }
 
-/* The first ENI's configuration stands for the engine, but cores and memory are those of all, and one that is
- * to have a thread gives all a thread. */
+/* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a thread.
+ */
 static void join_instances(struct harp_engine *e, const struct harp_engine_enis *enis) {
   size_t length = 0;
   HARP_ASSERT(enis->count >= 1 && enis->count <= HARP_ENGINE_ENIS_MAX);
@@ -44,22 +44,29 @@ static void join_instances(struct harp_engine *e, const struct harp_engine_enis 
   for (unsigned i = 0; i < enis->count; i++) {
     const struct harp_instance *eni = e->enis + i;
     e->enis[i] = *enis->at[i];
-    if (length < sizeof e->name)
-      length +=
-          (size_t)snprintf(e->name + length, sizeof e->name - length, "%s%s", i ? "+" : "", eni->ifname);
-    if (!i) continue;
-    e->instance.memory_bytes += eni->memory_bytes;
+    if (length < sizeof e->enis_name)
+      length += (size_t)snprintf(e->enis_name + length, sizeof e->enis_name - length, "%s%s", i ? "+" : "",
+                                 eni->ifname);
     if (eni->mode == HARP_ENGINE_THREAD) e->instance.mode = HARP_ENGINE_THREAD;
-    for (unsigned k = 0; k < eni->core_count && e->instance.core_count < HARP_MAX_CORES; k++)
-      e->instance.cores[e->instance.core_count++] = eni->cores[k];
   }
 }
 
-static struct harp_engine *allocate(const struct harp_engine_enis *enis, const char *congestion) {
+static void take_seat(struct harp_engine *e, const struct harp_engine_seat *seat) {
+  e->core = seat->core;
+  if (seat->count > 1)
+    snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", seat->number + 1, seat->core);
+  snprintf(e->name, sizeof e->name, "%s%s", e->enis_name, e->mark);
+  e->memory = seat->memory;
+  e->block_count = seat->memory_bytes / HARP_BLOCK_BYTES;
+}
+
+static struct harp_engine *allocate(const struct harp_engine_enis *enis, const struct harp_engine_seat *seat,
+                                    const char *congestion) {
   struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
   join_instances(e, enis);
+  take_seat(e, seat);
   e->cc = harp_cc_find(congestion);
   HARP_ASSERT(e->cc); /* host/config has checked the name */
   e->wake_fd = e->control_fd = -1;
@@ -70,14 +77,14 @@ static void release(struct harp_engine *e) {
   harp_orphan_forget(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   if (e->control_fd >= 0) close(e->control_fd);
-  harp_arena_close(&e->arena);
   free(e);
 }
 
-int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis,
-                          const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
-                          size_t error_bytes) {
-  struct harp_engine *e = allocate(enis, congestion);
+/* Makes an engine without drivers. */
+static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
+                const struct harp_engine_seat *seat, const char *congestion, char *error,
+                size_t error_bytes) {
+  struct harp_engine *e = allocate(enis, seat, congestion);
   if (!e) {
     snprintf(error, error_bytes, "no memory for an engine");
     return -ENOMEM;
@@ -91,9 +98,6 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_eni
     release(e);
     return err;
   }
-  e->clock = clock;
-  e->io = io;
-  harp_orphan_watch(e);
   *out = e;
   return 0;
 }
@@ -105,7 +109,13 @@ static const struct harp_io_ops *choose_driver(const struct harp_instance *insta
   return &harp_io_xdp;
 }
 
-static struct harp_io_config io_config(struct harp_engine *e, const struct harp_instance *instance) {
+/* Each engine's of an amount that the conf names for all. */
+static size_t share_of(size_t bytes, unsigned count) {
+  return bytes ? HARP_MAX(bytes / count, (size_t)HARP_ENGINE_MEMORY_BYTES_MIN) : 0;
+}
+
+static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number,
+                                       unsigned count) {
   static const enum harp_io_xdp_mode modes[] = {
       [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
       [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
@@ -116,14 +126,15 @@ static struct harp_io_config io_config(struct harp_engine *e, const struct harp_
       .port_low = instance->port_low,
       .port_high = instance->port_high,
       .port_count = instance->paths,
-      .counters = &e->counters,
       .xdp_mode = modes[instance->driver],
       .ifindex = (unsigned)instance->index,
       .mtu = instance->mtu,
       .speed_mbps = instance->speed_mbps,
       .queues = instance->queues,
-      .memory_bytes = instance->memory_bytes,
-      .token_prefix = e->token_prefix,
+      .sharer = number,
+      .sharer_count = count,
+      .shared_port_count = instance->paths_are_set ? instance->paths : HARP_MAX_PATHS,
+      .memory_bytes = share_of(instance->memory_bytes, count),
   };
   memcpy(config.mac, instance->mac, sizeof config.mac);
   return config;
@@ -141,26 +152,17 @@ static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct har
   return harp_align_up(driver->frames_bytes(config), HARP_BLOCK_BYTES);
 }
 
-/* Gets the memory for the frames of all ENIs and for the blocks; the frames lie first. */
-static int open_arena(struct harp_engine *e, char *error, size_t error_bytes) {
-  size_t frames_bytes = 0;
-  for (unsigned i = 0; i < e->eni_count; i++) {
-    struct harp_io_config config = io_config(e, &e->enis[i]);
-    frames_bytes += frames_bytes_of(choose_driver(&e->enis[i]), &config);
+size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count) {
+  size_t frames_bytes = 0, conf_bytes = 0;
+  for (unsigned i = 0; i < enis->count; i++) {
+    struct harp_io_config config = io_config(enis->at[i], 0, count);
+    frames_bytes += frames_bytes_of(choose_driver(enis->at[i]), &config);
+    conf_bytes += enis->at[i]->memory_bytes;
   }
-  size_t memory = e->instance.memory_bytes
-                      ? e->instance.memory_bytes
-                      : HARP_MAX((size_t)HARP_ENGINE_MEMORY_BYTES, frames_bytes + HARP_ENGINE_BLOCKS_BYTES);
-  memory = HARP_MAX(memory, frames_bytes);
-  int err = harp_arena_open(&e->arena, memory, e->instance.page_size, e->instance.numa);
-  if (err) {
-    snprintf(error, error_bytes, "%s: cannot get %zu MiB of memory: %s", e->name, memory >> 20,
-             e->arena.note);
-    return err;
-  }
-  e->block_count = e->arena.bytes / HARP_BLOCK_BYTES;
-  e->blocks_used = frames_bytes / HARP_BLOCK_BYTES;
-  return 0;
+  size_t bytes = conf_bytes
+                     ? share_of(conf_bytes, count)
+                     : HARP_MAX((size_t)HARP_ENGINE_MEMORY_BYTES, frames_bytes + HARP_ENGINE_BLOCKS_BYTES);
+  return harp_align_up(HARP_MAX(bytes, frames_bytes), HARP_BLOCK_BYTES);
 }
 
 /* Says what driver an interface has got, on which queues, and why not a better one. */
@@ -171,12 +173,15 @@ static const char *describe_driver(const struct harp_io_info *info, char *text, 
 }
 
 /* Opens the driver of one ENI on the frames at *frames, and moves past them. */
-static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, char *error, size_t error_bytes) {
+static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_seat *seat, uint8_t **frames,
+                    char *error, size_t error_bytes) {
   const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_ops *driver = choose_driver(instance);
-  struct harp_io_config config = io_config(e, instance);
+  struct harp_io_config config = io_config(instance, seat->number, seat->count);
   char text[DRIVER_BYTES];
   int named = snprintf(error, error_bytes, "%s: ", instance->ifname);
+  config.counters = &e->counters;
+  config.token_prefix = e->token_prefix;
   config.frames = *frames;
   config.frames_bytes = frames_bytes_of(driver, &config);
   *frames += config.frames_bytes;
@@ -186,43 +191,61 @@ static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, char *e
                              : driver->open(&e->io, &config, error, error_bytes);
   if (err) return err;
   const struct harp_io_info *info = &harp_engine_io(e, i)->info;
-  HARP_INFO("%s: %s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
-            instance->ifname, describe_driver(info, text, sizeof text), info->port_count, info->ports[0],
-            info->buffer_bytes >> 10, harp_page_rung_name(e->arena.rung),
+  HARP_INFO("%s%s: %s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
+            instance->ifname, e->mark, describe_driver(info, text, sizeof text), info->port_count,
+            info->ports[0], info->buffer_bytes >> 10, harp_page_rung_name(seat->pages),
             harp_engine_mode_name(e->instance.mode));
   return 0;
 }
 
-static int open_io(struct harp_engine *e, char *error, size_t error_bytes) {
+/* Opens the drivers of all ENIs; their frames lie before the blocks. */
+static int open_io(struct harp_engine *e, const struct harp_engine_seat *seat, char *error,
+                   size_t error_bytes) {
+  uint8_t *frames = e->memory;
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error, error_bytes);
-  if (!err) err = open_arena(e, error, error_bytes);
   if (err) return err;
-  uint8_t *frames = e->arena.base;
   if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error, error_bytes))) return -ENOMEM;
-  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, &frames, error, error_bytes);
+  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, seat, &frames, error, error_bytes);
+  e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
+  HARP_ASSERT(e->blocks_used <= e->block_count);
   return err;
 }
 
-int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis, const char *congestion,
-                     char *error, size_t error_bytes) {
+int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
+                     const struct harp_engine_seat *seat, const char *congestion, char *error,
+                     size_t error_bytes) {
   struct harp_engine *e;
-  int err = harp_engine_open_with(&e, enis, congestion, NULL, host_clock, error, error_bytes);
+  int err = make(&e, enis, seat, congestion, error, error_bytes);
   if (err) return err;
-  err = open_io(e, error, error_bytes);
+  err = open_io(e, seat, error, error_bytes);
   if (err) {
     if (e->io) e->io->ops->close(e->io);
     release(e);
     return err;
   }
+  e->clock = host_clock;
+  harp_orphan_watch(e);
   *out = e;
+  return 0;
+}
+
+int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis,
+                          const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
+                          size_t error_bytes) {
+  static const struct harp_engine_seat alone = {.count = 1, .core = -1};
+  int err = make(out, enis, &alone, congestion, error, error_bytes);
+  if (err) return err;
+  (*out)->clock = clock;
+  (*out)->io = io;
+  harp_orphan_watch(*out);
   return 0;
 }
 
 static void log_drivers(const struct harp_engine *e) {
   char driver[DRIVER_BYTES];
   for (unsigned i = 0; e->io && i < e->eni_count; i++)
-    HARP_INFO("%s: closing %s", e->enis[i].ifname,
+    HARP_INFO("%s%s: closing %s", e->enis[i].ifname, e->mark,
               describe_driver(&harp_engine_io(e, i)->info, driver, sizeof driver));
 }
 
@@ -332,7 +355,7 @@ void *harp_engine_take_block(struct harp_engine *e) {
     return block;
   }
   if (e->blocks_used == e->block_count) return NULL;
-  return (char *)e->arena.base + e->blocks_used++ * (size_t)HARP_BLOCK_BYTES;
+  return e->memory + e->blocks_used++ * (size_t)HARP_BLOCK_BYTES;
 }
 
 void harp_engine_give_block(struct harp_engine *e, void *block) {

@@ -21,13 +21,17 @@
 #include "io/io.h"
 
 enum {
-  HARP_ENGINES_MAX = 64, /* of a process: one for each device, merged ones included */
+  HARP_DEVICES_MAX = 64, /* of a process, merged ones included */
+  HARP_DEVICE_ENGINES_MAX = 16,
+  HARP_ENGINES_MAX = HARP_DEVICES_MAX * HARP_DEVICE_ENGINES_MAX, /* of a process */
   HARP_ENGINE_LINKS_MAX = 4096,
   HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
-  HARP_ENGINE_NAME_BYTES = 64,
-  HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
-  HARP_ENGINE_MEMORY_BYTES = 16 << 20,   /* unless the conf says otherwise, or frames need more */
-  HARP_ENGINE_BLOCKS_BYTES = 8 << 20,    /* beside the frames */
+  HARP_ENGINE_NAME_BYTES = 96,
+  HARP_ENGINE_MARK_BYTES = 32,
+  HARP_BLOCK_BYTES = HARP_STAGING_BYTES,  /* the pool's unit */
+  HARP_ENGINE_MEMORY_BYTES = 16 << 20,    /* unless the conf says otherwise, or frames need more */
+  HARP_ENGINE_MEMORY_BYTES_MIN = 1 << 20, /* what the conf's comes to for one of many, at least */
+  HARP_ENGINE_BLOCKS_BYTES = 8 << 20,     /* beside the frames */
 };
 /* An inline engine without a pass for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)
@@ -36,10 +40,13 @@ enum {
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 
 struct harp_engine {
-  struct harp_instance instance; /* its configuration: the first ENI's, with the cores and memory of all */
+  struct harp_instance instance; /* its configuration: the first ENI's, a thread if any of them has one */
   unsigned eni_count;
   struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
-  char name[HARP_ENGINE_NAME_BYTES]; /* of its interfaces, "eth1+eth2": for messages */
+  int core;                                                        /* that its thread is pinned to; -1: any */
+  char enis_name[HARP_ENGINE_NAME_BYTES - HARP_ENGINE_MARK_BYTES]; /* "eth1+eth2": for messages */
+  char mark[HARP_ENGINE_MARK_BYTES]; /* " engine 2 (core 5)" where its device has several; "" */
+  char name[HARP_ENGINE_NAME_BYTES]; /* both */
   const struct harp_cc_ops *cc;
   harp_ns (*clock)(void); /* the host's; a test's */
   uint32_t token_prefix;  /* upper half of all its tokens; random */
@@ -61,7 +68,7 @@ struct harp_engine {
 
   /* owned by the lock's holder */
   HARP_CACHE_ALIGNED struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
-  struct harp_arena arena;
+  uint8_t *memory;                       /* frames, then blocks; its device's */
   size_t blocks_used, block_count;
   void *block_free;                             /* list of blocks given back */
   int control_fd;                               /* epoll of all control connections */
@@ -91,12 +98,24 @@ struct harp_engine_enis {
   const struct harp_instance *at[HARP_ENGINE_ENIS_MAX];
 };
 
-/* Opens drivers, memory and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`.
- */
-int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis, const char *congestion,
-                     char *error, size_t error_bytes) HARP_MUST_CHECK;
-/* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator. Takes
- * ownership of io on success. */
+/* Which of its device's engines it is, and what it has of that which they share. */
+struct harp_engine_seat {
+  unsigned number, count;    /* from 0; of how many */
+  int core;                  /* -1: any */
+  uint8_t *memory;           /* borrowed until close, aligned to pages */
+  size_t memory_bytes;       /* at least harp_engine_memory_bytes */
+  enum harp_page_rung pages; /* for messages */
+};
+
+/* Returns how many bytes of memory each of `count` engines over these ENIs is to have. */
+size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count);
+
+/* Opens drivers and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
+int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis,
+                     const struct harp_engine_seat *seat, const char *congestion, char *error,
+                     size_t error_bytes) HARP_MUST_CHECK;
+/* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator; the only
+ * engine, with no memory for blocks. Takes ownership of io on success. */
 int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, const char *congestion,
                           struct harp_io *io, harp_ns (*clock)(void), char *error,
                           size_t error_bytes) HARP_MUST_CHECK;
@@ -134,7 +153,7 @@ void harp_engine_detach(struct harp_engine *e, struct harp_link *link);
 void harp_engine_activate(struct harp_engine *e, struct harp_link *link);
 /* Waits for nothing more on the link's control connection. */
 void harp_engine_ignore_control(struct harp_engine *e, struct harp_link *link);
-/* The pool: blocks of HARP_BLOCK_BYTES out of the arena; NULL when it is used up. */
+/* The pool: blocks of HARP_BLOCK_BYTES out of its memory; NULL when it is used up. */
 void *harp_engine_take_block(struct harp_engine *e);
 void harp_engine_give_block(struct harp_engine *e, void *block);
 

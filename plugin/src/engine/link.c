@@ -149,14 +149,14 @@ static bool make_receiver(struct harp_link *link, const struct harp_link_config 
   return *out && link->staging;
 }
 
-static bool in_arena(const struct harp_engine *e, const void *p) {
-  return (uintptr_t)p - (uintptr_t)e->arena.base < e->arena.bytes;
+static bool is_block(const struct harp_engine *e, const void *p) {
+  return (uintptr_t)p - (uintptr_t)e->memory < e->block_count * (size_t)HARP_BLOCK_BYTES;
 }
 
 static void free_link(struct harp_link *link) {
   struct harp_engine *e = link->engine;
   for (unsigned i = 0; i < link->route_count; i++) e->io->ops->route_close(e->io, link->routes[i]);
-  if (link->staging && in_arena(e, link->staging))
+  if (link->staging && is_block(e, link->staging))
     harp_engine_give_block(e, link->staging);
   else
     free(link->staging);

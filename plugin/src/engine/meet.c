@@ -73,7 +73,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   };
   for (unsigned i = 0; i < e->eni_count; i++) {
     describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, &self->enis[i]);
-    self->path_count = (uint16_t)HARP_MAX(self->path_count, e->enis[i].paths);
+    self->path_count = HARP_MAX(self->path_count, self->enis[i].port_count);
   }
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
 }

@@ -102,14 +102,16 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
 }
 
 static void listen_free(struct harp_listen *l) {
+  struct harp_engine *e = l->listener->engine;
   harp_listener_close(l->listener);
-  harp_devices_drop(l->dev);
+  harp_devices_drop(l->dev, e);
   free(l);
 }
 
 static void pending_free(struct pending *p) {
+  struct harp_engine *e = p->dial->engine;
   harp_dial_close(p->dial);
-  harp_devices_drop(p->dev);
+  harp_devices_drop(p->dev, e);
   free(p);
 }
 
@@ -149,7 +151,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   enum harp_status status = HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
   struct harp_engine *e = harp_devices_use(dev);
-  if (e && (status = harp_listener_open(&l->listener, e, handle))) harp_devices_drop(dev);
+  if (e && (status = harp_listener_open(&l->listener, e, handle))) harp_devices_drop(dev, e);
   if (status == HARP_OK) {
     l->ctx = ctx;
     l->dev = dev;
@@ -196,7 +198,7 @@ enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
-  harp_devices_share(listen->dev);
+  harp_devices_share(listen->dev, link->engine);
   pthread_mutex_unlock(&net.lock);
   return HARP_OK;
 }
@@ -220,7 +222,7 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct 
   struct harp_engine *e = harp_devices_use(dev);
   if (e &&
       (status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class)))
-    harp_devices_drop(dev);
+    harp_devices_drop(dev, e);
   if (status != HARP_OK) {
     free(p);
     return status;
@@ -257,6 +259,8 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   if (!p) status = begin_connect(ctx, dev, h, traffic_class, &p);
   pthread_mutex_unlock(&net.lock);
   if (status != HARP_OK) return status;
+  struct harp_engine *e = p->dial->engine;
+  dev = p->dev;
 
   status = harp_dial_poll(p->dial, &link); /* only this thread polls this connect */
   if (status == HARP_OK && !link) return HARP_OK;
@@ -264,7 +268,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   pthread_mutex_lock(&net.lock);
   end_connect(ctx, h, p);
   harp_dial_close(p->dial);
-  if (!*comm) harp_devices_drop(dev); /* else the comm takes over its use of the engine */
+  if (!*comm) harp_devices_drop(dev, e); /* else the comm takes over its use of the engine */
   pthread_mutex_unlock(&net.lock);
   free(p);
   return link && !*comm ? HARP_ERR_SYSTEM : status;
@@ -272,9 +276,10 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
 
 void harp_net_close_comm(struct harp_comm *comm) {
   if (!comm || harp_fork_is_child()) return;
+  struct harp_engine *e = comm->link->engine;
   harp_link_destroy(comm->link);
   pthread_mutex_lock(&net.lock);
-  harp_devices_drop(comm->dev);
+  harp_devices_drop(comm->dev, e);
   pthread_mutex_unlock(&net.lock);
   free(comm);
 }

@@ -115,12 +115,17 @@ static void run_watchdog(struct harp_engine *e) {
   }
 }
 
+static void pin(const struct harp_engine *e) {
+  uint16_t core = (uint16_t)e->core;
+  if (e->core >= 0 && harp_cpu_pin_self(&core, 1))
+    HARP_INFO("%s: core %d is not available to this process any more; the engine runs on any", e->name,
+              e->core);
+}
+
 static void *run(void *arg) {
   struct harp_engine *e = arg;
   if (e->threaded) {
-    if (e->instance.core_count && harp_cpu_pin_self(e->instance.cores, e->instance.core_count))
-      HARP_INFO("%s: the configured cores are not available to this process; the engine runs on any",
-                e->name);
+    pin(e);
     run_thread(e);
   } else {
     prctl(PR_SET_TIMERSLACK, 1000UL);

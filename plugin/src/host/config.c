@@ -294,6 +294,7 @@ static int resolve_instance(const struct loader *loader, unsigned i) {
   instance->paths = default_paths(instance);
   if (harp_conf_is_set(conf, HARP_CONF_PATHS)) instance->paths = conf->paths;
   if (env->text[HARP_ENV_PATHS]) instance->paths = env->paths;
+  instance->paths_are_set = env->text[HARP_ENV_PATHS] || harp_conf_is_set(conf, HARP_CONF_PATHS);
   return 0;
 }
 

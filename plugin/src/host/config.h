@@ -67,6 +67,7 @@ struct harp_instance {
   enum harp_driver driver;      /* what may be used; AUTO: the engine's choice */
   uint16_t port_low, port_high; /* local ports to bind, both included; 0 and 0: the kernel chooses */
   unsigned paths;               /* 1 to HARP_MAX_PATHS */
+  bool paths_are_set;           /* by the operator */
   harp_ns peer_timeout_ns;
 };
 

@@ -2,7 +2,9 @@
 #include "host/cpu.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 
 /* Wider than the fixed cpu_set_t (1024), which the kernel refuses to fill on a larger machine. */
@@ -43,4 +45,37 @@ int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
     mask.words[cores[i] / WORD_BITS] |= 1UL << cores[i] % WORD_BITS;
   }
   return sched_setaffinity(0, sizeof mask, (const cpu_set_t *)(const void *)&mask) < 0 ? -errno : 0;
+}
+
+struct trial {
+  uint16_t *cores;
+  unsigned count, usable_count;
+};
+
+static void *try_cores(void *arg) {
+  struct trial *t = arg;
+  uint16_t refused[HARP_CPU_MAX];
+  unsigned refused_count = 0;
+  for (unsigned i = 0; i < t->count; i++) {
+    uint16_t core = t->cores[i];
+    if (harp_cpu_pin_self(&core, 1) == 0)
+      t->cores[t->usable_count++] = core;
+    else
+      refused[refused_count++] = core;
+  }
+  memcpy(t->cores + t->usable_count, refused, refused_count * sizeof refused[0]);
+  return NULL;
+}
+
+unsigned harp_cpu_sort_usable(uint16_t *cores, unsigned count) {
+  struct trial trial = {cores, HARP_MIN(count, (unsigned)HARP_CPU_MAX), 0};
+  pthread_t thread;
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int err = pthread_create(&thread, NULL, try_cores, &trial);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (err) return count;
+  pthread_join(thread, NULL);
+  return trial.usable_count;
 }

@@ -19,6 +19,11 @@ unsigned harp_cpu_allowed_count(void);
  * them. Returns how many there are (which may exceed `max`), or -errno. */
 int harp_cpu_allowed(uint16_t *cores, unsigned max);
 
+/* Moves the cores to which a thread of this process can be pinned to the front, each lot in its order.
+ * Returns how many they are. A thread tries it and ends, because the caller's own affinity says nothing of
+ * what the process may use; where none can be had, all count as usable. */
+unsigned harp_cpu_sort_usable(uint16_t *cores, unsigned count);
+
 /* Pins the calling thread to `count` cores. Returns 0 or -errno: -EINVAL when none of them exists or the
  * cpuset of this container forbids them all, or when `count` is 0. */
 HARP_MUST_CHECK int harp_cpu_pin_self(const uint16_t *cores, unsigned count);

@@ -91,10 +91,13 @@ struct harp_io_config {
   enum harp_io_xdp_mode xdp_mode;
   unsigned ifindex;
   uint8_t mac[6];
-  int mtu;             /* bytes, IP packet */
-  int speed_mbps;      /* 0: unknown */
-  unsigned queues;     /* NIC queues to use, of those that are free; 0: all */
-  size_t memory_bytes; /* what the conf allows for frames and all else; 0: the driver's default */
+  int mtu;                    /* bytes, IP packet */
+  int speed_mbps;             /* 0: unknown */
+  unsigned queues;            /* NIC queues to use, of those that are free; 0: all */
+  unsigned sharer;            /* which of the engines of this process that share them, from 0 */
+  unsigned sharer_count;      /* 0 or 1: it is alone */
+  unsigned shared_port_count; /* ports where it has only a share of the queues: some lead to the others' */
+  size_t memory_bytes;        /* what the conf allows for frames and all else; 0: the driver's default */
   uint32_t
       token_prefix; /* upper half of all tokens that the engine hands out: other packets are strangers' */
 };

@@ -148,6 +148,26 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
   return err;
 }
 
+/* Hands over the udp driver alone, the rung below, which says why; with no more ports than it needs itself.
+ */
+static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_config *inner,
+                          unsigned port_count, char *error, size_t error_bytes) {
+  int err = 0;
+  if (inner->port_count != port_count) {
+    x->inner->ops->close(x->inner);
+    x->inner = NULL;
+    inner->port_count = port_count;
+    err = harp_io_udp.open(&x->inner, inner, error, error_bytes);
+  }
+  if (!err) {
+    *io = x->inner;
+    snprintf(x->inner->info.why_not, sizeof x->inner->info.why_not, "%s", x->io.info.why_not);
+    x->inner = NULL;
+  }
+  xdp_close(&x->io);
+  return err;
+}
+
 static int xdp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
                     size_t error_bytes) {
   HARP_ASSERT(config->frames_bytes >= xdp_frames_bytes(config));
@@ -160,19 +180,15 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
   struct harp_io_config inner = *config;
   inner.frames += umem_bytes + slots_bytes();
   inner.frames_bytes -= umem_bytes + slots_bytes();
+  if (config->sharer_count > 1) inner.port_count = config->shared_port_count;
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->slots = config->frames + umem_bytes;
   x->watch_fd = harp_neighbour_watch();
   int err = harp_io_udp.open(&x->inner, &inner, error, error_bytes);
   if (!err && (err = climb(x, config, umem_bytes))) snprintf(error, error_bytes, "%s", x->io.info.why_not);
-  if (err && config->xdp_mode == HARP_IO_XDP_AUTO && x->inner) {
-    *io = x->inner; /* the rung below; it says why */
-    snprintf(x->inner->info.why_not, sizeof x->inner->info.why_not, "%s", x->io.info.why_not);
-    x->inner = NULL;
-    xdp_close(&x->io);
-    return 0;
-  }
+  if (err && config->xdp_mode == HARP_IO_XDP_AUTO && x->inner)
+    return leave_to_inner(io, x, &inner, config->port_count, error, error_bytes);
   if (err) {
     xdp_close(&x->io);
     return err;

@@ -11,10 +11,11 @@
 #include "io/xdp_header.h"
 
 enum {
-  QUEUE_RX_FRAMES_MIN = 256,   /* 1 MiB */
-  FRAMES_BYTES = 64 << 20,     /* of all queues together, where the conf says no other bound */
-  FRAMES_BYTES_MIN = 16 << 20, /* of a slow interface; 16 queues can live of it */
-  MBPS_MS_BYTES = 125,         /* what 1 Mbit/s brings in a millisecond */
+  QUEUE_RX_FRAMES_MIN = 256,    /* 1 MiB */
+  FRAMES_BYTES = 64 << 20,      /* of all queues together, where the conf says no other bound */
+  FRAMES_BYTES_MIN = 16 << 20,  /* of a slow interface; 16 queues can live of it */
+  FRAMES_BYTES_LEAST = 4 << 20, /* of one engine of many; all of them stay below FRAMES_BYTES */
+  MBPS_MS_BYTES = 125,          /* what 1 Mbit/s brings in a millisecond */
   HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
   FILL_TARGET_COPY = 512, /* frames that the kernel has at first where it copies packets: what it writes next
                              was read not long ago */
@@ -31,13 +32,15 @@ static harp_ns now_ns(void) {
 }
 
 size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
-  size_t budget = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES;
+  size_t sharers = HARP_MAX(config->sharer_count, 1u);
+  size_t budget = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES / sharers;
   size_t wanted = FRAMES_BYTES;
   if (config->speed_mbps > 0 && config->mtu > 0) {
     size_t packets = (size_t)config->speed_mbps * MBPS_MS_BYTES / (size_t)config->mtu;
     size_t packet_bytes = harp_align_up((size_t)config->mtu + HEADROOM_BYTES_MAX, HARP_XDP_FRAME_BYTES);
     wanted = HARP_MAX(2 * packets * packet_bytes, (size_t)FRAMES_BYTES_MIN);
   }
+  wanted = HARP_MAX(wanted / sharers, (size_t)FRAMES_BYTES_LEAST);
   return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
 }
 
@@ -186,10 +189,18 @@ static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const s
   return prove_queue(nic, s, error, error_bytes);
 }
 
-/* How many queues to look at: those of the conf, else all; never more than there is memory for. */
+/* How many queues this process may have. */
+static unsigned queues_allowed(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
+  return config->queues ? HARP_MIN(config->queues, nic->filter.queue_count) : nic->filter.queue_count;
+}
+
+/* How many queues to look at: those of the conf, else all; of these its share where other engines of this
+ * process are to have the others; never more than there is memory for. 0: they have all. */
 static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
   size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
-  unsigned all = nic->filter.queue_count, wanted = config->queues ? HARP_MIN(config->queues, all) : all;
+  unsigned sharers = HARP_MAX(config->sharer_count, 1u);
+  unsigned all = queues_allowed(nic, config), wanted = all / sharers + (config->sharer < all % sharers);
+  if (!wanted) return 0;
   wanted = HARP_MIN(wanted, (unsigned)HARP_XDP_NIC_QUEUES_MAX);
   return HARP_MAX(HARP_MIN(wanted, (unsigned)(nic->umem_bytes / least)), 1u);
 }
@@ -220,6 +231,11 @@ static bool may_be_released(const struct harp_xdp_nic *nic) {
 static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
                               const struct harp_io_config *config, char *error, size_t error_bytes) {
   unsigned wanted = queues_wanted(nic, config);
+  if (!wanted) {
+    snprintf(error, error_bytes, "other engines of this process have all %u queues",
+             queues_allowed(nic, config));
+    return -EBUSY;
+  }
   for (;;) {
     int err = open_free_queues(nic, rung, config, wanted, error, error_bytes);
     bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));

@@ -1,0 +1,169 @@
+#include "engine/crew.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "engine/runner.h"
+#include "host/cpu.h"
+
+enum { ERROR_BYTES = 640 /* a sentence for each rung */ };
+
+/* ---- cores ---- */
+
+static bool has_thread(const struct harp_engine_enis *enis) {
+  for (unsigned i = 0; i < enis->count; i++)
+    if (enis->at[i]->mode == HARP_ENGINE_THREAD) return true;
+  return false;
+}
+
+/* Gathers the cores of all ENIs, each once. Returns how many. */
+static unsigned gather_cores(const struct harp_engine_enis *enis, uint16_t cores[HARP_CPU_MAX]) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < enis->count; i++) {
+    for (unsigned k = 0; k < enis->at[i]->core_count; k++) {
+      unsigned at = 0;
+      while (at < count && cores[at] != enis->at[i]->cores[k]) at++;
+      cores[at] = enis->at[i]->cores[k];
+      if (at == count) count++;
+    }
+  }
+  return count;
+}
+
+static const char *list_cores(const uint16_t *cores, unsigned count, char *text, size_t bytes) {
+  size_t used = 0;
+  text[0] = 0;
+  for (unsigned i = 0; i < count && used < bytes; i++)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%u", i ? "," : "", cores[i]);
+  return text;
+}
+
+/* Keeps the cores that this process can have. */
+static unsigned keep_usable(const char *ifname, uint16_t *cores, unsigned count) {
+  char text[256];
+  unsigned usable = harp_cpu_sort_usable(cores, count);
+  if (usable == count) return count;
+  list_cores(cores + usable, count - usable, text, sizeof text);
+  if (usable)
+    HARP_INFO(
+        "%s: of the configured cores %s are not available to this process; it has an engine for each of "
+        "the other %u",
+        ifname, text, usable);
+  else
+    HARP_INFO("%s: the configured cores (%s) are not available to this process; its one engine runs on any",
+              ifname, text);
+  return usable;
+}
+
+/* Says how many engines there are to be, and on which cores. Processes that have the same configuration begin
+ * with different cores, by their numbers. */
+static void choose_cores(struct harp_crew *c, const struct harp_engine_enis *enis) {
+  uint16_t cores[HARP_CPU_MAX];
+  const char *ifname = enis->at[0]->ifname;
+  unsigned count = has_thread(enis) ? gather_cores(enis, cores) : 0;
+  if (count) count = keep_usable(ifname, cores, count);
+  if (count > HARP_DEVICE_ENGINES_MAX) {
+    HARP_INFO("%s: %u cores are configured; the first %d of them have an engine each", ifname, count,
+              HARP_DEVICE_ENGINES_MAX);
+    count = HARP_DEVICE_ENGINES_MAX;
+  }
+  c->count = HARP_MAX(count, 1u);
+  for (unsigned i = 0; i < count; i++) c->cores[i] = cores[(i + (unsigned)getpid()) % count];
+  if (!count) c->cores[0] = -1;
+}
+
+/* ---- opening ---- */
+
+/* Settles what all engines share: cores, and memory for all of them, since few large pages serve many. */
+static bool assemble(struct harp_crew *c, const struct harp_engine_enis *enis) {
+  choose_cores(c, enis);
+  size_t bytes = c->count * harp_engine_memory_bytes(enis, c->count);
+  if (!harp_arena_open(&c->arena, bytes, enis->at[0]->page_size, enis->at[0]->numa)) return true;
+  HARP_WARN("%s: cannot get %zu MiB of memory: %s", enis->at[0]->ifname, bytes >> 20, c->arena.note);
+  c->count = 0;
+  return false;
+}
+
+static void dissolve(struct harp_crew *c) {
+  harp_arena_close(&c->arena);
+  *c = (struct harp_crew){0};
+}
+
+static int open_seat(struct harp_crew *c, unsigned number, const struct harp_engine_enis *enis,
+                     const char *congestion, char *error) {
+  struct harp_engine *e;
+  size_t part_bytes = c->arena.bytes / c->count & ~(size_t)(HARP_BLOCK_BYTES - 1);
+  struct harp_engine_seat seat = {.number = number,
+                                  .count = c->count,
+                                  .core = c->cores[number],
+                                  .memory = (uint8_t *)c->arena.base + number * part_bytes,
+                                  .memory_bytes = part_bytes,
+                                  .pages = c->arena.rung};
+  int err = harp_engine_open(&e, enis, &seat, congestion, error, ERROR_BYTES);
+  if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
+  if (!err) c->seats[number].engine = e;
+  return err;
+}
+
+static unsigned running_count(const struct harp_crew *c) {
+  unsigned running = 0;
+  for (unsigned i = 0; i < c->count; i++) running += c->seats[i].engine != NULL;
+  return running;
+}
+
+/* Returns the seat with fewest users; of equals the first, which has what there is of scarce things. */
+static struct harp_crew_seat *least_used(struct harp_crew *c) {
+  struct harp_crew_seat *best = NULL;
+  for (unsigned i = 0; i < c->count; i++) {
+    struct harp_crew_seat *s = &c->seats[i];
+    if (!s->is_refused && (!best || s->users < best->users)) best = s;
+  }
+  HARP_ASSERT(best); /* one that runs is never refused, and none is while none runs */
+  return best;
+}
+
+struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis,
+                                  const char *congestion) {
+  char error[ERROR_BYTES];
+  if (!c->count && !assemble(c, enis)) return NULL;
+  for (;;) {
+    struct harp_crew_seat *s = least_used(c);
+    unsigned number = (unsigned)(s - c->seats);
+    if (s->engine || !open_seat(c, number, enis, congestion, error)) {
+      s->users++;
+      return s->engine;
+    }
+    if (!running_count(c)) break;
+    s->is_refused = true;
+    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error, running_count(c),
+              c->cores[number]);
+  }
+  HARP_WARN("%s", error);
+  dissolve(c);
+  return NULL;
+}
+
+/* ---- users ---- */
+
+static struct harp_crew_seat *seat_of(struct harp_crew *c, const struct harp_engine *e) {
+  unsigned i = 0;
+  while (i < c->count && c->seats[i].engine != e) i++;
+  HARP_ASSERT(i < c->count && c->seats[i].users);
+  return &c->seats[i];
+}
+
+void harp_crew_share(struct harp_crew *c, const struct harp_engine *e) {
+  seat_of(c, e)->users++;
+}
+
+void harp_crew_drop(struct harp_crew *c, struct harp_engine *e) {
+  struct harp_crew_seat *s = seat_of(c, e);
+  if (--s->users) return;
+  s->engine = NULL;
+  harp_runner_stop(e);
+  harp_engine_close(e);
+  if (!running_count(c)) dissolve(c);
+}

@@ -1,0 +1,35 @@
+/* The engines of a device: one for each of its cores in thread mode, else one.
+ *
+ * They share nothing while they run. Each has drivers of its own on all interfaces, its part of the NICs'
+ * queues, and its part of one block of memory. An engine is opened when it gets its first user and closed
+ * with its last; the memory and the choice of cores last while any engine runs. Under the lock of the owner
+ * of devices (net.c). */
+#ifndef HARP_CREW_H
+#define HARP_CREW_H
+
+#include "engine/engine.h"
+
+/* All zero: no engine runs. */
+struct harp_crew {
+  unsigned count;                     /* of engines that may run; 0 while none does */
+  int cores[HARP_DEVICE_ENGINES_MAX]; /* of each; -1: any */
+  struct harp_arena arena;
+  struct harp_crew_seat {
+    struct harp_engine *engine; /* NULL: it does not run */
+    unsigned users;             /* listens, connects under way and comms */
+    bool is_refused;            /* it could not be opened beside the others */
+  } seats[HARP_DEVICE_ENGINES_MAX];
+};
+
+/* Counts a new user on the engine that has fewest, and opens that if it does not run. One that cannot be
+ * opened is done without, with an INFO line, as long as another runs. NULL, with one WARN, when none can. */
+struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis,
+                                  const char *congestion);
+
+/* Counts another user of an engine that runs. */
+void harp_crew_share(struct harp_crew *c, const struct harp_engine *e);
+
+/* Takes a user off; the last one closes the engine. */
+void harp_crew_drop(struct harp_crew *c, struct harp_engine *e);
+
+#endif

@@ -1,0 +1,91 @@
+"""A device with an engine for each of its cores: each with connections, queues and statistics of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab
+from harpctl.lab.spec import LabSpec
+from tests.lab.job import ALL_SIZES, DRIVER, ENI, STATISTICS, Job
+from tests.lab.xdp import GENERIC, XDP, assert_bypassed
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores"),
+]
+MakeLab = Callable[[LabSpec], Lab]
+CONNECTIONS = ("--connections", "4")
+FEW = (*CONNECTIONS, "--iters", "8", "--warmup", "2")
+MANY = (*CONNECTIONS, "--iters", "40", "--warmup", "10")
+ENGINE = r"((?:\+?eni\d)+) engine (\d) \(core (\d+)\)"
+
+
+def _conf(folder: Path, enis: int, *, more: str = "") -> dict[str, str]:
+    cores = sorted(os.sched_getaffinity(0))
+    folder.mkdir()
+    for eni in range(enis):
+        text = f"[eni]\ninterface = eni{eni}\n{more}[engine]\nmode = thread\ncores = {cores[0]},{cores[1]}\n"
+        (folder / f"ztcp{eni}.conf").write_text(text)
+    return {"HARP_CONF_DIR": str(folder)}
+
+
+def _connections(job: Job, rank: int) -> Counter[str]:
+    """Count the connections of a rank's engines."""
+    return Counter(found[2] for found in re.finditer(rf"NET/HARP: {ENGINE}: connected", job.log(rank)))
+
+
+def _assert_two_engines(job: Job, name: str) -> None:
+    """Both engines of each rank had as many connections, on a core each, and say what they moved."""
+    for rank in range(job.count):
+        assert _connections(job, rank) == {"1": 4, "2": 4}
+        engines = {found.groups() for found in re.finditer(ENGINE + ": connected", job.log(rank))}
+        assert {engine[0] for engine in engines} == {name}
+        assert len({engine[2] for engine in engines}) == 2
+        said = re.findall(ENGINE + ": " + STATISTICS.pattern, job.log(rank))
+        assert sorted(words[1] for words in said) == ["1", "2"]
+        assert all(" messages_sent " in words[3] for words in said)
+
+
+@pytest.mark.parametrize("enis", [1, 2])
+def test_an_engine_for_each_core(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, enis: int) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    env = _conf(tmp_path / "conf", enis)
+    meeting = tmp_path / "meeting" if enis > 1 else None
+    job_words = {"mode": "bidir", "sizes": ALL_SIZES, "words": FEW, "env": env, "meeting": meeting}
+    with Job(lab, plugin_file, **job_words) as job:  # type: ignore[arg-type]
+        job.finish()
+        _assert_two_engines(job, "+".join(f"eni{eni}" for eni in range(enis)))
+
+
+def test_engines_share_the_queues(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """Each has two of four; paths enough that the peer finds some that lead there."""
+    lab = make_lab(LabSpec(enis=2, queues=4))
+    env = {**_conf(tmp_path / "conf", 1), **XDP}
+    with Job(lab, plugin_file, mode="bidir", words=MANY, env=env) as job:
+        job.finish()
+        _assert_two_engines(job, ENI)
+        for rank in range(2):
+            drivers = [line for line in job.log(rank).splitlines() if DRIVER.search(line)]
+            got = [found.groups() for line in drivers if (found := DRIVER.search(line))]
+            assert sorted(got) == [(GENERIC, "queues 0-1"), (GENERIC, "queues 2-3")]
+            assert all(", 16 path(s) from" in line for line in drivers)
+        assert_bypassed(job)
+
+
+def test_fewer_queues_than_cores(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """Who asks for AF_XDP gets it, with as many engines as there are queues."""
+    lab = make_lab(LabSpec(enis=2, queues=4))
+    env = {**_conf(tmp_path / "conf", 1, more="queues = 1\n"), **XDP}
+    with Job(lab, plugin_file, mode="bidir", words=FEW, env=env) as job:
+        job.finish()
+        for rank in range(2):
+            said = r"generic copy: other engines of this process have all 1 queues.*; going on with 1 engine"
+            assert re.search(said, job.log(rank))
+            assert job.queues(rank) == "queue 0"
+            assert _connections(job, rank) == {"1": 8}
