@@ -283,6 +283,23 @@ static void test_lost_and_then_silent(void **state) {
   lost_and_then_silent(HARP_ROLE_RECEIVER);
 }
 
+/* Who was stopped for long, and perhaps the whole machine with both ends, listens for the timeout again. */
+static void test_silence_while_stopped_is_nobodys(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  submit(s.link, data, sizeof data);
+  reset(&s);
+  run_hearing(&s, PEER_TIMEOUT_NS, HARP_MS(1));
+  now_ns += 3 * PEER_TIMEOUT_NS;
+  run_for(&s, PEER_TIMEOUT_NS / 2, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  run_for(&s, PEER_TIMEOUT_NS, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  close_scene(&s);
+}
+
 /* As with a control connection that is closed: only who waits for the peer has an error. */
 static void test_lost_without_requests_waits(void **state) {
   (void)state;
@@ -340,6 +357,7 @@ int main(void) {
       cmocka_unit_test(test_peer_stopped_in_a_stall_is_waited_for),
       cmocka_unit_test(test_reset_with_one_interface_fails),
       cmocka_unit_test(test_lost_and_then_silent),
+      cmocka_unit_test(test_silence_while_stopped_is_nobodys),
       cmocka_unit_test(test_lost_without_requests_waits),
       cmocka_unit_test(test_end_with_several_interfaces_fails),
       cmocka_unit_test(test_reset_after_final_fails),

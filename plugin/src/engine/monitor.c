@@ -1,10 +1,12 @@
 #include "engine/monitor.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -92,14 +94,25 @@ static void on_error(struct harp_link *link, int error, harp_ns now) {
           now);
 }
 
+/* Whether the peer's kernel has said nothing for so long, though keepalives asked it several times. TCP need
+ * not give up then: it takes packets that our own host drops for a local congestion. */
+static bool is_kernel_silent(int fd, harp_ns limit) {
+  struct tcp_info info = {0};
+  socklen_t n = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n)) return false;
+  return HARP_MS(HARP_MIN(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)) >= limit;
+}
+
 void harp_monitor_on_silence(struct harp_link *link, harp_ns now) {
-  harp_ns limit = link->engine->instance.peer_timeout_ns;
-  if (!link->monitor.lost || !link->outstanding || now - link->heard_ns < limit) return;
-  harp_link_fail(
-      link, HARP_ERR_REMOTE, now,
-      "lost %s: its control connection to %s broke, and nothing has come over any path for %llu s: "
-      "the process, its host or the network in between is down",
-      link->peer, link->engine->name, (unsigned long long)((now - link->heard_ns) / HARP_SEC(1)));
+  const struct harp_monitor *m = &link->monitor;
+  harp_ns limit = link->engine->instance.peer_timeout_ns, quiet = now - link->heard_ns;
+  if (!link->outstanding || m->gone || quiet < limit) return;
+  if (!m->lost && !is_kernel_silent(m->fd, limit)) return;
+  harp_link_fail(link, HARP_ERR_REMOTE, now,
+                 "lost %s: its control connection to %s %s, and nothing has come over any path for %llu s: "
+                 "the process, its host or the network in between is down",
+                 link->peer, link->engine->name, m->lost ? "broke" : "brings nothing",
+                 (unsigned long long)(quiet / HARP_SEC(1)));
 }
 
 static void on_final(struct harp_link *link, const struct harp_final *final, harp_ns now) {
@@ -182,11 +195,13 @@ static void leave(struct harp_monitor *m, struct harp_link *link) {
   shutdown(m->fd, SHUT_WR);
 }
 
-/* Whether the peer's kernel owes us an acknowledgement; that of a process that is only stopped does not. */
+/* Whether the peer's kernel owes us an acknowledgement; that of a process that is only stopped does not. What
+ * could not even leave counts too. */
 static bool is_unacknowledged(int fd) {
   struct tcp_info info = {0};
   socklen_t n = sizeof info;
-  return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) && info.tcpi_unacked;
+  int waiting = 0; /* bytes, sent or not */
+  return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) && !ioctl(fd, SIOCOUTQ, &waiting) && waiting;
 }
 
 void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
@@ -218,7 +233,7 @@ void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
     uint8_t out[HARP_CONTROL_MAX_BYTES];
     m->ping_ns = now;
     send_message(m, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++));
-  } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused) {
+  } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused && !is_unacknowledged(m->fd)) {
     m->told_paused = true;
     HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "
               "waiting for it",

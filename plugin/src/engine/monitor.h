@@ -47,7 +47,8 @@ void harp_monitor_on_readable(struct harp_link *link, harp_ns now);
 /* Judges a stalled sender; called now and then while it has something in flight. */
 void harp_monitor_on_stall(struct harp_link *link, harp_ns now);
 
-/* Judges a link whose control connection is lost, by what came from the peer last. */
+/* Judges a link with several interfaces by what came from the peer last, where its control connection is lost
+ * or as silent. */
 void harp_monitor_on_silence(struct harp_link *link, harp_ns now);
 
 /* Sends FINAL: what was delivered, and why the link failed if the peer should know. */

@@ -303,14 +303,17 @@ static unsigned transmit(struct harp_engine *e, harp_ns now) {
 /* ---- control ---- */
 
 /* Looks after links with several interfaces: their idle paths, and whether the peer of one whose control
- * connection is lost still lives. */
+ * connection is lost still lives. Time in which nobody did a pass (the process was stopped, the machine
+ * paused) says nothing of peers: they may have been stopped with us. */
 static void tend_multihomed(struct harp_engine *e, harp_ns now) {
-  harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES;
-  e->tend_ns = now + quiet_ns / 2;
+  harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES, period_ns = quiet_ns / 2;
+  harp_ns late_ns = e->tend_ns ? now - e->tend_ns : 0;
+  e->tend_ns = now + period_ns;
   for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++) {
     struct harp_link *link = e->links[slot];
     if (!link || link == HARP_SLOT_RESERVED || !link->is_multihomed) continue;
     if (link->conn.state != HARP_CONN_OPEN) continue;
+    if (late_ns > period_ns) link->heard_ns = HARP_MIN(link->heard_ns + late_ns, now);
     harp_monitor_on_silence(link, now);
     if (link->conn.sender) harp_sender_keepalive(link->conn.sender, quiet_ns, now);
     settle_link(e, link);
