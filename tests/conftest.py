@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,11 @@ PLUGIN_DIR = ROOT / "plugin"
 BUILD_DIR = PLUGIN_DIR / "build"
 SANITIZERS = ("asan", "ubsan", "tsan")
 SIM_SEEDS = 10_000
+
+
+def pytest_configure() -> None:
+    """Let tests send SIGHUP, which is ignored below nohup and inherited so."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
