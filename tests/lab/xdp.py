@@ -27,6 +27,7 @@ SOURCES = (
     "io/xdp_queue",
     "io/nic",
     "io/netlink",
+    "io/port",
     "base/assert",
     "base/log",
 )

@@ -20,6 +20,7 @@
 
 #include "io/io.h"
 #include "io/nic.h"
+#include "io/xdp_filter.h"
 #include "io/xdp_socket.h"
 #include "lib/netns.h"
 
@@ -122,9 +123,9 @@ static bool take_queue(struct harp_xdp_socket *s) {
   return !err;
 }
 
-/* A process that has queue 0. It lets go when a program has been on loopback for some milliseconds: then
- * whoever attached it has found the queue taken. */
-static pid_t start_holder(bool lets_go) {
+/* A process that has queue 0. It lets go when a program has been on loopback for so many milliseconds: then
+ * whoever attached it has found the queue taken. 0: it never does. */
+static pid_t start_holder(int held_polls) {
   int ready[2];
   char byte;
   assert_int_equal(pipe(ready), 0);
@@ -133,7 +134,7 @@ static pid_t start_holder(bool lets_go) {
   if (!child) {
     struct harp_xdp_socket s;
     if (!take_queue(&s) || write(ready[1], "r", 1) != 1) _exit(1);
-    for (int i = 0, seen = 0; i < PATIENCE_MS && (seen < HELD_POLLS || !lets_go); i++) {
+    for (int i = 0, seen = 0; i < PATIENCE_MS && (seen < held_polls || !held_polls); i++) {
       (void)poll(NULL, 0, POLL_MS);
       seen += program_on_lo() != 0;
     }
@@ -173,12 +174,35 @@ static void test_a_queue_that_is_being_let_go_is_waited_for(void **state) {
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
-  pid_t holder = start_holder(true);
+  pid_t holder = start_holder(HELD_POLLS);
   int err = try_open(&io, &frames, HARP_IO_XDP_COPY, error);
   if (err) fail_msg("open: %d %s", err, error);
   assert_string_equal(io->info.queues, "queue 0");
   close_it(io, frames);
   end_holder(holder);
+}
+
+/* As when one of several processes is killed and started again: the others keep the program, and its ports
+ * stand in the table. */
+static void test_a_killed_process_queue_is_waited_for(void **state) {
+  (void)state;
+  enum { ITS_PORT = 4001 };
+  char error[640] = "";
+  struct harp_io *io;
+  uint8_t *frames;
+  struct harp_xdp_filter others;
+  struct sockaddr_storage its = address("127.0.0.1", ITS_PORT);
+  if (!has_namespace) skip();
+  if (harp_xdp_filter_open(&others, LO, HARP_XDP_GENERIC, false, error, sizeof error)) fail_msg("%s", error);
+  assert_int_equal(harp_xdp_filter_add_port(&others, &its, ITS_PORT, 1, 0), 0);
+  pid_t holder = start_holder(5 * HELD_POLLS); /* native mode is asked for first */
+  ;
+  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, error);
+  if (err) fail_msg("open: %d %s", err, error);
+  assert_string_equal(io->info.queues, "queue 0");
+  close_it(io, frames);
+  end_holder(holder);
+  harp_xdp_filter_close(&others);
 }
 
 static void test_a_queue_that_stays_taken_is_an_error(void **state) {
@@ -187,7 +211,7 @@ static void test_a_queue_that_stays_taken_is_an_error(void **state) {
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
-  pid_t holder = start_holder(false);
+  pid_t holder = start_holder(0);
   nap_ns = HARP_MS(200);
   assert_int_equal(try_open(&io, &frames, HARP_IO_XDP_COPY, error), -EBUSY);
   nap_ns = 0;
@@ -386,6 +410,7 @@ int main(void) {
       cmocka_unit_test(test_umem_holds_a_millisecond_within_the_budget),
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
+      cmocka_unit_test(test_a_killed_process_queue_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),
       cmocka_unit_test(test_a_queue_that_moves_nothing_is_refused),
       ON_ENI(test_frames_that_are_sent_come_back),

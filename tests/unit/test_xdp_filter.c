@@ -130,12 +130,48 @@ static void test_a_port_counts_from_zero_and_its_owner_alone(void **state) {
   harp_xdp_filter_count(&first, &local, OURS, &ours);
   harp_xdp_filter_count(&first, &local, THEIRS, &theirs);
   assert_true(ours.handed == 7 && ours.strangers == 9 && !theirs.handed && !theirs.strangers);
-  assert_int_equal(harp_xdp_filter_used_queues(&first), 3);
   assert_int_equal(harp_xdp_filter_add_port(&first, &local, OURS, 1, 0x01020304), 0);
   harp_xdp_filter_count(&first, &local, OURS, &theirs);
   assert_true(!theirs.handed && !theirs.strangers);
   harp_xdp_filter_close(&first);
   harp_xdp_filter_close(&second);
+}
+
+static int bind_port(const char *ip, struct sockaddr_storage *local, uint16_t *port) {
+  bool is_v6 = strchr(ip, ':');
+  *local = (struct sockaddr_storage){.ss_family = is_v6 ? AF_INET6 : AF_INET};
+  struct sockaddr_in *in = (struct sockaddr_in *)local;
+  struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)local;
+  socklen_t bytes = sizeof *local;
+  assert_int_equal(inet_pton(local->ss_family, ip, is_v6 ? (void *)&in6->sin6_addr : &in->sin_addr), 1);
+  int fd = socket(local->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)local, is_v6 ? sizeof *in6 : sizeof *in), 0);
+  assert_int_equal(getsockname(fd, (struct sockaddr *)local, &bytes), 0);
+  *port = ntohs(in->sin_port);
+  return fd;
+}
+
+/* A killed process leaves its ports in the table, where others keep the program. */
+static void test_queues_are_used_by_who_has_the_port(void **state) {
+  (void)state;
+  static const char *const addresses[] = {"127.0.0.1", "::1"};
+  if (!has_namespace) skip();
+  struct harp_xdp_filter f = open_filter(HARP_XDP_GENERIC);
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(addresses); i++) {
+    struct sockaddr_storage local[2];
+    uint16_t ports[2];
+    int fds[2];
+    for (unsigned k = 0; k < 2; k++) {
+      fds[k] = bind_port(addresses[i], &local[k], &ports[k]);
+      assert_int_equal(harp_xdp_filter_add_port(&f, &local[k], ports[k], 5ull << k, 0), 0);
+    }
+    assert_int_equal(harp_xdp_filter_used_queues(&f), 15);
+    close(fds[0]);
+    assert_int_equal(harp_xdp_filter_used_queues(&f), 10);
+    close(fds[1]);
+    assert_int_equal(harp_xdp_filter_used_queues(&f), 0);
+  }
+  harp_xdp_filter_close(&f);
 }
 
 int main(void) {
@@ -145,6 +181,7 @@ int main(void) {
       cmocka_unit_test(test_another_versions_program_is_not_joined),
       cmocka_unit_test(test_the_other_mode_is_refused),
       cmocka_unit_test(test_a_port_counts_from_zero_and_its_owner_alone),
+      cmocka_unit_test(test_queues_are_used_by_who_has_the_port),
   };
   return cmocka_run_group_tests(tests, enter, NULL);
 }

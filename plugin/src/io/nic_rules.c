@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "io/nic.h"
+#include "io/port.h"
 
 enum {
   RULES_MAX = 1024, /* that we read; a NIC with more is somebody else's */
@@ -135,18 +136,6 @@ static uint16_t port_at(const struct harp_nic_rules *r, uint32_t location) {
 
 /* ---- what killed processes left ---- */
 
-/* Binds a port that no process has, so that none gets it meanwhile; -1 when one has it. */
-static int hold_port(const struct sockaddr_storage *local, uint16_t port) {
-  struct sockaddr_storage at = *local;
-  bool is_v6 = at.ss_family == AF_INET6;
-  ((struct sockaddr_in *)&at)->sin_port = htons(port); /* it stands at the same place for both families */
-  int fd = socket(at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  socklen_t bytes = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-  if (fd < 0 || !bind(fd, (const struct sockaddr *)&at, bytes)) return fd;
-  close(fd);
-  return -1;
-}
-
 static bool is_one_of(uint16_t port, const uint16_t *ports, unsigned port_count) {
   for (unsigned i = 0; i < port_count; i++)
     if (ports[i] == port) return true;
@@ -159,7 +148,7 @@ static bool sweep_place(const struct harp_nic_rules *r, uint32_t location, const
                         unsigned port_count) {
   uint16_t port = port_at(r, location);
   bool is_mine = is_one_of(port, ports, port_count);
-  int fd = port && !is_mine ? hold_port(&r->local, port) : -1;
+  int fd = port && !is_mine ? harp_port_hold(&r->local, port) : -1;
   bool is_left = is_mine || (fd >= 0 && port_at(r, location) == port);
   bool is_free = is_left && !delete_rule(r->ifindex, location);
   if (is_free)

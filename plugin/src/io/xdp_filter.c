@@ -10,6 +10,7 @@
 
 #include "io/bpf.h"
 #include "io/nic.h"
+#include "io/port.h"
 
 /* The number changes with the rules and the layout of the maps: HARP of another version can not join. */
 #define PROGRAM_NAME "harp_filter_3"
@@ -177,6 +178,21 @@ static void clear_queue(struct harp_xdp_filter *f, uint32_t queue) {
   }
 }
 
+/* Says whether a process has the port, as far as can be found out. */
+static bool has_owner(const struct harp_xdp_port_key *key) {
+  static const uint8_t v4_prefix[12]; /* ::1 begins like that, too, but no IPv4 address begins with 0 */
+  struct sockaddr_storage local = {.ss_family = AF_INET6};
+  if (!memcmp(key->address, v4_prefix, sizeof v4_prefix) && key->address[sizeof v4_prefix]) {
+    local.ss_family = AF_INET;
+    memcpy(&((struct sockaddr_in *)&local)->sin_addr, key->address + sizeof v4_prefix, 4);
+  } else {
+    memcpy(&((struct sockaddr_in6 *)&local)->sin6_addr, key->address, sizeof key->address);
+  }
+  int fd = harp_port_hold(&local, ntohs(key->port));
+  if (fd >= 0) close(fd);
+  return fd < 0;
+}
+
 uint64_t harp_xdp_filter_used_queues(const struct harp_xdp_filter *f) {
   struct harp_xdp_port_key key, next;
   struct harp_xdp_port_value value;
@@ -185,7 +201,7 @@ uint64_t harp_xdp_filter_used_queues(const struct harp_xdp_filter *f) {
   for (unsigned i = 0; more && i < HARP_XDP_PORTS_MAX; i++) {
     key = next;
     more = !harp_bpf_map_next(f->ports_fd, &key, &next);
-    if (!harp_bpf_map_read(f->ports_fd, &key, &value)) used |= value.queues;
+    if (!harp_bpf_map_read(f->ports_fd, &key, &value) && has_owner(&key)) used |= value.queues;
   }
   return used;
 }

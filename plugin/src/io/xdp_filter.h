@@ -38,7 +38,7 @@ HARP_MUST_CHECK int harp_xdp_filter_add_port(struct harp_xdp_filter *f, const st
 void harp_xdp_filter_remove_port(struct harp_xdp_filter *f, const struct sockaddr_storage *local,
                                  uint16_t port);
 
-/* Returns the queues, a bit each, that processes of HARP have ports on; and those that were killed had. */
+/* Returns the queues, a bit each, that processes of HARP have ports on: not what killed ones left there. */
 uint64_t harp_xdp_filter_used_queues(const struct harp_xdp_filter *f);
 
 struct harp_xdp_filter_counts {
