@@ -12,7 +12,7 @@ import pytest
 
 from harpctl.lab.lab import Lab
 from harpctl.lab.spec import LabSpec
-from tests.lab.job import ALL_SIZES, DRIVER, ENI, STATISTICS, Job
+from tests.lab.job import ALL_SIZES, DRIVER, ENI, STATISTICS, Job, until
 from tests.lab.xdp import GENERIC, XDP, assert_bypassed
 
 pytestmark = [
@@ -23,6 +23,9 @@ MakeLab = Callable[[LabSpec], Lab]
 CONNECTIONS = ("--connections", "4")
 FEW = (*CONNECTIONS, "--iters", "8", "--warmup", "2")
 MANY = (*CONNECTIONS, "--iters", "40", "--warmup", "10")
+LONG = (*CONNECTIONS, "--time", "600", "--warmup", "1")
+TOLD_S = 20.0
+WHILE_OUT_BYTES = 128 << 20
 ENGINE = r"((?:\+?eni\d)+) engine (\d) \(core (\d+)\)"
 
 
@@ -89,3 +92,23 @@ def test_fewer_queues_than_cores(make_lab: MakeLab, plugin_file: Path, tmp_path:
             assert re.search(said, job.log(rank))
             assert job.queues(rank) == "queue 0"
             assert _connections(job, rank) == {"1": 8}
+
+
+def test_a_lost_interface_is_told_once(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """Though both engines of a process lose it."""
+    lab = make_lab(LabSpec(enis=2))
+    env = _conf(tmp_path / "conf", 2)
+    words = {"mode": "bidir", "words": LONG, "sizes": "256K", "env": env, "meeting": tmp_path / "meeting"}
+    with Job(lab, plugin_file, **words) as job:  # type: ignore[arg-type]
+        for rank in range(2):
+            until("connected", lambda rank=rank: sum(_connections(job, rank).values()) == 8)  # type: ignore[misc]
+        job.until_moving()
+        lab.set_link(1, 1, up=False)
+        for rank in range(2):
+            until("told", lambda rank=rank: job.warns(rank) != [], TOLD_S)  # type: ignore[misc]
+        job.until_moving(WHILE_OUT_BYTES)
+        lab.set_link(1, 1, up=True)
+        for rank in range(2):
+            until("works", lambda rank=rank: "works again" in job.log(rank), TOLD_S)  # type: ignore[misc]
+            assert len(job.warns(rank)) == 1, job.warns(rank)
+            assert job.log(rank).count("works again") == 1

@@ -116,10 +116,15 @@ static void open_scene(struct scene *s, unsigned links) {
 }
 
 static void close_scene(struct scene *s) {
-  harp_log_set_sink(NULL);
   for (unsigned i = 0; i < LINKS; i++)
     if (s->links[i]) harp_link_destroy(s->links[i]);
   harp_engine_close(s->engine);
+}
+
+static int silence(void **state) {
+  (void)state;
+  harp_log_set_sink(NULL);
+  return 0;
 }
 
 enum { ANY = -1 };
@@ -288,6 +293,40 @@ static void test_outages_of_peers_that_left_make_room(void **state) {
   close_scene(&s);
 }
 
+static void review_both(struct scene s[2], harp_ns ns) {
+  for (harp_ns end = now_ns + ns; now_ns < end; now_ns += HARP_MS(1)) {
+    harp_outages_review(s[0].engine, now_ns);
+    harp_outages_review(s[1].engine, now_ns);
+  }
+}
+
+/* A process with an engine for each core: what it loses, all of them lose. */
+static void test_engines_tell_it_once_together(void **state) {
+  (void)state;
+  struct scene s[2];
+  open_scene(&s[0], 1);
+  open_scene(&s[1], 1);
+  for (unsigned round = 1; round <= 2; round++) {
+    for (unsigned i = 0; i < 2; i++) move(&s[i], 0, 0, ANY, HARP_PATH_DOWN);
+    review_both(s, HARP_SEC(3));
+    assert_int_equal(warn_count, round);
+    for (unsigned i = 0; i < 2; i++) move(&s[i], 0, 0, ANY, HARP_PATH_UP);
+    review_both(s, HARP_SEC(3));
+    assert_int_equal(info_count, round);
+  }
+  /* An engine that closes takes what it knows with it. */
+  move(&s[0], 0, 0, ANY, HARP_PATH_DOWN);
+  review_both(s, HARP_SEC(1));
+  assert_int_equal(warn_count, 3);
+  close_scene(&s[0]);
+  open_scene(&s[0], 1);
+  move(&s[0], 0, 0, ANY, HARP_PATH_DOWN);
+  review_both(s, HARP_SEC(1));
+  assert_int_equal(warn_count, 1);
+  close_scene(&s[0]);
+  close_scene(&s[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_ours_is_told_once_and_by_name),
@@ -299,6 +338,7 @@ int main(void) {
       cmocka_unit_test(test_what_nobody_knows_of_any_more_is_forgotten),
       cmocka_unit_test(test_a_new_link_shows_that_it_works),
       cmocka_unit_test(test_outages_of_peers_that_left_make_room),
+      cmocka_unit_test(test_engines_tell_it_once_together),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, NULL, silence);
 }

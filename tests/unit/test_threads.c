@@ -1,18 +1,21 @@
 /* Several of NCCL's threads on one device at once, over loopback: each connects, moves checked messages,
- * aborts and closes on comms of its own while the others do the same on the same engine. Run under
- * ThreadSanitizer by tests/sanitize. */
+ * aborts and closes on comms of its own while the others do the same on the same engine, or on the engine of
+ * another core. Run under ThreadSanitizer by tests/sanitize. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "engine/net.h"
+#include "host/cpu.h"
 
 enum { WORKERS = 3, ROUNDS = 4, MESSAGES = 24, MESSAGE_MAX = 70000, LIMIT_S = 60 };
 
@@ -118,10 +121,8 @@ static void *work(void *arg) {
   return NULL;
 }
 
-static void run(const char *engine, const char *paths) {
+static void run(const char *paths) {
   struct worker workers[WORKERS];
-  setenv("HARP_IFNAME", "=lo", 1);
-  setenv("HARP_ENGINE", engine, 1);
   setenv("HARP_PATHS", paths, 1);
   for (unsigned i = 0; i < WORKERS; i++) {
     workers[i] = (struct worker){.random = i + 1};
@@ -139,17 +140,42 @@ static void run(const char *engine, const char *paths) {
 
 static void test_inline(void **state) {
   (void)state;
-  run("inline", "1");
+  setenv("HARP_IFNAME", "=lo", 1);
+  setenv("HARP_ENGINE", "inline", 1);
+  run("1");
 }
 static void test_thread(void **state) {
   (void)state;
-  run("thread", "4");
+  setenv("HARP_IFNAME", "=lo", 1);
+  setenv("HARP_ENGINE", "thread", 1);
+  run("4");
+}
+
+/* Engines open and close while others run. */
+static void test_an_engine_for_each_core(void **state) {
+  char dir[] = "/tmp/harp-threads-XXXXXX", path[64];
+  uint16_t cores[2];
+  (void)state;
+  if (harp_cpu_allowed(cores, 2) < 2) skip();
+  assert_non_null(mkdtemp(dir));
+  snprintf(path, sizeof path, "%s/ztcp0.conf", dir);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fprintf(f, "[eni]\ninterface = lo\n[engine]\nmode = thread\ncores = %u,%u\n", cores[0], cores[1]);
+  fclose(f);
+  unsetenv("HARP_IFNAME");
+  unsetenv("HARP_ENGINE");
+  setenv("HARP_CONF_DIR", dir, 1);
+  run("2");
+  unlink(path);
+  rmdir(dir);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_inline),
       cmocka_unit_test(test_thread),
+      cmocka_unit_test(test_an_engine_for_each_core),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,6 +269,7 @@ static void log_counters(const struct harp_engine *e) {
 void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->running);
   log_drivers(e);
+  harp_outages_forget(&e->outages);
   if (e->io) e->io->ops->close(e->io); /* it may count something yet */
   log_counters(e);
   release(e);

@@ -1,6 +1,7 @@
 #include "engine/outage.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -15,7 +16,7 @@ struct party {
   bool works, fails; /* some path over it is up; some is down */
 };
 
-enum { PARTIES_MAX = 128 };
+enum { PARTIES_MAX = 128, NOTICES_MAX = 256 };
 /* A process that had no core for a while finds all its paths silent, and finds out only one by one that they
  * are not. */
 #define TELL_NS HARP_MS(300)
@@ -32,9 +33,62 @@ struct review {
   struct party parties[PARTIES_MAX];
 };
 
+/* What the engines of this process have told of, so that they tell it once together. */
+static struct {
+  pthread_mutex_t lock;
+  unsigned count;
+  struct notice {
+    struct harp_outage who;
+    unsigned engines; /* that know it as out */
+    bool is_back;     /* one of them has told so */
+  } at[NOTICES_MAX];
+} notices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static bool same(const struct harp_outage *a, const struct harp_outage *b) {
   return a->is_local == b->is_local && memcmp(a->addr, b->addr, sizeof a->addr) == 0;
 }
+
+/* ---- what is told ---- */
+
+/* Returns the notice of an interface, NULL when it has none. */
+static struct notice *find_notice(const struct harp_outage *who) {
+  for (unsigned i = 0; i < notices.count; i++)
+    if (same(&notices.at[i].who, who)) return &notices.at[i];
+  return NULL;
+}
+
+/* Notes that one more engine knows it as out. Returns whether it is the one to tell. */
+static bool put_notice(const struct harp_outage *who) {
+  pthread_mutex_lock(&notices.lock);
+  struct notice *n = find_notice(who);
+  bool is_news = !n || n->is_back;
+  if (!n && notices.count < NOTICES_MAX) {
+    n = &notices.at[notices.count++];
+    *n = (struct notice){.who = *who};
+  }
+  if (n) {
+    n->engines++;
+    n->is_back = false;
+  }
+  pthread_mutex_unlock(&notices.lock);
+  return is_news;
+}
+
+/* Notes that an engine knows it as out no more: because it is back, or for other reasons. Returns whether
+ * that it is back is still to be told. */
+static bool take_notice(const struct harp_outage *who, bool is_back) {
+  pthread_mutex_lock(&notices.lock);
+  struct notice *n = find_notice(who);
+  bool is_news = !n || !n->is_back;
+  if (n) {
+    n->is_back = n->is_back || is_back;
+    if (!--n->engines) *n = notices.at[--notices.count];
+  }
+  pthread_mutex_unlock(&notices.lock);
+  return is_back && is_news;
+}
+
+/* ---- what is so ---- */
 
 static struct party *find_party(struct review *r, const struct harp_outage *who) {
   for (unsigned i = 0; i < r->count; i++)
@@ -147,16 +201,16 @@ static void tell(const struct harp_engine *e, const struct party *p) {
   if (p->who.is_local && is_out(p))
     HARP_WARN("%s: nothing gets through on this interface (%s) any more; its connections go on over the "
               "others of %s, and it is used again when it works",
-              p->ifname, address, e->name);
+              p->ifname, address, e->enis_name);
   else if (p->who.is_local)
     HARP_INFO("%s: this interface works again", p->ifname);
   else if (is_out(p))
     harp_log(any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
              "%s: nothing gets through to the interface %s of %s any more; the connection goes on over the "
              "others, and it is used again when it works",
-             e->name, address, p->link->peer);
+             e->enis_name, address, p->link->peer);
   else
-    HARP_INFO("%s: the interface %s of %s works again", e->name, address, p->link->peer);
+    HARP_INFO("%s: the interface %s of %s works again", e->enis_name, address, p->link->peer);
 }
 
 /* Returns the place of an interface among those that are out, `count` when it is not. */
@@ -178,11 +232,11 @@ static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
   struct harp_outage *outage = &o->at[known];
   harp_ns tell_at_ns = outage->since_ns + (outage->is_local ? TELL_NS : TELL_PEER_NS);
   if (p->works) {
-    if (outage->is_told) tell(e, p);
+    if (outage->is_told && take_notice(outage, true)) tell(e, p);
     *outage = o->at[--o->count];
   } else if (is_out(p) && !outage->is_told && now >= tell_at_ns) {
     outage->is_told = true;
-    tell(e, p);
+    if (put_notice(outage)) tell(e, p);
   } else if (!outage->is_told) {
     o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(tell_at_ns, now + TELL_NS / 8));
   }
@@ -194,9 +248,18 @@ static bool is_over(struct review *r, const struct harp_outage *outage) {
   return outage->is_told ? !p && !outage->is_local : !p || !is_out(p);
 }
 
+static void forget_one(struct harp_outages *o, unsigned i) {
+  if (o->at[i].is_told) (void)take_notice(&o->at[i], false);
+  o->at[i] = o->at[--o->count];
+}
+
 static void forget(struct harp_outages *o, struct review *r) {
   for (unsigned i = o->count; i-- > 0;)
-    if (is_over(r, &o->at[i])) o->at[i] = o->at[--o->count];
+    if (is_over(r, &o->at[i])) forget_one(o, i);
+}
+
+void harp_outages_forget(struct harp_outages *o) {
+  while (o->count) forget_one(o, o->count - 1);
 }
 
 static void review(struct harp_engine *e, harp_ns now) {

@@ -1,6 +1,6 @@
-/* Which interfaces, ours and the peers', do not work any more though others do: told once at WARN when that
- * has lasted for a moment, and at INFO when it ends. Nothing is decided here; the paths have done that long
- * before. Under the engine's lock. */
+/* Which interfaces, ours and the peers', do not work any more though others do: told at WARN when that has
+ * lasted for a moment, and at INFO when it ends; once, however many engines of the process find it. Nothing
+ * is decided here; the paths have done that long before. Under the engine's lock. */
 #ifndef HARP_OUTAGE_H
 #define HARP_OUTAGE_H
 
@@ -25,5 +25,8 @@ struct harp_outages {
 /* Reviews all paths if the state of one has changed since the last review, or if an outage has lasted long
  * enough to be told. */
 void harp_outages_review(struct harp_engine *e, harp_ns now);
+
+/* Forgets what an engine knows, when it closes. */
+void harp_outages_forget(struct harp_outages *o);
 
 #endif
