@@ -13,6 +13,8 @@ from harpctl.doctor.model import Said, check, fail, skip, warn
 from harpctl.facts.model import Eni, Facts
 
 OTHERS_WRITE = 0o002
+STRIPED = "striped"
+STRIPED_MAX = 8  # ENIs of one device
 SETUP = "harpctl setup"
 
 
@@ -247,15 +249,29 @@ def check_cores(context: Context) -> Iterator[Said]:
             yield fail(f"{path}: there is no core {_list(missing)} (cores: {_span(online)}).", SETUP)
 
 
-@check("confs.cores_shared", "No core serves two ENIs", needs.conf)
+@check("confs.cores_shared", "No core serves two devices", needs.conf)
 def check_cores_shared(context: Context) -> Iterator[Said]:
-    """Look for a core that is in two files."""
+    """Look for a core that is in two files. The engines of a striped device serve all ENIs."""
+    words = [context.environment.get("HARP_DEVICES"), *(conf.devices for _, conf in context.confs)]
+    if next(filter(None, words), STRIPED) == STRIPED and len(context.confs) <= STRIPED_MAX:
+        return
     taken: dict[int, str] = {}
     for path, conf in context.confs:
         twice = sorted(core for core in conf.cores or () if core in taken)
         if twice:
             yield fail(f"{path}: core {_list(twice)} stands in {taken[twice[0]]} already.", SETUP)
         taken.update({core: path for core in conf.cores or () if core not in taken})
+
+
+@check("confs.cores_apart", "Each engine has a core for itself", needs.conf, validates=False)
+def check_cores_apart(context: Context) -> Iterator[Said]:
+    """Look for cores that are hardware threads of one: two engines would share it."""
+    named = {core: path for path, conf in context.confs for core in conf.cores or ()}
+    for cpu in sorted(context.facts.cpus, key=lambda cpu: cpu.id):
+        both = sorted(set(cpu.core) & named.keys())
+        if len(both) > 1 and cpu.id == both[0]:
+            said = "are hardware threads of one core, and an engine runs on each"
+            yield warn(f"{named[both[1]]}: {_list(both)} {said}.", SETUP)
 
 
 @check("confs.cores_local", "The cores of each ENI are on its NUMA node", needs.pair, validates=False)

@@ -118,11 +118,12 @@ def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
 
 
 def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ...]]:
-    """Give each ENI the hardware threads of one core of its own NUMA node; no core twice.
+    """Give each ENI one hardware thread of a core of its own NUMA node; no core twice.
 
-    A node's first core is left to the system and half of its cores to the job. Where too few remain, the ENIs
-    that come last get none and their engines run inline. An ENI whose node is unknown, or whose node is used
-    up, takes from the node with most cores left.
+    Each that is named gets an engine, which has the core for itself while its other threads rest. A node's
+    first core is left to the system and half of its cores to the job. Where too few remain, the ENIs that
+    come last get none; where all get none, engines run inline. An ENI whose node is unknown, or whose node
+    is used up, takes from the node with most cores left.
     """
     free: dict[int, list[tuple[int, ...]]] = {}
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
@@ -134,7 +135,7 @@ def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ..
     taken = []
     for eni in enis:
         node = eni.node if free.get(eni.node) else max(free, key=lambda n: (len(free[n]), -n), default=-1)
-        taken.append(free[node].pop(0) if free.get(node) else ())
+        taken.append(free[node].pop(0)[:1] if free.get(node) else ())
     return taken
 
 

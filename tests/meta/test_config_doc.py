@@ -97,7 +97,7 @@ def test_rows_are_complete() -> None:
         ("HARP_PEER_TIMEOUT_MAX_SEC", "whole seconds from 1 to {}"),
         ("HARP_PEER_TIMEOUT_DEFAULT_SEC", "{}"),
         ("HARP_ENI_ASSUMED_MBPS", "sysfs, ethtool, else {}"),
-        ("HARP_CPU_MAX", "cores for the engine's threads, each below {}"),
+        ("HARP_CPU_MAX", "cores, each below {}; in thread mode each of them has an engine, see below"),
     ],
 )
 def test_bounds_of_the_code_are_those_of_the_text(constant: str, phrase: str) -> None:

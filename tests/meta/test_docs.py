@@ -292,6 +292,11 @@ NUMBERS = [
         "HARP_ENGINE_MEMORY_BYTES = 16 << 20",
         "arena (16 MiB, or what the frames",
     ),
+    (
+        "engine/engine.h",
+        "HARP_DEVICE_ENGINES_MAX = 16",
+        "each of its cores in thread mode (at most 16)",
+    ),
     ("engine/meet.h", "HARP_GUESTS_MAX = 64", "there are at most 64 of them"),
     ("engine/meet.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
     ("engine/meet.c", "#define DIAL_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),

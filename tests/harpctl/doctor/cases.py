@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from harpctl.confs.conf import conf_path
 from harpctl.doctor.context import Options
 from harpctl.doctor.reach import REFUSED, SILENT, TOO_BIG
-from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, Gpu, HugeMount, Library, NicRule, Pages
+from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, Cpu, Gpu, HugeMount, Library, NicRule, Pages
 from harpctl.facts.nic_rules import location
 from tests.harpctl.doctor.world import HARP, LIBRARY, World, plugin
 
@@ -378,7 +378,16 @@ def absent_cores(world: World) -> None:
 
 @case("confs.cores_shared", "fail", f"core 1 stands in {conf_path(1)} already", "harpctl setup")
 def shared_core(world: World) -> None:
+    world.conf(1, devices="enis")
     world.conf(2, cores=(1, 5))
+
+
+@case("confs.cores_apart", "warn", f"{conf_path(1)}: 0, 1 are hardware threads of one core", "harpctl setup")
+def sibling_cores(world: World) -> None:
+    pairs = [(n, n + 1) for n in (0, 2, 4, 6)]
+    cpus = tuple(Cpu(id=n, node=n // 4, core=both) for both in pairs for n in both)
+    world.facts = replace(world.facts, cpus=cpus)
+    world.conf(2, cores=(4, 6))
 
 
 @case("confs.cores_local", "warn", "eth2 is on node 1, core 3 on node 0", "harpctl setup")

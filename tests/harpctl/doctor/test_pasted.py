@@ -50,7 +50,9 @@ def edit(root: Path, number: int, key: str, line: str) -> None:
 
 def share_cores(root: Path) -> None:
     for number in (0, 1):
-        edit(root, number, "cores", "cores = 1")
+        edit(root, number, "cores", "cores = 0")
+        with (root / f"{CONF_DIR[1:]}/ztcp{number}.conf").open("a") as file:
+            file.write("[transport]\ndevices = enis\n")
 
 
 def rename(root: Path, name: str, to: str) -> None:
