@@ -7,6 +7,8 @@ line, [call, argument...], and answers each with a JSON line. Meanwhile it polls
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -15,6 +17,7 @@ from tests.conformance import abi
 from tests.conformance.driver import Buffer, Net, Request, ffi, pattern, until
 
 ABI = 12
+CHILD_S = 60
 
 
 class Peer:
@@ -73,6 +76,22 @@ class Peer:
 
     def _started_send(self, buffer: Buffer, size: int) -> Request:
         return self.net.started(lambda: self.net.send(self.comm, buffer.address, size))
+
+    def fork(self) -> int:
+        """Fork a child that lives on and does nothing, as a data loader's worker; give its number."""
+        child = os.fork()
+        if not child:
+            signal.alarm(CHILD_S)
+            signal.pause()
+        return child
+
+    def listened(self) -> bool:
+        """Tell whether a listen succeeds, which opens an engine."""
+        self.net.init()
+        result, _, listen = self.net.listen()
+        if result == abi.SUCCESS:
+            self.listens.append(listen)
+        return result == abi.SUCCESS
 
     def hushed(self, seconds: float) -> list[str]:
         """Call nothing for so long; give what the log says."""

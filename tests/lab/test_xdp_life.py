@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,6 +178,26 @@ def test_frames_carry_the_new_address(make_lab: MakeLab, plugin_file: Path) -> N
         listed = run_command(run_inside(fabric, "nft", "list", "table", "netdev", "harp_mac"))
         new, old = (int(count) for count in re.findall(r"counter packets (\d+)", listed))
         assert (new > 100, old) == (True, 0)
+
+
+@ENGINES
+def test_a_forked_child_keeps_nothing(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """Queue, program and port are free when their process has closed them, and when it was killed."""
+    lab = make_lab(LabSpec(enis=2))
+    conf = {"HARP_DRIVER": "xdp", "HARP_ENGINE": engine}
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(RemotePeer(lab, 0, plugin_file, conf)) for _ in range(2)]
+        assert peers[0].call("listened")
+        stack.callback(os.kill, peers[0].call("fork"), signal.SIGKILL)
+        peers[0].call("close")
+        until("the program is gone", lambda: attached(lab, 0) == "")
+        sockets = run_inside(lab.hosts[0], "ss", "-H", "-n", "-l", "--udp")
+        until("the port is free", lambda: run_command(sockets) == "")
+        assert peers[0].call("listened")
+        stack.callback(os.kill, peers[0].call("fork"), signal.SIGKILL)
+        peers[0].child.kill()
+        peers[0].child.wait()
+        assert peers[1].call("listened")
 
 
 def test_native_program_goes_with_its_holder(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:

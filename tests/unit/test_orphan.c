@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #include "engine/meet.h"
 #include "engine/net.h"
 
-enum { LIMIT_S = 30, ENGINES = 80 };
+enum { LIMIT_S = 30, ENGINES = 80, FILES_MAX = 1024 };
 
 static time_t seconds(void) {
   struct timespec t;
@@ -111,8 +112,15 @@ static void test_thread(void **state) {
   killed_with_a_worker(&victims[1]);
 }
 
-/* More than there are devices: some have several. */
-static void test_every_engines_listener_is_closed(void **state) {
+static int count_sockets(void) {
+  struct stat about;
+  int count = 0;
+  for (int fd = 0; fd < FILES_MAX; fd++) count += !fstat(fd, &about) && S_ISSOCK(about.st_mode);
+  return count;
+}
+
+/* The listener's and the driver's. More engines than there are devices: some have several. */
+static void test_every_engines_sockets_are_closed(void **state) {
   (void)state;
   static struct harp_crew crews[ENGINES];
   struct harp_listener *listeners[ENGINES];
@@ -128,17 +136,14 @@ static void test_every_engines_listener_is_closed(void **state) {
   int status;
   ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int sockets = count_sockets();
   for (unsigned i = 0; i < ENGINES; i++) {
     struct harp_engine *e = harp_crew_use(&crews[i], &enis, "delay");
     assert_non_null(e);
     assert_int_equal(harp_listener_open(&listeners[i], e, &handle), HARP_OK);
   }
   pid_t child = fork();
-  if (child == 0) {
-    int open_count = 0;
-    for (unsigned i = 0; i < ENGINES; i++) open_count += fcntl(listeners[i]->fd, F_GETFD) >= 0;
-    _exit(open_count);
-  }
+  if (child == 0) _exit(count_sockets() - sockets);
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_int_equal(WEXITSTATUS(status), 0);
   for (unsigned i = 0; i < ENGINES; i++) {
@@ -148,11 +153,43 @@ static void test_every_engines_listener_is_closed(void **state) {
   }
 }
 
+static int count_files(void) {
+  int count = 0;
+  for (int fd = 0; fd < FILES_MAX; fd++) count += fcntl(fd, F_GETFD) >= 0;
+  return count;
+}
+
+/* It gives them the numbers that ours had, and forks a child in turn. */
+static void test_a_childs_own_files_are_left_alone(void **state) {
+  (void)state;
+  struct harp_context *ctx;
+  struct harp_listen *listen;
+  uint8_t handle[HARP_HANDLE_BYTES];
+  int status;
+  assert_int_equal(harp_net_open(&ctx, -1), HARP_OK);
+  assert_int_equal(harp_net_listen(ctx, 0, handle, &listen), HARP_OK);
+  pid_t child = fork();
+  if (child == 0) {
+    for (int fd = 0; fd < FILES_MAX; fd++)
+      if (fcntl(fd, F_GETFD) < 0) (void)!dup2(0, fd);
+    int files = count_files();
+    pid_t grandchild = fork();
+    if (grandchild == 0) _exit(files - count_files());
+    (void)waitpid(grandchild, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(WEXITSTATUS(status), 0);
+  harp_net_close_listen(listen);
+  harp_net_close(ctx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_inline),
       cmocka_unit_test(test_thread),
-      cmocka_unit_test(test_every_engines_listener_is_closed),
+      cmocka_unit_test(test_every_engines_sockets_are_closed),
+      cmocka_unit_test(test_a_childs_own_files_are_left_alone),
   };
   return cmocka_run_group_tests(tests, start_victims, NULL);
 }

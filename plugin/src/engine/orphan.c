@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/meet.h"
+#include "io/files.h"
 
 static _Atomic(struct harp_engine *) engines[HARP_ENGINES_MAX];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -23,11 +24,13 @@ static void close_copies(const struct harp_engine *e) {
   for (const struct harp_listener *l = e->listeners; l; l = l->next) close(l->fd);
 }
 
+/* What is closed is forgotten: the numbers are other files' by the time the child forks. */
 static void in_child(void) {
   for (unsigned i = 0; i < HARP_ENGINES_MAX; i++) {
-    const struct harp_engine *e = atomic_load_explicit(&engines[i], memory_order_acquire);
+    const struct harp_engine *e = atomic_exchange(&engines[i], NULL);
     if (e) close_copies(e);
   }
+  harp_files_close_copies();
 }
 
 /* Without memory for the handler we go on as if there were no children. */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "io/files.h"
 #include "io/io.h"
 #include "io/ready.h"
 
@@ -170,6 +171,7 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
   if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &probe, sizeof probe))
     u->gso = false; /* 0: no size, just asking */
   if (u->gro && setsockopt(fd, SOL_UDP, UDP_GRO, &one, sizeof one)) u->gro = false;
+  harp_files_own(fd);
   u->io.info.ports[u->io.info.port_count++] = bound_port(fd);
   return 0;
 }
@@ -210,7 +212,7 @@ static void name_rung(struct udp *u, const struct harp_io_config *config) {
 
 static void udp_close(struct harp_io *io) {
   struct udp *u = udp_of(io);
-  for (unsigned i = 0; i < u->io.info.port_count; i++) close(u->fds[i]);
+  for (unsigned i = 0; i < u->io.info.port_count; i++) harp_files_close(u->fds[i]);
   harp_io_ready_close(&u->own_ready);
   free(u);
 }

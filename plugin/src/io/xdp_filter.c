@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "io/bpf.h"
+#include "io/files.h"
 #include "io/nic.h"
 #include "io/port.h"
 
@@ -16,7 +17,7 @@
 #define PROGRAM_NAME "harp_filter_3"
 
 static void close_fd(int *fd) {
-  if (*fd >= 0) close(*fd);
+  if (*fd >= 0) harp_files_close(*fd);
   *fd = -1;
 }
 
@@ -48,6 +49,7 @@ static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode
       int entries = harp_bpf_map_entries_max(f->sockets_fd);
       f->queue_count = HARP_MIN((unsigned)HARP_MAX(entries, 1), harp_nic_queues(ifindex));
       f->joined = true;
+      harp_files_own(f->link_fd);
       return true;
     }
     harp_xdp_filter_close(f);
@@ -121,6 +123,7 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
   if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error, error_bytes);
   harp_xdp_program_write(&program, mode, f->ports_fd, f->sockets_fd);
   f->link_fd = attach_somehow(&program, ifindex, mode, frags, error, error_bytes);
+  harp_files_own(f->link_fd);
   return f->link_fd >= 0 ? 0 : f->link_fd;
 }
 

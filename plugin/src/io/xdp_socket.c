@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
+
+#include "io/files.h"
 
 enum { SEND_BUFFER_BYTES = 16 << 20, TX_BUDGET = 1024 };
 
@@ -48,6 +49,7 @@ static int map_ring(struct harp_xdp_socket *s, unsigned slot, struct harp_xdp_ri
   uint8_t *map =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->queue.fd, (off_t)page_offset);
   if (map == MAP_FAILED) return -1;
+  (void)madvise(map, bytes, MADV_DONTFORK); /* a mapping holds the socket, as a file descriptor does */
   s->maps[slot].at = map;
   s->maps[slot].bytes = bytes;
   *ring = (struct harp_xdp_ring){
@@ -97,6 +99,7 @@ static int open_steps(struct harp_xdp_socket *s, const struct harp_xdp_socket_co
                       size_t error_bytes) {
   int fd = s->queue.fd = socket(HARP_AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
   if (fd < 0) return refuse(error, error_bytes, "opening an AF_XDP socket");
+  harp_files_own(fd);
   if (register_umem(fd, c)) return refuse(error, error_bytes, "registering the frames");
   if (size_rings(fd)) return refuse(error, error_bytes, "making the rings");
   if (map_rings(s)) return refuse(error, error_bytes, "mapping the rings");
@@ -130,7 +133,7 @@ int harp_xdp_socket_open(struct harp_xdp_socket *s, const struct harp_xdp_socket
 void harp_xdp_socket_close(struct harp_xdp_socket *s) {
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(s->maps); i++)
     if (s->maps[i].at) munmap(s->maps[i].at, s->maps[i].bytes);
-  if (s->queue.fd >= 0) close(s->queue.fd);
+  if (s->queue.fd >= 0) harp_files_close(s->queue.fd);
   harp_xdp_queue_fini(&s->queue);
   memset(s, 0, sizeof *s);
   s->queue.fd = -1;
