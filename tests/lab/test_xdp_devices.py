@@ -25,6 +25,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "bridge": ("link", "add", UPPER, "type", "bridge", "forward_delay", "0"),
 }
 NO_NATIVE = "attaching a native XDP program failed: Operation not supported"
+GATHER = "echo 200000 >gro_flush_timeout && echo 20 >napi_defer_hard_irqs"
 FEW = ("--iters", "24", "--warmup", "4")
 
 
@@ -72,6 +73,20 @@ def test_left_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, ifname=UPPER) as job:
         job.finish()
         assert job.rung(0) == "udp gso+gro"
+
+
+def test_nothing_is_merged_below_a_stacked_device(make_lab: MakeLab, plugin_file: Path) -> None:
+    """There is no program on the ENI below, where the kernel merges what a socket wants merged: none does."""
+    lab = make_lab(LabSpec(enis=2, offload=Offload.SEGMENT))
+    _stack(lab, "macvlan")
+    add_ip6(lab, UPPER)
+    for name in lab.hosts:  # single packets would leave one by one, and nothing would be there to merge
+        run_command(run_inside(name, "sh", "-c", f"cd /sys/class/net/{ENI} && {GATHER}"))
+    words = ("--iters", "100", "--warmup", "2")
+    with Job(lab, plugin_file, sizes="1M", words=words, env={**IP6, **XDP}, ifname=UPPER) as job:
+        job.finish()
+        assert [job.rung(rank) for rank in range(2)] == [GENERIC, GENERIC]
+        assert job.statistics_of(0)["lost_packets"] < 0.02 * job.statistics_of(0)["tx_packets"]
 
 
 def test_nothing_is_merged_below_a_generic_program(make_lab: MakeLab, plugin_file: Path) -> None:

@@ -146,6 +146,9 @@ struct harp_io {
 /* Says whether the interface's kernel driver is known for zero-copy AF_XDP, so that trying it may pay. */
 bool harp_io_xdp_is_promising(unsigned ifindex);
 
+/* Has the kernel merge no more packets for the ports of a udp driver, from which nothing was received yet. */
+void harp_io_udp_stop_merging(struct harp_io *io);
+
 extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_bundle, harp_io_sim;
 
 #endif

@@ -210,6 +210,16 @@ static void name_rung(struct udp *u, const struct harp_io_config *config) {
   info->rx_batch = u->gro ? GRO_SLOTS : HARP_RX_BATCH_MAX;
 }
 
+void harp_io_udp_stop_merging(struct harp_io *io) {
+  struct udp *u = udp_of(io);
+  HARP_ASSERT(io->ops == &harp_io_udp);
+  struct harp_io_config none = {.disable = HARP_IO_NO_GRO};
+  if (!u->gro) return;
+  for (unsigned i = 0; i < io->info.port_count; i++) set_int(u->fds[i], SOL_UDP, UDP_GRO, 0);
+  u->gro = false;
+  name_rung(u, &none);
+}
+
 static void udp_close(struct harp_io *io) {
   struct udp *u = udp_of(io);
   for (unsigned i = 0; i < u->io.info.port_count; i++) harp_files_close(u->fds[i]);

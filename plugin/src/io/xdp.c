@@ -193,6 +193,8 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
     xdp_close(&x->io);
     return err;
   }
+  /* It merges what a socket wants merged; IPv4 packets without a checksum never. */
+  if (x->nic.is_behind_merging && config->addr->ss_family == AF_INET6) harp_io_udp_stop_merging(x->inner);
   describe(x);
   *io = &x->io;
   return 0;

@@ -298,6 +298,7 @@ int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config 
     err = open_rung(nic, rungs[i], config, reason, sizeof reason);
     if (!err) {
       info->rung = rungs[i]->name;
+      nic->is_behind_merging = rungs[i] == &generic_copy && strcmp(driver, "veth") != 0;
       name_queues(nic, info);
       add_rules(nic);
       return 0;

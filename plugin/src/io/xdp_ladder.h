@@ -25,6 +25,7 @@ struct harp_xdp_nic {
   unsigned queue_count; /* open ones; 0: the NIC is not used */
   struct harp_xdp_socket sockets[HARP_XDP_NIC_QUEUES_MAX];
   struct harp_nic_rules rules; /* where these are not all of the NIC's queues */
+  bool is_behind_merging;      /* generic mode, perhaps over a device whose packets the kernel merges */
   harp_ns release_deadline_ns; /* until then the climb waits for what the kernel is releasing */
 };
 
