@@ -59,13 +59,16 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 }
 
 /* v0 is an ENI whose peer's MAC address the kernel knows; v1, its other end, swallows what comes. */
+static void make_eni(void) {
+  netns_run("ip link add v0 type veth peer name v1 && ip link set v1 up && ip link set v0 up && "
+            "ip address add 10.9.0.1/24 dev v0 && "
+            "ip neighbour add 10.9.0.7 lladdr 02:48:41:52:50:07 dev v0 nud permanent");
+}
+
 static int enter(void **state) {
   (void)state;
   has_namespace = netns_enter();
-  if (has_namespace)
-    netns_run("ip link add v0 type veth peer name v1 && ip link set v1 up && ip link set v0 up && "
-              "ip address add 10.9.0.1/24 dev v0 && "
-              "ip neighbour add 10.9.0.7 lladdr 02:48:41:52:50:07 dev v0 nud permanent");
+  if (has_namespace) make_eni();
   return 0;
 }
 
@@ -323,7 +326,7 @@ static void test_an_interface_that_is_gone_is_a_fall(void **state) {
     int answer;
     const char *why;
   } rows[] = {{-ENETDOWN, "AF_XDP was lost: the interface went down"},
-              {-ENXIO, "AF_XDP was lost: No such device or address"}};
+              {-ENXIO, "AF_XDP was lost: the interface is gone"}};
   for (size_t i = 0; has_namespace && i < HARP_ARRAY_COUNT(rows); i++) {
     wake_answer = rows[i].answer;
     send_one();
@@ -333,6 +336,19 @@ static void test_an_interface_that_is_gone_is_a_fall(void **state) {
     assert_int_equal(open_eni(state), 0);
   }
   if (!has_namespace) skip();
+}
+
+/* Nothing is sent through it meanwhile: the kernel's tables have lost the next hop with it. */
+static void test_an_interface_that_goes_unused_is_a_fall(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  netns_run("ip link delete v0");
+  clock_ahead_ns += HARP_MS(100);
+  assert_int_equal(eni.io->ops->reap(eni.io), 0);
+  assert_int_equal(counters.driver_falls, 1);
+  assert_string_equal(eni.io->info.why_not, "AF_XDP was lost: the interface is gone");
+  assert_non_null(strstr(eni.io->info.rung, "udp "));
+  make_eni();
 }
 
 static void test_completions_that_never_come_are_a_fall(void **state) {
@@ -416,6 +432,7 @@ int main(void) {
       ON_ENI(test_frames_that_are_sent_come_back),
       ON_ENI(test_a_kernel_that_says_later_gets_it_later),
       ON_ENI(test_an_interface_that_is_gone_is_a_fall),
+      ON_ENI(test_an_interface_that_goes_unused_is_a_fall),
       ON_ENI(test_completions_that_never_come_are_a_fall),
       ON_ENI(test_what_was_being_built_goes_by_the_sockets),
   };

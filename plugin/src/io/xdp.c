@@ -218,6 +218,13 @@ static void fall(struct xdp *x, const char *why) {
   snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP was lost: %s", why);
 }
 
+/* Says what an answer of the kernel means that leaves no hope: ENXIO from a socket, ENODEV from netlink. */
+static const char *why_lost(int err) {
+  return err == -ENETDOWN                  ? "the interface went down"
+         : err == -ENXIO || err == -ENODEV ? "the interface is gone"
+                                           : strerror(-err);
+}
+
 /* Returns why the queues are to be used no more, or NULL. */
 static const char *look_at_health(struct xdp *x) {
   struct harp_xdp_progress progress = {0};
@@ -394,14 +401,16 @@ static void xdp_tx_flush(struct harp_io *io) {
     if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS)
       x->queued |= 1u << queue;
     else if (err)
-      fall(x, err == -ENETDOWN ? "the interface went down" : strerror(-err));
+      fall(x, why_lost(err));
   }
 }
 
 static void watch_neighbours(struct xdp *x) {
   uint8_t mac[6];
   if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd, x->nic.ifindex)) return;
-  if (!harp_nic_mac(x->nic.ifindex, mac)) memcpy(x->nic.mac, mac, sizeof mac);
+  int err = harp_nic_mac(x->nic.ifindex, mac);
+  if (err == -ENODEV) fall(x, why_lost(err));
+  if (!err) memcpy(x->nic.mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }
 
@@ -418,6 +427,7 @@ static unsigned xdp_reap(struct harp_io *io) {
   if (now < x->look_ns) return back;
   x->look_ns = now + LOOK_NS;
   watch_neighbours(x);
+  if (!is_open(x)) return back;
   const char *failed = look_at_health(x);
   if (failed) fall(x, failed);
   return back;
