@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from tests.vm.monitor import Monitor
+
 MEMORY_MIB = 8192
 NODES = 2
 ENIS = 3
@@ -67,9 +69,11 @@ class Machine:
         self._console = console
         self._folder = tempfile.TemporaryDirectory(prefix="harp-vm-")
         self._socket_path = Path(self._folder.name) / "agent"
+        self._monitor_path = Path(self._folder.name) / "monitor"
         self._argv = self._command(disk, keep, payload, direct, shape or gpu_host())
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
+        self._monitor: Monitor | None = None
         self._received = b""
         self._count = 0
 
@@ -109,6 +113,7 @@ class Machine:
             "-serial",
             "chardev:agent",
         ]
+        argv += ["-qmp", f"unix:{self._monitor_path},server=on,wait=off"]
         if direct is not None:
             kernel, initrd, arguments = direct
             argv += ["-kernel", kernel, "-initrd", initrd, "-append", arguments]
@@ -133,6 +138,8 @@ class Machine:
     def _end(self) -> None:
         if self._line is not None:
             self._line.close()
+        if self._monitor is not None:
+            self._monitor.close()
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -209,6 +216,13 @@ class Machine:
         said = self.ask(script, timeout_s)
         assert said.code == 0, f"{script}: exit code {said.code}\n{said.text}"
         return said.text
+
+    @property
+    def monitor(self) -> Monitor:
+        """What changes the machine's devices while it runs."""
+        if self._monitor is None:
+            self._monitor = Monitor(self._monitor_path)
+        return self._monitor
 
     def reboot(self) -> None:
         """Reboot through firmware and boot loader, and wait until the machine is back."""

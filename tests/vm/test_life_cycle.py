@@ -1,0 +1,275 @@
+"""What happens to a NIC under a job that uses it by AF_XDP, on a real NIC driver: virtio_net in two guests.
+
+The ranks meet over eth1, which nothing happens to, so that harp-perf itself can tell how it ended.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from tests.lab.job import EXIT_PLUGIN
+from tests.vm.guests import (
+    ETHERNET_MTU,
+    KILLED,
+    QUEUES,
+    TIMED_OUT,
+    Ended,
+    Guest,
+    Guests,
+    address_of,
+    assert_nothing_left,
+    assert_went_through,
+    config_of,
+    device,
+    finish,
+    start,
+)
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
+
+MEETING = f"{address_of(1, 0)}:20500"
+ZERO_COPY = ("xdp-zc", "xdp-zc")
+RUNG = "xdp zero-copy"
+HURT_S = 10  # how long the jobs run that something happens to
+LONG_S = 20  # the job that many things happen to
+SENT = 50
+PEER_TIMEOUT_S = 4
+ENDING_S = 30  # until what has failed has said so to the other rank and ended, on an emulated processor
+VLAN_SUBNET = 7
+SMALL_MTU = 1400
+FALLEN = "AF_XDP is used no more: "
+DOWN = f"{FALLEN}the interface went down; going on with udp gso+gro"
+NONE_LEFT = "other processes have all 2 queues"
+VIRTIO = "/sys/bus/virtio/drivers/virtio_net"
+
+
+def begin(
+    guests: Guests, config: str, words: str = f"--time {HURT_S} --interval-ms 500", *, nic: str = ""
+) -> None:
+    """Start a job with zero-copy on both ends and wait until it moves payload."""
+    words = f"--mode bidir --sizes 64K --timeout 60 {words}"
+    start(guests, ZERO_COPY, words, config, meeting=MEETING)
+    for guest in guests:
+        guest.until("grep -qs 'connected to' /run/job/log || [ -f /run/job/code ]")
+        assert RUNG in guest.log()
+    until_moving(guests, nic or re.findall(r"eth\d", config)[-1])
+
+
+def until_moving(guests: Guests, nic: str, packets: int = 200) -> None:
+    """Wait until more packets have come over an interface, or the job has ended."""
+    count = f"$(cat /sys/class/net/{nic}/statistics/rx_packets)"
+    for guest in guests:
+        end = int(guest.machine.run(f"echo {count}")) + packets
+        guest.until(f"[ {count} -gt {end} ] || [ -f /run/job/code ]")
+
+
+def works_again(guests: Guests, config: str) -> None:
+    """Check that nothing is left, and that the next job gets zero-copy."""
+    assert_nothing_left(guests)
+    start(guests, ZERO_COPY, "--mode bidir --sizes 64K --iters 5 --warmup 1", config, meeting=MEETING)
+    for end in finish(guests):
+        assert_went_through(end, RUNG)
+    assert_nothing_left(guests)
+
+
+# ---- VLAN ----
+
+
+@pytest.fixture(scope="module")
+def vlan(guests: Guests) -> str:
+    """A VLAN over eth2 in both guests."""
+    for guest in guests:
+        guest.machine.run("modprobe 8021q; ip link add link eth2 name vlan7 type vlan id 7")
+        guest.bring_up("vlan7", VLAN_SUBNET)
+        for version in (4, 6):
+            guest.configure(f"vlan7.{version}", "vlan7", address_of(VLAN_SUBNET, guest.rank, version))
+    return "vlan7"
+
+
+@pytest.mark.parametrize(
+    ("version", "drivers", "rungs"),
+    [
+        (4, ("xdp", "xdp"), ("xdp generic copy", "xdp generic copy")),
+        (4, ("xdp", "auto"), ("xdp generic copy", "udp gso+gro")),
+        (6, ("xdp", "xdp"), ("xdp generic copy", "xdp generic copy")),
+    ],
+)
+def test_vlan(
+    guests: Guests, vlan: str, version: int, drivers: tuple[str, str], rungs: tuple[str, str]
+) -> None:
+    """It has no native mode; its generic mode sees packets without their tag."""
+    before = [guest.socket_datagrams() for guest in guests]
+    words = "--mode bidir --sizes 1,127,4096,16385,64K,1M --iters 6 --warmup 2"
+    start(guests, drivers, words, config_of(vlan, version), meeting=MEETING)
+    for guest, end, rung, old in zip(guests, finish(guests), rungs, before, strict=True):
+        assert f"vlan7: driver {rung}" in end.log
+        assert not end.statistics["driver_falls"]
+        through_sockets = guest.socket_datagrams() - old
+        if drivers == ("xdp", "xdp"):
+            assert through_sockets < 0.05 * end.statistics["rx_packets"]
+        elif rung.startswith("udp"):
+            assert through_sockets > 0
+    assert_nothing_left(guests)
+
+
+# ---- what a NIC goes through ----
+
+
+def goes_on_zero_copy(guests: Guests) -> None:
+    """Wait until both NICs have taken more out of our frames; a job that ends before has stopped that."""
+    for guest in guests:
+        end = sum(guest.sent_by_queue("eth2")) + SENT
+        while sum(guest.sent_by_queue("eth2")) < end:
+            assert guest.machine.ask("[ -f /run/job/code ]").code, guest.log()
+
+
+def test_what_zero_copy_outlives(guests: Guests) -> None:
+    """A NIC without carrier completes its sends; the kernel leaves queues alone that AF_XDP uses."""
+    begin(guests, config_of("eth2"), f"--time {LONG_S} --interval-ms 500")
+    try:
+        guests[0].machine.monitor.tell("set_link", name="eth2", up=False)
+        guests[0].until("ip link show eth2 | grep -q NO-CARRIER")
+        guests[0].machine.run("sleep 1")
+        guests[0].machine.monitor.tell("set_link", name="eth2", up=True)
+        goes_on_zero_copy(guests)
+        for count in (1, 2 * QUEUES, QUEUES):
+            assert guests[1].machine.ask(f"ethtool -L eth2 combined {count}").code
+        goes_on_zero_copy(guests)
+        for guest in guests:
+            guest.machine.run(f"ip link set eth2 mtu {SMALL_MTU}")
+        goes_on_zero_copy(guests)
+        for end in finish(guests):
+            assert f"closing driver {RUNG} (queues 0-1)\n" in end.log
+            assert not end.statistics["driver_falls"]
+        assert_nothing_left(guests)
+    finally:
+        for guest in guests:
+            guest.machine.run(f"ip link set eth2 mtu {ETHERNET_MTU}")
+
+
+def test_interface_of_several_queues_goes_down(guests: Guests) -> None:
+    """Who sends into it meanwhile goes on with sockets, when it is up again; the peer keeps zero-copy."""
+    config = config_of("eth2")
+    begin(guests, config)
+    guests[1].machine.run("ip link set eth2 down; sleep 1; ip link set eth2 up")
+    guests[1].bring_up("eth2", 2)
+    until_moving(guests, "eth2")
+    first, second = finish(guests)
+    assert second.log.count(DOWN) == second.statistics["driver_falls"] <= 1
+    assert not first.statistics["driver_falls"]
+    works_again(guests, config)
+
+
+def test_a_killed_process_leaves_the_channels_as_they_were(guests: Guests) -> None:
+    """virtio_net adds queues for an XDP program, and takes them away with it."""
+    config = config_of("eth2")
+    before = guests[1].machine.run("ethtool -l eth2")
+    begin(guests, config)
+    assert guests[1].machine.run("ethtool -l eth2") != before
+    guests[1].machine.run("kill -9 $(pidof harp-perf)")
+    codes = [guest.wait().code for guest in guests]
+    assert codes[1] == KILLED
+    assert codes[0] not in {0, KILLED, TIMED_OUT}, "the other rank ends by itself"
+    guests[1].until("! ss -H --xdp | grep -q .")  # the kernel tears down what the process had
+    assert guests[1].machine.run("ethtool -l eth2") == before
+    works_again(guests, config)
+
+
+# ---- two processes ----
+
+
+@pytest.mark.parametrize(
+    ("queues", "driver", "first", "second"),
+    [
+        ("queues = 1\n", "xdp-zc", "xdp zero-copy (queue 0)", "xdp zero-copy (queue 1)"),
+        ("", "auto", "xdp zero-copy (queues 0-1)", f"udp gso+gro: xdp zero-copy: {NONE_LEFT}"),
+    ],
+)
+def test_a_second_process(guests: Guests, queues: str, driver: str, first: str, second: str) -> None:
+    """It takes what the first has left; the queues that virtio_net adds for XDP itself are nobody's."""
+    config = "HARP_CONF_DIR=/run/shared HARP_PATHS=4"
+    for guest in guests:
+        guest.configure("shared", "eth2", address_of(2, guest.rank), queues)
+    begin(guests, config, nic="eth2")
+    words = "--mode bidir --sizes 1,4096,256K --iters 6 --warmup 2"
+    start(guests, (driver, driver), words, config, meeting=f"{address_of(1, 0)}:20501", job="other")
+    for end in finish(guests, "other"):
+        assert f"eth2: driver {second}" in end.log
+        assert not end.statistics["driver_falls"]
+    for end in finish(guests):
+        assert f"eth2: driver {first}" in end.log
+        assert not end.statistics["driver_falls"]
+    assert_nothing_left(guests)
+
+
+# ---- the NIC goes away ----
+
+
+def unplug(guest: Guest, nic: str) -> None:
+    """Take a NIC out of the running machine, as a cloud detaches an ENI."""
+    guest.machine.monitor.tell("device_del", id=nic)
+    guest.machine.monitor.wait_for("DEVICE_DELETED", nic)
+
+
+def plug(guest: Guest, nic: str) -> None:
+    guest.machine.monitor.tell("device_add", **device(nic, guest.rank))
+    guest.until(f"[ -e /sys/class/net/{nic} ]")
+    guest.bring_up(nic, int(nic[-1]))
+
+
+def unbind(guest: Guest, nic: str) -> None:
+    """Take the kernel's driver from a NIC."""
+    guest.machine.run(
+        f"basename $(readlink /sys/class/net/{nic}/device) >/run/unbound; cat /run/unbound >{VIRTIO}/unbind"
+    )
+
+
+def bind(guest: Guest, nic: str) -> None:
+    guest.machine.run(f"cat /run/unbound >{VIRTIO}/bind")
+    guest.until(f"[ -e /sys/class/net/{nic} ]")
+    guest.bring_up(nic, int(nic[-1]))
+
+
+def warns(end: Ended) -> list[str]:
+    return [line for line in end.log.splitlines() if line.startswith("WARN ")]
+
+
+@pytest.mark.parametrize(("take", "put"), [(unplug, plug), (unbind, bind)])
+def test_the_only_nic_goes_away(guests: Guests, take: object, put: object) -> None:
+    """An error within the peer timeout, one sentence, and an orderly end; the next NIC works as the first."""
+    assert callable(take)
+    assert callable(put)
+    begin(guests, f"{config_of('eth0')} HARP_PEER_TIMEOUT={PEER_TIMEOUT_S}", "--time 120")
+    take(guests[1], "eth0")
+    gone = time.monotonic()
+    ends = [guest.wait() for guest in guests]
+    assert time.monotonic() - gone < PEER_TIMEOUT_S + ENDING_S
+    print(*(end.log for end in ends), sep="----\n")
+    assert all(end.code not in {0, KILLED, TIMED_OUT} for end in ends)
+    assert EXIT_PLUGIN in {end.code for end in ends}
+    assert all(len(warns(end)) <= 1 for end in ends)
+    assert any("eth0" in warn for end in ends for warn in warns(end))
+    assert ends[1].log.count(FALLEN) == ends[1].statistics["driver_falls"] == 1
+    assert_nothing_left(guests)
+    put(guests[1], "eth0")
+    works_again(guests, config_of("eth0"))
+
+
+def test_one_of_two_nics_goes_away(guests: Guests) -> None:
+    """No error: the connection goes on over the other one."""
+    config = "HARP_IFNAME==eth0,eth2"
+    begin(guests, f"{config} HARP_PEER_TIMEOUT={PEER_TIMEOUT_S}")
+    unplug(guests[1], "eth0")
+    try:
+        until_moving(guests, "eth2")
+        first, second = finish(guests)
+        assert (first.statistics["driver_falls"], second.statistics["driver_falls"]) == (0, 1)
+        said = warns(first) + warns(second)
+        assert 1 <= len(said) <= len(guests)
+        assert all("eth0: nothing gets through on this interface" in warn for warn in said)
+    finally:
+        plug(guests[1], "eth0")
+    works_again(guests, config_of("eth0"))
