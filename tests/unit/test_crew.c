@@ -202,6 +202,30 @@ static void test_an_engine_that_can_not_be_opened(void **state) {
   harp_crew_drop(&other, users[0]);
 }
 
+/* By itself none asks for more than its part of the range. */
+static void test_ports_are_shared(void **state) {
+  static const struct {
+    unsigned paths, ports, each;
+  } rows[] = {{8, 4, 2}, {2, 16, 2}, {16, 5, 2}, {3, 2, 1}};
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  for (size_t row = 0; row < HARP_ARRAY_COUNT(rows); row++) {
+    struct harp_crew crew = {0};
+    struct harp_instance lo = loopback();
+    struct harp_engine_enis enis = {1, {&lo}};
+    struct harp_engine *users[2];
+    give_cores(&lo, 2, cores);
+    lo.paths = rows[row].paths;
+    lo.port_low = PORT;
+    lo.port_high = (uint16_t)(PORT + rows[row].ports - 1);
+    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+    for (unsigned i = 0; i < 2; i++) assert_int_equal(users[i]->io->info.port_count, rows[row].each);
+    drop_all(&crew, users, 2);
+    assert_int_equal(without_count + warn_count, 0);
+  }
+}
+
 /* Each has its part of one block, and its part of what the conf gives. */
 static void test_memory(void **state) {
   enum { MIB = 1 << 20 };
@@ -234,6 +258,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_fewest_users_first, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cores_that_are_missing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_an_engine_that_can_not_be_opened, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_ports_are_shared, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,6 +170,38 @@ static void test_loopback_has_generic_mode(void **state) {
   assert_int_equal(program_on_lo(), 0);
 }
 
+/* AF_XDP on a part of the queues asks for more ports than sockets alone. */
+static void test_too_few_ports_for_shared_queues(void **state) {
+  (void)state;
+  enum { PORT_LOW = 4002 };
+  char error[640] = "";
+  struct harp_io *io;
+  struct sockaddr_storage addr = address("127.0.0.1", 0);
+  struct harp_io_config config = {
+      .addr = &addr,
+      .port_low = PORT_LOW,
+      .port_high = PORT_LOW + 1,
+      .port_count = 1,
+      .sharer_count = 2,
+      .shared_port_count = 4,
+      .counters = &counters,
+      .ifindex = LO,
+      .mtu = 1500,
+  };
+  if (!has_namespace) skip();
+  config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
+  assert_non_null(config.frames = aligned_alloc(4096, config.frames_bytes));
+  config.xdp_mode = HARP_IO_XDP_ANY;
+  assert_int_equal(harp_io_xdp.open(&io, &config, error, sizeof error), -EADDRINUSE);
+  assert_non_null(strstr(error, "cannot bind 4 of the UDP ports 4002 to 4003"));
+  config.xdp_mode = HARP_IO_XDP_AUTO;
+  assert_int_equal(harp_io_xdp.open(&io, &config, error, sizeof error), 0);
+  assert_ptr_equal(io->ops, &harp_io_udp);
+  assert_int_equal(io->info.port_count, 1);
+  assert_non_null(strstr(io->info.why_not, "cannot bind 4 of the UDP ports 4002 to 4003"));
+  close_it(io, config.frames);
+}
+
 /* As when a job follows another. */
 static void test_a_queue_that_is_being_let_go_is_waited_for(void **state) {
   (void)state;
@@ -425,6 +457,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_umem_holds_a_millisecond_within_the_budget),
       cmocka_unit_test(test_loopback_has_generic_mode),
+      cmocka_unit_test(test_too_few_ports_for_shared_queues),
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
       cmocka_unit_test(test_a_killed_process_queue_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),

@@ -114,6 +114,13 @@ static size_t share_of(size_t bytes, unsigned count) {
   return bytes ? HARP_MAX(bytes / count, (size_t)HARP_ENGINE_MEMORY_BYTES_MIN) : 0;
 }
 
+/* How many ports an engine asks for: as many as the operator says, or as are wanted and its part of the range
+ * has. */
+static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, unsigned count) {
+  unsigned range = instance->port_low ? instance->port_high - instance->port_low + 1u : UINT16_MAX;
+  return instance->paths_are_set ? instance->paths : HARP_MIN(wanted, HARP_MAX(range / count, 1u));
+}
+
 static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number,
                                        unsigned count) {
   static const enum harp_io_xdp_mode modes[] = {
@@ -125,7 +132,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       .addr = &instance->addr,
       .port_low = instance->port_low,
       .port_high = instance->port_high,
-      .port_count = instance->paths,
+      .port_count = ports_of(instance, instance->paths, count),
       .xdp_mode = modes[instance->driver],
       .ifindex = (unsigned)instance->index,
       .mtu = instance->mtu,
@@ -133,7 +140,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       .queues = instance->queues,
       .sharer = number,
       .sharer_count = count,
-      .shared_port_count = instance->paths_are_set ? instance->paths : HARP_MAX_PATHS,
+      .shared_port_count = ports_of(instance, HARP_MAX_PATHS, count),
       .memory_bytes = share_of(instance->memory_bytes, count),
   };
   memcpy(config.mac, instance->mac, sizeof config.mac);

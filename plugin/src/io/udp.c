@@ -153,8 +153,9 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
   if (e) {
     close(fd);
     if (config->port_low)
-      snprintf(error, error_bytes, "cannot bind UDP ports %u to %u: %s", config->port_low, config->port_high,
-               strerror(-e));
+      snprintf(error, error_bytes, "cannot bind %u of the UDP ports %u to %u: %s%s", config->port_count,
+               config->port_low, config->port_high, strerror(-e),
+               e == -EADDRINUSE ? "; widen `ports`, or set fewer `paths`" : "");
     else
       snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
     return e;

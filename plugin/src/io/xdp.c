@@ -154,7 +154,7 @@ static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_con
                           unsigned port_count, char *error, size_t error_bytes) {
   int err = 0;
   if (inner->port_count != port_count) {
-    x->inner->ops->close(x->inner);
+    if (x->inner) x->inner->ops->close(x->inner);
     x->inner = NULL;
     inner->port_count = port_count;
     err = harp_io_udp.open(&x->inner, inner, error, error_bytes);
@@ -186,8 +186,11 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
   x->slots = config->frames + umem_bytes;
   x->watch_fd = harp_neighbour_watch();
   int err = harp_io_udp.open(&x->inner, &inner, error, error_bytes);
-  if (!err && (err = climb(x, config, umem_bytes))) snprintf(error, error_bytes, "%s", x->io.info.why_not);
-  if (err && config->xdp_mode == HARP_IO_XDP_AUTO && x->inner)
+  if (err)
+    snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "%s", error);
+  else if ((err = climb(x, config, umem_bytes)))
+    snprintf(error, error_bytes, "%s", x->io.info.why_not);
+  if (err && config->xdp_mode == HARP_IO_XDP_AUTO && (x->inner || inner.port_count != config->port_count))
     return leave_to_inner(io, x, &inner, config->port_count, error, error_bytes);
   if (err) {
     xdp_close(&x->io);
