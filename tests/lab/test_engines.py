@@ -12,7 +12,7 @@ import pytest
 
 from harpctl.lab.lab import Lab
 from harpctl.lab.spec import LabSpec
-from tests.lab.job import ALL_SIZES, DRIVER, ENI, STATISTICS, Job, until
+from tests.lab.job import DRIVER, ENI, STATISTICS, Job, until
 from tests.lab.xdp import GENERIC, XDP, assert_bypassed
 
 pytestmark = [
@@ -21,7 +21,8 @@ pytestmark = [
 ]
 MakeLab = Callable[[LabSpec], Lab]
 CONNECTIONS = ("--connections", "4")
-FEW = (*CONNECTIONS, "--iters", "8", "--warmup", "2")
+FEW = (*CONNECTIONS, "--iters", "4", "--warmup", "1")
+SIZES = "1,129,4096,16385,524288"
 MANY = (*CONNECTIONS, "--iters", "40", "--warmup", "10")
 LONG = (*CONNECTIONS, "--time", "600", "--warmup", "1")
 TOLD_S = 20.0
@@ -60,7 +61,7 @@ def test_an_engine_for_each_core(make_lab: MakeLab, plugin_file: Path, tmp_path:
     lab = make_lab(LabSpec(enis=2))
     env = _conf(tmp_path / "conf", enis)
     meeting = tmp_path / "meeting" if enis > 1 else None
-    job_words = {"mode": "bidir", "sizes": ALL_SIZES, "words": FEW, "env": env, "meeting": meeting}
+    job_words = {"mode": "bidir", "sizes": SIZES, "words": FEW, "env": env, "meeting": meeting}
     with Job(lab, plugin_file, **job_words) as job:  # type: ignore[arg-type]
         job.finish()
         _assert_two_engines(job, "+".join(f"eni{eni}" for eni in range(enis)))
@@ -111,4 +112,5 @@ def test_a_lost_interface_is_told_once(make_lab: MakeLab, plugin_file: Path, tmp
         for rank in range(2):
             until("works", lambda rank=rank: "works again" in job.log(rank), TOLD_S)  # type: ignore[misc]
             assert len(job.warns(rank)) == 1, job.warns(rank)
-            assert job.log(rank).count("works again") == 1
+            back = re.findall(r"NET/HARP: (.* works again)$", job.log(rank), re.MULTILINE)
+            assert len(set(back)) == len(back)  # ours and the peer's may both be told

@@ -26,6 +26,8 @@
 
 enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };
 
+enum { SHARED_PORTS = 5 }; /* where an engine has a share of the queues; else 1 */
+
 static bool has_namespace;
 static struct harp_counters counters;
 
@@ -80,6 +82,8 @@ static struct sockaddr_storage address(const char *ip, uint16_t port) {
   return a;
 }
 
+static unsigned sharer, sharer_count; /* of what is opened */
+
 static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
                    enum harp_io_xdp_mode mode, char error[640]) {
   struct sockaddr_storage addr = address(ip, 0);
@@ -90,6 +94,9 @@ static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_
       .xdp_mode = mode,
       .ifindex = ifindex,
       .mtu = 1500,
+      .sharer = sharer,
+      .sharer_count = sharer_count,
+      .shared_port_count = SHARED_PORTS,
   };
   config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
   config.frames = *frames = aligned_alloc(4096, config.frames_bytes);
@@ -432,7 +439,8 @@ static void test_a_queue_that_moves_nothing_is_refused(void **state) {
 /* The part of the driver's memory that is UMEM: all but what it asks for when the conf leaves UMEM next to
  * nothing. */
 static size_t umem_bytes(int speed_mbps, int mtu, size_t memory_bytes) {
-  struct harp_io_config config = {.speed_mbps = speed_mbps, .mtu = mtu, .memory_bytes = memory_bytes};
+  struct harp_io_config config = {
+      .speed_mbps = speed_mbps, .mtu = mtu, .memory_bytes = memory_bytes, .sharer_count = sharer_count};
   struct harp_io_config least = {.memory_bytes = 4 * 4096};
   return harp_io_xdp.frames_bytes(&config) - harp_io_xdp.frames_bytes(&least) + 3 * (size_t)4096;
 }
@@ -451,13 +459,74 @@ static void test_umem_holds_a_millisecond_within_the_budget(void **state) {
   assert_int_equal(umem_bytes(1000, 1500, 8 * mib), 6 * mib);
 }
 
+static void test_engines_share_the_umem(void **state) {
+  (void)state;
+  const size_t mib = 1 << 20;
+  sharer_count = 4;
+  assert_int_equal(umem_bytes(0, 1500, 0), 16 * mib);
+  assert_int_equal(umem_bytes(100000, 1500, 0), 16 * mib);
+  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib); /* of what is this one's already */
+  sharer_count = 16;
+  assert_int_equal(umem_bytes(1000, 1500, 0), 4 * mib); /* all together no more than one could have */
+  sharer_count = 0;
+}
+
+/* The first of two engines gets the one queue, and ports among which some would lead there if there were
+ * more; the second is told who has it, or uses sockets, with no more ports than those need. */
+static void test_engines_share_the_queues(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  struct harp_io *first, *second;
+  uint8_t *frames[2];
+  char error[640] = "";
+  sharer_count = 2;
+  assert_int_equal(try_open(&first, &frames[0], HARP_IO_XDP_ANY, error), 0);
+  assert_int_equal(first->info.port_count, SHARED_PORTS);
+  assert_string_equal(first->info.queues, "queue 0");
+  sharer = 1;
+  assert_int_not_equal(try_open(&second, &frames[1], HARP_IO_XDP_ANY, error), 0);
+  assert_non_null(strstr(error, "other engines of this process have all 1 queues"));
+  close_it(NULL, frames[1]);
+  assert_int_equal(try_open(&second, &frames[1], HARP_IO_XDP_AUTO, error), 0);
+  assert_string_equal(second->info.rung, "udp gso+gro");
+  assert_string_not_equal(second->info.why_not, "");
+  assert_int_equal(second->info.port_count, 1);
+  close_it(second, frames[1]);
+  close_it(first, frames[0]);
+  sharer = sharer_count = 0;
+}
+
+static void test_an_odd_queue_is_the_first_engines(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  static const char *const shares[] = {"queues 0-1", "queue 2"};
+  struct harp_io *io[2];
+  uint8_t *frames[2];
+  char error[640] = "";
+  netns_run(
+      "ip link add w0 numrxqueues 3 numtxqueues 3 type veth peer name w1 numrxqueues 3 numtxqueues 3 && "
+      "ip address add 10.8.0.1/24 dev w0 && ip link set w0 up && ip link set w1 up");
+  sharer_count = 2;
+  for (sharer = 0; sharer < 2; sharer++) {
+    assert_int_equal(
+        open_on(netns_index("w0"), "10.8.0.1", &io[sharer], &frames[sharer], HARP_IO_XDP_ANY, error), 0);
+    assert_string_equal(io[sharer]->info.queues, shares[sharer]);
+  }
+  for (unsigned i = 0; i < 2; i++) close_it(io[i], frames[i]);
+  netns_run("ip link del w0");
+  sharer = sharer_count = 0;
+}
+
 #define ON_ENI(test) cmocka_unit_test_setup_teardown(test, open_eni, close_eni)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_umem_holds_a_millisecond_within_the_budget),
+      cmocka_unit_test(test_engines_share_the_umem),
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_too_few_ports_for_shared_queues),
+      cmocka_unit_test(test_engines_share_the_queues),
+      cmocka_unit_test(test_an_odd_queue_is_the_first_engines),
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
       cmocka_unit_test(test_a_killed_process_queue_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),

@@ -207,8 +207,8 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
 
 /* Goes on through the sockets, for good. */
 static void fall(struct xdp *x, const char *why) {
-  HARP_INFO("interface %u: AF_XDP is used no more: %s; going on with %s", x->nic.ifindex, why,
-            x->inner->info.rung);
+  HARP_INFO("interface %u, %s: AF_XDP is used no more: %s; going on with %s", x->nic.ifindex,
+            x->io.info.queues, why, x->inner->info.rung);
   close_nic(x);
   x->counters->driver_falls++;
   x->queued = 0;
