@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -187,6 +188,7 @@ def test_a_killed_process_leaves_the_channels_as_they_were(guests: Guests) -> No
         ("queues = 1\n", "xdp-zc", "xdp zero-copy (queue 0)", "xdp zero-copy (queue 1)"),
         ("", "auto", "xdp zero-copy (queues 0-1)", f"udp gso+gro: xdp zero-copy: {NONE_LEFT}"),
     ],
+    ids=["each has one queue", "the first has all"],
 )
 def test_a_second_process(guests: Guests, queues: str, driver: str, first: str, second: str) -> None:
     """It takes what the first has left; the queues that virtio_net adds for XDP itself are nobody's."""
@@ -238,10 +240,10 @@ def warns(end: Ended) -> list[str]:
 
 
 @pytest.mark.parametrize(("take", "put"), [(unplug, plug), (unbind, bind)])
-def test_the_only_nic_goes_away(guests: Guests, take: object, put: object) -> None:
+def test_the_only_nic_goes_away(
+    guests: Guests, take: Callable[[Guest, str], None], put: Callable[[Guest, str], None]
+) -> None:
     """An error within the peer timeout, one sentence, and an orderly end; the next NIC works as the first."""
-    assert callable(take)
-    assert callable(put)
     begin(guests, f"{config_of('eth0')} HARP_PEER_TIMEOUT={PEER_TIMEOUT_S}", "--time 120")
     take(guests[1], "eth0")
     gone = time.monotonic()
