@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.spec import LabSpec, Subnets
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import ip_inside
+from harpctl.lab.spec import LabSpec, Subnets, eni_name
+from harpctl.lab.steps import run_inside
 from tests.lab.job import EXIT_PLUGIN, Job, until
 
 pytestmark = pytest.mark.lab
@@ -151,6 +153,30 @@ HURTS: dict[str, tuple[Hurt, Hurt]] = {
         lambda lab, eni: lab.add_address(1, eni),
     ),
 }
+
+
+def _replace(lab: Lab, host: int, eni: int) -> None:
+    """Take an ENI out of the host, and put it in again: it gets another index, since its own is taken."""
+    here, there, name = lab.hosts[host], lab.hosts[1 - host], eni_name(eni)
+    ask = run_inside(here, "cat", f"/sys/class/net/{name}/ifindex")
+    index = run_command(ask).strip()
+    run_command(ip_inside(here, "link", "set", name, "name", "away", "netns", there))
+    run_command(ip_inside(here, "link", "add", "hold", "index", index, "type", "bridge"))
+    run_command(ip_inside(there, "link", "set", "away", "name", name, "netns", here))
+    assert run_command(ask).strip() != index
+
+
+def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
+    lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
+    with start(lab, env={"HARP_PEER_TIMEOUT": "60"}) as job:
+        _until_moving(job, 1)
+        _replace(lab, 0, 1)
+        _until_moving(job, 1, without=frozenset({"eni1"}))
+        _until_told(job, 0, OUT, 1)
+        lab.link_up(0, 1)
+        lab.add_address(0, 1)
+        _until_told(job, 0, WORKS, 1)
+        _until_moving(job, 1)
 
 
 @pytest.mark.parametrize("how", HURTS)

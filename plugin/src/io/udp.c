@@ -10,6 +10,7 @@
  * cache-hot frame is used over and over. Path MTU discovery by ICMP is not trusted: packets carry DF and
  * their size is probed by the protocol. */
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdio.h>
@@ -54,8 +55,11 @@ struct udp {
   struct harp_io io;
   struct harp_counters *counters;
   bool gso, gro;
-  unsigned next_port; /* where rx starts, so that no port starves another */
-  unsigned gro_batch; /* superframes to ask for in the next call: 1 while they are large */
+  int family;
+  unsigned ifindex;         /* of the only interface that it sends by; 0: as the kernel's tables say */
+  char ifname[IF_NAMESIZE]; /* its name */
+  unsigned next_port;       /* where rx starts, so that no port starves another */
+  unsigned gro_batch;       /* superframes to ask for in the next call: 1 while they are large */
   uint8_t *tx_frames, *rx_frames;
   uint32_t tx_free; /* bit mask */
   int fds[HARP_IO_PORTS_MAX];
@@ -94,6 +98,14 @@ static void set_interface(int fd, int family, unsigned ifindex) {
     setsockopt(fd, IPPROTO_IPV6, 76 /* IPV6_UNICAST_IF */, &index, sizeof index);
   else
     setsockopt(fd, IPPROTO_IP, 50 /* IP_UNICAST_IF */, &index, sizeof index);
+}
+
+/* An interface that was removed and is there again has another index. */
+static void follow_interface(struct udp *u) {
+  unsigned ifindex = u->ifindex ? if_nametoindex(u->ifname) : 0;
+  if (!ifindex || ifindex == u->ifindex) return;
+  u->ifindex = ifindex;
+  for (unsigned i = 0; i < u->io.info.port_count; i++) set_interface(u->fds[i], u->family, ifindex);
 }
 
 static uint32_t set_buffers(int fd) {
@@ -160,7 +172,7 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
       snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
     return e;
   }
-  if (config->is_one_of_many) set_interface(fd, family, config->ifindex);
+  if (u->ifindex) set_interface(fd, family, u->ifindex);
   uint32_t granted = set_buffers(fd);
   u->io.info.buffer_bytes = u->io.info.port_count ? HARP_MIN(u->io.info.buffer_bytes, granted) : granted;
   if (family == AF_INET6) {
@@ -246,6 +258,8 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
   u->tx_free = (1u << TX_FRAMES) - 1;
   u->gro_batch = 1;
   u->own_ready.fd = -1;
+  u->family = config->addr->ss_family;
+  if (config->is_one_of_many && if_indextoname(config->ifindex, u->ifname)) u->ifindex = config->ifindex;
   uint32_t port = config->port_low;
   int e = 0;
   for (unsigned i = 0; i < config->port_count && !e; i++)
@@ -387,6 +401,7 @@ static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   }
   udp_tx_give_back(io, sf);
   if (harp_unlikely(e)) u->counters->tx_busy++;
+  if (harp_unlikely(e == -ENODEV || e == -ENETUNREACH)) follow_interface(u);
   return e;
 }
 
