@@ -2,11 +2,14 @@
  * on a port. In a network namespace of its own; needs root, skipped without. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -174,6 +177,45 @@ static void test_queues_are_used_by_who_has_the_port(void **state) {
   harp_xdp_filter_close(&f);
 }
 
+static int drop_sys_admin(void) {
+  struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+  struct __user_cap_data_struct caps[2];
+  if (syscall(SYS_capget, &head, caps)) return -1;
+  caps[0].effective &= ~(1u << CAP_SYS_ADMIN);
+  return (int)syscall(SYS_capset, &head, caps);
+}
+
+/* Without CAP_SYS_ADMIN: other processes' programs are not to be joined, this one's are. */
+static void join_without_privilege(bool is_ours) {
+  enum { OUR_PORT = 4001 };
+  struct harp_xdp_filter f, others;
+  struct sockaddr_storage local = {.ss_family = AF_INET};
+  char error[200];
+  int status;
+  if (!is_ours) others = open_filter(HARP_XDP_GENERIC);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (!child) {
+    if (is_ours)
+      others = open_filter(HARP_XDP_GENERIC);
+    else
+      harp_xdp_filter_close(&others); /* only its copy of it */
+    bool joined = !drop_sys_admin() &&
+                  !harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, error, sizeof error);
+    _exit(joined && f.joined && !harp_xdp_filter_add_port(&f, &local, OUR_PORT, 1, 0));
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(WEXITSTATUS(status), is_ours);
+  if (!is_ours) harp_xdp_filter_close(&others);
+}
+
+static void test_who_holds_a_program_joins_it_without_privilege(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  join_without_privilege(false);
+  join_without_privilege(true);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_table_of_sockets_has_the_nics_queues),
@@ -182,6 +224,7 @@ int main(void) {
       cmocka_unit_test(test_the_other_mode_is_refused),
       cmocka_unit_test(test_a_port_counts_from_zero_and_its_owner_alone),
       cmocka_unit_test(test_queues_are_used_by_who_has_the_port),
+      cmocka_unit_test(test_who_holds_a_program_joins_it_without_privilege),
   };
   return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -3,7 +3,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +23,48 @@ static void close_fd(int *fd) {
   *fd = -1;
 }
 
+/* ---- of this process ---- */
+
+/* The programs that engines of this process hold; another engine joins them without a privilege. More are
+ * joined as other processes' are. */
+enum { HELD_MAX = 256 };
+static struct held { int link_fd, ports_fd, sockets_fd; /* all 0: none */ } held[HELD_MAX];
+static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void replace_held(int link_fd, const struct held *by) {
+  pthread_mutex_lock(&held_lock);
+  for (unsigned i = 0; i < HELD_MAX; i++) {
+    if (held[i].link_fd != link_fd) continue;
+    held[i] = *by;
+    break;
+  }
+  pthread_mutex_unlock(&held_lock);
+}
+
+static void hold(const struct harp_xdp_filter *f) {
+  harp_files_own(f->link_fd);
+  replace_held(0, &(struct held){f->link_fd, f->ports_fd, f->sockets_fd});
+}
+
+static int copy_fd(int fd) {
+  return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+/* Takes hold of a program that this process holds already; false when it does not. */
+static bool take_held(struct harp_xdp_filter *f, uint32_t program) {
+  pthread_mutex_lock(&held_lock);
+  for (unsigned i = 0; i < HELD_MAX && f->link_fd < 0; i++) {
+    if (!held[i].link_fd || harp_bpf_link_program(held[i].link_fd) != program) continue;
+    f->link_fd = copy_fd(held[i].link_fd);
+    f->ports_fd = copy_fd(held[i].ports_fd);
+    f->sockets_fd = copy_fd(held[i].sockets_fd);
+  }
+  pthread_mutex_unlock(&held_lock);
+  if (f->link_fd >= 0 && f->ports_fd >= 0 && f->sockets_fd >= 0) return true;
+  harp_xdp_filter_close(f);
+  return false;
+}
+
 /* ---- attaching and joining ---- */
 
 /* Takes hold of the maps of a HARP program; false when it is none. */
@@ -36,25 +80,30 @@ static bool take_maps(struct harp_xdp_filter *f, uint32_t program_id) {
   return f->ports_fd >= 0 && f->sockets_fd >= 0;
 }
 
-/* Looks for the link of a HARP program on the interface in that mode, and holds it. Needs CAP_SYS_ADMIN.
- * Links of all network namespaces are listed, so it is found by the program that our interface has, not by
- * its index. */
-static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode) {
-  uint32_t id = 0, program;
-  if (harp_nic_xdp_program(ifindex, mode == HARP_XDP_GENERIC, &program) || !program) return false;
+/* Looks for the link of another process that has the program, and holds it. Needs CAP_SYS_ADMIN. Links of all
+ * network namespaces are listed. */
+static bool take_others(struct harp_xdp_filter *f, uint32_t program) {
+  uint32_t id = 0;
   while (!harp_bpf_link_next(&id)) {
     f->link_fd = harp_bpf_link_open(id);
     if (f->link_fd < 0) continue;
-    if (harp_bpf_link_program(f->link_fd) == program && take_maps(f, program)) {
-      int entries = harp_bpf_map_entries_max(f->sockets_fd);
-      f->queue_count = HARP_MIN((unsigned)HARP_MAX(entries, 1), harp_nic_queues(ifindex));
-      f->joined = true;
-      harp_files_own(f->link_fd);
-      return true;
-    }
+    if (harp_bpf_link_program(f->link_fd) == program && take_maps(f, program)) return true;
     harp_xdp_filter_close(f);
   }
   return false;
+}
+
+/* Takes hold of a HARP program on the interface in that mode, which is found by its identity: the index may
+ * be another interface's in another network namespace. */
+static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode) {
+  uint32_t program;
+  if (harp_nic_xdp_program(ifindex, mode == HARP_XDP_GENERIC, &program) || !program) return false;
+  if (!take_held(f, program) && !take_others(f, program)) return false;
+  int entries = harp_bpf_map_entries_max(f->sockets_fd);
+  f->queue_count = HARP_MIN((unsigned)HARP_MAX(entries, 1), harp_nic_queues(ifindex));
+  f->joined = true;
+  hold(f);
+  return true;
 }
 
 static int refused(int err, const char *what, char *error, size_t error_bytes) {
@@ -123,8 +172,9 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
   if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error, error_bytes);
   harp_xdp_program_write(&program, mode, f->ports_fd, f->sockets_fd);
   f->link_fd = attach_somehow(&program, ifindex, mode, frags, error, error_bytes);
-  harp_files_own(f->link_fd);
-  return f->link_fd >= 0 ? 0 : f->link_fd;
+  if (f->link_fd < 0) return f->link_fd;
+  hold(f);
+  return 0;
 }
 
 static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {
@@ -159,6 +209,7 @@ int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_
 }
 
 void harp_xdp_filter_close(struct harp_xdp_filter *f) {
+  if (f->link_fd > 0) replace_held(f->link_fd, &(struct held){0});
   close_fd(&f->link_fd);
   close_fd(&f->ports_fd);
   close_fd(&f->sockets_fd);
