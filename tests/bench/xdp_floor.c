@@ -4,15 +4,17 @@
  * proportion. In two namespaces joined by veth, built from plugin/src:
  *
  *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c base/{assert,log}.c
- *      io/{bpf,nic,netlink,xdp_filter,xdp_header,xdp_program,xdp_queue,xdp_socket}.c
+ *      io/{bpf,nic,netlink,port,xdp_filter,xdp_header,xdp_program,xdp_queue,xdp_socket}.c
  *
- *   ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK FRAMES &
+ *   ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK FRAMES [REST_US] &
  *
  *   ip netns exec A ./xdp_floor flood eni0 10.0.0.1 10.0.0.2 WORK UDP_BYTES RUNS
  *
  * WORK: 0 moves frames only; 1 copies each payload into its frame and out of it. FRAMES: what the kernel has
  * to receive into. RUNS, of 16 frames, bound what is under way, since a frame completes when the receiving
- * side has freed the packet. The sink yields its core when it has nothing, as NCCL's threads do. */
+ * side has freed the packet. The sink yields its core when it has nothing, as NCCL's threads do, or looks
+ * again after REST_US. XDP_FLOOR_PLAIN=1 in the environment loads the program for packets of one buffer,
+ * which saves the kernel a copy and is what the driver does where the MTU allows. */
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <sched.h>
@@ -32,6 +34,7 @@ enum {
   RX_FRAMES = 4096,
   TX_RUNS = 256,
   BATCH = 32,
+  REFILL = 64,
   HEADER = 44,
   USER_BYTES = 8 << 20,
   LEAD = 64
@@ -69,14 +72,15 @@ static struct sockaddr_storage address(const char *text) {
 
 static void open_all(unsigned ifindex, const struct sockaddr_storage *local, uint32_t frames) {
   char error[200];
+  bool sg = !getenv("XDP_FLOOR_PLAIN");
   struct harp_xdp_socket_config c = {
       .ifindex = ifindex,
-      .sg = true,
+      .sg = sg,
       .umem = memory(harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS)),
       .rx_frames = RX_FRAMES,
       .tx_runs = TX_RUNS,
   };
-  if (harp_xdp_filter_open(&filter, ifindex, HARP_XDP_GENERIC, true, error, sizeof error)) fail(error);
+  if (harp_xdp_filter_open(&filter, ifindex, HARP_XDP_GENERIC, sg, error, sizeof error)) fail(error);
   if (harp_xdp_socket_open(&s, &c, error, sizeof error)) fail(error);
   if (harp_xdp_filter_add_queue(&filter, 0, s.queue.fd)) fail("the queue is taken");
   if (harp_xdp_filter_add_port(&filter, local, PORT, 1, 0)) fail("the port is taken");
@@ -107,7 +111,12 @@ static void flood(const struct harp_xdp_header *h, int work, uint32_t bytes, uin
   }
 }
 
-static void sink(int work) {
+static void rest(unsigned us) {
+  if (!us) sched_yield();
+  for (double end = seconds() + 1e-6 * us; seconds() < end;) __builtin_ia32_pause();
+}
+
+static void sink(int work, uint32_t frames, unsigned rest_us) {
   struct harp_xdp_queue *q = &s.queue;
   struct harp_xdp_received packets[BATCH];
   uint64_t got_bytes = 0, got = 0;
@@ -124,13 +133,14 @@ static void sink(int work) {
       got_bytes += packets[i].bytes - HARP_XDP_HEADER_V4_BYTES - HEADER;
     }
     if (!n) {
-      sched_yield();
+      rest(rest_us);
       continue;
     }
     if (!got) first = seconds();
     got += n;
     last = seconds();
-    harp_xdp_queue_refill(q);
+    q->fill_target = frames; /* refilling doubles it */
+    if (q->counts[HARP_XDP_FILL] + REFILL <= frames) harp_xdp_queue_refill(q);
   }
   printf("work %d: %.1f Gbit/s of payload, %.2f million packets/s\n", work,
          (double)got_bytes * 8 / (last - first) / 1e9, (double)got / (last - first) / 1e6);
@@ -152,6 +162,6 @@ int main(int argc, char **argv) {
   if (floods)
     flood(&header, atoi(argv[5]), (uint32_t)atoi(argv[6]), (uint32_t)atoi(argv[7]));
   else
-    sink(atoi(argv[5]));
+    sink(atoi(argv[5]), (uint32_t)atoi(argv[6]), argc > 7 ? (unsigned)atoi(argv[7]) : 0);
   return 0;
 }
