@@ -4,7 +4,7 @@
  * proportion. In two namespaces joined by veth, built from plugin/src:
  *
  *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c base/{assert,log}.c
- *      io/{bpf,nic,netlink,port,xdp_filter,xdp_header,xdp_program,xdp_queue,xdp_socket}.c
+ *      io/{bpf,files,nic,netlink,port,xdp_filter,xdp_header,xdp_program,xdp_queue,xdp_socket}.c
  *
  *   ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK FRAMES [REST_US] &
  *
