@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "engine/meet.h"
 
 enum { LIMIT_S = 20 };
@@ -65,6 +66,14 @@ static bool until_ready(struct harp_engine *e, bool want) {
   return false;
 }
 
+static unsigned told_count;
+
+static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)level, (void)file, (void)line;
+  told_count +=
+      strstr(text, "lo: a connection waits and can not be accepted: Too many open files; raise") != NULL;
+}
+
 /* A shortage makes accept fail and leaves the socket ready: the engine must be able to sleep all the same,
  * and let the guest in once there are files again. */
 static void test_shortage_of_files(void **state) {
@@ -79,6 +88,7 @@ static void test_shortage_of_files(void **state) {
   none = before;
   none.rlim_cur = 0;
   assert_true(control_is_ready(e));
+  harp_log_set_sink(hear);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   for (unsigned i = 0; i < 100; i++) {
     e->control_check_ns = 0;
@@ -88,6 +98,8 @@ static void test_shortage_of_files(void **state) {
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   assert_false(control_is_ready(e));
   assert_int_equal(e->link_count, 0);
+  assert_int_equal(told_count, 1);
+  harp_log_set_sink(NULL);
   for (time_t limit = seconds() + LIMIT_S; !e->link_count && seconds() < limit;) harp_engine_pass(e);
   assert_int_equal(e->link_count, 1); /* the guest's slot */
   assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);

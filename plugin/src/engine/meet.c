@@ -204,6 +204,19 @@ static void set_deaf(struct harp_listener *l, bool deaf) {
     watch(l->engine, l->fd);
 }
 
+static const char *files_hint(int err) {
+  return err == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
+}
+
+/* Says once that somebody waits who can not be let in: to the peer it looks like a listener that hangs. */
+static void tell_shortage(struct harp_listener *l, int err) {
+  struct pollfd waiting = {.fd = l->fd, .events = POLLIN};
+  if (l->shortage_told || poll(&waiting, 1, 0) == 0) return;
+  l->shortage_told = true;
+  HARP_INFO("%s: a connection waits and can not be accepted: %s%s", l->engine->name, strerror(err),
+            files_hint(err));
+}
+
 static void guest_end(struct harp_listener *l, struct harp_meeting *m) {
   if (m->fd >= 0) unwatch(l->engine, m->fd);
   meeting_end(m, l->engine);
@@ -226,7 +239,7 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
                getsockname(l->fd, (struct sockaddr *)&a, &n)))
     err = -errno;
   if (err) {
-    HARP_WARN("%s: cannot listen for connections: %s", e->name, strerror(-err));
+    HARP_WARN("%s: cannot listen for connections: %s%s", e->name, strerror(-err), files_hint(-err));
     if (l->fd >= 0) close(l->fd);
     free(l);
     return HARP_ERR_SYSTEM;
@@ -266,8 +279,10 @@ static void let_in(struct harp_listener *l, harp_ns now) {
     struct sockaddr_storage from = {0};
     socklen_t n = sizeof from;
     int one = 1, fd = accept4(l->fd, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    set_deaf(l, fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS));
-    if (fd < 0) return; /* none waits; or the host is short of files or memory, which may pass */
+    int err = fd < 0 ? errno : 0;
+    set_deaf(l, err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS);
+    if (l->deaf) tell_shortage(l, err);
+    if (err) return; /* none waits; or the host is short of files or memory, which may pass */
     struct harp_meeting *m = guest_place(l);
     m->fd = fd;
     m->peer_addr = from;

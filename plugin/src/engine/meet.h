@@ -28,6 +28,7 @@ struct harp_listener {
   struct harp_listener *next; /* of the engine's */
   int fd;
   bool deaf;                    /* nothing can be accepted for now; the runner does not wait for the socket */
+  bool shortage_told;           /* that somebody waits because of it */
   _Atomic uint32_t ready_count; /* written under the engine's lock; a glance at it saves taking the lock */
   struct harp_link *ready_first, *ready_last; /* met and not taken yet, oldest first */
   uint8_t secret[HARP_SECRET_BYTES];
