@@ -1,5 +1,6 @@
 /* The engines of a device: how many there are and on which cores, who gets which, when they end, and what
  * each has of memory and queues. Real engines over loopback, with sockets. */
+#include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,16 +8,18 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/log.h"
 #include "engine/crew.h"
+#include "host/claim.h"
 #include "host/cpu.h"
 
 enum { MISSING_CORE = HARP_CPU_MAX - 1, PORT = 47310 };
 
-static unsigned warn_count, missing_count, without_count;
+static unsigned warn_count, missing_count, without_count, crowded_count;
 static char last_warn[HARP_LOG_LINE_BYTES];
 
 static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
@@ -25,6 +28,7 @@ static void hear(enum harp_log_level level, const char *file, int line, const ch
   warn_count += level == HARP_LOG_WARN;
   missing_count += strstr(text, "not available to this process") != NULL;
   without_count += strstr(text, "; going on with ") != NULL;
+  crowded_count += strstr(text, "have engines already") != NULL;
 }
 
 static struct harp_instance loopback(void) {
@@ -48,7 +52,7 @@ static void give_cores(struct harp_instance *i, unsigned count, const uint16_t *
 
 static int set_up(void **state) {
   (void)state;
-  warn_count = missing_count = without_count = 0;
+  warn_count = missing_count = without_count = crowded_count = 0;
   harp_log_set_sink(hear);
   return 0;
 }
@@ -148,6 +152,40 @@ static void test_fewest_users_first(void **state) {
   assert_int_equal(crew.count, 2);
   harp_crew_drop(&crew, a);
   assert_int_equal(crew.count, 0);
+}
+
+/* Another process has one of two cores, and gives it back; then it has both. */
+static void test_cores_that_others_have(void **state) {
+  struct harp_instance lo = loopback();
+  struct harp_engine_enis enis = {1, {&lo}};
+  struct harp_crew crew = {0};
+  struct harp_engine *users[4];
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  give_cores(&lo, 2, cores);
+  int claim = harp_claim_core(cores[1]);
+  assert_true(claim >= 0);
+  assert_int_equal(harp_claim_core(cores[1]), -EADDRINUSE);
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  assert_ptr_equal(users[0], users[1]);
+  assert_ptr_equal(users[0], users[2]);
+  assert_int_equal(users[0]->core, cores[0]);
+  assert_int_equal(crowded_count, 1);
+  close(claim);
+  assert_non_null(users[3] = harp_crew_use(&crew, &enis, "delay"));
+  assert_int_equal(users[3]->core, cores[1]);
+  drop_all(&crew, users, 4);
+
+  int claims[2] = {harp_claim_core(cores[0]), harp_claim_core(cores[1])};
+  assert_true(claims[0] >= 0 && claims[1] >= 0); /* ours have gone with their engines */
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  assert_ptr_equal(users[0], users[1]);
+  assert_true(users[0]->core == cores[0] || users[0]->core == cores[1]);
+  assert_int_equal(crowded_count, 2);
+  drop_all(&crew, users, 2);
+  for (unsigned i = 0; i < 2; i++) close(claims[i]);
+  assert_int_equal(warn_count + without_count, 0);
 }
 
 static void test_cores_that_are_missing(void **state) {
@@ -256,6 +294,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_an_engine_for_each_core, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_one_engine_without_cores_or_a_thread, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_fewest_users_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_cores_that_others_have, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cores_that_are_missing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_an_engine_that_can_not_be_opened, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ports_are_shared, set_up, tear_down),

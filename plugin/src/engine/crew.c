@@ -1,5 +1,6 @@
 #include "engine/crew.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +8,9 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "engine/runner.h"
+#include "host/claim.h"
 #include "host/cpu.h"
+#include "io/files.h"
 
 enum { ERROR_BYTES = 640 /* a sentence for each rung */ };
 
@@ -98,7 +101,7 @@ static int open_seat(struct harp_crew *c, unsigned number, const struct harp_eng
   size_t part_bytes = c->arena.bytes / c->count & ~(size_t)(HARP_BLOCK_BYTES - 1);
   struct harp_engine_seat seat = {.number = number,
                                   .count = c->count,
-                                  .core = c->cores[number],
+                                  .core = c->seats[number].core,
                                   .memory = (uint8_t *)c->arena.base + number * part_bytes,
                                   .memory_bytes = part_bytes,
                                   .pages = c->arena.rung};
@@ -114,32 +117,67 @@ static unsigned running_count(const struct harp_crew *c) {
   return running;
 }
 
-/* Returns the seat with fewest users; of equals the first, which has what there is of scarce things. */
-static struct harp_crew_seat *least_used(struct harp_crew *c) {
+/* Returns the seat with fewest users, of those that run if no other may be opened; of equals the first, which
+ * has what there is of scarce things. */
+static struct harp_crew_seat *least_used(struct harp_crew *c, bool may_open) {
   struct harp_crew_seat *best = NULL;
   for (unsigned i = 0; i < c->count; i++) {
     struct harp_crew_seat *s = &c->seats[i];
-    if (!s->is_refused && (!best || s->users < best->users)) best = s;
+    if (!s->engine && (!may_open || s->is_refused)) continue;
+    if (!best || s->users < best->users) best = s;
   }
   HARP_ASSERT(best); /* one that runs is never refused, and none is while none runs */
   return best;
+}
+
+static bool is_ours(const struct harp_crew *c, int core) {
+  for (unsigned i = 0; i < c->count; i++)
+    if (c->seats[i].engine && c->seats[i].core == core) return true;
+  return false;
+}
+
+/* Gives a seat a core that no engine has, the first engine any. Processes that start together so get one each
+ * before any gets a second. */
+static bool take_core(struct harp_crew *c, struct harp_crew_seat *s, const char *ifname) {
+  s->claim_fd = -EADDRINUSE;
+  for (unsigned i = 0; i < c->count && s->claim_fd == -EADDRINUSE; i++) {
+    s->core = c->cores[i];
+    if (s->core >= 0 && is_ours(c, s->core)) continue;
+    s->claim_fd = s->core < 0 ? -ENOENT : harp_claim_core(s->core);
+  }
+  if (s->claim_fd >= 0) harp_files_own(s->claim_fd);
+  if (s->claim_fd != -EADDRINUSE) return true;
+  if (!c->told_crowded)
+    HARP_INFO("%s: the other configured cores have engines already, of other processes or devices; here %s",
+              ifname, running_count(c) ? "there are no more" : "is one engine, which shares a core");
+  c->told_crowded = true;
+  s->core = c->cores[0];
+  return !running_count(c);
+}
+
+static void leave_core(struct harp_crew_seat *s) {
+  if (s->claim_fd >= 0) harp_files_close(s->claim_fd);
+  s->claim_fd = -1;
 }
 
 struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis,
                                   const char *congestion) {
   char error[ERROR_BYTES];
   if (!c->count && !assemble(c, enis)) return NULL;
-  for (;;) {
-    struct harp_crew_seat *s = least_used(c);
-    unsigned number = (unsigned)(s - c->seats);
-    if (s->engine || !open_seat(c, number, enis, congestion, error)) {
+  for (bool may_open = true;;) {
+    struct harp_crew_seat *s = least_used(c, may_open);
+    if (!s->engine && !take_core(c, s, enis->at[0]->ifname)) {
+      may_open = false;
+      continue;
+    }
+    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), enis, congestion, error)) {
       s->users++;
       return s->engine;
     }
+    leave_core(s);
     if (!running_count(c)) break;
     s->is_refused = true;
-    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error, running_count(c),
-              c->cores[number]);
+    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error, running_count(c), s->core);
   }
   HARP_WARN("%s", error);
   dissolve(c);
@@ -165,5 +203,6 @@ void harp_crew_drop(struct harp_crew *c, struct harp_engine *e) {
   s->engine = NULL;
   harp_runner_stop(e);
   harp_engine_close(e);
+  leave_core(s);
   if (!running_count(c)) dissolve(c);
 }

@@ -1,4 +1,5 @@
-/* The engines of a device: one for each of its cores in thread mode, else one.
+/* The engines of a device: one for each of its cores in thread mode that no other process's engine has, else
+ * one.
  *
  * They share nothing while they run. Each has drivers of its own on all interfaces, its part of the NICs'
  * queues, and its part of one block of memory. An engine is opened when it gets its first user and closed
@@ -12,17 +13,20 @@
 /* All zero: no engine runs. */
 struct harp_crew {
   unsigned count;                     /* of engines that may run; 0 while none does */
-  int cores[HARP_DEVICE_ENGINES_MAX]; /* of each; -1: any */
+  int cores[HARP_DEVICE_ENGINES_MAX]; /* that they may have, as many; -1: any */
+  bool told_crowded;                  /* that other processes have the other cores */
   struct harp_arena arena;
   struct harp_crew_seat {
     struct harp_engine *engine; /* NULL: it does not run */
     unsigned users;             /* listens, connects under way and comms */
     bool is_refused;            /* it could not be opened beside the others */
+    int core, claim_fd;         /* while it runs; -1: any, none */
   } seats[HARP_DEVICE_ENGINES_MAX];
 };
 
-/* Counts a new user on the engine that has fewest, and opens that if it does not run. One that cannot be
- * opened is done without, with an INFO line, as long as another runs. NULL, with one WARN, when none can. */
+/* Counts a new user on the engine that has fewest, and opens that if it does not run, on a core that no
+ * engine has. Where there is none, only the first is opened, and shares one. One that cannot be opened is
+ * done without, with an INFO line, as long as another runs. NULL, with one WARN, when none can. */
 struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis,
                                   const char *congestion);
 
