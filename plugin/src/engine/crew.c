@@ -85,7 +85,8 @@ static bool assemble(struct harp_crew *c, const struct harp_engine_enis *enis) {
   choose_cores(c, enis);
   size_t bytes = c->count * harp_engine_memory_bytes(enis, c->count);
   if (!harp_arena_open(&c->arena, bytes, enis->at[0]->page_size, enis->at[0]->numa)) return true;
-  HARP_WARN("%s: cannot get %zu MiB of memory: %s", enis->at[0]->ifname, bytes >> 20, c->arena.note);
+  HARP_WARN("%s: cannot get %zu MiB of memory: %s%s", enis->at[0]->ifname, bytes >> 20, c->arena.note,
+            enis->at[0]->memory_bytes ? "; set a smaller `bytes` in the conf file" : "");
   c->count = 0;
   return false;
 }
