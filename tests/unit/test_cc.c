@@ -12,7 +12,7 @@ enum { PACKET = 1452, WINDOW_MAX = 8 << 20 };
 static struct harp_cc cc;
 
 static void start(const struct harp_cc_ops *ops) {
-  harp_cc_init(&cc, ops, PACKET, WINDOW_MAX);
+  harp_cc_init(&cc, ops, PACKET, WINDOW_MAX, 1);
 }
 
 /* One round trip in which the whole window was used. */
@@ -45,7 +45,7 @@ static void the_window_keeps_its_bounds(void **state) {
   harp_cc_set_window(&cc, UINT64_MAX);
   assert_int_equal(cc.window_bytes, WINDOW_MAX);
   /* A bound below the least window gives the least one: the path must be able to send. */
-  harp_cc_init(&cc, &harp_cc_reno, PACKET, 1000);
+  harp_cc_init(&cc, &harp_cc_reno, PACKET, 1000, 1);
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
 }
 
@@ -95,6 +95,23 @@ static void delay_yields_to_a_queue(void **state) {
   assert_true(low < FLOOR);
   for (int k = 0; k < 400; k++) feed_round(HARP_MS(100), 0);
   assert_in_range(cc.window_bytes, FLOOR, FLOOR * 5 / 4); /* and delay does not keep it there */
+}
+
+/* Paths between the same ENIs have together what one has alone. */
+static void sharers_divide_start_and_floor(void **state) {
+  (void)state;
+  harp_cc_init(&cc, &harp_cc_delay, PACKET, WINDOW_MAX, 4);
+  assert_int_equal(cc.window_bytes, HARP_CC_INITIAL_BYTES / 4);
+  for (int k = 0; k < 20; k++) feed_round(HARP_US(50), 0);
+  for (int k = 0; k < 40; k++) feed_round(HARP_MS(100), 0);
+  assert_int_equal(cc.window_bytes, FLOOR / 4);
+  harp_cc_set_window(&cc, 0);
+  assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS / 4 * PACKET);
+  harp_cc_init(&cc, &harp_cc_delay, PACKET, WINDOW_MAX, 64); /* no path is left without a few packets */
+  harp_cc_set_window(&cc, 0);
+  assert_int_equal(cc.window_bytes, HARP_CC_SHARE_MIN_PACKETS * PACKET);
+  for (int k = 0; k < 40; k++) feed_round(HARP_MS(100), 0);
+  assert_in_range(cc.window_bytes, HARP_CC_SHARE_MIN_PACKETS * PACKET, FLOOR / 32);
 }
 
 static void delay_tolerates_random_loss_but_not_much(void **state) {
@@ -175,6 +192,7 @@ int main(void) {
       cmocka_unit_test(both_start_by_doubling),
       cmocka_unit_test(an_idle_window_does_not_grow),
       cmocka_unit_test(delay_yields_to_a_queue),
+      cmocka_unit_test(sharers_divide_start_and_floor),
       cmocka_unit_test(delay_tolerates_random_loss_but_not_much),
       cmocka_unit_test(loss_that_a_smaller_window_does_not_cure_is_excused),
       cmocka_unit_test(loss_beside_a_queue_counts),

@@ -233,6 +233,43 @@ static void detours_are_avoided(void **state) {
   assert_int_equal(s->eligible, 2);
 }
 
+/* Where the driver gains nothing by large windows, paths between the same ENIs divide one: those that carry
+ * something, also when they return; a pair of ENIs never takes from another. */
+static void paths_between_the_same_enis_share(void **state) {
+  (void)state;
+  struct harp_sender_config c = {.first_number = 1,
+                                 .path_count = 5,
+                                 .paths = {{.lines_max = 8, .local_eni = 1},
+                                           {.lines_max = 8, .local_eni = 2},
+                                           {.lines_max = 8, .local_eni = 1},
+                                           {.lines_max = 8, .local_eni = 1},
+                                           {.lines_max = 8, .remote_eni = 1, .standby = true}},
+                                 .window_max_bytes = 4 << 20,
+                                 .cc = &harp_cc_delay,
+                                 .share = true};
+  static const uint32_t sharers[] = {3, 1, 3, 3, 1};
+  struct harp_sender *before = s;
+  s = malloc(harp_sender_bytes(5));
+  assert_non_null(s);
+  harp_sender_init(s, &c, NULL, &counters, 0);
+  for (unsigned i = 0; i < 5; i++)
+    assert_int_equal(s->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES / sharers[i]);
+  bring_up(s, 0);
+  struct harp_packet p = ack(2, 0, 0, 0, 0);
+  p.flags = HARP_FLAG_DETOUR;
+  assert_int_equal(feed(p), HARP_DROP_NONE);
+  harp_sender_path_down(s, 0, HARP_US(2));
+  bring_up_one(s, HARP_US(3));
+  assert_int_equal(s->paths[0].state, HARP_PATH_UP);
+  assert_int_equal(s->paths[0].cc.window_bytes, HARP_CC_INITIAL_BYTES / 2);
+  assert_int_equal(s->paths[1].cc.sharers, 1);
+  c.share = false;
+  harp_sender_init(s, &c, NULL, &counters, 0);
+  for (unsigned i = 0; i < 5; i++) assert_int_equal(s->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES);
+  free(s);
+  s = before;
+}
+
 /* Connections begin with different ENIs, equally often with each, though most of their paths are standby. */
 static void connections_begin_with_different_paths(void **state) {
   (void)state;
@@ -264,6 +301,7 @@ static void connections_begin_with_different_paths(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(detours_are_avoided, init, fini),
+      cmocka_unit_test_setup_teardown(paths_between_the_same_enis_share, init, fini),
       cmocka_unit_test_setup_teardown(connections_begin_with_different_paths, init, fini),
       cmocka_unit_test_setup_teardown(posting_is_bounded, init, fini),
       cmocka_unit_test_setup_teardown(a_message_is_cut_into_packets, init, fini),

@@ -123,6 +123,8 @@ static bool make_sender(struct harp_link *link, const struct harp_link_config *c
       .path_count = link->route_count,
       .window_max_bytes = c->peer->buffer_bytes,
       .cc = link->engine->cc,
+      /* Elsewhere small windows would mean small superframes. */
+      .share = link->engine->io->info.single,
   };
   memcpy(config.paths, paths, sizeof config.paths);
   size_t bytes = harp_sender_bytes(link->route_count);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/assert.h"
+
 const struct harp_cc_ops *harp_cc_find(const char *name) {
   static const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
   for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
@@ -13,17 +15,25 @@ const struct harp_cc_ops *harp_cc_find(const char *name) {
 }
 
 void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
-                  uint32_t window_max_bytes) {
-  *cc = (struct harp_cc){
-      .ops = ops, .packet_bytes = packet_bytes, .window_max_bytes = window_max_bytes, .slow_start = true};
-  harp_cc_set_window(cc, HARP_CC_INITIAL_BYTES);
+                  uint32_t window_max_bytes, uint32_t sharers) {
+  HARP_ASSERT(sharers);
+  *cc = (struct harp_cc){.ops = ops,
+                         .packet_bytes = packet_bytes,
+                         .window_max_bytes = window_max_bytes,
+                         .sharers = sharers,
+                         .slow_start = true};
+  harp_cc_set_window(cc, HARP_CC_INITIAL_BYTES / sharers);
   harp_cc_round_restart(cc);
   ops->init(cc);
 }
 
+uint32_t harp_cc_min_bytes(const struct harp_cc *cc) {
+  return HARP_MAX(HARP_CC_MIN_PACKETS / cc->sharers, (uint32_t)HARP_CC_SHARE_MIN_PACKETS) * cc->packet_bytes;
+}
+
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes) {
   bytes = HARP_MIN(bytes, cc->window_max_bytes);
-  cc->window_bytes = (uint32_t)HARP_MAX(bytes, (uint64_t)HARP_CC_MIN_PACKETS * cc->packet_bytes);
+  cc->window_bytes = (uint32_t)HARP_MAX(bytes, (uint64_t)harp_cc_min_bytes(cc));
 }
 
 bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s) {

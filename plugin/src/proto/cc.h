@@ -32,6 +32,7 @@ struct harp_cc {
   uint32_t packet_bytes; /* of a full packet on this path */
   uint32_t window_bytes; /* the result: most bytes in flight */
   uint32_t window_max_bytes;
+  uint32_t sharers; /* paths of the connection that run between the same ENIs, this one with them */
   bool slow_start;
   /* what an algorithm gathers over one round */
   harp_ns round_rtt_min_ns;
@@ -46,8 +47,9 @@ struct harp_cc {
 };
 
 enum {
-  HARP_CC_INITIAL_BYTES = 256 * 1024,
-  HARP_CC_MIN_PACKETS = 8,
+  HARP_CC_INITIAL_BYTES = 256 * 1024, /* of all sharers together */
+  HARP_CC_MIN_PACKETS = 8,            /* of all sharers together */
+  HARP_CC_SHARE_MIN_PACKETS = 2,      /* of one path */
 };
 
 extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
@@ -55,10 +57,15 @@ extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
 /* Returns the algorithm of that name, or NULL. */
 const struct harp_cc_ops *harp_cc_find(const char *name);
 
+/* Begins with the path's share of HARP_CC_INITIAL_BYTES: `sharers` paths of the connection run between the
+ * same ENIs. */
 void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
-                  uint32_t window_max_bytes);
+                  uint32_t window_max_bytes, uint32_t sharers);
 
-/* Sets the window, bounded below by HARP_CC_MIN_PACKETS packets and above by window_max_bytes. */
+/* Returns the least window: the path's share of HARP_CC_MIN_PACKETS packets. */
+uint32_t harp_cc_min_bytes(const struct harp_cc *cc);
+
+/* Sets the window, bounded below by harp_cc_min_bytes and above by window_max_bytes. */
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
 
 /* Adds a sample to the round; returns true when the round ended and the algorithm should decide. */

@@ -4,7 +4,8 @@
  * *lowest* RTT with the path's base RTT. A queue in the network lifts every sample of a round, a host that
  * was descheduled only some, so the lowest one tells them apart. Below the target the window grows by an
  * eighth, above it shrinks in proportion. Where threads wait for cores every sample shows
- * that wait and no queue at all, so delay alone shrinks the window to DELAY_FLOOR_BYTES and no further.
+ * that wait and no queue at all, so delay alone shrinks the window to DELAY_FLOOR_BYTES and no further; to
+ * the path's share of them where several of the connection run between the same ENIs.
  *
  * Clouds lose packets at random and police bursts, so without a queue a loss counts only when the smoothed
  * share of lost bytes passes LOSS_TOLERATED_PERMILLE, and not even then if shrinking does not cure it. With a
@@ -25,10 +26,16 @@ enum {
   EXCUSE_ROUNDS = 16,
   GROWTH_BYTES = 4096,
   GROWTH_ROUNDS = 256,            /* after a loss that counted; then as if there had been none */
-  DELAY_FLOOR_BYTES = 256 * 1024, /* four superframes */
+  DELAY_FLOOR_BYTES = 256 * 1024, /* four superframes, of all paths between two ENIs */
   GROWTH_SHARE = 8,               /* a round grows the window by 1/8 of itself at most */
   MAX_DECREASE_DIV = 2,           /* and a round never takes more than half */
 };
+
+/* Below it no delay shrinks the window: the path's share, so that a connection is as strong with many paths
+ * as with one. */
+static uint32_t floor_bytes(const struct harp_cc *cc) {
+  return HARP_MAX((uint32_t)DELAY_FLOOR_BYTES / cc->sharers, harp_cc_min_bytes(cc));
+}
 
 static void delay_init(struct harp_cc *cc) {
   cc->good_rounds = GROWTH_ROUNDS;
@@ -75,7 +82,7 @@ static void delay_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_ns base_ns = known ? s->rtt_min_ns + s->rtt_min_ns / 4 : HARP_NEVER;
   harp_ns queue_ns = known && cc->round_rtt_min_ns > base_ns ? cc->round_rtt_min_ns - base_ns : 0;
   bool slow = queue_ns > TARGET_QUEUE_NS, lossy = cc->loss_permille_q4 > tolerated_q4(cc, queue_ns);
-  bool shrink = slow && cc->window_bytes >= DELAY_FLOOR_BYTES;
+  bool shrink = slow && cc->window_bytes >= floor_bytes(cc);
   bool cut = lossy && cc->round_lost_bytes && !cc->decrease_hold;
 
   if (lossy && !slow)
@@ -86,7 +93,7 @@ static void delay_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
     /* window * (1 - (rtt - target) / rtt), but not less than half */
     uint64_t shrunk = (uint64_t)cc->window_bytes * (base_ns + TARGET_QUEUE_NS) / cc->round_rtt_min_ns;
     shrunk = HARP_MAX(shrunk, (uint64_t)cc->window_bytes / MAX_DECREASE_DIV);
-    harp_cc_set_window(cc, HARP_MAX(shrunk, (uint64_t)DELAY_FLOOR_BYTES));
+    harp_cc_set_window(cc, HARP_MAX(shrunk, (uint64_t)floor_bytes(cc)));
   }
   if (cut) {
     harp_cc_set_window(cc, slow ? (uint64_t)cc->window_bytes * 5 / 8 : (uint64_t)cc->window_bytes * 3 / 4);

@@ -27,16 +27,39 @@ static bool has_work(const struct harp_sender *s) {
 
 /* ---- states ---- */
 
+enum { PAIRS_MAX = 64 };
+
+/* Numbers the pairs of ENIs. */
+static unsigned pair_of(const struct harp_path *p) {
+  return p->local_eni % 8u * 8 + p->remote_eni % 8u;
+}
+
 /* Takes out the paths that make a detour at the receiver while others between the same ENIs do not. */
 static void avoid_detours(struct harp_sender *s) {
   uint64_t straight = 0; /* pairs of ENIs that have an eligible path without, a bit each */
   for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    if (!p->detour) straight |= 1ull << (p->local_eni % 8 * 8 + p->remote_eni % 8);
+    if (!p->detour) straight |= 1ull << pair_of(p);
   }
   for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    if (p->detour && straight >> (p->local_eni % 8 * 8 + p->remote_eni % 8) & 1) s->eligible &= ~bit_of(p);
+    if (p->detour && straight >> pair_of(p) & 1) s->eligible &= ~bit_of(p);
+  }
+}
+
+/* Counts the paths between the same ENIs, detours only where there is nothing else: they carry nothing. DOWN
+ * ones count, since all may return at once. */
+static void note_sharers(struct harp_sender *s) {
+  if (!s->share) return;
+  uint8_t straight[PAIRS_MAX] = {0}, all[PAIRS_MAX] = {0};
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    all[pair_of(p)]++;
+    straight[pair_of(p)] += !p->detour;
+  }
+  for (unsigned i = 0; i < s->path_count; i++) {
+    struct harp_path *p = &s->paths[i];
+    p->cc.sharers = straight[pair_of(p)] ? straight[pair_of(p)] : all[pair_of(p)];
   }
 }
 
@@ -66,6 +89,7 @@ void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool deto
   if (harp_likely(p->detour == detour)) return;
   p->detour = detour;
   choose_eligible(s);
+  note_sharers(s);
 }
 
 /* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP. */
@@ -108,11 +132,20 @@ static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns no
   harp_life_want_probe(s, p, true);
 }
 
+static void restart_window(struct harp_path *p) {
+  harp_cc_init(&p->cc, p->cc.ops, p->cc.packet_bytes, p->cc.window_max_bytes, p->cc.sharers);
+  harp_path_note_speed(p);
+}
+
 void harp_life_init(struct harp_sender *s, harp_ns now) {
   s->eligible = s->probes_due = s->sizing = 0;
   s->timers_ns = HARP_NEVER;
   s->ask_next = 0;
-  for (unsigned i = 0; i < s->path_count; i++) begin_probing(s, &s->paths[i], now);
+  note_sharers(s);
+  for (unsigned i = 0; i < s->path_count; i++) {
+    restart_window(&s->paths[i]);
+    begin_probing(s, &s->paths[i], now);
+  }
 }
 
 /* Probes the standby paths over the same ENIs, which may be gone with it; what carries data tells of itself.
@@ -156,7 +189,7 @@ void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now
   if (harp_unlikely(p->state != HARP_PATH_UP)) {
     if (p->state == HARP_PATH_DOWN) {
       s->counters->path_up++;
-      harp_cc_init(&p->cc, p->cc.ops, p->cc.packet_bytes, p->cc.window_max_bytes);
+      restart_window(p);
     }
     move_to(s, p, HARP_PATH_UP, now);
     harp_life_touch(s, p);

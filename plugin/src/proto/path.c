@@ -36,7 +36,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->size_probe_lines = 0;
   harp_flight_init(&p->flight, ring, records);
   harp_rtt_init(&p->rtt, now);
-  harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, window_max_bytes);
+  harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, window_max_bytes, 1);
   harp_path_note_speed(p);
 }
 

@@ -50,6 +50,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->stalled_since_ns = 0;
   harp_resend_init(&s->resend, config->first_line);
   s->path_count = config->path_count;
+  s->share = config->share;
   uint32_t records = harp_flight_records(config->path_count);
   struct harp_burst *rings = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {

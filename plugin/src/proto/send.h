@@ -28,6 +28,7 @@ struct harp_sender_config {
   struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
   uint32_t window_max_bytes;                     /* per path: what the receiver's socket buffer holds */
   const struct harp_cc_ops *cc;
+  bool share; /* paths between the same ENIs share what one alone would begin with, and keep */
 };
 
 struct harp_send_message {
@@ -79,6 +80,7 @@ struct harp_sender {
   unsigned ask_next; /* path to be asked next when another falls silent */
   harp_ns timers_ns; /* no timer of a path falls due before this */
 
+  bool share; /* see the config */
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
 };
