@@ -21,8 +21,10 @@ SIM_SEEDS = 10_000
 
 
 def pytest_configure() -> None:
-    """Let tests send SIGHUP, which is ignored below nohup and inherited so."""
+    """Let tests send signals that whoever started this ignores: nohup does, and shells in the background."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
