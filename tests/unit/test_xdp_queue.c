@@ -161,6 +161,26 @@ static void test_no_wakeup_where_none_is_asked_for(void **state) {
   assert_int_equal(tx.producer, 1);
 }
 
+/* It looked at the ring before there was anything in it, and says that it sleeps after we have asked. */
+static void test_a_kernel_that_asks_late_is_woken(void **state) {
+  (void)state;
+  uint32_t run, bytes = 60;
+  harp_xdp_queue_rouse(&q); /* there is nothing to wake it for */
+  assert_int_equal(rx_wakes + tx_wakes, 0);
+  fill.flags = tx.flags = 0;
+  harp_xdp_queue_refill(&q);
+  assert_true(harp_xdp_queue_tx_take(&q, &run));
+  assert_true(harp_xdp_queue_tx_put(&q, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes));
+  assert_int_equal(harp_xdp_queue_tx_flush(&q), 0);
+  harp_xdp_queue_rouse(&q);
+  assert_int_equal(rx_wakes + tx_wakes, 0);
+  fill.flags = tx.flags = HARP_XDP_RING_NEED_WAKEUP;
+  harp_xdp_queue_rouse(&q);
+  assert_int_equal(rx_wakes, 1);
+  assert_int_equal(tx_wakes, 1);
+  harp_xdp_queue_check(&q);
+}
+
 static void test_a_packet_of_several_frames(void **state) {
   (void)state;
   struct harp_xdp_received packet[2];
@@ -445,6 +465,7 @@ int main(void) {
       cmocka_unit_test_setup(test_a_target_bounds_the_kernels_frames_and_grows_when_used_up, setup),
       cmocka_unit_test_setup(test_frames_circulate, setup),
       cmocka_unit_test_setup(test_no_wakeup_where_none_is_asked_for, setup),
+      cmocka_unit_test_setup(test_a_kernel_that_asks_late_is_woken, setup),
       cmocka_unit_test_setup(test_a_packet_of_several_frames, setup),
       cmocka_unit_test_setup(test_a_packet_in_too_many_frames_is_dropped_whole, setup),
       cmocka_unit_test_setup(test_a_packet_that_ends_in_mid_air_is_dropped, setup),

@@ -433,6 +433,7 @@ static unsigned xdp_reap(struct harp_io *io) {
   x->look_ns = now + LOOK_NS;
   watch_neighbours(x);
   if (!is_open(x)) return back;
+  for (unsigned i = 0; i < x->nic.queue_count; i++) harp_xdp_queue_rouse(queue_at(x, i));
   const char *failed = look_at_health(x);
   if (failed) fall(x, failed);
   return back;

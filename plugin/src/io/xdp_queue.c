@@ -270,6 +270,13 @@ int harp_xdp_queue_tx_flush(struct harp_xdp_queue *q) {
   return err;
 }
 
+void harp_xdp_queue_rouse(struct harp_xdp_queue *q) {
+  if (q->broken) return;
+  if (q->counts[HARP_XDP_FILL] && harp_xdp_ring_needs_wakeup(&q->fill)) (void)q->kernel->wake_rx(q->fd);
+  bool waits = harp_xdp_ring_room(&q->tx, q->tx.size) < q->tx.size;
+  if (waits && harp_xdp_ring_needs_wakeup(&q->tx)) (void)q->kernel->wake_tx(q->fd);
+}
+
 /* Takes one completed frame back; false when the kernel did not have it. */
 static bool take_back(struct harp_xdp_queue *q, uint64_t frame) {
   uint64_t index = frame - q->rx_frames, run = index / HARP_XDP_RUN_FRAMES;

@@ -98,6 +98,11 @@ bool harp_xdp_queue_tx_put(struct harp_xdp_queue *q, uint32_t run, uint32_t coun
  * that it goes on later. */
 int harp_xdp_queue_tx_flush(struct harp_xdp_queue *q);
 
+/* Wakes the kernel where it sleeps on what it was given: it may have asked for that only afterwards, and a
+ * queue without frames to receive into brings nothing that would make us give it more. To be called now and
+ * then. */
+void harp_xdp_queue_rouse(struct harp_xdp_queue *q);
+
 /* Collects completions; returns how many frames came back. */
 unsigned harp_xdp_queue_reap(struct harp_xdp_queue *q);
 
