@@ -12,6 +12,7 @@ import pytest
 from harpctl.errors import HarpError
 from harpctl.lab.lab import Lab, require_lab
 from harpctl.lab.plan import LabSpec
+from tests import draws
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN_DIR = ROOT / "plugin"
@@ -20,8 +21,12 @@ SANITIZERS = ("asan", "ubsan", "tsan")
 SIM_SEEDS = 10_000
 
 
-def pytest_configure() -> None:
-    """Let tests send signals that whoever started this ignores: nohup does, and shells in the background."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how examples are drawn; let tests send signals that whoever started this ignores.
+
+    nohup ignores them, and shells do in the background.
+    """
+    draws.configure(config.getoption("--draws"))
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
+    group.addoption(
+        "--draws", type=int, default=0, metavar="N", help="draw N times the examples of properties, at random"
+    )
     group.addoption("--update-golden", action="store_true", help="write golden files anew")
     for name in SANITIZERS:
         group.addoption(f"--{name}", action="store_true", help=f"also run the C tests in the {name} build")
@@ -60,6 +68,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "dist": "" if config.getoption("--dist") else "asked for with --dist",
         "vm": "" if config.getoption("--vm") else "asked for with --vm",
     }
+    drawn = [item for item in items if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)]
+    if drawn:
+        draws.import_all()
+    for item in drawn if (times := config.getoption("--draws")) else ():
+        item.add_marker(pytest.mark.timeout(times * float(config.getini("timeout")) + draws.SHRINK_S))
     for item in items:
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):

@@ -75,7 +75,8 @@ def check_once(context: Context) -> Iterator[Said]:
 def check_readable(context: Context) -> Iterator[Said]:
     """Look at the mode: training jobs need not run as root."""
     for copy in installed(context):
-        status = context.host.stat(context.host.resolved(copy.path))
+        file = context.host.leads_to(copy.path)
+        status = context.host.stat(file) if file else None
         data = context.host.read_bytes(copy.path)
         if copy.is_harp and status and data and status.st_mode & READ_ALL != READ_ALL:
             mode = status.st_mode & 0o7777

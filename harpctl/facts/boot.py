@@ -14,6 +14,7 @@ DEFAULTS = "/etc/default/grub"
 DROPINS = "/etc/default/grub.d/*.cfg"
 CONFIGS = ("/boot/grub2/grub.cfg", "/boot/grub/grub.cfg")
 EFI_CONFIGS = "/boot/efi/EFI/*/grub.cfg"
+EFI_LINK = "/etc/grub2-efi.cfg"  # Red Hat's, to the one of EFI_CONFIGS that is read
 FOLDERS = ("/boot/grub2", "/boot/grub", "/boot/loader")
 SYSTEMD_BOOT = ("/boot/loader/loader.conf", "/boot/efi/loader/loader.conf", "/efi/loader/loader.conf")
 EXTLINUX = ("/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg")
@@ -100,8 +101,8 @@ def _configs(host: Host) -> tuple[bool, list[str]]:
     bios = [path for path in CONFIGS if _is_menu(host, path)]
     stubs = host.glob(EFI_CONFIGS)
     efi = [path for path in stubs if _is_menu(host, path)]
-    linked = host.resolved("/etc/grub2-efi.cfg")
-    efi.sort(key=lambda path: (host.resolved(path) != linked, path))
+    linked = host.leads_to(EFI_LINK)
+    efi.sort(key=lambda path: (host.leads_to(path) != linked, path))
     if host.is_dir("/sys/firmware"):
         is_efi = host.is_dir("/sys/firmware/efi")
         return is_efi, ((efi or bios) if is_efi else (bios or efi))[:1]
@@ -120,6 +121,8 @@ def _with(boot: Boot, loader: str, entries: tuple[BootEntry, ...], reason: str) 
 
 
 def _why_unknown(host: Host) -> str:
+    if loops := [path for path in (*CONFIGS, *host.glob(EFI_CONFIGS)) if host.is_loop(path)]:
+        return f"the symbolic links of {loops[0]} form a loop"
     if any(host.exists(path) for path in SYSTEMD_BOOT) or host.glob(bls.ENTRIES):
         return "systemd-boot without GRUB: there are entries in a loader directory, but no grub.cfg"
     if any(host.exists(path) for path in EXTLINUX):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harpctl.confs.files import find_confs
-from harpctl.facts.boot import collect_boot
+from harpctl.facts.boot import EFI_LINK, collect_boot
 from harpctl.facts.cpu import collect_cpus
 from harpctl.facts.eni import collect_enis
 from harpctl.facts.given import Given
@@ -34,6 +34,8 @@ def collect(host: Host, given: Given = NOTHING_GIVEN) -> Facts:
     boot = collect_boot(host)
     if not boot.loader:
         unknown.append(f"The boot loader is unknown: {boot.reason or 'nothing of it was found'}.")
+    if host.is_loop(EFI_LINK):
+        unknown.append(f"Which grub.cfg EFI reads is unknown: the symbolic links of {EFI_LINK} form a loop.")
     facts = Facts(
         system=system,
         boot=boot,

@@ -90,11 +90,10 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
 
 def _kind(host: Host, base: str) -> str:
     """Give "" for a device, else what sysfs tells of an interface: bridge, vlan, bond, veth, virtual."""
-    try:
-        is_virtual = host.resolved(base).startswith("/sys/devices/virtual/")
-    except OSError:
+    folder = host.leads_to(base)
+    if folder is None:
         return ""
-    if not is_virtual:
+    if not folder.startswith("/sys/devices/virtual/"):
         return PORT if host.is_link(f"{base}/master") else ""
     match = re.search(r"^DEVTYPE=(\w+)$", text.read(host, f"{base}/uevent"), re.MULTILINE)
     if match:

@@ -18,10 +18,7 @@ def place(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
     `link` leads to any folder of the device, as that of a network interface or of a virtio device on it.
     Both are empty where the path shows no PCI device.
     """
-    try:
-        parts = host.resolved(link).split("/")
-    except OSError:
-        return "", ()
+    parts = (host.leads_to(link) or "").split("/")
     chain = [part for part in parts if ADDRESS.fullmatch(part) or HOST_BRIDGE.fullmatch(part)]
     if not chain or not ADDRESS.fullmatch(chain[-1]):
         return "", ()

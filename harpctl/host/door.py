@@ -22,6 +22,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.host.runner import SEARCH_PATH, TIMEOUT_S, Completed, LiveRunner, NoRunner, Runner
 
 LINK_COUNT_MAX = 40  # as the kernel's MAXSYMLINKS
+PATH_BYTES_MAX = 4095  # as the kernel's PATH_MAX, which counts the zero byte at the end too
 READ_BYTES_MAX = 64 << 20
 READ_PART_BYTES = 1 << 20  # the kernel refuses to read 4 MiB at once from a file of /proc/sys
 XATTRS_OF_CONTENT = ("security.evm", "security.ima")  # would be wrong for other bytes; never copied
@@ -38,13 +39,15 @@ class Host:
             runner = LiveRunner() if self.is_real else NoRunner()
         self._runner = runner
 
-    # ---- paths ----
+    # ---- paths: these raise OSError for a loop of links; only change/ calls them ----
 
     def real(self, path: str, *, follow: bool = True) -> Path:
         """Give where a path of the host lies on this machine, its links resolved below the root.
 
         `follow=False` leaves the last component as it is, even if it is a link. The path need not exist.
+        Raises OSError for a loop of links, and for what the kernel would not take for a path.
         """
+        _require_possible(path)
         parts = [part for part in path.split("/") if part not in {"", "."}]
         done: list[str] = []
         links = 0
@@ -67,11 +70,11 @@ class Host:
         return self.root.joinpath(*done)
 
     def resolved(self, path: str) -> str:
-        """Give the path on the host that all links in `path` lead to."""
+        """Give the path on the host that all links in `path` lead to. Raises OSError as `real`."""
         return self._of_host(self.real(path))
 
     def placed(self, path: str) -> str:
-        """Give the path on the host with the links of its folders resolved, but not itself."""
+        """Give the path on the host with its folders' links resolved, but not itself. Raises OSError."""
         return self._of_host(self.real(path, follow=False))
 
     def _of_host(self, real: Path) -> str:
@@ -83,7 +86,22 @@ class Host:
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name}{TEMPORARY}"
 
-    # ---- looking: nothing here raises for what is missing or unreadable ----
+    # ---- looking: nothing here raises for what is missing, unreadable or a loop of links ----
+
+    def leads_to(self, path: str) -> str | None:
+        """Give the path on the host that all links in `path` lead to; None when they can't be followed."""
+        try:
+            return self.resolved(path)
+        except OSError:
+            return None
+
+    def is_loop(self, path: str) -> bool:
+        """Say whether links in the path lead back to themselves."""
+        try:
+            self.real(path)
+        except OSError as error:
+            return error.errno == errno.ELOOP
+        return False
 
     def read_bytes(self, path: str) -> bytes | None:
         """Give a file's bytes; None when it cannot be read, whatever the reason."""
@@ -187,20 +205,18 @@ class Host:
 
     def glob(self, pattern: str) -> list[str]:
         """Give the host's paths that fit a pattern with * and ? within components, sorted."""
-        return sorted(self._glob("", [part for part in pattern.split("/") if part]))
+        found = [""]
+        for part in filter(None, pattern.split("/")):
+            if any(mark in part for mark in "*?["):
+                found = [f"{base}/{name}" for base in found for name in self._fitting(base or "/", part)]
+            else:
+                found = [f"{base}/{part}" for base in found]
+        return sorted(path or "/" for path in found if self.stat(path or "/") is not None)
 
-    def _glob(self, base: str, parts: list[str]) -> Iterator[str]:
-        if not parts:
-            if self.stat(base or "/") is not None:
-                yield base or "/"
-            return
-        head, rest = parts[0], parts[1:]
-        if not any(mark in head for mark in "*?["):
-            yield from self._glob(f"{base}/{head}", rest)
-            return
-        for name in self.list_dir(base or "/"):
-            if fnmatch.fnmatchcase(name, head) and not (name.startswith(".") and head[0] != "."):
-                yield from self._glob(f"{base}/{name}", rest)
+    def _fitting(self, folder: str, pattern: str) -> Iterator[str]:
+        for name in self.list_dir(folder):
+            if fnmatch.fnmatchcase(name, pattern) and not (name.startswith(".") and pattern[0] != "."):
+                yield name
 
     def which(self, name: str) -> str | None:
         """Give the path of a program of the host; it is looked up, not run."""
@@ -379,6 +395,18 @@ class Host:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+def _require_possible(path: str) -> None:
+    """Refuse what the kernel would not take for a path: OSError where Python's calls raise ValueError."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), path) from None
+    if b"\0" in name:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+    if len(name) > PATH_BYTES_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
 
 
 def _open_locked(path: Path) -> int | None:

@@ -115,6 +115,8 @@ def _unreadable(host: Host, copy: Copy) -> Copy:
     path = copy.path
     if host.is_dir(path):
         return replace(copy, problem=f"{path} is a directory.")
+    if host.is_loop(path):
+        return replace(copy, problem=f"The symbolic links of {path} form a loop.", can_be_opened=False)
     if not host.exists(path):
         problem = f"{path} is a link to {copy.target}, which is not there."
         return replace(copy, problem=problem, can_be_opened=False)
@@ -130,8 +132,8 @@ def find_copies(host: Host) -> tuple[Copy, ...]:
     found = [(f"{folder}/{NAME}", INSTALLED) for folder in folders]
     parked = ((name, form) for name, form in FORMS.items() if form != INSTALLED)
     found += [(f"{folder}/{name}", form) for name, form in parked for folder in (*folders, *MOVED_DIRS)]
-    searched = {host.resolved(folder) for folder in folders}
-    found += [(f"{folder}/{NAME}", MOVED) for folder in MOVED_DIRS if host.resolved(folder) not in searched]
+    searched = {host.leads_to(folder) for folder in folders}
+    found += [(f"{folder}/{NAME}", MOVED) for folder in MOVED_DIRS if host.leads_to(folder) not in searched]
     return tuple(look(host, path, form) for path, form in found if host.stat(path) is not None)
 
 
@@ -157,7 +159,7 @@ def find_libraries(host: Host) -> tuple[Library, ...]:
     for folder in folders:
         for name in host.list_dir(folder):
             if name == "libnccl.so" or name.startswith("libnccl.so."):
-                files.setdefault(host.resolved(f"{folder}/{name}"))
+                files.setdefault(host.leads_to(f"{folder}/{name}") or "")
     return tuple(
         Library(path=path, version=library_version(host, path)) for path in files if host.is_file(path)
     )

@@ -52,8 +52,8 @@ def system_dirs(host: Host) -> tuple[str, ...]:
 
 
 def _there(host: Host, folders: list[str]) -> tuple[str, ...]:
-    found = (folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
-    return tuple(dict.fromkeys(host.resolved(folder) for folder in found))
+    found = (host.leads_to(folder) for folder in folders if folder.startswith("/") and host.is_dir(folder))
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def environment_dirs(host: Host) -> tuple[str, ...]:

@@ -95,13 +95,14 @@ def _install_dir(host: Host, source: Source, copies: Sequence[Copy], folder: str
     if not folder:
         ours = [copy.folder for copy in copies if copy.form == INSTALLED and copy.is_harp]
         return ours[0] if ours else library_dir(host, source.elf.machine)
-    if not folder.startswith("/") or not host.is_dir(folder):
+    place = host.leads_to(folder) if folder.startswith("/") and host.is_dir(folder) else None
+    if place is None:
         raise HarpError(
             f"--dir {folder}: there is no such directory on this host.",
             "Give an absolute path of the host, one that its loader searches.",
             ExitCode.USAGE,
         )
-    return host.resolved(folder)
+    return place
 
 
 def _in_the_way(host: Host, path: str, machine: str, copies: Sequence[Copy]) -> list[Copy]:

@@ -184,7 +184,7 @@ def users(*, of_host: bool, names: set[str]) -> set[str]:
 
 
 def test_only_changes_write_to_a_host() -> None:
-    found = users(of_host=True, names=writers() | {"real"})
+    found = users(of_host=True, names=writers() | {"real", "resolved", "placed"})
     assert {name for name in found if not name.startswith(("change.", "host."))} == set(WRITES)
 
 

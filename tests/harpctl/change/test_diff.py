@@ -8,13 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.change.diff import changes, file_diff, render
 from harpctl.change.state import Absent, File, digest
 from harpctl.change.steps import Group, Plan, RemoveFile, Rename, Run, WriteFile
 from harpctl.host.door import Host
+from tests.draws import draws
 from tests.harpctl.change.site import make_host, make_plan, make_tree, set_up, snapshot
 
 EXPECTED = """\
@@ -113,7 +114,7 @@ TEXT = st.lists(st.sampled_from(["a", "b", "c\r", "é", " \x0c", "", "\x1c\u2028
 
 
 @pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(old=TEXT, new=TEXT, last=st.sampled_from(["", "\n"]))
 def test_patch_understands_it(
     tmp_path_factory: pytest.TempPathFactory, old: str, new: str, last: str

@@ -11,12 +11,13 @@ from typing import Any
 import cffi
 import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from harpctl.confs import conf as confs
 from harpctl.confs.conf import KEYS, Conf, conf_number, conf_path, parse, render
 from harpctl.confs.values import read_ip
 from harpctl.errors import HarpError
+from tests.draws import draws
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "plugin" / "src"
@@ -207,7 +208,7 @@ def near_confs(draw: st.DrawFn) -> bytes:
     return (end.join(lines) + draw(st.sampled_from(["", end]))).encode("utf-8", "surrogateescape")
 
 
-@settings(max_examples=1500, deadline=None)
+@draws(1500)
 @given(
     data=st.one_of(
         near_confs(), st.binary(max_size=80), st.lists(LINES, max_size=6).map(lambda x: "\n".join(x).encode())
@@ -228,7 +229,7 @@ def test_corpus_of_the_fuzzer(plugin_says: Ask, file: Path) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(value=VALUES)
 def test_each_key_takes_what_the_plugin_takes(plugin_says: Ask, key: confs.Key, value: str) -> None:
     head = "" if key.name == "interface" else "[eni]\ninterface = eth1\n"
@@ -264,7 +265,7 @@ CONFS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@draws(300)
 @given(conf=CONFS)
 def test_what_is_written_is_read_back(plugin_says: Ask, conf: Conf) -> None:
     text = render(conf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ def stage(tmp_path: Path) -> Path:
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "harpctl").write_text(STAND_IN)
     (folder / "bin" / "harpctl").chmod(0o755)
-    (folder / "data").write_bytes(os.urandom(300_000))
+    (folder / "data").write_bytes(random.Random(1).randbytes(300_000))
     return folder
 
 

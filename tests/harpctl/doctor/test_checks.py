@@ -197,8 +197,8 @@ def test_numbers_are_those_of_the_plugin(root: Path) -> None:
     assert "HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE" in xdp
     assert ONE_BUFFER_MTU == 4096 - 256 - 64 - 14
     assert re.findall(r"\bFRAMES_BYTES = (\d+) << 20", xdp) == [str(LOCKED_BYTES >> 20)]
-    udp = (root / "plugin/src/io/udp.c").read_text()
-    assert re.findall(r"SOCKET_BUFFER_BYTES = (\d+) << 20", udp) == [str(SOCKET_BUFFER >> 20)]
+    udp = (root / "plugin/src/io/udp_socket.c").read_text()
+    assert re.findall(r"\bBUFFER_BYTES = (\d+) << 20", udp) == [str(SOCKET_BUFFER >> 20)]
 
 
 def test_variables_are_those_of_the_plugin() -> None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.facts.table import tables
 from harpctl.host.door import Host
+from tests.draws import draws
 from tests.harpctl.machine import Shape, build
 
 SMALL = Shape(gpus=2, enis=2, addressed=1, cpus=4, nodes=2, memory_gib=16)
+SMALLEST = Shape(gpus=1, enis=1, addressed=1, cpus=2, nodes=1, memory_gib=16)
 DISTROS = ("ubuntu-22.04", "rocky-8", "debian-12")
-HARMS = ("remove", "garbage", "words", "folder", "loop", "dangling", "name")
+BARE_HARMS = ("remove", "folder", "loop", "dangling")
+HARMS = (*BARE_HARMS, "garbage", "words", "name")
 TOKENS = (
     *("0", "-1", "9" * 26, "0-4000000000", "/../../..", "\0", "\udcff", "a" * 300, ":", "/", "lo", "eth1"),
     *(
@@ -34,7 +41,10 @@ TOKENS = (
         "\N{ARABIC-INDIC DIGIT THREE}",
     ),
 )
-WORDS = st.lists(st.sampled_from(TOKENS), max_size=12)
+EFI_UNKNOWN = "Which grub.cfg EFI reads is unknown: the symbolic links of /etc/grub2-efi.cfg form a loop."
+WORDS = st.lists(st.sampled_from(TOKENS), max_size=12).map(
+    lambda words: " ".join(words).encode("utf-8", "surrogateescape")
+)
 
 
 @pytest.fixture(scope="module", params=DISTROS)
@@ -63,32 +73,124 @@ def harm(path: Path, kind: str, content: bytes) -> None:
         (path / "\udcff\udc80.conf").write_bytes(content)
 
 
-def check(tree: Path) -> None:
-    facts = collect(Host(tree))
+def check(host: Host) -> None:
+    facts = collect(host)
     encoded = msgspec.json.encode(facts)
     assert msgspec.json.decode(encoded, type=Facts) == facts
     assert all(table.row_count >= 0 for table in tables(facts))
     assert all(line.endswith((".", ")")) or ":" in line for line in facts.unknown)
 
 
-@given(data=st.data())
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+@functools.cache
+def paths() -> tuple[str, ...]:
+    """List what is in the trees, and what may be."""
+    found = {"etc/grub2-efi.cfg", "usr/lib64/libnccl.so.2", "usr/lib64/libnccl-net.so", "etc/ld.so.conf"}
+    for distro in DISTROS:
+        with tempfile.TemporaryDirectory() as folder:
+            tree = build(Path(folder), distro, SMALL)
+            found |= {str(path.relative_to(tree)) for path in tree.rglob("*")}
+    return tuple(sorted(found))
+
+
+PATHS = st.deferred(lambda: st.sampled_from(paths()))
+HARMED = st.one_of(
+    st.tuples(PATHS, st.sampled_from(BARE_HARMS), st.just(b"")),
+    st.tuples(PATHS, st.sampled_from(("garbage", "name")), st.binary(max_size=200)),
+    st.tuples(PATHS, st.just("words"), WORDS),
 )
-def test_a_harmed_tree(pristine: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    paths = sorted(str(path.relative_to(pristine)) for path in pristine.rglob("*"))
+
+
+@draws(25)
+@given(harms=st.lists(HARMED, min_size=1, max_size=12))
+@example(harms=[("etc/grub2-efi.cfg", "loop", b"")])
+@example(harms=[("etc", "loop", b"")])
+@example(harms=[("mnt", "loop", b""), ("root", "loop", b"")])
+@example(harms=[("usr/lib64", "folder", b""), ("usr/lib64/libnccl.so.2", "loop", b"")])
+def test_a_harmed_tree(
+    pristine: Path, tmp_path_factory: pytest.TempPathFactory, harms: list[tuple[str, str, bytes]]
+) -> None:
     tree = tmp_path_factory.mktemp("harmed") / "tree"
     shutil.copytree(pristine, tree, symlinks=True, copy_function=os.link)  # harm never writes in place
     try:
-        for path in data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=12)):
-            kind = data.draw(st.sampled_from(HARMS))
-            words = " ".join(data.draw(WORDS)).encode("utf-8", "surrogateescape")
-            harm(tree / path, kind, words if kind == "words" else data.draw(st.binary(max_size=200)))
-        check(tree)
+        for path, kind, content in harms:
+            harm(tree / path, kind, content)
+        check(Host(tree))
     finally:
-        shutil.rmtree(tree)
+        shutil.rmtree(tree.parent)
+
+
+class Seen(Host):
+    """A host that notes which of its paths are looked at."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.paths: set[str] = set()
+
+    def real(self, path: str, *, follow: bool = True) -> Path:
+        self.paths.add(path)
+        return super().real(path, follow=follow)
+
+
+@contextlib.contextmanager
+def harmed(path: Path, kind: str, aside: Path) -> Iterator[None]:
+    """Harm one path, which may be none; all is as before afterwards."""
+    was_there = os.path.lexists(path)
+    if was_there:
+        path.rename(aside)
+    try:
+        harm(path, kind, b"\xff\0 9 :/lo")
+        yield
+    finally:
+        harm(path, "remove", b"")
+        if was_there:
+            aside.rename(path)
+
+
+@pytest.mark.parametrize("kind", HARMS)
+def test_each_path_looked_at_harmed_alone(tmp_path: Path, kind: str) -> None:
+    """Harm also what is not there: a link of Red Hat's, the NCCL of a Python package."""
+    tree = build(tmp_path / "tree", "rocky-8", SMALLEST)
+    (tree / "usr/lib64/python3.6/site-packages/nvidia/nccl/lib").mkdir(parents=True)
+    seen = Seen(tree)
+    check(seen)
+    paths = {path.strip("/") for path in seen.paths} - {""}
+    assert paths > {"etc/grub2-efi.cfg", "etc/os-release", "root", "usr/lib64", "sys/class/net/eth1/device"}
+    paths |= {"etc", "etc/grub2.cfg", "usr/lib64/libnccl.so.2", "usr/lib64/libnccl-net.so"}
+    for path in sorted(paths):
+        if (tree / path).parent.is_dir():
+            with harmed(tree / path, kind, tmp_path / "aside"):
+                check(Host(tree))
+    assert not collect(Host(tree)).unknown
+
+
+@pytest.mark.parametrize("distro", DISTROS)
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("etc/grub2-efi.cfg", EFI_UNKNOWN),
+        ("etc", EFI_UNKNOWN),
+        ("usr/lib", "The distribution is unknown"),
+        ("boot", "The boot loader is unknown"),
+        ("proc/meminfo", "The amount of memory is unknown"),
+        ("sys/class/net", "The network interfaces are unknown"),
+        ("sys/bus/pci/devices", "GPUs and the place of ENIs are unknown"),
+        ("proc/self", "Limits and capabilities are unknown"),
+    ],
+)
+def test_a_loop_of_links_is_told(tmp_path: Path, distro: str, path: str, what: str) -> None:
+    tree = build(tmp_path / "tree", distro, SMALL)
+    with harmed(tree / path, "loop", tmp_path / "aside"):
+        assert what in "\n".join(collect(Host(tree)).unknown)
+
+
+@pytest.mark.parametrize("distro", DISTROS)
+def test_a_boot_menu_in_a_loop_is_named(tmp_path: Path, distro: str) -> None:
+    tree = build(tmp_path, distro, SMALL)
+    menu = collect(Host(tree)).boot.config
+    for path in tree.glob("boot/**/grub.cfg"):
+        harm(path, "loop", b"")
+    boot = collect(Host(tree)).boot
+    assert (boot.loader, boot.reason) == ("", f"the symbolic links of {menu} form a loop")
 
 
 FILES = [
@@ -129,7 +231,7 @@ def test_a_file_of_nonsense(tmp_path: Path, file: str, content: bytes) -> None:
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    check(tmp_path)
+    check(Host(tmp_path))
 
 
 def test_an_empty_tree_tells_all_that_is_unknown(tmp_path: Path) -> None:
@@ -137,4 +239,4 @@ def test_an_empty_tree_tells_all_that_is_unknown(tmp_path: Path) -> None:
     text = "\n".join(facts.unknown)
     for word in ("distribution", "boot loader", "memory", "processors", "GPUs", "interfaces", "Limits"):
         assert word in text
-    check(tmp_path)
+    check(Host(tmp_path))

@@ -127,16 +127,47 @@ def test_looking_never_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no number")
     os.mkfifo(tmp_path / "pipe")
     host = Host(tmp_path)
-    for path in ("/gone", "/loop", "/loop/x", "/file/x", "/"):
+    long = ("/" + "a" * 300, "/a" * 3000, "/*" * 3000)
+    for path in ("/gone", "/loop", "/loop/x", "/file/x", "/", "/a\0b", "/\ud800", *long):
         assert host.read_bytes(path) is None
         assert host.read_text(path) is None
         assert host.read_word(path, "?") == "?"
         assert host.read_int(path) == -1
         assert host.list_dir(path) == (["file", "loop", "pipe"] if path == "/" else [])
         assert not host.is_file(path)
+        assert host.is_dir(path) is (path == "/")
+        assert host.exists(path) is (path == "/")
+        assert host.open_file(path) is None
+        assert host.read_link(path) == ("loop" if path == "/loop" else None)
+        assert (host.stat(path) is not None) is (path in {"/", "/loop"})
+        assert host.is_loop(path) is path.startswith("/loop")
+        assert host.leads_to(path) == (path if path in {"/gone", "/file/x", "/"} else None)
+        assert host.glob(path) == ([path] if path in {"/", "/loop"} else [])
+        assert host.xattrs(path) == {}
+        host.file_system(path)
     assert host.read_int("/file") == -1
     assert host.read_bytes("/pipe") == b""
-    assert host.xattrs("/gone") == {}
+
+
+def test_looking_never_raises_for_what_this_user_may_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Red Hat's systems /boot/efi is root's alone, and links of /etc lead there."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/grub2-efi.cfg").symlink_to("../boot/efi/EFI/rocky/grub.cfg")
+    lstat = os.lstat
+
+    def refuse(path: Path, **_options: object) -> os.stat_result:
+        if "efi/" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    host = Host(tmp_path)
+    assert host.leads_to("/etc/grub2-efi.cfg") in {None, "/boot/efi/EFI/rocky/grub.cfg"}  # as Python sees it
+    assert not host.is_loop("/etc/grub2-efi.cfg")
+    assert not host.exists("/etc/grub2-efi.cfg")
 
 
 def test_glob(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from harpctl.errors import HarpError
@@ -18,6 +18,7 @@ from harpctl.facts.model import GIB, MIB
 from harpctl.kargs import shell
 from harpctl.kargs.cmdline import HugepageArgs, argument, holds, split
 from harpctl.kargs.grub import EXTRAS, MAIN, edited_defaults, final_value
+from tests.draws import draws
 from tests.harpctl.kargs import augeas
 
 G50 = HugepageArgs(page_size=GIB, count=50)
@@ -228,7 +229,6 @@ def texts(draw: st.DrawFn) -> str:
 
 
 WANTED = st.builds(HugepageArgs, page_size=st.sampled_from([GIB, 2 * MIB]), count=st.integers(1, 60))
-ONCE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 
 
 def by_bash(folder: Path, files: Sequence[str]) -> dict[str, str]:
@@ -253,7 +253,9 @@ def others(cmdline: str) -> list[str]:
 @needs_bash
 @given(st.lists(texts(), min_size=1, max_size=3), st.one_of(st.none(), WANTED))
 @example([f'{MAIN}=""'], G50)
-@ONCE
+@example([f'{MAIN}="hugepagesz=2M"\r\n{MAIN}="${MAIN} hugepages=3"'], G50)
+@example([f'{MAIN}="hugepagesz=2M"', f'{MAIN}+=" hugepages=3"\n'], G50)
+@draws(150)
 def test_bash_reads_what_was_meant(tmp_path: Path, contents: list[str], wanted: HugepageArgs | None) -> None:
     files = [(f"/{number}", text) for number, text in enumerate(contents)]
     before = by_bash(tmp_path, contents)
@@ -262,7 +264,7 @@ def test_bash_reads_what_was_meant(tmp_path: Path, contents: list[str], wanted: 
         new = edited_defaults(files, wanted)
     except HarpError:
         assert wanted is not None
-        assert is_torn_pair(before)
+        assert is_torn_pair(contents, before)
         return
     changed = [(path, new.get(path, text)) for path, text in files]
     after = by_bash(tmp_path, [text for _path, text in changed])
@@ -291,10 +293,16 @@ def outside(text: str) -> str:
     return result + text[at:]
 
 
-def is_torn_pair(variables: dict[str, str]) -> bool:
-    """Say whether one variable holds a size whose count is in another: ours would come between."""
-    for extra in EXTRAS:
-        names = [argument(word.text)[0] for word in split(variables[extra])]
+def is_torn_pair(contents: Sequence[str], variables: dict[str, str]) -> bool:
+    """Say whether one value holds a size whose count is in a later one: ours would come between."""
+    later = [variables[extra] for extra in EXTRAS]
+    for text in contents:
+        for assignment in shell.parse(PATH, text).assignments:
+            extends = assignment.appends or any(letter.variable == MAIN for letter in assignment.letters)
+            if assignment.name == MAIN and extends:
+                later.append("".join(letter.text for letter in assignment.letters if not letter.raw))
+    for value in later:
+        names = [argument(word.text)[0] for word in split(value)]
         if next((name for name in names if name in {"hugepages", "hugepagesz"}), "") == "hugepages":
             return True
     return False
@@ -302,7 +310,7 @@ def is_torn_pair(variables: dict[str, str]) -> bool:
 
 @needs_augeas
 @given(texts(), st.one_of(st.none(), WANTED))
-@ONCE
+@draws(150)
 def test_augeas_reads_what_was_meant(text: str, wanted: HugepageArgs | None) -> None:
     before = augeas.read(text)
     assume(before is not None)

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
@@ -100,7 +100,6 @@ def test_a_program_is_no_shared_library(compile_library: Compile) -> None:
         read_elf(file)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damage_never_ends_in_a_traceback(foreign: Path, data: st.DataObject) -> None:
     whole = bytearray(foreign.read_bytes())
