@@ -1,7 +1,7 @@
 # C tests: each tests/<kind>/test_*.c is one cmocka program linked with every layer below nccl/ and io/sim.c.
 # (tests/unit, tests/script, tests/golden, tests/sim; the fuzz targets are in tests/fuzz.)
 T := ../tests
-CORE_OBJ  := $(call obj,$(BASE) $(WIRE) $(PROTO) $(IO) $(wildcard src/io/sim.c) $(HOST) $(ENGINE))
+CORE_OBJ  := $(call obj,$(BASE) $(WIRE) $(PROTO) $(IO) $(wildcard src/io/sim.c) $(HOST) $(ENGINE) $(NET))
 TEST_SRC  := $(sort $(wildcard $(T)/unit/test_*.c $(T)/script/test_*.c $(T)/golden/test_*.c))
 TEST_LIB  := $(sort $(wildcard $(T)/lib/*.c))
 TEST_BIN  := $(patsubst $(T)/%.c,$(B)/tests/%,$(TEST_SRC))

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
@@ -17,9 +18,10 @@ enum {
   TAIL_SAMPLE = 13,             /* each so many messages, the slot's end behind the message is watched */
   TAIL_BYTES_MAX = 4096,        /* just behind the message, and as much at the slot's end */
   TAIL_BYTE = 0x5C,
-  HEALTH_PASSES = 512, /* between two looks at the clock */
+  HEALTH_STEPS = 512, /* of flows, between two looks at the clock */
   HANDLE_GUARD_BYTE = 0x3C,
   WRONG_TOLD_MAX = 8, /* wrong messages that are described */
+  FILES_ELSE = 64,    /* open ones that are no connection's */
 };
 #define HEALTH_NS HARP_MS(20) /* between two looks at the other ranks */
 
@@ -74,6 +76,15 @@ static unsigned handle_slots_max(const struct harp_options *opt) {
   return peers * opt->connections;
 }
 
+/* All ranks' handles go over the rendezvous in one exchange. */
+static int check_handles(const struct harp_options *opt) {
+  size_t bytes = (size_t)handle_slots_max(opt) * HARP_NCCL_HANDLE_BYTES * (size_t)opt->nranks;
+  if (bytes <= HARP_MEET_BYTES_MAX) return 0;
+  return harp_fail(HARP_EXIT_USAGE, "--mode %s with %d ranks takes at most %zu connections, not %u",
+                   harp_mode_name(opt->mode), opt->nranks, HARP_MEET_BYTES_MAX / (bytes / opt->connections),
+                   opt->connections);
+}
+
 static void add_flows(struct harp_mesh *mesh, int from, int to) {
   for (unsigned i = 0; i < mesh->opt->connections; i++)
     mesh->flows[mesh->flow_count++] =
@@ -97,11 +108,31 @@ static int plan(struct harp_mesh *mesh) {
     send->after = recv;
     send->lead = send->from < send->to;
     if (send->lead) recv->answers = send;
+    if (!opt->wait_sent) continue;
+    recv->after = send;
+    recv->lead = !send->lead;
   }
   return 0;
 }
 
 /* ---- connections ---- */
+
+/* Raises the limit of open files where the plugin needs more: a connection's end has a socket at least, and a
+ * receiving one a listening socket until it is accepted. */
+static int allow_files(const struct harp_mesh *mesh) {
+  rlim_t files = FILES_ELSE;
+  struct rlimit limit;
+  for (unsigned i = 0; i < mesh->flow_count; i++) files += mesh->flows[i].sends ? 1 : 2;
+  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= files) return 0;
+  limit.rlim_cur = limit.rlim_max; /* as NCCL raises it */
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max >= files) return 0;
+  return harp_fail(
+      HARP_EXIT_SYSTEM,
+      "%u connection ends need %llu open files, the limit is %llu: raise it with `ulimit -n %llu`",
+      mesh->flow_count, (unsigned long long)files, (unsigned long long)limit.rlim_max,
+      (unsigned long long)files);
+}
 
 static int listen_all(struct harp_mesh *mesh, char *mine) {
   const struct harp_options *opt = mesh->opt;
@@ -224,7 +255,10 @@ int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struc
   mesh->latency = malloc(sizeof *mesh->latency);
   if (!mesh->latency) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
   harp_latency_init(mesh->latency);
-  return plan(mesh) || exchange_handles(mesh) || connect_all(mesh) || buffers_open(mesh) ? -1 : 0;
+  return check_handles(opt) || plan(mesh) || allow_files(mesh) || exchange_handles(mesh) ||
+                 connect_all(mesh) || buffers_open(mesh)
+             ? -1
+             : 0;
 }
 
 /* ---- the proxy loop ---- */
@@ -283,7 +317,7 @@ static int post(struct harp_mesh *mesh, struct harp_flow *flow) {
       if (check) harp_pattern_fill(slot, mesh->message_bytes, key_of(flow, flow->posted));
       harp_ns now = has_stamp(mesh) ? harp_clock_ns() : 0;
       if (now) memcpy(slot, &now, sizeof now);
-      if (flow->lead) flow->sent_ns = harp_clock_ns();
+      if (flow->lead) flow->sent_ns = harp_clock_ns(); /* pingpong's */
       flow->filled = true;
     }
     result = net->send(net, flow->comm, slot, mesh->message_bytes, flow->from, flow->mhandle, &request);
@@ -404,12 +438,14 @@ int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   harp_ns health_ns = harp_clock_ns(), moved_ns = health_ns;
   bool moved_lately = false;
   unsigned unfinished = 1;
-  for (unsigned passes = 0; unfinished;) {
+  for (unsigned steps = 0; unfinished;) {
     int moved = harp_mesh_pass(mesh, &unfinished);
     if (moved < 0 || harp_interrupt_check()) return -1;
     if (!moved && unfinished) sched_yield();
     moved_lately |= moved;
-    if (++passes % HEALTH_PASSES) continue;
+    steps += unfinished;
+    if (steps < HEALTH_STEPS) continue;
+    steps = 0;
     harp_ns now = harp_clock_ns();
     if (moved_lately) moved_ns = now;
     moved_lately = false;

@@ -32,7 +32,8 @@ struct harp_flow {
   uint64_t window_bytes;             /* received in the window */
   uint64_t window_offered;           /* messages that the sending end had posted when the window was over */
   bool tail_marked[HARP_INFLIGHT_MAX];
-  /* pingpong: message k may be sent once `after` received k - lead messages of its own */
+  /* pingpong: message k may be sent, and with wait_sent its receive be posted, once more than k - lead
+   * messages of `after` are done; `lead` is 0 or 1 */
   struct harp_flow *after;
   uint64_t lead;
   harp_ns sent_ns;           /* pingpong, lead 1: when the message under way was first offered */

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { FRAME_DATA = 0x48500001, FRAME_FAILURE = 0x48500002, FRAME_BYTES_MAX = 64 << 20 };
+enum { FRAME_DATA = 0x48500001, FRAME_FAILURE = 0x48500002 };
 enum { RETRY_MS = 50, HELLO_WAIT_MS = 2000, KEEPALIVE_S = 5, PEER_SILENT_MS = 30000, LEFT_GRACE_S = 3 };
 #define HELLO_MAGIC UINT64_C(0x4841525050455246) /* also tells the byte order */
 
@@ -329,7 +329,7 @@ static int lost(struct harp_meet *meet, int index, const char *words) {
 /* Reads one frame's head; a failure frame is read whole and recorded. Returns 0 or -1. */
 static int read_head(struct harp_meet *meet, int index, struct frame_head *head) {
   if (read_all(meet->fds[index], head, sizeof *head, HARP_NEVER)) return lost(meet, index, NULL);
-  if (head->type == FRAME_DATA && head->bytes <= FRAME_BYTES_MAX) return 0;
+  if (head->type == FRAME_DATA && head->bytes <= HARP_MEET_BYTES_MAX) return 0;
   errno = EPROTO;
   if (head->type != FRAME_FAILURE) return lost(meet, index, NULL);
   char text[HARP_FAIL_TEXT_BYTES];
@@ -389,7 +389,8 @@ static int collect(struct harp_meet *meet, size_t bytes, char *all) {
 int harp_meet_gather(struct harp_meet *meet, const void *mine, size_t bytes, void *all) {
   char *to = all;
   size_t total = bytes * (size_t)meet->nranks;
-  if (total > FRAME_BYTES_MAX) return harp_fail(HARP_EXIT_USAGE, "too many connections for so many ranks");
+  if (total > HARP_MEET_BYTES_MAX)
+    return harp_fail(HARP_EXIT_USAGE, "too many connections for so many ranks");
   if (meet->rank) return write_frame(meet, 0, mine, bytes) || read_frame(meet, 0, all, total) ? -1 : 0;
   memcpy(to, mine, bytes);
   if (collect(meet, bytes, to)) return -1;

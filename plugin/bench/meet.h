@@ -10,6 +10,8 @@
 #include "base/base.h"
 #include "options.h"
 
+enum { HARP_MEET_BYTES_MAX = 64 << 20 }; /* of what all ranks put into one exchange */
+
 struct harp_meet {
   int rank, nranks;
   int fds[HARP_RANKS_MAX]; /* rank 0: by rank; others: only [0], rank 0; else -1 */
@@ -29,7 +31,8 @@ int harp_meet_listen_local(char *address, size_t address_bytes) HARP_MUST_CHECK;
  * -1. */
 int harp_meet_open(struct harp_meet *meet, const struct harp_options *opt, int listen_fd) HARP_MUST_CHECK;
 
-/* Gives every rank what every rank put in: `all` receives nranks times `bytes`, by rank. Waits as long as all
+/* Gives every rank what every rank put in: `all` receives nranks times `bytes`, by rank, at most
+ * HARP_MEET_BYTES_MAX in all. Waits as long as all
  * other ranks live. Returns 0 or -1. */
 int harp_meet_gather(struct harp_meet *meet, const void *mine, size_t bytes, void *all) HARP_MUST_CHECK;
 

@@ -33,9 +33,11 @@ static const char help_text[] =
     "512K, 1M)\n"
     "  --min S --max S --factor F    instead of a list: from S to S, each F times the last (default 8, 1M, "
     "2)\n"
-    "  --connections C        connections per pair and direction (default 1)\n"
+    "  --connections C        connections per pair and direction, 1 to 4096 (default 1)\n"
     "  --inflight N           messages outstanding per connection, 1 to 32 (default 8, as NCCL; v6 and older "
     "promise 8)\n"
+    "  --wait-sent            with --mode pingpong: a rank waits until its send is done before it posts the\n"
+    "                         receive, as a program does that sends, waits, then receives\n"
     "  --time SEC             how long to run each size, after a calibration of about a quarter of that "
     "(default 1)\n"
     "  --iters N              messages per connection and size, instead of --time\n"
@@ -301,6 +303,7 @@ enum {
   OPT_FACTOR,
   OPT_CONNECTIONS,
   OPT_INFLIGHT,
+  OPT_WAIT_SENT,
   OPT_TIME,
   OPT_ITERS,
   OPT_INTERVAL,
@@ -327,6 +330,7 @@ static const struct option long_options[] = {
     {"factor", required_argument, NULL, OPT_FACTOR},
     {"connections", required_argument, NULL, OPT_CONNECTIONS},
     {"inflight", required_argument, NULL, OPT_INFLIGHT},
+    {"wait-sent", no_argument, NULL, OPT_WAIT_SENT},
     {"time", required_argument, NULL, OPT_TIME},
     {"iters", required_argument, NULL, OPT_ITERS},
     {"interval-ms", required_argument, NULL, OPT_INTERVAL},
@@ -385,6 +389,9 @@ static int apply_option(struct harp_options *opt, struct size_range *range, int 
   case OPT_INFLIGHT:
     if (parse_int("--inflight", arg, 1, HARP_INFLIGHT_MAX, &number)) return -1;
     opt->inflight = (unsigned)number;
+    return 0;
+  case OPT_WAIT_SENT:
+    opt->wait_sent = true;
     return 0;
   case OPT_TIME:
     return parse_seconds("--time", arg, &opt->time_s);
@@ -452,6 +459,8 @@ int harp_options_parse(struct harp_options *opt, int argc, char **argv) {
   if (!opt->plugin_path) return harp_fail(HARP_EXIT_USAGE, "--plugin is missing; try harp-perf --help");
   if (opt->mode == HARP_MODE_COUNT)
     return harp_fail(HARP_EXIT_USAGE, "--mode is missing; try harp-perf --help");
+  if (opt->wait_sent && opt->mode != HARP_PINGPONG)
+    return harp_fail(HARP_EXIT_USAGE, "--wait-sent is for --mode pingpong");
   if (range.given && opt->size_count)
     return harp_fail(HARP_EXIT_USAGE, "--sizes and --min/--max/--factor exclude each other");
   if (range.given && make_size_range(opt, range.min_bytes, range.max_bytes, range.factor)) return -1;
@@ -475,5 +484,6 @@ uint64_t harp_options_fingerprint(const struct harp_options *opt) {
   hash = hash_add(hash, opt->interval_ms);
   if (opt->interval_ms) hash = hash_add(hash, (uint64_t)(opt->time_s * 1e6));
   hash = hash_add(hash, opt->warmup);
+  hash = hash_add(hash, opt->wait_sent);
   return hash_add(hash, opt->check);
 }

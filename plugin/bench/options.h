@@ -17,9 +17,9 @@ enum harp_mode {
 };
 
 enum {
-  HARP_SIZES_MAX = 64,        /* message sizes in one run */
-  HARP_CONNECTIONS_MAX = 256, /* per pair of ranks and direction */
-  HARP_INFLIGHT_MAX = 32,     /* what the ABI lets a caller have outstanding */
+  HARP_SIZES_MAX = 64,         /* message sizes in one run */
+  HARP_CONNECTIONS_MAX = 4096, /* per pair of ranks and direction */
+  HARP_INFLIGHT_MAX = 32,      /* what the ABI lets a caller have outstanding */
   HARP_RANKS_MAX = 256,
   HARP_SAMPLES_MAX = 20000,      /* intervals of one window */
   HARP_WINDOW_FLOWS_MAX = 65536, /* connection ends of all ranks in a window */
@@ -40,6 +40,7 @@ struct harp_options {
   unsigned interval_ms; /* 0, or: run by the clock for time_s and sample the bytes received */
   uint64_t warmup;      /* messages per connection before each size is timed */
   bool check;
+  bool wait_sent; /* pingpong: a rank receives only when its send is done */
   int dev;
   const char *json_path; /* NULL: none, "-": standard output */
   double timeout_s;      /* for ranks to meet and for the plugin to move something */

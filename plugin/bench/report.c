@@ -53,8 +53,9 @@ void harp_report_begin(const struct harp_report *report, const struct harp_net_d
   if (!has_table(opt)) return;
   printf("# harp-perf: %s (%s, net v%d), device %d \"%s\" %d Mbit/s\n", opt->plugin_path, report->net->name,
          report->net->abi, opt->dev, device->name ? device->name : "", device->speed_mbps);
-  printf("# mode %s, ranks %d, connections %u, inflight %u, check %s\n#\n", harp_mode_name(opt->mode),
-         opt->nranks, opt->connections, opt->inflight, opt->check ? "on" : "off");
+  printf("# mode %s%s, ranks %d, connections %u, inflight %u, check %s\n#\n", harp_mode_name(opt->mode),
+         opt->wait_sent ? " (sends waited for)" : "", opt->nranks, opt->connections, opt->inflight,
+         opt->check ? "on" : "off");
   printf("# %10s %12s %12s %10s %10s %7s", "size", "count", "time", "algbw", "busbw", "wrong");
   if (has_percentiles(opt)) printf(" %9s %9s %9s %9s %9s %9s", "min", "p50", "p90", "p99", "p99.9", "max");
   printf("\n# %10s %12s %12s %10s %10s %7s", "(B)", "(messages)", "(us)", "(Gbit/s)", "(Gbit/s)", "");
@@ -144,10 +145,9 @@ static void write_json(FILE *out, const struct harp_report *report) {
   write_string(out, report->net->name);
   fprintf(out,
           ", \"abi\": %d, \"mode\": \"%s\", \"nranks\": %d, \"connections\": %u, \"inflight\": %u, "
-          "\"check\": %s, "
-          "\"results\": [",
+          "\"check\": %s, \"wait_sent\": %s, \"results\": [",
           report->net->abi, harp_mode_name(opt->mode), opt->nranks, opt->connections, opt->inflight,
-          opt->check ? "true" : "false");
+          opt->check ? "true" : "false", opt->wait_sent ? "true" : "false");
   for (unsigned i = 0; i < report->row_count; i++) {
     const struct harp_report_row *row = &report->rows[i];
     fprintf(out,

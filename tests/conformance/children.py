@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.conformance.driver import Buffer, Log, Net, Pair, ffi, open_files, pa
 MEBIBYTE = 1 << 20
 MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBYTE, 64 * MEBIBYTE)
 RELOADS = 8
+WORKER_S = 90
+CROWD = 100
 
 
 def say(**facts: Any) -> None:
@@ -248,6 +251,43 @@ def fork(version: int) -> None:
     say(child=os.waitstatus_to_exitcode(status), threads=thread_count())
 
 
+def _fork_worker() -> int:
+    """Fork a child that does nothing for as long as a test may take; return when it runs."""
+    running, to_parent = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(WORKER_S)
+        os.write(to_parent, b".")
+        while True:
+            signal.pause()
+    os.read(running, 1)
+    return pid
+
+
+def listen_and_fork(version: int) -> None:
+    """Listen, fork while a handshake is under way, then accept."""
+    net = ready(Net(version, None))
+    _, handle, listen = net.listen()
+    files = len(open_files())
+    say(handle=bytes(ffi.buffer(handle)).hex())
+    until("somebody connects", lambda: len(open_files()) > files)
+    say(worker=_fork_worker())
+    until("accepted", lambda: net.accept(listen)[1] != ffi.NULL)
+    say(accepted=True)
+    hear()
+
+
+def connect_and_fork(version: int) -> None:
+    """Begin to connect to the handle that comes in, fork, then finish."""
+    net = ready(Net(version, None))
+    handle = ffi.new("char[]", bytes.fromhex(hear()["handle"]))
+    assert net.connect(handle) == (abi.SUCCESS, ffi.NULL)
+    say(worker=_fork_worker())
+    until("connected", lambda: net.connect(handle)[1] != ffi.NULL)
+    say(connected=True)
+    hear()
+
+
 def leave(version: int) -> None:
     """Exit with all kinds of things open."""
     net = ready(Net(version, None))
@@ -350,6 +390,59 @@ def sender_to_each(version: int) -> None:
     hear()
 
 
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def overrun(version: int) -> None:
+    """Listen, and accept nobody while others connect; tell what that costs; connect to ourselves."""
+    net = ready(Net(version, None))
+    _, handle, listen = net.listen()
+    files, memory = len(open_files()), _resident_bytes()
+    say(handle=bytes(ffi.buffer(handle)).hex())
+    hear()
+    files, memory = len(open_files()) - files, _resident_bytes() - memory
+    with net.pair() as pair:
+        pair.transfer([pattern(MEBIBYTE, 1)])
+    say(files=files, memory=memory)
+    hear()
+    net.close_listen(listen)
+    net.finalize()
+    say(threads=thread_count())
+
+
+def crowd(version: int) -> None:
+    """Connect many times with the one handle that comes in, until each has a comm or has failed."""
+    net = ready(Net(version))
+    assert net.log is not None
+    handle = bytes.fromhex(hear()["handle"])
+    waiting = [ffi.new("char[]", handle) for _ in range(CROWD)]
+    results: list[int] = []
+
+    def poll() -> None:
+        for copy in list(waiting):
+            result, comm = net.connect(copy)
+            if comm != ffi.NULL or result != abi.SUCCESS:
+                waiting.remove(copy)
+                results.append(result)
+
+    def all_were_answered() -> bool:
+        poll()
+        refused = sum("too many connections wait" in line.text for line in net.log.lines)  # type: ignore[union-attr]
+        return len(results) + refused >= CROWD
+
+    until("all answered", all_were_answered)
+    say(connected=results.count(abi.SUCCESS))
+
+    def all_are_over() -> bool:
+        poll()
+        return not waiting
+
+    until("all over", all_are_over)
+    say(failed=results.count(abi.remote_error(version)), warns=net.warns())
+    hear()
+
+
 def dial(version: int) -> None:
     """Connect to the handle that comes in until that fails; meanwhile our own listener accepts nobody."""
     net = ready(Net(version))
@@ -378,6 +471,81 @@ def dial(version: int) -> None:
     say(threads=thread_count(), warns=net.warns())
 
 
+def resident_kib() -> int:
+    """Tell how much memory the process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 10
+
+
+def _handle_of(net: Net, port: int) -> bytes:
+    """Give a handle that leads to another port than ours, of another engine."""
+    _, handle, listen = net.listen()
+    forged = bytearray(ffi.buffer(handle))
+    forged[8:10] = port.to_bytes(2, "big")
+    forged[56] ^= 1
+    net.close_listen(listen)
+    return bytes(forged)
+
+
+def give_up(version: int) -> None:
+    """Begin to connect to one who never answers, then call nothing any more, as NCCL does in an abort."""
+    net = ready(Net(version))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        forged = _handle_of(net, silent.getsockname()[1])
+        with net.pair() as pair:
+            pair.transfer([b"all that is allocated once"])
+        threads, files, kib = thread_count(), open_files(), resident_kib()
+        handles = [ffi.new("char[]", forged) for _ in range(3)]
+        if version == 4:  # there connect waits, so it can only end by itself
+            silent.close()
+            assert net.connect(handles[0])[0] != abi.SUCCESS
+            assert len(net.warns()) == 1
+        for handle in handles if version != 4 else []:
+            assert net.connect(handle) == (abi.SUCCESS, ffi.NULL)
+            ffi.memmove(handle, b"\x5a" * len(forged), len(forged))  # NCCL frees it
+        if version != 4:
+            assert len(open_files()) > len(files)
+        until("files are back", lambda: set(open_files()) <= set(files))
+        until("threads are back", lambda: thread_count() == threads)
+        grown_kib = resident_kib() - kib
+        untouched = [handle for handle in handles if set(ffi.buffer(handle)[: len(forged)]) == {0x5A}]
+        with net.pair() as pair:
+            pair.transfer([b"and on"])
+        say(
+            grown_kib=grown_kib, untouched=len(untouched), warns=net.warns(), threads=thread_count() - threads
+        )
+
+
+def give_up_beside(version: int) -> None:
+    """The same on an engine that a connection uses, which goes on; so does a connect that is polled."""
+    net = ready(Net(version))
+    with socket.create_server(("127.0.0.1", 0)) as silent, net.pair() as pair:
+        forged = _handle_of(net, silent.getsockname()[1])
+        files = open_files()
+        given_up, kept = (ffi.new("char[]", forged) for _ in range(2))
+        ffi.memmove(given_up + 57, b"\xa5", 1)  # another engine: connects to one wait for one handshake
+        assert net.connect(kept) == (abi.SUCCESS, ffi.NULL)
+        with_kept = open_files()
+        assert net.connect(given_up) == (abi.SUCCESS, ffi.NULL)
+
+        def only_one_left() -> bool:
+            pair.transfer([b"hello"])
+            assert net.connect(kept) == (abi.SUCCESS, ffi.NULL)
+            return len(open_files()) == len(with_kept)
+
+        until("the one that was given up is ended", only_one_left)
+        silent.setblocking(False)
+        met = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                met += 1
+        assert set(files) < set(with_kept)
+        until("files are back", lambda: len(open_files()) == len(files))
+        pair.transfer([b"goodbye"])
+        say(met=met, warns=net.warns())
+
+
 SCENARIOS: dict[str, Callable[[int], None]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -390,13 +558,19 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
         reload,
         teardown,
         fork,
+        listen_and_fork,
+        connect_and_fork,
         leave,
         wait,
         receiver,
         sender,
         hesitant,
         sender_to_each,
+        overrun,
+        crowd,
         dial,
+        give_up,
+        give_up_beside,
     )
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import random
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,7 +155,7 @@ def _foreign_handles(own: bytes) -> list[tuple[str, bytes]]:
             (b"\x02\x00\x1f\x90\x7f\x00\x00\x01" + bytes(20) + NCCL_SOCKET_MAGIC).ljust(room, b"\0"),
         ),
         ("NCCL's magic first", NCCL_SOCKET_MAGIC.ljust(room, b"\0")),
-        ("random", os.urandom(room)),
+        ("random", random.Random(1).randbytes(room)),
         ("wrong layout", own[:4] + b"\x7f\x7f" + own[6:]),
         ("no family", own[:6] + b"\0\x07" + own[8:]),
         ("no port", own[:8] + b"\0\0" + own[10:]),
@@ -184,7 +185,7 @@ def test_strangers_do_not_disturb(net: Net) -> None:
     port = int.from_bytes(ffi.buffer(handle)[8:10], "big")
     silent = [socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) for _ in range(8)]
     loud = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-    loud.sendall(os.urandom(100))
+    loud.sendall(random.Random(2).randbytes(100))
     pair = Pair(net, *net.meet(handle, listen))
     pair.transfer([b"hello"])
     pair.close()
@@ -215,6 +216,48 @@ def test_traffic_class(version: int) -> None:
     net.close_listen(listen)
     net.finalize()
     assert net.warns() == []
+
+
+def _own_udp_ports() -> set[int]:
+    """Give the ports of this process's UDP sockets over IPv4."""
+    ours = set(open_files().values())
+    rows = [line.split() for line in Path("/proc/self/net/udp").read_text().splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if f"socket:[{row[9]}]" in ours}
+
+
+def _marks(tap: socket.socket, ports: set[int]) -> set[tuple[int, int]]:
+    """Give type and traffic class of all packets between these ports that the tap has seen."""
+    found: set[tuple[int, int]] = set()
+    while True:
+        try:
+            data = tap.recv(1 << 16)
+        except BlockingIOError:
+            return found
+        udp = data[(data[0] & 15) * 4 :]
+        source, to = int.from_bytes(udp[0:2], "big"), int.from_bytes(udp[2:4], "big")
+        if data[9] == socket.IPPROTO_UDP and {source, to} <= ports:
+            found.add((udp[8 + 5], data[1]))
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("version", [11, 12])
+def test_traffic_class_on_the_wire(version: int, request: pytest.FixtureRequest) -> None:
+    """Data and acknowledgements have it: both would wait in the same queue of a network that sorts by it."""
+    if request.config.getoption("--xdp"):
+        pytest.skip("AF_XDP passes by the tap")
+    net, traffic_class, all_protocols = Net(version), 96, 3
+    assert net.init(traffic_class=traffic_class) == abi.SUCCESS
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(all_protocols)) as tap:
+        tap.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE: all of it is to fit
+        tap.bind(("lo", all_protocols))
+        tap.setblocking(False)
+        with net.pair() as pair:
+            pair.transfer([b"marked" * 5000])
+            seen = _marks(tap, _own_udp_ports())
+    data, ack = 1, 3
+    assert {kind for kind, _ in seen} >= {data, ack}
+    assert {mark for _, mark in seen} == {traffic_class}
+    assert net.finalize() == abi.SUCCESS
 
 
 @pytest.mark.parametrize("version", [11, 12])

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, ffi, pattern
+from tests.conformance.driver import Buffer, Net, ffi, pattern, until
 
 GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a test calls it a hang
 
@@ -86,6 +86,37 @@ def test_sender_closes(net: Net) -> None:
         net.finish(incoming, wait_s=GONE_S)
         assert incoming.result == abi.remote_error(net.version)
         (warn,) = net.warns()
+        assert f"process {os.getpid()}" in warn
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_buffer_taken_away_in_use(net: Net, end: str) -> None:
+    """As in an abort: the other end has its error at once, and is told what happened."""
+    with net.pair() as pair:
+        buffer = Buffer(1 << 20, pattern(1 << 20, 1))
+        ours, theirs = (pair.sender, pair.receiver) if end == "sender" else (pair.receiver, pair.sender)
+        result, mr = net.register(ours, buffer)
+        assert result == abi.SUCCESS
+        request = pair.post_send(buffer) if end == "sender" else pair.post_receive(buffer)
+        assert net.deregister(ours, mr) == abi.SUCCESS
+        net.finish(request, wait_s=GONE_S)
+        assert request.result == abi.INTERNAL
+        (warn,) = net.warns()
+        assert "deregistered" in warn
+        other = Buffer(1000)
+
+        def fails() -> bool:
+            if end == "sender":
+                later = net.receive(theirs, other.address, other.size)
+            else:
+                later = net.send(theirs, other.address, other.size)
+            if not later.result and later.pointer != ffi.NULL:
+                net.test(later)
+            return later.result == abi.remote_error(net.version)
+
+        until("the other end has failed", fails, GONE_S)
+        (warn,) = net.warns()
+        assert "deregistered a buffer that was in use" in warn
         assert f"process {os.getpid()}" in warn
 
 

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 90
 GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a test calls it a hang
 NEW_AND_OLD = [4, 6, 10, 12]
+UNACCEPTED_MAX, GUESTS_MAX = 8, 64  # of a listener
 
 
 class Child:
@@ -402,6 +403,96 @@ def test_sending_peer_dies(net: Net, start: Start) -> None:
     net.close_listen(listen)
 
 
+@pytest.mark.parametrize("version", [6, 12])
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_one_handle_is_no_lever(version: int, engine: str, start: Start) -> None:
+    """Who knows a handle and connects without end gets a few connections; the rest of the process goes on."""
+    environment = {**ENVIRONMENT, "HARP_ENGINE": engine}
+    victim = start("overrun", version, environment)
+    others = start("crowd", version, {**environment, "HARP_PEER_TIMEOUT": "1"})
+    others.tell(handle=victim.line()["handle"])
+    assert others.line() == {"connected": UNACCEPTED_MAX}
+    victim.tell()
+    cost = victim.line()
+    assert cost["files"] <= UNACCEPTED_MAX + GUESTS_MAX
+    assert cost["memory"] < UNACCEPTED_MAX << 20
+    told = others.line()
+    assert told["failed"] == len(told["warns"]) == 100 - UNACCEPTED_MAX
+    assert "too many connections wait there for accept" in told["warns"][0]
+    victim.tell()
+    assert victim.line() == {"threads": 1}
+
+
+def _until_comm(call: Callable[[], tuple[int, Any]]) -> Any:
+    found: list[Any] = []
+
+    def poll() -> bool:
+        result, comm = call()
+        assert result == abi.SUCCESS
+        found.append(comm)
+        return bool(comm != ffi.NULL)
+
+    until("a comm", poll)
+    return found[-1]
+
+
+@contextlib.contextmanager
+def _stopped(child: Child) -> Iterator[None]:
+    child.process.send_signal(signal.SIGSTOP)
+    until("stopped", lambda: _state(child.process.pid) == "T")
+    yield
+    child.process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _killed_before(worker: int, child: Child) -> Iterator[None]:
+    """Kill a process whose worker lives on to the end."""
+    child.process.kill()
+    try:
+        yield
+        os.kill(worker, 0)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("version", [6, 12])
+def test_receiving_peer_that_forked_in_the_handshake_dies(net: Net, start: Start) -> None:
+    """A data loader's worker, forked while we connect, does not keep our connection with its parent."""
+    child = start("listen_and_fork", net.version)
+    handle = ffi.new("char[]", bytes.fromhex(child.line()["handle"]))
+    with _stopped(child):
+        assert net.connect(handle) == (abi.SUCCESS, ffi.NULL)
+    worker = child.line()["worker"]
+    comm = _until_comm(lambda: net.connect(handle))
+    assert child.line() == {"accepted": True}
+    source = Buffer(1 << 20)
+    request = net.started(lambda: net.send(comm, source.address, source.size))
+    with _killed_before(worker, child):
+        net.finish(request, wait_s=GONE_S)
+    assert request.result == abi.remote_error(net.version)
+    (warn,) = net.warns()
+    assert f"process {child.process.pid}" in warn
+    assert net.close_send(comm) == abi.SUCCESS
+
+
+@pytest.mark.parametrize("version", [6, 12])
+def test_sending_peer_that_forked_in_the_handshake_dies(version: int, start: Start) -> None:
+    receiver, sender = start("receiver", version), start("connect_and_fork", version)
+    handle = receiver.line()["handle"]
+    with _stopped(receiver):
+        sender.tell(handle=handle)
+        worker = sender.line()["worker"]
+    assert sender.line() == {"connected": True}
+    assert receiver.line() == {"accepted": True}
+    receiver.tell(n=1, size=1 << 20)
+    assert receiver.line() == {"posted": True}
+    with _killed_before(worker, sender):
+        said = receiver.line()
+    assert said["results"] == [abi.remote_error(version)]
+    (warn,) = said["warns"]
+    assert f"process {sender.process.pid}" in warn
+
+
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 def test_stopped_peer_is_waited_for(engine: str, start: Start) -> None:
     """A process that is stopped for longer than the peer timeout is alive: its kernel says so."""
@@ -504,3 +595,21 @@ def test_peer_that_dies_before_it_accepts(version: int, start: Start) -> None:
     (warn,) = failed["warns"]
     assert "127.0.0.1" in warn
     assert child.end() == [{"threads": 1, "warns": []}]
+
+
+# ---- connects that NCCL gives up ----
+
+
+def test_connect_that_is_given_up(version: int, start: Start) -> None:
+    """After two peer timeouts threads, files and memory are back, though nobody calls anything."""
+    (said,) = start("give_up", version, SHORT).end()
+    assert said.pop("grown_kib") < 4096
+    assert said == {"untouched": 0 if version == 4 else 3, "warns": [], "threads": 0}
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("version", [6, 10, 12])
+def test_connect_that_is_given_up_beside_others(version: int, engine: str, start: Start) -> None:
+    """It alone is ended: not the connection beside it, nor a connect that is polled."""
+    said = start("give_up_beside", version, {**SHORT, "HARP_ENGINE": engine}).end()
+    assert said == [{"met": 2, "warns": []}]

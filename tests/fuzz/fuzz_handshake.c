@@ -107,10 +107,11 @@ static void run_exchange(struct fuzz_input *in) {
   uint8_t how = fuzz_u8(in);
   start(&client, true, fuzz_u8(in), 1 + how % HARP_ENDPOINT_ENIS_MAX);
   start(&server, false, fuzz_u8(in), 1 + how / 8 % HARP_ENDPOINT_ENIS_MAX);
+  server.is_busy = how & 128;
   bool spoiled = carry(&client, &server, in);
-  if (spoiled) FUZZ_CHECK(server.state != HARP_HANDSHAKE_WAIT_CONFIRM);
+  if (spoiled || server.is_busy) FUZZ_CHECK(server.state != HARP_HANDSHAKE_WAIT_CONFIRM);
   spoiled |= carry(&server, &client, in);
-  if (spoiled) FUZZ_CHECK(client.state != HARP_HANDSHAKE_DONE);
+  if (spoiled || server.is_busy) FUZZ_CHECK(client.state != HARP_HANDSHAKE_DONE);
   spoiled |= carry(&client, &server, in);
   if (spoiled) FUZZ_CHECK(server.state != HARP_HANDSHAKE_DONE);
   if (client.state == HARP_HANDSHAKE_DONE && server.state == HARP_HANDSHAKE_DONE) {

@@ -36,7 +36,7 @@ static void run_decoder(struct fuzz_input *in) {
       size_t n = harp_packet_encode_ack(again, &p, p.number, 9);
       FUZZ_CHECK(harp_packet_decode(again, n, &q) == HARP_DROP_NONE &&
                  harp_packet_crc_ok(again, &q, 9, q.number));
-      FUZZ_CHECK(q.ack.range_count == p.ack.range_count && q.ack.delivered == p.ack.delivered);
+      FUZZ_CHECK(q.ack.range_count == p.ack.range_count && q.ack.credit_count == p.ack.credit_count);
     } else if (p.type == HARP_PACKET_DATA) {
       FUZZ_CHECK(p.data.payload == wire + 1 + HARP_DATA_HEADER_BYTES);
       FUZZ_CHECK((uint64_t)p.data.offset + p.data.length <= p.data.size);
@@ -58,7 +58,7 @@ static enum harp_drop feed(struct harp_conn *c, uint8_t *wire, size_t bytes, str
   enum harp_drop drop = harp_packet_decode(wire, bytes, p);
   place->count = 0;
   if (drop) return drop;
-  if (p->path < c->path_count && (p->type == HARP_PACKET_ACK) == (c->role == HARP_ROLE_SENDER)) {
+  if (p->path < c->path_count && (p->type == HARP_PACKET_ACK) == (c->sender != NULL)) {
     uint64_t number = c->sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
     struct harp_be32 crc = harp_to_be32(harp_crc32c(harp_packet_seed(keys.rx_seed, number),
                                                     wire + HARP_CRC_FROM_BYTE, harp_packet_crc_bytes(p)));
@@ -88,10 +88,11 @@ static bool spoil(struct fuzz_input *in, uint8_t *wire, size_t header_bytes) {
 
 /* ---- the receiver ---- */
 
-enum { HONEST_MESSAGES = 256 };
+enum { HONEST_MESSAGES = 256, STREAM = 2 /* the one that is open */ };
 
 struct receiving {
-  struct harp_receiver receiver;
+  struct harp_receiver *receiver;
+  struct harp_rx_stream stream;
   struct harp_conn conn;
   struct harp_placement place;
   uint8_t *staging;
@@ -119,16 +120,17 @@ static void copy_placed(struct receiving *r, uint8_t *base, size_t bytes) {
 }
 
 static void receiver_post(struct receiving *r, struct fuzz_input *in) {
-  uint32_t m = r->receiver.posted, slot = m % HARP_MESSAGES_MAX, index = m - r->first_message;
+  uint32_t m = r->stream.posted, slot = m % HARP_MESSAGES_MAX, index = m - r->first_message;
   const uint8_t *early;
-  if (m - r->receiver.done == HARP_MESSAGES_MAX) return;
+  if (m - r->stream.done == HARP_MESSAGES_MAX) return;
   uint8_t how = fuzz_u8(in);
   uint32_t capacity = index < HONEST_MESSAGES && how < 200 ? r->size[index] : how * 64u;
   uint8_t *buffer = calloc(1, capacity ? capacity : 1);
   FUZZ_CHECK(buffer);
   r->buffer[slot] = buffer;
   r->capacity[slot] = capacity;
-  FUZZ_CHECK(!harp_receiver_post(&r->receiver, buffer, capacity, buffer, &r->place, &early, r->now));
+  FUZZ_CHECK(
+      !harp_receiver_post(r->receiver, &r->stream, buffer, capacity, buffer, &r->place, &early, r->now));
   FUZZ_CHECK(!r->place.count || early);
   uint8_t *staged = r->staging + m % HARP_EARLY_MESSAGES * (size_t)HARP_EARLY_MAX_BYTES;
   for (uint32_t i = 0; i < r->place.count; i++) {
@@ -152,7 +154,7 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
   FUZZ_CHECK(drop == HARP_DROP_NONE || !r->place.count);
   if (r->place.count) {
     uint32_t m = p.data.message, slot = m % HARP_MESSAGES_MAX;
-    bool posted = harp_seq_before(m, r->receiver.posted);
+    bool posted = harp_seq_before(m, r->stream.posted);
     FUZZ_CHECK(r->place.runs[r->place.count - 1].from + r->place.runs[r->place.count - 1].bytes <=
                p.data.length);
     if (posted)
@@ -167,13 +169,13 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
 /* A packet as an honest sender would send it, then perhaps spoiled. */
 static void receiver_data(struct receiving *r, struct fuzz_input *in) {
   static uint8_t wire[HARP_PACKET_MAX_BYTES];
-  uint32_t ahead = fuzz_u8(in) % 80, index = r->receiver.done - r->first_message + ahead;
+  uint32_t ahead = fuzz_u8(in) % 80, index = r->stream.done - r->first_message + ahead;
   uint8_t path = fuzz_u8(in), skip = fuzz_u8(in);
   if (index >= HONEST_MESSAGES) return;
   uint32_t lines = harp_lines_of(r->size[index]), first = fuzz_u8(in) % lines;
   uint32_t count = HARP_MIN(lines - first, 1 + (uint32_t)fuzz_u8(in) % HARP_PACKET_MAX_LINES);
   uint32_t offset = first * HARP_LINE_BYTES;
-  path %= (uint8_t)(r->receiver.path_count);
+  path %= (uint8_t)(r->receiver->path_count);
   struct harp_packet p = {
       .type = skip == 255 ? HARP_PACKET_PROBE : HARP_PACKET_DATA,
       .flags = skip & 1,
@@ -184,10 +186,11 @@ static void receiver_data(struct receiving *r, struct fuzz_input *in) {
                .line = r->line[index] + first,
                .offset = offset,
                .size = r->size[index],
-               .length = HARP_MIN(r->size[index] - offset, count * HARP_LINE_BYTES)},
+               .length = HARP_MIN(r->size[index] - offset, count * HARP_LINE_BYTES),
+               .stream = skip == 254 ? 0 : STREAM},
   };
   uint64_t number =
-      r->receiver.paths[path].next_number + (skip & 2 ? skip / 4 : 0) - (skip & 1 ? skip / 8 : 0);
+      r->receiver->paths[path].next_number + (skip & 2 ? skip / 4 : 0) - (skip & 1 ? skip / 8 : 0);
   harp_packet_encode_data(wire, &p, number, keys.rx_seed, payload);
   if (spoil(in, wire, HARP_DATA_HEADER_BYTES)) r->honest = false;
   receiver_feed(r, wire, HARP_DATA_HEADER_BYTES + p.data.length);
@@ -197,18 +200,19 @@ static void receiver_acks(struct receiving *r) {
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet ack = {.token = keys.tx_token}, back;
   uint64_t number;
-  for (unsigned count = 0; harp_receiver_poll_ack(&r->receiver, &ack, &number, r->now); count++) {
-    FUZZ_CHECK(count < r->receiver.path_count);
+  for (unsigned count = 0; harp_receiver_poll_ack(r->receiver, &ack, &number, r->now); count++) {
+    FUZZ_CHECK(count < r->receiver->path_count);
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, keys.tx_seed);
     FUZZ_CHECK(harp_packet_decode(wire, bytes, &back) == HARP_DROP_NONE);
-    FUZZ_CHECK(back.ack.delivered == r->receiver.delivered && back.ack.posted == r->receiver.posted);
+    FUZZ_CHECK(back.ack.credit_count <= 1 &&
+               (!back.ack.credit_count || back.ack.credits[0].posted == r->stream.posted));
   }
 }
 
 static void receiver_done(struct receiving *r) {
   void *cookie;
-  uint32_t bytes, slot = r->receiver.done % HARP_MESSAGES_MAX;
-  if (!harp_receiver_poll_done(&r->receiver, &cookie, &bytes)) return;
+  uint32_t bytes, slot = r->stream.done % HARP_MESSAGES_MAX;
+  if (!harp_rx_stream_poll_done(&r->stream, &cookie, &bytes)) return;
   FUZZ_CHECK(cookie == r->buffer[slot] && bytes <= r->capacity[slot]);
   for (uint32_t k = 0; r->honest && k < bytes; k++) FUZZ_CHECK(r->buffer[slot][k] == PAYLOAD);
   free(r->buffer[slot]);
@@ -227,12 +231,16 @@ static void receiver_init(struct receiving *r, struct fuzz_input *in) {
   r->honest = true;
   r->staging = calloc(1, HARP_STAGING_BYTES);
   FUZZ_CHECK(r->staging);
-  struct harp_receiver_config config = {
-      .first_line = r->line[0], .first_message = r->first_message, .staging = r->staging};
+  struct harp_rx_stream_config stream = {
+      .id = STREAM, .first_line = r->line[0], .first_message = r->first_message, .staging = r->staging};
+  struct harp_receiver_config config = {.stream_max = STREAM + 1};
   config.first_number = start_number(fuzz_u8(in));
   config.path_count = 1 + fuzz_u8(in) % 3u;
-  harp_receiver_init(&r->receiver, &config, &trace, &counters);
-  harp_conn_init(&r->conn, &keys, NULL, &r->receiver);
+  r->receiver = malloc(harp_receiver_bytes(&config));
+  FUZZ_CHECK(r->receiver);
+  harp_receiver_init(r->receiver, &config, &trace, &counters);
+  harp_receiver_open(r->receiver, &r->stream, &stream);
+  harp_conn_init(&r->conn, &keys, NULL, r->receiver);
 }
 
 static void run_receiver(struct fuzz_input *in) {
@@ -260,13 +268,14 @@ static void run_receiver(struct fuzz_input *in) {
     default:
       receiver_data(&r, in);
     }
-    harp_receiver_check(&r.receiver);
+    harp_receiver_check(r.receiver);
   }
   for (uint32_t i = 0; i < HARP_MESSAGES_MAX; i++) {
     free(r.buffer[i]);
     r.buffer[i] = NULL;
   }
   free(r.staging);
+  free(r.receiver);
 }
 
 /* ---- the sender ---- */
@@ -275,34 +284,37 @@ static uint8_t source[HARP_MESSAGE_MAX_BYTES / 64];
 
 struct sending {
   struct harp_sender *sender;
+  struct harp_tx_stream stream;
   struct harp_conn conn;
   struct harp_placement place;
-  harp_ns now;
+  harp_ns now, deadline_ns;
 };
 
 static void sender_init(struct sending *s, struct fuzz_input *in) {
   static const uint32_t lines[] = {8, 11, 26, 69};
-  struct harp_sender_config config = {.first_line = start_number(fuzz_u8(in))};
-  config.first_message = start_number(fuzz_u8(in));
+  struct harp_sender_config config = {.stream_max = STREAM + 1};
+  struct harp_tx_stream_config stream = {.id = STREAM, .first_line = start_number(fuzz_u8(in))};
+  stream.first_message = start_number(fuzz_u8(in));
   config.first_number = start_number(fuzz_u8(in));
   config.path_count = 1 + fuzz_u8(in) % 3u;
   config.window_max_bytes = 1u << (12 + fuzz_u8(in) % 14u);
   config.cc = fuzz_u8(in) & 1 ? &harp_cc_delay : &harp_cc_reno;
   for (unsigned i = 0; i < config.path_count; i++)
     config.paths[i].lines_max = lines[fuzz_u8(in) % HARP_ARRAY_COUNT(lines)];
-  s->now = HARP_SEC(1);
-  s->sender = malloc(harp_sender_bytes(config.path_count));
+  s->now = s->deadline_ns = HARP_SEC(1);
+  s->sender = malloc(harp_sender_bytes(&config));
   FUZZ_CHECK(s->sender);
   harp_sender_init(s->sender, &config, &trace, &counters, s->now);
+  harp_sender_open(s->sender, &s->stream, &stream);
   harp_conn_init(&s->conn, &keys, s->sender, NULL);
 }
 
 static void sender_post(struct sending *s, struct fuzz_input *in) {
   uint32_t bytes = fuzz_u16(in);
   bytes <<= fuzz_u8(in) % 9u;
-  bool full = s->sender->tail - s->sender->done == HARP_MESSAGES_MAX;
+  bool full = s->stream.tail - s->stream.done == HARP_MESSAGES_MAX;
   bytes = HARP_MIN(bytes, (uint32_t)sizeof source);
-  FUZZ_CHECK((harp_sender_post(s->sender, source, bytes, source, s->now) != 0) == full);
+  FUZZ_CHECK((harp_sender_post(s->sender, &s->stream, source, bytes, source, s->now) != 0) == full);
 }
 
 /* Sends what may be sent, a few superframes at most. */
@@ -310,10 +322,13 @@ static void sender_pump(struct sending *s, struct fuzz_input *in) {
   struct harp_tx_run run;
   unsigned superframes = fuzz_u8(in) % 16u, max_packets = 1 + fuzz_u8(in) % 64u;
   while (superframes--) {
-    struct harp_path *path = harp_sender_pick(s->sender, s->now);
-    if (!path) return;
-    for (unsigned runs = 0; runs < 4 && harp_sender_poll(s->sender, path, max_packets, &run, s->now);
-         runs++) {
+    struct harp_tx_choice choice = harp_sender_choose(s->sender, s->now);
+    s->deadline_ns = choice.deadline_ns;
+    if (choice.kind == HARP_TX_NOTHING) return;
+    for (unsigned runs = 0; runs < 4 && choice.kind != HARP_TX_NOTHING; runs++) {
+      const struct harp_path *path = &s->sender->paths[choice.path];
+      harp_sender_take(s->sender, &choice, max_packets, &run, s->now);
+      choice = harp_sender_choose_more(s->sender, choice.path, s->now);
       FUZZ_CHECK(run.count >= 1 && run.count <= max_packets && run.path == path->index);
       FUZZ_CHECK(run.last_bytes <= HARP_PACKET_MAX_PAYLOAD_BYTES);
       if (run.type == HARP_PACKET_PROBE) continue;
@@ -341,12 +356,14 @@ static void sender_ack(struct sending *s, struct fuzz_input *in) {
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)(fuzz_u8(in) % s->sender->path_count)};
   const struct harp_path *path = &s->sender->paths[p.path];
-  uint32_t edge = (uint32_t)path->next_number, delivered = fuzz_u16(in);
+  uint32_t edge = (uint32_t)path->next_number;
   p.token = keys.rx_token;
   p.ack.echo_time = harp_ticks_from_ns(s->now) - fuzz_u16(in);
   p.ack.echo_delay = fuzz_u8(in);
-  p.ack.delivered = s->sender->delivered + HARP_MIN(delivered, s->sender->sent_line - s->sender->delivered);
-  p.ack.posted = s->sender->posted + fuzz_u8(in) % 16u;
+  p.ack.credit_count = fuzz_u8(in) % 3u;
+  for (uint32_t i = 0; i < p.ack.credit_count; i++)
+    p.ack.credits[i] =
+        (struct harp_credit){fuzz_u8(in) & 1 ? STREAM : fuzz_u16(in), s->stream.posted + fuzz_u8(in) % 16u};
   p.ack.range_count = fuzz_u8(in) % 5u;
   for (uint32_t i = 0; i < p.ack.range_count; i++) {
     p.ack.ranges[i].end = edge - fuzz_u8(in);
@@ -369,7 +386,7 @@ static void sender_step(struct sending *s, struct fuzz_input *in) {
     s->now += 1ull << fuzz_u8(in) % 34;
     break;
   case 3:
-    s->now = HARP_MAX(s->now, HARP_MIN(harp_conn_deadline_ns(&s->conn, s->now), s->now + HARP_SEC(60)));
+    s->now = HARP_MAX(s->now, HARP_MIN(s->deadline_ns, s->now + HARP_SEC(60)));
     break;
   case 4:
     sender_feed(s, wire, raw_packet(in, wire));
@@ -378,10 +395,10 @@ static void sender_step(struct sending *s, struct fuzz_input *in) {
     harp_sender_path_down(s->sender, fuzz_u8(in) % s->sender->path_count, s->now);
     break;
   case 6:
-    harp_sender_on_final(s->sender, s->sender->delivered + fuzz_u32(in), s->now);
+    harp_tx_stream_on_delivered(&s->stream, s->stream.delivered + fuzz_u32(in), s->now);
     break;
   case 7:
-    while (harp_sender_poll_done(s->sender, &cookie)) FUZZ_CHECK(cookie == source);
+    while (harp_tx_stream_poll_done(&s->stream, &cookie)) FUZZ_CHECK(cookie == source);
     break;
   case 8:
   case 9:
@@ -393,7 +410,7 @@ static void sender_step(struct sending *s, struct fuzz_input *in) {
   harp_sender_check(s->sender);
   harp_conn_on_timeout(&s->conn, s->now);
   harp_sender_check(s->sender);
-  (void)harp_conn_deadline_ns(&s->conn, s->now);
+  s->deadline_ns = harp_sender_choose(s->sender, s->now).deadline_ns;
 }
 
 static void run_sender(struct fuzz_input *in) {

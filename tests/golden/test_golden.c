@@ -21,13 +21,14 @@ static void start(const char *name, unsigned paths, uint32_t lines) {
                          .window_max_bytes = 1 << 20,
                          .cc = &harp_cc_delay,
                          .superframe_packets = 64,
-                         .in_flight_max = 32,
+                         .is_one_way = true,
                          .trace = true};
   for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = lines;
   duo_start(&duo, &c);
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
   snprintf(duo.label, sizeof duo.label, "story %s", name);
   for (unsigned i = 0; i < paths; i++) {
-    duo.net.links[SIMNET_DATA][i].delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = HARP_US(20 + 10 * i);
+    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
   }
 }
 
@@ -39,7 +40,7 @@ static void message(uint32_t bytes, harp_ns after_ns) {
 static bool drop_some(void *context, enum simnet_way way, unsigned path, uint64_t nth, const uint8_t *wire,
                       uint32_t bytes, harp_ns now) {
   (void)path, (void)wire, (void)bytes, (void)now;
-  if (way != SIMNET_DATA) return true;
+  if (way != SIMNET_THERE) return true;
   for (const uint64_t *n = context; *n != UINT64_MAX; n++) {
     if (*n == nth) return false;
   }
@@ -47,8 +48,8 @@ static bool drop_some(void *context, enum simnet_way way, unsigned path, uint64_
 }
 
 static void darken(unsigned path, harp_ns from_ns, harp_ns to_ns) {
-  simnet_darken(&duo.net.links[SIMNET_DATA][path], from_ns, to_ns);
-  simnet_darken(&duo.net.links[SIMNET_ACKS][path], from_ns, to_ns);
+  simnet_darken(&duo.net.links[SIMNET_THERE][path], from_ns, to_ns);
+  simnet_darken(&duo.net.links[SIMNET_BACK][path], from_ns, to_ns);
 }
 
 /* Three messages, the last of them empty, on a network without fault. */
@@ -78,8 +79,8 @@ static void tail_loss(void) {
 /* Every fourth datagram comes 90 us late: the first of them are called lost, then the sender is patient. */
 static void reordering(void) {
   start("reordering", 1, 26);
-  duo.net.links[SIMNET_DATA][0].late_ppm = 250000;
-  duo.net.links[SIMNET_DATA][0].late_ns = HARP_US(90);
+  duo.net.links[SIMNET_THERE][0].late_ppm = 250000;
+  duo.net.links[SIMNET_THERE][0].late_ns = HARP_US(90);
   for (unsigned i = 0; i < 3; i++) message(30000, HARP_US(400) * i);
 }
 
@@ -108,8 +109,9 @@ static void all_but_one(void) {
     c.paths[i].standby = i >= 2;
   }
   duo_start(&duo, &c);
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
   for (unsigned i = 0; i < 4; i++)
-    duo.net.links[SIMNET_DATA][i].delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = HARP_US(20 + 10 * i);
+    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
   message(5000, 0);
   message(5000, HARP_MS(1));
   message(5000, HARP_MS(60));

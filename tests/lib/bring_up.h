@@ -6,15 +6,21 @@
 
 #include "proto/send.h"
 
+/* Takes the first packets, at most max_packets, of what the sender chooses; false: nothing is to be sent. */
+static inline bool send_next(struct harp_sender *s, uint32_t max_packets, struct harp_tx_run *run,
+                             harp_ns now) {
+  struct harp_tx_choice choice = harp_sender_choose(s, now);
+  if (choice.kind == HARP_TX_NOTHING) return false;
+  harp_sender_take(s, &choice, max_packets, run, now);
+  return true;
+}
+
 /* Answers the probe that is to be sent next. */
 static inline void bring_up_one(struct harp_sender *s, harp_ns now) {
   struct harp_tx_run run;
-  struct harp_path *path = harp_sender_pick(s, now);
-  if (!path || !harp_sender_poll(s, path, 1, &run, now) || run.type != HARP_PACKET_PROBE) abort();
+  if (!send_next(s, 1, &run, now) || run.type != HARP_PACKET_PROBE) abort();
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = run.path, .number = (uint32_t)run.number};
   p.ack.echo_time = harp_ticks_from_ns(now) + 1;
-  p.ack.delivered = s->delivered;
-  p.ack.posted = s->posted;
   p.ack.range_count = 1;
   p.ack.ranges[0].begin = (uint32_t)run.number;
   p.ack.ranges[0].end = (uint32_t)run.number + 1;

@@ -17,7 +17,7 @@ bool crowd_run(struct duo *duos, unsigned count, harp_ns until_ns) {
 
 uint64_t crowd_received_bytes(const struct duo *d) {
   uint64_t bytes = 0;
-  for (uint32_t k = 0; k < d->received_count; k++) bytes += d->messages[k].bytes;
+  for (uint32_t k = 0; k < d->count; k++) bytes += d->messages[k].received ? d->messages[k].bytes : 0;
   return bytes;
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/seq.h"
+#include "lib/duo_control.h"
+#include "lib/duo_stream.h"
 
 enum {
   PATTERN_BYTES = 4 << 20,
@@ -14,16 +16,14 @@ enum {
   POLLS_MAX = 100000,       /* superframes out of one pass */
   DATAGRAM_MAX = 65507,
   GUARD = 0xC3,
+  CHECKED_STREAMS = 8, /* with more of them, all are checked only now and then */
+  CHECK_STEPS = 32,
+  CHECK_TAKES = 4, /* steps, of which one checks between the packets of a superframe */
 };
 
 /* Both directions have their own secrets, as the handshake would have made them. */
-static const uint64_t TO_RECEIVER = 0x1122334455667788, TO_SENDER = 0x99AABBCCDDEEFF00;
-static const uint32_t SEED_DATA = 0x13579BDF, SEED_ACKS = 0x2468ACE0;
-
-static void *must(void *p) {
-  if (!p) abort();
-  return p;
-}
+static const uint64_t TOKENS[] = {0x1122334455667788, 0x99AABBCCDDEEFF00}; /* of packets from end 0, from 1 */
+static const uint32_t SEEDS[] = {0x13579BDF, 0x2468ACE0};
 
 _Noreturn void duo_fail(const struct duo *d, const char *format, ...) {
   va_list args;
@@ -38,71 +38,111 @@ _Noreturn void duo_fail(const struct duo *d, const char *format, ...) {
 
 /* ---- set-up ---- */
 
-void duo_start(struct duo *d, const struct duo_config *config) {
-  if (!d->pattern) {
-    struct rng fixed = {1};
-    d->pattern = must(malloc(PATTERN_BYTES));
-    for (size_t i = 0; i < PATTERN_BYTES; i += 8) {
-      uint64_t word = rng_next(&fixed);
-      memcpy(d->pattern + i, &word, 8);
-    }
-    d->arena = must(malloc(DUO_ARENA_BYTES));
-    d->bits = must(malloc(BITS_WORDS * sizeof *d->bits));
-    d->staging = must(malloc(HARP_STAGING_BYTES));
-    d->sender = must(malloc(harp_sender_bytes(SIMNET_PATHS_MAX)));
-    d->receiver = must(malloc(sizeof *d->receiver));
-    d->tx.trace = must(malloc(sizeof *d->tx.trace));
-    d->rx.trace = must(malloc(sizeof *d->rx.trace));
+static void make_memory(struct duo *d) {
+  struct rng fixed = {1};
+  d->pattern = duo_must(malloc(PATTERN_BYTES));
+  for (size_t i = 0; i < PATTERN_BYTES; i += 8) {
+    uint64_t word = rng_next(&fixed);
+    memcpy(d->pattern + i, &word, 8);
   }
-  if (config->path_count > SIMNET_PATHS_MAX) abort();
-  d->config = *config;
-  d->rng.state = config->seed ^ 0xD00;
-  simnet_reset(&d->net, config->seed ^ 0x4E7);
-  d->now = HARP_MS(1);
-  d->arena_used = d->bits_used = 0;
-  d->count = d->send_next = d->sent_count = d->recv_next = d->received_count = 0;
-  d->last_sender_delivered = d->last_receiver_delivered = config->first_line;
-  d->faults = true;
-  d->downs = 0;
-  d->steps = d->same_instant = d->data_packets = d->probe_packets = d->ack_packets = 0;
-  memset(d->path_packets, 0, sizeof d->path_packets);
-  memset(&d->tx.counters, 0, sizeof d->tx.counters);
-  memset(&d->rx.counters, 0, sizeof d->rx.counters);
-  d->tx.trace->count = d->rx.trace->count = d->tx.traced = d->rx.traced = 0;
-  d->tx.asleep_until_ns = d->rx.asleep_until_ns = 0;
+  d->arena = duo_must(malloc(DUO_ARENA_BYTES));
+  d->bits = duo_must(malloc(BITS_WORDS * sizeof *d->bits));
+  for (unsigned i = 0; i < DUO_ENDS; i++) d->ends[i].trace = duo_must(malloc(sizeof *d->ends[i].trace));
+}
 
+static void start_sender(struct duo *d, struct duo_end *e) {
+  const struct duo_config *config = &d->config;
   struct harp_sender_config sc = {
-      .first_line = config->first_line,
-      .first_message = config->first_message,
       .first_number = config->first_number,
+      .stream_max = config->stream_max,
       .path_count = config->path_count,
       .window_max_bytes = config->window_max_bytes,
       .cc = config->cc,
   };
-  memcpy(sc.paths, config->paths, sizeof sc.paths);
-  struct harp_receiver_config rc = {
-      .first_line = config->first_line,
-      .first_message = config->first_message,
-      .first_number = config->first_number,
-      .path_count = config->path_count,
-      .staging = d->staging,
-  };
+  for (unsigned i = 0; i < config->path_count; i++) {
+    const struct harp_path_config *p = &config->paths[i];
+    sc.paths[i] = *p;
+    if (e->index) sc.paths[i].local_eni = p->remote_eni, sc.paths[i].remote_eni = p->local_eni;
+  }
   /* Nothing may rely on fresh memory being zero. */
-  memset(d->sender, 0x5A, harp_sender_bytes(config->path_count));
-  memset(d->receiver, 0x5A, sizeof *d->receiver);
-  harp_sender_init(d->sender, &sc, config->trace ? d->tx.trace : NULL, &d->tx.counters, d->now);
-  harp_receiver_init(d->receiver, &rc, config->trace ? d->rx.trace : NULL, &d->rx.counters);
-  struct harp_conn_keys tx = {TO_RECEIVER, TO_SENDER, SEED_DATA, SEED_ACKS};
-  struct harp_conn_keys rx = {TO_SENDER, TO_RECEIVER, SEED_ACKS, SEED_DATA};
-  harp_conn_init(&d->tx.conn, &tx, d->sender, NULL);
-  harp_conn_init(&d->rx.conn, &rx, NULL, d->receiver);
+  e->sender_memory = duo_must(realloc(e->sender_memory, harp_sender_bytes(&sc)));
+  memset(e->sender_memory, 0x5A, harp_sender_bytes(&sc));
+  e->sender = e->sender_memory;
+  harp_sender_init(e->sender, &sc, config->trace ? e->trace : NULL, &e->counters, d->now);
+}
+
+static void start_receiver(struct duo *d, struct duo_end *e) {
+  struct harp_receiver_config rc = {
+      .first_number = d->config.first_number,
+      .stream_max = d->config.stream_max,
+      .path_count = d->config.path_count,
+  };
+  e->receiver_memory = duo_must(realloc(e->receiver_memory, harp_receiver_bytes(&rc)));
+  memset(e->receiver_memory, 0x5A, harp_receiver_bytes(&rc));
+  e->receiver = e->receiver_memory;
+  harp_receiver_init(e->receiver, &rc, d->config.trace ? e->trace : NULL, &e->counters);
+}
+
+static void start_end(struct duo *d, unsigned index) {
+  struct duo_end *e = &d->ends[index];
+  struct harp_conn_keys keys = {TOKENS[index], TOKENS[1 - index], SEEDS[index], SEEDS[1 - index]};
+  e->index = index;
+  e->name = d->config.is_one_way ? index ? "rx" : "tx" : index ? "b" : "a";
+  e->sender = NULL;
+  e->receiver = NULL;
+  memset(&e->counters, 0, sizeof e->counters);
+  memset(e->sends, 0, sizeof e->sends);
+  memset(e->receives, 0, sizeof e->receives);
+  memset(e->owners, 0, sizeof e->owners);
+  e->trace->count = e->traced = 0;
+  e->asleep_until_ns = e->no_frame_until_ns = 0;
+  e->deadline_ns = d->now;
+  e->users_known = false;
+  e->control_head = e->control_tail = 0;
+  e->superframes = e->rides = e->acks_alone = 0;
+  if (!d->config.is_one_way || !index) start_sender(d, e);
+  if (!d->config.is_one_way || index) start_receiver(d, e);
+  harp_conn_init(&e->conn, &keys, e->sender, e->receiver);
+}
+
+void duo_start(struct duo *d, const struct duo_config *config) {
+  if (!d->pattern) make_memory(d);
+  if (config->path_count > SIMNET_PATHS_MAX || config->stream_max > DUO_IDS_MAX) abort();
+  d->config = *config;
+  if (!d->config.stream_max) d->config.stream_max = 1;
+  d->rng.state = config->seed ^ 0xD00;
+  simnet_reset(&d->net, config->seed ^ 0x4E7);
+  d->now = HARP_MS(1);
+  d->arena_used = d->bits_used = 0;
+  d->stream_count = d->finished = 0;
+  d->count = 0;
+  d->faults = true;
+  d->forged = false;
+  d->downs = 0;
+  d->steps = d->same_instant = d->data_packets = d->probe_packets = d->ack_packets = 0;
+  memset(d->path_packets, 0, sizeof d->path_packets);
+  for (unsigned i = 0; i < DUO_ENDS; i++) start_end(d, i);
 }
 
 void duo_fini(struct duo *d) {
   simnet_fini(&d->net);
-  free(d->pattern), free(d->arena), free(d->bits), free(d->staging);
-  free(d->sender), free(d->receiver), free(d->tx.trace), free(d->rx.trace);
+  free(d->pattern), free(d->arena), free(d->bits);
+  for (unsigned i = 0; i < DUO_STREAMS_MAX; i++) duo_stream_fini(&d->streams[i]);
+  for (unsigned i = 0; i < DUO_ENDS; i++)
+    free(d->ends[i].sender_memory), free(d->ends[i].receiver_memory), free(d->ends[i].trace);
   memset(d, 0, sizeof *d);
+}
+
+struct duo_stream *duo_open(struct duo *d, const struct duo_stream_config *config) {
+  if (d->stream_count == DUO_STREAMS_MAX || config->id >= d->config.stream_max) abort();
+  struct duo_stream *s = &d->streams[d->stream_count++];
+  *s = (struct duo_stream){.config = *config, .tx = s->tx, .rx = s->rx, .staging = s->staging};
+  if (!s->config.in_flight_max) s->config.in_flight_max = HARP_MESSAGES_MAX;
+  s->first = d->count;
+  s->last_tx_delivered = s->last_rx_delivered = config->first_line;
+  duo_stream_start(d, s);
+  if (!config->is_asked) duo_control_open(d, s);
+  return s;
 }
 
 static uint64_t *take_bits(struct duo *d, uint32_t lines) {
@@ -115,9 +155,10 @@ static uint64_t *take_bits(struct duo *d, uint32_t lines) {
 }
 
 void duo_add(struct duo *d, uint32_t bytes, uint32_t capacity, harp_ns send_at, harp_ns recv_at) {
-  if (d->count == DUO_MESSAGES_MAX || bytes > DUO_MESSAGE_MAX_BYTES || capacity < bytes) abort();
+  if (d->count == DUO_MESSAGES_MAX || !d->stream_count || bytes > DUO_MESSAGE_MAX_BYTES) abort();
   struct duo_message *m = &d->messages[d->count++];
-  uint32_t lines = harp_lines_of(bytes);
+  uint32_t lines = harp_lines_of(bytes), inside = HARP_MIN(bytes, capacity);
+  d->streams[d->stream_count - 1].count++;
   *m = (struct duo_message){.bytes = bytes, .capacity = capacity, .send_at = send_at, .recv_at = recv_at};
   m->content = d->pattern + rng_below(&d->rng, PATTERN_BYTES - DUO_MESSAGE_MAX_BYTES);
   m->placed = take_bits(d, lines);
@@ -125,160 +166,105 @@ void duo_add(struct duo *d, uint32_t bytes, uint32_t capacity, harp_ns send_at, 
   if (d->arena_used + capacity + 2 * DUO_GUARD_BYTES + 8 > DUO_ARENA_BYTES) abort();
   m->buffer = d->arena + d->arena_used + DUO_GUARD_BYTES + rng_below(&d->rng, 8);
   memset(m->buffer - DUO_GUARD_BYTES, GUARD, DUO_GUARD_BYTES);
-  memset(m->buffer + bytes, GUARD, DUO_GUARD_BYTES);
+  memset(m->buffer + inside, GUARD, capacity - inside + DUO_GUARD_BYTES);
   d->arena_used = (uint32_t)(m->buffer + capacity + DUO_GUARD_BYTES - d->arena);
 }
 
 /* ---- traces ---- */
 
-static void flush_trace(struct duo *d, struct duo_end *end, const char *who) {
+static void flush_trace(struct duo *d, struct duo_end *e) {
   char text[200];
-  if (end->trace->count - end->traced > HARP_TRACE_SLOTS) end->traced = end->trace->count - HARP_TRACE_SLOTS;
-  for (; end->traced < end->trace->count; end->traced++) {
-    harp_trace_format(&end->trace->slots[end->traced % HARP_TRACE_SLOTS], text, sizeof text);
-    if (d->trace_out) fprintf(d->trace_out, "%s %s\n", who, text);
+  if (e->trace->count - e->traced > HARP_TRACE_SLOTS) e->traced = e->trace->count - HARP_TRACE_SLOTS;
+  for (; e->traced < e->trace->count; e->traced++) {
+    harp_trace_format(&e->trace->slots[e->traced % HARP_TRACE_SLOTS], text, sizeof text);
+    if (d->trace_out) fprintf(d->trace_out, "%s %s\n", e->name, text);
   }
 }
 
-/* ---- what the engine and NCCL do at the receiving end ---- */
+/* ---- drivers ---- */
 
-/* Tests and sets the bits of the lines that [from, from + bytes) of a message covers; false if one was set.
- */
-static bool mark(uint64_t *bits, uint32_t from, uint32_t bytes) {
-  uint32_t end = (from + bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
-  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line++) {
-    if (bits[line / 64] >> (line % 64) & 1) return false;
-    bits[line / 64] |= 1ull << (line % 64);
-  }
+/* Whether the driver has no frame for what was chosen to be sent: nothing leaves, and the choice is
+ * forgotten. */
+static bool lacks_frame(struct duo *d, struct duo_end *e) {
+  if (e->no_frame_until_ns > d->now) return true;
+  if (!d->faults || !rng_chance(&d->rng, d->config.no_frame_ppm)) return false;
+  e->no_frame_until_ns = d->now + 1 + rng_below(&d->rng, d->config.no_frame_ns + 1);
   return true;
 }
 
-static bool marked(const uint64_t *bits, uint32_t from, uint32_t bytes) {
-  uint32_t end = (from + bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
-  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line++) {
-    if (!(bits[line / 64] >> (line % 64) & 1)) return false;
-  }
-  return true;
+/* A superframe under way to the driver. All its packets but the last have the same length. */
+struct superframe {
+  unsigned path;
+  uint32_t segment_bytes, last_bytes;
+  uint32_t count, count_max;
+  uint8_t frame[DATAGRAM_MAX + HARP_PACKET_MAX_BYTES];
+};
+
+static uint8_t *next_segment(struct superframe *sf) {
+  if (sf->count && sf->last_bytes < sf->segment_bytes)
+    memset(sf->frame + (sf->count - 1) * sf->segment_bytes + sf->last_bytes, 0xA5,
+           sf->segment_bytes - sf->last_bytes); /* padding */
+  return sf->frame + sf->count++ * sf->segment_bytes;
 }
 
-/* Checks one run of a placement into the posted buffer (or staging), does the copy, and books its lines. */
-static void place(struct duo *d, uint32_t k, uint8_t *dst, const uint8_t *src, uint32_t offset,
-                  uint32_t bytes, bool from_staging) {
-  struct duo_message *m = &d->messages[k];
-  bool posted = k < d->recv_next;
-  uint32_t lines = (bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
-  if (!bytes || offset % HARP_LINE_BYTES || offset + bytes > m->bytes)
-    duo_fail(d, "message %u: run %u+%u of %u bytes", k, offset, bytes, m->bytes);
-  if (bytes % HARP_LINE_BYTES && offset + bytes != m->bytes)
-    duo_fail(d, "message %u: run %u+%u ends within a line", k, offset, bytes);
-  if (m->received) duo_fail(d, "message %u: placed after it was done", k);
-  if (memcmp(src, m->content + offset, bytes))
-    duo_fail(d, "message %u: wrong bytes at %u+%u", k, offset, bytes);
-  if (posted || from_staging) {
-    if (dst != m->buffer + offset)
-      duo_fail(d, "message %u: run %u+%u at the wrong address", k, offset, bytes);
-    if (from_staging && !marked(m->staged, offset, bytes))
-      duo_fail(d, "message %u: run %u+%u was not in staging", k, offset, bytes);
-    if (!mark(m->placed, offset, bytes)) duo_fail(d, "message %u: run %u+%u placed twice", k, offset, bytes);
-    m->placed_lines += lines;
-  } else {
-    uint32_t slot = (d->config.first_message + k) % HARP_EARLY_MESSAGES;
-    if (dst != d->staging + slot * HARP_EARLY_MAX_BYTES + offset || offset + bytes > HARP_EARLY_MAX_BYTES)
-      duo_fail(d, "message %u: run %u+%u at the wrong place of staging", k, offset, bytes);
-    if (!mark(m->staged, offset, bytes)) duo_fail(d, "message %u: run %u+%u staged twice", k, offset, bytes);
-  }
-  memcpy(dst, src, bytes);
+/* Whether a packet of so many bytes may follow. */
+static bool may_follow(const struct duo *d, const struct superframe *sf, uint32_t bytes) {
+  if (sf->count == sf->count_max || bytes > sf->segment_bytes) return false;
+  return sf->last_bytes == sf->segment_bytes || d->config.pad;
 }
 
-static void check_ascending(struct duo *d, const struct harp_placement *p) {
-  uint32_t end = 0;
-  if (p->count > HARP_RUNS_MAX) duo_fail(d, "placement of %u runs", p->count);
-  for (uint32_t i = 0; i < p->count; i++) {
-    if (i && p->runs[i].from <= end) duo_fail(d, "runs of a placement don't ascend");
-    end = p->runs[i].from + p->runs[i].bytes;
+static void submit(struct duo *d, struct duo_end *e, const struct superframe *sf) {
+  if (d->faults && rng_chance(&d->rng, d->config.refuse_ppm)) return; /* the driver was busy */
+  d->path_packets[sf->path] += sf->count;
+  e->superframes++;
+  for (uint32_t i = 0; i < sf->count; i++) {
+    simnet_send(&d->net, (enum simnet_way)e->index, sf->path, sf->frame + i * sf->segment_bytes,
+                i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes, d->now);
   }
 }
 
-static void post_receive(struct duo *d) {
-  struct duo_message *m = &d->messages[d->recv_next];
-  struct harp_placement p;
-  const uint8_t *early;
-  if (harp_receiver_post(d->receiver, m->buffer, m->capacity, m, &p, &early, d->now))
-    duo_fail(d, "receive %u refused", d->recv_next);
-  check_ascending(d, &p);
-  if (p.count && (!early || p.dst != m->buffer)) duo_fail(d, "early data without its source");
-  for (uint32_t i = 0; i < p.count; i++) {
-    place(d, d->recv_next, p.dst + p.runs[i].from, early + p.runs[i].from, p.runs[i].from, p.runs[i].bytes,
-          true);
-  }
-  /* Everything staged must have been handed over. */
-  for (uint32_t w = 0; w < (harp_lines_of(m->bytes) + 63) / 64; w++) {
-    if (m->staged[w] != m->placed[w]) duo_fail(d, "message %u: staged lines were left behind", d->recv_next);
-  }
-  d->recv_next++;
+/* ---- what an end sends ---- */
+
+/* Adds the credit of a stream that is not open, or nonsense about one that is misused. */
+static void stray(struct duo *d, struct duo_end *e, struct harp_packet *ack) {
+  if (ack->ack.credit_count == HARP_ACK_CREDITS_MAX || !rng_chance(&d->rng, d->config.stray_ppm)) return;
+  uint16_t id = (uint16_t)rng_below(&d->rng, rng_below(&d->rng, 2) ? d->config.stream_max : 65536);
+  const struct duo_stream *s = id < DUO_IDS_MAX ? d->ends[1 - e->index].sends[id] : NULL;
+  if (s && !s->forged) return;
+  ack->ack.credits[ack->ack.credit_count++] = (struct harp_credit){id, (uint32_t)rng_next(&d->rng)};
 }
 
-static void pump_receiver(struct duo *d) {
-  struct harp_packet ack;
-  uint8_t wire[HARP_ACK_MAX_BYTES];
-  void *cookie;
-  uint64_t number;
-  uint32_t bytes;
-  while (harp_receiver_poll_done(d->receiver, &cookie, &bytes)) {
-    struct duo_message *m = cookie;
-    if (m != &d->messages[d->received_count]) duo_fail(d, "receives complete out of order");
-    if (bytes != m->bytes) duo_fail(d, "receive %u: %u bytes reported", d->received_count, bytes);
-    if (m->bytes && m->placed_lines != harp_lines_of(m->bytes))
-      duo_fail(d, "receive %u done with %u lines", d->received_count, m->placed_lines);
-    if (memcmp(m->buffer, m->content, m->bytes)) duo_fail(d, "receive %u: wrong bytes", d->received_count);
-    m->received = true;
-    m->received_at = d->now;
-    d->received_count++;
-  }
-  harp_conn_on_timeout(&d->rx.conn, d->now);
-  for (unsigned polls = 0; harp_receiver_poll_ack(d->receiver, &ack, &number, d->now); polls++) {
-    if (polls > d->config.path_count) duo_fail(d, "endless acknowledgements");
-    ack.token = d->rx.conn.keys.tx_token;
-    size_t n = harp_packet_encode_ack(wire, &ack, number, d->rx.conn.keys.tx_seed);
-    d->ack_packets++;
-    d->path_packets[ack.path]++;
-    simnet_send(&d->net, SIMNET_ACKS, ack.path, wire, (uint32_t)n, d->now);
-  }
-  if (harp_conn_deadline_ns(&d->rx.conn, d->now) <= d->now) duo_fail(d, "the receiver's deadline stays due");
+static void add_ack(struct duo *d, struct duo_end *e, struct superframe *sf, struct harp_packet *ack,
+                    uint64_t number) {
+  if (sf->count == 0) stray(d, e, ack);
+  ack->token = e->conn.keys.tx_token;
+  sf->last_bytes = (uint32_t)harp_packet_encode_ack(next_segment(sf), ack, number, e->conn.keys.tx_seed);
+  d->ack_packets++;
 }
 
-/* ---- the sending end ---- */
-
-static bool one_is_receivable(const struct duo *d, const struct harp_tx_run *run) {
-  uint32_t k = run->message - d->config.first_message;
-  if (k >= d->count || k >= d->send_next) return false;
-  const struct duo_message *m = &d->messages[k];
-  return run->size == m->bytes && run->data == m->content + run->offset;
-}
-
-static void check_run(struct duo *d, const struct harp_tx_run *run, const struct harp_path *p, bool probing) {
+static void check_run(struct duo *d, struct duo_end *e, const struct harp_tx_run *run,
+                      const struct harp_path *p, bool probing) {
   if (!run->count || run->count > HARP_BURST_MAX_PACKETS) duo_fail(d, "run of %u packets", run->count);
   if (run->path != p->index) duo_fail(d, "run for another path");
   if (run->type == HARP_PACKET_PROBE) return;
-  if (!one_is_receivable(d, run)) duo_fail(d, "run of message %u at offset %u", run->message, run->offset);
-  uint32_t k = run->message - d->config.first_message;
-  if (k >= d->recv_next && (run->size > HARP_EARLY_MAX_BYTES || k >= d->recv_next + HARP_EARLY_MESSAGES))
-    duo_fail(d, "message %u sent without credit", k);
+  const struct duo_stream *s = run->stream < DUO_IDS_MAX ? e->sends[run->stream] : NULL;
+  if (!s) duo_fail(d, "run of stream %u, which is not open", run->stream);
+  duo_stream_check_run(d, s, run);
   if (!probing && p->inflight_bytes > p->cc.window_bytes)
     duo_fail(d, "path %u: %u bytes in flight, window %u", run->path, p->inflight_bytes, p->cc.window_bytes);
 }
 
-/* Encodes the run's packets at `at`, each `stride` bytes after the one before. Returns the last one's length.
- */
-static uint32_t encode(struct duo *d, const struct harp_tx_run *run, uint8_t *at, uint32_t stride) {
-  const struct harp_conn_keys *keys = &d->tx.conn.keys;
-  uint32_t full = run->lines_per_packet * HARP_LINE_BYTES, length = 0;
-  for (uint32_t i = 0; i < run->count; i++, at += stride) {
+/* Adds the run's packets. */
+static void add_run(struct duo *d, struct duo_end *e, struct superframe *sf, const struct harp_tx_run *run) {
+  const struct harp_conn_keys *keys = &e->conn.keys;
+  struct duo_stream *s = run->type == HARP_PACKET_DATA ? e->sends[run->stream] : NULL;
+  uint32_t full = run->lines_per_packet * HARP_LINE_BYTES;
+  for (uint32_t i = 0; i < run->count; i++) {
     bool last = i + 1 == run->count;
-    length = last ? run->last_bytes : full;
+    uint8_t *at = next_segment(sf);
     struct harp_packet f = {
         .type = run->type,
-        .flags = last && run->ack_soon ? HARP_FLAG_ACK_SOON : 0,
+        .flags = last ? run->flags : 0,
         .path = run->path,
         .token = keys->tx_token,
         .data = {.time = harp_ticks_from_ns(d->now),
@@ -286,164 +272,227 @@ static uint32_t encode(struct duo *d, const struct harp_tx_run *run, uint8_t *at
                  .line = run->line + i * run->lines_per_packet,
                  .offset = run->offset + i * full,
                  .size = run->size,
-                 .length = length},
+                 .length = last ? run->last_bytes : full,
+                 .stream = run->stream},
     };
+    if (s && rng_chance(&d->rng, s->config.forge_ppm)) duo_stream_forge(d, s, &f);
     if (run->type == HARP_PACKET_PROBE)
       harp_packet_encode_probe(at, &f, run->number + i, keys->tx_seed);
     else
       harp_packet_encode_data(at, &f, run->number + i, keys->tx_seed, run->data + (size_t)i * full);
+    sf->last_bytes = HARP_DATA_HEADER_BYTES + f.data.length;
   }
-  return HARP_DATA_HEADER_BYTES + length;
+  if (run->type == HARP_PACKET_PROBE)
+    d->probe_packets++;
+  else
+    d->data_packets += run->count;
 }
 
-/* Builds one superframe for the path and hands it to the network; false when nothing came. */
-static bool send_superframe(struct duo *d, struct harp_path *p) {
-  static uint8_t frame[DATAGRAM_MAX + HARP_PACKET_MAX_BYTES];
-  uint32_t stride = HARP_DATA_HEADER_BYTES + p->lines * HARP_LINE_BYTES;
-  uint32_t room = HARP_MIN(d->config.superframe_packets, DATAGRAM_MAX / stride), packets = 0, tail = 0;
+/* Whether an acknowledgement that waits may go at the end of the superframe. */
+static bool may_ride(const struct duo *d, const struct duo_end *e, const struct superframe *sf) {
+  return d->config.ride && e->receiver && sf->count_max > 1 && e->receiver->waiting >> sf->path & 1;
+}
+
+static void let_ride(struct duo *d, struct duo_end *e, struct superframe *sf) {
+  struct harp_packet ack;
+  uint64_t number;
+  uint32_t room = may_follow(d, sf, 0) ? sf->segment_bytes : 0;
+  if (!harp_receiver_ride_ack(e->receiver, sf->path, room, &ack, &number, d->now)) return;
+  if (ack.path != sf->path) duo_fail(d, "an acknowledgement of another path rides");
+  add_ack(d, e, sf, &ack, number);
+  if (sf->last_bytes > room) duo_fail(d, "an acknowledgement of %u bytes, room for %u", sf->last_bytes, room);
+  e->rides++;
+}
+
+/* Builds one superframe of what was chosen and hands it to the network. */
+static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_choice choice) {
+  static struct superframe sf;
+  const struct harp_path *p = &e->sender->paths[choice.path];
   struct harp_tx_run run;
-  while (room) {
-    bool probing = p->probe_due;
-    uint32_t lines = p->lines;
-    if (!harp_sender_poll(d->sender, p, room, &run, d->now)) break;
-    harp_sender_check(d->sender);
-    check_run(d, &run, p, probing);
+  sf.path = choice.path;
+  sf.segment_bytes = sf.last_bytes = HARP_DATA_HEADER_BYTES + choice.bytes;
+  sf.count = 0;
+  sf.count_max = HARP_MIN(d->config.superframe_packets, DATAGRAM_MAX / sf.segment_bytes);
+  bool rides = may_ride(d, e, &sf);
+  sf.count_max -= rides;
+  do {
+    bool probing = choice.kind == HARP_TX_PROBE;
+    uint32_t lines = p->lines, room = sf.count_max - sf.count;
+    harp_sender_take(e->sender, &choice, room, &run, d->now);
+    uint32_t largest = run.count > 1 ? run.lines_per_packet * HARP_LINE_BYTES : run.last_bytes;
+    if (choice.bytes != largest) duo_fail(d, "%u bytes were chosen, %u taken", choice.bytes, largest);
+    if (!(d->steps % CHECK_TAKES)) harp_sender_check(e->sender);
+    check_run(d, e, &run, p, probing);
     if (p->lines != lines) duo_fail(d, "the packet size changed within a superframe");
-    if (run.type == HARP_PACKET_PROBE) {
-      if (packets) duo_fail(d, "a probe in mid-superframe");
-      stride = HARP_MAX(stride, HARP_DATA_HEADER_BYTES + run.last_bytes);
-    }
-    if (tail && tail < stride)
-      memset(frame + (packets - 1) * stride + tail, 0xA5, stride - tail); /* padding */
-    tail = encode(d, &run, frame + packets * stride, stride);
-    packets += run.count;
-    if (run.type == HARP_PACKET_PROBE)
-      d->probe_packets++;
-    else
-      d->data_packets += run.count;
+    if (run.type == HARP_PACKET_PROBE && sf.count) duo_fail(d, "a probe in mid-superframe");
     if (run.count > room) duo_fail(d, "%u packets where %u were asked for", run.count, room);
-    room -= run.count;
-    if (run.type == HARP_PACKET_PROBE || (tail < stride && !d->config.pad)) break;
-  }
-  if (!packets) return false;
-  if (d->faults && rng_chance(&d->rng, d->config.refuse_ppm)) return true; /* the driver was busy */
-  d->path_packets[p->index] += packets;
-  for (uint32_t i = 0; i < packets; i++) {
-    simnet_send(&d->net, SIMNET_DATA, p->index, frame + i * stride, i + 1 == packets ? tail : stride, d->now);
-  }
-  return true;
+    add_run(d, e, &sf, &run);
+    if (run.type == HARP_PACKET_PROBE) break;
+    choice = harp_sender_choose_more(e->sender, choice.path, d->now);
+  } while (choice.kind != HARP_TX_NOTHING && may_follow(d, &sf, HARP_DATA_HEADER_BYTES + choice.bytes));
+  sf.count_max += rides;
+  if (rides) let_ride(d, e, &sf);
+  submit(d, e, &sf);
 }
 
-static void pump_sender(struct duo *d) {
-  void *cookie;
-  struct harp_path *p;
-  while (harp_sender_poll_done(d->sender, &cookie)) {
-    struct duo_message *m = cookie;
-    if (m != &d->messages[d->sent_count]) duo_fail(d, "sends complete out of order");
-    uint32_t lines = harp_lines_of(m->bytes);
-    if (m->bytes && !marked(m->placed, 0, m->bytes) && !marked(m->staged, 0, m->bytes))
-      duo_fail(d, "send %u of %u lines done before it arrived", d->sent_count, lines);
-    m->sent = true;
-    d->sent_count++;
-    while (d->send_next < d->count && d->messages[d->send_next].send_at <= d->now &&
-           d->send_next - d->sent_count < d->config.in_flight_max) {
-      struct duo_message *next = &d->messages[d->send_next++];
-      next->posted_at = d->now;
-      if (harp_sender_post(d->sender, next->content, next->bytes, next, d->now)) duo_fail(d, "send refused");
+/* Sends data; returns until when there is none to send. */
+static harp_ns send_data(struct duo *d, struct duo_end *e) {
+  for (unsigned polls = 0;; polls++) {
+    struct harp_tx_choice choice = harp_sender_choose(e->sender, d->now);
+    if (choice.kind == HARP_TX_NOTHING) {
+      if (choice.deadline_ns <= d->now) duo_fail(d, "%s: the sender's deadline stays due", e->name);
+      return choice.deadline_ns;
     }
-  }
-  harp_conn_on_timeout(&d->tx.conn, d->now);
-  for (unsigned polls = 0; (p = harp_sender_pick(d->sender, d->now)); polls++) {
     if (polls > POLLS_MAX) duo_fail(d, "endless sending");
-    if (!send_superframe(d, p)) duo_fail(d, "path %u was picked and had nothing to send", p->index);
+    if (lacks_frame(d, e)) return d->now;
+    send_superframe(d, e, choice);
   }
-  harp_ns deadline = harp_conn_deadline_ns(&d->tx.conn, d->now);
-  if (deadline <= d->now) duo_fail(d, "the sender's deadline stays due");
 }
 
-/* ---- events ---- */
+static harp_ns send_acks(struct duo *d, struct duo_end *e) {
+  static struct superframe sf;
+  struct harp_packet ack;
+  uint64_t number;
+  int path;
+  for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, d->now)) >= 0; polls++) {
+    if (lacks_frame(d, e)) return d->now;
+    if (!harp_receiver_poll_ack(e->receiver, &ack, &number, d->now)) duo_fail(d, "no acknowledgement is due");
+    if (ack.path != path) duo_fail(d, "an acknowledgement of another path");
+    if (polls > d->config.path_count + d->config.stream_max / HARP_ACK_CREDITS_MAX)
+      duo_fail(d, "endless acknowledgements");
+    sf.path = ack.path;
+    sf.count = 0;
+    sf.count_max = 1;
+    sf.segment_bytes = HARP_ACK_MAX_BYTES;
+    add_ack(d, e, &sf, &ack, number);
+    e->acks_alone++;
+    submit(d, e, &sf);
+  }
+  harp_ns deadline_ns = harp_receiver_deadline_ns(e->receiver);
+  if (deadline_ns <= d->now) duo_fail(d, "%s: the receiver's deadline stays due", e->name);
+  return deadline_ns;
+}
 
-static void on_datagram(struct duo *d) {
+static void pump(struct duo *d, struct duo_end *e) {
+  for (unsigned i = d->finished; i < d->stream_count; i++) {
+    struct duo_stream *s = &d->streams[i];
+    if (s->config.way == e->index && s->tx_state == DUO_STREAM_OPEN) duo_stream_complete_sends(d, s);
+    if (s->config.way != e->index && s->rx_state == DUO_STREAM_OPEN) duo_stream_complete_receives(d, s);
+    duo_control_review(d, e, s);
+  }
+  harp_conn_on_timeout(&e->conn, d->now);
+  e->deadline_ns = HARP_NEVER;
+  if (e->sender) e->deadline_ns = send_data(d, e);
+  if (e->receiver && e->deadline_ns > d->now) e->deadline_ns = HARP_MIN(e->deadline_ns, send_acks(d, e));
+}
+
+/* ---- what an end receives ---- */
+
+/* Whether a packet that nobody damaged may be dropped for this. */
+static bool is_expected(struct duo *d, const struct duo_end *e, const struct harp_packet *p,
+                        enum harp_drop drop) {
+  if (drop == HARP_DROP_WINDOW || (drop == HARP_DROP_FIELD && d->forged)) return true;
+  if (p->type != HARP_PACKET_DATA) return false;
+  const struct duo_stream *s = p->data.stream < DUO_IDS_MAX ? e->receives[p->data.stream] : NULL;
+  if (!s) return drop == HARP_DROP_STREAM;
+  uint32_t k = p->data.message - s->config.first_message;
+  if (s->forged || k >= s->count) return true; /* or the last stream's of the same id */
+  const struct duo_message *m = duo_message(d, s, k);
+  return drop == HARP_DROP_CONTRADICTION && m->bytes > m->capacity;
+}
+
+static void on_datagram(struct duo *d, struct duo_end *e) {
   struct simnet_datagram g;
   struct harp_packet p;
   struct harp_placement where;
   simnet_take(&d->net, &g);
-  struct duo_end *end = g.way == SIMNET_DATA ? &d->rx : &d->tx;
   enum harp_drop drop = harp_packet_decode(g.wire, g.bytes, &p);
-  if (!drop && p.token != end->conn.keys.rx_token) drop = HARP_DROP_TOKEN;
+  if (!drop && p.token != e->conn.keys.rx_token) drop = HARP_DROP_TOKEN;
   if (!drop)
-    drop = harp_conn_on_packet(&end->conn, g.wire, &p, &where, d->now);
+    drop = harp_conn_on_packet(&e->conn, g.wire, &p, &where, d->now);
   else
-    end->counters.drops[drop]++;
+    e->counters.drops[drop]++;
   bool taken = drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE;
   if (taken && g.touched && g.touched_at < HARP_CRC_FROM_BYTE + harp_packet_crc_bytes(&p))
     duo_fail(d, "a packet damaged at byte %u was taken", g.touched_at);
-  if (!g.touched && !taken && drop != HARP_DROP_WINDOW)
-    duo_fail(d, "a good packet was dropped: %s", harp_drop_name(drop));
+  if (!g.touched && !taken && !is_expected(d, e, &p, drop))
+    duo_fail(d, "%s: a good packet was dropped: %s", e->name, harp_drop_name(drop));
   if (!drop && p.type == HARP_PACKET_DATA) {
-    check_ascending(d, &where);
-    uint32_t k = p.data.message - d->config.first_message;
-    for (uint32_t i = 0; i < where.count; i++) {
-      uint32_t from = where.runs[i].from;
-      if (from + where.runs[i].bytes > p.data.length) duo_fail(d, "a run beyond the payload");
-      place(d, k, where.dst + from, p.data.payload + from, p.data.offset + from, where.runs[i].bytes, false);
-    }
+    if (!e->receives[p.data.stream]) duo_fail(d, "a packet of no stream was taken");
+    duo_stream_place(d, e->receives[p.data.stream], &p, &where);
   }
   simnet_release(&d->net, &g);
 }
 
-static void check(struct duo *d) {
-  harp_sender_check(d->sender);
-  harp_receiver_check(d->receiver);
-  if (harp_seq_before(d->sender->delivered, d->last_sender_delivered) ||
-      harp_seq_before(d->receiver->delivered, d->last_receiver_delivered))
-    duo_fail(d, "`delivered` went back");
-  if (harp_seq_after(d->sender->delivered, d->receiver->delivered))
-    duo_fail(d, "the sender believes more than the receiver has");
-  d->last_sender_delivered = d->sender->delivered;
-  d->last_receiver_delivered = d->receiver->delivered;
+/* ---- events ---- */
+
+static void check(struct duo *d, struct duo_end *e) {
+  if (d->stream_count > CHECKED_STREAMS && d->steps % CHECK_STEPS) return;
+  if (e->sender) harp_sender_check(e->sender);
+  if (e->receiver) harp_receiver_check(e->receiver);
+  for (unsigned i = 0; i < d->stream_count; i++) duo_stream_check(d, &d->streams[i]);
 }
 
-static harp_ns post_send_ns(const struct duo *d) {
-  if (d->send_next == d->count || d->send_next - d->sent_count >= d->config.in_flight_max) return HARP_NEVER;
-  return d->messages[d->send_next].send_at;
-}
-
-static harp_ns post_recv_ns(const struct duo *d) {
-  if (d->recv_next == d->count || d->recv_next - d->received_count >= d->config.in_flight_max)
-    return HARP_NEVER;
-  return d->messages[d->recv_next].recv_at;
-}
-
-static void maybe_sleep(struct duo *d, struct duo_end *end) {
+static void maybe_sleep(struct duo *d, struct duo_end *e) {
   if (d->faults && rng_chance(&d->rng, d->config.pause_ppm))
-    end->asleep_until_ns = d->now + rng_below(&d->rng, d->config.pause_ns + 1);
+    e->asleep_until_ns = d->now + rng_below(&d->rng, d->config.pause_ns + 1);
 }
 
 /* The host says that a link is down, rightly or not. */
-static void maybe_down(struct duo *d) {
+static void maybe_down(struct duo *d, struct duo_end *e) {
   if (!d->faults || d->downs == DUO_DOWNS_MAX || !rng_chance(&d->rng, d->config.down_ppm)) return;
+  if (!e->sender) e = &d->ends[1 - e->index];
   d->downs++;
-  harp_sender_path_down(d->sender, (unsigned)rng_below(&d->rng, d->config.path_count), d->now);
-  pump_sender(d);
+  harp_sender_path_down(e->sender, (unsigned)rng_below(&d->rng, d->config.path_count), d->now);
+  pump(d, e);
 }
 
-static harp_ns next_tx_ns(const struct duo *d) {
-  return HARP_MAX(HARP_MIN(harp_conn_deadline_ns(&d->tx.conn, d->now), post_send_ns(d)),
-                  d->tx.asleep_until_ns);
+static harp_ns post_ns(const struct duo *d, const struct duo_end *e, const struct duo_stream *s) {
+  return s->config.way == e->index ? duo_stream_send_ns(d, s) : duo_stream_receive_ns(d, s);
 }
 
-static harp_ns next_rx_ns(const struct duo *d) {
-  return HARP_MAX(HARP_MIN(harp_conn_deadline_ns(&d->rx.conn, d->now), post_recv_ns(d)),
-                  d->rx.asleep_until_ns);
+/* When one of the end's users does something. */
+static harp_ns users_ns(const struct duo *d, const struct duo_end *e) {
+  harp_ns at = HARP_NEVER;
+  for (unsigned i = d->finished; i < d->stream_count; i++) {
+    const struct duo_stream *s = &d->streams[i];
+    at = HARP_MIN(at, HARP_MIN(post_ns(d, e, s), duo_control_ns(d, e, s)));
+  }
+  return at;
+}
+
+/* When the end is to be looked at: its deadline, or something that its users do. */
+static harp_ns next_ns(const struct duo *d, const struct duo_end *e) {
+  harp_ns at =
+      e->no_frame_until_ns > d->now ? HARP_MAX(e->deadline_ns, e->no_frame_until_ns) : e->deadline_ns;
+  harp_ns users = e->users_known ? e->users_ns : users_ns(d, e);
+  return HARP_MAX(HARP_MIN(at, users), e->asleep_until_ns);
+}
+
+/* What the end's users do: posts what is due, or the first of it. */
+static void act(struct duo *d, struct duo_end *e) {
+  for (unsigned i = d->finished; i < d->stream_count; i++) {
+    struct duo_stream *s = &d->streams[i];
+    if (duo_control_ns(d, e, s) <= d->now) duo_control_act(d, e, s);
+    while (post_ns(d, e, s) <= d->now) {
+      if (s->config.way == e->index)
+        duo_stream_send(d, s);
+      else
+        duo_stream_receive(d, s);
+      if (!d->config.batch) return;
+    }
+  }
 }
 
 harp_ns duo_next_ns(const struct duo *d) {
-  return HARP_MAX(HARP_MIN(simnet_next_ns(&d->net), HARP_MIN(next_tx_ns(d), next_rx_ns(d))), d->now);
+  harp_ns at = simnet_next_ns(&d->net);
+  for (unsigned i = 0; i < DUO_ENDS; i++)
+    at = HARP_MIN(at, HARP_MIN(next_ns(d, &d->ends[i]), duo_control_arrival_ns(&d->ends[i])));
+  return HARP_MAX(at, d->now);
 }
 
 bool duo_step(struct duo *d, harp_ns until_ns) {
-  harp_ns tx = next_tx_ns(d), net = simnet_next_ns(&d->net), at = duo_next_ns(d);
+  harp_ns at = duo_next_ns(d);
   if (at >= until_ns) {
     d->now = HARP_MAX(d->now, until_ns);
     return false;
@@ -452,34 +501,42 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
   if (d->same_instant > SAME_INSTANT_MAX) duo_fail(d, "time stands still");
   d->now = at;
   d->steps++;
-  bool sender = tx <= at;
-  if (net <= at) {
-    sender = simnet_next_way(&d->net) == SIMNET_ACKS;
-    harp_ns asleep = sender ? d->tx.asleep_until_ns : d->rx.asleep_until_ns;
-    if (asleep > at) {
-      simnet_postpone(&d->net, asleep);
+  struct duo_end *e;
+  if (simnet_next_ns(&d->net) <= at) {
+    e = &d->ends[1 - simnet_next_way(&d->net)];
+    if (e->asleep_until_ns > at) {
+      simnet_postpone(&d->net, e->asleep_until_ns);
       return true;
     }
-    on_datagram(d);
-  } else if (sender && post_send_ns(d) <= at) {
-    struct duo_message *m = &d->messages[d->send_next++];
-    m->posted_at = d->now;
-    if (harp_sender_post(d->sender, m->content, m->bytes, m, d->now)) duo_fail(d, "send refused");
-  } else if (!sender && post_recv_ns(d) <= at) {
-    post_receive(d);
+    on_datagram(d, e);
+  } else if (duo_control_arrival_ns(&d->ends[0]) <= at || duo_control_arrival_ns(&d->ends[1]) <= at) {
+    e = &d->ends[duo_control_arrival_ns(&d->ends[0]) > at];
+    duo_control_on_message(d, e);
+  } else {
+    e = &d->ends[next_ns(d, &d->ends[0]) > at];
+    act(d, e);
   }
-  if (sender)
-    pump_sender(d);
-  else
-    pump_receiver(d);
-  maybe_down(d);
-  check(d);
-  maybe_sleep(d, sender ? &d->tx : &d->rx);
+  pump(d, e);
+  maybe_down(d, e);
+  check(d, e);
+  maybe_sleep(d, e);
+  e->users_ns = users_ns(d, e);
+  e->users_known = !d->net.filter; /* which may change the users' minds */
   if (d->config.trace) {
-    flush_trace(d, &d->tx, "tx");
-    flush_trace(d, &d->rx, "rx");
+    for (unsigned i = 0; i < DUO_ENDS; i++) flush_trace(d, &d->ends[i]);
   }
   return true;
+}
+
+bool duo_is_finished(const struct duo_stream *s) {
+  if (s->tx_state == DUO_STREAM_CLOSED && s->rx_state == DUO_STREAM_CLOSED) return true;
+  return !s->config.is_asked && !s->config.forge_ppm && s->sent_count == s->count &&
+         s->received_count == s->count;
+}
+
+bool duo_complete(struct duo *d) {
+  while (d->finished < d->stream_count && duo_is_finished(&d->streams[d->finished])) d->finished++;
+  return d->finished == d->stream_count;
 }
 
 bool duo_run(struct duo *d, harp_ns until_ns) {
@@ -490,13 +547,17 @@ bool duo_run(struct duo *d, harp_ns until_ns) {
 }
 
 void duo_check_buffers(struct duo *d) {
-  for (uint32_t k = 0; k < d->count; k++) {
-    const struct duo_message *m = &d->messages[k];
-    if (m->received && memcmp(m->buffer, m->content, m->bytes))
-      duo_fail(d, "message %u changed after it was done", k);
-    for (uint32_t i = 0; i < DUO_GUARD_BYTES; i++) {
-      if (m->buffer[-1 - (int)i] != GUARD || m->buffer[m->bytes + i] != GUARD)
-        duo_fail(d, "a write outside message %u", k);
+  for (unsigned i = 0; i < d->stream_count; i++) {
+    const struct duo_stream *s = &d->streams[i];
+    for (uint32_t k = 0; k < s->count; k++) {
+      const struct duo_message *m = duo_message(d, s, k);
+      uint32_t end = s->forged ? m->capacity : HARP_MIN(m->bytes, m->capacity);
+      if (!s->forged && m->received && memcmp(m->buffer, m->content, m->bytes))
+        duo_fail(d, "stream %u, message %u changed after it was done", i, k);
+      for (uint32_t at = end; at < m->capacity + DUO_GUARD_BYTES; at++)
+        if (m->buffer[at] != GUARD) duo_fail(d, "a write behind message %u of stream %u", k, i);
+      for (uint32_t at = 1; at <= DUO_GUARD_BYTES; at++)
+        if (m->buffer[-(int)at] != GUARD) duo_fail(d, "a write before message %u of stream %u", k, i);
     }
   }
 }

@@ -24,6 +24,7 @@ struct out {
   bool is_ack;
   struct harp_tx_run run;
   struct harp_packet ack;
+  uint32_t delivered; /* at the receiver when it was sent */
   harp_ns at;
 };
 
@@ -32,9 +33,11 @@ struct script {
   unsigned line_number;
   char line[512];
   bool failed, is_sender;
-  harp_ns now;
+  harp_ns now, deadline_ns; /* of the sender; 0 when something was fed to it */
   struct harp_sender *sender;
+  struct harp_tx_stream *tx;
   struct harp_receiver *receiver;
+  struct harp_rx_stream *rx;
   struct harp_counters counters;
   struct out out[OUT_MAX];
   uint32_t out_head, out_tail;
@@ -130,19 +133,17 @@ static struct out *new_out(struct script *s) {
 }
 
 static void pump_sender(struct script *s) {
-  struct harp_path *p;
+  struct harp_tx_choice choice;
   void *cookie;
   harp_sender_on_timeout(s->sender, s->now);
-  while (harp_sender_poll_done(s->sender, &cookie)) s->done++;
-  while (!s->failed && (p = harp_sender_pick(s->sender, s->now))) {
+  while (harp_tx_stream_poll_done(s->tx, &cookie)) s->done++;
+  while (!s->failed && (choice = harp_sender_choose(s->sender, s->now)).kind != HARP_TX_NOTHING) {
     struct out *o = new_out(s);
-    if (!harp_sender_poll(s->sender, p, HARP_BURST_MAX_PACKETS, &o->run, s->now)) {
-      fail(s, "path %u was picked and had nothing to send", p->index);
-      return;
-    }
+    harp_sender_take(s->sender, &choice, HARP_BURST_MAX_PACKETS, &o->run, s->now);
     for (uint32_t i = 0; i < o->run.count; i++)
-      s->sent_ns[p->index][(uint32_t)(o->run.number + i - FIRST_NUMBER) % SENT_MAX] = s->now;
+      s->sent_ns[choice.path][(uint32_t)(o->run.number + i - FIRST_NUMBER) % SENT_MAX] = s->now;
   }
+  s->deadline_ns = choice.deadline_ns;
   harp_sender_check(s->sender);
 }
 
@@ -151,11 +152,12 @@ static void pump_receiver(struct script *s) {
   uint64_t number;
   uint32_t bytes;
   struct harp_packet ack;
-  while (harp_receiver_poll_done(s->receiver, &cookie, &bytes)) s->done++, s->done_bytes = bytes;
+  while (harp_rx_stream_poll_done(s->rx, &cookie, &bytes)) s->done++, s->done_bytes = bytes;
   while (harp_receiver_poll_ack(s->receiver, &ack, &number, s->now)) {
     struct out *o = new_out(s);
     o->is_ack = true;
     o->ack = ack;
+    o->delivered = s->rx->delivered;
   }
   harp_receiver_check(s->receiver);
 }
@@ -171,8 +173,7 @@ static void pump(struct script *s) {
 static void advance(struct script *s, harp_ns until, bool to_output) {
   for (unsigned steps = 0; !s->failed; steps++) {
     if (to_output && s->out_head != s->out_tail) return;
-    harp_ns at =
-        s->is_sender ? harp_sender_deadline_ns(s->sender, s->now) : harp_receiver_deadline_ns(s->receiver);
+    harp_ns at = s->is_sender ? s->deadline_ns : harp_receiver_deadline_ns(s->receiver);
     if (at > until) break;
     if (steps > STEPS_MAX) {
       fail(s, "time stands still");
@@ -208,15 +209,18 @@ static bool expect_pairs(struct script *s, const char *key, uint32_t have[][2], 
   return !strcmp(text, is) || fail(s, "%s is %s", key, is);
 }
 
-static bool expect_ack(struct script *s, const struct harp_packet *a) {
+static bool expect_ack(struct script *s, const struct out *o) {
+  const struct harp_packet *a = &o->ack;
+  char text[32];
+  if (value_of(s, "posted", text, sizeof text) && !a->ack.credit_count) return fail(s, "no credit was told");
   uint32_t ranges[HARP_RANGES_MAX][2];
   for (uint32_t i = 0; i < a->ack.range_count; i++) {
     ranges[i][0] = a->ack.ranges[i].begin - FIRST_NUMBER;
     ranges[i][1] = a->ack.ranges[i].end - FIRST_NUMBER;
   }
   return expect_number(s, "path", a->path) && expect_pairs(s, "ranges", ranges, a->ack.range_count, '-') &&
-         expect_number(s, "delivered", a->ack.delivered - FIRST_LINE) &&
-         expect_number(s, "posted", a->ack.posted - FIRST_MESSAGE);
+         expect_number(s, "delivered", o->delivered - FIRST_LINE) &&
+         (!a->ack.credit_count || expect_number(s, "posted", a->ack.credits[0].posted - FIRST_MESSAGE));
 }
 
 static bool expect_run(struct script *s, const struct harp_tx_run *r) {
@@ -224,7 +228,8 @@ static bool expect_run(struct script *s, const struct harp_tx_run *r) {
   bool ok = expect_number(s, "path", r->path) &&
             expect_number(s, "number", (uint32_t)r->number - FIRST_NUMBER) &&
             expect_number(s, "count", r->count) && expect_number(s, "bytes", bytes) &&
-            expect_yes(s, "soon", r->ack_soon);
+            expect_yes(s, "soon", r->flags & HARP_FLAG_ACK_SOON) &&
+            expect_yes(s, "credit", r->flags & HARP_FLAG_CREDIT);
   if (!ok || r->type == HARP_PACKET_PROBE) return ok;
   return expect_number(s, "message", r->message - FIRST_MESSAGE) &&
          expect_number(s, "line", r->line - FIRST_LINE) && expect_number(s, "offset", r->offset) &&
@@ -240,7 +245,7 @@ static bool on_expect(struct script *s, const char *what) {
   const struct out *o = &s->out[s->out_head++ % OUT_MAX];
   const char *kind = kind_of(o);
   if (strncmp(what, kind, strlen(kind))) return fail(s, "%s was sent", kind);
-  return o->is_ack ? expect_ack(s, &o->ack) : expect_run(s, &o->run);
+  return o->is_ack ? expect_ack(s, o) : expect_run(s, &o->run);
 }
 
 static bool on_path(struct script *s, unsigned index) {
@@ -260,8 +265,9 @@ static bool on_ack(struct script *s) {
   char text[256];
   uint32_t pairs[HARP_RANGES_MAX][2], path = number_of(s, "path", 0);
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)path};
-  p.ack.delivered = FIRST_LINE + number_of(s, "delivered", s->sender->delivered - FIRST_LINE);
-  p.ack.posted = FIRST_MESSAGE + number_of(s, "posted", s->sender->posted - FIRST_MESSAGE);
+  p.ack.credit_count = value_of(s, "posted", text, sizeof text) != NULL;
+  p.ack.credits[0] =
+      (struct harp_credit){number_of(s, "stream", 0), FIRST_MESSAGE + number_of(s, "posted", 0)};
   p.ack.range_count = pairs_of(value_of(s, "ranges", text, sizeof text), pairs, HARP_RANGES_MAX);
   for (uint32_t i = 0; i < p.ack.range_count; i++) {
     p.ack.ranges[i].begin = FIRST_NUMBER + pairs[i][0];
@@ -273,7 +279,7 @@ static bool on_ack(struct script *s) {
   enum harp_drop wanted = drop_of(s);
   enum harp_drop drop = harp_sender_on_ack(s->sender, &p, harp_sender_ack_number(s->sender, &p), s->now);
   if (drop != wanted) return fail(s, "dropped for %s", harp_drop_name(drop));
-  return true;
+  return expect_number(s, "delivered", s->tx->delivered - FIRST_LINE);
 }
 
 static bool expect_placement(struct script *s, const char *key, const struct harp_placement *place) {
@@ -289,6 +295,8 @@ static bool on_packet(struct script *s, enum harp_packet_type type) {
   struct harp_placement place;
   struct harp_packet p = {.type = type, .path = (uint8_t)number_of(s, "path", 0)};
   p.flags = has_word(s, "soon") ? HARP_FLAG_ACK_SOON : 0;
+  if (has_word(s, "credit")) p.flags |= HARP_FLAG_CREDIT;
+  p.data.stream = (uint16_t)number_of(s, "stream", 0);
   p.number = FIRST_NUMBER + number_of(s, "number", 0);
   p.data.time = harp_ticks_from_ns(s->now);
   p.data.message = FIRST_MESSAGE + number_of(s, "message", 0);
@@ -308,7 +316,8 @@ static bool on_post(struct script *s, char *sizes) {
   for (char *end; *sizes; sizes = end) {
     uint32_t bytes = (uint32_t)strtoul(sizes, &end, 0);
     if (end == sizes) break;
-    if (harp_sender_post(s->sender, s->buffer, bytes, NULL, s->now)) return fail(s, "the send was refused");
+    if (harp_sender_post(s->sender, s->tx, s->buffer, bytes, NULL, s->now))
+      return fail(s, "the send was refused");
   }
   return true;
 }
@@ -319,7 +328,7 @@ static bool on_recv(struct script *s, char *sizes) {
     const uint8_t *early;
     uint32_t capacity = (uint32_t)strtoul(sizes, &end, 0);
     if (end == sizes) break;
-    if (harp_receiver_post(s->receiver, s->buffer, capacity, NULL, &place, &early, s->now))
+    if (harp_receiver_post(s->receiver, s->rx, s->buffer, capacity, NULL, &place, &early, s->now))
       return fail(s, "the receive was refused");
     if (!expect_placement(s, "early", &place)) return false;
   }
@@ -338,25 +347,27 @@ static bool start(struct script *s) {
   if (!s->is_sender && strncmp(s->line, "receiver", 8))
     return fail(s, "a script starts with sender or receiver");
   if (s->is_sender) {
-    struct harp_sender_config c = {.first_line = FIRST_LINE,
-                                   .first_message = FIRST_MESSAGE,
+    struct harp_tx_stream_config stream = {.first_line = FIRST_LINE, .first_message = FIRST_MESSAGE};
+    struct harp_sender_config c = {.stream_max = 1,
                                    .first_number = up ? FIRST_NUMBER - 1 : FIRST_NUMBER,
                                    .path_count = paths,
                                    .window_max_bytes = 4 << 20};
     for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES);
     value_of(s, "cc", text, sizeof text);
     if (!(c.cc = harp_cc_find(text))) return fail(s, "cc=");
-    s->sender = malloc(harp_sender_bytes(paths));
+    s->sender = malloc(harp_sender_bytes(&c));
+    s->tx = malloc(sizeof *s->tx);
     harp_sender_init(s->sender, &c, NULL, &s->counters, s->now);
+    harp_sender_open(s->sender, s->tx, &stream);
     if (up) bring_up(s->sender, s->now);
   } else {
-    struct harp_receiver_config c = {.first_line = FIRST_LINE,
-                                     .first_message = FIRST_MESSAGE,
-                                     .first_number = FIRST_NUMBER,
-                                     .path_count = paths,
-                                     .staging = s->staging};
-    s->receiver = malloc(sizeof *s->receiver);
+    struct harp_receiver_config c = {.first_number = FIRST_NUMBER, .path_count = paths, .stream_max = 1};
+    struct harp_rx_stream_config stream = {
+        .first_line = FIRST_LINE, .first_message = FIRST_MESSAGE, .staging = s->staging};
+    s->receiver = malloc(harp_receiver_bytes(&c));
+    s->rx = malloc(sizeof *s->rx);
     harp_receiver_init(s->receiver, &c, NULL, &s->counters);
+    harp_receiver_open(s->receiver, s->rx, &stream);
   }
   return true;
 }
@@ -368,7 +379,7 @@ static bool act(struct script *s, char *words) {
   if (!strncmp(words, "down", 4) && s->is_sender)
     return harp_sender_path_down(s->sender, number_of(s, "path", 0), s->now), true;
   if (!strncmp(words, "final", 5) && s->is_sender)
-    return harp_sender_on_final(s->sender, FIRST_LINE + number_of(s, "delivered", 0), s->now), true;
+    return harp_tx_stream_on_delivered(s->tx, FIRST_LINE + number_of(s, "delivered", 0), s->now), true;
   if (!strncmp(words, "recv", 4) && !s->is_sender) return on_recv(s, rest);
   if (!strncmp(words, "data", 4) && !s->is_sender) return on_packet(s, HARP_PACKET_DATA);
   if (!strncmp(words, "probe", 5) && !s->is_sender) return on_packet(s, HARP_PACKET_PROBE);

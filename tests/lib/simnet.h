@@ -10,7 +10,7 @@
 
 enum { SIMNET_PATHS_MAX = 64, SIMNET_DARK_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
 
-enum simnet_way { SIMNET_DATA, SIMNET_ACKS, SIMNET_WAYS }; /* to the receiver, to the sender */
+enum simnet_way { SIMNET_THERE, SIMNET_BACK, SIMNET_WAYS }; /* from end 0 to end 1, from end 1 to end 0 */
 
 /* A bottleneck that several links may share. */
 struct simnet_wire {

@@ -16,7 +16,8 @@ ALLOWED: dict[str, set[str]] = {
     "io": {"base", "wire"},
     "host": {"base"},
     "engine": {"base", "wire", "proto", "io", "host"},
-    "nccl": {"engine", "base"},
+    "net": {"base", "wire", "io", "host", "engine"},
+    "nccl": {"base", "net"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)

@@ -12,6 +12,7 @@
 #include "lib/duo.h"
 
 static struct duo duo;
+enum { MESSAGES_MAX = 128 };
 
 struct net {
   const char *name;
@@ -31,21 +32,22 @@ static uint32_t goodput(const struct net *n) {
                          .window_max_bytes = 4 << 20,
                          .cc = n->cc,
                          .superframe_packets = 64,
-                         .in_flight_max = 16};
+                         .is_one_way = true};
   for (unsigned i = 0; i < n->paths; i++) c.paths[i].lines_max = n->lines;
   duo_start(&duo, &c);
   strcpy(duo.label, n->name);
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 16});
   for (unsigned i = 0; i < n->paths; i++) {
-    struct simnet_link *l = &duo.net.links[SIMNET_DATA][i];
+    struct simnet_link *l = &duo.net.links[SIMNET_THERE][i];
     l->own.rate_bytes_s = n->rate_bytes_s;
     l->own.queue_bytes = n->queue_bytes;
     l->loss_ppm = n->loss_ppm;
     l->jitter_ns = n->jitter_ns;
-    l->delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = n->delay_ns;
+    l->delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = n->delay_ns;
   }
   uint64_t total = 0;
   for (; total < (40u << 20); total += n->bytes) {
-    if (duo.count == DUO_MESSAGES_MAX) break;
+    if (duo.count == MESSAGES_MAX) break;
     duo_add(&duo, n->bytes, n->bytes, duo.now, duo.now);
   }
   harp_ns start = duo.now;
@@ -54,8 +56,8 @@ static uint32_t goodput(const struct net *n) {
   uint32_t permille =
       (uint32_t)(total * HARP_MS(1) / (duo.now - start) * HARP_MS(1) / (n->rate_bytes_s * n->paths));
   print_message("%-40s %4u permille, %llu lost, %llu probe timeouts\n", n->name, permille,
-                (unsigned long long)duo.tx.counters.lost_packets,
-                (unsigned long long)duo.tx.counters.probe_timeouts);
+                (unsigned long long)duo.ends[0].counters.lost_packets,
+                (unsigned long long)duo.ends[0].counters.probe_timeouts);
   return permille;
 }
 

@@ -9,7 +9,7 @@
 
 #include "lib/crowd.h"
 
-enum { FLOWS = 8, GBIT = 125000000 };
+enum { FLOWS = 8, MESSAGES = 128, GBIT = 125000000 };
 static struct duo duos[FLOWS];
 static struct simnet_wire wire;
 
@@ -23,13 +23,14 @@ static void start(unsigned count, uint32_t lines, harp_ns delay_ns, uint32_t in_
                            .window_max_bytes = 4 << 20,
                            .cc = &harp_cc_delay,
                            .superframe_packets = 64,
-                           .in_flight_max = in_flight};
+                           .is_one_way = true};
     duo_start(&duos[i], &c);
     snprintf(duos[i].label, sizeof duos[i].label, "flow %u", i);
-    duos[i].net.links[SIMNET_DATA][0].wire = &wire;
-    duos[i].net.links[SIMNET_DATA][0].delay_ns = duos[i].net.links[SIMNET_ACKS][0].delay_ns = delay_ns;
+    duo_open(&duos[i], &(struct duo_stream_config){.in_flight_max = in_flight});
+    duos[i].net.links[SIMNET_THERE][0].wire = &wire;
+    duos[i].net.links[SIMNET_THERE][0].delay_ns = duos[i].net.links[SIMNET_BACK][0].delay_ns = delay_ns;
     harp_ns at = duos[i].now + stagger_ns * i;
-    for (unsigned k = 0; k < DUO_MESSAGES_MAX; k++) duo_add(&duos[i], bytes, bytes, at, at);
+    for (unsigned k = 0; k < MESSAGES; k++) duo_add(&duos[i], bytes, bytes, at, at);
   }
 }
 
@@ -86,7 +87,7 @@ static void nobody_is_starved_by_loss_based_flows(void **state) {
     wire = (struct simnet_wire){.rate_bytes_s = n->rate_bytes_s, .queue_bytes = n->queue_bytes};
     harp_ns span = (harp_ns)(40u << 20) * 1000 / (n->rate_bytes_s / 1000000);
     start(2, n->lines, n->delay_ns, 32, 320 << 10, 0);
-    duos[0].sender->paths[0].cc.ops = &harp_cc_reno;
+    duos[0].ends[0].sender->paths[0].cc.ops = &harp_cc_reno;
     measure(2, duos[0].now + span / 8, duos[0].now + span, got);
     uint64_t sum = got[0] + got[1];
     say("beside reno", n);
@@ -105,7 +106,7 @@ static int by_size(const void *a, const void *b) {
 /* Eight senders, one receiver, 64 KiB at a time with two under way. */
 static void incast_is_orderly(void **state) {
   (void)state;
-  static harp_ns took[FLOWS * DUO_MESSAGES_MAX];
+  static harp_ns took[FLOWS * MESSAGES];
   for (size_t k = 0; k < HARP_ARRAY_COUNT(nets); k++) {
     const struct net *n = &nets[k];
     wire = (struct simnet_wire){.rate_bytes_s = n->rate_bytes_s, .queue_bytes = n->queue_bytes};
@@ -114,7 +115,7 @@ static void incast_is_orderly(void **state) {
     assert_true(crowd_run(duos, FLOWS, begin + HARP_SEC(20)));
     size_t count = 0;
     for (unsigned i = 0; i < FLOWS; i++) {
-      for (unsigned m = 0; m < DUO_MESSAGES_MAX; m++) {
+      for (unsigned m = 0; m < MESSAGES; m++) {
         took[count++] = duos[i].messages[m].received_at - duos[i].messages[m].posted_at;
         end = HARP_MAX(end, duos[i].messages[m].received_at);
       }

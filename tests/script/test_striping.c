@@ -25,18 +25,19 @@ static void start(const char *name, const struct way *ways, unsigned paths, uint
                          .window_max_bytes = 4 << 20,
                          .cc = &harp_cc_delay,
                          .superframe_packets = 64,
-                         .in_flight_max = 8};
+                         .is_one_way = true};
   for (unsigned i = 0; i < paths; i++) {
     c.paths[i] =
         (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
   }
   duo_start(&duo, &c);
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 8});
   snprintf(duo.label, sizeof duo.label, "%s", name);
   for (unsigned i = 0; i < paths; i++) {
-    struct simnet_link *l = &duo.net.links[SIMNET_DATA][i];
+    struct simnet_link *l = &duo.net.links[SIMNET_THERE][i];
     l->own.rate_bytes_s = ways[i].rate_bytes_s;
     l->own.queue_bytes = 1 << 20;
-    l->delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = ways[i].delay_ns;
+    l->delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = ways[i].delay_ns;
   }
 }
 
@@ -53,8 +54,8 @@ static uint32_t run(uint64_t rate_bytes_s) {
   for (uint32_t k = 0; k < duo.count; k++) total += duo.messages[k].bytes;
   uint32_t permille = (uint32_t)(total * HARP_MS(1) / (duo.now - begin) * HARP_MS(1) / rate_bytes_s);
   print_message("%-44s %4u permille, %llu lost, %llu duplicates\n", duo.label, permille,
-                (unsigned long long)duo.tx.counters.lost_packets,
-                (unsigned long long)duo.rx.counters.drops[HARP_DROP_DUPLICATE]);
+                (unsigned long long)duo.ends[0].counters.lost_packets,
+                (unsigned long long)duo.ends[1].counters.drops[HARP_DROP_DUPLICATE]);
   return permille;
 }
 
@@ -77,7 +78,7 @@ static void equal_paths_add_up(void **state) {
     add(bytes, (16u << 20) / bytes);
     uint32_t one = run(GBIT);
     start("8 x 1 Gbit/s", ways, 8, 11);
-    add(bytes, HARP_MIN((40u << 20) / bytes, (uint32_t)DUO_MESSAGES_MAX));
+    add(bytes, HARP_MIN((40u << 20) / bytes, 128u));
     assert_true(run(8 * GBIT) >= one * 95 / 100);
   }
 }
@@ -102,7 +103,7 @@ static void small_messages_take_the_quick_path(void **state) {
   (void)state;
   const struct way ways[] = {{GBIT / 4, HARP_MS(1)}, {4 * (uint64_t)GBIT, HARP_US(20)}, {GBIT, HARP_US(300)}};
   start("4 KB messages beside slow paths", ways, 3, 11);
-  duo.config.in_flight_max = 1;
+  duo.streams[0].config.in_flight_max = 1;
   for (uint32_t k = 0; k < 100; k++) duo_add(&duo, 4096, 4096, duo.now + HARP_US(500) * (k + 1), duo.now);
   assert_true(duo_run(&duo, duo.now + HARP_SEC(1)));
   harp_ns worst = 0;
@@ -122,8 +123,8 @@ static void a_dying_path_costs_little(void **state) {
     start("one of 4 x 1 Gbit/s dies", ways, 4, round & 1 ? 69 : 11);
     add(256 << 10, 120);
     harp_ns at = duo.now + HARP_MS(5) + HARP_US(700) * round;
-    if (round % 3 != 1) simnet_darken(&duo.net.links[SIMNET_DATA][round % 4], at, HARP_NEVER);
-    if (round % 3 != 0) simnet_darken(&duo.net.links[SIMNET_ACKS][round % 4], at, HARP_NEVER);
+    if (round % 3 != 1) simnet_darken(&duo.net.links[SIMNET_THERE][round % 4], at, HARP_NEVER);
+    if (round % 3 != 0) simnet_darken(&duo.net.links[SIMNET_BACK][round % 4], at, HARP_NEVER);
     assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
     worst = HARP_MAX(worst, longest_gap());
   }
@@ -146,7 +147,7 @@ static void a_path_returns(void **state) {
     while (duo.path_packets[1] < before + 20) assert_true(duo_step(&duo, to + HARP_SEC(1)));
     worst = HARP_MAX(worst, duo.now - to);
     assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
-    assert_int_equal(duo.sender->paths[1].lines, 69);
+    assert_int_equal(duo.ends[0].sender->paths[1].lines, 69);
   }
   print_message("a path that returns carries data after %llu us at most\n", (unsigned long long)worst / 1000);
   assert_true(worst <= HARP_MS(60));
@@ -170,7 +171,6 @@ static void start_hosts(const char *name, unsigned client_enis, unsigned server_
   struct way ways[HARP_PATHS_MAX] = {0};
   for (unsigned i = 0; i < count; i++) ways[i] = (struct way){0, HARP_US(50)};
   start(name, ways, count, 11);
-  duo.config.in_flight_max = 16;
   for (unsigned i = 0; i < client_enis; i++)
     out_wires[i] = (struct simnet_wire){.rate_bytes_s = rates[i], .queue_bytes = 1 << 20};
   for (unsigned i = 0; i < count; i++) {
@@ -181,9 +181,10 @@ static void start_hosts(const char *name, unsigned client_enis, unsigned server_
   }
   struct duo_config c = duo.config;
   duo_start(&duo, &c); /* again, with what is known now */
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 16});
   for (unsigned i = 0; i < count; i++) {
-    duo.net.links[SIMNET_DATA][i].wire = &out_wires[pairings[i].client_eni];
-    duo.net.links[SIMNET_DATA][i].delay_ns = duo.net.links[SIMNET_ACKS][i].delay_ns = HARP_US(50);
+    duo.net.links[SIMNET_THERE][i].wire = &out_wires[pairings[i].client_eni];
+    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(50);
   }
 }
 

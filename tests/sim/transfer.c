@@ -18,7 +18,9 @@ enum {
 struct transfer {
   struct harp_conn tx, rx;
   struct harp_sender *sender;
+  struct harp_tx_stream tx_stream;
   struct harp_receiver *receiver;
+  struct harp_rx_stream rx_stream;
   struct harp_counters counters;
   uint8_t *from, *to, *staging, *frame;
   harp_ns now;
@@ -29,26 +31,34 @@ struct transfer {
 
 static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
   /* As much may be in flight over many paths as over one. */
-  struct harp_sender_config sc = {
-      .path_count = paths, .window_max_bytes = (4u << 20) / paths, .cc = &harp_cc_delay, .first_number = 0};
+  struct harp_sender_config sc = {.path_count = paths,
+                                  .stream_max = 1,
+                                  .window_max_bytes = (4u << 20) / paths,
+                                  .cc = &harp_cc_delay,
+                                  .first_number = 0};
   struct harp_conn_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
   t->from = malloc(MESSAGE_BYTES);
   t->to = malloc((size_t)IN_FLIGHT * MESSAGE_BYTES);
   t->staging = malloc(HARP_STAGING_BYTES);
   t->frame = malloc(SUPERFRAME_BYTES + HARP_PACKET_MAX_BYTES);
-  t->sender = malloc(harp_sender_bytes(paths));
-  t->receiver = malloc(sizeof *t->receiver);
-  if (!t->from || !t->to || !t->staging || !t->frame || !t->sender || !t->receiver) abort();
+  t->sender = malloc(harp_sender_bytes(&sc));
+  if (!t->from || !t->to || !t->staging || !t->frame || !t->sender) abort();
   for (uint32_t i = 0; i < MESSAGE_BYTES; i++) t->from[i] = (uint8_t)(i * 31 >> 3);
-  struct harp_receiver_config rc = {.path_count = paths, .first_number = 1, .staging = t->staging};
+  struct harp_receiver_config rc = {.path_count = paths, .first_number = 1, .stream_max = 1};
+  struct harp_tx_stream_config ts = {.id = 0};
+  struct harp_rx_stream_config rs = {.staging = t->staging};
+  t->receiver = malloc(harp_receiver_bytes(&rc));
+  if (!t->receiver) abort();
   for (unsigned i = 0; i < paths; i++)
     sc.paths[i] =
         (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
   t->now = HARP_MS(1);
   t->stride = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES;
   harp_sender_init(t->sender, &sc, NULL, &t->counters, t->now);
+  harp_sender_open(t->sender, &t->tx_stream, &ts);
   bring_up(t->sender, t->now);
   harp_receiver_init(t->receiver, &rc, NULL, &t->counters);
+  harp_receiver_open(t->receiver, &t->rx_stream, &rs);
   harp_conn_init(&t->tx, &tx, t->sender, NULL);
   harp_conn_init(&t->rx, &rx, NULL, t->receiver);
 }
@@ -62,26 +72,28 @@ static void post(struct transfer *t) {
   const uint8_t *early;
   while (t->posted_receives < MESSAGES && t->posted_receives - t->received < IN_FLIGHT) {
     uint8_t *to = t->to + (size_t)(t->posted_receives % IN_FLIGHT) * MESSAGE_BYTES;
-    if (harp_receiver_post(t->receiver, to, MESSAGE_BYTES, to, &place, &early, t->now)) abort();
+    if (harp_receiver_post(t->receiver, &t->rx_stream, to, MESSAGE_BYTES, to, &place, &early, t->now))
+      abort();
     t->posted_receives++;
   }
   while (t->posted_sends < MESSAGES && t->posted_sends - t->sent < IN_FLIGHT) {
-    if (harp_sender_post(t->sender, t->from, MESSAGE_BYTES, t->from, t->now)) abort();
+    if (harp_sender_post(t->sender, &t->tx_stream, t->from, MESSAGE_BYTES, t->from, t->now)) abort();
     t->posted_sends++;
   }
 }
 
 /* Encodes one superframe; returns its packets, and through *tail the length of the last. */
 static uint32_t build(struct transfer *t, uint32_t *tail) {
-  struct harp_path *path = harp_sender_pick(t->sender, t->now);
+  struct harp_tx_choice choice = harp_sender_choose(t->sender, t->now);
   uint32_t packets = 0, room = SUPERFRAME_BYTES / t->stride;
   struct harp_tx_run run;
-  while (path && room && harp_sender_poll(t->sender, path, room, &run, t->now)) {
+  while (choice.kind != HARP_TX_NOTHING && room) {
+    harp_sender_take(t->sender, &choice, room, &run, t->now);
     uint32_t full = run.lines_per_packet * HARP_LINE_BYTES;
     for (uint32_t i = 0; i < run.count; i++, packets++) {
       bool last = i + 1 == run.count;
       struct harp_packet f = {.type = run.type,
-                              .flags = last && run.ack_soon ? HARP_FLAG_ACK_SOON : 0,
+                              .flags = last ? run.flags : 0,
                               .path = run.path,
                               .token = t->tx.keys.tx_token,
                               .data = {.time = harp_ticks_from_ns(t->now),
@@ -96,6 +108,7 @@ static uint32_t build(struct transfer *t, uint32_t *tail) {
     }
     room -= run.count;
     if (*tail < t->stride) break;
+    choice = harp_sender_choose_more(t->sender, choice.path, t->now);
   }
   return packets;
 }
@@ -115,11 +128,11 @@ static void receive(struct transfer *t, uint32_t packets, uint32_t tail) {
 static void complete(struct transfer *t) {
   uint32_t bytes;
   void *cookie;
-  while (harp_receiver_poll_done(t->receiver, &cookie, &bytes)) {
+  while (harp_rx_stream_poll_done(&t->rx_stream, &cookie, &bytes)) {
     if (memcmp(cookie, t->from, MESSAGE_BYTES)) abort();
     t->received++;
   }
-  while (harp_sender_poll_done(t->sender, &cookie)) t->sent++;
+  while (harp_tx_stream_poll_done(&t->tx_stream, &cookie)) t->sent++;
 }
 
 static void acknowledge(struct transfer *t) {

@@ -9,7 +9,9 @@
 #include <cmocka.h>
 
 static const uint8_t key[HARP_MAC_KEY_BYTES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-static const struct harp_final a_final = {.reason = 3, .delivered = 0xfffffffe, .detail = {70000, 1u << 31}};
+static const struct harp_final a_final = {.reason = 3};
+static const struct harp_close a_close = {
+    .stream = 0x0789, .is_sender = true, .reason = 3, .delivered = 0xfffffffe, .detail = {70000, 1u << 31}};
 
 static struct harp_endpoint an_endpoint(void) {
   return (struct harp_endpoint){
@@ -32,19 +34,78 @@ static struct harp_endpoint an_endpoint(void) {
   };
 }
 
-/* The frame of FINAL above, number 2 of its direction. The MAC is what `openssl mac -macopt
- * hexkey:000102...0f -macopt size:8 -in FILE SIPHASH` prints for the first 32 bytes, its bytes in reverse
- * order. */
+/* The frames of FINAL and CLOSE above, number 2 of their direction. The MACs are what `openssl mac -macopt
+ * hexkey:000102...0f -macopt size:8 -in FILE SIPHASH` prints for all bytes before them, in reverse order. */
 static const uint8_t final_frame[HARP_CONTROL_FINAL_BYTES] = {
-    0x48, 0x41, 0x52, 0x50, 0x07, 0x00, 0x00, 0x28, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00,
-    0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0xff, 0xff, 0xff, 0xfe, 0x00, 0x01, 0x11, 0x70,
-    0x80, 0x00, 0x00, 0x00, 0xaa, 0xb2, 0xe6, 0xf3, 0x57, 0xd9, 0x72, 0x0c};
+    0x48, 0x41, 0x52, 0x50, 0x07, 0x00, 0x00, 0x20, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00, 0x7a, 0xd6, 0xb8, 0x83, 0xa0, 0x8e, 0x6a, 0xd7};
+static const uint8_t close_frame[HARP_CONTROL_CLOSE_BYTES] = {
+    0x48, 0x41, 0x52, 0x50, 0x0a, 0x00, 0x00, 0x2c, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00,
+    0x00, 0x07, 0x89, 0x00, 0x01, 0x00, 0x00, 0x00, 0x03, 0xff, 0xff, 0xff, 0xfe, 0x00, 0x01,
+    0x11, 0x70, 0x80, 0x00, 0x00, 0x00, 0x01, 0x6b, 0x79, 0x79, 0xe7, 0x1f, 0x1a, 0x59};
 
 static void test_final_has_the_documented_bytes(void **state) {
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   (void)state;
   assert_int_equal(harp_control_encode_final(out, key, 2, &a_final), sizeof final_frame);
   assert_memory_equal(out, final_frame, sizeof final_frame);
+  assert_int_equal(harp_control_encode_close(out, key, 2, &a_close), sizeof close_frame);
+  assert_memory_equal(out, close_frame, sizeof close_frame);
+}
+
+static void test_words_about_streams_come_back(void **state) {
+  static const struct harp_open open = {.stream = 4095,
+                                        .port = 65535,
+                                        .first_line = 0xfffffff0,
+                                        .first_message = 1,
+                                        .proof = {1, 2, 3, 4, 5, 6, 7, 8}};
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  struct harp_control_message m;
+  (void)state;
+  int n = (int)harp_control_encode_open(out, key, 5, &open);
+  assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
+  assert_int_equal(m.type, HARP_CONTROL_OPEN);
+  assert_memory_equal(&m.open, &open, sizeof open);
+  for (unsigned refusal = 0; refusal < 12; refusal++) {
+    struct harp_opened opened = {.stream = 7, .refusal = (enum harp_refusal)refusal};
+    n = (int)harp_control_encode_opened(out, key, 6, &opened);
+    assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
+    assert_int_equal(m.type, HARP_CONTROL_OPENED);
+    assert_int_equal(m.opened.stream, 7);
+    assert_int_equal(m.opened.refusal, refusal <= HARP_REFUSAL_LIMIT ? refusal : HARP_REFUSAL_PEER);
+  }
+  assert_int_equal(harp_control_decode(close_frame, sizeof close_frame, key, &m), sizeof close_frame);
+  assert_int_equal(m.type, HARP_CONTROL_CLOSE);
+  assert_int_equal(m.close.stream, a_close.stream);
+  assert_true(m.close.is_sender);
+  assert_int_equal(m.close.reason, a_close.reason);
+  assert_int_equal(m.close.delivered, a_close.delivered);
+  assert_memory_equal(m.close.detail, a_close.detail, sizeof a_close.detail);
+}
+
+/* Any other secret, token or field gives another proof. */
+static void test_a_proof_is_of_one_opening(void **state) {
+  struct harp_open open = {.stream = 1, .port = 2, .first_line = 3, .first_message = 4};
+  uint8_t proof[HARP_CONTROL_MAC_BYTES], other[HARP_CONTROL_MAC_BYTES];
+  uint8_t secret[HARP_SECRET_BYTES] = {9};
+  (void)state;
+  harp_control_prove_open(&open, secret, 5, 6, proof);
+  harp_control_prove_open(&open, secret, 5, 6, other);
+  assert_true(harp_control_mac_equal(proof, other));
+  harp_control_prove_open(&open, secret, 6, 5, other);
+  assert_false(harp_control_mac_equal(proof, other));
+  for (unsigned i = 0; i < 4; i++) {
+    struct harp_open changed = open;
+    if (i == 0) changed.stream++;
+    if (i == 1) changed.port++;
+    if (i == 2) changed.first_line++;
+    if (i == 3) changed.first_message++;
+    harp_control_prove_open(&changed, secret, 5, 6, other);
+    assert_false(harp_control_mac_equal(proof, other));
+  }
+  secret[15]++;
+  harp_control_prove_open(&open, secret, 5, 6, other);
+  assert_false(harp_control_mac_equal(proof, other));
 }
 
 static void test_messages_come_back(void **state) {
@@ -104,7 +165,7 @@ static void test_garbage_is_noticed_at_its_first_byte(void **state) {
       {"GET / HTTP/1.1\r\n", 0},
       {"HTTP/1.1", 1},
       {"HARQ", 3},
-      {"HARP\x08", 4},
+      {"HARP\x0b", 4},
       {"HARP\x01", 4},
       {"HARP\x05\x00\x05", 6},
       {"HARP\x05\x00\x04\x01", 7},
@@ -123,10 +184,10 @@ static void test_body_may_grow_but_not_shrink(void **state) {
   struct harp_control_message m;
   (void)state;
   memcpy(out, final_frame, sizeof final_frame);
-  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_FINAL, 2, 16 + 5), HARP_CONTROL_FINAL_BYTES + 5);
+  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_FINAL, 2, 8 + 5), HARP_CONTROL_FINAL_BYTES + 5);
   assert_int_equal(harp_control_decode(out, sizeof out, key, &m), HARP_CONTROL_FINAL_BYTES + 5);
   assert_memory_equal(&m.final, &a_final, sizeof a_final);
-  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_FINAL, 2, 15), HARP_CONTROL_FINAL_BYTES - 1);
+  assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_FINAL, 2, 7), HARP_CONTROL_FINAL_BYTES - 1);
   assert_int_equal(harp_control_decode(out, sizeof out, key, &m), -EBADMSG);
   assert_int_equal(harp_control_seal(out, key, HARP_CONTROL_PING, 2, 1000), HARP_CONTROL_MAX_BYTES);
   assert_int_equal(harp_control_decode(out, sizeof out, key, &m), HARP_CONTROL_MAX_BYTES);
@@ -296,7 +357,11 @@ static void test_refuse_comes_back(void **state) {
   assert_int_equal(back.reason, HARP_REFUSAL_VERSION);
   assert_memory_equal(back.hello_mac, r.hello_mac, sizeof r.hello_mac);
   assert_false(harp_control_get_refuse(body, 15, &back));
-  body[2] = 1; /* reason 259 */
+  r.reason = HARP_REFUSAL_BUSY;
+  harp_control_put_refuse(body, &r);
+  assert_true(harp_control_get_refuse(body, 16, &back));
+  assert_int_equal(back.reason, HARP_REFUSAL_BUSY);
+  body[2] = 1; /* reason 262 */
   assert_true(harp_control_get_refuse(body, 16, &back));
   assert_int_equal(back.reason, HARP_REFUSAL_PEER);
 }
@@ -304,6 +369,8 @@ static void test_refuse_comes_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_final_has_the_documented_bytes),
+      cmocka_unit_test(test_words_about_streams_come_back),
+      cmocka_unit_test(test_a_proof_is_of_one_opening),
       cmocka_unit_test(test_messages_come_back),
       cmocka_unit_test(test_a_part_of_a_frame_waits),
       cmocka_unit_test(test_every_changed_bit_is_noticed),

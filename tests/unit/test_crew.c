@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/crew.h"
 #include "host/claim.h"
 #include "host/cpu.h"
+#include "net/crew.h"
 
 enum { MISSING_CORE = HARP_CPU_MAX - 1, PORT = 47310 };
 

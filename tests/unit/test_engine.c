@@ -13,7 +13,10 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/runner.h"
 #include "io/sim.h"
+#include "lib/new_link.h"
+#include "net/net.h"
 
 enum { MESSAGES = 24, MESSAGE_MAX = 300000 };
 
@@ -85,14 +88,14 @@ static void connect_sides(struct side *a, struct side *b, uint32_t first) {
   assert_true(sa >= 0 && sb >= 0);
   uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
   struct harp_endpoint ea = endpoint_of(a, ta, first), eb = endpoint_of(b, tb, 0);
-  struct harp_link_config ca = {.role = HARP_ROLE_SENDER,
+  struct harp_peer_config ca = {.is_client = true,
                                 .slot = (uint32_t)sa,
                                 .control_fd = -1,
                                 .local = &ea,
                                 .peer = &eb,
                                 .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
                                 .traffic_class = -1};
-  struct harp_link_config cb = {.role = HARP_ROLE_RECEIVER,
+  struct harp_peer_config cb = {.is_client = false,
                                 .slot = (uint32_t)sb,
                                 .control_fd = -1,
                                 .local = &eb,
@@ -100,8 +103,8 @@ static void connect_sides(struct side *a, struct side *b, uint32_t first) {
                                 .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
                                 .traffic_class = -1};
   ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
-  a->link = harp_link_create(a->engine, &ca);
-  b->link = harp_link_create(b->engine, &cb);
+  a->link = new_link(a->engine, &ca);
+  b->link = new_link(b->engine, &cb);
   assert_non_null(a->link);
   assert_non_null(b->link);
 }
@@ -149,8 +152,8 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
     harp_engine_pass(b.engine);
     harp_io_sim_check(a.engine->io);
     harp_io_sim_check(b.engine->io);
-    harp_sender_check(a.link->conn.sender);
-    harp_receiver_check(b.link->conn.receiver);
+    harp_sender_check(a.link->peer->conn.sender);
+    harp_receiver_check(b.link->peer->conn.receiver);
     now_ns += HARP_US(5);
     for (done = 0; done < 2 * MESSAGES;) {
       struct side *s = done < MESSAGES ? &a : &b;
@@ -214,6 +217,109 @@ static void test_quiesce_stops_writes(void **state) {
   close_side(&b);
 }
 
+static const struct harp_io_ops *counted_ops;
+static unsigned rx_count;
+static unsigned counting_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
+  rx_count++;
+  return counted_ops->rx(io, out, max);
+}
+
+/* Tests `count` requests, none of which is done; returns how often the driver was asked for input. */
+static unsigned test_pending(struct harp_link *link, unsigned first, unsigned count) {
+  rx_count = 0;
+  for (unsigned i = first; i < first + count; i++) {
+    bool done;
+    size_t bytes;
+    assert_int_equal(harp_net_test(&link->requests[i], &done, &bytes), HARP_OK);
+    assert_false(done);
+  }
+  return rx_count;
+}
+
+/* The tests of many open requests look for input once, until time has gone by, something was submitted or a
+ * deadline has come. Each of them counts as a visit. */
+static void test_a_look_stands_for_the_tests_of_other_requests(void **state) {
+  (void)state;
+  static uint8_t to[MESSAGES][64], from[64];
+  struct harp_io_ops counting;
+  struct side a = {0}, b = {0};
+  now_ns = HARP_SEC(1);
+  open_side(&a, &b, false, 1000, 0);
+  open_side(&b, &a, false, 2000, 0);
+  connect_sides(&a, &b, 5);
+  counting = *(counted_ops = b.engine->io->ops);
+  counting.rx = counting_rx;
+  b.engine->io->ops = &counting;
+  for (unsigned m = 0; m < MESSAGES; m++) submit(b.link, m, to[m], sizeof to[m]);
+  for (unsigned i = 0; i < 1000; i++) { /* until the paths are probed and the receives told */
+    harp_engine_pass(a.engine);
+    harp_engine_pass(b.engine);
+    now_ns += HARP_US(5);
+  }
+  uint32_t visits = atomic_load(&b.engine->visit_count);
+  assert_int_equal(test_pending(b.link, 0, MESSAGES), 1);
+  assert_int_equal(test_pending(b.link, 1, MESSAGES - 1), 0);
+  assert_int_equal(atomic_load(&b.engine->visit_count) - visits, 2 * MESSAGES - 1);
+  assert_int_equal(test_pending(b.link, 0, 1), 1); /* the same request again: a new round */
+  assert_int_equal(test_pending(b.link, 0, 1), 1);
+  now_ns += HARP_RUNNER_LOOK_NS - 1;
+  assert_int_equal(test_pending(b.link, 1, 1), 0);
+  now_ns += 1;
+  assert_int_equal(test_pending(b.link, 1, 1), 1);
+  assert_int_equal(test_pending(b.link, 2, 1), 0);
+  harp_engine_ring_mt(b.engine, b.link->slot);
+  assert_int_equal(test_pending(b.link, 2, 1), 1);
+  harp_runner_visit_to_send_mt(b.engine); /* may have made a deadline */
+  assert_int_equal(test_pending(b.link, 3, 1), 1);
+  harp_engine_lock(b.engine); /* somebody else is at it */
+  assert_int_equal(test_pending(b.link, 3, 1), 0);
+  assert_int_equal(test_pending(b.link, 4, 1), 0);
+  harp_engine_unlock(b.engine);
+
+  /* What has arrived is found when the time is over, and its acknowledgement leaves when it is due. */
+  submit(a.link, 0, from, sizeof from);
+  harp_engine_pass(a.engine);
+  now_ns += HARP_RUNNER_LOOK_NS;
+  bool done;
+  size_t bytes;
+  assert_int_equal(harp_net_test(&b.link->requests[0], &done, &bytes), HARP_OK);
+  assert_true(done);
+  assert_int_equal(test_pending(b.link, 1, 1), 1); /* the pass before it moved something */
+  harp_ns deadline_ns = harp_engine_deadline_ns(b.engine);
+  assert_true(deadline_ns > now_ns && deadline_ns < HARP_NEVER);
+  now_ns = deadline_ns - 1;
+  assert_int_equal(test_pending(b.link, 1, 1), 1);
+  assert_int_equal(test_pending(b.link, 2, 1), 0);
+  now_ns = deadline_ns;
+  uint64_t acks = b.engine->counters.tx_acks;
+  assert_int_equal(test_pending(b.link, 2, 1), 1);
+  assert_true(b.engine->counters.tx_acks > acks);
+  b.engine->io->ops = counted_ops;
+  close_side(&a);
+  close_side(&b);
+}
+
+/* The watchdog naps longer while it finds NCCL's threads at work, however slow their passes, and takes over
+ * after one whole nap without a sign of them. */
+static void test_the_watchdog_leaves_threads_alone_that_pass(void **state) {
+  (void)state;
+  harp_ns nap_ns = HARP_WATCHDOG_NS;
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(harp_runner_next_nap_ns(nap_ns, (uint32_t)(nap_ns / HARP_WATCHDOG_NS), false),
+                     2 * nap_ns);
+    assert_int_equal(harp_runner_next_nap_ns(nap_ns, 0, true), 2 * nap_ns); /* a long pass */
+    nap_ns *= 2;
+  }
+  assert_int_equal(nap_ns, HARP_WATCHDOG_MAX_NS);
+  assert_int_equal(harp_runner_next_nap_ns(nap_ns, 0, true), HARP_WATCHDOG_MAX_NS);
+  assert_int_equal(harp_runner_next_nap_ns(nap_ns, UINT32_MAX, false), HARP_WATCHDOG_MAX_NS);
+  /* Rare visits: it has to see how long they stay away. */
+  assert_int_equal(harp_runner_next_nap_ns(nap_ns, 15, false), HARP_WATCHDOG_NS);
+  assert_int_equal(harp_runner_next_nap_ns(2 * HARP_WATCHDOG_NS, 1, false), HARP_WATCHDOG_NS);
+  assert_int_equal(harp_runner_next_nap_ns(HARP_WATCHDOG_NS, 0, false), 0);
+  assert_int_equal(harp_runner_next_nap_ns(nap_ns, 0, false), 0);
+}
+
 /* A slot is not handed out again before the others were. */
 static void test_slots_rest(void **state) {
   (void)state;
@@ -255,6 +361,8 @@ int main(void) {
       cmocka_unit_test(test_packed_to_framed_with_loss),
       cmocka_unit_test(test_framed_with_loss_refusals_and_late_completions),
       cmocka_unit_test(test_quiesce_stops_writes),
+      cmocka_unit_test(test_a_look_stands_for_the_tests_of_other_requests),
+      cmocka_unit_test(test_the_watchdog_leaves_threads_alone_that_pass),
       cmocka_unit_test(test_slots_rest),
       cmocka_unit_test(test_interfaces_are_configured_as_one),
   };

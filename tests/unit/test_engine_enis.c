@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "io/sim.h"
+#include "lib/new_link.h"
 
 enum { ENIS = 2, MESSAGE = 100000, OPEN = 8 };
 
@@ -87,14 +88,14 @@ static void connect_sides(struct side *a, struct side *b) {
   int sa = harp_engine_reserve_slot(a->engine), sb = harp_engine_reserve_slot(b->engine);
   uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
   struct harp_endpoint ea = endpoint_of(ta, 1000), eb = endpoint_of(tb, 2000);
-  struct harp_link_config ca = {.role = HARP_ROLE_SENDER,
+  struct harp_peer_config ca = {.is_client = true,
                                 .slot = (uint32_t)sa,
                                 .control_fd = -1,
                                 .local = &ea,
                                 .peer = &eb,
                                 .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
                                 .traffic_class = -1};
-  struct harp_link_config cb = {.role = HARP_ROLE_RECEIVER,
+  struct harp_peer_config cb = {.is_client = false,
                                 .slot = (uint32_t)sb,
                                 .control_fd = -1,
                                 .local = &eb,
@@ -102,8 +103,8 @@ static void connect_sides(struct side *a, struct side *b) {
                                 .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
                                 .traffic_class = -1};
   ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
-  a->link = harp_link_create(a->engine, &ca);
-  b->link = harp_link_create(b->engine, &cb);
+  a->link = new_link(a->engine, &ca);
+  b->link = new_link(b->engine, &cb);
   assert_non_null(a->link);
   assert_non_null(b->link);
 }

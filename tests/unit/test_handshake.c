@@ -320,6 +320,33 @@ static void test_senseless_endpoints_are_refused_and_told(void **state) {
   assert_int_equal(p.client.out_bytes, p.client.out_sent); /* no CONFIRM */
 }
 
+/* Whoever proves the secret is told; who does not gets no answer, as ever. */
+static void test_busy_server_says_so(void **state) {
+  struct pair p;
+  uint8_t other[HARP_SECRET_BYTES] = {1};
+  (void)state;
+  start_usual(&p);
+  p.server.is_busy = true;
+  run(&p, 1024);
+  assert_refused(&p.server, HARP_REFUSAL_BUSY);
+  assert_refused(&p.client, HARP_REFUSAL_PEER);
+  assert_int_equal(p.client.peer_refusal, HARP_REFUSAL_BUSY);
+
+  start_usual(&p);
+  p.server.is_busy = true;
+  harp_handshake_init(&p.client, true, other, p.client_nonce, 1, 1, &p.client_end);
+  carry(&p.client, &p.server, 1024);
+  assert_refused(&p.server, HARP_REFUSAL_SECRET);
+  assert_int_equal(p.server.out_bytes, 0);
+
+  start_usual(&p); /* what becomes full behind a HELLO refuses the next one */
+  carry(&p.client, &p.server, 1024);
+  p.server.is_busy = true;
+  carry(&p.server, &p.client, 1024);
+  carry(&p.client, &p.server, 1024);
+  assert_agreed(&p);
+}
+
 static void test_strangers_are_refused_at_once(void **state) {
   static const struct {
     const char *bytes;
@@ -388,7 +415,7 @@ static void test_every_changed_bit_is_noticed(void **state) {
 
 static void test_every_refusal_has_a_text(void **state) {
   (void)state;
-  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_PEER; r++) {
+  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_BUSY; r++) {
     assert_true(strlen(harp_refusal_text((enum harp_refusal)r)) > 5);
     for (int other = HARP_REFUSAL_NONE; other < r; other++)
       assert_string_not_equal(harp_refusal_text((enum harp_refusal)r),
@@ -410,6 +437,7 @@ int main(void) {
       cmocka_unit_test(test_server_may_not_choose_an_older_version),
       cmocka_unit_test(test_old_refusals_do_not_count),
       cmocka_unit_test(test_senseless_endpoints_are_refused_and_told),
+      cmocka_unit_test(test_busy_server_says_so),
       cmocka_unit_test(test_strangers_are_refused_at_once),
       cmocka_unit_test(test_own_hello_sent_back_is_refused),
       cmocka_unit_test(test_every_changed_bit_is_noticed),

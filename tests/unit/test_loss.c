@@ -10,7 +10,9 @@
 
 static struct harp_path p;
 static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
-static struct harp_resend resend;
+static struct harp_tx_load load;
+static struct harp_tx_stream st;
+static struct harp_counters counters;
 static struct harp_loss_result result;
 enum { PACKET = HARP_DATA_HEADER_BYTES + 8 * HARP_LINE_BYTES };
 
@@ -19,25 +21,32 @@ static int init(void **state) {
   static const struct harp_path_config config = {.lines_max = 8};
   harp_path_init(&p, 0, 100, &config, &harp_cc_delay, 4 << 20, ring, HARP_FLIGHT_RECORDS_MAX, 0);
   harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
-  harp_resend_init(&resend, 0);
+  load = (struct harp_tx_load){0};
+  harp_tx_stream_init(&st, &(struct harp_tx_stream_config){.id = 0}, &load, NULL, &counters);
+  harp_tx_stream_on_credit(&st, 1);
+  assert_int_equal(harp_tx_stream_post(&st, NULL, HARP_MESSAGE_MAX_BYTES, NULL, 0), 0);
   result = (struct harp_loss_result){0};
   return 0;
 }
 
 /* Sends `count` packets of 8 lines each; packet number 100 + i has lines 8 * i and on. */
 static void send(uint8_t count, harp_ns now) {
-  struct harp_burst b = {.line = (uint32_t)(p.next_number - 100) * 8,
+  struct harp_burst b = {.stream = &st,
+                         .line = (uint32_t)(p.next_number - 100) * 8,
                          .lines_per_packet = 8,
                          .last_lines = 8,
                          .packet_bytes = PACKET,
                          .count = count};
   harp_path_on_sent(&p, &b, now);
+  harp_tx_stream_take_new(&st, count * 8u);
 }
 static void acked(uint64_t begin, uint64_t end, harp_ns now) {
-  harp_loss_on_acked(&p, begin, end, &resend, &result, NULL, now);
+  harp_loss_on_acked(&p, begin, end, &result, NULL, now);
+  harp_tx_stream_check(&st);
 }
 static void detect(harp_ns now) {
-  harp_loss_detect(&p, &resend, 0, &result, NULL, now);
+  harp_loss_detect(&p, &result, NULL, now);
+  harp_tx_stream_check(&st);
 }
 
 static void acknowledged_packets_leave_the_flight(void **state) {
@@ -69,7 +78,7 @@ static void a_gap_is_lost_only_when_old_enough(void **state) {
   detect(at);
   assert_int_equal(result.lost_bytes, PACKET);
   assert_int_equal(p.inflight_bytes, 0);
-  assert_int_equal(resend.count, 8);
+  assert_int_equal(st.resend.count, 8);
   assert_true(p.loss_deadline_ns == HARP_NEVER);
 }
 
@@ -96,11 +105,11 @@ static void a_late_acknowledgement_takes_the_loss_back(void **state) {
   send(1, HARP_US(20));
   acked(101, 102, HARP_US(115));
   detect(HARP_US(300));
-  assert_int_equal(resend.count, 8);
+  assert_int_equal(st.resend.count, 8);
   harp_ns tolerance = p.reorder_ns;
   acked(100, 101, HARP_US(310));
   assert_int_equal(result.spurious_packets, 1);
-  assert_int_equal(resend.count, 0);
+  assert_int_equal(st.resend.count, 0);
   assert_int_equal(p.inflight_bytes, 0);
   assert_true(p.reorder_ns > tolerance);
   acked(100, 101, HARP_US(311)); /* is forgiven once */
@@ -118,7 +127,7 @@ static void a_learnt_tolerance_prevents_the_next_mistake(void **state) {
   send(1, HARP_MS(1) + HARP_US(10));
   acked(103, 104, HARP_MS(1) + HARP_US(110));
   detect(HARP_MS(1) + HARP_US(250));
-  assert_int_equal(resend.count, 0);
+  assert_int_equal(st.resend.count, 0);
 }
 
 static void a_tolerance_is_forgotten_in_time(void **state) {
@@ -141,9 +150,10 @@ static void giving_up_settles_everything(void **state) {
   send(64, HARP_US(10));
   send(3, HARP_US(20));
   acked(110, 111, HARP_US(115));
-  harp_loss_give_up(&p, &resend, 16, &result, NULL, HARP_MS(1));
+  harp_tx_stream_on_delivered(&st, 16, HARP_US(120));
+  harp_loss_give_up(&p, &result, NULL, HARP_MS(1));
   assert_int_equal(p.inflight_bytes, 0);
-  assert_int_equal(resend.count, 67 * 8 - 8 - 16); /* but the acknowledged packet and what was delivered */
+  assert_int_equal(st.resend.count, 67 * 8 - 8 - 16); /* but the acknowledged packet and what was delivered */
 }
 
 /* A full ring whose only pending packet turns out lost must have room for its resend. */
@@ -154,7 +164,7 @@ static void a_full_flight_makes_room_by_time_alone(void **state) {
   acked(101, 100 + HARP_FLIGHT_RECORDS_MAX, HARP_US(100));
   assert_true(harp_flight_full(&p.flight));
   detect(HARP_MS(10));
-  assert_int_equal(resend.count, 8);
+  assert_int_equal(st.resend.count, 8);
   assert_false(harp_flight_full(&p.flight));
 }
 
@@ -162,8 +172,8 @@ static void a_probe_has_no_lines_to_lose(void **state) {
   (void)state;
   struct harp_burst b = {.packet_bytes = HARP_DATA_HEADER_BYTES, .count = 1};
   harp_path_on_sent(&p, &b, HARP_US(10));
-  harp_loss_give_up(&p, &resend, 0, &result, NULL, HARP_MS(1));
-  assert_int_equal(resend.count, 0);
+  harp_loss_give_up(&p, &result, NULL, HARP_MS(1));
+  assert_int_equal(st.resend.count, 0);
 }
 
 int main(void) {

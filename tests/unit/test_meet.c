@@ -82,7 +82,7 @@ static void test_shortage_of_files(void **state) {
   struct harp_listener *l;
   struct harp_handle handle;
   struct rlimit before, none;
-  assert_int_equal(harp_listener_open(&l, e, &handle), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
   int fd = stranger(&handle);
   none = before;
@@ -97,16 +97,45 @@ static void test_shortage_of_files(void **state) {
   none.rlim_cur = before.rlim_cur;
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   assert_false(control_is_ready(e));
-  assert_int_equal(e->link_count, 0);
+  assert_int_equal(e->peer_count, 0);
   assert_int_equal(told_count, 1);
   harp_log_set_sink(NULL);
-  for (time_t limit = seconds() + LIMIT_S; !e->link_count && seconds() < limit;) harp_engine_pass(e);
-  assert_int_equal(e->link_count, 1); /* the guest's slot */
+  for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
+  assert_int_equal(e->peer_count, 1); /* the guest's slot */
   assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);
   assert_true(until_ready(e, false));
   close(fd);
   fd = stranger(&handle);
   assert_true(control_is_ready(e)); /* it is waited for again */
+  close(fd);
+  harp_listener_close(l);
+  harp_engine_close(e);
+}
+
+static unsigned slow_count;
+
+static void hear_slow(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  slow_count += level == HARP_LOG_INFO && strstr(text, "lo: cannot watch the listening socket") != NULL &&
+                strstr(text, "max_user_watches") != NULL;
+}
+
+/* A listener that cannot end the engine's sleep is said to be slow, and lets guests in all the same. */
+static void test_unwatched_listener(void **state) {
+  (void)state;
+  struct harp_engine *e = open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  int control_fd = e->control_fd;
+  harp_log_set_sink(hear_slow);
+  e->control_fd = -1;
+  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  e->control_fd = control_fd;
+  harp_log_set_sink(NULL);
+  assert_int_equal(slow_count, 1);
+  int fd = stranger(&handle);
+  for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
+  assert_int_equal(e->peer_count, 1); /* the guest's slot */
   close(fd);
   harp_listener_close(l);
   harp_engine_close(e);
@@ -120,7 +149,7 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
   struct harp_listener *l;
   struct harp_handle handle;
   int fds[HARP_GUESTS_MAX + 10];
-  assert_int_equal(harp_listener_open(&l, e, &handle), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) {
     fds[i] = stranger(&handle);
     if (i % 3 == 1) assert_int_equal(send(fds[i], "H", 1, 0), 1);
@@ -132,9 +161,180 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
     harp_engine_pass(e);
   }
   assert_true(until_ready(e, false));
-  assert_true(e->link_count <= HARP_GUESTS_MAX);
+  assert_true(e->peer_count <= HARP_GUESTS_MAX);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) close(fds[i]);
   assert_true(until_ready(e, false));
+  harp_listener_close(l);
+  assert_int_equal(e->peer_count, 0);
+  harp_engine_close(e);
+}
+
+enum { LISTENERS = 20, GUESTS_EACH = 10 };
+
+struct swarm {
+  struct harp_listener *listeners[LISTENERS];
+  int fds[LISTENERS * GUESTS_EACH];
+};
+
+/* Strangers wait at many listeners, before the engine's first pass. */
+static void open_swarm(struct harp_engine *e, struct swarm *s) {
+  struct harp_handle handle;
+  for (unsigned i = 0; i < LISTENERS * GUESTS_EACH; i++) {
+    if (i % GUESTS_EACH == 0)
+      assert_int_equal(harp_listener_open(&s->listeners[i / GUESTS_EACH], e, &handle, -1), HARP_OK);
+    s->fds[i] = stranger(&handle);
+  }
+}
+
+static void close_swarm(struct swarm *s) {
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(s->fds); i++) close(s->fds[i]);
+  for (unsigned i = 0; i < LISTENERS; i++) harp_listener_close(s->listeners[i]);
+}
+
+/* However many listeners there are, and however many wait at each: the lock is given back in between. */
+static void test_a_pass_lets_in_only_so_many(void **state) {
+  (void)state;
+  struct harp_engine *e = open_engine();
+  static struct swarm s;
+  open_swarm(e, &s);
+  for (time_t limit = seconds() + LIMIT_S; e->peer_count < HARP_ARRAY_COUNT(s.fds) && seconds() < limit;) {
+    uint32_t before = e->peer_count;
+    e->control_check_ns = 0;
+    harp_engine_pass(e);
+    assert_in_range(e->peer_count - before, 1, 64);
+  }
+  assert_int_equal(e->peer_count, HARP_ARRAY_COUNT(s.fds));
+  assert_true(until_ready(e, false));
+  close_swarm(&s);
+  assert_int_equal(e->peer_count, 0);
+  harp_engine_close(e);
+}
+
+static harp_ns later(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec + 2 * HARP_GUEST_NS;
+}
+
+/* Though nothing ever comes from them. */
+static void test_silent_strangers_are_sent_away(void **state) {
+  (void)state;
+  struct harp_engine *e = open_engine();
+  static struct swarm s;
+  open_swarm(e, &s);
+  for (time_t limit = seconds() + LIMIT_S; e->peer_count < HARP_ARRAY_COUNT(s.fds) && seconds() < limit;)
+    harp_engine_pass(e);
+  assert_int_equal(e->peer_count, HARP_ARRAY_COUNT(s.fds));
+  e->clock = later;
+  for (unsigned passes = 0; passes < 2 * LISTENERS; passes++) {
+    e->control_check_ns = 0;
+    harp_engine_pass(e);
+  }
+  assert_int_equal(e->peer_count, 0);
+  close_swarm(&s);
+  harp_engine_close(e);
+}
+
+/* ---- more who know the secret than are accepted ---- */
+
+struct crowd {
+  struct harp_dial *dials[3 * HARP_UNACCEPTED_MAX];
+  struct harp_link *links[3 * HARP_UNACCEPTED_MAX];
+  unsigned met;
+};
+
+static unsigned refusals_heard;
+
+static void hear_refusals(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)level, (void)file, (void)line;
+  refusals_heard += strstr(text, "too many connections wait") != NULL;
+}
+
+/* Polls all connects once. */
+static void poll_crowd(struct crowd *c) {
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c->dials); i++) {
+    if (c->links[i]) continue;
+    assert_int_equal(harp_dial_poll(c->dials[i], &c->links[i]), HARP_OK);
+    c->met += c->links[i] != NULL;
+  }
+}
+
+static void pass_all(struct harp_engine *e) {
+  e->control_check_ns = 0;
+  harp_engine_pass(e);
+}
+
+/* Lets everything go on until all who have not met were refused `refusals` times more in sum. */
+static void run_crowd(struct harp_engine *e, struct crowd *c, unsigned refusals) {
+  uint64_t until = e->counters.handshake_refused + refusals;
+  for (time_t limit = seconds() + LIMIT_S; e->counters.handshake_refused < until && seconds() < limit;) {
+    poll_crowd(c);
+    pass_all(e);
+  }
+  assert_true(e->counters.handshake_refused >= until);
+}
+
+static struct harp_link *meet_another(struct harp_engine *e, struct harp_link **accepted) {
+  struct harp_listener *l;
+  struct harp_handle handle;
+  struct harp_dial *d;
+  struct harp_link *link = NULL;
+  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_dial_open(&d, e, &handle, -1), HARP_OK);
+  *accepted = NULL;
+  for (time_t limit = seconds() + LIMIT_S; (!link || !*accepted) && seconds() < limit;) {
+    if (!link) assert_int_equal(harp_dial_poll(d, &link), HARP_OK);
+    pass_all(e);
+    if (!*accepted) *accepted = harp_listener_take(l);
+  }
+  harp_dial_close(d);
+  harp_listener_close(l);
+  return link;
+}
+
+/* Only so many become links before they are accepted. The others are refused, try again, and get in as room
+ * is made; other listeners do not notice. */
+static void test_unaccepted_are_bounded(void **state) {
+  (void)state;
+  struct harp_engine *e = open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  static struct crowd c;
+  struct harp_link *accepted, *link;
+  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  harp_log_set_sink(hear_refusals);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.dials); i++)
+    assert_int_equal(harp_dial_open(&c.dials[i], e, &handle, -1), HARP_OK);
+  run_crowd(e, &c, 3 * HARP_ARRAY_COUNT(c.dials));
+  assert_int_equal(c.met, HARP_UNACCEPTED_MAX);
+  assert_int_equal(atomic_load(&l->ready_count), HARP_UNACCEPTED_MAX);
+  assert_int_equal(e->counters.connections, 2 * HARP_UNACCEPTED_MAX);
+  /* Said once here, and once by each that was refused. */
+  assert_int_equal(refusals_heard, 1 + HARP_ARRAY_COUNT(c.dials) - HARP_UNACCEPTED_MAX);
+
+  link = meet_another(e, &accepted);
+  assert_true(link && accepted);
+  harp_link_destroy(link);
+  harp_link_destroy(accepted);
+
+  for (unsigned taken = 0; taken < HARP_ARRAY_COUNT(c.dials); taken++) {
+    for (time_t limit = seconds() + LIMIT_S; !(link = harp_listener_take(l)) && seconds() < limit;) {
+      poll_crowd(&c);
+      pass_all(e);
+    }
+    assert_non_null(link);
+    harp_link_destroy(link);
+  }
+  for (time_t limit = seconds() + LIMIT_S; c.met < HARP_ARRAY_COUNT(c.dials) && seconds() < limit;) {
+    poll_crowd(&c); /* the answers to the last ones */
+    pass_all(e);
+  }
+  assert_int_equal(c.met, HARP_ARRAY_COUNT(c.dials));
+  harp_log_set_sink(NULL);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.dials); i++) {
+    harp_dial_close(c.dials[i]);
+    harp_link_destroy(c.links[i]);
+  }
   harp_listener_close(l);
   assert_int_equal(e->link_count, 0);
   harp_engine_close(e);
@@ -149,9 +349,9 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   struct harp_handle handle;
   int fds[GUESTS];
   uint64_t middles = 0;
-  assert_int_equal(harp_listener_open(&l, e, &handle), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   for (unsigned i = 0; i < GUESTS; i++) fds[i] = stranger(&handle);
-  for (time_t limit = seconds() + LIMIT_S; e->link_count < GUESTS && seconds() < limit;) harp_engine_pass(e);
+  for (time_t limit = seconds() + LIMIT_S; e->peer_count < GUESTS && seconds() < limit;) harp_engine_pass(e);
   for (unsigned i = 0; i < GUESTS; i++) {
     uint64_t token = l->guests[i].handshake.local.token;
     assert_int_equal(token >> 32, e->token_prefix);
@@ -169,7 +369,11 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
+      cmocka_unit_test(test_unwatched_listener),
       cmocka_unit_test(test_strangers_do_not_keep_it_awake),
+      cmocka_unit_test(test_a_pass_lets_in_only_so_many),
+      cmocka_unit_test(test_silent_strangers_are_sent_away),
+      cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* The control connection of a link: what its end, its silence and its answers do. An engine over the sim
  * driver on a virtual clock; the peer is the other end of a socket pair, played by hand. */
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 
 #include "engine/engine.h"
 #include "io/sim.h"
+#include "lib/new_link.h"
 
 #define PEER_TIMEOUT_NS HARP_SEC(8)
 
@@ -51,6 +53,9 @@ static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, u
   return e;
 }
 
+/* Where epoll takes no control connection. */
+static bool epoll_is_full;
+
 /* A peer with so many interfaces. */
 static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_enis) {
   struct harp_instance instance = {
@@ -72,8 +77,8 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
   int slot = harp_engine_reserve_slot(s->engine);
   struct harp_endpoint self = endpoint_of(s, 0x10000u | (uint64_t)slot, 1);
   struct harp_endpoint peer = endpoint_of(s, 0x20000, peer_enis);
-  struct harp_link_config link = {
-      .role = role,
+  struct harp_peer_config link = {
+      .is_client = role == HARP_ROLE_SENDER,
       .slot = (uint32_t)slot,
       .control_fd = pair[0],
       .control = s->keys,
@@ -82,7 +87,10 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
       .traffic_class = -1,
       .keys = {.tx_token = peer.token, .rx_token = self.token, .tx_seed = 1, .rx_seed = 2}};
   link.peer_addr.ss_family = AF_INET;
-  s->link = harp_link_create(s->engine, &link);
+  int control_fd = s->engine->control_fd;
+  if (epoll_is_full) s->engine->control_fd = -1;
+  s->link = new_link(s->engine, &link);
+  s->engine->control_fd = control_fd;
   assert_non_null(s->link);
 }
 
@@ -134,6 +142,85 @@ static unsigned hear_pings(struct scene *s, bool answer) {
     if (answer) assert_int_equal(send(s->peer, out, bytes, 0), bytes);
   }
   return pings;
+}
+
+/* ---- a peer that writes as fast as it can ---- */
+
+enum { FLOOD_PINGS = 1000 };
+
+/* Fills the control connection with PINGs, and what is given behind them. */
+static void flood(struct scene *s, const uint8_t *last, size_t last_bytes) {
+  static uint8_t out[FLOOD_PINGS * HARP_CONTROL_PING_BYTES + HARP_CONTROL_MAX_BYTES];
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < FLOOD_PINGS; i++) bytes += harp_control_encode_ping(out + bytes, s->keys.rx, i);
+  if (last_bytes) memcpy(out + bytes, last, last_bytes);
+  bytes += last_bytes;
+  assert_int_equal(send(s->peer, out, bytes, 0), bytes);
+}
+
+/* Reads what the link has said; returns how many messages of a type were among it. */
+static unsigned hear_count(struct scene *s, enum harp_control_type type) {
+  static uint8_t in[65536];
+  unsigned count = 0;
+  ssize_t n = recv(s->peer, in, sizeof in, MSG_DONTWAIT);
+  for (ssize_t at = 0; at < n;) {
+    struct harp_control_message msg;
+    int used = harp_control_decode(in + at, (size_t)(n - at), s->keys.tx, &msg);
+    assert_true(used > 0);
+    at += used;
+    count += msg.type == type;
+  }
+  return count;
+}
+
+/* The lock is given back after one read and one answer, however much waits. */
+static void test_a_flood_of_pings_is_read_in_parts(void **state) {
+  (void)state;
+  struct scene s;
+  const struct harp_monitor *m;
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  m = &s.link->peer->monitor;
+  flood(&s, NULL, 0);
+  while (m->rx_count < FLOOD_PINGS) {
+    uint32_t before = m->rx_count;
+    assert_true(control_is_ready(&s)); /* nothing is left that nobody is told of */
+    harp_monitor_on_readable(s.link->peer, now_ns);
+    assert_in_range(m->rx_count - before, 1, HARP_CONTROL_MAX_BYTES / HARP_CONTROL_PING_BYTES);
+    assert_int_equal(hear_count(&s, HARP_CONTROL_PONG), 1);
+  }
+  assert_false(control_is_ready(&s));
+  assert_int_equal(m->in_bytes, 0);
+  close_scene(&s);
+}
+
+/* FINAL and the end come through behind it. */
+static void test_end_behind_a_flood_is_seen(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  uint8_t final[HARP_CONTROL_MAX_BYTES];
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  submit(s.link, data, sizeof data);
+  flood(&s, final, harp_control_encode_final(final, s.keys.rx, FLOOD_PINGS, &(struct harp_final){0}));
+  shutdown(s.peer, SHUT_WR);
+  run_for(&s, HARP_MS(200), HARP_US(500));
+  assert_true(s.link->peer->monitor.final_received);
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "closed its connection"));
+  assert_false(control_is_ready(&s));
+  close_scene(&s);
+}
+
+/* Nor does it hold up a close, which reads so that what it says itself is not overtaken by a reset. */
+static void test_close_reads_only_so_much(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  flood(&s, NULL, 0);
+  harp_monitor_close(s.link->peer);
+  assert_in_range(s.link->peer->monitor.rx_count, 1, 4 * HARP_CONTROL_MAX_BYTES / HARP_CONTROL_PING_BYTES);
+  assert_int_equal(hear_count(&s, HARP_CONTROL_FINAL), 1);
+  close_scene(&s);
 }
 
 /* A closed socket is readable for ever; an engine that went on polling for it would never sleep again. */
@@ -227,12 +314,189 @@ static void test_peer_stopped_in_a_stall_is_waited_for(void **state) {
   close_scene(&s);
 }
 
+/* Fills the socket towards the peer, so that no message fits. */
+static size_t fill_socket(struct scene *s) {
+  static const uint8_t junk[1024];
+  size_t total = 0;
+  ssize_t n;
+  while ((n = send(s->link->peer->monitor.fd, junk, sizeof junk, MSG_DONTWAIT)) > 0) total += (size_t)n;
+  return total;
+}
+
+static void drain_socket(struct scene *s, size_t bytes) {
+  static uint8_t junk[1024];
+  while (bytes) {
+    ssize_t n = recv(s->peer, junk, HARP_MIN(bytes, sizeof junk), MSG_DONTWAIT);
+    assert_true(n > 0);
+    bytes -= (size_t)n;
+  }
+}
+
+/* A PING that found no room is sent later; without it nobody would find out that UDP is blocked. */
+static void test_dropped_ping_is_sent_later(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  open_scene(&s, HARP_ROLE_SENDER);
+  submit(s.link, data, sizeof data);
+  size_t filled = fill_socket(&s);
+  run_for(&s, PEER_TIMEOUT_NS / 2, HARP_MS(1));
+  drain_socket(&s, filled);
+  harp_ns begin = now_ns;
+  while (!atomic_load(&s.link->status) && now_ns < begin + 2 * PEER_TIMEOUT_NS) {
+    run_for(&s, HARP_MS(5), HARP_US(500));
+    hear_pings(&s, true);
+  }
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "is UDP allowed"));
+  close_scene(&s);
+}
+
+/* A control connection that broke off within a message cannot ask any more. */
+static void test_mute_monitor_comes_to_a_verdict(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t data[64];
+  open_scene(&s, HARP_ROLE_SENDER);
+  s.link->peer->monitor.mute = true;
+  submit(s.link, data, sizeof data);
+  harp_ns begin = now_ns;
+  run_for(&s, 2 * PEER_TIMEOUT_NS, HARP_MS(1));
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "takes no more messages"));
+  assert_in_range(now_ns - begin, PEER_TIMEOUT_NS, PEER_TIMEOUT_NS + HARP_SEC(1));
+  close_scene(&s);
+}
+
+/* ---- last words ---- */
+
+/* Reads what was said to the peer up to a message of this type; false: there is none. */
+static bool hear(struct scene *s, enum harp_control_type type, struct harp_control_message *msg) {
+  static uint8_t in[65536];
+  ssize_t n = recv(s->peer, in, sizeof in, MSG_DONTWAIT);
+  msg->type = HARP_CONTROL_PING;
+  for (ssize_t at = 0; at < n && msg->type != type;) {
+    int used = harp_control_decode(in + at, (size_t)(n - at), s->keys.tx, msg);
+    assert_true(used > 0);
+    at += used;
+  }
+  return msg->type == type;
+}
+
+/* A buffer that is taken away in use fails the link alone, and the peer is told why at once. */
+static void quiesce_tells_the_peer(enum harp_role role) {
+  struct scene s;
+  struct harp_control_message msg;
+  static uint8_t data[64];
+  open_scene(&s, role);
+  submit(s.link, data, sizeof data);
+  run_for(&s, HARP_MS(10), HARP_US(500));
+  harp_link_quiesce(s.link, data, sizeof data);
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_INTERNAL);
+  assert_true(hear(&s, HARP_CONTROL_CLOSE, &msg));
+  assert_int_equal(msg.close.stream, 0);
+  assert_int_equal(msg.close.is_sender, role == HARP_ROLE_SENDER);
+  assert_int_equal(msg.close.reason, HARP_ERR_INTERNAL);
+  assert_int_equal(s.link->peer->conn.state, HARP_CONN_OPEN);
+  assert_int_equal(recv(s.peer, &msg, 1, MSG_DONTWAIT), -1); /* the connection stays */
+  close_scene(&s);
+}
+
+static void test_quiesce_tells_the_peer(void **state) {
+  (void)state;
+  quiesce_tells_the_peer(HARP_ROLE_SENDER);
+  quiesce_tells_the_peer(HARP_ROLE_RECEIVER);
+}
+
+static const struct {
+  uint32_t reason;
+  const char *says;
+} reasons[] = {{HARP_ERR_REMOTE, "nothing from here reaches it"},
+               {HARP_ERR_SYSTEM, "its operating system"},
+               {77, "its side failed"},
+               {HARP_ERR_INTERNAL, "deregistered a buffer"} /* of CLOSE alone */};
+
+static void fails_at_once(struct scene *s, const uint8_t *word, size_t bytes, const char *says) {
+  assert_int_equal(send(s->peer, word, bytes, 0), bytes);
+  run_for(s, HARP_MS(10), HARP_US(500));
+  assert_int_equal(atomic_load(&s->link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s->link->error, says));
+  assert_non_null(strstr(s->link->error, s->link->peer->name));
+}
+
+/* Whatever reason the peer has, all links fail at once, with nothing under way too. */
+static void test_final_with_a_reason_fails(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 2 * (HARP_ARRAY_COUNT(reasons) - 1); i++) {
+    struct scene s;
+    uint8_t out[HARP_CONTROL_MAX_BYTES];
+    struct harp_final final = {.reason = reasons[i / 2].reason};
+    open_scene(&s, i % 2 ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER);
+    fails_at_once(&s, out, harp_control_encode_final(out, s.keys.rx, 0, &final), reasons[i / 2].says);
+    assert_int_equal(s.link->peer->conn.state, HARP_CONN_FAILED);
+    close_scene(&s);
+  }
+}
+
+/* One end of a stream that failed fails the other one, and no other stream. */
+static void test_close_with_a_reason_fails(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 2 * HARP_ARRAY_COUNT(reasons); i++) {
+    struct scene s;
+    struct harp_link *other;
+    uint8_t out[HARP_CONTROL_MAX_BYTES];
+    enum harp_role role = i % 2 ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER;
+    open_scene(&s, role);
+    assert_int_equal(
+        harp_link_create(&other, s.link->peer, &(struct harp_link_config){.role = role, .stream = 9}), 0);
+    struct harp_close end = {.is_sender = role == HARP_ROLE_RECEIVER, .reason = reasons[i / 2].reason};
+    fails_at_once(&s, out, harp_control_encode_close(out, s.keys.rx, 0, &end), reasons[i / 2].says);
+    assert_int_equal(s.link->peer->conn.state, HARP_CONN_OPEN);
+    assert_int_equal(atomic_load(&other->status), HARP_OK);
+    harp_link_destroy(other);
+    close_scene(&s);
+  }
+}
+
+/* Words about streams that are not there change nothing. */
+static void test_close_of_no_stream_is_ignored(void **state) {
+  struct scene s;
+  (void)state;
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  for (unsigned i = 0; i < 4; i++) {
+    uint8_t out[HARP_CONTROL_MAX_BYTES];
+    struct harp_close end = {.stream = i % 2 ? 0xffff : 1, .is_sender = i / 2, .reason = HARP_ERR_SYSTEM};
+    size_t bytes = harp_control_encode_close(out, s.keys.rx, i, &end);
+    assert_int_equal(send(s.peer, out, bytes, 0), bytes);
+  }
+  run_for(&s, HARP_MS(10), HARP_US(500));
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  close_scene(&s);
+}
+
+/* Nobody would ever learn that its peer is dead: so it fails at once on both sides. */
+static void test_unwatched_link_fails(void **state) {
+  struct scene s;
+  struct harp_control_message msg;
+  (void)state;
+  epoll_is_full = true;
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  epoll_is_full = false;
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_SYSTEM);
+  assert_non_null(strstr(s.link->error, "cannot watch the control connection"));
+  assert_non_null(strstr(s.link->error, strerror(EBADF)));
+  assert_non_null(strstr(s.link->error, "max_user_watches"));
+  assert_true(hear(&s, HARP_CONTROL_FINAL, &msg));
+  assert_int_equal(msg.final.reason, HARP_ERR_SYSTEM);
+  close_scene(&s);
+}
+
 /* ---- with several interfaces ---- */
 
 /* Resets the control connection, as the kernel of a peer that has heard nothing for too long does: it closes
  * with something unread. */
 static void reset(struct scene *s) {
-  assert_int_equal(send(s->link->monitor.fd, "unread", 6, MSG_NOSIGNAL), 6);
+  assert_int_equal(send(s->link->peer->monitor.fd, "unread", 6, MSG_NOSIGNAL), 6);
   close(s->peer);
   s->peer = -1;
   run_for(s, HARP_MS(10), HARP_US(500));
@@ -241,7 +505,7 @@ static void reset(struct scene *s) {
 /* The same while packets come. */
 static void run_hearing(struct scene *s, harp_ns ns, harp_ns step_ns) {
   for (harp_ns end = now_ns + ns; now_ns < end && !atomic_load(&s->link->status); now_ns += step_ns) {
-    s->link->heard_ns = now_ns;
+    s->link->peer->heard_ns = now_ns;
     harp_engine_pass(s->engine);
   }
 }
@@ -254,7 +518,7 @@ static void test_reset_with_one_interface_fails(void **state) {
   submit(s.link, data, sizeof data);
   reset(&s);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
-  assert_false(s.link->monitor.lost);
+  assert_false(s.link->peer->monitor.lost);
   close_scene(&s);
 }
 
@@ -265,7 +529,7 @@ static void lost_and_then_silent(enum harp_role role) {
   open_scene_with(&s, role, 2);
   submit(s.link, data, sizeof data);
   reset(&s);
-  assert_true(s.link->monitor.lost && !s.link->monitor.gone);
+  assert_true(s.link->peer->monitor.lost && !s.link->peer->monitor.gone);
   assert_false(control_is_ready(&s)); /* nor does it keep the runner awake */
   run_hearing(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
@@ -350,11 +614,21 @@ static void test_reset_after_final_fails(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_flood_of_pings_is_read_in_parts),
+      cmocka_unit_test(test_end_behind_a_flood_is_seen),
+      cmocka_unit_test(test_close_reads_only_so_much),
       cmocka_unit_test(test_end_is_not_waited_for_again),
       cmocka_unit_test(test_nonsense_is_not_waited_for_again),
       cmocka_unit_test(test_answering_peer_without_packets_fails),
       cmocka_unit_test(test_woken_peer_is_given_time),
       cmocka_unit_test(test_peer_stopped_in_a_stall_is_waited_for),
+      cmocka_unit_test(test_dropped_ping_is_sent_later),
+      cmocka_unit_test(test_mute_monitor_comes_to_a_verdict),
+      cmocka_unit_test(test_quiesce_tells_the_peer),
+      cmocka_unit_test(test_final_with_a_reason_fails),
+      cmocka_unit_test(test_close_with_a_reason_fails),
+      cmocka_unit_test(test_close_of_no_stream_is_ignored),
+      cmocka_unit_test(test_unwatched_link_fails),
       cmocka_unit_test(test_reset_with_one_interface_fails),
       cmocka_unit_test(test_lost_and_then_silent),
       cmocka_unit_test(test_silence_while_stopped_is_nobodys),

@@ -2,6 +2,7 @@
  * die. */
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -17,11 +19,12 @@
 
 #include <cmocka.h>
 
-#include "engine/crew.h"
 #include "engine/meet.h"
-#include "engine/net.h"
+#include "net/crew.h"
+#include "net/net.h"
 
 enum { LIMIT_S = 30, ENGINES = 80, FILES_MAX = 1024 };
+enum { GONE_MS = 10000 }; /* promised is 1 s; a loaded machine gets ten times that */
 
 static time_t seconds(void) {
   struct timespec t;
@@ -140,7 +143,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
   for (unsigned i = 0; i < ENGINES; i++) {
     struct harp_engine *e = harp_crew_use(&crews[i], &enis, "delay");
     assert_non_null(e);
-    assert_int_equal(harp_listener_open(&listeners[i], e, &handle), HARP_OK);
+    assert_int_equal(harp_listener_open(&listeners[i], e, &handle, -1), HARP_OK);
   }
   pid_t child = fork();
   if (child == 0) _exit(count_sockets() - sockets);
@@ -151,6 +154,237 @@ static void test_every_engines_sockets_are_closed(void **state) {
     harp_listener_close(listeners[i]);
     harp_crew_drop(&crews[i], e);
   }
+}
+
+/* ---- forks in the middle of a handshake, whose other side is played by hand ---- */
+
+/* Who has said what when the victim forks. */
+enum step { AT_OPEN, AT_TCP, AT_HELLO, AT_WELCOME, AT_CONFIRM, STEP_COUNT };
+
+/* A process that is told what to do, byte by byte, and answers each with a number. */
+struct puppet {
+  pid_t pid;
+  int wire; /* to it */
+};
+
+/* In the puppet. */
+struct rig {
+  struct harp_crew crew;
+  struct harp_engine *engine;
+  struct harp_listener *listener;
+  struct harp_dial *dial;
+  struct harp_link *link;
+};
+
+static bool has_guest(struct rig *r) {
+  bool found = false;
+  harp_engine_lock(r->engine);
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) found |= r->listener->guests[i].fd >= 0;
+  harp_engine_unlock(r->engine);
+  return found;
+}
+
+/* Returns whether it was done; what must happen by itself is tried again until it has. */
+static bool obey(struct rig *r, char order) {
+  switch (order) {
+  case 'g': /* TCP is up */
+    return has_guest(r);
+  case 'r': /* the handshake is done */
+    return atomic_load(&r->listener->ready_count) > 0;
+  case 't':
+    return (r->link = harp_listener_take(r->listener));
+  case 'p':
+    return harp_dial_poll(r->dial, &r->link) == HARP_OK;
+  case 'c':
+    return harp_dial_poll(r->dial, &r->link) == HARP_OK && r->link;
+  default:
+    return false;
+  }
+}
+
+/* Returns when it runs. */
+static int fork_worker(void) {
+  char byte = 0;
+  int runs[2];
+  if (pipe(runs)) return -1;
+  pid_t worker = fork();
+  if (worker) return read(runs[0], &byte, 1) == 1 ? worker : -1;
+  alarm(2 * LIMIT_S);
+  (void)!write(runs[1], &byte, 1);
+  for (;;) pause();
+}
+
+/* Never returns. `handle`: to connect to; NULL: to listen, and answer with the handle. */
+static void be_puppet(int wire, const struct harp_handle *handle) {
+  static struct rig r;
+  struct harp_instance instance = {.ifname = "lo",
+                                   .mtu = 65536,
+                                   .paths = 1,
+                                   .peer_timeout_ns = HARP_SEC(LIMIT_S),
+                                   .numa = -1,
+                                   .mode = HARP_ENGINE_INLINE,
+                                   .memory_bytes = 1 << 20};
+  struct harp_handle own;
+  char order;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
+  ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  r.engine = harp_crew_use(&r.crew, &(struct harp_engine_enis){1, {&instance}}, "delay");
+  if (!r.engine) _exit(1);
+  if (handle ? harp_dial_open(&r.dial, r.engine, handle, -1)
+             : harp_listener_open(&r.listener, r.engine, &own, -1))
+    _exit(1);
+  if (!handle && write(wire, &own, sizeof own) != sizeof own) _exit(1);
+  while (read(wire, &order, 1) == 1) {
+    int answer = order == 'f' ? fork_worker() : 1;
+    while (order != 'f' && !obey(&r, order)) usleep(100);
+    if (write(wire, &answer, sizeof answer) != sizeof answer) _exit(1);
+  }
+  _exit(1);
+}
+
+static struct puppet start_puppet(const struct harp_handle *handle) {
+  int pair[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  pid_t pid = fork();
+  if (pid == 0) be_puppet(pair[1], handle);
+  close(pair[1]);
+  return (struct puppet){pid, pair[0]};
+}
+
+static int tell(const struct puppet *p, char order) {
+  int answer = 0;
+  struct pollfd heard = {.fd = p->wire, .events = POLLIN};
+  assert_int_equal(write(p->wire, &order, 1), 1);
+  assert_int_equal(poll(&heard, 1, LIMIT_S * 1000), 1);
+  assert_int_equal(read(p->wire, &answer, sizeof answer), sizeof answer);
+  return answer;
+}
+
+/* The other side. */
+struct hand {
+  int listen_fd, fd;
+  struct harp_handle handle;
+  struct harp_handshake handshake;
+};
+
+static void begin(struct hand *h, bool client) {
+  static const uint8_t nonce[HARP_NONCE_BYTES] = {1, 2, 3};
+  struct harp_endpoint self = {
+      .token = 7,
+      .buffer_bytes = 65536,
+      .path_count = 1,
+      .eni_count = 1,
+      .enis = {{.family = 4, .addr = {127, 0, 0, 1}, .mtu = 65535, .port_count = 1, .ports = {9}}},
+      .name = "hand"};
+  harp_handshake_init(&h->handshake, client, h->handle.secret, nonce, HARP_WIRE_VERSION_MIN,
+                      HARP_WIRE_VERSION, &self);
+}
+
+static void say(struct hand *h) {
+  struct harp_handshake *s = &h->handshake;
+  ssize_t bytes = s->out_bytes - s->out_sent;
+  assert_true(bytes > 0);
+  assert_int_equal(send(h->fd, s->out + s->out_sent, (size_t)bytes, 0), bytes);
+  s->out_sent = s->out_bytes;
+}
+
+static void hear(struct hand *h, enum harp_handshake_state until) {
+  uint8_t in[HARP_CONTROL_MAX_BYTES];
+  while (h->handshake.state != until) {
+    ssize_t n = recv(h->fd, in, harp_handshake_wants(&h->handshake), 0);
+    assert_true(n > 0);
+    harp_handshake_on_bytes(&h->handshake, in, (size_t)n);
+  }
+}
+
+static int connect_by_hand(const struct harp_handle *handle) {
+  struct sockaddr_storage to;
+  char error[256];
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(fd >= 0 && harp_handle_decode(handle, &to, error, sizeof error));
+  if (!connect(fd, (struct sockaddr *)&to, sizeof(struct sockaddr_in))) return fd;
+  close(fd);
+  return -1;
+}
+
+/* Kills the puppet, whose worker lives on: our connection with it must end. */
+static void assert_seen_to_die(const struct puppet *p, pid_t worker, int fd) {
+  struct pollfd ended = {.fd = fd, .events = POLLIN};
+  char byte;
+  kill(p->pid, SIGKILL);
+  int seen = poll(&ended, 1, GONE_MS);
+  int worker_lived = kill(worker, 0) == 0;
+  kill(worker, SIGKILL);
+  waitpid(p->pid, NULL, 0);
+  assert_true(worker_lived);
+  assert_int_equal(seen, 1);
+  assert_true(recv(fd, &byte, 1, MSG_DONTWAIT) <= 0);
+  close(fd);
+  close(p->wire);
+}
+
+static void listens_and_forks(enum step step) {
+  struct puppet p = start_puppet(NULL);
+  struct hand h = {.listen_fd = -1};
+  pid_t worker = 0;
+  assert_int_equal(read(p.wire, &h.handle, sizeof h.handle), sizeof h.handle);
+  if (step == AT_OPEN) worker = tell(&p, 'f');
+  h.fd = connect_by_hand(&h.handle);
+  assert_true(h.fd >= 0);
+  tell(&p, 'g');
+  if (step == AT_TCP) worker = tell(&p, 'f');
+  begin(&h, true);
+  ssize_t part = 30; /* more than a header, less than a HELLO */
+  assert_int_equal(send(h.fd, h.handshake.out, (size_t)part, 0), part);
+  h.handshake.out_sent = (uint32_t)part;
+  if (step == AT_HELLO) worker = tell(&p, 'f');
+  say(&h);
+  hear(&h, HARP_HANDSHAKE_DONE);
+  if (step == AT_WELCOME) worker = tell(&p, 'f');
+  say(&h);
+  tell(&p, 'r');
+  if (step == AT_CONFIRM) worker = tell(&p, 'f');
+  tell(&p, 't');
+  assert_seen_to_die(&p, worker, h.fd);
+  assert_int_equal(connect_by_hand(&h.handle), -1); /* nor does the worker listen */
+}
+
+static void connects_and_forks(enum step step) {
+  struct hand h = {.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  struct sockaddr_storage at = {.ss_family = AF_INET};
+  socklen_t n = sizeof(struct sockaddr_in);
+  pid_t worker = 0;
+  ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  assert_int_equal(bind(h.listen_fd, (struct sockaddr *)&at, n), 0);
+  assert_int_equal(listen(h.listen_fd, 1), 0);
+  assert_int_equal(getsockname(h.listen_fd, (struct sockaddr *)&at, &n), 0);
+  harp_handle_encode(&h.handle, &at, 0, (const uint8_t[HARP_SECRET_BYTES]){9});
+  struct puppet p = start_puppet(&h.handle);
+  h.fd = accept(h.listen_fd, NULL, NULL);
+  assert_true(h.fd >= 0);
+  close(h.listen_fd);
+  begin(&h, false);
+  if (step <= AT_TCP) worker = tell(&p, 'f');
+  tell(&p, 'p');
+  hear(&h, HARP_HANDSHAKE_WAIT_CONFIRM);
+  if (step == AT_HELLO) worker = tell(&p, 'f');
+  say(&h);
+  if (step == AT_WELCOME) worker = tell(&p, 'f');
+  tell(&p, 'c');
+  if (step == AT_CONFIRM) worker = tell(&p, 'f');
+  hear(&h, HARP_HANDSHAKE_DONE);
+  assert_seen_to_die(&p, worker, h.fd);
+}
+
+static void test_forks_while_it_is_connected_to(void **state) {
+  (void)state;
+  for (enum step step = AT_OPEN; step < STEP_COUNT; step++) listens_and_forks(step);
+}
+
+static void test_forks_while_it_connects(void **state) {
+  (void)state;
+  for (enum step step = AT_TCP; step < STEP_COUNT; step++) connects_and_forks(step);
 }
 
 static int count_files(void) {
@@ -186,6 +420,9 @@ static void test_a_childs_own_files_are_left_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      /* First: they fork from a process that has not initialised. */
+      cmocka_unit_test(test_forks_while_it_is_connected_to),
+      cmocka_unit_test(test_forks_while_it_connects),
       cmocka_unit_test(test_inline),
       cmocka_unit_test(test_thread),
       cmocka_unit_test(test_every_engines_sockets_are_closed),

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "io/sim.h"
+#include "lib/new_link.h"
 
 enum { ENIS = 2, LINKS = 3 };
 
@@ -67,7 +68,7 @@ static struct harp_link *connect_to(struct scene *s, unsigned host) {
   close(pair[1]);
   int slot = harp_engine_reserve_slot(s->engine);
   struct harp_endpoint self = endpoint_of(1, 0x10000u | (uint64_t)slot), peer = endpoint_of(host, 0x20000);
-  struct harp_link_config config = {.role = HARP_ROLE_SENDER,
+  struct harp_peer_config config = {.is_client = true,
                                     .slot = (uint32_t)slot,
                                     .control_fd = pair[0],
                                     .local = &self,
@@ -75,12 +76,12 @@ static struct harp_link *connect_to(struct scene *s, unsigned host) {
                                     .traffic_class = -1,
                                     .keys = {.tx_token = peer.token, .rx_token = self.token}};
   config.peer_addr.ss_family = AF_INET;
-  struct harp_link *link = harp_link_create(s->engine, &config);
+  struct harp_link *link = new_link(s->engine, &config);
   assert_non_null(link);
-  assert_true(link->is_multihomed);
-  for (unsigned i = 0; i < link->conn.sender->path_count; i++) {
-    link->conn.sender->paths[i].state = HARP_PATH_UP;
-    link->conn.sender->paths[i].any_acked = true;
+  assert_true(link->peer->is_multihomed);
+  for (unsigned i = 0; i < link->peer->conn.sender->path_count; i++) {
+    link->peer->conn.sender->paths[i].state = HARP_PATH_UP;
+    link->peer->conn.sender->paths[i].any_acked = true;
   }
   return link;
 }
@@ -131,7 +132,7 @@ enum { ANY = -1 };
 
 /* Moves the paths of a link over these interfaces. */
 static void move(struct scene *s, unsigned link, int ours, int theirs, enum harp_path_state to) {
-  struct harp_sender *sender = s->links[link]->conn.sender;
+  struct harp_sender *sender = s->links[link]->peer->conn.sender;
   for (unsigned i = 0; i < sender->path_count; i++) {
     struct harp_path *path = &sender->paths[i];
     if ((ours != ANY && path->local_eni != ours) || (theirs != ANY && path->remote_eni != theirs)) continue;
@@ -236,7 +237,7 @@ static void test_a_link_that_hears_nothing_is_no_witness(void **state) {
   struct scene s;
   open_scene(&s, 1);
   move(&s, 0, 0, ANY, HARP_PATH_DOWN);
-  s.links[0]->conn.sender->stalled_since_ns = now_ns;
+  s.links[0]->peer->conn.sender->stalled_since_ns = now_ns;
   review_for(&s, HARP_SEC(5));
   assert_int_equal(warn_count, 0);
   close_scene(&s);

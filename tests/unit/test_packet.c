@@ -24,7 +24,8 @@ static struct harp_packet a_data(uint32_t length) {
                .line = 0x31323334,
                .offset = 1280,
                .size = 1280 + length,
-               .length = length},
+               .length = length,
+               .stream = 0x0789},
   };
 }
 
@@ -33,12 +34,14 @@ static struct harp_packet an_ack(uint32_t ranges) {
       .type = HARP_PACKET_ACK,
       .path = 15,
       .token = 0xfedcba9876543210,
-      .ack = {.echo_time = 1, .echo_delay = 2, .delivered = 0xfffffff0, .posted = 4, .range_count = ranges},
+      .ack = {.echo_time = 1, .echo_delay = 2, .range_count = ranges, .credit_count = ranges / 2},
   };
   for (uint32_t i = 0; i < ranges; i++) {
     p.ack.ranges[i].begin = 1000 - 10 * i;
     p.ack.ranges[i].end = 1005 - 10 * i;
   }
+  for (uint32_t i = 0; i < ranges / 2; i++)
+    p.ack.credits[i] = (struct harp_credit){(uint16_t)(i * 999), 0xfffffff0 + i};
   return p;
 }
 
@@ -52,9 +55,9 @@ static void fix_crc(uint8_t *wire, size_t bytes) {
 static void test_data_has_the_documented_bytes(void **state) {
   static const uint8_t payload[3] = {'a', 'b', 'c'};
   uint8_t expected[HARP_DATA_HEADER_BYTES + 3] = {
-      0,    0,    0,    0,    1,    1,    1,    5,    0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
+      0,    0,    0,    0,    2,    1,    1,    5,    0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
       0xff, 0xff, 0xff, 0xfe, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34,
-      0,    0,    0x05, 0x00, 0,    0,    0x05, 0x03, 0,    3,    0,    0,    'a',  'b',  'c'};
+      0,    0,    0x05, 0x00, 0,    0,    0x05, 0x03, 0,    3,    0x07, 0x89, 'a',  'b',  'c'};
   uint8_t wire[HARP_PACKET_MAX_BYTES];
   struct harp_packet p = a_data(3);
   (void)state;
@@ -64,12 +67,13 @@ static void test_data_has_the_documented_bytes(void **state) {
 }
 
 static void test_ack_has_the_documented_bytes(void **state) {
-  uint8_t expected[HARP_ACK_HEADER_BYTES + HARP_ACK_RANGE_BYTES] = {
-      0,    0,    0, 0, 1, 3, 0, 15, 0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10, 0xff, 0xff,
-      0xff, 0xfe, 0, 0, 0, 1, 0, 0,  0,    2,    0xff, 0xff, 0xff, 0xf0, 0,    0,    0,    4,
-      0,    1,    0, 0, 0, 0, 0, 0,  0,    0,    0x03, 0xe8, 0,    0,    0x03, 0xed};
+  uint8_t expected[HARP_ACK_HEADER_BYTES + 2 * HARP_ACK_RANGE_BYTES + HARP_ACK_CREDIT_BYTES] = {
+      0,    0,    0,    0,    2, 3, 0,    15,   0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10,
+      0xff, 0xff, 0xff, 0xfe, 0, 0, 0,    1,    0,    0,    0,    2,    0,    2,    0,    1,    /* header */
+      0,    0,    0x03, 0xe8, 0, 0, 0x03, 0xed, 0,    0,    0x03, 0xde, 0,    0,    0x03, 0xe3, /* ranges */
+      0xff, 0xff, 0xff, 0xf0, 0, 0, 0,    0};
   uint8_t wire[HARP_ACK_MAX_BYTES];
-  struct harp_packet p = an_ack(1);
+  struct harp_packet p = an_ack(2);
   (void)state;
   assert_int_equal(harp_packet_encode_ack(wire, &p, number, SEED), sizeof expected);
   fix_crc(expected, sizeof expected);
@@ -131,10 +135,14 @@ static void test_acks_of_any_size_come_back(void **state) {
   for (uint32_t n = 0; n <= HARP_RANGES_MAX; n++) {
     struct harp_packet p = an_ack(n);
     size_t bytes = harp_packet_encode_ack(wire, &p, number, SEED);
-    assert_int_equal(bytes, HARP_ACK_HEADER_BYTES + n * HARP_ACK_RANGE_BYTES);
+    assert_int_equal(bytes, HARP_ACK_HEADER_BYTES + n * HARP_ACK_RANGE_BYTES + n / 2 * HARP_ACK_CREDIT_BYTES);
     assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_NONE);
     assert_memory_equal(&q.ack, &p.ack,
                         offsetof(struct harp_packet, ack.ranges[n]) - offsetof(struct harp_packet, ack));
+    for (uint32_t i = 0; i < n / 2; i++) {
+      assert_int_equal(q.ack.credits[i].stream, p.ack.credits[i].stream);
+      assert_int_equal(q.ack.credits[i].posted, p.ack.credits[i].posted);
+    }
     assert_true(q.token == p.token);
     assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
     for (size_t cut = 0; cut < bytes; cut++)
@@ -166,8 +174,8 @@ static void test_bytes_behind_the_packet_are_ignored(void **state) {
   memset(wire, 0xdd, sizeof wire);
   harp_packet_encode_ack(wire, &p, number, SEED);
   assert_int_equal(harp_packet_decode(wire, sizeof wire, &q), HARP_DROP_NONE);
-  assert_int_equal(harp_packet_crc_bytes(&q),
-                   HARP_ACK_HEADER_BYTES + 2 * HARP_ACK_RANGE_BYTES - HARP_CRC_FROM_BYTE);
+  assert_int_equal(harp_packet_crc_bytes(&q), HARP_ACK_HEADER_BYTES + 2 * HARP_ACK_RANGE_BYTES +
+                                                  HARP_ACK_CREDIT_BYTES - HARP_CRC_FROM_BYTE);
   assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
 }
 

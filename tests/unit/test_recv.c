@@ -10,24 +10,25 @@
 #include "proto/recv.h"
 
 static struct harp_receiver *r;
+static struct harp_rx_stream stream;
 static struct harp_counters counters;
 static struct harp_placement place;
 static uint8_t staging[HARP_STAGING_BYTES], buffer[1 << 20], payload[HARP_PACKET_MAX_PAYLOAD_BYTES];
-enum { LINE = 1000, MESSAGE = 7, NUMBER = 5 };
+enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3 };
+static const struct harp_receiver_config config = {
+    .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
 
 static void start(uint32_t first_message) {
-  struct harp_receiver_config c = {.first_line = LINE,
-                                   .first_message = first_message,
-                                   .first_number = NUMBER,
-                                   .path_count = 2,
-                                   .staging = staging};
+  struct harp_rx_stream_config sc = {
+      .id = STREAM, .first_line = LINE, .first_message = first_message, .staging = staging};
   memset(&counters, 0, sizeof counters);
-  harp_receiver_init(r, &c, NULL, &counters);
+  harp_receiver_init(r, &config, NULL, &counters);
+  harp_receiver_open(r, &stream, &sc);
 }
 
 static int init(void **state) {
   (void)state;
-  r = malloc(sizeof *r);
+  r = malloc(harp_receiver_bytes(&config));
   assert_non_null(r);
   start(MESSAGE);
   return 0;
@@ -41,12 +42,13 @@ static int fini(void **state) {
 }
 
 static int post(uint32_t capacity, const uint8_t **early) {
-  return harp_receiver_post(r, buffer, capacity, buffer, &place, early, HARP_US(1));
+  return harp_receiver_post(r, &stream, buffer, capacity, buffer, &place, early, HARP_US(1));
 }
 
 static enum harp_drop feed(uint32_t number, uint32_t message, uint32_t line, uint32_t offset, uint32_t length,
                            uint32_t size) {
   struct harp_packet p = {.type = HARP_PACKET_DATA, .number = number};
+  p.data.stream = STREAM;
   p.data.message = message;
   p.data.line = line;
   p.data.offset = offset;
@@ -70,15 +72,15 @@ static void a_posted_message_is_placed_and_done(void **state) {
   assert_int_equal(place.count, 1);
   assert_int_equal(place.runs[0].from, 0);
   assert_int_equal(place.runs[0].bytes, 276);
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
-  assert_int_equal(r->delivered, LINE);
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
+  assert_int_equal(stream.delivered, LINE);
   assert_int_equal(feed(6, MESSAGE, LINE, 0, 1024, 1300), HARP_DROP_NONE);
-  assert_int_equal(r->delivered, LINE + 11);
-  assert_true(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_int_equal(stream.delivered, LINE + 11);
+  assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_ptr_equal(cookie, buffer);
   assert_int_equal(bytes, 1300);
   assert_int_equal(feed(7, MESSAGE, LINE, 0, 1024, 1300), HARP_DROP_DUPLICATE);
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
 
 static void only_new_lines_are_placed(void **state) {
@@ -95,6 +97,28 @@ static void only_new_lines_are_placed(void **state) {
   assert_int_equal(place.runs[1].bytes, 256);
   assert_int_equal(place.runs[2].from, 896);
   assert_int_equal(place.runs[2].bytes, 384);
+}
+
+/* The map of what has arrived is a ring of one window: behind the window its bits are those of other lines.
+ */
+static void an_early_message_at_the_edge_of_the_window(void **state) {
+  (void)state;
+  enum { BIG = HARP_WINDOW_LINES - 3, LOST = 11, ARRIVED = 3 * HARP_LINE_BYTES };
+  const uint8_t *early;
+  uint32_t number = NUMBER, step;
+  assert_int_equal(post(BIG * HARP_LINE_BYTES, &early), 0);
+  for (uint32_t at = LOST; at < BIG; at += step) { /* all but its first packet */
+    step = HARP_MIN(BIG - at, 11u);
+    assert_int_equal(feed(number++, MESSAGE, LINE + at, at * HARP_LINE_BYTES, step * HARP_LINE_BYTES,
+                          BIG * HARP_LINE_BYTES),
+                     HARP_DROP_NONE);
+  }
+  assert_int_equal(feed(number, MESSAGE + 1, LINE + BIG, 0, ARRIVED, HARP_EARLY_MAX_BYTES), HARP_DROP_NONE);
+  assert_int_equal(post(HARP_EARLY_MAX_BYTES, &early), 0);
+  assert_non_null(early);
+  assert_int_equal(place.count, 1);
+  assert_int_equal(place.runs[0].from, 0);
+  assert_int_equal(place.runs[0].bytes, ARRIVED);
 }
 
 static void early_data_waits_in_staging(void **state) {
@@ -115,9 +139,9 @@ static void early_data_waits_in_staging(void **state) {
   assert_int_equal(place.runs[0].bytes, 976);
   assert_int_equal(feed(6, MESSAGE + 1, LINE + 2, 0, 1024, 2000), HARP_DROP_NONE);
   assert_ptr_equal(place.dst, buffer); /* the rest goes straight there */
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(feed(7, MESSAGE, LINE, 0, 100, 100), HARP_DROP_NONE);
-  assert_true(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(bytes, 100);
 }
 
@@ -147,8 +171,10 @@ static void bounds_and_contradictions(void **state) {
   assert_int_equal(ack.ack.range_count, 1);
   assert_int_equal(ack.ack.ranges[0].begin, 5);
   assert_int_equal(ack.ack.ranges[0].end, 6);
-  assert_int_equal(ack.ack.delivered, LINE + 1);
-  assert_int_equal(ack.ack.posted, MESSAGE + 1);
+  assert_int_equal(stream.delivered, LINE + 1);
+  assert_int_equal(ack.ack.credit_count, 1);
+  assert_int_equal(ack.ack.credits[0].stream, STREAM);
+  assert_int_equal(ack.ack.credits[0].posted, MESSAGE + 1);
   assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
 }
 
@@ -159,12 +185,12 @@ static void too_large_is_noted_and_never_written(void **state) {
   uint32_t bytes;
   assert_int_equal(post(100, &early), 0);
   assert_int_equal(feed(5, MESSAGE, LINE, 0, 101, 101), HARP_DROP_CONTRADICTION);
-  assert_true(r->too_large);
-  assert_int_equal(r->too_large_message, MESSAGE);
-  assert_int_equal(r->too_large_size, 101);
-  assert_int_equal(r->too_large_capacity, 100);
+  assert_true(stream.too_large);
+  assert_int_equal(stream.too_large_message, MESSAGE);
+  assert_int_equal(stream.too_large_size, 101);
+  assert_int_equal(stream.too_large_capacity, 100);
   assert_int_equal(place.count, 0);
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
 
 /* A message that had begun before its receive, too small, was posted: nothing more of it may reach the
@@ -178,10 +204,74 @@ static void too_large_early_data_stays_out_of_the_buffer(void **state) {
   assert_int_equal(post(1500, &early), 0);
   assert_null(early);
   assert_int_equal(place.count, 0);
-  assert_true(r->too_large);
+  assert_true(stream.too_large);
   assert_int_equal(feed(6, MESSAGE, LINE + 8, 1024, 976, 2000), HARP_DROP_CONTRADICTION);
   assert_int_equal(place.count, 0);
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
+}
+
+/* A message larger than its receive never counts as delivered, though its stream is closed. */
+static void what_is_too_large_stays_unacknowledged(void **state) {
+  (void)state;
+  const uint8_t *early;
+  struct harp_packet ack;
+  uint64_t number;
+  assert_int_equal(post(1000, &early), 0);
+  while (harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1))) continue;
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_CONTRADICTION);
+  harp_receiver_close(r, &stream);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_STREAM);
+  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(2)));
+}
+
+/* What is still under way to a stream that was closed is acknowledged, since the sender must not take it for
+ * loss on the path; what comes for one that never was open is not. */
+static void packets_of_a_closed_stream_are_acknowledged(void **state) {
+  (void)state;
+  struct harp_packet ack;
+  uint64_t number;
+  struct harp_packet p = {.type = HARP_PACKET_DATA, .number = NUMBER, .data = {.stream = STREAM - 1}};
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER, &place, HARP_US(2)), HARP_DROP_STREAM);
+  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
+  harp_receiver_close(r, &stream);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, 100, 100), HARP_DROP_STREAM);
+  assert_int_equal(place.count, 0);
+  assert_true(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
+  assert_int_equal(ack.ack.range_count, 1);
+  assert_int_equal(ack.ack.ranges[0].begin, NUMBER + 1);
+  p.data.stream = STREAM + 1; /* beyond what the receiver has */
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER + 2, &place, HARP_MS(2)), HARP_DROP_STREAM);
+  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(3)));
+  struct harp_rx_stream_config sc = {
+      .id = STREAM, .first_line = LINE + 5000, .first_message = MESSAGE + 900, .staging = staging};
+  harp_receiver_open(r, &stream, &sc); /* the id is used again */
+  assert_int_equal(feed(NUMBER + 3, MESSAGE + 1, LINE + 5000, 0, 100, 100), HARP_DROP_DUPLICATE);
+  assert_int_equal(feed(NUMBER + 4, MESSAGE + 900, LINE + 5000, 0, 100, 100), HARP_DROP_NONE);
+}
+
+/* An acknowledgement goes with data that is about to leave on its path when it is due or nearly so, and fits
+ * with all the credit that was not told yet. */
+static void an_acknowledgement_rides_on_data(void **state) {
+  (void)state;
+  enum { ONE_RANGE = HARP_ACK_HEADER_BYTES + HARP_ACK_RANGE_BYTES, ALL = ONE_RANGE + HARP_ACK_CREDIT_BYTES };
+  const uint8_t *early;
+  struct harp_packet ack;
+  uint64_t number;
+  assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(1))); /* nothing has come */
+  assert_int_equal(post(5000, &early), 0);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_NONE);
+  assert_false(harp_receiver_ride_ack(r, 1, 9000, &ack, &number, HARP_US(2))); /* another path's data */
+  assert_false(harp_receiver_ride_ack(r, 0, ALL - 1, &ack, &number, HARP_US(2)));
+  assert_true(harp_receiver_ride_ack(r, 0, ALL, &ack, &number, HARP_US(2)));
+  assert_int_equal(ack.path, 0);
+  assert_int_equal(number, NUMBER);
+  assert_int_equal(ack.ack.range_count, 1);
+  assert_int_equal(ack.ack.credit_count, 1);
+  assert_int_equal(harp_receiver_deadline_ns(r), HARP_NEVER);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 1024, 5000), HARP_DROP_NONE);
+  assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(3))); /* more is to come first */
+  assert_true(harp_receiver_ride_ack(r, 0, ONE_RANGE, &ack, &number, harp_receiver_deadline_ns(r)));
+  assert_int_equal(ack.ack.credit_count, 0); /* it was told, and will be again where there is room */
 }
 
 static void receives_are_bounded(void **state) {
@@ -201,12 +291,12 @@ static void empty_messages_complete_in_turn(void **state) {
   assert_int_equal(post(0, &early), 0);
   assert_int_equal(post(100, &early), 0);
   assert_int_equal(place.count, 0);
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(feed(6, MESSAGE, LINE, 0, 0, 0), HARP_DROP_NONE);
-  assert_true(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(bytes, 0);
-  assert_true(harp_receiver_poll_done(r, &cookie, &bytes));
-  assert_false(harp_receiver_poll_done(r, &cookie, &bytes));
+  assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
+  assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
 
 /* Message numbers wrap; 64 receives and 8 early messages around the wrap each need a place of their own. */
@@ -220,13 +310,13 @@ static void messages_keep_apart_across_the_wrap(void **state) {
   for (uint32_t i = HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES; i-- > 0;)
     assert_int_equal(feed(NUMBER + i, 0xFFFFFFE0 + i, LINE + i, 0, i, i), HARP_DROP_NONE);
   for (uint32_t i = 0; i < HARP_MESSAGES_MAX; i++) {
-    assert_true(harp_receiver_poll_done(r, &cookie, &bytes));
+    assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
     assert_int_equal(bytes, i);
   }
   for (uint32_t i = HARP_MESSAGES_MAX; i < HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES; i++) {
     assert_int_equal(post(i, &early), 0);
     assert_non_null(early);
-    assert_true(harp_receiver_poll_done(r, &cookie, &bytes));
+    assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
     assert_int_equal(bytes, i);
   }
 }
@@ -235,11 +325,15 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_posted_message_is_placed_and_done, init, fini),
       cmocka_unit_test_setup_teardown(only_new_lines_are_placed, init, fini),
+      cmocka_unit_test_setup_teardown(an_early_message_at_the_edge_of_the_window, init, fini),
       cmocka_unit_test_setup_teardown(early_data_waits_in_staging, init, fini),
       cmocka_unit_test_setup_teardown(early_data_is_bounded, init, fini),
       cmocka_unit_test_setup_teardown(bounds_and_contradictions, init, fini),
       cmocka_unit_test_setup_teardown(too_large_is_noted_and_never_written, init, fini),
       cmocka_unit_test_setup_teardown(too_large_early_data_stays_out_of_the_buffer, init, fini),
+      cmocka_unit_test_setup_teardown(what_is_too_large_stays_unacknowledged, init, fini),
+      cmocka_unit_test_setup_teardown(packets_of_a_closed_stream_are_acknowledged, init, fini),
+      cmocka_unit_test_setup_teardown(an_acknowledgement_rides_on_data, init, fini),
       cmocka_unit_test_setup_teardown(receives_are_bounded, init, fini),
       cmocka_unit_test_setup_teardown(empty_messages_complete_in_turn, init, fini),
       cmocka_unit_test_setup_teardown(messages_keep_apart_across_the_wrap, init, fini),

@@ -7,27 +7,33 @@
 
 #include <cmocka.h>
 
+#include "base/seq.h"
 #include "lib/bring_up.h"
+#include "proto/recv.h"
 #include "proto/send.h"
 
 static struct harp_sender *s;
+static struct harp_tx_stream st;
 static struct harp_counters counters;
+static struct harp_tx_stream own_stream; /* of a test's own sender */
 static uint8_t data[1 << 20];
-enum { FIRST_LINE = 1000, FIRST_MESSAGE = 7, FIRST_NUMBER = 5 };
+enum { FIRST_LINE = 1000, FIRST_MESSAGE = 7, FIRST_NUMBER = 5, STREAM = 2 };
+static const struct harp_tx_stream_config stream = {
+    .id = STREAM, .first_line = FIRST_LINE, .first_message = FIRST_MESSAGE};
 
 static int init(void **state) {
   (void)state;
-  struct harp_sender_config c = {.first_line = FIRST_LINE,
-                                 .first_message = FIRST_MESSAGE,
-                                 .first_number = FIRST_NUMBER - 1,
+  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
+                                 .stream_max = STREAM + 1,
                                  .path_count = 2,
                                  .paths = {{.lines_max = 8}, {.lines_max = 8}},
                                  .window_max_bytes = 4 << 20,
                                  .cc = &harp_cc_delay};
-  s = malloc(harp_sender_bytes(2));
+  s = malloc(harp_sender_bytes(&c));
   assert_non_null(s);
   memset(&counters, 0, sizeof counters);
   harp_sender_init(s, &c, NULL, &counters, 0);
+  harp_sender_open(s, &st, &stream);
   bring_up(s, 0);
   return 0;
 }
@@ -42,17 +48,15 @@ static int fini(void **state) {
 /* Takes what there is to send, within the time that small messages may wait for company. */
 static bool take(struct harp_tx_run *run, uint32_t max) {
   for (harp_ns now = HARP_US(1); now <= HARP_US(50); now += HARP_US(1)) {
-    struct harp_path *p = harp_sender_pick(s, now);
-    if (p) return harp_sender_poll(s, p, max, run, now);
+    if (send_next(s, max, run, now)) return true;
   }
   return false;
 }
 
-static struct harp_packet ack(uint8_t path, uint32_t begin, uint32_t end, uint32_t delivered,
-                              uint32_t posted) {
+static struct harp_packet ack(uint8_t path, uint32_t begin, uint32_t end, uint32_t posted) {
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = path};
-  p.ack.delivered = delivered;
-  p.ack.posted = posted;
+  p.ack.credit_count = 1;
+  p.ack.credits[0] = (struct harp_credit){STREAM, posted};
   p.ack.range_count = begin != end;
   p.ack.ranges[0].begin = begin;
   p.ack.ranges[0].end = end;
@@ -65,14 +69,14 @@ static enum harp_drop feed(struct harp_packet p) {
 
 static void posting_is_bounded(void **state) {
   (void)state;
-  for (int i = 0; i < HARP_MESSAGES_MAX; i++) assert_int_equal(harp_sender_post(s, data, 1, NULL, 0), 0);
-  assert_int_equal(harp_sender_post(s, data, 1, NULL, 0), -EAGAIN);
+  for (int i = 0; i < HARP_MESSAGES_MAX; i++) assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, 0), -EAGAIN);
 }
 
 static void a_message_is_cut_into_packets(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, data, 2500, NULL, 0), 0); /* 20 lines: 8 + 8 + 4 */
+  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0); /* 20 lines: 8 + 8 + 4 */
   assert_true(take(&run, 64));
   assert_int_equal(run.type, HARP_PACKET_DATA);
   assert_int_equal(run.count, 3);
@@ -83,14 +87,15 @@ static void a_message_is_cut_into_packets(void **state) {
   assert_int_equal(run.last_bytes, 2500 - 2048);
   assert_int_equal(run.size, 2500);
   assert_ptr_equal(run.data, data);
-  assert_true(run.ack_soon);
+  assert_int_equal(run.flags, HARP_FLAG_ACK_SOON);
+  assert_int_equal(run.stream, STREAM);
   assert_false(take(&run, 64));
 }
 
 static void a_superframe_takes_no_more_than_asked(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, data, 2500, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
   assert_true(take(&run, 2));
   assert_int_equal(run.count, 2);
   assert_int_equal(run.last_bytes, 1024);
@@ -105,25 +110,24 @@ static void an_empty_message_takes_one_line_and_no_bytes(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
-  assert_int_equal(harp_sender_post(s, NULL, 0, data, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, NULL, 0, data, 0), 0);
   assert_true(take(&run, 64));
   assert_int_equal(run.count, 1);
   assert_int_equal(run.last_bytes, 0);
-  assert_false(harp_sender_poll_done(s, &cookie));
-  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_LINE + 1, FIRST_MESSAGE)),
-                   HARP_DROP_NONE);
-  assert_true(harp_sender_poll_done(s, &cookie));
+  assert_false(harp_tx_stream_poll_done(&st, &cookie));
+  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE)), HARP_DROP_NONE);
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
   assert_ptr_equal(cookie, data);
 }
 
 static void early_messages_are_small_and_few(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, data, HARP_EARLY_MAX_BYTES + 1, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, HARP_EARLY_MAX_BYTES + 1, NULL, 0), 0);
   assert_false(take(&run, 64)); /* too large without credit */
-  assert_int_equal(feed(ack(0, 0, 0, FIRST_LINE, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   while (take(&run, 64)) assert_int_equal(run.message, FIRST_MESSAGE);
-  for (int i = 0; i < 12; i++) assert_int_equal(harp_sender_post(s, data, 8, NULL, 0), 0);
+  for (int i = 0; i < 12; i++) assert_int_equal(harp_sender_post(s, &st, data, 8, NULL, 0), 0);
   uint32_t sent = 0;
   for (; take(&run, 64); sent++) {
   }
@@ -134,74 +138,181 @@ static void nonsense_is_dropped_and_changes_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
-  assert_int_equal(harp_sender_post(s, data, 2500, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
   assert_true(take(&run, 64));
   uint32_t n = FIRST_NUMBER;
-  assert_int_equal(feed(ack(run.path, n, n + 4, FIRST_LINE, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
-  assert_int_equal(feed(ack(run.path, n + 1, n, FIRST_LINE, FIRST_MESSAGE)), HARP_DROP_FIELD);
-  assert_int_equal(feed(ack(run.path, n, n + 1, FIRST_LINE + 21, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(ack(run.path, n, n + 4, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(ack(run.path, n + 1, n, FIRST_MESSAGE)), HARP_DROP_FIELD);
+  struct harp_packet credit = ack(run.path, 0, 0, FIRST_MESSAGE + 9);
+  for (uint32_t id = STREAM + 1; id < 0x10000; id += 0x7ffe) { /* of streams that are not open */
+    credit.ack.credits[0].stream = (uint16_t)id;
+    assert_int_equal(feed(credit), HARP_DROP_NONE);
+  }
+  assert_int_equal(st.posted, FIRST_MESSAGE);
   /* Ranges that reach below zero, where packet numbers are still small. */
-  assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, n + 1, FIRST_LINE, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
-  assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, 0xFFFFFFF8, FIRST_LINE, FIRST_MESSAGE)),
-                   HARP_DROP_STALE_ACK);
-  assert_int_equal(feed(ack(run.path, 0x80000010, n + 1, FIRST_LINE, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
-  assert_int_equal(s->delivered, FIRST_LINE);
+  assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, 0xFFFFFFF8, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(ack(run.path, 0x80000010, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(st.delivered, FIRST_LINE);
   assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + 1024));
-  assert_false(harp_sender_poll_done(s, &cookie));
+  assert_false(harp_tx_stream_poll_done(&st, &cookie));
   /* Numbers below the first: never sent, harmless. */
-  assert_int_equal(feed(ack(run.path, 1, 3, FIRST_LINE, FIRST_MESSAGE)), HARP_DROP_NONE);
+  assert_int_equal(feed(ack(run.path, 1, 3, FIRST_MESSAGE)), HARP_DROP_NONE);
   assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + 1024));
+}
+
+/* The credit of an earlier stream of the same id may come late: it must not count as this one's. */
+static void credit_that_no_receiver_can_give_is_ignored(void **state) {
+  (void)state;
+  assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, 0), 0);
+  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX + 1)), HARP_DROP_NONE);
+  assert_int_equal(st.posted, FIRST_MESSAGE);
+  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX)), HARP_DROP_NONE);
+  assert_int_equal(st.posted, FIRST_MESSAGE + HARP_MESSAGES_MAX);
+}
+
+/* All acknowledgements that told a stream's credit may have been lost while other streams went on. */
+static void credit_is_asked_for_while_others_are_busy(void **state) {
+  (void)state;
+  const struct harp_tx_stream_config other = {.id = STREAM - 1, .first_message = FIRST_MESSAGE};
+  struct harp_tx_run run;
+  struct harp_packet last = ack(0, 0, 0, 0); /* something is always in flight */
+  unsigned asked = 0;
+  harp_ns first_ns = 0, now = 0;
+  harp_sender_open(s, &own_stream, &other);
+  assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, now), 0);
+  for (; now <= HARP_MS(20); now += HARP_US(20)) {
+    void *cookie;
+    while (harp_tx_stream_poll_done(&own_stream, &cookie)) {
+    }
+    if (own_stream.tail - own_stream.done < 4)
+      assert_int_equal(harp_sender_post(s, &own_stream, data, 1000, NULL, now), 0);
+    harp_sender_on_timeout(s, now);
+    while (send_next(s, 64, &run, now)) {
+      assert_int_equal(harp_sender_on_ack(s, &last, harp_sender_ack_number(s, &last), now), HARP_DROP_NONE);
+      last = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
+      asked += (run.flags & HARP_FLAG_CREDIT) != 0;
+      if (asked && !first_ns) first_ns = now;
+    }
+  }
+  assert_true(first_ns && first_ns <= HARP_MS(3));
+  assert_in_range(asked, 2, 5);
+  harp_sender_close(s, &own_stream);
+}
+
+/* Sends what there is at each 100 us of a span; everything is acknowledged at once but the data of STREAM. */
+static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns) {
+  struct harp_tx_run run;
+  for (harp_ns end = *now + span_ns; *now < end; *now += HARP_US(100)) {
+    harp_sender_on_timeout(own, *now);
+    while (send_next(own, 64, &run, *now)) {
+      if (run.type == HARP_PACKET_DATA && run.stream == STREAM) continue;
+      struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
+      p.ack.echo_time = harp_ticks_from_ns(*now - HARP_US(50));
+      assert_int_equal(harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), *now), HARP_DROP_NONE);
+    }
+  }
+}
+
+/* The receiver drops all that comes for a stream, for its content. With nothing else in flight that looks
+ * like a dead path; other streams must not wait for long. */
+static void a_stream_that_is_refused_holds_up_no_other(void **state) {
+  (void)state;
+  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
+                                 .stream_max = STREAM + 1,
+                                 .path_count = 1,
+                                 .paths = {{.lines_max = 69}},
+                                 .window_max_bytes = 4 << 20,
+                                 .cc = &harp_cc_delay};
+  const struct harp_tx_stream_config other = {.id = 0, .first_message = FIRST_MESSAGE};
+  static struct harp_tx_stream refused;
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  harp_ns now = HARP_MS(1), longest = 0;
+  assert_non_null(own);
+  memset(own, 0xa5, harp_sender_bytes(&c));
+  harp_sender_init(own, &c, NULL, &counters, now);
+  harp_sender_open(own, &refused, &stream);
+  harp_sender_open(own, &own_stream, &other);
+  bring_up(own, now);
+  assert_true(harp_tx_stream_on_credit(&own_stream, FIRST_MESSAGE + 30));
+  assert_int_equal(harp_sender_post(own, &refused, data, 9000, NULL, now), 0);
+  for (unsigned k = 0; k < 20; k++) {
+    void *cookie;
+    refuse_stream(own, &now, HARP_MS(30) * k);
+    assert_int_equal(harp_sender_post(own, &own_stream, data, 100, NULL, now), 0);
+    harp_ns posted = now;
+    while (!harp_tx_stream_poll_done(&own_stream, &cookie)) {
+      refuse_stream(own, &now, HARP_US(100));
+      assert_true(now < posted + HARP_SEC(2));
+    }
+    longest = HARP_MAX(longest, now - posted);
+  }
+  print_message("a message beside a stream that is refused took up to %llu us\n",
+                (unsigned long long)longest / 1000);
+  assert_true(longest <= HARP_MS(250));
+  harp_sender_check(own);
+  free(own);
 }
 
 static void an_old_acknowledgement_takes_nothing_back(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, data, 2500, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
   assert_true(take(&run, 64));
-  assert_int_equal(feed(ack(run.path, 5, 7, FIRST_LINE + 16, FIRST_MESSAGE + 3)), HARP_DROP_NONE);
-  assert_int_equal(feed(ack(run.path, 5, 6, FIRST_LINE + 8, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
-  assert_int_equal(s->delivered, FIRST_LINE + 16);
-  assert_int_equal(s->posted, FIRST_MESSAGE + 3);
+  assert_int_equal(feed(ack(run.path, 5, 7, FIRST_MESSAGE + 3)), HARP_DROP_NONE);
+  assert_int_equal(feed(ack(run.path, 5, 6, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(st.delivered, FIRST_LINE + 16);
+  assert_int_equal(st.posted, FIRST_MESSAGE + 3);
 }
 
 static void messages_complete_in_order(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
-  for (int i = 0; i < 3; i++) assert_int_equal(harp_sender_post(s, data, 100, data + i, 0), 0);
-  while (take(&run, 64)) {
+  struct harp_packet acks[3];
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(harp_sender_post(s, &st, data, 100, data + i, 0), 0);
+    assert_true(take(&run, 64));
+    acks[i] = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
   }
-  feed(ack(run.path, 0, 0, FIRST_LINE + 2, FIRST_MESSAGE));
-  assert_true(harp_sender_poll_done(s, &cookie));
+  feed(acks[1]); /* the second arrives first */
+  assert_false(harp_tx_stream_poll_done(&st, &cookie));
+  feed(acks[0]);
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
   assert_ptr_equal(cookie, data);
-  assert_true(harp_sender_poll_done(s, &cookie));
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
   assert_ptr_equal(cookie, data + 1);
-  assert_false(harp_sender_poll_done(s, &cookie));
-  harp_sender_on_final(s, FIRST_LINE + 3, HARP_US(200)); /* the last word, over the control connection */
-  assert_true(harp_sender_poll_done(s, &cookie));
+  assert_false(harp_tx_stream_poll_done(&st, &cookie));
+  harp_tx_stream_on_delivered(&st, FIRST_LINE + 3, HARP_US(200)); /* over the control connection */
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
   assert_ptr_equal(cookie, data + 2);
-  harp_sender_on_final(s, FIRST_LINE + 99, HARP_US(200)); /* more than was ever sent */
-  assert_int_equal(s->delivered, FIRST_LINE + 3);
+  harp_tx_stream_on_delivered(&st, FIRST_LINE + 99, HARP_US(200)); /* more than was ever sent */
+  assert_int_equal(st.delivered, FIRST_LINE + 3);
 }
 
-static void peeking_tells_the_size_that_comes(void **state) {
+static void a_choice_tells_the_size_that_comes(void **state) {
   (void)state;
+  static const uint32_t sizes[][2] = {{0, 0}, {300, 300}, {9000, 1024}};
+  struct harp_tx_choice choice = harp_sender_choose(s, HARP_US(1));
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_peek_bytes(s, &s->paths[0], 0), -1);
-  assert_int_equal(harp_sender_post(s, data, 0, NULL, 0), 0);
-  assert_int_equal(harp_sender_peek_bytes(s, &s->paths[0], 0), 0);
-  assert_true(take(&run, 64));
-  assert_int_equal(harp_sender_post(s, data, 300, NULL, 0), 0);
-  assert_int_equal(harp_sender_peek_bytes(s, &s->paths[0], 0), 300);
-  assert_true(take(&run, 64));
-  assert_int_equal(harp_sender_post(s, data, 9000, NULL, 0), 0);
-  assert_int_equal(harp_sender_peek_bytes(s, &s->paths[0], 0), 1024);
+  assert_int_equal(choice.kind, HARP_TX_NOTHING);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(sizes); i++) {
+    harp_ns now = HARP_US(20) * (i + 1);
+    assert_int_equal(harp_sender_post(s, &st, data, sizes[i][0], NULL, now), 0);
+    choice = harp_sender_choose(s, now);
+    if (choice.kind == HARP_TX_NOTHING) choice = harp_sender_choose(s, choice.deadline_ns); /* corked */
+    assert_int_equal(choice.kind, HARP_TX_NEW);
+    assert_int_equal(choice.bytes, sizes[i][1]);
+    harp_sender_take(s, &choice, 64, &run, now);
+  }
+  choice = harp_sender_choose_more(s, choice.path, HARP_US(100));
+  assert_int_equal(choice.kind, HARP_TX_NOTHING);
 }
 
 static void a_path_that_is_down_moves_its_flight(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, data, 2500, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
   assert_true(take(&run, 64));
   unsigned first = run.path;
   harp_sender_path_down(s, first, HARP_US(2));
@@ -220,7 +331,7 @@ static void a_path_that_is_down_moves_its_flight(void **state) {
 /* Paths that make a detour at the receiver carry nothing while another between the same ENIs makes none. */
 static void detours_are_avoided(void **state) {
   (void)state;
-  struct harp_packet p = ack(0, 0, 0, FIRST_LINE, FIRST_MESSAGE);
+  struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE);
   assert_int_equal(s->eligible, 3);
   p.flags = HARP_FLAG_DETOUR;
   assert_int_equal(feed(p), HARP_DROP_NONE);
@@ -238,6 +349,7 @@ static void detours_are_avoided(void **state) {
 static void paths_between_the_same_enis_share(void **state) {
   (void)state;
   struct harp_sender_config c = {.first_number = 1,
+                                 .stream_max = STREAM + 1,
                                  .path_count = 5,
                                  .paths = {{.lines_max = 8, .local_eni = 1},
                                            {.lines_max = 8, .local_eni = 2},
@@ -249,13 +361,13 @@ static void paths_between_the_same_enis_share(void **state) {
                                  .share = true};
   static const uint32_t sharers[] = {3, 1, 3, 3, 1};
   struct harp_sender *before = s;
-  s = malloc(harp_sender_bytes(5));
+  s = malloc(harp_sender_bytes(&c));
   assert_non_null(s);
   harp_sender_init(s, &c, NULL, &counters, 0);
   for (unsigned i = 0; i < 5; i++)
     assert_int_equal(s->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES / sharers[i]);
   bring_up(s, 0);
-  struct harp_packet p = ack(2, 0, 0, 0, 0);
+  struct harp_packet p = ack(2, 0, 0, 0);
   p.flags = HARP_FLAG_DETOUR;
   assert_int_equal(feed(p), HARP_DROP_NONE);
   harp_sender_path_down(s, 0, HARP_US(2));
@@ -275,34 +387,127 @@ static void connections_begin_with_different_paths(void **state) {
   (void)state;
   enum { PRIMARY = 4, PATHS = 16, CONNECTIONS = 64 };
   unsigned chosen[PATHS] = {0};
-  struct harp_sender *own = malloc(harp_sender_bytes(PATHS));
-  assert_non_null(own);
+  struct harp_sender *own = NULL;
   for (uint32_t i = 0; i < CONNECTIONS; i++) {
-    struct harp_sender_config c = {
-        .first_number = i, .path_count = PATHS, .window_max_bytes = 4 << 20, .cc = &harp_cc_delay};
+    struct harp_sender_config c = {.first_number = i,
+                                   .stream_max = STREAM + 1,
+                                   .path_count = PATHS,
+                                   .window_max_bytes = 4 << 20,
+                                   .cc = &harp_cc_delay};
     for (unsigned k = 0; k < PATHS; k++)
       c.paths[k] = (struct harp_path_config){.lines_max = 8,
                                              .local_eni = (uint8_t)(k % PRIMARY),
                                              .remote_eni = (uint8_t)(k / PRIMARY + k % PRIMARY) % PRIMARY,
                                              .standby = k >= PRIMARY};
+    own = realloc(own, harp_sender_bytes(&c));
+    assert_non_null(own);
     harp_sender_init(own, &c, NULL, &counters, 0);
+    harp_sender_open(own, &own_stream, &stream);
     bring_up(own, 0);
-    assert_int_equal(harp_sender_post(own, data, 8, NULL, 0), 0);
-    struct harp_path *p = NULL;
-    for (harp_ns now = HARP_US(1); !p && now <= HARP_US(50); now += HARP_US(1))
-      p = harp_sender_pick(own, now);
-    assert_non_null(p);
-    chosen[p->index]++;
+    assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+    struct harp_tx_choice choice = {.kind = HARP_TX_NOTHING};
+    for (harp_ns now = HARP_US(1); choice.kind == HARP_TX_NOTHING && now <= HARP_US(50); now += HARP_US(1))
+      choice = harp_sender_choose(own, now);
+    assert_int_equal(choice.kind, HARP_TX_NEW);
+    chosen[choice.path]++;
   }
   for (unsigned k = 0; k < PATHS; k++) assert_int_equal(chosen[k], k < PRIMARY ? CONNECTIONS / PRIMARY : 0);
   free(own);
 }
 
+/* Chooses, every 5 us from *now on, until that is a tail copy; takes what else is chosen. */
+static struct harp_tx_choice choose_copy(struct harp_sender *own, harp_ns *now) {
+  struct harp_tx_choice choice = {.kind = HARP_TX_NOTHING};
+  struct harp_tx_run run;
+  for (harp_ns end = *now + HARP_MS(60); *now < end; *now += HARP_US(5)) {
+    choice = harp_sender_choose(own, *now);
+    if (choice.kind == HARP_TX_COPY) break;
+    if (choice.kind != HARP_TX_NOTHING) harp_sender_take(own, &choice, 64, &run, *now);
+  }
+  return choice;
+}
+
+/* Makes a sender with three paths: a message in flight on each of two, and a copy of the first chosen, for
+ * which the driver has no frame. *on is the path of the first; *now is when the copy was chosen. */
+static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
+  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
+                                 .stream_max = STREAM + 1,
+                                 .path_count = 3,
+                                 .paths = {{.lines_max = 11},
+                                           {.lines_max = 11, .local_eni = 1, .remote_eni = 1},
+                                           {.lines_max = 11, .local_eni = 2, .remote_eni = 2}},
+                                 .window_max_bytes = 4 << 20,
+                                 .cc = &harp_cc_delay};
+  struct harp_packet credit = ack(0, 0, 0, FIRST_MESSAGE + 50);
+  struct harp_tx_run run;
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  assert_non_null(own);
+  memset(own, 0xa5, harp_sender_bytes(&c));
+  harp_sender_init(own, &c, NULL, &counters, 0);
+  harp_sender_open(own, &own_stream, &stream);
+  bring_up(own, *now);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, *now), 0);
+  harp_sender_on_ack(own, &credit, harp_sender_ack_number(own, &credit), *now);
+  assert_true(send_next(own, 64, &run, *now));
+  *on = run.path;
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, *now), 0);
+  while (!send_next(own, 64, &run, *now)) *now += HARP_US(1);
+  assert_int_equal(choose_copy(own, now).line, FIRST_LINE);
+  return own;
+}
+
+static void a_copy_that_found_no_frame_is_chosen_again(void **state) {
+  (void)state;
+  harp_ns now = HARP_MS(1);
+  unsigned first;
+  struct harp_sender *own = choose_without_frame(&first, &now);
+  struct harp_tx_choice choice = choose_copy(own, &now);
+  assert_int_equal(choice.kind, HARP_TX_COPY);
+  assert_int_equal(choice.line, FIRST_LINE);
+  harp_sender_check(own);
+  free(own);
+}
+
+/* What was to be copied arrives meanwhile, and a probe timeout falls due. */
+static void a_copy_that_found_no_frame_is_forgotten(void **state) {
+  (void)state;
+  harp_ns now = HARP_MS(1);
+  unsigned first;
+  struct harp_sender *own = choose_without_frame(&first, &now);
+  struct harp_tx_run run;
+  now += HARP_MS(30);
+  struct harp_packet late = ack((uint8_t)first, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 50);
+  assert_int_equal(harp_sender_on_ack(own, &late, harp_sender_ack_number(own, &late), now), HARP_DROP_NONE);
+  harp_sender_on_timeout(own, now);
+  for (unsigned sent = 0; sent < 8 && send_next(own, 64, &run, now); sent++)
+    assert_false(harp_seq_before(run.line, FIRST_LINE + 11) && run.type == HARP_PACKET_DATA);
+  harp_sender_check(own);
+  free(own);
+}
+
+/* Connections are many: their memory hardly grows with their paths. */
+static void memory_is_bounded_with_many_paths(void **state) {
+  (void)state;
+  struct harp_sender_config c = {.path_count = 1, .stream_max = 1};
+  struct harp_receiver_config rc = {.path_count = 1, .stream_max = 1};
+  assert_true(harp_sender_bytes(&c) <= 72 * 1024);
+  assert_true(harp_receiver_bytes(&rc) <= 2 * 1024);
+  for (c.path_count = rc.path_count = 2; c.path_count <= 16; rc.path_count = ++c.path_count)
+    assert_true(harp_sender_bytes(&c) <= 160 * 1024 && harp_receiver_bytes(&rc) <= 16 * 1024);
+  assert_true(sizeof(struct harp_tx_stream) <= 40 * 1024 && sizeof(struct harp_rx_stream) <= 32 * 1024);
+  for (unsigned i = 8; i < HARP_PATHS_MAX; i++) c.paths[i].standby = true; /* 8 ENIs meet 8 */
+  c.path_count = HARP_PATHS_MAX;
+  assert_true(harp_sender_bytes(&c) <= 400 * 1024);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(memory_is_bounded_with_many_paths),
       cmocka_unit_test_setup_teardown(detours_are_avoided, init, fini),
       cmocka_unit_test_setup_teardown(paths_between_the_same_enis_share, init, fini),
       cmocka_unit_test_setup_teardown(connections_begin_with_different_paths, init, fini),
+      cmocka_unit_test_setup_teardown(a_copy_that_found_no_frame_is_chosen_again, init, fini),
+      cmocka_unit_test_setup_teardown(a_copy_that_found_no_frame_is_forgotten, init, fini),
       cmocka_unit_test_setup_teardown(posting_is_bounded, init, fini),
       cmocka_unit_test_setup_teardown(a_message_is_cut_into_packets, init, fini),
       cmocka_unit_test_setup_teardown(a_superframe_takes_no_more_than_asked, init, fini),
@@ -310,8 +515,11 @@ int main(void) {
       cmocka_unit_test_setup_teardown(early_messages_are_small_and_few, init, fini),
       cmocka_unit_test_setup_teardown(nonsense_is_dropped_and_changes_nothing, init, fini),
       cmocka_unit_test_setup_teardown(an_old_acknowledgement_takes_nothing_back, init, fini),
+      cmocka_unit_test_setup_teardown(credit_that_no_receiver_can_give_is_ignored, init, fini),
+      cmocka_unit_test_setup_teardown(credit_is_asked_for_while_others_are_busy, init, fini),
+      cmocka_unit_test_setup_teardown(a_stream_that_is_refused_holds_up_no_other, init, fini),
       cmocka_unit_test_setup_teardown(messages_complete_in_order, init, fini),
-      cmocka_unit_test_setup_teardown(peeking_tells_the_size_that_comes, init, fini),
+      cmocka_unit_test_setup_teardown(a_choice_tells_the_size_that_comes, init, fini),
       cmocka_unit_test_setup_teardown(a_path_that_is_down_moves_its_flight, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "engine/net.h"
 #include "host/cpu.h"
+#include "net/net.h"
 
 enum { WORKERS = 3, ROUNDS = 4, MESSAGES = 24, MESSAGE_MAX = 70000, LIMIT_S = 60 };
 

@@ -5,6 +5,7 @@
  * Whole jobs are in tests/lab. Needs root; skipped without. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -35,13 +36,21 @@ static struct harp_counters counters;
 
 static int wake_answer;                /* of waking a queue to send: 0, or -errno */
 static bool wake_is_ignored;           /* the kernel hears it and does nothing */
+static int ignored_fd = -1;            /* the same, of this queue only */
 static int64_t clock_ahead_ns, nap_ns; /* how far the clock is ahead; how far each nap takes it */
 
 ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to,
                socklen_t to_bytes) {
   if (!data && wake_answer) return errno = -wake_answer, -1;
-  if (!data && wake_is_ignored) return 0;
+  if (!data && (wake_is_ignored || fd == ignored_fd)) return 0;
   return syscall(SYS_sendto, fd, data, bytes, flags, to, to_bytes);
+}
+
+static bool socket_is_full; /* each socket's send buffer */
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+  if (socket_is_full) return errno = EAGAIN, -1;
+  return syscall(SYS_sendmsg, fd, message, flags);
 }
 
 /* Polling a queue for room to send makes the kernel send, too. */
@@ -82,14 +91,14 @@ static struct sockaddr_storage address(const char *ip, uint16_t port) {
   return a;
 }
 
-static unsigned sharer, sharer_count; /* of what is opened */
+static unsigned sharer, sharer_count, port_count = 1; /* of what is opened */
 
 static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
                    enum harp_io_xdp_mode mode, char error[640]) {
   struct sockaddr_storage addr = address(ip, 0);
   struct harp_io_config config = {
       .addr = &addr,
-      .port_count = 1,
+      .port_count = port_count,
       .counters = &counters,
       .xdp_mode = mode,
       .ifindex = ifindex,
@@ -265,7 +274,7 @@ static void test_a_queue_that_stays_taken_is_an_error(void **state) {
 
 /* ---- sending ---- */
 
-enum { SEGMENT_BYTES = 1000, SEGMENTS = 3, REAPS_MAX = 100000 };
+enum { SEGMENT_BYTES = 1000, SEGMENTS = 3, REAPS_MAX = 100000, SOCKET_BUFFER_MAX_BYTES = 8 << 20 };
 
 static struct {
   struct harp_io *io;
@@ -326,6 +335,7 @@ static void expect_fallen(const char *why) {
   assert_int_equal(counters.driver_falls, 1);
   assert_non_null(strstr(eni.io->info.rung, "udp "));
   assert_string_equal(eni.io->info.queues, "");
+  assert_in_range(eni.io->info.buffer_bytes, 1, SOCKET_BUFFER_MAX_BYTES); /* peers met from now on are told */
   assert_non_null(strstr(eni.io->info.why_not, why));
   assert_int_equal(harp_nic_xdp_program(netns_index("v0"), true, &(uint32_t){1}), 0);
   send_one(); /* through a socket */
@@ -357,6 +367,33 @@ static void test_a_kernel_that_says_later_gets_it_later(void **state) {
   }
   assert_int_equal(counters.driver_falls, 0);
   assert_string_equal(eni.io->info.rung, "xdp generic copy");
+}
+
+/* The kernel knows no next hop for the peer, and the socket's send buffer is full. */
+static void test_what_a_full_socket_refuses_leaves_later(void **state) {
+  (void)state;
+  struct pollfd fds[HARP_IO_FDS_MAX];
+  struct harp_tx_superframe sf;
+  if (!has_namespace) skip();
+  struct sockaddr_storage unresolved = address("10.9.0.8", 9999);
+  struct harp_io_route *r = eni.io->ops->route_open(eni.io, 0, &unresolved, -1);
+  unsigned quiet = eni.io->ops->fds(eni.io, fds);
+  socket_is_full = true;
+  assert_true(eni.io->ops->tx_take(eni.io, r, SEGMENT_BYTES, &sf));
+  memset(sf.base, 'x', SEGMENT_BYTES);
+  sf.count = 1;
+  sf.last_bytes = SEGMENT_BYTES;
+  assert_int_equal(eni.io->ops->tx_submit(eni.io, &sf), 0);
+  assert_int_equal(counters.tx_deferred, 1);
+  assert_int_equal(eni.io->ops->fds(eni.io, fds), quiet + 1);
+  eni.io->ops->tx_flush(eni.io);
+  assert_false(eni.io->ops->tx_take(eni.io, r, SEGMENT_BYTES, &sf));
+  socket_is_full = false;
+  eni.io->ops->tx_flush(eni.io);
+  assert_true(eni.io->ops->tx_take(eni.io, r, SEGMENT_BYTES, &sf));
+  eni.io->ops->tx_give_back(eni.io, &sf);
+  assert_int_equal(eni.io->ops->fds(eni.io, fds), quiet);
+  eni.io->ops->route_close(eni.io, r);
 }
 
 static void test_an_interface_that_is_gone_is_a_fall(void **state) {
@@ -405,6 +442,43 @@ static void test_completions_that_never_come_are_a_fall(void **state) {
   expect_fallen("AF_XDP was lost: no send was completed for 2 s");
 }
 
+/* The others go on, and so does what all of them complete together. */
+static void test_one_queue_that_is_stuck_is_a_fall(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  enum { QUEUES = 2 };
+  struct sockaddr_storage peer = address("10.8.0.7", 9999);
+  struct harp_io_route *routes[QUEUES];
+  struct pollfd fds[HARP_IO_FDS_MAX];
+  char error[640] = "";
+  memset(&counters, 0, sizeof counters);
+  clock_ahead_ns = 0;
+  netns_run("ip link add w0 numrxqueues 2 numtxqueues 2 type veth peer name w1 && "
+            "ip address add 10.8.0.1/24 dev w0 && ip link set w0 up && ip link set w1 up && "
+            "ip neighbour add 10.8.0.7 lladdr 02:48:41:52:50:07 dev w0 nud permanent");
+  port_count = QUEUES;
+  int err = open_on(netns_index("w0"), "10.8.0.1", &eni.io, &eni.frames, HARP_IO_XDP_ANY, error);
+  port_count = 1;
+  if (err) fail_msg("%d %s", err, error);
+  assert_string_equal(eni.io->info.queues, "queues 0-1");
+  for (unsigned i = 0; i < QUEUES; i++) routes[i] = eni.io->ops->route_open(eni.io, i, &peer, -1);
+  ignored_fd = fds[eni.io->ops->fds(eni.io, fds) - 1].fd;
+  for (int half_second = 0; half_second < 6; half_second++) {
+    for (unsigned i = 0; i < QUEUES; i++) {
+      eni.route = routes[i];
+      send_one();
+    }
+    (void)eni.io->ops->reap(eni.io);
+    clock_ahead_ns += HARP_MS(500);
+  }
+  ignored_fd = -1;
+  assert_int_equal(counters.driver_falls, 1);
+  assert_non_null(strstr(eni.io->info.why_not, "no send was completed for 2 s"));
+  for (unsigned i = 0; i < QUEUES; i++) eni.io->ops->route_close(eni.io, routes[i]);
+  close_it(eni.io, eni.frames);
+  netns_run("ip link del w0");
+}
+
 /* The engine builds into a frame of a queue, which is closed before it submits. */
 static void test_what_was_being_built_goes_by_the_sockets(void **state) {
   (void)state;
@@ -419,6 +493,60 @@ static void test_what_was_being_built_goes_by_the_sockets(void **state) {
   assert_int_equal(eni.io->ops->tx_submit(eni.io, &sent), 0);
   eni.io->ops->tx_give_back(eni.io, &given_back);
   expect_fallen("the interface went down");
+}
+
+/* ---- receiving ---- */
+
+enum { WORTHLESS = 3 * 512 /* more than the kernel has frames for */, AT_ONCE = 64, PAYLOAD_BYTES = 20 };
+
+/* Sends a packet to our port from the other end: one whose length of UDP is wrong, or a right one. */
+static void arrive(int from, bool is_right) {
+  uint8_t frame[14 + 20 + 8 + PAYLOAD_BYTES] = {[12] = 8, [14] = 0x45, [22] = 64, [23] = IPPROTO_UDP};
+  struct sockaddr_storage to = address("10.9.0.1", eni.io->info.ports[0]);
+  struct sockaddr_storage by = address("10.9.0.7", 9999);
+  const struct sockaddr_in *local = (struct sockaddr_in *)&to, *peer = (struct sockaddr_in *)&by;
+  assert_int_equal(harp_nic_mac(netns_index("v0"), frame), 0);
+  frame[17] = 20 + 8 + PAYLOAD_BYTES;
+  memcpy(frame + 26, &peer->sin_addr, 4);
+  memcpy(frame + 30, &local->sin_addr, 4);
+  memcpy(frame + 34, &peer->sin_port, 2);
+  memcpy(frame + 36, &local->sin_port, 2);
+  frame[39] = is_right ? 8 + PAYLOAD_BYTES : 7;
+  assert_int_equal(send(from, frame, sizeof frame, 0), sizeof frame);
+}
+
+static int open_wire(void) {
+  struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_ifindex = (int)netns_index("v1")};
+  int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+  return fd;
+}
+
+/* Takes what has come, as an engine does. */
+static unsigned take_all(void) {
+  struct harp_rx_superframe got[HARP_RX_BATCH_MAX];
+  unsigned all = 0;
+  for (int turn = 0; turn < 2 * AT_ONCE; turn++) {
+    unsigned n = eni.io->ops->rx(eni.io, got, HARP_RX_BATCH_MAX);
+    if (n) eni.io->ops->rx_release(eni.io, got, n);
+    all += n;
+  }
+  return all;
+}
+
+static void test_worthless_packets_leave_the_kernel_its_frames(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  int wire = open_wire();
+  for (unsigned i = 0; i < WORTHLESS; i++) {
+    arrive(wire, false);
+    if (i % AT_ONCE == AT_ONCE - 1) assert_int_equal(take_all(), 0);
+  }
+  assert_int_equal(counters.drops[HARP_DROP_SHORT], WORTHLESS);
+  arrive(wire, true);
+  assert_int_equal(take_all(), 1);
+  close(wire);
 }
 
 static void test_a_queue_that_moves_nothing_is_refused(void **state) {
@@ -533,9 +661,12 @@ int main(void) {
       cmocka_unit_test(test_a_queue_that_moves_nothing_is_refused),
       ON_ENI(test_frames_that_are_sent_come_back),
       ON_ENI(test_a_kernel_that_says_later_gets_it_later),
+      ON_ENI(test_what_a_full_socket_refuses_leaves_later),
       ON_ENI(test_an_interface_that_is_gone_is_a_fall),
       ON_ENI(test_an_interface_that_goes_unused_is_a_fall),
       ON_ENI(test_completions_that_never_come_are_a_fall),
+      cmocka_unit_test(test_one_queue_that_is_stuck_is_a_fall),
+      ON_ENI(test_worthless_packets_leave_the_kernel_its_frames),
       ON_ENI(test_what_was_being_built_goes_by_the_sockets),
   };
   return cmocka_run_group_tests(tests, enter, NULL);

@@ -14,6 +14,7 @@
   X(FIELD, "a field is out of range")                                                                        \
   X(TOKEN, "token of no connection")                                                                         \
   X(PATH, "path that the connection does not have")                                                          \
+  X(STREAM, "stream that is not open")                                                                       \
   X(CRC, "checksum does not match")                                                                          \
   X(DUPLICATE, "all of its lines had arrived")                                                               \
   X(WINDOW, "lines or message outside the window")                                                           \
@@ -37,8 +38,9 @@ const char *harp_drop_name(enum harp_drop drop);
 #define HARP_COUNTERS(X) \
   X(rx_superframes) X(rx_packets) X(rx_bytes) X(tx_superframes) X(tx_packets) X(tx_bytes) \
   X(tx_acks) X(rx_acks) X(lost_packets) X(spurious_losses) X(probe_timeouts) X(probes) X(tail_duplicates) \
-  X(passes) X(passes_watchdog) X(watchdog_wakeups) X(tx_busy) X(messages_sent) X(messages_received) \
-  X(early_messages) X(path_down) X(path_up) X(nic_rules) X(driver_falls) X(handshake_refused) X(connections)
+  X(passes) X(passes_watchdog) X(watchdog_wakeups) X(tx_busy) X(tx_deferred) X(messages_sent) \
+  X(messages_received) X(early_messages) X(path_down) X(path_up) X(nic_rules) X(driver_falls) \
+  X(handshake_refused) X(connections) X(peers)
 /* clang-format on */
 
 struct harp_counters {

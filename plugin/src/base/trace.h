@@ -12,11 +12,11 @@
   X(TX_DATA, "path %llu sends packets %llu+%llu at line %llu")                                               \
   X(TX_AGAIN, "path %llu resends as packets %llu+%llu at line %llu")                                         \
   X(TX_PROBE, "path %llu probes with packet %llu of %llu padding bytes")                                     \
-  X(TX_ACK, "path %llu acknowledges up to %llu, delivered %llu, posted %llu")                                \
+  X(TX_ACK, "path %llu acknowledges up to %llu, credit of %llu stream(s)")                                   \
   X(RX_DATA, "path %llu packet %llu brings line %llu count %llu")                                            \
   X(RX_DUPLICATE, "path %llu packet %llu repeats line %llu")                                                 \
   X(RX_DROP, "path %llu packet %llu dropped, reason %llu")                                                   \
-  X(RX_ACK, "path %llu acked up to %llu, delivered %llu, posted %llu")                                       \
+  X(RX_ACK, "path %llu acked up to %llu, %llu message(s) under way")                                         \
   X(LOST, "path %llu lost packet %llu at line %llu count %llu")                                              \
   X(SPURIOUS, "path %llu packet %llu was not lost")                                                          \
   X(PTO, "path %llu probe timeout number %llu after %llu ns")                                                \

@@ -11,7 +11,6 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/orphan.h"
 #include "host/clock.h"
 #include "host/random.h"
 
@@ -74,7 +73,6 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis, const s
 }
 
 static void release(struct harp_engine *e) {
-  harp_orphan_forget(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   if (e->control_fd >= 0) close(e->control_fd);
   free(e);
@@ -232,7 +230,6 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
     return err;
   }
   e->clock = host_clock;
-  harp_orphan_watch(e);
   *out = e;
   return 0;
 }
@@ -245,7 +242,6 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_eni
   if (err) return err;
   (*out)->clock = clock;
   (*out)->io = io;
-  harp_orphan_watch(*out);
   return 0;
 }
 
@@ -275,6 +271,8 @@ static void log_counters(const struct harp_engine *e) {
 
 void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->running);
+  for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX && e->peer_count; slot++)
+    if (e->peers[slot]) harp_peer_destroy(e->peers[slot]);
   log_drivers(e);
   harp_outages_forget(&e->outages);
   if (e->io) e->io->ops->close(e->io); /* it may count something yet */
@@ -291,65 +289,95 @@ void harp_engine_lock(struct harp_engine *e) {
 /* ---- links ---- */
 
 int harp_engine_reserve_slot(struct harp_engine *e) {
-  int slot = -1;
   /* Round robin, so that a slot rests as long as possible before packets of its last user could meet a new
    * one. */
-  for (uint32_t i = 0; i < HARP_ENGINE_LINKS_MAX && slot < 0; i++) {
-    uint32_t s = (e->slot_next + i) % HARP_ENGINE_LINKS_MAX;
-    if (!e->links[s]) slot = (int)s;
+  for (uint32_t i = 0; i < HARP_ENGINE_PEERS_MAX; i++) {
+    uint32_t slot = (e->peer_next + i) % HARP_ENGINE_PEERS_MAX;
+    if (e->peers[slot]) continue;
+    e->peers[slot] = HARP_SLOT_RESERVED;
+    e->peer_next = slot + 1;
+    e->peer_count++;
+    return (int)slot;
   }
-  if (slot >= 0) {
-    e->links[slot] = HARP_SLOT_RESERVED;
-    e->slot_next = (uint32_t)slot + 1;
-    e->link_count++;
-  }
-  return slot;
+  return -1;
 }
 
 void harp_engine_release_slot(struct harp_engine *e, uint32_t slot) {
-  HARP_ASSERT(e->links[slot] == HARP_SLOT_RESERVED);
-  e->links[slot] = NULL;
-  e->link_count--;
+  HARP_ASSERT(e->peers[slot] == HARP_SLOT_RESERVED);
+  e->peers[slot] = NULL;
+  e->peer_count--;
 }
 
-void harp_engine_attach(struct harp_engine *e, struct harp_link *link) {
-  HARP_ASSERT(e->links[link->slot] == HARP_SLOT_RESERVED);
-  e->links[link->slot] = link;
-  e->counters.connections++;
-  if (link->monitor.fd >= 0) {
-    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.u32 = link->slot};
-    epoll_ctl(e->control_fd, EPOLL_CTL_ADD, link->monitor.fd, &ev);
-  }
+static int set_control(struct harp_engine *e, const struct harp_peer *peer, int operation, bool writable) {
+  struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | (writable ? EPOLLOUT : 0u),
+                           .data.u64 = peer->slot};
+  return epoll_ctl(e->control_fd, operation, peer->monitor.fd, &ev);
 }
 
-void harp_engine_ignore_control(struct harp_engine *e, struct harp_link *link) {
-  if (link->monitor.fd >= 0) epoll_ctl(e->control_fd, EPOLL_CTL_DEL, link->monitor.fd, NULL);
+void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) {
+  HARP_ASSERT(e->peers[peer->slot] == HARP_SLOT_RESERVED);
+  e->peers[peer->slot] = peer;
+  e->counters.peers++;
+  if (peer->monitor.fd < 0 || !set_control(e, peer, EPOLL_CTL_ADD, false)) return;
+  /* A peer whose control connection is not watched could die without being found dead. */
+  harp_peer_fail(peer, HARP_ERR_SYSTEM, e->clock(),
+                 "%s: cannot watch the control connection with %s: %s; raise the limit with `sysctl -w "
+                 "fs.epoll.max_user_watches=1000000`, or free memory",
+                 e->name, peer->name, strerror(errno));
+  harp_monitor_leave(peer);
 }
 
-void harp_engine_activate(struct harp_engine *e, struct harp_link *link) {
-  if (link->active) return;
-  link->active = true;
-  link->next_active = NULL;
+void harp_engine_watch_control(struct harp_engine *e, struct harp_peer *peer, bool writable) {
+  (void)set_control(e, peer, EPOLL_CTL_MOD, writable);
+}
+
+void harp_engine_ignore_control(struct harp_engine *e, struct harp_peer *peer) {
+  if (peer->monitor.fd >= 0) epoll_ctl(e->control_fd, EPOLL_CTL_DEL, peer->monitor.fd, NULL);
+}
+
+void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer) {
+  if (peer->active) return;
+  peer->active = true;
+  peer->next_active = NULL;
   if (e->active_last)
-    e->active_last->next_active = link;
+    e->active_last->next_active = peer;
   else
-    e->active_first = link;
-  e->active_last = link;
+    e->active_first = peer;
+  e->active_last = peer;
 }
 
-static void deactivate(struct harp_engine *e, struct harp_link *link) {
-  if (!link->active) return;
-  struct harp_link **at = &e->active_first, *before = NULL;
-  while (*at != link) before = *at, at = &(*at)->next_active;
-  *at = link->next_active;
-  if (e->active_last == link) e->active_last = before;
-  link->active = false;
+static void deactivate(struct harp_engine *e, struct harp_peer *peer) {
+  if (!peer->active) return;
+  struct harp_peer **at = &e->active_first, *before = NULL;
+  while (*at != peer) before = *at, at = &(*at)->next_active;
+  *at = peer->next_active;
+  if (e->active_last == peer) e->active_last = before;
+  peer->active = false;
 }
 
-void harp_engine_detach(struct harp_engine *e, struct harp_link *link) {
+void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer) {
+  HARP_ASSERT(e->peers[peer->slot] == peer);
+  deactivate(e, peer);
+  harp_engine_ignore_control(e, peer);
+  e->peers[peer->slot] = NULL;
+  e->peer_count--;
+}
+
+bool harp_engine_add_link(struct harp_engine *e, struct harp_link *link) {
+  for (uint32_t i = 0; i < HARP_ENGINE_LINKS_MAX; i++) {
+    uint32_t slot = (e->link_next + i) % HARP_ENGINE_LINKS_MAX;
+    if (e->links[slot]) continue;
+    link->slot = slot;
+    e->links[slot] = link;
+    e->link_next = slot + 1;
+    e->link_count++;
+    return true;
+  }
+  return false;
+}
+
+void harp_engine_remove_link(struct harp_engine *e, struct harp_link *link) {
   HARP_ASSERT(e->links[link->slot] == link);
-  deactivate(e, link);
-  harp_engine_ignore_control(e, link);
   e->links[link->slot] = NULL;
   e->link_count--;
 }

@@ -23,8 +23,8 @@
 enum {
   HARP_DEVICES_MAX = 64, /* of a process, merged ones included */
   HARP_DEVICE_ENGINES_MAX = 16,
-  HARP_ENGINES_MAX = HARP_DEVICES_MAX * HARP_DEVICE_ENGINES_MAX, /* of a process */
   HARP_ENGINE_LINKS_MAX = 4096,
+  HARP_ENGINE_PEERS_MAX = 4096, /* and handshakes under way */
   HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
   HARP_ENGINE_NAME_BYTES = 96,
   HARP_ENGINE_MARK_BYTES = 32,
@@ -33,10 +33,10 @@ enum {
   HARP_ENGINE_MEMORY_BYTES_MIN = 1 << 20, /* what the conf's comes to for one of many, at least */
   HARP_ENGINE_BLOCKS_BYTES = 8 << 20,     /* beside the frames */
 };
-/* An inline engine without a pass for so long is taken over by its watchdog. */
+/* An inline engine that NCCL's threads have not visited for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)
-/* But while NCCL's threads pass densely the watchdog naps longer, up to this: a timer that fires on their
- * core costs them some 20 us (docs/decisions/0001-watchdog-naps.md). */
+/* But while they visit it as often as that, or hold its lock, the watchdog naps longer, up to this: a timer
+ * that fires on their core costs them some 20 us (docs/decisions/0001-watchdog-naps.md). */
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 
 struct harp_engine {
@@ -60,37 +60,48 @@ struct harp_engine {
   _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
 
   /* runner */
-  HARP_CACHE_ALIGNED _Atomic uint32_t pass_count; /* of passes and transmissions; wraps */
+  /* Of NCCL's threads' visits, whether they came to a pass or not; wraps. Two at once may count as one. */
+  HARP_CACHE_ALIGNED _Atomic uint32_t visit_count;
   _Atomic bool sleeping, stop;
   bool threaded, running;
   pthread_t thread;
   int wake_fd; /* eventfd that ends the runner's sleep */
+  /* Of the engine's owner, set before the runner starts; NULL: none. The runner calls it every
+   * HARP_RUNNER_TICK_NS without the lock, for what nobody else may ever call for again. It may close the
+   * engine, and then returns true. */
+  bool (*on_tick)(struct harp_engine *e, harp_ns now);
+  harp_ns tick_ns; /* the runner's: not before this again */
 
   /* owned by the lock's holder */
   HARP_CACHE_ALIGNED struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
-  uint8_t *memory;                       /* frames, then blocks; its device's */
+  harp_ns looked_ns;                     /* when the last pass looked for input */
+  const void *looked_for; /* the request whose test made the last pass, which found nothing; NULL: it found
+                             something, or was another's */
+  harp_ns look_again_ns;  /* until then such a pass stands for the tests of other requests; 0: not known */
+  uint8_t *memory;        /* frames, then blocks; its device's */
   size_t blocks_used, block_count;
   void *block_free;                             /* list of blocks given back */
   int control_fd;                               /* epoll of all control connections */
   harp_ns control_check_ns, meet_check_ns;      /* not before these again */
-  harp_ns tend_ns;                              /* the same: links with several interfaces */
+  harp_ns tend_ns;                              /* the same: peers with several interfaces */
+  harp_ns linger_ns;                            /* the same: peers without links */
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
   struct harp_outages outages;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
-  struct harp_link *active_first, *active_last; /* links that have something to do or to wait for */
-  uint32_t link_count, slot_next;
+  struct harp_dial *dials;                      /* connects under way */
+  struct harp_listener *listener_turn;          /* the next one to be tended; NULL: the first */
+  struct harp_peer *active_first, *active_last; /* that have something to do or to wait for */
+  uint32_t peer_count, peer_next;               /* of slots that are taken; the next one to try */
+  uint32_t link_count, link_next;
   uint32_t
       outstanding; /* requests of all links that are posted and not done: 0 means that NCCL may stay away */
-  struct harp_link
-      *links[HARP_ENGINE_LINKS_MAX]; /* by slot; HARP_SLOT_RESERVED until the handshake is done */
+  struct harp_peer *peers[HARP_ENGINE_PEERS_MAX]; /* HARP_SLOT_RESERVED until the handshake is done */
+  struct harp_link *links[HARP_ENGINE_LINKS_MAX];
   struct harp_counters counters;
 };
 
-/* In the control epoll: a listener's socket or a guest's, not a link's. */
-#define HARP_CONTROL_MEETING UINT32_MAX
-
-#define HARP_SLOT_RESERVED ((struct harp_link *)1)
+#define HARP_SLOT_RESERVED ((struct harp_peer *)1)
 
 /* The configured ENIs of an engine, 1 to HARP_ENGINE_ENIS_MAX; copied. */
 struct harp_engine_enis {
@@ -123,7 +134,7 @@ int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis 
 static inline struct harp_io *harp_engine_io(const struct harp_engine *e, unsigned eni) {
   return e->eni_count > 1 ? harp_io_bundle_member(e->io, eni) : e->io;
 }
-/* Closes everything; no link may be left and no thread run. */
+/* Closes everything, peers too; no link may be left and no thread run. */
 void harp_engine_close(struct harp_engine *e);
 
 /* Does one bounded pass. The caller holds the lock. Returns how much it did: 0 means that nothing moved. */
@@ -145,14 +156,20 @@ void harp_engine_lock(struct harp_engine *e);
 
 /* Under the lock: */
 
-/* Reserves a slot for a link whose handshake is under way; -1 when the table is full. */
+/* Reserves a slot for a peer whose handshake is under way; -1 when the table is full. */
 int harp_engine_reserve_slot(struct harp_engine *e);
 void harp_engine_release_slot(struct harp_engine *e, uint32_t slot);
-void harp_engine_attach(struct harp_engine *e, struct harp_link *link);
-void harp_engine_detach(struct harp_engine *e, struct harp_link *link);
-void harp_engine_activate(struct harp_engine *e, struct harp_link *link);
-/* Waits for nothing more on the link's control connection. */
-void harp_engine_ignore_control(struct harp_engine *e, struct harp_link *link);
+/* Puts a peer into its slot, and fails it where its control connection cannot be watched. */
+void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer);
+void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer);
+void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer);
+/* Waits for the control connection to be readable, and writable or not. */
+void harp_engine_watch_control(struct harp_engine *e, struct harp_peer *peer, bool writable);
+/* Waits for nothing more on the peer's control connection. */
+void harp_engine_ignore_control(struct harp_engine *e, struct harp_peer *peer);
+/* Gives a link its doorbell; false: the engine has all the links that it can have. */
+bool harp_engine_add_link(struct harp_engine *e, struct harp_link *link) HARP_MUST_CHECK;
+void harp_engine_remove_link(struct harp_engine *e, struct harp_link *link);
 /* The pool: blocks of HARP_BLOCK_BYTES out of its memory; NULL when it is used up. */
 void *harp_engine_take_block(struct harp_engine *e);
 void harp_engine_give_block(struct harp_engine *e, void *block);

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr,
+void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr, uint32_t engine_id,
                         const uint8_t secret[HARP_SECRET_BYTES]) {
   memset(h, 0, sizeof *h);
   h->magic = harp_to_be32(HARP_CONTROL_MAGIC);
   h->layout = harp_to_be16(HARP_HANDLE_LAYOUT);
+  h->engine = harp_to_be32(engine_id);
   if (addr->ss_family == AF_INET6) {
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
     h->family = harp_to_be16(6);

@@ -22,13 +22,14 @@ struct harp_handle {
   uint8_t secret[HARP_SECRET_BYTES];
   uint8_t
       cookie[8]; /* written by the connecting process only: which connect is under way; 0 from the listener */
-  uint8_t zero[8];
+  struct harp_be32 engine; /* that listens: the upper half of all its tokens */
+  uint8_t zero[4];
 } __attribute__((packed));
 
 _Static_assert(sizeof(struct harp_handle) == HARP_HANDLE_BYTES, "fits ABI v4");
 
 /* Fills the handle for a listener. */
-void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr,
+void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr, uint32_t engine_id,
                         const uint8_t secret[HARP_SECRET_BYTES]);
 
 /* Checks a handle and takes out the address. Returns false, with a sentence in `error`, when it is none of

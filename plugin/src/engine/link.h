@@ -1,5 +1,5 @@
-/* A connection as NCCL's threads and an engine share it: the requests, the ring through which they reach the
- * engine, and the protocol's connection with its routes.
+/* A link: an NCCL connection as NCCL's threads and an engine share it: the requests, the ring through which
+ * they reach the engine, and the stream of a peer that carries it.
  *
  * Threads: the fields of "NCCL's thread" belong to the one thread that uses the comm at a time (NCCL hands it
  * over with a happens-before edge). The fields of "the engine" belong to whoever holds the engine's lock.
@@ -11,15 +11,13 @@
 
 #include "base/spsc.h"
 #include "base/status.h"
-#include "engine/monitor.h"
-#include "io/io.h"
-#include "proto/conn.h"
+#include "engine/peer.h"
 
-enum {
-  HARP_REQUESTS_MAX = HARP_MESSAGES_MAX,
-  HARP_PEER_TEXT_BYTES = 160,
-  HARP_ERROR_TEXT_BYTES = 640,
-};
+enum { HARP_REQUESTS_MAX = HARP_MESSAGES_MAX };
+
+/* An NCCL connection carries data in one direction: the side that called connect sends, the side that
+ * accepted receives. */
+enum harp_role { HARP_ROLE_SENDER, HARP_ROLE_RECEIVER };
 
 enum harp_request_state { HARP_REQUEST_FREE, HARP_REQUEST_POSTED, HARP_REQUEST_DONE };
 
@@ -35,6 +33,7 @@ struct harp_request {
 
 struct harp_link {
   struct harp_engine *engine;
+  struct harp_peer *peer;
   enum harp_role role;
 
   /* NCCL's thread */
@@ -47,50 +46,51 @@ struct harp_link {
   /* (G) the engine's release of a status pairs with (H) the acquire in NCCL's thread, which then reads
    * `error`. */
   _Atomic uint32_t status; /* enum harp_status; set once */
+  bool failed_with_peer;   /* the error is the peer's: one link logs it for all */
   char error[HARP_ERROR_TEXT_BYTES];
-  char peer[HARP_PEER_TEXT_BYTES]; /* "host (address) process 123", fixed before the link is attached */
 
   /* the engine */
-  uint32_t slot; /* in the engine's table; also the low bits of our token */
-  struct harp_link *next_active;
+  uint32_t slot; /* in the engine's table: its doorbell */
+  struct harp_link *next_of_peer;
   struct harp_link *next_ready; /* met, and waiting for its accept */
-  bool active;
-  bool is_multihomed; /* one of its ends has several interfaces */
-  harp_ns deadline_ns;
-  harp_ns heard_ns;     /* when something of the peer's came last */
-  uint32_t outstanding; /* requests taken from the ring and not done */
-  struct harp_conn conn;
-  struct harp_monitor monitor; /* the control connection, which tells whether the peer lives */
-  unsigned route_count;
-  struct harp_io_route *routes[HARP_PATHS_MAX];
-  uint8_t route_enis[HARP_PATHS_MAX];                        /* which of the engine's interfaces each is of */
-  struct sockaddr_storage peer_enis[HARP_ENDPOINT_ENIS_MAX]; /* their addresses */
-  uint8_t *staging;                                          /* receiver only; from the engine's pool */
+  uint32_t outstanding;         /* requests taken from the ring and not done */
+  bool is_open;                 /* its stream is */
+  bool close_told;              /* to the peer */
+  bool is_ended;                /* the peer has closed its end */
+  struct harp_tx_stream *tx;    /* role SENDER, NULL else */
+  struct harp_rx_stream *rx;    /* role RECEIVER, NULL else */
+  uint8_t *staging;             /* receiver only; from the engine's pool */
 };
 
-/* What a new link is made of; everything is copied. */
+/* Which stream of its peer a new link is. */
 struct harp_link_config {
   enum harp_role role;
-  uint32_t slot;
-  struct harp_conn_keys keys;
-  struct harp_control_keys control;
-  int control_fd; /* owned by the link from here on, also on failure */
-  const struct harp_endpoint *local, *peer;
-  struct sockaddr_storage peer_addr; /* of the control connection, for messages */
-  int traffic_class;
+  uint16_t stream;
+  uint32_t first_line, first_message;
 };
 
-/* Makes a link for the slot that was reserved in the engine, and attaches it; under the engine's lock. NULL:
- * no memory. */
-struct harp_link *harp_link_create(struct harp_engine *e, const struct harp_link_config *config);
+/* Makes a link on a peer; under the engine's lock. Returns 0; -ENOMEM; -EMFILE: the engine has all the links
+ * that it can have; -EEXIST: the stream is open. */
+int harp_link_create(struct harp_link **out, struct harp_peer *peer,
+                     const struct harp_link_config *config) HARP_MUST_CHECK;
 
-/* Detaches and frees; tells the peer that we leave. Pending requests are forgotten. Takes the engine's lock,
- * so after it the engine touches neither link nor buffers. */
+/* Finds a stream that is not open for a link that sends; -1: all are. Under the lock. */
+int harp_link_free_stream(const struct harp_peer *peer);
+
+/* As harp_link_destroy, for who holds the lock; the peer stays. */
+void harp_link_end(struct harp_link *link);
+
+/* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
+ * lock, so after it the engine touches neither link nor buffers. */
 void harp_link_destroy(struct harp_link *link);
 
 /* Makes the engine forget every request whose buffer overlaps [data, data + bytes): after this nothing writes
  * or reads there. A link that had such a request fails. Takes the engine's lock. */
 void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes);
+
+/* Returns the link's error, and logs it the first time: one WARN for a link that failed alone, one for all
+ * links that failed with their peer. NCCL's thread. */
+enum harp_status harp_link_error(struct harp_link *link);
 
 /* The engine's side; all under its lock. */
 
@@ -98,10 +98,17 @@ void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes);
 void harp_link_take_submissions(struct harp_link *link, harp_ns now);
 /* Marks delivered and received messages as done. Returns how many. */
 unsigned harp_link_complete(struct harp_link *link);
-/* Fails the link, with the one sentence that the user will see. Later calls change nothing. */
+/* Fails the link alone, with the one sentence that the user will see, and closes its stream; the peer is
+ * told. Later calls change nothing. */
 void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now, const char *fmt, ...)
     HARP_PRINTF(4, 5);
+/* Fails the link with its peer, which has failed. */
+void harp_link_fail_with_peer(struct harp_link *link);
 /* Fails the link if the protocol found that it must. */
 void harp_link_check(struct harp_link *link, harp_ns now);
+/* Takes the peer's word that it closed its end. */
+void harp_link_on_close(struct harp_link *link, const struct harp_close *close, harp_ns now);
+/* The peer is gone: fails the link if anything still waits. */
+void harp_link_on_gone(struct harp_link *link, harp_ns now);
 
 #endif

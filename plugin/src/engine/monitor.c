@@ -8,10 +8,14 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/meet.h"
+
+/* Reads of a close, of a frame's size each: what an honest peer has said and we have not read is less. */
+enum { CLOSE_READS = 4 };
 
 static void set_int(int fd, int level, int option, int value) {
   setsockopt(fd, level, option, &value, sizeof value);
@@ -34,42 +38,79 @@ void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-/* Messages are tiny and rare, so one that does not fit the socket's buffer can be dropped: it would be a PING
- * more. Part of one would garble all that follow, so then nothing more is said: the peer's keepalive still
- * tells it that we live. */
-static void send_message(struct harp_monitor *m, const uint8_t *message, size_t bytes) {
-  if (m->fd < 0 || m->gone || m->mute) return;
-  ssize_t n = send(m->fd, message, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (n > 0 && (size_t)n < bytes) m->mute = true;
+/* Sends what waits. Bytes that the connection does not take for good are the reader's to find out about. */
+static void flush(struct harp_monitor *m) {
+  while (m->out_bytes) {
+    ssize_t n = send(m->fd, m->out + m->out_first, m->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n <= 0) return;
+    m->out_first += (uint32_t)n;
+    m->out_bytes -= (uint32_t)n;
+  }
+  m->out_first = 0;
 }
 
-void harp_monitor_send_final(struct harp_link *link) {
-  struct harp_monitor *m = &link->monitor;
-  uint8_t out[HARP_CONTROL_MAX_BYTES];
-  struct harp_final final = {0};
-  const struct harp_receiver *r = link->conn.receiver;
-  if (r) final.delivered = r->delivered;
-  if (r && r->too_large) {
-    final.reason = HARP_ERR_USAGE;
-    final.detail[0] = r->too_large_size;
-    final.detail[1] = r->too_large_capacity;
+/* Messages are tiny and rare. One that does not fit the socket's buffer waits in ours; where that is full as
+ * well the peer has not read for long, and nothing more is said. Returns whether the message was sent, or
+ * waits. */
+static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
+  struct harp_monitor *m = &peer->monitor;
+  if (m->fd < 0 || m->gone || m->lost || m->mute) return false;
+  if (m->out_first + m->out_bytes + bytes > sizeof m->out) {
+    memmove(m->out, m->out + m->out_first, m->out_bytes);
+    m->out_first = 0;
   }
-  send_message(m, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
+  m->mute = m->out_bytes + bytes > sizeof m->out;
+  if (m->mute) return false;
+  memcpy(m->out + m->out_first + m->out_bytes, message, bytes);
+  m->out_bytes += (uint32_t)bytes;
+  flush(m);
+  if (m->out_bytes) harp_engine_watch_control(peer->engine, peer, true);
+  return true;
+}
+
+void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now) {
+  (void)now;
+  if (peer->monitor.fd < 0 || peer->monitor.gone || peer->monitor.lost) return;
+  flush(&peer->monitor);
+  if (!peer->monitor.out_bytes) harp_engine_watch_control(peer->engine, peer, false);
+}
+
+bool harp_monitor_send_open(struct harp_peer *peer, const struct harp_open *open) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_OPEN_BYTES];
+  return send_message(peer, out, harp_control_encode_open(out, m->keys.tx, m->tx_count++, open));
+}
+
+bool harp_monitor_send_opened(struct harp_peer *peer, const struct harp_opened *opened) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_OPENED_BYTES];
+  return send_message(peer, out, harp_control_encode_opened(out, m->keys.tx, m->tx_count++, opened));
+}
+
+bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *close) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_CLOSE_BYTES];
+  return send_message(peer, out, harp_control_encode_close(out, m->keys.tx, m->tx_count++, close));
 }
 
 /* The peer left or died: fatal when anything is still waiting for it. The socket stays ready for reading for
  * good, so it must not be waited for any more. */
-static void on_gone(struct harp_link *link, const char *why, harp_ns now) {
-  if (!link->monitor.gone) harp_engine_ignore_control(link->engine, link);
-  link->monitor.gone = true;
-  harp_link_complete(link);
-  if (!link->outstanding) return;
-  if (link->monitor.final_received)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
-                   link->peer, link->engine->name);
+static void on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
+  if (!peer->monitor.gone) harp_engine_ignore_control(peer->engine, peer);
+  peer->monitor.gone = true;
+  harp_peer_complete(peer);
+  harp_dials_forget(peer);
+  if (!peer->outstanding) return;
+  if (peer->monitor.final_received)
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                   peer->name, peer->engine->name);
   else
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", link->peer,
-                   link->engine->name, why);
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", peer->name,
+                   peer->engine->name, why);
+}
+
+void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now) {
+  on_gone(peer, "was closed: the process ended", now);
 }
 
 /* Whether an error may be the network's under the socket, and say nothing of the peer's process. A reset: the
@@ -80,16 +121,16 @@ static bool may_be_of_network(int error) {
          error == EHOSTDOWN || error == ECONNRESET;
 }
 
-static void on_error(struct harp_link *link, int error, harp_ns now) {
-  struct harp_monitor *m = &link->monitor;
-  if (link->is_multihomed && !m->final_received && may_be_of_network(error)) {
+static void on_error(struct harp_peer *peer, int error, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
+  if (peer->is_multihomed && !m->final_received && may_be_of_network(error)) {
     m->lost = m->mute = true;
-    harp_engine_ignore_control(link->engine, link);
+    harp_engine_ignore_control(peer->engine, peer);
     HARP_INFO("%s: the control connection with %s broke (%s); the connection goes on over other interfaces",
-              link->engine->name, link->peer, strerror(error));
+              peer->engine->name, peer->name, strerror(error));
     return;
   }
-  on_gone(link,
+  on_gone(peer,
           error == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(error),
           now);
 }
@@ -103,53 +144,71 @@ static bool is_kernel_silent(int fd, harp_ns limit) {
   return HARP_MS(HARP_MIN(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)) >= limit;
 }
 
-void harp_monitor_on_silence(struct harp_link *link, harp_ns now) {
-  const struct harp_monitor *m = &link->monitor;
-  harp_ns limit = link->engine->instance.peer_timeout_ns, quiet = now - link->heard_ns;
-  if (!link->outstanding || m->gone || quiet < limit) return;
+void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now) {
+  const struct harp_monitor *m = &peer->monitor;
+  harp_ns limit = peer->engine->instance.peer_timeout_ns, quiet = now - peer->heard_ns;
+  if (!peer->outstanding || m->gone || quiet < limit) return;
   if (!m->lost && !is_kernel_silent(m->fd, limit)) return;
-  harp_link_fail(link, HARP_ERR_REMOTE, now,
+  harp_peer_fail(peer, HARP_ERR_REMOTE, now,
                  "lost %s: its control connection to %s %s, and nothing has come over any path for %llu s: "
                  "the process, its host or the network in between is down",
-                 link->peer, link->engine->name, m->lost ? "broke" : "brings nothing",
+                 peer->name, peer->engine->name, m->lost ? "broke" : "brings nothing",
                  (unsigned long long)(quiet / HARP_SEC(1)));
 }
 
-static void on_final(struct harp_link *link, const struct harp_final *final, harp_ns now) {
-  link->monitor.final_received = true;
-  if (link->conn.sender) {
-    harp_sender_on_final(link->conn.sender, final->delivered, now);
-    harp_link_complete(link);
-  }
-  if (final->reason == HARP_ERR_USAGE)
-    harp_link_fail(link, HARP_ERR_USAGE, now,
-                   "a message of %u bytes was sent to %s, but the receive posted there holds only %u bytes",
-                   final->detail[0], link->peer, final->detail[1]);
+/* What to say of a peer that failed. */
+static const char *reason_text(uint32_t reason) {
+  return reason == HARP_ERR_REMOTE   ? "nothing from here reaches it"
+         : reason == HARP_ERR_SYSTEM ? "its operating system refused something"
+                                     : "its side failed";
+}
+
+static void on_final(struct harp_peer *peer, const struct harp_final *final, harp_ns now) {
+  peer->monitor.final_received = true;
+  harp_peer_complete(peer);
+  if (final->reason)
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; its log says more",
+                   peer->name, peer->engine->name, reason_text(final->reason));
+}
+
+static void on_close(struct harp_peer *peer, const struct harp_close *close, harp_ns now) {
+  if (peer->conn.state != HARP_CONN_OPEN) return;
+  const struct harp_tx_stream *tx = harp_sender_stream(peer->conn.sender, close->stream);
+  const struct harp_rx_stream *rx = harp_receiver_stream(peer->conn.receiver, close->stream);
+  struct harp_link *link = close->is_sender ? (rx ? rx->owner : NULL) : (tx ? tx->owner : NULL);
+  if (link) harp_link_on_close(link, close, now); /* else we have closed our end as well */
 }
 
 /* A late answer: the process was paused, and its paths had no chance. They get the whole timeout again. */
-static void on_pong(struct harp_link *link, harp_ns now) {
-  struct harp_monitor *m = &link->monitor;
-  struct harp_sender *s = link->conn.sender;
-  bool was_paused = m->ping_ns && now - m->ping_ns >= link->engine->instance.peer_timeout_ns / 4;
+static void on_pong(struct harp_peer *peer, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
+  struct harp_sender *s = peer->conn.sender;
+  bool was_paused = m->ping_ns && now - m->ping_ns >= peer->engine->instance.peer_timeout_ns / 4;
   if (was_paused && s && s->stalled_since_ns) s->stalled_since_ns = now;
   m->pong_ns = now;
   m->ping_ns = 0;
   m->told_paused = false;
 }
 
-static void on_message(struct harp_link *link, const struct harp_control_message *msg, harp_ns now) {
-  struct harp_monitor *m = &link->monitor;
-  uint8_t out[HARP_CONTROL_MAX_BYTES];
+static void on_message(struct harp_peer *peer, const struct harp_control_message *msg, harp_ns now) {
   switch (msg->type) {
   case HARP_CONTROL_PING:
-    send_message(m, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++));
+    peer->monitor.pong_due = true;
     break;
   case HARP_CONTROL_PONG:
-    on_pong(link, now);
+    on_pong(peer, now);
     break;
   case HARP_CONTROL_FINAL:
-    on_final(link, &msg->final, now);
+    on_final(peer, &msg->final, now);
+    break;
+  case HARP_CONTROL_OPEN:
+    harp_listeners_on_open(peer, &msg->open);
+    break;
+  case HARP_CONTROL_OPENED:
+    harp_dials_on_opened(peer, &msg->opened);
+    break;
+  case HARP_CONTROL_CLOSE:
+    on_close(peer, &msg->close, now);
     break;
   default:
     break; /* decode lets no other type through */
@@ -157,42 +216,57 @@ static void on_message(struct harp_link *link, const struct harp_control_message
 }
 
 /* Consumes complete messages; returns false when the stream makes no sense. */
-static bool consume(struct harp_link *link, harp_ns now) {
-  struct harp_monitor *m = &link->monitor;
+static bool consume(struct harp_peer *peer, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
   struct harp_control_message msg;
   int used;
   while ((used = harp_control_decode(m->in, m->in_bytes, m->keys.rx, &msg)) > 0) {
     memmove(m->in, m->in + used, m->in_bytes - (uint32_t)used);
     m->in_bytes -= (uint32_t)used;
     if (!harp_control_count_ok(&m->rx_count, msg.count)) return false;
-    on_message(link, &msg, now);
+    on_message(peer, &msg, now);
   }
   return used == 0;
 }
 
-void harp_monitor_on_readable(struct harp_link *link, harp_ns now) {
-  struct harp_monitor *m = &link->monitor;
-  while (m->fd >= 0 && !m->gone && !m->lost) {
-    ssize_t n = recv(m->fd, m->in + m->in_bytes, sizeof m->in - m->in_bytes, MSG_DONTWAIT);
-    if (n > 0) {
-      m->in_bytes += (uint32_t)n;
-      if (consume(link, now)) continue;
-      on_gone(link, "carried something that is no HARP message", now);
-    } else if (n == 0) {
-      on_gone(link, "was closed: the process ended", now);
-    } else if (errno == EAGAIN || errno == EINTR) {
-      return;
-    } else {
-      on_error(link, errno, now);
-    }
-  }
-  if (m->gone) on_gone(link, "was closed: the process ended", now);
+/* One answer is enough for all that has come: who asks again waits for it. */
+static void answer(struct harp_peer *peer) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  if (m->pong_due) send_message(peer, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++));
+  m->pong_due = false;
 }
 
-/* Tells the peer that nothing more will come, so that it need not find out by itself. */
-static void leave(struct harp_monitor *m, struct harp_link *link) {
-  harp_monitor_send_final(link);
-  shutdown(m->fd, SHUT_WR);
+/* Reads once; returns whether something came. */
+static bool read_some(struct harp_peer *peer, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
+  if (m->fd < 0 || m->gone || m->lost) return false;
+  ssize_t n = recv(m->fd, m->in + m->in_bytes, sizeof m->in - m->in_bytes, MSG_DONTWAIT);
+  if (n > 0) {
+    m->in_bytes += (uint32_t)n;
+    if (consume(peer, now))
+      answer(peer);
+    else
+      on_gone(peer, "carried something that is no HARP message", now);
+  } else if (n == 0) {
+    on_gone(peer, "was closed: the process ended", now);
+  } else if (errno != EAGAIN && errno != EINTR) {
+    on_error(peer, errno, now);
+  }
+  return n > 0;
+}
+
+void harp_monitor_on_readable(struct harp_peer *peer, harp_ns now) {
+  read_some(peer, now);
+  if (peer->monitor.gone) on_gone(peer, "was closed: the process ended", now);
+}
+
+void harp_monitor_leave(struct harp_peer *peer) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_FINAL_BYTES];
+  struct harp_final final = {.reason = peer->conn.status};
+  send_message(peer, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
+  if (m->fd >= 0) shutdown(m->fd, SHUT_WR);
 }
 
 /* Whether the peer's kernel owes us an acknowledgement; that of a process that is only stopped does not. What
@@ -204,49 +278,60 @@ static bool is_unacknowledged(int fd) {
   return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) && !ioctl(fd, SIOCOUTQ, &waiting) && waiting;
 }
 
-void harp_monitor_on_stall(struct harp_link *link, harp_ns now) {
-  struct harp_monitor *m = &link->monitor;
-  const char *name = link->engine->name;
-  harp_ns since = link->conn.sender->stalled_since_ns, limit = link->engine->instance.peer_timeout_ns;
+void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
+  const char *name = peer->engine->name;
+  harp_ns since = harp_sender_stalled_since_ns(peer->conn.sender),
+          limit = peer->engine->instance.peer_timeout_ns;
   if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
   bool answers = m->pong_ns > since && (!m->ping_ns || now - m->ping_ns < limit / 4);
   if (answers && now - since >= limit) {
-    harp_link_fail(
-        link, HARP_ERR_REMOTE, now,
+    harp_peer_fail(
+        peer, HARP_ERR_REMOTE, now,
         "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
         "connection: is UDP allowed between the hosts?",
-        name, link->peer, (unsigned long long)((now - since) / HARP_SEC(1)));
-    leave(m, link);
+        name, peer->name, (unsigned long long)((now - since) / HARP_SEC(1)));
+    harp_monitor_leave(peer);
     return;
   }
   /* TCP's own timeout would tell as well, but it began with the PING. */
   if (m->ping_ns && now - m->ping_ns >= limit / 2 && now - since >= limit && is_unacknowledged(m->fd)) {
-    harp_link_fail(
-        link, HARP_ERR_REMOTE, now,
+    harp_peer_fail(
+        peer, HARP_ERR_REMOTE, now,
         "lost %s: neither its control connection nor UDP has brought anything to %s for %llu s: the host or "
         "the network in between is down",
-        link->peer, name, (unsigned long long)((now - since) / HARP_SEC(1)));
-    leave(m, link);
+        peer->name, name, (unsigned long long)((now - since) / HARP_SEC(1)));
+    harp_monitor_leave(peer);
+    return;
+  }
+  if (m->mute && now - since >= limit) {
+    harp_peer_fail(
+        peer, HARP_ERR_REMOTE, now,
+        "no UDP packet from %s to %s was acknowledged for %llu s, and its control connection takes no more "
+        "messages: is UDP allowed between the hosts, and does the process run?",
+        name, peer->name, (unsigned long long)((now - since) / HARP_SEC(1)));
+    harp_monitor_leave(peer);
     return;
   }
   if (!m->ping_ns && now - m->pong_ns >= limit / 8) {
     uint8_t out[HARP_CONTROL_MAX_BYTES];
-    m->ping_ns = now;
-    send_message(m, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++));
+    /* One that is dropped is sent at the next look, since nothing else would ever ask. */
+    if (send_message(peer, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++))) m->ping_ns = now;
   } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused && !is_unacknowledged(m->fd)) {
     m->told_paused = true;
     HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "
               "waiting for it",
-              link->peer, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
+              peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
   }
 }
 
-void harp_monitor_close(struct harp_link *link) {
-  struct harp_monitor *m = &link->monitor;
+void harp_monitor_close(struct harp_peer *peer) {
+  struct harp_monitor *m = &peer->monitor;
   if (m->fd < 0) return;
   /* Unread input at close would make the kernel send a reset, which could overtake our FINAL. */
-  harp_monitor_on_readable(link, link->engine->clock());
-  leave(m, link);
-  close(m->fd);
+  for (unsigned i = 0; i < CLOSE_READS && read_some(peer, peer->engine->clock()); i++)
+    ;
+  harp_monitor_leave(peer);
+  harp_files_close(m->fd);
   m->fd = -1;
 }

@@ -1,5 +1,4 @@
-/* The control connection of an established link: is the peer's process alive, and what does it say when it
- * leaves.
+/* The control connection of a peer: is its process alive, what does it say of streams, and when it leaves.
  *
  * The kernel answers keepalives for a paused process and reports a crash at once, so: connection gone = peer
  * gone; connection alive and silence on the paths = either the process is paused (it does not answer PING:
@@ -16,19 +15,25 @@
 #include "base/base.h"
 #include "wire/control.h"
 
-struct harp_link;
+struct harp_peer;
+
+/* What may wait for the socket: about 200 words about streams. */
+enum { HARP_MONITOR_OUT_BYTES = 8192 };
 
 struct harp_monitor {
   int fd; /* non-blocking TCP; -1 when closed */
   struct harp_control_keys keys;
   uint32_t tx_count, rx_count; /* of messages, for their MACs */
   bool final_received;         /* the peer said that it leaves in order */
-  bool mute;                   /* a message went out in part: send no more */
+  bool pong_due;               /* a PING was read */
+  bool mute;                   /* more waits to be sent than fits `out`: nothing more is said */
   bool gone;                   /* the connection is closed or broken */
   bool lost;                   /* the network under it broke, but there are other interfaces */
   harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */
   harp_ns pong_ns;             /* when the last PONG came */
   bool told_paused;
+  uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */
+  uint8_t out[HARP_MONITOR_OUT_BYTES];
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
 };
@@ -41,20 +46,33 @@ void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns);
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
                        harp_ns peer_timeout_ns);
 
-/* Reads what came; fails the link, completes messages or answers as it says. */
-void harp_monitor_on_readable(struct harp_link *link, harp_ns now);
+/* Reads once, up to a frame's size; fails the peer or its links, completes messages, opens and closes streams
+ * or answers as that says. What is left keeps the socket ready. */
+void harp_monitor_on_readable(struct harp_peer *peer, harp_ns now);
 
 /* Judges a stalled sender; called now and then while it has something in flight. */
-void harp_monitor_on_stall(struct harp_link *link, harp_ns now);
+void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now);
 
-/* Judges a link with several interfaces by what came from the peer last, where its control connection is lost
+/* Judges a peer with several interfaces by what came from the peer last, where its control connection is lost
  * or as silent. */
-void harp_monitor_on_silence(struct harp_link *link, harp_ns now);
+void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now);
 
-/* Sends FINAL: what was delivered, and why the link failed if the peer should know. */
-void harp_monitor_send_final(struct harp_link *link);
+/* The connection is gone: fails the peer if anything waits for it. */
+void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now);
+
+/* The socket takes bytes again. */
+void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now);
+
+/* Sends a word about a stream, or has it wait for the socket. Return false when it can not be said. */
+bool harp_monitor_send_open(struct harp_peer *peer, const struct harp_open *open);
+bool harp_monitor_send_opened(struct harp_peer *peer, const struct harp_opened *opened);
+bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *close);
+
+/* Sends FINAL and ends our half of the connection, so that the peer need not find out by itself. The peer
+ * stays; for one that has failed. */
+void harp_monitor_leave(struct harp_peer *peer);
 
 /* Says goodbye (FINAL) and closes the socket without resetting it. */
-void harp_monitor_close(struct harp_link *link);
+void harp_monitor_close(struct harp_peer *peer);
 
 #endif

@@ -7,10 +7,10 @@
 #include "base/log.h"
 #include "engine/engine.h"
 
-/* An interface that links use. */
+/* An interface that peers use. */
 struct party {
   struct harp_outage who;
-  const struct harp_link *link; /* one of them: whose peer it belongs to */
+  const struct harp_peer *peer; /* one that uses it; of a peer's interface, that peer */
   const char *ifname;           /* of ours */
   uint8_t family;
   bool works, fails; /* some path over it is up; some is down */
@@ -103,8 +103,8 @@ static struct party *party_of(struct review *r, const struct party *like) {
   return &r->parties[r->count++];
 }
 
-static struct party party_at(const struct harp_link *link, const struct sockaddr_storage *a) {
-  struct party p = {.link = link, .family = a->ss_family == AF_INET6 ? 6 : 4};
+static struct party party_at(const struct harp_peer *peer, const struct sockaddr_storage *a) {
+  struct party p = {.peer = peer, .family = a->ss_family == AF_INET6 ? 6 : 4};
   if (p.family == 6)
     memcpy(p.who.addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
   else
@@ -116,9 +116,9 @@ static bool is_out(const struct party *p) {
   return p->fails && !p->works;
 }
 
-static bool uses_interfaces(const struct harp_link *link) {
-  return link && link != HARP_SLOT_RESERVED && link->is_multihomed && link->conn.sender &&
-         link->conn.state == HARP_CONN_OPEN;
+static bool uses_interfaces(const struct harp_peer *peer) {
+  return peer && peer != HARP_SLOT_RESERVED && peer->links && peer->is_multihomed &&
+         peer->conn.state == HARP_CONN_OPEN;
 }
 
 /* Whether a link can tell anything: one that has no path left at all, or hears nothing on any, says nothing
@@ -157,32 +157,32 @@ static void note(struct review *r, const struct party *like, const struct verdic
   if (p && v->fails >> eni & 1) p->fails = true;
 }
 
-static struct party ours_at(const struct harp_engine *e, const struct harp_link *link, unsigned eni) {
-  struct party p = party_at(link, &e->enis[eni].addr);
+static struct party ours_at(const struct harp_engine *e, const struct harp_peer *peer, unsigned eni) {
+  struct party p = party_at(peer, &e->enis[eni].addr);
   p.who.is_local = true;
   p.ifname = e->enis[eni].ifname;
   return p;
 }
 
-static void take_in_ours(struct review *r, const struct harp_engine *e, const struct harp_link *link) {
-  struct verdict v = verdict_of(link->conn.sender, false, 0);
+static void take_in_ours(struct review *r, const struct harp_engine *e, const struct harp_peer *peer) {
+  struct verdict v = verdict_of(peer->conn.sender, false, 0);
   for (unsigned eni = 0; eni < e->eni_count; eni++) {
-    struct party p = ours_at(e, link, eni);
+    struct party p = ours_at(e, peer, eni);
     if (v.there >> eni & 1) note(r, &p, &v, eni);
   }
 }
 
 /* When all links have been asked of ours: what ours explains is no fault of the peer's. */
-static void take_in_theirs(struct review *r, const struct harp_engine *e, const struct harp_link *link) {
+static void take_in_theirs(struct review *r, const struct harp_engine *e, const struct harp_peer *peer) {
   uint32_t out = 0;
   for (unsigned eni = 0; eni < e->eni_count; eni++) {
-    struct party p = ours_at(e, link, eni);
+    struct party p = ours_at(e, peer, eni);
     const struct party *known = find_party(r, &p.who);
     if (known && is_out(known)) out |= 1u << eni;
   }
-  struct verdict v = verdict_of(link->conn.sender, true, out);
+  struct verdict v = verdict_of(peer->conn.sender, true, out);
   for (unsigned eni = 0; eni < HARP_ENDPOINT_ENIS_MAX; eni++) {
-    struct party p = party_at(link, &link->peer_enis[eni]);
+    struct party p = party_at(peer, &peer->enis[eni]);
     if (v.there >> eni & 1) note(r, &p, &v, eni);
   }
 }
@@ -208,9 +208,9 @@ static void tell(const struct harp_engine *e, const struct party *p) {
     harp_log(any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
              "%s: nothing gets through to the interface %s of %s any more; the connection goes on over the "
              "others, and it is used again when it works",
-             e->enis_name, address, p->link->peer);
+             e->enis_name, address, p->peer->name);
   else
-    HARP_INFO("%s: the interface %s of %s works again", e->enis_name, address, p->link->peer);
+    HARP_INFO("%s: the interface %s of %s works again", e->enis_name, address, p->peer->name);
 }
 
 /* Returns the place of an interface among those that are out, `count` when it is not. */
@@ -266,10 +266,10 @@ static void review(struct harp_engine *e, harp_ns now) {
   struct review r;
   struct harp_outages *o = &e->outages;
   r.count = 0;
-  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++)
-    if (uses_interfaces(e->links[slot])) take_in_ours(&r, e, e->links[slot]);
-  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++)
-    if (uses_interfaces(e->links[slot])) take_in_theirs(&r, e, e->links[slot]);
+  for (uint32_t slot = 0; slot < HARP_ENGINE_PEERS_MAX; slot++)
+    if (uses_interfaces(e->peers[slot])) take_in_ours(&r, e, e->peers[slot]);
+  for (uint32_t slot = 0; slot < HARP_ENGINE_PEERS_MAX; slot++)
+    if (uses_interfaces(e->peers[slot])) take_in_theirs(&r, e, e->peers[slot]);
   forget(o, &r);
   o->due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r.count; i++) settle(e, &r.parties[i], now);

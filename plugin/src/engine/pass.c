@@ -1,11 +1,11 @@
 /* One pass of an engine: everything that moves, moves here.
  *
- *   receive     superframes from the driver: decode, find the connection, check, place, complete
+ *   receive     superframes from the driver: decode, find the peer, check, place, complete
  *   mailbox     what NCCL's threads submitted
- *   transmit    for each active link: timers, superframes, acknowledgements
+ *   transmit    for the active peers in turn: timers, superframes, acknowledgements
  *   control     now and then: what the control connections say
  *
- * Each stage has a budget, so a pass is bounded and no link starves another. */
+ * Each stage has a budget, so a pass is bounded and no peer starves another. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -18,7 +18,8 @@
 enum {
   RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */
   RX_AGAIN_BYTES = 16384,
-  TX_BUDGET = 4, /* superframes a link and pass */
+  TX_BUDGET = 8,      /* superframes a pass */
+  TX_PEER_BUDGET = 4, /* of them for one peer, and its acknowledgements */
   GATHER_MIN_BYTES =
       3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
   CONTROL_EVENTS = 16,
@@ -29,7 +30,7 @@ enum {
 #define CONTROL_CHECK_NS HARP_MS(1)
 #define MEET_CHECK_NS    HARP_US(50)
 
-_Static_assert(HARP_ENGINE_LINKS_MAX <= 65536, "the low 16 bits of a token name the slot");
+_Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name the slot");
 
 /* ---- receive ---- */
 
@@ -38,64 +39,79 @@ static void place(const struct harp_placement *where, const uint8_t *payload) {
     harp_copy_lines(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
 }
 
-static struct harp_link *link_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
-  uint32_t slot = token & 0xffff;
-  if (slot >= HARP_ENGINE_LINKS_MAX) return NULL;
-  if (e->links[slot] == HARP_SLOT_RESERVED && now >= e->meet_check_ns) {
-    /* The peer's first packet has overtaken the end of its handshake, unless it is a stranger's. */
-    e->meet_check_ns = now + MEET_CHECK_NS;
-    harp_listeners_run(e, now);
-  }
-  struct harp_link *link = e->links[slot];
-  return link && link != HARP_SLOT_RESERVED && link->conn.keys.rx_token == token ? link : NULL;
+/* Drives handshakes for which something has come. Peers' events stay where they are until check_control. */
+static void check_meetings(struct harp_engine *e, harp_ns now) {
+  struct epoll_event events[CONTROL_EVENTS];
+  int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
+  for (int i = 0; i < n; i++)
+    if (events[i].data.u64 >= HARP_ENGINE_PEERS_MAX) harp_listeners_on_ready(events[i].data.u64, now);
 }
 
-/* Handles one packet; returns its link if it was good for anything. */
-static struct harp_link *receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes,
-                                        bool detour, harp_ns now) {
+static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
+  uint32_t slot = token & 0xffff;
+  if (slot >= HARP_ENGINE_PEERS_MAX) return NULL;
+  if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->meet_check_ns) {
+    /* The peer's first packet has overtaken the end of its handshake, unless it is a stranger's. */
+    e->meet_check_ns = now + MEET_CHECK_NS;
+    check_meetings(e, now);
+  }
+  struct harp_peer *peer = e->peers[slot];
+  return peer && peer != HARP_SLOT_RESERVED && peer->conn.keys.rx_token == token ? peer : NULL;
+}
+
+/* What a superframe has brought so far: whose it is, and the link that the last packet was for. */
+struct arrival {
+  struct harp_peer *peer;
+  struct harp_link *link;
+};
+
+/* Marks what is done before the next packet may be another's. */
+static void settle(struct arrival *a) {
+  if (a->link) harp_link_complete(a->link);
+  if (a->peer) harp_peer_settle(a->peer);
+  *a = (struct arrival){0};
+}
+
+/* Handles one packet. */
+static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes, bool detour,
+                           struct arrival *a, harp_ns now) {
   struct harp_packet p;
   struct harp_placement where;
   enum harp_drop drop = harp_packet_decode(wire, bytes, &p);
   if (harp_unlikely(drop)) {
     e->counters.drops[drop]++;
-    return NULL;
+    return;
   }
-  struct harp_link *link = link_of_token(e, p.token, now);
-  if (harp_unlikely(!link)) {
+  struct harp_peer *peer = peer_of_token(e, p.token, now);
+  if (harp_unlikely(!peer)) {
     e->counters.drops[HARP_DROP_TOKEN]++;
-    return NULL;
+    return;
   }
   p.detour = detour;
-  drop = harp_conn_on_packet(&link->conn, wire, &p, &where, now);
-  if (harp_likely(!drop)) {
-    if (p.type == HARP_PACKET_DATA) place(&where, p.data.payload);
-  } else if (drop == HARP_DROP_CONTRADICTION) {
-    harp_link_check(link, now);
-  } else if (drop != HARP_DROP_DUPLICATE) {
-    return NULL;
+  drop = harp_conn_on_packet(&peer->conn, wire, &p, &where, now);
+  if (drop && drop != HARP_DROP_CONTRADICTION && drop != HARP_DROP_DUPLICATE && drop != HARP_DROP_STREAM)
+    return;
+  if (peer != a->peer) {
+    settle(a);
+    a->peer = peer;
+    peer->heard_ns = now;
   }
-  return link;
-}
-
-static void settle_link(struct harp_engine *e, struct harp_link *link) {
-  harp_link_complete(link);
-  link->deadline_ns = 0; /* to be looked at in this pass */
-  harp_engine_activate(e, link);
+  if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
+  if (harp_likely(!drop)) place(&where, p.data.payload);
+  struct harp_link *link = harp_receiver_stream(peer->conn.receiver, p.data.stream)->owner;
+  if (link != a->link && a->link) harp_link_complete(a->link);
+  a->link = link;
+  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(link, now);
 }
 
 static void receive_superframe(struct harp_engine *e, const struct harp_rx_superframe *sf) {
   harp_ns now = e->clock();
-  struct harp_link *last = NULL;
+  struct arrival a = {0};
   for (uint32_t at = 0; at < sf->bytes; at += sf->segment_bytes) {
-    uint32_t bytes = HARP_MIN(sf->segment_bytes, sf->bytes - at);
-    struct harp_link *link = receive_packet(e, sf->data + at, bytes, sf->detour, now);
+    receive_packet(e, sf->data + at, HARP_MIN(sf->segment_bytes, sf->bytes - at), sf->detour, &a, now);
     e->counters.rx_packets++;
-    if (link == last || !link) continue;
-    if (last) settle_link(e, last);
-    last = link;
-    link->heard_ns = now;
   }
-  if (last) settle_link(e, last);
+  settle(&a);
   e->counters.rx_superframes++;
   e->counters.rx_bytes += sf->bytes;
 }
@@ -125,9 +141,10 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
     uint64_t bits = atomic_exchange_explicit(&e->doorbells[w], 0, memory_order_acquire);
     for (; bits; bits &= bits - 1) {
       struct harp_link *link = e->links[w * 64 + (unsigned)__builtin_ctzll(bits)];
-      if (!link || link == HARP_SLOT_RESERVED) continue; /* closed since */
+      if (!link) continue; /* closed since */
       harp_link_take_submissions(link, now);
-      settle_link(e, link);
+      harp_link_complete(link);
+      harp_peer_touch(link->peer);
     }
   }
 }
@@ -137,10 +154,10 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
 /* Lends a frame for packets on a path; false: not now. Where there are other interfaces, one that is stuck
  * must not hold them up: its packets are built into scrap and lost one by one, until the protocol leaves it.
  */
-static bool take_frame(struct harp_engine *e, const struct harp_link *link, unsigned path,
+static bool take_frame(struct harp_engine *e, const struct harp_peer *peer, unsigned path,
                        uint32_t segment_bytes, struct harp_tx_superframe *sf, harp_ns now) {
-  harp_ns *short_since_ns = &e->short_since_ns[link->route_enis[path]];
-  if (harp_likely(e->io->ops->tx_take(e->io, link->routes[path], segment_bytes, sf))) {
+  harp_ns *short_since_ns = &e->short_since_ns[peer->route_enis[path]];
+  if (harp_likely(e->io->ops->tx_take(e->io, peer->routes[path], segment_bytes, sf))) {
     *short_since_ns = 0;
     return true;
   }
@@ -155,11 +172,8 @@ static bool is_scrap(const struct harp_engine *e, const struct harp_tx_superfram
   return sf->base == e->scrap;
 }
 
-static void give_frame_back(struct harp_engine *e, struct harp_tx_superframe *sf) {
-  if (!is_scrap(e, sf)) e->io->ops->tx_give_back(e->io, sf);
-}
-
-/* What does not leave is as good as lost, and found as such. */
+/* What the kernel refuses for good is as good as lost, and found as such; what it refuses for now, the driver
+ * keeps. */
 static void submit_frame(struct harp_engine *e, struct harp_tx_superframe *sf) {
   if (!is_scrap(e, sf))
     e->io->ops->tx_submit(e->io, sf);
@@ -168,26 +182,27 @@ static void submit_frame(struct harp_engine *e, struct harp_tx_superframe *sf) {
 }
 
 /* Builds packet i of a run as the next segment of the superframe. */
-static void build_packet(const struct harp_link *link, struct harp_tx_superframe *sf,
+static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe *sf,
                          const struct harp_tx_run *run, uint32_t i, harp_ns now) {
   bool last = i + 1 == run->count;
   uint32_t step = run->lines_per_packet * HARP_LINE_BYTES;
   struct harp_packet p = {
       .type = run->type,
-      .flags = last && run->ack_soon ? HARP_FLAG_ACK_SOON : 0,
+      .flags = last ? run->flags : 0,
       .path = run->path,
-      .token = link->conn.keys.tx_token,
+      .token = peer->conn.keys.tx_token,
       .data = {.time = harp_ticks_from_ns(now),
                .message = run->message,
                .line = run->line + i * run->lines_per_packet,
                .offset = run->offset + i * step,
                .size = run->size,
-               .length = last ? run->last_bytes : step},
+               .length = last ? run->last_bytes : step,
+               .stream = run->stream},
   };
   uint8_t *wire = sf->base + (size_t)sf->count * sf->stride;
   const uint8_t *payload = run->data + (size_t)i * step;
   uint64_t number = run->number + i;
-  uint32_t seed = link->conn.keys.tx_seed;
+  uint32_t seed = peer->conn.keys.tx_seed;
   if (p.type == HARP_PACKET_PROBE) {
     harp_packet_encode_probe(wire, &p, number, seed);
   } else if (sf->gather) {
@@ -203,8 +218,8 @@ static void build_packet(const struct harp_link *link, struct harp_tx_superframe
 
 /* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs
  * little. */
-static bool may_follow(const struct harp_tx_superframe *sf, int next_bytes) {
-  uint32_t next = HARP_DATA_HEADER_BYTES + (uint32_t)next_bytes;
+static bool may_follow(const struct harp_tx_superframe *sf, uint32_t next_bytes) {
+  uint32_t next = HARP_DATA_HEADER_BYTES + next_bytes;
   uint32_t padding = sf->segment_bytes - sf->last_bytes;
   if (next > sf->segment_bytes || (sf->gather && padding)) return false;
   return padding <= sf->count * sf->segment_bytes / 8;
@@ -215,28 +230,21 @@ static void pad_last(struct harp_tx_superframe *sf) {
   memset(end, 0, sf->segment_bytes - sf->last_bytes);
 }
 
-/* Sends one superframe on a path; returns false when there is nothing to send or no frame for it. */
-static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, struct harp_path *path,
+/* Sends one superframe of what was chosen; returns false when there is no frame for it. */
+static bool transmit_superframe(struct harp_engine *e, struct harp_peer *peer, struct harp_tx_choice choice,
                                 harp_ns now) {
-  struct harp_sender *s = link->conn.sender;
+  struct harp_sender *s = peer->conn.sender;
   struct harp_tx_superframe sf;
   struct harp_tx_run run;
-  int next = harp_sender_peek_bytes(s, path, now);
-  if (next < 0 || !take_frame(e, link, path->index, HARP_DATA_HEADER_BYTES + (uint32_t)next, &sf, now))
-    return false;
-  sf.gather = e->io->info.gather && next >= GATHER_MIN_BYTES && !path->probe_due && path->size_probe_ns > now;
+  if (!take_frame(e, peer, choice.path, HARP_DATA_HEADER_BYTES + choice.bytes, &sf, now)) return false;
+  sf.gather = e->io->info.gather && choice.bytes >= GATHER_MIN_BYTES && choice.kind != HARP_TX_SIZE_PROBE;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
-  while (sf.count < sf.count_max && harp_sender_poll(s, path, sf.count_max - sf.count, &run, now)) {
+  do {
     if (sf.count && sf.last_bytes < sf.segment_bytes) pad_last(&sf);
-    for (uint32_t i = 0; i < run.count; i++) build_packet(link, &sf, &run, i, now);
-    if (run.type == HARP_PACKET_PROBE) break;
-    next = harp_sender_peek_bytes(s, path, now);
-    if (next < 0 || path->probe_due || path->size_probe_ns <= now || !may_follow(&sf, next)) break;
-  }
-  if (!sf.count) {
-    give_frame_back(e, &sf);
-    return false;
-  }
+    harp_sender_take(s, &choice, sf.count_max - sf.count, &run, now);
+    for (uint32_t i = 0; i < run.count; i++) build_packet(peer, &sf, &run, i, now);
+    choice = harp_sender_choose_more(s, choice.path, now);
+  } while (choice.kind != HARP_TX_NOTHING && sf.count < sf.count_max && may_follow(&sf, choice.bytes));
   e->counters.tx_superframes++;
   e->counters.tx_packets += sf.count;
   e->counters.tx_bytes += (uint64_t)(sf.count - 1) * sf.segment_bytes + sf.last_bytes;
@@ -244,57 +252,72 @@ static bool transmit_superframe(struct harp_engine *e, struct harp_link *link, s
   return true;
 }
 
-static unsigned transmit_acks(struct harp_engine *e, struct harp_link *link, harp_ns now) {
+static unsigned transmit_acks(struct harp_engine *e, struct harp_peer *peer, harp_ns now) {
   struct harp_packet ack;
   struct harp_tx_superframe sf;
   uint64_t number;
   unsigned sent = 0;
   int path;
-  while ((path = harp_receiver_next_ack(link->conn.receiver, now)) >= 0) {
-    if (!take_frame(e, link, (unsigned)path, HARP_ACK_MAX_BYTES, &sf, now)) break;
-    bool due = harp_receiver_poll_ack(link->conn.receiver, &ack, &number, now);
+  /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
+  if (!e->outstanding) harp_receiver_hurry(peer->conn.receiver, now);
+  while ((path = harp_receiver_next_ack(peer->conn.receiver, now)) >= 0) {
+    if (!take_frame(e, peer, (unsigned)path, HARP_ACK_MAX_BYTES, &sf, now)) break;
+    bool due = harp_receiver_poll_ack(peer->conn.receiver, &ack, &number, now);
     HARP_ASSERT(due && ack.path == path);
-    ack.token = link->conn.keys.tx_token;
-    sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, link->conn.keys.tx_seed);
+    ack.token = peer->conn.keys.tx_token;
+    sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, peer->conn.keys.tx_seed);
     sf.count = 1;
     submit_frame(e, &sf);
     sent++;
   }
+  peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(peer->conn.receiver));
   return sent;
 }
 
-static unsigned transmit_link(struct harp_engine *e, struct harp_link *link, harp_ns now) {
+/* Sends at most `budget` superframes of data. */
+static unsigned transmit_data(struct harp_engine *e, struct harp_peer *peer, unsigned budget, harp_ns now) {
   unsigned sent = 0;
-  struct harp_path *path;
-  if (link->conn.state != HARP_CONN_OPEN) return 0;
-  harp_conn_on_timeout(&link->conn, now);
-  if (link->conn.role == HARP_ROLE_RECEIVER) {
-    /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
-    if (!e->outstanding) harp_receiver_hurry(link->conn.receiver, now);
-    return transmit_acks(e, link, now);
-  }
-  while (sent < TX_BUDGET && (path = harp_sender_pick(link->conn.sender, now))) {
-    if (!transmit_superframe(e, link, path, now)) break;
+  peer->deadline_ns = now; /* there is more than fits this pass, or no frame for it */
+  while (sent < budget) {
+    struct harp_tx_choice choice = harp_sender_choose(peer->conn.sender, now);
+    if (choice.kind == HARP_TX_NOTHING) {
+      peer->deadline_ns = choice.deadline_ns;
+      break;
+    }
+    if (!transmit_superframe(e, peer, choice, now)) break;
     sent++;
   }
-  if (link->conn.sender->stalled_since_ns) harp_monitor_on_stall(link, now);
+  if (harp_sender_stalled_since_ns(peer->conn.sender)) harp_monitor_on_stall(peer, now);
   return sent;
 }
 
-/* Visits the active links in turn, each at most once; those with nothing to wait for leave the list. */
+/* Runs timers and sends what is due; notes when the peer is to be visited again. */
+static unsigned transmit_peer(struct harp_engine *e, struct harp_peer *peer, unsigned budget, harp_ns now) {
+  peer->deadline_ns = HARP_NEVER;
+  if (peer->conn.state != HARP_CONN_OPEN) return 0;
+  harp_conn_on_timeout(&peer->conn, now);
+  unsigned sent = transmit_data(e, peer, budget, now);
+  return sent + transmit_acks(e, peer, now);
+}
+
+/* Visits the active peers in turn, each at most once, while the pass's budget lasts: those that it does not
+ * reach come first in the next pass. Those with nothing to wait for leave the list. */
 static unsigned transmit(struct harp_engine *e, harp_ns now) {
   unsigned sent = 0;
-  struct harp_link *link = e->active_first;
+  struct harp_peer *peer = e->active_first, *last = e->active_last;
   e->active_first = e->active_last = NULL;
-  while (link) {
-    struct harp_link *next = link->next_active;
-    link->active = false;
-    if (link->deadline_ns <= now) {
-      sent += transmit_link(e, link, now);
-      link->deadline_ns = harp_conn_deadline_ns(&link->conn, now);
-    }
-    if (link->deadline_ns != HARP_NEVER) harp_engine_activate(e, link);
-    link = next;
+  while (peer && sent < TX_BUDGET) {
+    struct harp_peer *next = peer->next_active;
+    peer->active = false;
+    if (peer->deadline_ns <= now)
+      sent += transmit_peer(e, peer, HARP_MIN(TX_BUDGET - sent, TX_PEER_BUDGET + 0u), now);
+    if (peer->deadline_ns != HARP_NEVER) harp_engine_activate(e, peer);
+    peer = next;
+  }
+  if (peer) { /* not reached */
+    last->next_active = e->active_first;
+    if (!e->active_last) e->active_last = last;
+    e->active_first = peer;
   }
   e->io->ops->tx_flush(e->io);
   return sent;
@@ -302,21 +325,22 @@ static unsigned transmit(struct harp_engine *e, harp_ns now) {
 
 /* ---- control ---- */
 
-/* Looks after links with several interfaces: their idle paths, and whether the peer of one whose control
- * connection is lost still lives. Time in which nobody did a pass (the process was stopped, the machine
- * paused) says nothing of peers: they may have been stopped with us. */
+/* Looks after peers with several interfaces: their idle paths, and whether one whose control connection is
+ * lost still lives. Time in which nobody did a pass (the process was stopped, the machine paused) says
+ * nothing of peers: they may have been stopped with us. */
 static void tend_multihomed(struct harp_engine *e, harp_ns now) {
   harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES, period_ns = quiet_ns / 2;
   harp_ns late_ns = e->tend_ns ? now - e->tend_ns : 0;
   e->tend_ns = now + period_ns;
-  for (uint32_t slot = 0; slot < HARP_ENGINE_LINKS_MAX; slot++) {
-    struct harp_link *link = e->links[slot];
-    if (!link || link == HARP_SLOT_RESERVED || !link->is_multihomed) continue;
-    if (link->conn.state != HARP_CONN_OPEN) continue;
-    if (late_ns > period_ns) link->heard_ns = HARP_MIN(link->heard_ns + late_ns, now);
-    harp_monitor_on_silence(link, now);
-    if (link->conn.sender) harp_sender_keepalive(link->conn.sender, quiet_ns, now);
-    settle_link(e, link);
+  for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
+    struct harp_peer *peer = e->peers[slot];
+    seen += peer != NULL;
+    if (!peer || peer == HARP_SLOT_RESERVED || !peer->is_multihomed) continue;
+    if (peer->conn.state != HARP_CONN_OPEN) continue;
+    if (late_ns > period_ns) peer->heard_ns = HARP_MIN(peer->heard_ns + late_ns, now);
+    harp_monitor_on_silence(peer, now);
+    harp_sender_keepalive(peer->conn.sender, quiet_ns, now);
+    harp_peer_settle(peer);
   }
 }
 
@@ -325,28 +349,28 @@ static void check_control(struct harp_engine *e, harp_ns now) {
   e->control_check_ns = now + CONTROL_CHECK_NS;
   int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
   for (int i = 0; i < n; i++) {
-    if (events[i].data.u32 == HARP_CONTROL_MEETING) continue; /* below */
-    struct harp_link *link = e->links[events[i].data.u32];
-    if (!link || link == HARP_SLOT_RESERVED) continue;
-    harp_monitor_on_readable(link, now);
-    settle_link(e, link);
+    if (events[i].data.u64 >= HARP_ENGINE_PEERS_MAX) {
+      harp_listeners_on_ready(events[i].data.u64, now);
+      continue;
+    }
+    struct harp_peer *peer = e->peers[events[i].data.u64];
+    if (!peer || peer == HARP_SLOT_RESERVED) continue;
+    if (events[i].events & EPOLLOUT) harp_monitor_on_writable(peer, now);
+    if (events[i].events & ~(uint32_t)EPOLLOUT) harp_monitor_on_readable(peer, now);
+    harp_peer_settle(peer);
   }
-  harp_listeners_run(e, now);
+  harp_listeners_tend(e, now);
+  if (e->linger_ns <= now) harp_peers_tend(e, now);
   if (e->tend_ns <= now) tend_multihomed(e, now);
 }
 
 /* ---- the pass ---- */
 
-/* For the watchdog: somebody is at it. */
-static void count_pass(struct harp_engine *e) {
-  atomic_store_explicit(&e->pass_count, (uint32_t)++e->counters.passes, memory_order_relaxed);
-}
-
 unsigned harp_engine_pass(struct harp_engine *e) {
-  count_pass(e);
+  e->counters.passes++;
   e->io->ops->reap(e->io);
   unsigned moved = receive(e);
-  harp_ns now = e->clock();
+  harp_ns now = e->looked_ns = e->clock();
   take_submissions(e, now);
   moved += transmit(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
@@ -355,7 +379,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
 }
 
 unsigned harp_engine_pass_transmit(struct harp_engine *e) {
-  count_pass(e);
+  e->counters.passes++;
   harp_ns now = e->clock();
   take_submissions(e, now);
   return transmit(e, now);
@@ -364,7 +388,7 @@ unsigned harp_engine_pass_transmit(struct harp_engine *e) {
 harp_ns harp_engine_deadline_ns(const struct harp_engine *e) {
   harp_ns at = HARP_NEVER;
   if (atomic_load_explicit(&e->doorbell_words, memory_order_relaxed)) return 0;
-  for (const struct harp_link *link = e->active_first; link; link = link->next_active)
-    at = HARP_MIN(at, link->deadline_ns);
+  for (const struct harp_peer *peer = e->active_first; peer; peer = peer->next_active)
+    at = HARP_MIN(at, peer->deadline_ns);
   return at;
 }

@@ -14,8 +14,6 @@
 
 /* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
 #define SPIN_NS HARP_US(50)
-/* NCCL's threads are at it when there were so many passes in one nap. */
-enum { DENSE_PASSES = 16 };
 /* And sleeps no longer than this, in case anything was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
 
@@ -69,6 +67,13 @@ static bool stopping(struct harp_engine *e) {
   return atomic_load_explicit(&e->stop, memory_order_relaxed);
 }
 
+/* Returns true when the engine's owner has closed it: nothing of it may be touched then. */
+static bool tick(struct harp_engine *e, harp_ns now) {
+  if (!e->on_tick || now < e->tick_ns) return false;
+  e->tick_ns = now + HARP_RUNNER_TICK_NS;
+  return e->on_tick(e, now);
+}
+
 static void run_thread(struct harp_engine *e) {
   harp_ns busy_ns = e->clock();
   bool control_ready = false;
@@ -85,35 +90,93 @@ static void run_thread(struct harp_engine *e) {
     unlock(e, idle);
     control_ready = idle && sleep_idle(e, deadline_ns);
     if (idle) busy_ns = e->clock();
+    if (tick(e, now)) return;
   }
 }
 
-/* Passes for NCCL's threads while they are away: after a whole nap in which nobody did a pass. While they are
- * at it, it only naps; once they are gone, it sleeps on the sockets like an engine thread, so that an idle
- * job costs nothing. */
+harp_ns harp_runner_next_nap_ns(harp_ns nap_ns, uint32_t visits, bool busy) {
+  /* On average a visit in each HARP_WATCHDOG_NS. Longer passes mean fewer visits, but a busy lock. */
+  if (busy || visits >= nap_ns / HARP_WATCHDOG_NS) return HARP_MIN(2 * nap_ns, HARP_WATCHDOG_MAX_NS);
+  return visits ? HARP_WATCHDOG_NS : 0;
+}
+
+/* Passes for NCCL's threads while they are away: after a whole nap without a visit. While they are at it, it
+ * only naps; once they are gone, it sleeps on the sockets like an engine thread, so that an idle job costs
+ * nothing. What its pass keeps a visitor from is counted as a visit: it gives way at once. */
 static void run_watchdog(struct harp_engine *e) {
   uint32_t seen = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;
   bool control_ready = false;
   while (!stopping(e)) {
-    uint32_t passes = atomic_load_explicit(&e->pass_count, memory_order_relaxed), fresh = passes - seen;
+    if (tick(e, e->clock())) return;
+    uint32_t visited = atomic_load_explicit(&e->visit_count, memory_order_relaxed), visits = visited - seen;
     e->counters.watchdog_wakeups++;
-    if (fresh || !harp_engine_try_lock(e)) {
-      nap_ns = fresh >= DENSE_PASSES ? HARP_MIN(2 * nap_ns, HARP_WATCHDOG_MAX_NS) : HARP_WATCHDOG_NS;
-      seen = passes;
+    seen = visited;
+    bool busy = atomic_load_explicit(&e->locked, memory_order_relaxed);
+    harp_ns next_ns = harp_runner_next_nap_ns(nap_ns, visits, busy);
+    nap_ns = next_ns ? next_ns : HARP_WATCHDOG_NS;
+    if (next_ns || !harp_engine_try_lock(e)) {
       sleep_until(e, e->clock() + nap_ns, false);
       continue;
     }
     if (control_ready) e->control_check_ns = 0;
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e);
-    seen = atomic_load_explicit(&e->pass_count, memory_order_relaxed);
+    e->looked_for = NULL;
     e->counters.passes_watchdog++;
     unlock(e, !moved);
-    nap_ns = HARP_WATCHDOG_NS;
     control_ready = !moved && sleep_idle(e, deadline_ns);
   }
 }
+
+/* ---- visits ---- */
+
+static void count_visit(struct harp_engine *e) {
+  uint32_t count = atomic_load_explicit(&e->visit_count, memory_order_relaxed);
+  atomic_store_explicit(&e->visit_count, count + 1, memory_order_relaxed);
+}
+
+/* Whether a pass now would most likely find nothing. The test of the same request begins a new round of
+ * tests, and a thread with one request open looks each time. */
+static bool has_just_looked(struct harp_engine *e, const void *request) {
+  if (!e->looked_for || e->looked_for == request) return false;
+  if (atomic_load_explicit(&e->doorbell_words, memory_order_relaxed)) return false;
+  if (!e->look_again_ns)
+    e->look_again_ns = HARP_MIN(e->looked_ns + HARP_RUNNER_LOOK_NS, harp_engine_deadline_ns(e));
+  return e->clock() < e->look_again_ns;
+}
+
+/* Gives the lock back after a visitor's pass. A watchdog that fell asleep before does not know of the
+ * deadlines that the pass made. */
+static void end_visit(struct harp_engine *e, unsigned moved) {
+  harp_engine_unlock(e);
+  if (moved) harp_runner_wake_mt(e);
+}
+
+void harp_runner_visit_mt(struct harp_engine *e, const void *request) {
+  if (e->threaded) return;
+  count_visit(e);
+  if (!harp_engine_try_lock(e)) return;
+  if (has_just_looked(e, request)) {
+    harp_engine_unlock(e);
+    return;
+  }
+  unsigned moved = harp_engine_pass(e);
+  e->looked_for = moved ? NULL : request;
+  e->look_again_ns = 0;
+  end_visit(e, moved);
+}
+
+void harp_runner_visit_to_send_mt(struct harp_engine *e) {
+  if (e->threaded) return;
+  count_visit(e);
+  if (!harp_engine_try_lock(e)) return;
+  unsigned moved = harp_engine_pass_transmit(e);
+  e->looked_for = NULL;
+  end_visit(e, moved);
+}
+
+/* ---- the thread ---- */
 
 static void pin(const struct harp_engine *e) {
   uint16_t core = (uint16_t)e->core;
@@ -154,9 +217,13 @@ int harp_runner_start(struct harp_engine *e, char *error, size_t error_bytes) {
 
 void harp_runner_stop(struct harp_engine *e) {
   if (!e->running) return;
+  e->running = false;
+  if (pthread_equal(e->thread, pthread_self())) {
+    pthread_detach(e->thread);
+    return;
+  }
   uint64_t one = 1;
   atomic_store(&e->stop, true);
   (void)!write(e->wake_fd, &one, sizeof one);
   pthread_join(e->thread, NULL);
-  e->running = false;
 }

@@ -3,8 +3,8 @@
  *
  * Owns one page that the kernel zeroes in every child (MADV_WIPEONFORK, Linux 4.14), so that a check is one
  * load. On an older kernel a check is getpid(). The page stays for the life of the process: another thread
- * may be looking at it whenever one finalizes. Installs no handler of its own (engine/orphan.h has the one
- * there is). */
+ * may be looking at it whenever one finalizes. Installs no handler of its own (base/files.h has the one there
+ * is). */
 #ifndef HARP_HOST_FORK_H
 #define HARP_HOST_FORK_H
 

@@ -165,7 +165,7 @@ static void bundle_rx_release(struct harp_io *io, const struct harp_rx_superfram
 static unsigned bundle_fds(struct harp_io *io, struct pollfd *fds) {
   struct bundle *b = bundle_of(io);
   unsigned n = 0;
-  if (b->ready.count) fds[n++] = (struct pollfd){.fd = b->ready.fd, .events = POLLIN};
+  fds[n++] = (struct pollfd){.fd = b->ready.fd, .events = POLLIN};
   for (unsigned i = 0; i < b->count; i++) n += b->members[i]->ops->fds(b->members[i], fds + n);
   return n;
 }

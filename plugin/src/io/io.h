@@ -25,7 +25,7 @@ enum {
   HARP_SUPERFRAME_MAX_BYTES = 65000, /* UDP payload of one GSO send, headers of IPv6 left out */
   HARP_IO_PORTS_MAX = 16,
   HARP_RX_BATCH_MAX = 32,
-  HARP_IO_FDS_MAX = 160, /* of one driver: NIC queues, and sockets or the set that they are in */
+  HARP_IO_FDS_MAX = 160, /* of one driver: NIC queues, sockets or the set that they are in, full sockets */
 };
 
 struct harp_io;
@@ -119,13 +119,15 @@ struct harp_io_ops {
                                       int traffic_class);
   void (*route_close)(struct harp_io *io, struct harp_io_route *route);
 
-  /* Lends a frame for a superframe to `route` of segments up to segment_bytes; false when none is free. */
+  /* Lends a frame for a superframe to `route` of segments up to segment_bytes; false when none is free, or
+   * when the route's port has a superframe that the kernel does not take yet. */
   bool (*tx_take)(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
                   struct harp_tx_superframe *sf);
   void (*tx_give_back)(struct harp_io *io, struct harp_tx_superframe *sf);
-  /* Sends, or queues until tx_flush. Returns 0; -EAGAIN or another -errno: the packets did not leave (and are
-   * as good as lost). The frame is the driver's in every case. */
+  /* Sends, or queues until a tx_flush. Returns 0; or -errno: the packets did not leave (and are as good as
+   * lost). The frame is the driver's in every case; payload that it gathers is not needed any more. */
   int (*tx_submit)(struct harp_io *io, struct harp_tx_superframe *sf);
+  /* Sends what is queued; of that, what the kernel does not take yet stays queued. */
   void (*tx_flush)(struct harp_io *io);
   /* Collects completions; returns how many frames came back. */
   unsigned (*reap)(struct harp_io *io);
@@ -134,7 +136,8 @@ struct harp_io_ops {
   unsigned (*rx)(struct harp_io *io, struct harp_rx_superframe *out, unsigned max);
   void (*rx_release)(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count);
 
-  /* Lists what to poll for while asleep (at most HARP_IO_FDS_MAX); returns how many. */
+  /* Lists what to poll for while asleep (at most HARP_IO_FDS_MAX); returns how many. Called without the lock,
+   * too. */
   unsigned (*fds)(struct harp_io *io, struct pollfd *fds);
 };
 

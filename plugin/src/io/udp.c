@@ -1,27 +1,34 @@
 /* The driver for ordinary UDP sockets: works on every host, without any privilege.
  *
- * One unconnected socket per local port, shared by all connections of the engine. Where the kernel has
- * UDP_SEGMENT (4.18) a superframe leaves in one sendmsg, else in one sendmmsg; where it has UDP_GRO (5.0) one
- * recvmsg brings up to 64 KB of packets, else recvmmsg brings up to HARP_RX_BATCH_MAX. Both are probed on the
- * socket itself. A device that cannot checksum makes a GSO send fail with EIO; the instance then goes on
- * without GSO.
+ * One unconnected socket per local port, shared by all connections of the engine, takes what comes from
+ * anybody. The first send of a route adds a socket on the same port that is connected to its peer: the kernel
+ * then looks the route up once instead of for each send, and finds the socket of what the peer sends at once.
+ * All routes from that port to that peer share it. Where there can be none, the unconnected one does. Where
+ * the kernel has UDP_SEGMENT (4.18) a superframe leaves in one sendmsg, else in one sendmmsg; where it has
+ * UDP_GRO (5.0) one recvmsg brings up to 64 KB of packets, else recvmmsg brings up to HARP_RX_BATCH_MAX. Both
+ * are probed on the socket itself. A device that cannot checksum makes a GSO send fail with EIO; the instance
+ * then goes on without GSO.
  *
  * Sending copies into the kernel, so a frame is free again as soon as tx_submit returns, and the same
- * cache-hot frame is used over and over. Path MTU discovery by ICMP is not trusted: packets carry DF and
- * their size is probed by the protocol. */
+ * cache-hot frame is used over and over. The exception is a superframe for which the socket's send buffer has
+ * no room: it keeps its frame, and its port lends no other one until tx_flush has sent it. Path MTU discovery
+ * by ICMP is not trusted: packets carry DF and their size is probed by the protocol. */
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "io/files.h"
+#include "base/files.h"
 #include "io/io.h"
 #include "io/ready.h"
+#include "io/udp_socket.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -36,44 +43,69 @@
 enum {
   FRAME_BYTES = 65536,
   TX_FRAMES = 2,
-  GRO_SLOTS = 16,                /* most that one recvmmsg brings, where there is GRO */
-  GRO_LARGE_BYTES = 16384,       /* a superframe of this size is worth a system call of its own */
-  RX_SLOT_BYTES = 9216,          /* one packet, where there is no GRO */
-  SOCKET_BUFFER_BYTES = 8 << 20, /* asked for; the kernel may give less */
+  GRO_SLOTS = 16,          /* most that one recvmmsg brings, where there is GRO */
+  GRO_LARGE_BYTES = 16384, /* a superframe of this size is worth a system call of its own */
+  RX_SLOT_BYTES = 9216,    /* one packet, where there is no GRO */
   CONTROL_BYTES = 128,
   RX_WORTHLESS_MAX = 16, /* datagrams that a stranger may make one rx call drop */
+  CONNECTED_MAX = 32,    /* connected sockets of an instance */
+  CONNECTED_SHARE = 16,  /* and of the files that the process may have, all instances have a 16th for them */
+  SOCKETS_MAX = HARP_IO_PORTS_MAX + CONNECTED_MAX,
+};
+
+struct udp_socket {
+  int fd;          /* -1: none */
+  unsigned number; /* in the ready set */
+  /* of a connected one */
+  unsigned users; /* routes */
+  unsigned port;
+  struct sockaddr_storage peer;
+  int traffic_class; /* of all that it sends */
 };
 
 struct harp_io_route {
   struct sockaddr_storage peer;
-  socklen_t peer_bytes;
-  int fd;
+  unsigned port;
+  unsigned socket; /* that it sends by: that of its port, or a connected one */
+  bool asked;      /* for a connected one */
   int traffic_class;
+};
+
+/* A superframe that waits for room in its socket's send buffer. The route is a copy: the engine may close its
+ * own meanwhile. */
+struct deferred {
+  struct harp_io_route route;
+  struct harp_tx_superframe sf;
 };
 
 struct udp {
   struct harp_io io;
   struct harp_counters *counters;
-  bool gso, gro;
-  int family;
-  unsigned ifindex;         /* of the only interface that it sends by; 0: as the kernel's tables say */
-  char ifname[IF_NAMESIZE]; /* its name */
-  unsigned next_port;       /* where rx starts, so that no port starves another */
+  bool gso;
+  struct harp_udp_options options;
+  char ifname[IF_NAMESIZE]; /* of the only interface that it sends by */
+  unsigned next_socket;     /* where rx starts, so that no socket starves another */
   unsigned gro_batch;       /* superframes to ask for in the next call: 1 while they are large */
   uint8_t *tx_frames, *rx_frames;
-  uint32_t tx_free; /* bit mask */
-  int fds[HARP_IO_PORTS_MAX];
-  struct harp_io_ready *ready; /* ours, the bundle's, or NULL: the only port is always worth a try */
+  uint32_t tx_free;     /* frames, a bit each */
+  uint32_t tx_deferred; /* frames whose superframe waits for room in a send buffer, a bit each */
+  struct deferred deferred[TX_FRAMES]; /* by frame */
+  _Atomic int
+      full_fds[TX_FRAMES]; /* sockets of the deferred, by frame, else -1; fds reads them without the lock */
+  struct udp_socket sockets[SOCKETS_MAX]; /* of the ports, then connected ones */
+  unsigned socket_end;                    /* those from here on were never open */
+  struct harp_io_ready *ready;            /* ours or the bundle's */
   struct harp_io_ready own_ready;
-  unsigned ready_numbers[HARP_IO_PORTS_MAX];
 };
+
+static _Atomic unsigned connected_count; /* of all instances of the process */
 
 static struct udp *udp_of(struct harp_io *io) {
   return HARP_CONTAINER_OF(io, struct udp, io);
 }
 
 static uint8_t *rx_slot(const struct udp *u, unsigned i) {
-  return u->rx_frames + (size_t)i * (u->gro ? FRAME_BYTES : RX_SLOT_BYTES);
+  return u->rx_frames + (size_t)i * (u->options.gro ? FRAME_BYTES : RX_SLOT_BYTES);
 }
 
 static size_t rx_bytes(void) {
@@ -87,81 +119,27 @@ static size_t udp_frames_bytes(const struct harp_io_config *config) {
 
 /* ---- open and close ---- */
 
-static void set_int(int fd, int level, int option, int value) {
-  setsockopt(fd, level, option, &value, sizeof value);
-}
-
-/* Makes datagrams leave by one interface; they may still arrive by any. */
-static void set_interface(int fd, int family, unsigned ifindex) {
-  uint32_t index = htonl(ifindex);
-  if (family == AF_INET6)
-    setsockopt(fd, IPPROTO_IPV6, 76 /* IPV6_UNICAST_IF */, &index, sizeof index);
-  else
-    setsockopt(fd, IPPROTO_IP, 50 /* IP_UNICAST_IF */, &index, sizeof index);
-}
-
 /* An interface that was removed and is there again has another index. */
 static void follow_interface(struct udp *u) {
-  unsigned ifindex = u->ifindex ? if_nametoindex(u->ifname) : 0;
-  if (!ifindex || ifindex == u->ifindex) return;
-  u->ifindex = ifindex;
-  for (unsigned i = 0; i < u->io.info.port_count; i++) set_interface(u->fds[i], u->family, ifindex);
+  unsigned ifindex = u->options.ifindex ? if_nametoindex(u->ifname) : 0;
+  if (!ifindex || ifindex == u->options.ifindex) return;
+  u->options.ifindex = ifindex;
+  for (unsigned i = 0; i < u->io.info.port_count; i++)
+    harp_udp_socket_set_interface(u->sockets[i].fd, &u->options);
 }
 
-static uint32_t set_buffers(int fd) {
-  int want = SOCKET_BUFFER_BYTES, got = 0;
-  socklen_t n = sizeof got;
-  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &want, sizeof want))
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &want, sizeof want);
-  if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &want, sizeof want))
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &want, sizeof want);
-  /* The kernel reports twice what it grants, the other half being for its own bookkeeping. */
-  return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &got, &n) ? 65536 : (uint32_t)got / 2;
-}
-
-static void set_port(struct sockaddr_storage *a, uint16_t port) {
-  if (a->ss_family == AF_INET6)
-    ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
-  else
-    ((struct sockaddr_in *)a)->sin_port = htons(port);
-}
-
-static uint16_t bound_port(int fd) {
-  struct sockaddr_storage a;
-  socklen_t n = sizeof a;
-  if (getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
-  return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                       : ((struct sockaddr_in *)&a)->sin_port);
-}
-
-/* Binds to the next free port of the range, from *port on. */
-static int bind_port(int fd, const struct harp_io_config *config, uint32_t *port) {
-  struct sockaddr_storage a = *config->addr;
-  socklen_t n = a.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-  if (!config->port_low) {
-    set_port(&a, 0);
-    return bind(fd, (struct sockaddr *)&a, n) ? -errno : 0;
-  }
-  for (; *port <= config->port_high; ++*port) {
-    set_port(&a, (uint16_t)*port);
-    if (!bind(fd, (struct sockaddr *)&a, n)) return ++*port, 0;
-    if (errno != EADDRINUSE) return -errno;
-  }
-  return -EADDRINUSE;
-}
-
-static int open_socket(struct udp *u, const struct harp_io_config *config, uint32_t *port, char *error,
-                       size_t error_bytes) {
-  int family = config->addr->ss_family, probe = 0, one = 1;
-  int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP);
+static int open_port(struct udp *u, const struct harp_io_config *config, uint32_t *port, char *error,
+                     size_t error_bytes) {
+  struct harp_io_info *info = &u->io.info;
+  int no_size = 0;
+  uint32_t granted;
+  int fd = harp_udp_socket_open(u->options.family);
   if (fd < 0) {
-    int e = errno;
-    snprintf(error, error_bytes, "cannot open a UDP socket: %s%s", strerror(e),
-             e == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
-    return -e;
+    snprintf(error, error_bytes, "cannot open a UDP socket: %s%s", strerror(-fd),
+             fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    return fd;
   }
-  u->fds[u->io.info.port_count] = fd;
-  int e = bind_port(fd, config, port);
+  int e = harp_udp_socket_bind(fd, config->addr, config->port_low, config->port_high, port);
   if (e) {
     close(fd);
     if (config->port_low)
@@ -172,34 +150,22 @@ static int open_socket(struct udp *u, const struct harp_io_config *config, uint3
       snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
     return e;
   }
-  if (u->ifindex) set_interface(fd, family, u->ifindex);
-  uint32_t granted = set_buffers(fd);
-  u->io.info.buffer_bytes = u->io.info.port_count ? HARP_MIN(u->io.info.buffer_bytes, granted) : granted;
-  if (family == AF_INET6) {
-    set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
-    set_int(fd, IPPROTO_IPV6, 62 /* IPV6_DONTFRAG */, 1);
-  } else {
-    set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
-  }
-  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &probe, sizeof probe))
-    u->gso = false; /* 0: no size, just asking */
-  if (u->gro && setsockopt(fd, SOL_UDP, UDP_GRO, &one, sizeof one)) u->gro = false;
+  if (harp_udp_socket_prepare(fd, &u->options, &granted)) u->options.gro = false;
+  info->buffer_bytes = info->port_count ? HARP_MIN(info->buffer_bytes, granted) : granted;
+  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &no_size, sizeof no_size)) u->gso = false; /* just asking */
   harp_files_own(fd);
-  u->io.info.ports[u->io.info.port_count++] = bound_port(fd);
+  u->sockets[u->socket_end++] = (struct udp_socket){.fd = fd};
+  info->ports[info->port_count++] = harp_udp_socket_port(fd);
   return 0;
 }
 
-/* Several ports are asked about together. */
+/* All sockets are asked about together. */
 static int watch_ports(struct udp *u, struct harp_io_ready *shared, char *error, size_t error_bytes) {
-  int e = 0;
-  u->ready = shared;
-  if (!shared && u->io.info.port_count > 1) {
-    e = harp_io_ready_open(&u->own_ready);
-    u->ready = &u->own_ready;
-  }
-  for (unsigned i = 0; u->ready && i < u->io.info.port_count && e >= 0; i++) {
-    e = harp_io_ready_add(u->ready, u->fds[i]);
-    u->ready_numbers[i] = (unsigned)e;
+  int e = shared ? 0 : harp_io_ready_open(&u->own_ready);
+  u->ready = shared ? shared : &u->own_ready;
+  for (unsigned i = 0; i < u->socket_end && e >= 0; i++) {
+    e = harp_io_ready_add(u->ready, u->sockets[i].fd);
+    u->sockets[i].number = (unsigned)e;
   }
   if (e < 0) snprintf(error, error_bytes, "cannot watch UDP sockets: %s", strerror(-e));
   return HARP_MIN(e, 0);
@@ -207,35 +173,38 @@ static int watch_ports(struct udp *u, struct harp_io_ready *shared, char *error,
 
 static void name_rung(struct udp *u, const struct harp_io_config *config) {
   struct harp_io_info *info = &u->io.info;
-  info->rung = u->gso ? (u->gro ? "udp gso+gro" : "udp gso+recvmmsg")
-                      : (u->gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg");
-  if (!u->gso || !u->gro)
+  info->rung = u->gso ? (u->options.gro ? "udp gso+gro" : "udp gso+recvmmsg")
+                      : (u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg");
+  if (!u->gso || !u->options.gro)
     snprintf(info->why_not, sizeof info->why_not, "%s%s%s",
              u->gso ? ""
                     : (config->disable & HARP_IO_NO_GSO ? "GSO is switched off; "
                                                         : "this kernel has no UDP_SEGMENT; "),
-             u->gro
+             u->options.gro
                  ? ""
                  : (config->disable & HARP_IO_NO_GRO ? "GRO is switched off" : "this kernel has no UDP_GRO"),
              "");
   info->segments_max = HARP_SEGMENTS_MAX;
   info->gather = !(config->disable & HARP_IO_NO_GATHER);
-  info->rx_batch = u->gro ? GRO_SLOTS : HARP_RX_BATCH_MAX;
+  info->rx_batch = u->options.gro ? GRO_SLOTS : HARP_RX_BATCH_MAX;
 }
 
 void harp_io_udp_stop_merging(struct harp_io *io) {
   struct udp *u = udp_of(io);
   HARP_ASSERT(io->ops == &harp_io_udp);
   struct harp_io_config none = {.disable = HARP_IO_NO_GRO};
-  if (!u->gro) return;
-  for (unsigned i = 0; i < io->info.port_count; i++) set_int(u->fds[i], SOL_UDP, UDP_GRO, 0);
-  u->gro = false;
+  if (!u->options.gro) return;
+  for (unsigned i = 0; i < io->info.port_count; i++) harp_udp_socket_stop_merging(u->sockets[i].fd);
+  u->options.gro = false;
   name_rung(u, &none);
 }
 
+static void disconnect(struct udp *u, unsigned socket);
+
 static void udp_close(struct harp_io *io) {
   struct udp *u = udp_of(io);
-  for (unsigned i = 0; i < u->io.info.port_count; i++) harp_files_close(u->fds[i]);
+  for (unsigned i = u->io.info.port_count; i < u->socket_end; i++) disconnect(u, i);
+  for (unsigned i = 0; i < u->io.info.port_count; i++) harp_files_close(u->sockets[i].fd);
   harp_io_ready_close(&u->own_ready);
   free(u);
 }
@@ -252,18 +221,19 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
   u->io.ops = &harp_io_udp;
   u->counters = config->counters;
   u->gso = !(config->disable & HARP_IO_NO_GSO);
-  u->gro = !(config->disable & HARP_IO_NO_GRO);
+  u->options.gro = !(config->disable & HARP_IO_NO_GRO);
   u->tx_frames = config->frames;
   u->rx_frames = config->frames + (size_t)TX_FRAMES * FRAME_BYTES;
   u->tx_free = (1u << TX_FRAMES) - 1;
   u->gro_batch = 1;
   u->own_ready.fd = -1;
-  u->family = config->addr->ss_family;
-  if (config->is_one_of_many && if_indextoname(config->ifindex, u->ifname)) u->ifindex = config->ifindex;
+  for (unsigned i = 0; i < TX_FRAMES; i++) u->full_fds[i] = -1;
+  u->options.family = config->addr->ss_family;
+  if (config->is_one_of_many && if_indextoname(config->ifindex, u->ifname))
+    u->options.ifindex = config->ifindex;
   uint32_t port = config->port_low;
   int e = 0;
-  for (unsigned i = 0; i < config->port_count && !e; i++)
-    e = open_socket(u, config, &port, error, error_bytes);
+  for (unsigned i = 0; i < config->port_count && !e; i++) e = open_port(u, config, &port, error, error_bytes);
   if (!e) e = watch_ports(u, config->ready, error, error_bytes);
   if (e) {
     udp_close(&u->io);
@@ -276,30 +246,98 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
 
 /* ---- routes ---- */
 
+/* Says whether one more connected socket leaves the process enough files, and counts it. */
+static bool may_connect(void) {
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files)) return false;
+  if (atomic_fetch_add(&connected_count, 1) < files.rlim_cur / CONNECTED_SHARE) return true;
+  atomic_fetch_sub(&connected_count, 1);
+  return false;
+}
+
+/* Opens a connected socket for a route at a free place; returns the place, or that of its port's socket. */
+static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
+  unsigned place = u->io.info.port_count;
+  while (place < u->socket_end && u->sockets[place].fd >= 0) place++;
+  /* Before 6.1 IP_UNICAST_IF does not hold for connected sockets. */
+  if (u->options.ifindex) return r->port;
+  if (place == u->io.info.port_count + CONNECTED_MAX || !may_connect()) return r->port;
+  int fd = harp_udp_socket_connect(u->sockets[r->port].fd, &r->peer, r->traffic_class, &u->options);
+  int number = fd < 0 ? -1 : harp_io_ready_add(u->ready, fd);
+  if (number < 0) {
+    if (fd >= 0) close(fd);
+    atomic_fetch_sub(&connected_count, 1);
+    return r->port;
+  }
+  harp_files_own(fd);
+  u->sockets[place] = (struct udp_socket){.fd = fd,
+                                          .number = (unsigned)number,
+                                          .port = r->port,
+                                          .peer = r->peer,
+                                          .traffic_class = r->traffic_class};
+  u->socket_end = HARP_MAX(u->socket_end, place + 1);
+  return place;
+}
+
+/* Closes a connected socket; what waits for room in it will leave by its port's. */
+static void disconnect(struct udp *u, unsigned socket) {
+  struct udp_socket *s = &u->sockets[socket];
+  if (s->fd < 0) return;
+  for (uint32_t bits = u->tx_deferred; bits; bits &= bits - 1) {
+    unsigned frame = (unsigned)__builtin_ctz(bits);
+    if (u->deferred[frame].route.socket != socket) continue;
+    u->deferred[frame].route.socket = s->port;
+    atomic_store_explicit(&u->full_fds[frame], u->sockets[s->port].fd, memory_order_relaxed);
+  }
+  harp_io_ready_remove(u->ready, s->fd, s->number);
+  harp_files_close(s->fd);
+  s->fd = -1;
+  atomic_fetch_sub(&connected_count, 1);
+}
+
+static bool is_peers(const struct udp_socket *s, const struct harp_io_route *r) {
+  return s->fd >= 0 && s->port == r->port && s->traffic_class == r->traffic_class &&
+         !memcmp(&s->peer, &r->peer, harp_udp_address_bytes(&r->peer));
+}
+
+/* Finds or opens the socket that a route sends by, once: a route that never sends needs none. */
+static void find_socket(struct udp *u, struct harp_io_route *r) {
+  unsigned i = u->io.info.port_count;
+  r->asked = true;
+  while (i < u->socket_end && !is_peers(&u->sockets[i], r)) i++;
+  r->socket = i < u->socket_end ? i : connect_route(u, r);
+  u->sockets[r->socket].users++;
+}
+
 static struct harp_io_route *udp_route_open(struct harp_io *io, unsigned port,
                                             const struct sockaddr_storage *peer, int traffic_class) {
-  struct udp *u = udp_of(io);
   HARP_ASSERT(port < io->info.port_count);
   struct harp_io_route *r = calloc(1, sizeof *r);
   if (!r) return NULL;
-  r->peer = *peer;
-  r->peer_bytes = peer->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-  r->fd = u->fds[port];
-  r->traffic_class = traffic_class;
+  *r = (struct harp_io_route){.peer = *peer, .port = port, .socket = port, .traffic_class = traffic_class};
   return r;
 }
 
 static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
-  (void)io;
+  struct udp *u = udp_of(io);
+  if (route->asked && !--u->sockets[route->socket].users && route->socket != route->port)
+    disconnect(u, route->socket);
   free(route);
 }
 
 /* ---- sending ---- */
 
+static bool is_full(const struct udp *u, unsigned socket) {
+  for (uint32_t bits = u->tx_deferred; bits; bits &= bits - 1)
+    if (u->deferred[__builtin_ctz(bits)].route.socket == socket) return true;
+  return false;
+}
+
 static bool udp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
                         struct harp_tx_superframe *sf) {
   struct udp *u = udp_of(io);
-  if (!u->tx_free) return false;
+  if (harp_unlikely(!route->asked)) find_socket(u, route);
+  if (!u->tx_free || is_full(u, route->socket)) return false;
   uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest: the one used last */
   u->tx_free &= ~(1u << frame);
   sf->route = route;
@@ -351,62 +389,136 @@ static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint3
   return n;
 }
 
-static int send_gso(const struct harp_tx_superframe *sf) {
+/* Addresses a message, in a socket that is not connected; `control` holds the traffic class there. */
+static size_t address(struct msghdr *m, struct harp_io_route *r, bool is_connected, uint8_t *control) {
+  if (is_connected) return 0;
+  m->msg_name = &r->peer;
+  m->msg_namelen = harp_udp_address_bytes(&r->peer);
+  return put_traffic_class(control, r);
+}
+
+static int send_gso(const struct harp_tx_superframe *sf, int fd, bool is_connected) {
   struct harp_io_route *r = sf->route;
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
-  struct msghdr m = {.msg_name = &r->peer,
-                     .msg_namelen = r->peer_bytes,
-                     .msg_iov = iov,
-                     .msg_iovlen = pieces(sf, 0, sf->count, iov),
-                     .msg_control = control};
-  size_t n = put_traffic_class(control, r);
+  struct msghdr m = {.msg_iov = iov, .msg_iovlen = pieces(sf, 0, sf->count, iov), .msg_control = control};
+  size_t n = address(&m, r, is_connected, control);
   uint16_t segment = (uint16_t)sf->segment_bytes;
   if (sf->count > 1) n = put_control(control, n, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   m.msg_controllen = n;
   if (!n) m.msg_control = NULL;
-  return sendmsg(r->fd, &m, MSG_DONTWAIT) < 0 ? -errno : 0;
+  return sendmsg(fd, &m, MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
-static int send_each(const struct harp_tx_superframe *sf) {
+/* Drops the first segments of a superframe: they are sent. */
+static void skip(struct harp_tx_superframe *sf, uint32_t segments) {
+  sf->base += (size_t)segments * sf->stride;
+  sf->count -= segments;
+  memmove(sf->payload, sf->payload + segments, sf->count * sizeof *sf->payload);
+  memmove(sf->payload_bytes, sf->payload_bytes + segments, sf->count * sizeof *sf->payload_bytes);
+}
+
+/* Sends the segments one by one; -EAGAIN when some are left, which are then all that the superframe has. */
+static int send_each(struct harp_tx_superframe *sf, int fd, bool is_connected) {
   struct harp_io_route *r = sf->route;
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   struct mmsghdr m[HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
-  size_t control_bytes = put_traffic_class(control, r);
+  struct msghdr common = {0};
+  common.msg_controllen = address(&common, r, is_connected, control);
+  if (common.msg_controllen) common.msg_control = control;
   unsigned at = 0;
   for (uint32_t i = 0; i < sf->count; i++) {
-    unsigned n = pieces(sf, i, i + 1, iov + at);
-    m[i].msg_hdr = (struct msghdr){.msg_name = &r->peer,
-                                   .msg_namelen = r->peer_bytes,
-                                   .msg_iov = iov + at,
-                                   .msg_iovlen = n,
-                                   .msg_control = control_bytes ? control : NULL,
-                                   .msg_controllen = control_bytes};
-    at += n;
+    m[i].msg_hdr = common;
+    m[i].msg_hdr.msg_iov = iov + at;
+    m[i].msg_hdr.msg_iovlen = pieces(sf, i, i + 1, iov + at);
+    at += (unsigned)m[i].msg_hdr.msg_iovlen;
   }
-  int sent = sendmmsg(r->fd, m, sf->count, MSG_DONTWAIT);
-  return sent < 0 ? -errno : (uint32_t)sent < sf->count ? -EAGAIN : 0;
+  int sent = sendmmsg(fd, m, sf->count, MSG_DONTWAIT);
+  if (sent < 0) return -errno;
+  if ((uint32_t)sent == sf->count) return 0;
+  skip(sf, (uint32_t)sent);
+  return -EAGAIN;
+}
+
+/* The send buffer, or the kernel's memory, has no room now. */
+static bool is_later(int e) {
+  return e == -EAGAIN || e == -ENOBUFS;
+}
+
+static int send_by(struct udp *u, struct harp_tx_superframe *sf, unsigned socket) {
+  int fd = u->sockets[socket].fd;
+  bool is_connected = socket >= u->io.info.port_count;
+  return u->gso || sf->count == 1 ? send_gso(sf, fd, is_connected) : send_each(sf, fd, is_connected);
+}
+
+static int send_superframe(struct udp *u, struct harp_tx_superframe *sf) {
+  struct harp_io_info *info = &u->io.info;
+  unsigned socket = sf->route->socket, port = sf->route->port;
+  int e = send_by(u, sf, socket);
+  /* A connected socket hands on what ICMP said of an earlier send; the other never does. */
+  if (harp_unlikely(e && !is_later(e) && socket != port)) e = send_by(u, sf, port);
+  if (harp_unlikely(e == -EIO || e == -EOPNOTSUPP) && u->gso && sf->count > 1) {
+    u->gso = false; /* the device cannot checksum what it would have to segment */
+    info->rung = u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg";
+    snprintf(info->why_not, sizeof info->why_not, "the device refused a GSO send: %s", strerror(-e));
+    e = send_by(u, sf, port);
+  }
+  return e;
+}
+
+/* Fetches the payload into the frame: until the superframe leaves, its owner may have it back. Goes
+ * backwards, because each segment moves up. */
+static void pack(struct harp_tx_superframe *sf) {
+  for (uint32_t i = sf->count; i-- > 0;) {
+    uint8_t *to = sf->base + (size_t)i * sf->segment_bytes;
+    memmove(to, sf->base + (size_t)i * sf->stride, sf->head_bytes);
+    memcpy(to + sf->head_bytes, sf->payload[i], sf->payload_bytes[i]);
+  }
+  sf->stride = sf->segment_bytes;
+  sf->gather = false;
+}
+
+static void defer(struct udp *u, const struct harp_tx_superframe *sf) {
+  struct deferred *d = &u->deferred[sf->frame];
+  *d = (struct deferred){.route = *sf->route, .sf = *sf};
+  d->sf.route = &d->route;
+  if (sf->gather) pack(&d->sf);
+  u->tx_deferred |= 1u << sf->frame;
+  atomic_store_explicit(&u->full_fds[sf->frame], u->sockets[d->route.socket].fd, memory_order_relaxed);
+  u->counters->tx_deferred++;
+}
+
+/* Takes the frame of a superframe back that left (e is 0) or never will. */
+static void finish(struct udp *u, struct harp_tx_superframe *sf, int e) {
+  udp_tx_give_back(&u->io, sf);
+  if (harp_unlikely(e)) u->counters->tx_busy++;
+  if (harp_unlikely(e == -ENODEV || e == -ENETUNREACH)) follow_interface(u);
 }
 
 static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   struct udp *u = udp_of(io);
   HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
-  int e = u->gso || sf->count == 1 ? send_gso(sf) : send_each(sf);
-  if (harp_unlikely(e == -EIO || e == -EOPNOTSUPP) && u->gso && sf->count > 1) {
-    u->gso = false; /* the device cannot checksum what it would have to segment */
-    io->info.rung = u->gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg";
-    snprintf(io->info.why_not, sizeof io->info.why_not, "the device refused a GSO send: %s", strerror(-e));
-    e = send_each(sf);
+  int e = send_superframe(u, sf);
+  if (harp_unlikely(is_later(e))) {
+    defer(u, sf);
+    return 0;
   }
-  udp_tx_give_back(io, sf);
-  if (harp_unlikely(e)) u->counters->tx_busy++;
-  if (harp_unlikely(e == -ENODEV || e == -ENETUNREACH)) follow_interface(u);
+  finish(u, sf, e);
   return e;
 }
 
 static void udp_tx_flush(struct harp_io *io) {
-  (void)io;
+  struct udp *u = udp_of(io);
+  if (harp_likely(!u->tx_deferred)) return;
+  for (uint32_t bits = u->tx_deferred; bits; bits &= bits - 1) {
+    unsigned frame = (unsigned)__builtin_ctz(bits);
+    int e = send_superframe(u, &u->deferred[frame].sf);
+    if (is_later(e)) continue;
+    u->tx_deferred &= ~(1u << frame);
+    atomic_store_explicit(&u->full_fds[frame], -1, memory_order_relaxed);
+    finish(u, &u->deferred[frame].sf, e);
+  }
 }
 
 static unsigned udp_reap(struct harp_io *io) {
@@ -436,8 +548,8 @@ static bool rx_gro_one(struct udp *u, int fd, unsigned slot, struct harp_rx_supe
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return false;
-    if (n <= 0 || m.msg_flags & MSG_TRUNC) {
-      if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return false;
+    if (n < 0) continue; /* what ICMP said of a send, in a connected socket */
+    if (!n || m.msg_flags & MSG_TRUNC) {
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
@@ -510,19 +622,22 @@ static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_su
 
 static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
   struct udp *u = udp_of(io);
-  unsigned got = 0, ports = io->info.port_count, slots = io->info.rx_batch;
-  max = HARP_MIN(max, u->gro ? u->gro_batch : slots);
-  unsigned slot = u->gro ? 0 : slots - max;
+  unsigned got = 0, slots = io->info.rx_batch;
+  max = HARP_MIN(max, u->options.gro ? u->gro_batch : slots);
+  unsigned slot = u->options.gro ? 0 : slots - max;
   if (u->ready == &u->own_ready) harp_io_ready_refresh(u->ready);
-  for (unsigned i = 0; i < ports && got < max && slot < slots; i++) {
-    unsigned port = (u->next_port + i) % ports, number = u->ready_numbers[port];
-    if (u->ready && !harp_io_ready_marked(u->ready, number)) continue;
-    unsigned n = u->gro ? rx_gro(u, u->fds[port], &slot, &out[got], max - got)
-                        : rx_each(u, u->fds[port], &slot, &out[got]);
-    if (!n && u->ready) harp_io_ready_unmark(u->ready, number);
+  for (unsigned i = 0; i < u->socket_end && got < max && slot < slots; i++) {
+    const struct udp_socket *s = &u->sockets[(u->next_socket + i) % u->socket_end];
+    if (s->fd < 0 || !harp_io_ready_marked(u->ready, s->number)) continue;
+    unsigned n =
+        u->options.gro ? rx_gro(u, s->fd, &slot, &out[got], max - got) : rx_each(u, s->fd, &slot, &out[got]);
+    if (n)
+      harp_io_ready_brought(u->ready, s->number);
+    else
+      harp_io_ready_unmark(u->ready, s->number);
     got += n;
   }
-  u->next_port = (u->next_port + 1) % ports;
+  u->next_socket = (u->next_socket + 1) % u->socket_end;
   return got;
 }
 
@@ -532,11 +647,13 @@ static void udp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
 
 static unsigned udp_fds(struct harp_io *io, struct pollfd *fds) {
   struct udp *u = udp_of(io);
-  int fd = !u->ready ? u->fds[0] : u->ready->fd;
-  if (u->ready && u->ready != &u->own_ready) return 0; /* its owner lists it */
-  HARP_ASSERT(u->ready || io->info.port_count == 1);
-  fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-  return 1;
+  unsigned n = 0;
+  if (u->ready == &u->own_ready) fds[n++] = (struct pollfd){.fd = u->ready->fd, .events = POLLIN};
+  for (unsigned i = 0; i < TX_FRAMES; i++) {
+    int fd = atomic_load_explicit(&u->full_fds[i], memory_order_relaxed);
+    if (fd >= 0) fds[n++] = (struct pollfd){.fd = fd, .events = POLLOUT};
+  }
+  return n;
 }
 
 const struct harp_io_ops harp_io_udp = {

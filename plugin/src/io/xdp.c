@@ -61,7 +61,8 @@ struct xdp {
   uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
 
   uint64_t strangers; /* that the program has dropped, as far as they are in the statistics */
-  struct harp_xdp_health health;
+  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* of each queue: one may die while others go on */
+  struct harp_xdp_health receiving;                      /* of all: the program counts packets by port */
 };
 
 static struct xdp *xdp_of(struct harp_io *io) {
@@ -218,6 +219,7 @@ static void fall(struct xdp *x, const char *why) {
   x->io.info.gather = x->inner->info.gather;
   x->io.info.single = x->inner->info.single;
   x->io.info.rx_batch = x->inner->info.rx_batch;
+  x->io.info.buffer_bytes = x->inner->info.buffer_bytes;
   x->io.info.segments_max = x->inner->info.segments_max;
   x->io.info.queues[0] = 0;
   snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP was lost: %s", why);
@@ -232,14 +234,18 @@ static const char *why_lost(int err) {
 
 /* Returns why the queues are to be used no more, or NULL. */
 static const char *look_at_health(struct xdp *x) {
-  struct harp_xdp_progress progress = {0};
+  struct harp_xdp_progress received = {.handed = count_packets(x)};
+  const char *failed = NULL;
+  harp_ns now = now_ns();
   for (unsigned i = 0; i < x->nic.queue_count; i++) {
-    progress.sent += queue_at(x, i)->tx_frames;
-    progress.completed += queue_at(x, i)->tx_completed;
-    progress.taken += queue_at(x, i)->rx_frames_taken;
+    const struct harp_xdp_queue *q = queue_at(x, i);
+    struct harp_xdp_progress sent = {.sent = q->tx_frames, .completed = q->tx_completed};
+    const char *why = harp_xdp_health_look(&x->sends[i], &sent, now);
+    if (why) failed = why;
+    received.taken += q->rx_frames_taken;
   }
-  progress.handed = count_packets(x);
-  return harp_xdp_health_look(&x->health, &progress, now_ns());
+  const char *why = harp_xdp_health_look(&x->receiving, &received, now);
+  return failed ? failed : why;
 }
 
 /* ---- routes ---- */
@@ -399,6 +405,7 @@ static void xdp_tx_flush(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
   uint32_t bits = x->queued;
   x->queued = 0;
+  x->inner->ops->tx_flush(x->inner);
   for (; bits && is_open(x); bits &= bits - 1) {
     unsigned queue = (unsigned)__builtin_ctz(bits);
     int err = harp_xdp_queue_tx_flush(queue_at(x, queue));
@@ -510,16 +517,23 @@ static unsigned rx_inner(struct xdp *x, struct harp_rx_superframe *out, unsigned
   return got;
 }
 
+static bool lacks_frames(const struct harp_xdp_queue *q) {
+  return q->rx_pool_count >= REFILL_MIN && q->counts[HARP_XDP_FILL] + REFILL_MIN <= q->fill_target;
+}
+
+static void refill(struct xdp *x) {
+  for (unsigned i = 0; i < x->nic.queue_count; i++)
+    if (lacks_frames(queue_at(x, i))) harp_xdp_queue_refill(queue_at(x, i));
+}
+
 static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
   struct xdp *x = xdp_of(io);
   unsigned got = 0;
   x->rx_calls++;
   if (harp_likely(is_open(x))) got = rx_fast(x, out, max);
-  return got + rx_inner(x, out + got, max - got);
-}
-
-static bool lacks_frames(const struct harp_xdp_queue *q) {
-  return q->rx_pool_count >= REFILL_MIN && q->counts[HARP_XDP_FILL] + REFILL_MIN <= q->fill_target;
+  got += rx_inner(x, out + got, max - got);
+  if (!got) refill(x); /* nothing will be released: what came was dropped, and its frames are ours again */
+  return got;
 }
 
 static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
@@ -530,8 +544,7 @@ static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
     struct harp_xdp_queue *q = queue_of_frame(x, held[i].frame, &frame);
     harp_xdp_queue_rx_release(q, frame);
   }
-  for (unsigned i = 0; i < x->nic.queue_count; i++)
-    if (lacks_frames(queue_at(x, i))) harp_xdp_queue_refill(queue_at(x, i));
+  refill(x);
 }
 
 static unsigned xdp_fds(struct harp_io *io, struct pollfd *fds) {

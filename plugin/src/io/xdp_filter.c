@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "io/bpf.h"
-#include "io/files.h"
 #include "io/nic.h"
 #include "io/port.h"
 

@@ -12,7 +12,7 @@ enum { HARP_XDP_DEAF_PACKETS = 64 };  /* handed to our sockets, and none came ou
  * late and not lost. */
 #define HARP_XDP_DEAF_NS HARP_MS(250)
 
-/* Counters since open, of all queues together. */
+/* Counters since open: of one queue, or of all together. */
 struct harp_xdp_progress {
   uint64_t sent, completed; /* frames given to the kernel, and given back */
   uint64_t handed, taken; /* packets given to our sockets by the XDP program, and taken out of their rings */

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "io/files.h"
+#include "base/files.h"
 
 enum { SEND_BUFFER_BYTES = 16 << 20, TX_BUDGET = 1024 };
 

@@ -1,14 +1,14 @@
 /* The operations as NCCL means them, in one form for all versions: NCCL's result codes, size_t sizes,
- * contexts as an argument. tables.c adapts each version to these, engine/net.h does the work.
+ * contexts as an argument. tables.c adapts each version to these, net/net.h does the work.
  *
- * What every version needs beyond engine/net.h is here: outputs are written on every way out (NCCL tests
+ * What every version needs beyond net/net.h is here: outputs are written on every way out (NCCL tests
  * whatever a request holds), NULL arguments are our caller's mistake and end in one WARN and INTERNAL_ERROR,
- * never in a crash. No call blocks. Threads: as engine/net.h says. */
+ * never in a crash. No call blocks. Threads: as net/net.h says. */
 #ifndef HARP_NCCL_OPS_H
 #define HARP_NCCL_OPS_H
 
-#include "engine/net.h"
 #include "nccl/abi.h"
+#include "net/net.h"
 
 /* Initialises for one communicator (v11 on). *ctx is NULL on error. */
 enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log);

@@ -1,5 +1,5 @@
 /* What NCCL is told about a device. Most of it is true of every HARP device; the rest comes from
- * engine/net.h.
+ * net/net.h.
  *
  * The macros set the fields that a run of versions has in common; a version's function then reads as its
  * list. No state; any thread, NCCL asks many times. */
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "engine/net.h"
 #include "nccl/result.h"
+#include "net/net.h"
 
 enum {
   MAX_RECVS = 1, /* no grouped receives: each connection then has a comm of its own, and n is always 1 */

@@ -4,9 +4,8 @@
 
 void harp_conn_init(struct harp_conn *c, const struct harp_conn_keys *keys, struct harp_sender *sender,
                     struct harp_receiver *receiver) {
-  HARP_ASSERT(!sender != !receiver);
+  HARP_ASSERT(sender || receiver);
   *c = (struct harp_conn){
-      .role = sender ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER,
       .state = HARP_CONN_OPEN,
       .keys = *keys,
       .path_count = sender ? sender->path_count : receiver->path_count,
@@ -21,7 +20,7 @@ static enum harp_drop on_packet(struct harp_conn *c, const uint8_t *wire, const 
                                 struct harp_placement *place, harp_ns now) {
   bool to_sender = p->type == HARP_PACKET_ACK;
   if (c->state != HARP_CONN_OPEN) return HARP_DROP_CLOSED;
-  if (to_sender != (c->role == HARP_ROLE_SENDER)) return HARP_DROP_DIRECTION;
+  if (to_sender ? !c->sender : !c->receiver) return HARP_DROP_DIRECTION;
   if (p->path >= c->path_count) return HARP_DROP_PATH;
   uint64_t number = to_sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
   if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
@@ -38,13 +37,7 @@ enum harp_drop harp_conn_on_packet(struct harp_conn *c, const uint8_t *wire, con
 }
 
 void harp_conn_on_timeout(struct harp_conn *c, harp_ns now) {
-  if (c->state == HARP_CONN_OPEN && c->role == HARP_ROLE_SENDER) harp_sender_on_timeout(c->sender, now);
-}
-
-harp_ns harp_conn_deadline_ns(const struct harp_conn *c, harp_ns now) {
-  if (c->state != HARP_CONN_OPEN) return HARP_NEVER;
-  return c->role == HARP_ROLE_SENDER ? harp_sender_deadline_ns(c->sender, now)
-                                     : harp_receiver_deadline_ns(c->receiver);
+  if (c->state == HARP_CONN_OPEN && c->sender) harp_sender_on_timeout(c->sender, now);
 }
 
 /* The one transition function: OPEN -> FAILED -> CLOSED, or OPEN -> CLOSED. */

@@ -1,16 +1,11 @@
-/* One connection: its role, its secrets, its life cycle, and the dispatch of packets to the sending or
- * receiving half.
- *
- * An NCCL connection carries data in one direction: the side that called connect sends, the side that
- * accepted receives. Owned by one engine. Sans-IO. */
+/* One connection of two engines: its secrets, its life cycle, and the dispatch of packets to its sending and
+ * its receiving half. Owned by one engine. Sans-IO. */
 #ifndef HARP_CONN_H
 #define HARP_CONN_H
 
 #include "base/status.h"
 #include "proto/recv.h"
 #include "proto/send.h"
-
-enum harp_role { HARP_ROLE_SENDER, HARP_ROLE_RECEIVER };
 
 enum harp_conn_state {
   HARP_CONN_OPEN,
@@ -24,18 +19,17 @@ struct harp_conn_keys {
 };
 
 struct harp_conn {
-  enum harp_role role;
   enum harp_conn_state state;
   enum harp_status status; /* why it failed */
   struct harp_conn_keys keys;
   unsigned path_count;
   struct harp_trace *trace;
   struct harp_counters *counters;
-  struct harp_sender *sender;     /* role SENDER; memory of the owner */
-  struct harp_receiver *receiver; /* role RECEIVER; memory of the owner */
+  struct harp_sender *sender;     /* NULL: it sends nothing; memory of the owner */
+  struct harp_receiver *receiver; /* NULL: it receives nothing; memory of the owner */
 };
 
-/* Exactly one of sender and receiver is given, initialised. */
+/* At least one of sender and receiver is given, initialised, with as many paths as the other. */
 void harp_conn_init(struct harp_conn *c, const struct harp_conn_keys *keys, struct harp_sender *sender,
                     struct harp_receiver *receiver);
 
@@ -46,9 +40,6 @@ enum harp_drop harp_conn_on_packet(struct harp_conn *c, const uint8_t *wire, con
 
 /* Runs due timers. */
 void harp_conn_on_timeout(struct harp_conn *c, harp_ns now);
-
-/* Returns when the connection needs its next pass. */
-harp_ns harp_conn_deadline_ns(const struct harp_conn *c, harp_ns now);
 
 /* Moves to FAILED with a status, or to CLOSED; a failed or closed connection keeps its first status. */
 void harp_conn_fail(struct harp_conn *c, enum harp_status status, harp_ns now);

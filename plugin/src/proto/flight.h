@@ -10,14 +10,18 @@
 #include "base/base.h"
 
 enum {
-  HARP_FLIGHT_RECORDS_MAX = 1024,        /* of one path */
-  HARP_FLIGHT_RECORDS_TOTAL = 16 * 1024, /* of all paths of a connection */
+  HARP_FLIGHT_RECORDS_MAX = 1024,   /* of one path */
+  HARP_FLIGHT_RECORDS_TOTAL = 2048, /* of all primary paths of a connection */
+  HARP_FLIGHT_RECORDS_STANDBY = 64, /* of a standby path, at most */
   HARP_BURST_MAX_PACKETS = 64,
 };
 
+struct harp_tx_stream;
+
 struct harp_burst {
-  uint64_t number;      /* of its first packet */
-  uint64_t acked, lost; /* one bit a packet; both: found lost, then acknowledged after all */
+  struct harp_tx_stream *stream; /* whose lines they are; NULL: of none that is open, or a probe */
+  uint64_t number;               /* of its first packet */
+  uint64_t acked, lost;          /* one bit a packet; both: found lost, then acknowledged after all */
   harp_ns sent_ns;
   uint32_t line;             /* of its first packet */
   uint16_t lines_per_packet; /* 0: a probe */
@@ -33,10 +37,11 @@ struct harp_flight {
   struct harp_burst *ring; /* memory of the sender */
 };
 
-/* Returns how many records each of so many paths has: a power of two, fewer where paths are many. */
-static inline uint32_t harp_flight_records(unsigned path_count) {
+/* Returns how many records each of so many primary paths has: a power of two, fewer where paths are many.
+ * Each record stands for a superframe, or for a packet where the driver sends them one by one. */
+static inline uint32_t harp_flight_records(unsigned primary_count) {
   uint32_t records = HARP_FLIGHT_RECORDS_MAX;
-  while (records * path_count > HARP_FLIGHT_RECORDS_TOTAL) records /= 2;
+  while (records * primary_count > HARP_FLIGHT_RECORDS_TOTAL) records /= 2;
   return records;
 }
 static inline void harp_flight_init(struct harp_flight *f, struct harp_burst *ring, uint32_t records) {
@@ -71,6 +76,13 @@ static inline uint32_t harp_burst_lines(const struct harp_burst *b, uint32_t i) 
 static inline void harp_flight_push(struct harp_flight *f, const struct harp_burst *b) {
   HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
   *harp_flight_at(f, f->tail++) = *b;
+}
+/* Forgets whose the records of a stream are: it is being closed. */
+static inline void harp_flight_forget(struct harp_flight *f, const struct harp_tx_stream *stream) {
+  for (uint32_t i = f->head; i != f->tail; i++) {
+    struct harp_burst *b = harp_flight_at(f, i);
+    if (b->stream == stream) b->stream = NULL;
+  }
 }
 /* Removes settled records from the head. One with lost packets stays until it was sent before `expire_ns`, so
  * that a late acknowledgement can still tell that the loss was only reordering; or until the ring is half

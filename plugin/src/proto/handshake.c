@@ -133,6 +133,10 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
     send_refuse(h, HARP_REFUSAL_ENDPOINT);
     return;
   }
+  if (h->is_busy) {
+    send_refuse(h, HARP_REFUSAL_BUSY);
+    return;
+  }
   memcpy(h->nonce[CLIENT], hello.nonce, sizeof hello.nonce);
   derive_all(h);
   take_tokens(h);
@@ -248,6 +252,14 @@ const char *harp_refusal_text(enum harp_refusal r) {
     return "describes addresses, ports or MTUs that make no sense";
   case HARP_REFUSAL_PEER:
     return "refused this connection";
+  case HARP_REFUSAL_BUSY:
+    return "comes while too many connections wait for accept";
+  case HARP_REFUSAL_LISTENER:
+    return "asks for a listener that is closed";
+  case HARP_REFUSAL_STREAM:
+    return "asks for a stream that is open, or out of range";
+  case HARP_REFUSAL_LIMIT:
+    return "asks for more connections, or memory, than this process can have";
   }
   return "failed for an unknown reason";
 }

@@ -34,6 +34,7 @@ struct harp_handshake {
   enum harp_handshake_state state;
   enum harp_refusal refusal, peer_refusal;
   bool client;
+  bool is_busy; /* server; the caller sets it while it can take no other: a right HELLO is refused */
   uint8_t secret[HARP_SECRET_BYTES];
   uint8_t version_min, version_max;           /* ours */
   uint8_t peer_version_min, peer_version_max; /* 0 until a genuine HELLO, WELCOME or REFUSE came */

@@ -22,7 +22,7 @@ static uint64_t bit_of(const struct harp_path *p) {
 }
 
 static bool has_work(const struct harp_sender *s) {
-  return s->oldest != s->tail;
+  return s->load.messages;
 }
 
 /* ---- states ---- */
@@ -121,7 +121,7 @@ static void restart_size(struct harp_sender *s, struct harp_path *p) {
 
 static void give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   struct harp_loss_result r = {0};
-  harp_loss_give_up(p, &s->resend, s->delivered, &r, s->trace, now);
+  harp_loss_give_up(p, &r, s->trace, now);
   if (p->state == HARP_PATH_UP) s->counters->lost_packets += r.lost_packets;
 }
 
@@ -348,7 +348,7 @@ static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns 
   if (p->state == HARP_PATH_UP && p->loss_deadline_ns <= now) {
     struct harp_loss_result r = {0};
     uint32_t inflight = p->inflight_bytes;
-    harp_loss_detect(p, &s->resend, s->delivered, &r, s->trace, now);
+    harp_loss_detect(p, &r, s->trace, now);
     harp_life_account(s, p, &r, inflight, 0, now);
   }
   if (timer_ns(s, p) > now) return;

@@ -16,12 +16,11 @@ static void settle(struct harp_path *p, const struct harp_burst *b, uint32_t pac
   *bytes += n;
 }
 
-/* Packets found lost and now acknowledged: they were only late. Takes their lines back and tolerates more. */
-static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_resend *resend,
-                    struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+/* Packets found lost and now acknowledged: they were only late. Tolerates more from now on. */
+static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_loss_result *result,
+                    struct harp_trace *trace, harp_ns now) {
   for (uint64_t m = bits; m; m &= m - 1) {
     uint32_t i = (uint32_t)__builtin_ctzll(m);
-    harp_resend_remove(resend, harp_burst_line(b, i), harp_burst_lines(b, i));
     harp_trace(trace, now, HARP_EVENT_SPURIOUS, p->index, b->number + i, 0, 0);
     result->spurious_packets++;
   }
@@ -35,8 +34,21 @@ static void trim(struct harp_path *p, harp_ns now) {
   harp_flight_trim(&p->flight, now > 4 * p->rtt.smoothed_ns ? now - 4 * p->rtt.smoothed_ns : 0);
 }
 
-void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_resend *resend,
-                        struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+/* Tells the burst's stream which of its lines arrived, run by run. */
+static void deliver(const struct harp_burst *b, uint64_t bits, harp_ns now) {
+  while (bits) {
+    uint32_t first = (uint32_t)__builtin_ctzll(bits);
+    uint64_t after = ~(bits >> first);
+    uint32_t count = after ? (uint32_t)__builtin_ctzll(after) : 64;
+    uint32_t line = harp_burst_line(b, first), last = first + count - 1;
+    harp_tx_stream_on_acked(b->stream, line, harp_burst_line(b, last) + harp_burst_lines(b, last) - line,
+                            now);
+    bits &= ~ones(first, first + count);
+  }
+}
+
+void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_loss_result *result,
+                        struct harp_trace *trace, harp_ns now) {
   struct harp_flight *f = &p->flight;
   HARP_ASSERT(begin < end && end <= p->next_number);
   for (uint32_t i = f->head; i != f->tail; i++) {
@@ -50,7 +62,8 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     uint64_t late = fresh & b->lost;
     b->acked |= fresh;
     settle(p, b, harp_popcount(fresh & ~late), &result->acked_bytes);
-    if (harp_unlikely(late)) forgive(p, b, late, resend, result, trace, now);
+    if (b->stream) deliver(b, fresh, now);
+    if (harp_unlikely(late)) forgive(p, b, late, result, trace, now);
     result->advanced = true;
     uint64_t size_probe = p->size_probe_number - b->number;
     if (p->size_probe_lines && size_probe < 64 && fresh >> size_probe & 1) result->size_probe_acked = true;
@@ -64,8 +77,8 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
   trim(p, now);
 }
 
-static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_resend *resend,
-                 uint32_t delivered, struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_loss_result *result,
+                 struct harp_trace *trace, harp_ns now) {
   b->lost |= bits;
   settle(p, b, harp_popcount(bits), &result->lost_bytes);
   result->lost_packets += harp_popcount(bits);
@@ -73,13 +86,12 @@ static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struc
     uint32_t i = (uint32_t)__builtin_ctzll(bits);
     harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i),
                harp_burst_lines(b, i));
-    if (b->lines_per_packet)
-      harp_resend_add(resend, harp_burst_line(b, i), harp_burst_lines(b, i), delivered);
+    if (b->stream) harp_tx_stream_on_lost(b->stream, harp_burst_line(b, i), harp_burst_lines(b, i));
   }
 }
 
-void harp_loss_detect(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
-                      struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+                      harp_ns now) {
   struct harp_flight *f = &p->flight;
   p->loss_deadline_ns = HARP_NEVER;
   if (!p->any_acked) return;
@@ -92,20 +104,20 @@ void harp_loss_detect(struct harp_path *p, struct harp_resend *resend, uint32_t 
     if (p->largest_acked < b->number + b->count) bits &= ones(0, (uint32_t)(p->largest_acked - b->number));
     if (!bits) continue;
     if (b->sent_ns + patience_ns <= now)
-      lose(p, b, bits, resend, delivered, result, trace, now);
+      lose(p, b, bits, result, trace, now);
     else
       p->loss_deadline_ns = HARP_MIN(p->loss_deadline_ns, b->sent_ns + patience_ns);
   }
   trim(p, now);
 }
 
-void harp_loss_give_up(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
-                       struct harp_loss_result *result, struct harp_trace *trace, harp_ns now) {
+void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+                       harp_ns now) {
   struct harp_flight *f = &p->flight;
   for (uint32_t i = f->head; i != f->tail; i++) {
     struct harp_burst *b = harp_flight_at(f, i);
     uint64_t bits = harp_burst_pending(b);
-    if (bits) lose(p, b, bits, resend, delivered, result, trace, now);
+    if (bits) lose(p, b, bits, result, trace, now);
   }
   HARP_ASSERT(p->inflight_bytes == 0);
   p->loss_deadline_ns = HARP_NEVER;

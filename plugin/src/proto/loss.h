@@ -13,7 +13,7 @@
 
 #include "base/counters.h"
 #include "proto/path.h"
-#include "proto/resend.h"
+#include "proto/tx_stream.h"
 
 /* What one event changed on a path. */
 struct harp_loss_result {
@@ -23,17 +23,18 @@ struct harp_loss_result {
   bool size_probe_acked;
 };
 
-/* Settles the packets of [begin, end), 64-bit numbers below next_number. `delivered` is the first line not
- * delivered. */
-void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_resend *resend,
-                        struct harp_loss_result *result, struct harp_trace *trace, harp_ns now);
+/* Settles the packets of [begin, end), 64-bit numbers below next_number, and tells their streams what
+ * arrived.
+ */
+void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_loss_result *result,
+                        struct harp_trace *trace, harp_ns now);
 
-/* Marks what is lost by now, adds its lines to `resend`, and sets the loss deadline for the rest. */
-void harp_loss_detect(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
-                      struct harp_loss_result *result, struct harp_trace *trace, harp_ns now);
+/* Marks what is lost by now, tells its streams, and sets the loss deadline for the rest. */
+void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+                      harp_ns now);
 
 /* Gives up every pending packet of the path (it goes down). */
-void harp_loss_give_up(struct harp_path *p, struct harp_resend *resend, uint32_t delivered,
-                       struct harp_loss_result *result, struct harp_trace *trace, harp_ns now);
+void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+                       harp_ns now);
 
 #endif

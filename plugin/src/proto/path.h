@@ -53,7 +53,8 @@ struct harp_path {
       reorder_ns; /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
   harp_ns last_ack_ns;
   harp_ns silent_ns;   /* pto_from_ns before the first timeout in a row */
-  harp_ns pto_from_ns; /* when waiting began: flight taken up, acknowledgement, or last probe timeout */
+  harp_ns pto_from_ns; /* when waiting began: flight taken up, acknowledgement, last probe timeout, or its
+                          probe */
   uint32_t pto_count;  /* consecutive, without an acknowledgement between */
   bool detour;         /* what is sent on it takes a slower way at the receiver */
   bool drained;        /* silent while others progress: its flight was given up, nothing but probes go out */
@@ -61,7 +62,7 @@ struct harp_path {
 
   /* while not UP */
   uint64_t proof_number; /* an acknowledgement of this number or a later one shows that the path works */
-  harp_ns probed_ns;     /* when the last probe was due */
+  harp_ns probed_ns;     /* when the last probe fell due, then when it was sent */
   uint32_t probe_count;  /* since it left UP, or was new */
 
   /* packet size search */

@@ -1,6 +1,5 @@
 #include "proto/recv.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -11,30 +10,40 @@
  * it may ride with a later one. */
 enum {
   ACK_EVERY_BYTES = 96 * 1024,
-  ACK_REPEATS = 4, /* a range that did not change is told so often, in case acknowledgements get lost */
+  ACK_REPEATS = 4,    /* a range that did not change is told so often, in case acknowledgements get lost */
+  CREDIT_REPEATS = 4, /* and a credit */
 };
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(25)
 /* With several paths each gets less in that time; one whose window is used up says so by ACK_SOON. */
 #define ACK_LATE_MANY_NS HARP_US(200)
 #define ACK_CREDIT_NS    HARP_US(50)
+/* An acknowledgement rides on data when it falls due within this. Tried: all that wait ride. Then each
+ * superframe brings one, each makes room for a few packets, and superframes shrink: 5048 of them carried what
+ * 2344 do without riding, and 1776 do with this (tests/script/test_streams.c). */
+#define RIDE_NS HARP_US(1)
 
-enum { MESSAGE_SLOTS = HARP_RECV_SLOTS };
+static size_t closed_words(unsigned stream_max) {
+  return (stream_max + 63) / 64;
+}
 
-static struct harp_recv_message *message_at(struct harp_receiver *r, uint32_t m) {
-  return &r->messages[m % MESSAGE_SLOTS];
+size_t harp_receiver_bytes(const struct harp_receiver_config *config) {
+  return sizeof(struct harp_receiver) + config->path_count * sizeof(struct harp_rx_path) +
+         config->stream_max * sizeof(struct harp_rx_stream *) +
+         closed_words(config->stream_max) * sizeof(uint64_t);
 }
 
 void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config,
                         struct harp_trace *trace, struct harp_counters *counters) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
-  memset(r, 0, sizeof *r);
+  HARP_ASSERT(config->stream_max >= 1 && config->stream_max <= HARP_STREAMS_MAX);
+  memset(r, 0, harp_receiver_bytes(config));
   r->trace = trace;
   r->counters = counters;
-  r->done = r->posted = r->announced = config->first_message;
-  r->delivered = config->first_line;
-  r->staging = config->staging;
   r->path_count = config->path_count;
+  r->stream_max = config->stream_max;
+  r->streams = (struct harp_rx_stream **)&r->paths[r->path_count];
+  r->closed = (uint64_t *)&r->streams[r->stream_max];
   r->ack_due_ns = HARP_NEVER;
   r->ack_late_ns = config->path_count == 1 ? ACK_LATE_NS : ACK_LATE_MANY_NS;
   for (unsigned i = 0; i < r->path_count; i++) {
@@ -77,6 +86,47 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
     ack_by(r, p->path, now + r->ack_late_ns);
 }
 
+/* Has the credit of a stream told with the next acknowledgements, wherever they go. */
+static void tell(struct harp_receiver *r, struct harp_rx_stream *st) {
+  bool is_listed = st->tells_left;
+  r->untold += st->tells_left != CREDIT_REPEATS;
+  st->tells_left = CREDIT_REPEATS;
+  if (is_listed) return;
+  st->next_told = NULL;
+  if (r->told_last)
+    r->told_last->next_told = st;
+  else
+    r->told_first = st;
+  r->told_last = st;
+}
+
+static struct harp_rx_stream *take_told(struct harp_receiver *r) {
+  struct harp_rx_stream *st = r->told_first;
+  if (!st) return NULL;
+  r->told_first = st->next_told;
+  if (!r->told_first) r->told_last = NULL;
+  return st;
+}
+
+/* Puts the credit of streams into an acknowledgement, of at most so many. */
+static void tell_credits(struct harp_receiver *r, struct harp_packet *ack, uint32_t most) {
+  struct harp_rx_stream *st, *end = r->told_last;
+  ack->ack.credit_count = 0;
+  for (bool last = false; !last && ack->ack.credit_count < most && (st = take_told(r));) {
+    uint8_t left = st->tells_left;
+    last = st == end;
+    r->untold -= left == CREDIT_REPEATS;
+    ack->ack.credits[ack->ack.credit_count++] = (struct harp_credit){st->id, st->posted};
+    st->announced = st->posted;
+    st->tells_left = 0;
+    if (left > 1) {
+      tell(r, st);
+      r->untold--;
+      st->tells_left = (uint8_t)(left - 1);
+    }
+  }
+}
+
 int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now) {
   for (uint64_t bits = r->ack_due_ns <= now ? r->waiting : 0; bits; bits &= bits - 1) {
     int i = __builtin_ctzll(bits);
@@ -85,17 +135,15 @@ int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now) {
   return -1;
 }
 
-bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now) {
-  int i = harp_receiver_next_ack(r, now);
-  if (i < 0) return false;
+/* Makes the acknowledgement of a path, with the credit of at most so many streams. */
+static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, struct harp_packet *ack,
+                     uint64_t *number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[i];
   ack->type = HARP_PACKET_ACK;
   ack->flags = path->detour ? HARP_FLAG_DETOUR : 0;
   ack->path = (uint8_t)i;
   ack->ack.echo_time = path->echo_time;
   ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);
-  ack->ack.delivered = r->delivered;
-  ack->ack.posted = r->posted;
   ack->ack.range_count = path->received.count;
   for (uint32_t k = 0; k < path->received.count; k++) {
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
@@ -103,11 +151,30 @@ bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, ui
   }
   harp_ranges_told(&path->received, ACK_REPEATS);
   *number = path->ack_number++;
-  ack_sent(r, (unsigned)i);
+  ack_sent(r, i);
   path->unacked_bytes = 0;
-  r->announced = r->posted;
+  tell_credits(r, ack, credits_max);
+  if (r->untold) ack_by(r, i, now); /* more than one acknowledgement can tell */
   r->counters->tx_acks++;
-  harp_trace(r->trace, now, HARP_EVENT_TX_ACK, (unsigned)i, path->next_number - 1, r->delivered, r->posted);
+  harp_trace(r->trace, now, HARP_EVENT_TX_ACK, i, path->next_number - 1, ack->ack.credit_count, 0);
+}
+
+bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now) {
+  int i = harp_receiver_next_ack(r, now);
+  if (i < 0) return false;
+  make_ack(r, (unsigned)i, HARP_ACK_CREDITS_MAX, ack, number, now);
+  return true;
+}
+
+bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
+                            struct harp_packet *ack, uint64_t *number, harp_ns now) {
+  HARP_ASSERT(path < r->path_count);
+  if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return false;
+  uint32_t bytes = HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES;
+  if (bytes > room_bytes) return false;
+  uint32_t credits = HARP_MIN((room_bytes - bytes) / HARP_ACK_CREDIT_BYTES, HARP_ACK_CREDITS_MAX + 0u);
+  if (r->untold > credits) return false; /* the rest would have to follow alone */
+  make_ack(r, path, credits, ack, number, now);
   return true;
 }
 
@@ -119,174 +186,63 @@ harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r) {
   return r->ack_due_ns;
 }
 
-/* ---- receives ---- */
+/* ---- streams ---- */
 
-/* A message for which a larger size than its receive holds was announced can never be delivered. */
-static void refuse_size(struct harp_receiver *r, uint32_t m, uint32_t size, uint32_t capacity) {
-  if (r->too_large) return;
-  r->too_large = true;
-  r->too_large_message = m;
-  r->too_large_size = size;
-  r->too_large_capacity = capacity;
+void harp_receiver_open(struct harp_receiver *r, struct harp_rx_stream *st,
+                        const struct harp_rx_stream_config *config) {
+  HARP_ASSERT(config->id < r->stream_max && !r->streams[config->id]);
+  harp_rx_stream_init(st, config, r->trace, r->counters);
+  r->streams[config->id] = st;
+  r->closed[config->id / 64] &= ~(1ull << config->id % 64);
 }
 
-/* Lists every run of an early message's lines that has arrived, to be copied from its staging slot. */
-static void place_early(const struct harp_receiver *r, const struct harp_recv_message *msg,
-                        struct harp_placement *place) {
-  for (uint32_t at = 0; at < msg->lines;) {
-    uint32_t line = msg->line + at, left = msg->lines - at;
-    /* Before `delivered` everything has arrived, and the map's bits are free again. */
-    uint32_t have = harp_seq_before(line, r->delivered) ? HARP_MIN(r->delivered - line, left)
-                                                        : harp_linemap_run(&r->arrived, line, left, true);
-    uint32_t from = at * HARP_LINE_BYTES, to = HARP_MIN((at + have) * HARP_LINE_BYTES, msg->size);
-    if (to > from) {
-      HARP_ASSERT(place->count < HARP_RUNS_MAX);
-      place->runs[place->count].from = from;
-      place->runs[place->count++].bytes = to - from;
-    }
-    at += have;
-    if (!have) at += harp_linemap_run(&r->arrived, line, left, false);
-  }
+void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
+  HARP_ASSERT(r->streams[st->id] == st);
+  r->streams[st->id] = NULL;
+  /* A message that was too large must not count as delivered. */
+  if (!st->too_large) r->closed[st->id / 64] |= 1ull << st->id % 64;
+  struct harp_rx_stream **at = &r->told_first, *before = NULL;
+  if (!st->tells_left) return;
+  while (*at != st) before = *at, at = &(*at)->next_told;
+  *at = st->next_told;
+  if (r->told_last == st) r->told_last = before;
+  r->untold -= st->tells_left == CREDIT_REPEATS;
+  st->tells_left = 0;
 }
 
-int harp_receiver_post(struct harp_receiver *r, void *data, uint32_t capacity, void *cookie,
-                       struct harp_placement *place, const uint8_t **early, harp_ns now) {
-  place->count = 0;
-  *early = NULL;
-  if (r->posted - r->done == HARP_MESSAGES_MAX) return -EAGAIN;
-  struct harp_recv_message *msg = message_at(r, r->posted);
-  harp_trace(r->trace, now, HARP_EVENT_RECV_POST, r->posted, capacity, 0, 0);
-  if (msg->begun && msg->size > capacity) {
-    refuse_size(r, r->posted, msg->size, capacity); /* and what still comes of it stays in staging */
-  } else {
-    if (msg->begun) {
-      *early = msg->data;
-      place_early(r, msg, place);
-      place->dst = data;
-      r->counters->early_messages++;
-    }
-    msg->data = data;
-  }
-  msg->capacity = capacity;
-  msg->cookie = cookie;
-  r->posted++;
+int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void *data, uint32_t capacity,
+                       void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
+  int err = harp_rx_stream_post(st, data, capacity, cookie, place, early, now);
+  if (err) return err;
   /* Tell the sender at once when what it was told last is used up, else with the next acknowledgement. */
-  bool starved = !harp_seq_after(r->announced, r->done + 1);
+  bool starved = !harp_seq_after(st->announced, st->done + 1);
+  tell(r, st);
   ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : ACK_CREDIT_NS));
   return 0;
 }
 
-bool harp_receiver_poll_done(struct harp_receiver *r, void **cookie, uint32_t *bytes) {
-  if (r->done == r->posted || (r->too_large && r->done == r->too_large_message)) return false;
-  struct harp_recv_message *msg = message_at(r, r->done);
-  if (!msg->begun || msg->missing) return false;
-  *cookie = msg->cookie;
-  *bytes = msg->size;
-  *msg = (struct harp_recv_message){0};
-  r->done++;
-  r->counters->messages_received++;
-  return true;
-}
-
 /* ---- packets ---- */
 
-/* Finds the packet's message and begins it if this is its first packet. */
-static enum harp_drop find_message(struct harp_receiver *r, const struct harp_packet *p,
-                                   struct harp_recv_message **found) {
-  uint32_t m = p->data.message, start = p->data.line - p->data.offset / HARP_LINE_BYTES;
-  if (m - r->done >= MESSAGE_SLOTS)
-    return harp_seq_before(m, r->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
-  struct harp_recv_message *msg = message_at(r, m);
-  *found = msg;
-  if (msg->begun) {
-    /* One that began early may turn out too large for the receive posted since: it has no place any more. */
-    bool fits = msg->size == p->data.size && msg->line == start && msg->size <= msg->capacity;
-    return fits ? HARP_DROP_NONE : HARP_DROP_CONTRADICTION;
-  }
-  uint32_t lines = harp_lines_of(p->data.size);
-  if (harp_seq_before(start, r->delivered)) return HARP_DROP_CONTRADICTION;
-  if (harp_seq_before(m, r->posted)) {
-    if (p->data.size > msg->capacity) {
-      refuse_size(r, m, p->data.size, msg->capacity);
-      return HARP_DROP_CONTRADICTION;
-    }
-  } else {
-    if (m - r->posted >= HARP_EARLY_MESSAGES || p->data.size > HARP_EARLY_MAX_BYTES) return HARP_DROP_CREDIT;
-    msg->data = r->staging + (size_t)(m % HARP_EARLY_MESSAGES) * HARP_EARLY_MAX_BYTES;
-    msg->capacity = HARP_EARLY_MAX_BYTES;
-  }
-  msg->begun = true;
-  msg->size = p->data.size;
-  msg->line = start;
-  msg->lines = msg->missing = lines;
-  return HARP_DROP_NONE;
+uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_packet *p) {
+  return harp_seq_widen(p->number, r->paths[p->path].next_number);
 }
 
-/* The packet that is next in line while none is ahead of it, which is nearly every one: no map is needed. */
-static uint32_t take_next(struct harp_receiver *r, const struct harp_packet *p, uint32_t lines,
-                          struct harp_placement *place) {
-  place->runs[0].from = 0;
-  place->runs[0].bytes = p->data.length;
-  place->count = p->data.length != 0;
-  r->delivered += lines;
-  return lines;
-}
-
-/* Marks the packet's lines as arrived and lists those that are new. Returns how many are. */
-static uint32_t take_lines(struct harp_receiver *r, const struct harp_packet *p, uint32_t lines,
-                           struct harp_placement *place) {
-  uint32_t taken = 0, at = harp_seq_before(p->data.line, r->delivered) ? r->delivered - p->data.line : 0;
-  while (at < lines) {
-    uint32_t line = p->data.line + at;
-    uint32_t fresh = harp_linemap_run(&r->arrived, line, lines - at, false);
-    if (fresh) {
-      uint32_t from = at * HARP_LINE_BYTES;
-      uint32_t bytes = HARP_MIN(fresh * HARP_LINE_BYTES, p->data.length - from);
-      harp_linemap_set(&r->arrived, line, fresh);
-      if (bytes) {
-        place->runs[place->count].from = from;
-        place->runs[place->count++].bytes = bytes;
-      }
-      taken += fresh;
-      at += fresh;
-    }
-    if (at < lines) at += harp_linemap_run(&r->arrived, p->data.line + at, lines - at, true);
-  }
-  r->ahead += taken;
-  return taken;
-}
-
-/* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the map.
- */
-static void advance(struct harp_receiver *r) {
-  uint32_t run = harp_linemap_run(&r->arrived, r->delivered, HARP_WINDOW_LINES, true);
-  harp_linemap_clear(&r->arrived, r->delivered, run);
-  r->delivered += run;
-  r->ahead -= run;
+static bool is_closed(const struct harp_receiver *r, const struct harp_packet *p) {
+  unsigned id = p->data.stream;
+  return id < r->stream_max && r->closed[id / 64] >> id % 64 & 1;
 }
 
 static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet *p,
                               struct harp_placement *place) {
-  uint32_t line = p->data.line, lines = harp_lines_of(p->data.length);
-  uint32_t end = line + lines;
-  if (p->data.size > HARP_MESSAGE_MAX_BYTES) return HARP_DROP_FIELD;
-  if (!harp_seq_after(end, r->delivered)) return HARP_DROP_DUPLICATE;
-  if (end - r->delivered > HARP_WINDOW_LINES) return HARP_DROP_WINDOW;
-  struct harp_recv_message *msg;
-  enum harp_drop drop = find_message(r, p, &msg);
-  if (drop) return drop;
-  bool next = line == r->delivered && !r->ahead;
-  uint32_t fresh = harp_likely(next) ? take_next(r, p, lines, place) : take_lines(r, p, lines, place);
-  if (!fresh) return HARP_DROP_DUPLICATE;
-  HARP_ASSERT(fresh <= msg->missing);
-  place->dst = msg->data + p->data.offset;
-  msg->missing -= fresh;
-  if (!next && !harp_seq_after(line, r->delivered)) advance(r);
-  return HARP_DROP_NONE;
+  struct harp_rx_stream *st = harp_receiver_stream(r, p->data.stream);
+  r->latest = p->path;
+  return harp_likely(st) ? harp_rx_stream_on_data(st, p, place) : HARP_DROP_STREAM;
 }
 
-uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_packet *p) {
-  return harp_seq_widen(p->number, r->paths[p->path].next_number);
+static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
+  if (!(p->flags & HARP_FLAG_CREDIT)) return;
+  for (unsigned i = 0; i < r->stream_max; i++)
+    if (r->streams[i]) tell(r, r->streams[i]);
 }
 
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
@@ -294,12 +250,15 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
   HARP_ASSERT(p->path < r->path_count);
   enum harp_drop drop = HARP_DROP_NONE;
   place->count = 0;
-  if (p->type == HARP_PACKET_DATA) {
-    r->latest = p->path;
+  if (harp_likely(p->type == HARP_PACKET_DATA))
     drop = on_data(r, p, place);
-  }
-  /* What could not be taken is not acknowledged, so it comes again; what had arrived is. */
-  if (drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE) note_arrival(r, p, number, now);
+  else
+    on_probe(r, p);
+  /* What could not be taken is not acknowledged, so it comes again; what had arrived is, and what nobody
+   * waits for. */
+  if (harp_likely(drop == HARP_DROP_NONE) || drop == HARP_DROP_DUPLICATE ||
+      (drop == HARP_DROP_STREAM && is_closed(r, p)))
+    note_arrival(r, p, number, now);
   if (drop == HARP_DROP_NONE && p->type == HARP_PACKET_DATA)
     harp_trace(r->trace, now, HARP_EVENT_RX_DATA, p->path, number, p->data.line,
                harp_lines_of(p->data.length));
@@ -311,13 +270,16 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
 }
 
 void harp_receiver_check(const struct harp_receiver *r) {
-  HARP_ASSERT(r->posted - r->done <= HARP_MESSAGES_MAX);
-  HARP_ASSERT(!harp_linemap_test(&r->arrived, r->delivered));
-  HARP_ASSERT(r->ahead < HARP_WINDOW_LINES);
-  HARP_ASSERT(r->ahead || !harp_linemap_test(&r->arrived, r->delivered + 1));
-  for (uint32_t m = r->done; m != r->done + MESSAGE_SLOTS; m++) {
-    const struct harp_recv_message *msg = &r->messages[m % MESSAGE_SLOTS];
-    HARP_ASSERT(msg->missing <= msg->lines);
-    HARP_ASSERT(!msg->begun || msg->missing || !harp_seq_before(m, r->done));
+  uint32_t told = 0, untold = 0;
+  for (const struct harp_rx_stream *st = r->told_first; st; st = st->next_told) {
+    HARP_ASSERT(st->tells_left && r->streams[st->id] == st && (st->next_told || r->told_last == st));
+    told++, untold += st->tells_left == CREDIT_REPEATS;
   }
+  HARP_ASSERT(untold == r->untold);
+  for (unsigned i = 0; i < r->stream_max; i++) {
+    if (!r->streams[i]) continue;
+    harp_rx_stream_check(r->streams[i]);
+    told -= r->streams[i]->tells_left != 0;
+  }
+  HARP_ASSERT(!told);
 }

@@ -12,6 +12,7 @@
 #define SIZE_PROBE_AGAIN_NS    HARP_MS(100)
 #define CREDIT_PROBE_FIRST_NS  HARP_MS(2)
 #define CREDIT_PROBE_MAX_NS    HARP_MS(256)
+#define CREDIT_REVIEW_NS       HARP_MS(1) /* between two looks at the streams that wait for it */
 #define CORK_NS                HARP_US(10)
 /* An RTT that was not measured for so long says little of what an idle path would take now. */
 #define RTT_STALE_NS HARP_MS(50)
@@ -20,15 +21,6 @@ enum {
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
 };
-static const struct harp_send_message *message_at(const struct harp_sender *s, uint32_t m) {
-  return &s->messages[m % HARP_MESSAGES_MAX];
-}
-
-size_t harp_sender_bytes(unsigned path_count) {
-  return sizeof(struct harp_sender) +
-         path_count *
-             (sizeof(struct harp_path) + harp_flight_records(path_count) * sizeof(struct harp_burst));
-}
 
 /* Standby paths come last: to begin among them would be to begin with the first path. */
 static unsigned primary_count(const struct harp_sender_config *config) {
@@ -37,60 +29,138 @@ static unsigned primary_count(const struct harp_sender_config *config) {
   return n;
 }
 
+/* How many records the flight of a path has. */
+static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
+  uint32_t records = harp_flight_records(HARP_MAX(primary_count(config), 1u));
+  return config->paths[path].standby ? HARP_MIN(records, (uint32_t)HARP_FLIGHT_RECORDS_STANDBY) : records;
+}
+
+size_t harp_sender_bytes(const struct harp_sender_config *config) {
+  size_t bytes = sizeof(struct harp_sender) + config->path_count * sizeof(struct harp_path) +
+                 config->stream_max * sizeof(struct harp_tx_stream *);
+  for (unsigned i = 0; i < config->path_count; i++)
+    bytes += records_of(config, i) * sizeof(struct harp_burst);
+  return bytes;
+}
+
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
                       struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
+  HARP_ASSERT(config->stream_max >= 1 && config->stream_max <= HARP_STREAMS_MAX);
   s->trace = trace;
   s->counters = counters;
-  s->done = s->oldest = s->next = s->tail = s->posted = config->first_message;
-  s->delivered = s->sent_line = s->tail_line = config->first_line;
+  s->load = (struct harp_tx_load){0};
+  s->waiting_first = NULL;
   s->credit_probe_ns = HARP_NEVER;
-  s->credit_probes = 0;
+  s->credit_wanted = false;
+  s->small_lines = 0;
   s->cork_ns = HARP_NEVER;
   s->stalled_since_ns = 0;
-  harp_resend_init(&s->resend, config->first_line);
   s->path_count = config->path_count;
   s->share = config->share;
-  uint32_t records = harp_flight_records(config->path_count);
-  struct harp_burst *rings = (struct harp_burst *)&s->paths[config->path_count];
+  struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
-                   config->window_max_bytes, rings + i * records, records, now);
+                   config->window_max_bytes, ring, records_of(config, i), now);
+    ring += records_of(config, i);
   }
+  s->stream_max = config->stream_max;
+  s->streams = (struct harp_tx_stream **)ring;
+  memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
   s->start = config->first_number % HARP_MAX(primary_count(config), 1u);
   s->waits = false;
-  s->copy_line = s->copy_lines = 0;
   s->copy_budget_bytes = HARP_TAIL_BUDGET_BYTES;
   harp_life_init(s, now);
 }
 
-int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, void *cookie, harp_ns now) {
-  HARP_ASSERT(bytes <= HARP_MESSAGE_MAX_BYTES);
-  if (s->tail - s->done == HARP_MESSAGES_MAX) return -EAGAIN;
-  uint32_t lines = harp_lines_of(bytes);
-  s->messages[s->tail % HARP_MESSAGES_MAX] =
-      (struct harp_send_message){data, cookie, bytes, s->tail_line, lines};
-  harp_trace(s->trace, now, HARP_EVENT_SEND_POST, s->tail, bytes, 0, 0);
-  if (s->oldest == s->tail && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
-  s->tail_line += lines;
-  s->tail++;
-  return 0;
+/* ---- streams that wait for credit ---- */
+
+/* The path over which to ask for credit; NULL: none can send. */
+static struct harp_path *asking_path(struct harp_sender *s) {
+  for (uint64_t bits = harp_stripe_answering(s->paths, s->eligible); bits; bits &= bits - 1) {
+    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (!harp_flight_full(&p->flight)) return p;
+  }
+  return NULL;
+}
+
+/* Takes the streams out of the list that lack no credit any more; returns whether one is to ask for it. */
+static bool review_waiting(struct harp_sender *s, harp_ns now) {
+  bool due = false;
+  for (struct harp_tx_stream **at = &s->waiting_first, *st; (st = *at);) {
+    if (harp_tx_stream_lacks_credit(st)) {
+      due |= st->ask_ns <= now;
+      at = &st->next_waiting;
+    } else {
+      st->is_waiting = false;
+      *at = st->next_waiting;
+    }
+  }
+  return due;
+}
+
+/* Asks for credit, for all streams at once. Each asks more and more rarely; those whose time has nearly come
+ * ask with the others. */
+static void on_credit_time(struct harp_sender *s, harp_ns now) {
+  struct harp_path *p = review_waiting(s, now) ? asking_path(s) : NULL;
+  s->credit_probe_ns = HARP_NEVER;
+  if (p) {
+    s->credit_wanted = true;
+    harp_life_want_probe(s, p, true);
+  }
+  for (struct harp_tx_stream *st = s->waiting_first; st; st = st->next_waiting) {
+    harp_ns wait_ns = HARP_MIN(CREDIT_PROBE_FIRST_NS << HARP_MIN(st->asks, 7u), CREDIT_PROBE_MAX_NS);
+    if (p && st->ask_ns <= now + wait_ns / 2) {
+      st->asks++;
+      st->ask_ns = now + HARP_MIN(2 * wait_ns, CREDIT_PROBE_MAX_NS);
+    }
+    s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, HARP_MAX(st->ask_ns, now + CREDIT_REVIEW_NS));
+  }
+}
+
+/* Notes that a stream may send nothing for lack of credit. The receiver's word may have been lost, in all the
+ * acknowledgements that told it, while other streams went on. */
+static void note_waiting(struct harp_sender *s, struct harp_tx_stream *st, harp_ns now) {
+  if (harp_likely(!harp_tx_stream_lacks_credit(st)) || (st->is_waiting && st->wanted == st->next)) return;
+  st->wanted = st->next;
+  st->asks = 0;
+  st->ask_ns = now + CREDIT_PROBE_FIRST_NS;
+  s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, st->ask_ns);
+  if (st->is_waiting) return;
+  st->is_waiting = true;
+  st->next_waiting = s->waiting_first;
+  s->waiting_first = st;
+}
+
+/* ---- streams ---- */
+
+void harp_sender_open(struct harp_sender *s, struct harp_tx_stream *st,
+                      const struct harp_tx_stream_config *config) {
+  HARP_ASSERT(config->id < s->stream_max && !s->streams[config->id]);
+  harp_tx_stream_init(st, config, &s->load, s->trace, s->counters);
+  s->streams[config->id] = st;
+}
+
+void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
+  HARP_ASSERT(s->streams[st->id] == st);
+  s->streams[st->id] = NULL;
+  harp_tx_stream_close(st);
+  struct harp_tx_stream **at = &s->waiting_first;
+  while (st->is_waiting && *at != st) at = &(*at)->next_waiting;
+  if (st->is_waiting) *at = st->next_waiting;
+  for (unsigned i = 0; i < s->path_count; i++) harp_flight_forget(&s->paths[i].flight, st);
+}
+
+int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
+                     void *cookie, harp_ns now) {
+  bool was_idle = !s->load.messages;
+  int err = harp_tx_stream_post(st, data, bytes, cookie, now);
+  if (!err && was_idle && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
+  note_waiting(s, st, now);
+  return err;
 }
 
 /* ---- acknowledgements ---- */
-
-static void on_delivered(struct harp_sender *s, uint32_t delivered, harp_ns now) {
-  if (!harp_seq_after(delivered, s->delivered)) return;
-  harp_resend_on_delivered(&s->resend, s->delivered, delivered);
-  s->delivered = delivered;
-  while (s->oldest != s->tail) {
-    const struct harp_send_message *m = message_at(s, s->oldest);
-    if (harp_seq_before(delivered, m->line + m->lines)) break;
-    harp_trace(s->trace, now, HARP_EVENT_SENT, s->oldest, 0, 0, 0);
-    s->oldest++;
-    s->counters->messages_sent++;
-  }
-}
 
 static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, p->lines, p->size_probe_lines, 0);
@@ -111,11 +181,16 @@ uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_p
   return harp_seq_widen(p->number, s->paths[p->path].ack_next);
 }
 
+/* A stream that was closed meanwhile needs no credit. */
+static void on_credit(struct harp_sender *s, const struct harp_credit *credit) {
+  struct harp_tx_stream *st = credit->stream < s->stream_max ? s->streams[credit->stream] : NULL;
+  if (st) harp_tx_stream_on_credit(st, credit->posted);
+}
+
 enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number,
                                   harp_ns now) {
   HARP_ASSERT(p->path < s->path_count);
   struct harp_path *path = &s->paths[p->path];
-  if (harp_seq_after(p->ack.delivered, s->sent_line)) return HARP_DROP_STALE_ACK;
   uint64_t newest = 0; /* one above the highest number that is acknowledged */
   for (uint32_t i = 0; i < p->ack.range_count; i++) {
     if (!harp_seq_before(p->ack.ranges[i].begin, p->ack.ranges[i].end)) return HARP_DROP_FIELD;
@@ -126,21 +201,16 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   }
   s->counters->rx_acks++;
   path->ack_next = HARP_MAX(path->ack_next, number + 1);
-  if (harp_seq_after(p->ack.posted, s->posted)) {
-    s->posted = p->ack.posted;
-    s->credit_probe_ns = HARP_NEVER;
-    s->credit_probes = 0;
-  }
-  on_delivered(s, p->ack.delivered, now);
+  for (uint32_t i = 0; i < p->ack.credit_count; i++) on_credit(s, &p->ack.credits[i]);
 
   struct harp_loss_result r = {0};
   uint32_t inflight = path->inflight_bytes;
   for (uint32_t i = p->ack.range_count; i-- > 0;) {
     uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
     uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
-    harp_loss_on_acked(path, begin, end, &s->resend, &r, s->trace, now);
+    harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
-  harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->delivered, s->posted);
+  harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->load.messages, 0);
   harp_life_note_detour(s, path, p->flags & HARP_FLAG_DETOUR);
   bool proven = path->state != HARP_PATH_UP && newest > path->proof_number;
   if (!r.advanced && !proven) return HARP_DROP_NONE;
@@ -150,21 +220,12 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
   if (path->state == HARP_PATH_UP || proven) harp_life_on_answer(s, path, now);
   if (r.size_probe_acked) on_size_probe_acked(s, path, now);
-  harp_loss_detect(path, &s->resend, s->delivered, &r, s->trace, now);
+  harp_loss_detect(path, &r, s->trace, now);
   harp_life_account(s, path, &r, inflight, rtt_ns, now);
   if (s->path_count > 1) harp_path_note_speed(path);
-  s->timers_ns = HARP_MIN(s->timers_ns, path->loss_deadline_ns); /* the others only moved away */
+  harp_life_touch(s,
+                  path); /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
   return HARP_DROP_NONE;
-}
-
-void harp_sender_on_final(struct harp_sender *s, uint32_t delivered, harp_ns now) {
-  if (!harp_seq_after(delivered, s->sent_line)) on_delivered(s, delivered, now);
-}
-
-bool harp_sender_poll_done(struct harp_sender *s, void **cookie) {
-  if (s->done == s->oldest) return false;
-  *cookie = message_at(s, s->done++)->cookie;
-  return true;
 }
 
 /* ---- timers ---- */
@@ -174,45 +235,69 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_life_down(s, &s->paths[path], now);
 }
 
-/* The receiver's word about credit may have been lost: ask while everything waits for it. */
-static bool waits_for_credit(const struct harp_sender *s) {
-  if (s->sent_line == s->tail_line || s->resend.count || !s->eligible) return false;
-  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
-    if (s->paths[__builtin_ctzll(bits)].inflight_bytes) return false;
-  }
-  return true;
-}
-
-static void on_credit_probe(struct harp_sender *s) {
-  s->credit_probe_ns = HARP_NEVER;
-  if (!waits_for_credit(s)) return;
-  s->credit_probes++;
-  struct harp_path *p = &s->paths[__builtin_ctzll(s->eligible)];
-  if (!harp_flight_full(&p->flight)) harp_life_want_probe(s, p, true);
-}
-
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
   harp_life_on_timeout(s, now);
-  if (s->credit_probe_ns <= now) on_credit_probe(s);
+  if (s->credit_probe_ns <= now) on_credit_time(s, now);
 }
 
 /* ---- sending ---- */
 
-/* Returns whether message m may go: its receive is posted, or it is small and an early slot is free for it.
- */
-static bool has_credit(const struct harp_sender *s, uint32_t m) {
-  if (harp_seq_before(m, s->posted)) return true;
-  return message_at(s, m)->bytes <= HARP_EARLY_MAX_BYTES &&
-         harp_seq_before(m, s->posted + HARP_EARLY_MESSAGES);
+/* Returns the first stream of a class that has something to send. One that has nothing leaves the list until
+ * it has. */
+static struct harp_tx_stream *first_of(struct harp_sender *s, unsigned class) {
+  struct harp_tx_list *list = &s->load.ready[class];
+  struct harp_tx_stream *st;
+  while ((st = list->first) && !st->resend.count && !harp_tx_stream_new_lines(st))
+    harp_tx_list_pop(list)->is_ready = false;
+  return st;
 }
 
-/* How many new lines of message `next` may go now. */
-static uint32_t new_lines(const struct harp_sender *s) {
-  if (s->next == s->tail || !has_credit(s, s->next)) return 0;
-  const struct harp_send_message *m = message_at(s, s->next);
-  uint32_t left = m->line + m->lines - s->sent_line;
-  uint32_t window = HARP_WINDOW_LINES - (s->sent_line - s->delivered);
-  return HARP_MIN(left, window);
+/* Returns the stream whose turn it is, NULL when none has anything to send. */
+static struct harp_tx_stream *next_stream(struct harp_sender *s) {
+  if (harp_likely(!s->load.ready[HARP_TX_SMALL].first)) return first_of(s, HARP_TX_LARGE);
+  struct harp_tx_stream *small = first_of(s, HARP_TX_SMALL), *large = first_of(s, HARP_TX_LARGE);
+  return small && (!large || s->small_lines < HARP_TURN_LINES) ? small : large;
+}
+
+static bool is_any_ready(const struct harp_sender *s) {
+  return s->load.ready[HARP_TX_SMALL].first || s->load.ready[HARP_TX_LARGE].first;
+}
+
+/* Gives the turn to the next stream of the list that may send. One that sent more than its share in a turn is
+ * passed over until it has made up for it. */
+static void rotate(struct harp_tx_list *list) {
+  do {
+    struct harp_tx_stream *st = harp_tx_list_pop(list);
+    st->deficit_lines += HARP_TURN_LINES;
+    harp_tx_list_push(list, st);
+  } while (list->first->deficit_lines <= 0);
+}
+
+/* The stream has come to another message: moves it where that belongs; returns whether that is elsewhere. One
+ * that has no more to send leaves when its turn comes. */
+static bool reclass(struct harp_sender *s, struct harp_tx_stream *st) {
+  if (!st->resend.count && !harp_tx_stream_new_lines(st)) return false;
+  unsigned class = harp_tx_stream_class(st);
+  if (class == st->class) return false;
+  harp_tx_list_pop(&s->load.ready[st->class]);
+  st->class = (uint8_t) class;
+  st->deficit_lines = HARP_TURN_LINES;
+  harp_tx_list_push(&s->load.ready[class], st);
+  return true;
+}
+
+/* Books what a stream sent in its turn, which ends when its share is used up. */
+static void end_turn(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t lines) {
+  struct harp_tx_stream *st = c->stream;
+  struct harp_tx_list *list = &s->load.ready[st->class];
+  HARP_ASSERT(list->first == st);
+  if (st->class == HARP_TX_LARGE)
+    s->small_lines -= HARP_MIN(lines, s->small_lines);
+  else if (s->load.ready[HARP_TX_LARGE].first)
+    s->small_lines += lines;
+  if ((c->message != st->next && reclass(s, st)) || list->last == st) return;
+  st->deficit_lines -= (int32_t)lines;
+  if (st->deficit_lines <= 0) rotate(list);
 }
 
 static bool size_probe_due(const struct harp_path *p, harp_ns now) {
@@ -224,7 +309,7 @@ static bool size_probe_due(const struct harp_path *p, harp_ns now) {
  * rest. Bounded in time, and never for the first few packets, so that single messages go at once. (Nagle's
  * rule, RFC 896, by bytes.) */
 static bool corked(struct harp_sender *s, harp_ns now) {
-  uint64_t waiting = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES, flying = 0;
+  uint64_t waiting = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES, flying = 0;
   uint32_t bursts = 0;
   for (uint64_t bits = waiting < CORK_BYTES ? s->eligible : 0; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
@@ -242,60 +327,203 @@ static bool corked(struct harp_sender *s, harp_ns now) {
 }
 
 static struct harp_stripe stripe_of(const struct harp_sender *s) {
-  uint64_t lines = (uint64_t)(s->tail_line - s->sent_line) + s->resend.count;
+  uint64_t lines = (uint64_t)s->load.waiting_lines + s->load.resend_lines;
   return (struct harp_stripe){s->eligible, s->start, lines * HARP_LINE_BYTES, s->waits};
 }
 
-static struct harp_path *pick_best(struct harp_sender *s, harp_ns now) {
+static const struct harp_path *pick_best(struct harp_sender *s, harp_ns now) {
   if (s->path_count == 1)
     return !harp_path_silent(s->paths) && harp_path_open(s->paths, now) ? s->paths : NULL;
   struct harp_stripe stripe = stripe_of(s);
-  struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
+  const struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
   s->waits = stripe.waits;
   return p;
 }
 
-struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now) {
+/* The oldest line in flight on the path that the receiver may lack; false when there is none. */
+static bool oldest_pending(const struct harp_path *p, struct harp_tx_choice *c) {
+  for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
+    const struct harp_burst *b = harp_flight_at(&p->flight, i);
+    for (uint64_t bits = b->stream ? harp_burst_pending(b) : 0; bits; bits &= bits - 1) {
+      uint32_t k = (uint32_t)__builtin_ctzll(bits);
+      c->stream = b->stream;
+      c->line = harp_burst_line(b, k);
+      c->lines = harp_burst_lines(b, k);
+      if (!harp_seq_before(c->line, b->stream->delivered)) return true;
+    }
+  }
+  return false;
+}
+
+/* Whether a line is well placed on the path: it may carry data, and was not drained of what it had. */
+static bool carries_data(const struct harp_sender *s, const struct harp_path *p) {
+  return (s->eligible >> p->index & 1) && !p->drained;
+}
+
+/* How many full packets may go on the path now. A superframe takes at most half the window, so that
+ * acknowledgements keep it moving. The last packet may be short, so the window is checked against full ones.
+ */
+static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
+  uint32_t bytes = HARP_MIN(harp_path_allowance_bytes(p, now), p->cc.window_bytes / 2);
+  return HARP_MIN(bytes / p->cc.packet_bytes, (uint32_t)HARP_BURST_MAX_PACKETS);
+}
+
+/* Cuts the choice's lines to its packets and to the end of their message. */
+static void fit(const struct harp_sender *s, struct harp_tx_choice *c) {
+  const struct harp_path *p = &s->paths[c->path];
+  if (c->kind != HARP_TX_NEW) c->message = harp_tx_stream_message_of(c->stream, c->line);
+  const struct harp_send_message *m = harp_tx_stream_message(c->stream, c->message);
+  c->lines = HARP_MIN(HARP_MIN(c->lines, c->packets * p->lines), m->line + m->lines - c->line);
+  c->bytes = HARP_MIN(HARP_MIN(c->lines, p->lines) * HARP_LINE_BYTES,
+                      m->bytes - (c->line - m->line) * HARP_LINE_BYTES);
+}
+
+/* The first stream that has lost something; there is one. */
+static struct harp_tx_stream *first_lost(const struct harp_sender *s) {
+  for (unsigned class = 0; class < HARP_TX_CLASSES; class ++) {
+    for (struct harp_tx_stream *st = s->load.ready[class].first; st; st = st->next_ready)
+      if (st->resend.count) return st;
+  }
+  HARP_ASSERT(!"a stream with lost lines is not ready");
+  return NULL;
+}
+
+/* Whether the path's next probe is to be empty: it has been silent for long, also with the smallest packets.
+ * Perhaps the path works, and all that is in flight is of a stream whose packets the receiver refuses. Every
+ * other probe goes on carrying data, which saves a round trip where the path was at fault. */
+static bool asks_barely(const struct harp_path *p) {
+  return p->pto_count > HARP_PATH_SILENT_PTOS && p->lines <= HARP_PACKET_MIN_LINES && p->pto_count % 2 == 0;
+}
+
+/* One packet in spite of the window: what has waited longest, else an empty probe. What is to be sent again
+ * is left to other paths where there are any. */
+static struct harp_tx_choice choose_probe(struct harp_sender *s, const struct harp_path *p) {
+  struct harp_tx_choice c = {.kind = HARP_TX_PROBE, .path = p->index, .packets = 1};
+  bool carries = carries_data(s, p), alone = s->eligible == 1ull << p->index;
+  if (s->credit_wanted || asks_barely(p)) return c;
+  if (carries && alone && s->load.resend_lines) {
+    c.stream = first_lost(s);
+    c.lines = harp_tx_stream_lost_lines(c.stream, p->lines, &c.line);
+  } else if (!carries || !oldest_pending(p, &c)) {
+    c.lines = 0;
+  }
+  if (c.lines)
+    fit(s, &c);
+  else
+    c.stream = NULL;
+  return c;
+}
+
+static struct harp_tx_choice choose_size_probe(const struct harp_path *p) {
+  return (struct harp_tx_choice){.kind = HARP_TX_SIZE_PROBE,
+                                 .path = p->index,
+                                 .packets = 1,
+                                 .bytes = harp_path_next_size(p) * HARP_LINE_BYTES};
+}
+
+/* What the stream whose turn it is sends on the path: what it lost before what is new. False when it may not
+ * now. */
+static bool choose_data(struct harp_sender *s, struct harp_tx_stream *st, const struct harp_path *p,
+                        struct harp_tx_choice *c, harp_ns now) {
+  c->path = p->index;
+  c->stream = st;
+  c->packets = packets_allowed(p, now);
+  if (!c->packets || harp_flight_full(&p->flight)) return false;
+  if (st->resend.count) {
+    c->kind = HARP_TX_RESEND;
+    c->lines = harp_tx_stream_lost_lines(st, c->packets * p->lines, &c->line);
+  } else {
+    c->kind = HARP_TX_NEW;
+    c->line = st->sent_line;
+    c->lines = harp_tx_stream_new_lines(st);
+    c->message = st->next;
+  }
+  fit(s, c);
+  return true;
+}
+
+/* Returns the path that owes a probe, NULL when none does or can send it. */
+static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns now) {
   for (uint64_t bits = s->probes_due | s->sizing; bits; bits &= bits - 1) {
-    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if ((p->probe_due || size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
-  }
-  s->copy_lines = 0;
-  if (!s->eligible) return NULL;
-  if (s->resend.count) return pick_best(s, now);
-  if (new_lines(s)) return corked(s, now) ? NULL : pick_best(s, now);
-  if (s->path_count > 1) {
-    struct harp_path *p = harp_tail_pick(s, now);
-    if (p) return p;
-  }
-  if (s->credit_probe_ns == HARP_NEVER && waits_for_credit(s)) {
-    harp_ns wait_ns = CREDIT_PROBE_FIRST_NS << HARP_MIN(s->credit_probes, 7u);
-    s->credit_probe_ns = now + HARP_MIN(wait_ns, CREDIT_PROBE_MAX_NS);
   }
   return NULL;
 }
 
-/* The message under way that holds a line; resent lines are never before the oldest. */
-static uint32_t message_of_line(struct harp_sender *s, uint32_t line) {
-  for (uint32_t m = s->oldest; m != s->tail; m++) {
-    const struct harp_send_message *msg = message_at(s, m);
-    if (line - msg->line < msg->lines) return m;
+static bool choose(struct harp_sender *s, struct harp_tx_choice *c, harp_ns now) {
+  const struct harp_path *p = probing_path(s, now);
+  if (harp_unlikely(p)) {
+    *c = p->probe_due ? choose_probe(s, p) : choose_size_probe(p);
+    return true;
   }
-  HARP_ASSERT(!"line of no message");
-  return 0;
+  struct harp_tx_stream *st = next_stream(s);
+  if (!s->eligible) return false;
+  if (st) {
+    if (!s->load.resend_lines && corked(s, now)) return false;
+    p = pick_best(s, now);
+    return p && choose_data(s, st, p, c, now);
+  }
+  if (s->path_count > 1 && harp_tail_choose(s, c, now)) {
+    c->packets = packets_allowed(&s->paths[c->path], now);
+    fit(s, c);
+    return true;
+  }
+  return false;
 }
 
-/* Makes the run for `lines` lines of message m from `line` on and books it on the path. */
-static void emit(struct harp_sender *s, struct harp_path *p, uint32_t m, uint32_t line, uint32_t lines,
-                 struct harp_tx_run *run, harp_ns now) {
-  const struct harp_send_message *msg = message_at(s, m);
-  uint32_t first = line - msg->line, count = (lines + p->lines - 1) / p->lines;
+/* Returns when data may go by time alone. */
+static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
+  if (!s->eligible) return HARP_NEVER;
+  if (s->cork_ns != HARP_NEVER && !s->load.resend_lines) return s->cork_ns;
+  struct harp_stripe stripe = stripe_of(s);
+  stripe.among = harp_stripe_answering(s->paths, stripe.among);
+  harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
+  for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (!p->pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size_probe_ns);
+  }
+  return at;
+}
+
+/* Returns when there may be something to send by time alone, or a timer falls due. */
+static harp_ns deadline_ns(const struct harp_sender *s, harp_ns now) {
+  harp_ns at = HARP_MIN(s->credit_probe_ns, s->timers_ns);
+  if (s->probes_due) return now;
+  if (is_any_ready(s)) return HARP_MIN(at, data_ns(s, now));
+  if (s->path_count > 1) at = HARP_MIN(at, harp_tail_deadline_ns(s, now));
+  return at;
+}
+
+struct harp_tx_choice harp_sender_choose(struct harp_sender *s, harp_ns now) {
+  struct harp_tx_choice c = {.kind = HARP_TX_NOTHING};
+  if (harp_likely(choose(s, &c, now))) return c;
+  return (struct harp_tx_choice){.kind = HARP_TX_NOTHING, .deadline_ns = deadline_ns(s, now)};
+}
+
+struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned path, harp_ns now) {
+  const struct harp_path *p = &s->paths[path];
+  struct harp_tx_stream *st = next_stream(s);
+  struct harp_tx_choice c = {.kind = HARP_TX_NOTHING};
+  if (!st || p->probe_due || size_probe_due(p, now) || !choose_data(s, st, p, &c, now))
+    c = (struct harp_tx_choice){.kind = HARP_TX_NOTHING};
+  return c;
+}
+
+/* ---- taking ---- */
+
+/* Makes the run for the first `lines` lines of a choice and books it on the path. */
+static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t lines, struct harp_tx_run *run,
+                 harp_ns now) {
+  const struct harp_send_message *msg = harp_tx_stream_message(c->stream, c->message);
+  uint32_t first = c->line - msg->line, count = (lines + p->lines - 1) / p->lines;
   uint32_t last_lines = lines - (count - 1) * p->lines;
   uint32_t last_line = first + (count - 1) * p->lines;
   uint32_t end_bytes = HARP_MIN(msg->bytes, (last_line + last_lines) * HARP_LINE_BYTES);
   HARP_ASSERT(first + lines <= msg->lines);
   struct harp_burst burst = {
-      .line = line,
+      .stream = c->stream,
+      .line = c->line,
       .lines_per_packet = (uint16_t)p->lines,
       .last_lines = (uint16_t)last_lines,
       .packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + HARP_MIN(p->lines, lines) * HARP_LINE_BYTES),
@@ -304,10 +532,11 @@ static void emit(struct harp_sender *s, struct harp_path *p, uint32_t m, uint32_
   *run = (struct harp_tx_run){
       .type = HARP_PACKET_DATA,
       .path = p->index,
+      .stream = c->stream->id,
       .count = count,
       .number = harp_path_on_sent(p, &burst, now),
-      .message = m,
-      .line = line,
+      .message = c->message,
+      .line = c->line,
       .lines_per_packet = p->lines,
       .last_bytes = end_bytes - last_line * HARP_LINE_BYTES,
       .offset = first * HARP_LINE_BYTES,
@@ -324,185 +553,137 @@ static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t line
                               .path = p->index,
                               .count = 1,
                               .number = harp_path_on_sent(p, &burst, now),
-                              .ack_soon = true,
+                              .flags = HARP_FLAG_ACK_SOON | (s->credit_wanted ? HARP_FLAG_CREDIT : 0),
                               .last_bytes = lines * HARP_LINE_BYTES};
+  s->credit_wanted = false;
   s->counters->probes++;
   harp_trace(s->trace, now, HARP_EVENT_TX_PROBE, p->index, run->number, run->last_bytes, 0);
 }
 
-/* The oldest line in flight on the path that the receiver may lack; false when there is none. */
-static bool oldest_pending(struct harp_sender *s, struct harp_path *p, uint32_t *line, uint32_t *lines) {
-  for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
-    struct harp_burst *b = harp_flight_at(&p->flight, i);
-    for (uint64_t bits = harp_burst_pending(b); bits; bits &= bits - 1) {
-      uint32_t k = (uint32_t)__builtin_ctzll(bits);
-      *line = harp_burst_line(b, k);
-      *lines = harp_burst_lines(b, k);
-      if (*lines && !harp_seq_before(*line, s->delivered)) return true;
-    }
-  }
-  return false;
-}
-
-/* Whether a line is well placed on the path: it may carry data, and was not drained of what it had. */
-static bool carries_data(const struct harp_sender *s, const struct harp_path *p) {
-  return (s->eligible >> p->index & 1) && !p->drained;
-}
-
-/* One packet in spite of the window: what has waited longest, else an empty probe. What is to be sent again
- * is left to other paths where there are any. */
-static void poll_probe(struct harp_sender *s, struct harp_path *p, struct harp_tx_run *run, harp_ns now) {
-  uint32_t line, lines;
-  bool carries = carries_data(s, p), alone = s->eligible == 1ull << p->index;
+static void take_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
+                       struct harp_tx_run *run, harp_ns now) {
   harp_life_want_probe(s, p, false);
-  if (carries && alone && s->resend.count) {
-    lines = harp_resend_first(&s->resend, p->lines, &line);
-  } else if (!carries || !oldest_pending(s, p, &line, &lines)) {
+  p->probed_ns = now; /* the next probe keeps its distance even if this one had to wait for a frame */
+  if (p->pto_count || harp_path_pto_ns(p) <= now) p->pto_from_ns = now;
+  if (!c->lines) {
     emit_probe(s, p, 0, run, now);
     return;
   }
-  uint32_t m = message_of_line(s, line);
-  const struct harp_send_message *msg = message_at(s, m);
-  lines = HARP_MIN(HARP_MIN(lines, p->lines), msg->line + msg->lines - line);
-  harp_resend_remove(&s->resend, line, lines);
-  emit(s, p, m, line, lines, run, now);
-  run->ack_soon = true;
-  harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
+  harp_tx_stream_take_lost(c->stream, c->line, c->lines);
+  emit(p, c, c->lines, run, now);
+  run->flags = HARP_FLAG_ACK_SOON;
 }
 
-static void poll_resend(struct harp_sender *s, struct harp_path *p, uint32_t max_packets,
-                        struct harp_tx_run *run, harp_ns now) {
-  uint32_t line;
-  uint32_t lines = harp_resend_first(&s->resend, max_packets * p->lines, &line);
-  uint32_t m = message_of_line(s, line);
-  const struct harp_send_message *msg = message_at(s, m);
-  lines = HARP_MIN(lines, msg->line + msg->lines - line);
-  harp_resend_remove(&s->resend, line, lines);
-  emit(s, p, m, line, lines, run, now);
-  harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
+static void take_size_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
+                            struct harp_tx_run *run, harp_ns now) {
+  p->size_probe_lines = c->bytes / HARP_LINE_BYTES;
+  p->size_probe_ns = now + (p->size_try_max ? SIZE_PROBE_AGAIN_NS : SIZE_PROBE_INTERVAL_NS);
+  p->size_try_max = false;
+  p->size_probe_number = p->next_number;
+  emit_probe(s, p, p->size_probe_lines, run, now);
 }
 
-static void poll_copy(struct harp_sender *s, struct harp_path *p, uint32_t max_packets,
-                      struct harp_tx_run *run, harp_ns now) {
-  uint32_t lines = HARP_MIN(s->copy_lines, max_packets * p->lines), m = message_of_line(s, s->copy_line);
-  emit(s, p, m, s->copy_line, lines, run, now);
-  run->ack_soon = true;
-  s->copy_lines = 0;
+static void take_copy(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
+                      uint32_t lines, struct harp_tx_run *run, harp_ns now) {
+  c->copy_of->copied = true;
+  emit(p, c, lines, run, now);
+  run->flags = HARP_FLAG_ACK_SOON;
   s->copy_budget_bytes -= HARP_MIN(s->copy_budget_bytes, lines * HARP_LINE_BYTES);
   s->counters->tail_duplicates += run->count;
-  harp_trace(s->trace, now, HARP_EVENT_TX_AGAIN, p->index, run->number, run->count, run->line);
 }
 
-static void poll_new(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
-                     harp_ns now) {
-  emit(s, p, s->next, s->sent_line, lines, run, now);
-  s->sent_line += lines;
+static void take_new(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
+                     uint32_t lines, struct harp_tx_run *run, harp_ns now) {
+  emit(p, c, lines, run, now);
+  harp_tx_stream_take_new(c->stream, lines);
+  note_waiting(s, c->stream, now);
   s->copy_budget_bytes = HARP_MIN(s->copy_budget_bytes + lines * (HARP_LINE_BYTES / HARP_TAIL_SHARE),
                                   HARP_TAIL_BUDGET_BYTES + 0u);
-  const struct harp_send_message *m = message_at(s, s->next);
-  if (s->sent_line == m->line + m->lines) s->next++;
-  harp_trace(s->trace, now, HARP_EVENT_TX_DATA, p->index, run->number, run->count, run->line);
 }
 
-int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  int full = (int)(p->lines * HARP_LINE_BYTES);
-  if (p->probe_due) return full;
-  if (size_probe_due(p, now)) return (int)(harp_path_next_size(p) * HARP_LINE_BYTES);
-  if (s->resend.count || s->copy_lines) return full;
-  if (!new_lines(s)) return -1;
-  const struct harp_send_message *m = message_at(s, s->next);
-  return HARP_MIN(full, (int)(m->bytes - (s->sent_line - m->line) * HARP_LINE_BYTES));
+/* Whether the sender can go on only when this was acknowledged: what is left is held back by credit, by the
+ * window, or by the cork. */
+static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  uint64_t left = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
+  return (!s->load.resend_lines && (left < CORK_BYTES || !next_stream(s))) ||
+         harp_path_allowance_bytes(p, now) < p->cc.packet_bytes;
 }
 
-bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets,
+void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t max_packets,
                       struct harp_tx_run *run, harp_ns now) {
-  struct harp_path *p = path;
-  if (!max_packets || harp_flight_full(&p->flight)) return false;
-  if (harp_unlikely(p->probe_due)) {
-    poll_probe(s, p, run, now);
-    harp_life_touch(s, p);
-    return true;
+  HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
+  struct harp_path *p = &s->paths[c->path];
+  uint32_t lines = HARP_MIN(c->lines, max_packets * p->lines);
+  bool first = !p->inflight_bytes, in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
+  switch (c->kind) {
+  case HARP_TX_PROBE:
+    take_probe(s, p, c, run, now);
+    break;
+  case HARP_TX_SIZE_PROBE:
+    take_size_probe(s, p, c, run, now);
+    break;
+  case HARP_TX_COPY:
+    take_copy(s, p, c, lines, run, now);
+    break;
+  case HARP_TX_RESEND:
+    emit(p, c, lines, run, now);
+    harp_tx_stream_take_lost(c->stream, c->line, lines);
+    break;
+  default:
+    take_new(s, p, c, lines, run, now);
   }
-  if (harp_unlikely(size_probe_due(p, now))) {
-    p->size_probe_lines = harp_path_next_size(p);
-    p->size_probe_ns = now + (p->size_try_max ? SIZE_PROBE_AGAIN_NS : SIZE_PROBE_INTERVAL_NS);
-    p->size_try_max = false;
-    p->size_probe_number = p->next_number;
-    emit_probe(s, p, p->size_probe_lines, run, now);
-    harp_life_touch(s, p);
-    return true;
+  if (run->type == HARP_PACKET_DATA)
+    harp_trace(s->trace, now, c->kind == HARP_TX_NEW ? HARP_EVENT_TX_DATA : HARP_EVENT_TX_AGAIN, p->index,
+               run->number, run->count, run->line);
+  if (in_turn) {
+    end_turn(s, c, lines);
+    if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
-  /* A superframe takes at most half the window, so that acknowledgements keep it moving. The last packet may
-   * be short, so the window is checked against full ones. */
-  uint32_t allowed = HARP_MIN(harp_path_allowance_bytes(p, now), p->cc.window_bytes / 2) / p->cc.packet_bytes;
-  max_packets = HARP_MIN(HARP_MIN(max_packets, allowed), (uint32_t)HARP_BURST_MAX_PACKETS);
-  if (!max_packets) return false;
-  bool first = !p->inflight_bytes;
-  if (harp_unlikely(s->copy_lines)) {
-    poll_copy(s, p, max_packets, run, now);
-    if (first) harp_life_touch(s, p);
-    return true;
-  }
-  if (s->resend.count) {
-    poll_resend(s, p, max_packets, run, now);
-  } else {
-    uint32_t lines = HARP_MIN(new_lines(s), max_packets * p->lines);
-    if (!lines) return false;
-    poll_new(s, p, lines, run, now);
-  }
-  if (first) harp_life_touch(s, p);
-  /* What is left is held back by credit, by the window, or by the cork: an acknowledgement sets it free. */
-  uint64_t left = (uint64_t)(s->tail_line - s->sent_line) * HARP_LINE_BYTES;
-  run->ack_soon = (!s->resend.count && (left < CORK_BYTES || !new_lines(s))) ||
-                  harp_path_allowance_bytes(p, now) < p->cc.packet_bytes;
-  return true;
+  if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_life_touch(s, p);
 }
 
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
   harp_life_ask_quiet(s, quiet_ns, now);
 }
 
-/* Returns when data may go by time alone. */
-static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
-  if (!s->eligible) return HARP_NEVER;
-  if (s->cork_ns != HARP_NEVER && !s->resend.count) return s->cork_ns;
-  struct harp_stripe stripe = stripe_of(s);
-  stripe.among = harp_stripe_answering(s->paths, stripe.among);
-  harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
-  for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    if (!p->pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size_probe_ns);
+static void check_path(const struct harp_sender *s, unsigned i) {
+  const struct harp_path *p = &s->paths[i];
+  HARP_ASSERT(p->probe_due == (s->probes_due >> i & 1));
+  HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
+  HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
+  uint64_t bytes = 0, number = 0;
+  for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
+    const struct harp_burst *b = harp_flight_at(&p->flight, k);
+    bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
+    HARP_ASSERT(k == p->flight.head || b->number >= number);
+    HARP_ASSERT(!b->stream || (b->lines_per_packet && s->streams[b->stream->id] == b->stream));
+    number = b->number + b->count;
   }
-  return at;
+  HARP_ASSERT(bytes == p->inflight_bytes && number <= p->next_number);
 }
 
-harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now) {
-  harp_ns at = HARP_MIN(s->credit_probe_ns, s->timers_ns);
-  if (s->probes_due) return now;
-  if (s->resend.count || new_lines(s)) return HARP_MIN(at, data_ns(s, now));
-  if (s->path_count > 1) at = HARP_MIN(at, harp_tail_deadline_ns(s, now));
-  return at;
+static void check_list(const struct harp_sender *s, unsigned class) {
+  const struct harp_tx_list *list = &s->load.ready[class];
+  HARP_ASSERT(!list->first == !list->last);
+  for (const struct harp_tx_stream *st = list->first; st; st = st->next_ready)
+    HARP_ASSERT(s->streams[st->id] == st && st->is_ready && st->class == class &&
+                (st->next_ready || st == list->last));
 }
 
 void harp_sender_check(const struct harp_sender *s) {
-  HARP_ASSERT(s->tail - s->done <= HARP_MESSAGES_MAX);
-  HARP_ASSERT(s->oldest - s->done <= s->tail - s->done && s->next - s->oldest <= s->tail - s->oldest);
-  HARP_ASSERT(s->sent_line - s->delivered <= HARP_WINDOW_LINES);
-  HARP_ASSERT(!harp_seq_after(s->sent_line, s->tail_line));
-  HARP_ASSERT(s->resend.count <= s->sent_line - s->delivered);
-  HARP_ASSERT(!(s->probes_due >> (s->path_count - 1) >> 1));
-  for (unsigned i = 0; i < s->path_count; i++) {
-    const struct harp_path *p = &s->paths[i];
-    HARP_ASSERT(p->probe_due == (s->probes_due >> i & 1));
-    HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
-    HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
-    uint64_t bytes = 0, number = 0;
-    for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
-      const struct harp_burst *b = harp_flight_at(&p->flight, k);
-      bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
-      HARP_ASSERT(k == p->flight.head || b->number >= number);
-      number = b->number + b->count;
-    }
-    HARP_ASSERT(bytes == p->inflight_bytes && number <= p->next_number);
+  uint32_t messages = 0, waiting = 0, resend = 0;
+  for (unsigned i = 0; i < s->stream_max; i++) {
+    const struct harp_tx_stream *st = s->streams[i];
+    if (!st) continue;
+    HARP_ASSERT(st->id == i && st->load == &s->load);
+    harp_tx_stream_check(st);
+    HARP_ASSERT(!harp_tx_stream_lacks_credit(st) || (st->is_waiting && s->credit_probe_ns != HARP_NEVER));
+    messages += st->tail - st->oldest, resend += st->resend.count;
+    waiting += harp_tx_stream_waiting_lines(st);
   }
+  HARP_ASSERT(s->load.messages == messages && s->load.waiting_lines == waiting &&
+              s->load.resend_lines == resend);
+  for (unsigned class = 0; class < HARP_TX_CLASSES; class ++) check_list(s, class);
+  HARP_ASSERT(!(s->probes_due >> (s->path_count - 1) >> 1));
+  for (unsigned i = 0; i < s->path_count; i++) check_path(s, i);
 }

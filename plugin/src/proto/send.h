@@ -1,29 +1,24 @@
-/* The sending half of a connection, sans-IO: which packets go out when, and which messages have arrived.
+/* The sending half of a session, sans-IO: over which paths the packets of its streams go out and when, and
+ * what became of them.
  *
- * Owned by one engine, called by the thread that runs its pass. The caller posts messages (offsets into
- * NCCL's own buffers, nothing is copied), polls runs of packets to encode and hand to a driver, and feeds
- * acknowledgements and time. A message is done when the receiver's cumulative `delivered` passes its last
- * line.
- *
- * Numbering: every message takes the next lines of 128 bytes of the connection's line sequence (at least
- * one), so one 32-bit number says both how far the receiver got and how much window is left. */
+ * Owned by one engine, called by the thread that runs its pass. The caller posts messages on streams (offsets
+ * into NCCL's own buffers, nothing is copied), asks what goes out next, encodes it and hands it to a driver,
+ * and feeds acknowledgements and time. Streams share the paths: those that have something to send take turns,
+ * by deficit round robin (Shreedhar and Varghese, 1995), and no stream waits for another's losses. Streams
+ * whose next message is small come first, but get no more than half of what is sent while others wait. */
 #ifndef HARP_SEND_H
 #define HARP_SEND_H
 
 #include "base/counters.h"
 #include "proto/loss.h"
 #include "proto/stripe.h"
+#include "proto/tx_stream.h"
 
-enum {
-  HARP_PATHS_MAX = 64,     /* they fit a word of bits */
-  HARP_MESSAGES_MAX = 64,  /* messages of a connection that are posted and not done; NCCL uses up to 32 */
-  HARP_EARLY_MESSAGES = 8, /* that may travel before their receive is posted */
-  HARP_EARLY_MAX_BYTES = 16 * 1024, /* and how large each of them may be */
-  HARP_MESSAGE_MAX_BYTES = 1 << 30,
-};
+enum { HARP_PATHS_MAX = 64 /* they fit a word of bits */ };
 
 struct harp_sender_config {
-  uint32_t first_line, first_message, first_number;
+  uint32_t first_number;
+  unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */
   unsigned path_count;
   struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
   uint32_t window_max_bytes;                     /* per path: what the receiver's socket buffer holds */
@@ -31,10 +26,26 @@ struct harp_sender_config {
   bool share; /* paths between the same ENIs share what one alone would begin with, and keep */
 };
 
-struct harp_send_message {
-  const uint8_t *data; /* borrowed from the poster until done */
-  void *cookie;
-  uint32_t bytes, line, lines;
+/* What goes out next. A value that nobody keeps: it holds until something else is fed to the sender. */
+enum harp_tx_kind {
+  HARP_TX_NOTHING,
+  HARP_TX_PROBE,      /* whatever the window says: lines that wait for their acknowledgement, or nothing */
+  HARP_TX_SIZE_PROBE, /* padding, to learn whether the path takes packets of this size */
+  HARP_TX_RESEND,     /* lines found lost */
+  HARP_TX_NEW,
+  HARP_TX_COPY, /* lines in flight on another path, once more */
+};
+
+struct harp_tx_choice {
+  enum harp_tx_kind kind;
+  uint8_t path;
+  struct harp_tx_stream *stream; /* that the lines belong to; NULL: there are none */
+  uint32_t packets;              /* at most */
+  uint32_t line, lines;          /* which lines; none in a probe without payload */
+  uint32_t message;              /* that they are of */
+  uint32_t bytes;                /* payload, or padding, of the largest packet */
+  struct harp_burst *copy_of;    /* COPY: what is repeated */
+  harp_ns deadline_ns;           /* NOTHING: when to ask again; HARP_NEVER: only input brings work */
 };
 
 /* Consecutive packets to encode: packet i has number + i, starts at line + i * lines_per_packet, and carries
@@ -42,7 +53,8 @@ struct harp_send_message {
 struct harp_tx_run {
   enum harp_packet_type type; /* DATA, or PROBE: one packet padded with last_bytes zeros */
   uint8_t path;
-  bool ack_soon; /* to be flagged on the last packet */
+  uint16_t stream;
+  uint8_t flags; /* of the last packet */
   uint32_t count;
   uint64_t number;
   uint32_t message, line, lines_per_packet, last_bytes;
@@ -54,20 +66,17 @@ struct harp_sender {
   struct harp_trace *trace;
   struct harp_counters *counters;
 
-  /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
-   * `next` may be partly sent up to sent_line */
-  uint32_t done, oldest, next, tail;
-  uint32_t delivered;      /* first line that the receiver lacks */
-  uint32_t sent_line;      /* first line never sent */
-  uint32_t tail_line;      /* first line of no message */
-  uint32_t posted;         /* messages before this one have their receive posted */
-  harp_ns credit_probe_ns; /* when to ask for credit again */
-  uint32_t credit_probes;
-  harp_ns cork_ns;          /* until then small messages wait for company; HARP_NEVER: none waits */
-  harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
+  struct harp_tx_load load; /* of all streams */
+  unsigned stream_max;
+  struct harp_tx_stream **streams; /* by id; NULL: none. Memory behind the flights */
 
-  struct harp_send_message messages[HARP_MESSAGES_MAX];
-  struct harp_resend resend;
+  struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
+  harp_ns credit_probe_ns;              /* when to ask for it; HARP_NEVER: none is waiting */
+  bool credit_wanted;                   /* the next probe asks for the credit of all streams */
+  uint32_t
+      small_lines; /* of small messages that went before large ones, and large ones have not made up for */
+  harp_ns cork_ns; /* until then small messages wait for company; HARP_NEVER: none waits */
+  harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
 
   /* paths, a bit each, and their timers: life.c's */
   uint64_t eligible;   /* may carry data */
@@ -75,7 +84,6 @@ struct harp_sender {
   uint64_t sizing;     /* look for a larger packet size now and then */
   unsigned start;      /* where the search for the best path begins: differs from connection to connection */
   bool waits;          /* the last search left a path unused for a better one */
-  uint32_t copy_line, copy_lines; /* to be sent once more, by the next poll: tail.c's */
   uint32_t copy_budget_bytes;
   unsigned ask_next; /* path to be asked next when another falls silent */
   harp_ns timers_ns; /* no timer of a path falls due before this */
@@ -85,16 +93,28 @@ struct harp_sender {
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
 };
 
-/* Returns the bytes that a sender with so many paths takes; the caller owns the memory. */
-size_t harp_sender_bytes(unsigned path_count);
+/* Returns the bytes that a sender of this configuration takes; the caller owns the memory. */
+size_t harp_sender_bytes(const struct harp_sender_config *config);
 
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
                       struct harp_trace *trace, struct harp_counters *counters, harp_ns now);
 
-/* Posts a message. The data is borrowed until poll_done gives back `cookie`. Returns -EAGAIN when
- * HARP_MESSAGES_MAX messages are under way. */
-int harp_sender_post(struct harp_sender *s, const void *data, uint32_t bytes, void *cookie,
-                     harp_ns now) HARP_MUST_CHECK;
+/* Opens a stream whose id is free; closes it: none of its lines goes out any more. The stream's memory is the
+ * caller's, and borrowed while it is open. The receiver opens its end first. An id may be used again when
+ * both ends have closed the last stream of it, with a first line and a first message that are drawn at
+ * random, so that what the network still holds of the last one is told apart. */
+void harp_sender_open(struct harp_sender *s, struct harp_tx_stream *st,
+                      const struct harp_tx_stream_config *config);
+void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st);
+
+/* Posts a message on an open stream: harp_tx_stream_post. */
+int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
+                     void *cookie, harp_ns now) HARP_MUST_CHECK;
+
+/* Returns the open stream of this id; NULL: there is none. */
+static inline struct harp_tx_stream *harp_sender_stream(const struct harp_sender *s, uint16_t id) {
+  return id < s->stream_max ? s->streams[id] : NULL;
+}
 
 /* Widens the number of an acknowledgement whose path is in range, for its CRC. */
 uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_packet *p);
@@ -104,29 +124,23 @@ uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_p
 enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number,
                                   harp_ns now);
 
-/* Takes a final word about delivery that came over the control connection (the receiver is leaving). */
-void harp_sender_on_final(struct harp_sender *s, uint32_t delivered, harp_ns now);
-
 /* Runs every timer that is due. */
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now);
 
-/* Picks the path for the next superframe; NULL when there is nothing to send now. */
-struct harp_path *harp_sender_pick(struct harp_sender *s, harp_ns now);
+/* Chooses what the next superframe carries and on which path, or says until when nothing is to be sent. */
+struct harp_tx_choice harp_sender_choose(struct harp_sender *s, harp_ns now);
 
-/* Returns the payload bytes of the largest packet in the run that harp_sender_poll would give for that path
- * next; -1 when it would give none. Lets the caller size a superframe's segments. */
-int harp_sender_peek_bytes(const struct harp_sender *s, const struct harp_path *path, harp_ns now);
+/* Chooses what may follow in the same superframe, on the same path; NOTHING (without a deadline) ends it. */
+struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* Takes the next run for that path, of at most max_packets packets; they count as sent. Returns false when
- * there is nothing (more) for this superframe. */
-bool harp_sender_poll(struct harp_sender *s, struct harp_path *path, uint32_t max_packets,
+/* Takes the packets of a choice, 1 to max_packets of them; they count as sent. */
+void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *choice, uint32_t max_packets,
                       struct harp_tx_run *run, harp_ns now);
 
-/* Takes a delivered message, oldest first: returns true and its cookie. */
-bool harp_sender_poll_done(struct harp_sender *s, void **cookie);
-
-/* Returns when on_timeout or poll must be called next, HARP_NEVER if only input can bring work. */
-harp_ns harp_sender_deadline_ns(const struct harp_sender *s, harp_ns now);
+/* Returns since when no path has answered though messages are under way; 0: it goes on. */
+static inline harp_ns harp_sender_stalled_since_ns(const struct harp_sender *s) {
+  return s->stalled_since_ns;
+}
 
 /* Probes a path of each of our ENIs over which nothing has come for so long: an idle one is then known to
  * work, and the receiver hears that we live. */

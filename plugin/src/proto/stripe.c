@@ -32,15 +32,15 @@ static bool worth_the_wait(const struct harp_path *paths, const struct harp_stri
 
 /* What a search finds: the best path that may send, and when the best one that may not would deliver. */
 struct found {
-  struct harp_path *best;
+  const struct harp_path *best;
   harp_ns best_ns, blocked_ns;
 };
 
-static struct found search(struct harp_path *paths, uint64_t among, unsigned start, harp_ns now) {
+static struct found search(const struct harp_path *paths, uint64_t among, unsigned start, harp_ns now) {
   struct found f = {NULL, HARP_NEVER, HARP_NEVER};
   uint64_t turned = start ? among >> start | among << (64 - start) : among;
   for (; turned; turned &= turned - 1) {
-    struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + start) % 64];
+    const struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + start) % 64];
     if (harp_unlikely(p->pto_count)) continue;
     harp_ns at = delivery_ns(p, now);
     if (at >= f.best_ns) continue;
@@ -53,15 +53,16 @@ static struct found search(struct harp_path *paths, uint64_t among, unsigned sta
 }
 
 /* No path answers: any that may send. */
-static struct harp_path *any(struct harp_path *paths, uint64_t among, harp_ns now) {
+static const struct harp_path *any(const struct harp_path *paths, uint64_t among, harp_ns now) {
   for (; among; among &= among - 1) {
-    struct harp_path *p = &paths[__builtin_ctzll(among)];
+    const struct harp_path *p = &paths[__builtin_ctzll(among)];
     if (!harp_path_silent(p) && harp_path_open(p, now)) return p;
   }
   return NULL;
 }
 
-struct harp_path *harp_stripe_pick(struct harp_path *paths, struct harp_stripe *stripe, harp_ns now) {
+const struct harp_path *harp_stripe_pick(const struct harp_path *paths, struct harp_stripe *stripe,
+                                         harp_ns now) {
   struct found f = search(paths, stripe->among, stripe->start, now);
   stripe->waits = false;
   if (!f.best) return f.blocked_ns == HARP_NEVER ? any(paths, stripe->among, now) : NULL;

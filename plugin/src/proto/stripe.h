@@ -19,7 +19,8 @@ struct harp_stripe {
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among);
 
 /* Returns the path that should send now; NULL when none may, or a better one is worth the wait. */
-struct harp_path *harp_stripe_pick(struct harp_path *paths, struct harp_stripe *stripe, harp_ns now);
+const struct harp_path *harp_stripe_pick(const struct harp_path *paths, struct harp_stripe *stripe,
+                                         harp_ns now);
 
 /* Returns when the pick may have another result by time alone, HARP_NEVER if only acknowledgements help. */
 harp_ns harp_stripe_deadline_ns(const struct harp_path *paths, const struct harp_stripe *stripe, harp_ns now);

@@ -12,12 +12,12 @@ static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {
 }
 
 /* The oldest burst of data in flight that was not repeated; NULL: none. */
-static struct harp_burst *oldest(const struct harp_sender *s, const struct harp_path *p) {
+static struct harp_burst *oldest(const struct harp_path *p) {
   if (!p->inflight_bytes) return NULL;
   for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
     struct harp_burst *b = harp_flight_at(&p->flight, i);
-    if (!b->copied && b->lines_per_packet && harp_burst_pending(b) &&
-        harp_seq_after(harp_burst_line(b, b->count - 1u) + b->last_lines, s->delivered))
+    if (!b->copied && b->stream && harp_burst_pending(b) &&
+        harp_seq_after(harp_burst_line(b, b->count - 1u) + b->last_lines, b->stream->delivered))
       return b;
   }
   return NULL;
@@ -27,36 +27,39 @@ static bool alone(const struct harp_sender *s) {
   return !(s->eligible & (s->eligible - 1)) || s->copy_budget_bytes < HARP_PACKET_MAX_PAYLOAD_BYTES;
 }
 
-/* The packets of the burst that are pending, from the first to the last in a row. */
-static void note_copy(struct harp_sender *s, struct harp_burst *b) {
+/* Names the packets of the burst that are pending, from the first to the last in a row; false: all of their
+ * lines were delivered. */
+static bool copy_of(struct harp_burst *b, struct harp_tx_choice *choice) {
   uint64_t pending = harp_burst_pending(b);
   uint32_t first = (uint32_t)__builtin_ctzll(pending);
   uint64_t after = ~(pending >> first);
   uint32_t count = after ? (uint32_t)__builtin_ctzll(after) : 64;
-  s->copy_line = harp_burst_line(b, first);
-  s->copy_lines = 0;
-  for (uint32_t i = first; i < first + count; i++) s->copy_lines += harp_burst_lines(b, i);
-  if (harp_seq_before(s->copy_line, s->delivered)) {
-    uint32_t gone = HARP_MIN(s->delivered - s->copy_line, s->copy_lines);
-    s->copy_line += gone, s->copy_lines -= gone;
+  choice->copy_of = b;
+  choice->stream = b->stream;
+  choice->line = harp_burst_line(b, first);
+  choice->lines = 0;
+  for (uint32_t i = first; i < first + count; i++) choice->lines += harp_burst_lines(b, i);
+  if (harp_seq_before(choice->line, b->stream->delivered)) {
+    uint32_t gone = HARP_MIN(b->stream->delivered - choice->line, choice->lines);
+    choice->line += gone, choice->lines -= gone;
   }
-  b->copied = true;
+  return choice->lines;
 }
 
-struct harp_path *harp_tail_pick(struct harp_sender *s, harp_ns now) {
-  s->copy_lines = 0;
-  if (alone(s)) return NULL;
+bool harp_tail_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now) {
+  if (alone(s)) return false;
   for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
-    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    struct harp_burst *b = oldest(s, p);
-    if (!b || due_ns(p, b) > now) continue;
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    struct harp_burst *b = oldest(p);
+    if (!b || due_ns(p, b) > now || !copy_of(b, choice)) continue;
     struct harp_stripe others = {.among = s->eligible & ~(1ull << p->index), .start = s->start};
-    struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
+    const struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
     if (!q || q->pto_count) continue;
-    note_copy(s, b);
-    if (s->copy_lines) return q;
+    choice->kind = HARP_TX_COPY;
+    choice->path = q->index;
+    return true;
   }
-  return NULL;
+  return false;
 }
 
 harp_ns harp_tail_deadline_ns(const struct harp_sender *s, harp_ns now) {
@@ -65,7 +68,7 @@ harp_ns harp_tail_deadline_ns(const struct harp_sender *s, harp_ns now) {
   if (alone(s)) return at;
   for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    const struct harp_burst *b = oldest(s, p);
+    const struct harp_burst *b = oldest(p);
     harp_ns due = b ? due_ns(p, b) : HARP_NEVER;
     declined |= due <= now;
     if (due > now) at = HARP_MIN(at, due);

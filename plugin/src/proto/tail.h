@@ -10,11 +10,10 @@
 
 enum { HARP_TAIL_BUDGET_BYTES = 256 * 1024, HARP_TAIL_SHARE = 16 };
 
-/* Returns the path on which to repeat something now, and notes what in s->copy_*; NULL: nothing is overdue,
- * or nowhere else to send it. */
-struct harp_path *harp_tail_pick(struct harp_sender *s, harp_ns now);
+/* Chooses what to repeat now, and where; false: nothing is overdue, or there is nowhere else to send it. */
+bool harp_tail_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now);
 
-/* Returns when the pick may have another result by time alone: something will be overdue, or another path's
+/* Returns when the choice may have another result by time alone: something will be overdue, or another path's
  * pace lets it take what is. */
 harp_ns harp_tail_deadline_ns(const struct harp_sender *s, harp_ns now);
 

@@ -42,10 +42,16 @@ size_t harp_control_seal(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], en
 }
 
 bool harp_control_mac_ok(const uint8_t *frame, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES]) {
-  struct harp_be64 mac, expected = mac_of(frame, bytes, key);
-  memcpy(&mac, frame + bytes - sizeof mac, sizeof mac);
-  return (mac.raw ^ expected.raw) ==
-         0; /* one comparison of all bits: its time tells nothing about where they differ */
+  struct harp_be64 expected = mac_of(frame, bytes, key);
+  return harp_control_mac_equal(frame + bytes - HARP_CONTROL_MAC_BYTES, (const uint8_t *)&expected);
+}
+
+bool harp_control_mac_equal(const uint8_t a[HARP_CONTROL_MAC_BYTES],
+                            const uint8_t b[HARP_CONTROL_MAC_BYTES]) {
+  uint64_t x, y;
+  memcpy(&x, a, sizeof x);
+  memcpy(&y, b, sizeof y);
+  return (x ^ y) == 0; /* one comparison of all bits: its time tells nothing about where they differ */
 }
 
 /* ---- after the handshake ---- */
@@ -58,15 +64,68 @@ size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
   return harp_control_seal(out, key, HARP_CONTROL_PONG, count, 0);
 }
 
+/* Seals a frame with this body. */
+static size_t encode(uint8_t *out, const uint8_t *key, enum harp_control_type type, uint32_t count,
+                     const void *body, size_t bytes) {
+  memcpy(out + HARP_CONTROL_HEADER_BYTES, body, bytes);
+  return harp_control_seal(out, key, type, count, bytes);
+}
+
 size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_final *final) {
-  struct harp_wire_final w = {
-      .reason = harp_to_be32(final->reason),
-      .delivered = harp_to_be32(final->delivered),
-      .detail = {harp_to_be32(final->detail[0]), harp_to_be32(final->detail[1])},
+  struct harp_wire_final w = {.reason = harp_to_be32(final->reason)};
+  return encode(out, key, HARP_CONTROL_FINAL, count, &w, sizeof w);
+}
+
+static struct harp_wire_open wire_of_open(const struct harp_open *open) {
+  return (struct harp_wire_open){.stream = harp_to_be16(open->stream),
+                                 .port = harp_to_be16(open->port),
+                                 .first_line = harp_to_be32(open->first_line),
+                                 .first_message = harp_to_be32(open->first_message)};
+}
+
+size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                const struct harp_open *open) {
+  struct harp_wire_open w = wire_of_open(open);
+  memcpy(w.proof, open->proof, sizeof w.proof);
+  return encode(out, key, HARP_CONTROL_OPEN, count, &w, sizeof w);
+}
+
+#define OPEN_LABEL "HARP open stream"
+
+void harp_control_prove_open(const struct harp_open *open, const uint8_t secret[HARP_SECRET_BYTES],
+                             uint64_t opener_token, uint64_t listener_token,
+                             uint8_t proof[HARP_CONTROL_MAC_BYTES]) {
+  struct {
+    char label[sizeof OPEN_LABEL - 1];
+    struct harp_be64 opener, listener;
+    struct harp_wire_open open; /* but for the proof itself, which is zero here */
+  } input = {.opener = harp_to_be64(opener_token),
+             .listener = harp_to_be64(listener_token),
+             .open = wire_of_open(open)};
+  memcpy(input.label, OPEN_LABEL, sizeof input.label);
+  _Static_assert(sizeof input == 56, "no padding");
+  struct harp_be64 mac = harp_to_be64(harp_siphash(secret, &input, sizeof input));
+  memcpy(proof, &mac, sizeof mac);
+}
+
+size_t harp_control_encode_opened(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                  const struct harp_opened *opened) {
+  struct harp_wire_opened w = {.stream = harp_to_be16(opened->stream),
+                               .refusal = harp_to_be16((uint16_t)opened->refusal)};
+  return encode(out, key, HARP_CONTROL_OPENED, count, &w, sizeof w);
+}
+
+size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                 const struct harp_close *close) {
+  struct harp_wire_close w = {
+      .stream = harp_to_be16(close->stream),
+      .is_sender = harp_to_be16(close->is_sender),
+      .reason = harp_to_be32(close->reason),
+      .delivered = harp_to_be32(close->delivered),
+      .detail = {harp_to_be32(close->detail[0]), harp_to_be32(close->detail[1])},
   };
-  memcpy(out + HARP_CONTROL_HEADER_BYTES, &w, sizeof w);
-  return harp_control_seal(out, key, HARP_CONTROL_FINAL, count, sizeof w);
+  return encode(out, key, HARP_CONTROL_CLOSE, count, &w, sizeof w);
 }
 
 /* Returns how many bytes the body of a message has at least, -EBADMSG when no such message follows the
@@ -78,8 +137,55 @@ static int body_min_bytes(unsigned type) {
     return 0;
   case HARP_CONTROL_FINAL:
     return sizeof(struct harp_wire_final);
+  case HARP_CONTROL_OPEN:
+    return sizeof(struct harp_wire_open);
+  case HARP_CONTROL_OPENED:
+    return sizeof(struct harp_wire_opened);
+  case HARP_CONTROL_CLOSE:
+    return sizeof(struct harp_wire_close);
   default:
     return -EBADMSG;
+  }
+}
+
+static enum harp_refusal known_refusal(unsigned reason) {
+  return reason <= HARP_REFUSAL_LIMIT ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
+}
+
+static void get_body(const uint8_t *body, struct harp_control_message *out) {
+  struct harp_wire_final final;
+  struct harp_wire_open open;
+  struct harp_wire_opened opened;
+  struct harp_wire_close close;
+  switch (out->type) {
+  case HARP_CONTROL_FINAL:
+    memcpy(&final, body, sizeof final);
+    out->final = (struct harp_final){.reason = harp_from_be32(final.reason)};
+    break;
+  case HARP_CONTROL_OPEN:
+    memcpy(&open, body, sizeof open);
+    out->open = (struct harp_open){.stream = harp_from_be16(open.stream),
+                                   .port = harp_from_be16(open.port),
+                                   .first_line = harp_from_be32(open.first_line),
+                                   .first_message = harp_from_be32(open.first_message)};
+    memcpy(out->open.proof, open.proof, sizeof out->open.proof);
+    break;
+  case HARP_CONTROL_OPENED:
+    memcpy(&opened, body, sizeof opened);
+    out->opened = (struct harp_opened){.stream = harp_from_be16(opened.stream),
+                                       .refusal = known_refusal(harp_from_be16(opened.refusal))};
+    break;
+  case HARP_CONTROL_CLOSE:
+    memcpy(&close, body, sizeof close);
+    out->close =
+        (struct harp_close){.stream = harp_from_be16(close.stream),
+                            .is_sender = harp_from_be16(close.is_sender),
+                            .reason = harp_from_be32(close.reason),
+                            .delivered = harp_from_be32(close.delivered),
+                            .detail = {harp_from_be32(close.detail[0]), harp_from_be32(close.detail[1])}};
+    break;
+  default:
+    break; /* PING and PONG have none */
   }
 }
 
@@ -98,15 +204,7 @@ int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP
   memcpy(&h, buf, sizeof h);
   *out =
       (struct harp_control_message){.type = (enum harp_control_type)h.type, .count = harp_from_be32(h.count)};
-  if (out->type == HARP_CONTROL_FINAL) {
-    struct harp_wire_final w;
-    memcpy(&w, buf + sizeof h, sizeof w);
-    out->final = (struct harp_final){
-        .reason = harp_from_be32(w.reason),
-        .delivered = harp_from_be32(w.delivered),
-        .detail = {harp_from_be32(w.detail[0]), harp_from_be32(w.detail[1])},
-    };
-  }
+  get_body(buf + sizeof h, out);
   return length;
 }
 
@@ -259,7 +357,8 @@ bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refu
   if (bytes < sizeof w) return false;
   memcpy(&w, body, sizeof w);
   unsigned reason = harp_from_be16(w.reason);
-  bool known = reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT;
+  bool known =
+      reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT || reason == HARP_REFUSAL_BUSY;
   *refuse = (struct harp_refuse){
       .version_min = w.version_min,
       .version_max = w.version_max,

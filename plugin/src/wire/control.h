@@ -37,9 +37,13 @@ enum harp_control_type {
   HARP_CONTROL_PING = 5,
   HARP_CONTROL_PONG = 6,
   HARP_CONTROL_FINAL = 7,
+  HARP_CONTROL_OPEN = 8,
+  HARP_CONTROL_OPENED = 9,
+  HARP_CONTROL_CLOSE = 10,
 };
 
-/* Why a handshake came to nothing. VERSION and ENDPOINT are also the reasons that a REFUSE carries. */
+/* Why a handshake, or the opening of a stream, came to nothing. VERSION, ENDPOINT and BUSY are also the
+ * reasons that a REFUSE carries; SECRET and BUSY to LIMIT those of an OPENED. */
 enum harp_refusal {
   HARP_REFUSAL_NONE = 0,
   HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: some other program or a scanner */
@@ -47,6 +51,10 @@ enum harp_refusal {
   HARP_REFUSAL_VERSION = 3,  /* no wire version in common */
   HARP_REFUSAL_ENDPOINT = 4, /* endpoint makes no sense (no address, no port, counts out of range) */
   HARP_REFUSAL_PEER = 5,     /* the peer refused us; its reason is in peer_refusal */
+  HARP_REFUSAL_BUSY = 6,     /* too many connections wait for accept already */
+  HARP_REFUSAL_LISTENER = 7, /* nobody listens there any more */
+  HARP_REFUSAL_STREAM = 8,   /* the stream is open, or out of range */
+  HARP_REFUSAL_LIMIT = 9,    /* the process has all the connections, or the memory, that it can have */
 };
 
 /* ---- layout ---- */
@@ -104,6 +112,28 @@ struct harp_wire_refuse {
 
 struct harp_wire_final {
   struct harp_be32 reason;
+  struct harp_be32 reserved;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_open {
+  struct harp_be16 stream;
+  struct harp_be16 port; /* TCP, of the listener */
+  struct harp_be32 first_line;
+  struct harp_be32 first_message;
+  struct harp_be32 reserved;
+  uint8_t proof[HARP_CONTROL_MAC_BYTES];
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_opened {
+  struct harp_be16 stream;
+  struct harp_be16 refusal; /* 0: it is open */
+  struct harp_be32 reserved;
+} __attribute__((packed, aligned(4)));
+
+struct harp_wire_close {
+  struct harp_be16 stream;
+  struct harp_be16 is_sender;
+  struct harp_be32 reason;
   struct harp_be32 delivered;
   struct harp_be32 detail[2];
 } __attribute__((packed, aligned(4)));
@@ -113,7 +143,10 @@ _Static_assert(sizeof(struct harp_wire_endpoint) == 96, "endpoint");
 _Static_assert(sizeof(struct harp_wire_eni) == 56, "ENI of an endpoint");
 _Static_assert(sizeof(struct harp_wire_hello) == 120, "HELLO and WELCOME");
 _Static_assert(sizeof(struct harp_wire_refuse) == 16, "REFUSE");
-_Static_assert(sizeof(struct harp_wire_final) == 16, "FINAL");
+_Static_assert(sizeof(struct harp_wire_final) == 8, "FINAL");
+_Static_assert(sizeof(struct harp_wire_open) == 24, "OPEN");
+_Static_assert(sizeof(struct harp_wire_opened) == 8, "OPENED");
+_Static_assert(sizeof(struct harp_wire_close) == 20, "CLOSE");
 
 enum {
   HARP_CONTROL_HELLO_MAX_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_hello) +
@@ -121,6 +154,9 @@ enum {
   HARP_CONTROL_REFUSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_refuse),
   HARP_CONTROL_PING_BYTES = HARP_CONTROL_MIN_BYTES,
   HARP_CONTROL_FINAL_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_final),
+  HARP_CONTROL_OPEN_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_open),
+  HARP_CONTROL_OPENED_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_opened),
+  HARP_CONTROL_CLOSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_close),
 };
 _Static_assert((int)HARP_CONTROL_HELLO_MAX_BYTES <= (int)HARP_CONTROL_MAX_BYTES, "a HELLO fits a frame");
 
@@ -155,8 +191,29 @@ struct harp_endpoint {
 
 /* FINAL: the last word of a side that leaves in order. */
 struct harp_final {
-  uint32_t reason;    /* enum harp_status of an error that the peer should know; 0: an orderly close */
-  uint32_t delivered; /* receiver: first line that has not arrived */
+  uint32_t reason; /* enum harp_status of the error that ended this side; 0: an orderly close */
+};
+
+/* OPEN: a stream that its sender asks for. */
+struct harp_open {
+  uint16_t stream;
+  uint16_t port; /* TCP, of the listener: names it */
+  uint32_t first_line, first_message;
+  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* harp_control_prove_open */
+};
+
+/* OPENED: the answer to it. */
+struct harp_opened {
+  uint16_t stream;
+  enum harp_refusal refusal; /* HARP_REFUSAL_NONE: it is open */
+};
+
+/* CLOSE: the last word about a stream of the side that closes its end. */
+struct harp_close {
+  uint16_t stream;
+  bool is_sender;     /* whose stream it is: the one that sends on it closes it */
+  uint32_t reason;    /* enum harp_status of the error that ended it; 0: an orderly close */
+  uint32_t delivered; /* from the receiver: first line that has not arrived */
   uint32_t detail[2]; /* reason HARP_ERR_USAGE: sizes of the send and of the receive */
 };
 
@@ -175,10 +232,13 @@ struct harp_refuse {
 
 /* A message after the handshake. */
 struct harp_control_message {
-  enum harp_control_type type; /* PING, PONG or FINAL */
+  enum harp_control_type type; /* PING to CLOSE */
   uint32_t count;
   union {
     struct harp_final final;
+    struct harp_open open;
+    struct harp_opened opened;
+    struct harp_close close;
   };
 };
 
@@ -193,9 +253,27 @@ size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
 size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_final *final);
 
+/* Write an OPEN, OPENED or CLOSE; return its length. */
+size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                const struct harp_open *open);
+size_t harp_control_encode_opened(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                  const struct harp_opened *opened);
+size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                 const struct harp_close *close);
+
+/* Makes the proof that an OPEN comes from who was given the listener's secret: SipHash-2-4 with 64 bits of
+ * output, keyed with the secret, of a label, both tokens of the connection and the OPEN's own fields. */
+void harp_control_prove_open(const struct harp_open *open, const uint8_t secret[HARP_SECRET_BYTES],
+                             uint64_t opener_token, uint64_t listener_token,
+                             uint8_t proof[HARP_CONTROL_MAC_BYTES]);
+
+/* Compares two MACs or proofs, in time that does not depend on their content. */
+bool harp_control_mac_equal(const uint8_t a[HARP_CONTROL_MAC_BYTES], const uint8_t b[HARP_CONTROL_MAC_BYTES]);
+
 /* Decodes the frame at the start of `bytes` bytes. Returns how many it took, 0 when it is not complete yet,
- * or -EBADMSG when this can be no PING, PONG or FINAL (said as soon as the bytes seen show it) or its MAC is
- * wrong: then the connection is worthless. The caller gives count to harp_control_count_ok. */
+ * or -EBADMSG when this can be no message that is due after the handshake (said as soon as the bytes seen
+ * show it) or its MAC is wrong: then the connection is worthless. The caller gives count to
+ * harp_control_count_ok. */
 int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES],
                         struct harp_control_message *out) HARP_MUST_CHECK;
 

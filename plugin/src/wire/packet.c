@@ -14,6 +14,7 @@ static enum harp_drop decode_data(const uint8_t *wire, size_t bytes, struct harp
   p->data.offset = harp_from_be32(h.offset);
   p->data.size = harp_from_be32(h.size);
   p->data.length = harp_from_be16(h.length);
+  p->data.stream = harp_from_be16(h.stream);
   p->data.payload = wire + sizeof h;
   if (p->data.length > bytes - sizeof h) return HARP_DROP_SHORT;
   if (p->data.length > HARP_PACKET_MAX_PAYLOAD_BYTES) return HARP_DROP_FIELD;
@@ -26,21 +27,33 @@ static enum harp_drop decode_data(const uint8_t *wire, size_t bytes, struct harp
   return HARP_DROP_NONE;
 }
 
+/* Bytes of ranges and credits. */
+static size_t ack_body_bytes(const struct harp_packet *p) {
+  return p->ack.range_count * (size_t)HARP_ACK_RANGE_BYTES +
+         p->ack.credit_count * (size_t)HARP_ACK_CREDIT_BYTES;
+}
+
 static enum harp_drop decode_ack(const uint8_t *wire, size_t bytes, struct harp_packet *p) {
   struct harp_wire_ack h;
   memcpy(&h, wire, sizeof h);
   p->ack.echo_time = harp_from_be32(h.echo_time);
   p->ack.echo_delay = harp_from_be32(h.echo_delay);
-  p->ack.delivered = harp_from_be32(h.delivered);
-  p->ack.posted = harp_from_be32(h.posted);
   p->ack.range_count = harp_from_be16(h.range_count);
-  if (p->ack.range_count > HARP_RANGES_MAX) return HARP_DROP_FIELD;
-  if (p->ack.range_count * (size_t)HARP_ACK_RANGE_BYTES > bytes - sizeof h) return HARP_DROP_SHORT;
+  p->ack.credit_count = harp_from_be16(h.credit_count);
+  if (p->ack.range_count > HARP_RANGES_MAX || p->ack.credit_count > HARP_ACK_CREDITS_MAX)
+    return HARP_DROP_FIELD;
+  if (ack_body_bytes(p) > bytes - sizeof h) return HARP_DROP_SHORT;
   for (uint32_t i = 0; i < p->ack.range_count; i++) {
     struct harp_wire_ack_range r;
     memcpy(&r, wire + sizeof h + i * sizeof r, sizeof r);
     p->ack.ranges[i].begin = harp_from_be32(r.begin);
     p->ack.ranges[i].end = harp_from_be32(r.end);
+  }
+  wire += sizeof h + p->ack.range_count * sizeof(struct harp_wire_ack_range);
+  for (uint32_t i = 0; i < p->ack.credit_count; i++) {
+    struct harp_wire_ack_credit c;
+    memcpy(&c, wire + i * sizeof c, sizeof c);
+    p->ack.credits[i] = (struct harp_credit){harp_from_be16(c.stream), harp_from_be32(c.posted)};
   }
   return HARP_DROP_NONE;
 }
@@ -68,9 +81,8 @@ enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp
 }
 
 size_t harp_packet_crc_bytes(const struct harp_packet *p) {
-  size_t bytes = p->type == HARP_PACKET_ACK
-                     ? HARP_ACK_HEADER_BYTES + (size_t)p->ack.range_count * HARP_ACK_RANGE_BYTES
-                     : HARP_DATA_HEADER_BYTES + (size_t)p->data.length;
+  size_t bytes = p->type == HARP_PACKET_ACK ? HARP_ACK_HEADER_BYTES + ack_body_bytes(p)
+                                            : HARP_DATA_HEADER_BYTES + (size_t)p->data.length;
   return bytes - HARP_CRC_FROM_BYTE;
 }
 
@@ -112,6 +124,7 @@ static uint32_t put_data_header(uint8_t *wire, const struct harp_packet *f, uint
       .offset = harp_to_be32(f->data.offset),
       .size = harp_to_be32(f->data.size),
       .length = harp_to_be16((uint16_t)f->data.length),
+      .stream = harp_to_be16(f->data.stream),
   };
   HARP_ASSERT(f->data.length <= HARP_PACKET_MAX_PAYLOAD_BYTES);
   return put_header(wire, &h, sizeof h, seed, number);
@@ -140,24 +153,27 @@ void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, u
 
 size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
                               uint32_t seed) {
-  struct {
-    struct harp_wire_ack head;
-    struct harp_wire_ack_range ranges[HARP_RANGES_MAX];
-  } h;
-  HARP_ASSERT(fields->ack.range_count <= HARP_RANGES_MAX);
-  h.head = (struct harp_wire_ack){
+  uint8_t h[HARP_ACK_MAX_BYTES], *at = h + HARP_ACK_HEADER_BYTES;
+  HARP_ASSERT(fields->ack.range_count <= HARP_RANGES_MAX && fields->ack.credit_count <= HARP_ACK_CREDITS_MAX);
+  struct harp_wire_ack head = {
       .prefix = prefix_of(fields, number),
       .echo_time = harp_to_be32(fields->ack.echo_time),
       .echo_delay = harp_to_be32(fields->ack.echo_delay),
-      .delivered = harp_to_be32(fields->ack.delivered),
-      .posted = harp_to_be32(fields->ack.posted),
       .range_count = harp_to_be16((uint16_t)fields->ack.range_count),
+      .credit_count = harp_to_be16((uint16_t)fields->ack.credit_count),
   };
-  for (uint32_t i = 0; i < fields->ack.range_count; i++) {
-    h.ranges[i].begin = harp_to_be32(fields->ack.ranges[i].begin);
-    h.ranges[i].end = harp_to_be32(fields->ack.ranges[i].end);
+  memcpy(h, &head, sizeof head);
+  for (uint32_t i = 0; i < fields->ack.range_count; i++, at += HARP_ACK_RANGE_BYTES) {
+    struct harp_wire_ack_range r = {harp_to_be32(fields->ack.ranges[i].begin),
+                                    harp_to_be32(fields->ack.ranges[i].end)};
+    memcpy(at, &r, sizeof r);
   }
-  size_t bytes = sizeof h.head + fields->ack.range_count * sizeof h.ranges[0];
-  put_crc(wire, put_header(wire, &h, bytes, seed, number));
+  for (uint32_t i = 0; i < fields->ack.credit_count; i++, at += HARP_ACK_CREDIT_BYTES) {
+    struct harp_wire_ack_credit c = {.posted = harp_to_be32(fields->ack.credits[i].posted),
+                                     .stream = harp_to_be16(fields->ack.credits[i].stream)};
+    memcpy(at, &c, sizeof c);
+  }
+  size_t bytes = (size_t)(at - h);
+  put_crc(wire, put_header(wire, h, bytes, seed, number));
   return bytes;
 }

@@ -1,4 +1,4 @@
-/* The datagrams of wire version 1: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta
+/* The datagrams of wire version 2: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta
  * compares its tables with the offsets here. Called by the engine on every packet; does no I/O, allocates
  * nothing.
  *
@@ -13,13 +13,15 @@
 #include "base/ranges.h"
 
 enum {
-  HARP_WIRE_VERSION = 1,
-  HARP_WIRE_VERSION_MIN = 1, /* the oldest this build speaks */
+  HARP_WIRE_VERSION = 2,
+  HARP_WIRE_VERSION_MIN = 2, /* the oldest this build speaks */
 
   HARP_DATA_HEADER_BYTES = 44,
-  HARP_ACK_HEADER_BYTES = 44,
+  HARP_ACK_HEADER_BYTES = 32,
   HARP_ACK_RANGE_BYTES = 8,
-  HARP_CRC_FROM_BYTE = 4, /* the CRC does not cover itself */
+  HARP_ACK_CREDIT_BYTES = 8,
+  HARP_ACK_CREDITS_MAX = 32, /* streams of which one acknowledgement tells */
+  HARP_CRC_FROM_BYTE = 4,    /* the CRC does not cover itself */
 
   HARP_PACKET_MAX_LINES = 69, /* 8832 B: what fits a 9000-byte MTU */
   HARP_PACKET_MIN_LINES = 8,  /* 1024 B: fits the smallest MTU that IPv6 allows, 1280 */
@@ -40,6 +42,7 @@ enum harp_packet_flags {
       1, /* the sender waits for the acknowledgement: it has or may send nothing more for now */
   HARP_FLAG_DETOUR =
       2, /* of an acknowledgement: what comes on this path takes a slower way at the receiver */
+  HARP_FLAG_CREDIT = 4, /* of a probe: the credit of every stream is to be told again */
 };
 
 struct harp_wire_prefix {
@@ -60,18 +63,15 @@ struct harp_wire_data {
   struct harp_be32 offset;
   struct harp_be32 size;
   struct harp_be16 length;
-  struct harp_be16 reserved;
+  struct harp_be16 stream;
 } __attribute__((packed, aligned(4)));
 
 struct harp_wire_ack {
   struct harp_wire_prefix prefix;
   struct harp_be32 echo_time;
   struct harp_be32 echo_delay;
-  struct harp_be32 delivered;
-  struct harp_be32 posted;
   struct harp_be16 range_count;
-  struct harp_be16 reserved;
-  struct harp_be32 reserved2;
+  struct harp_be16 credit_count;
 } __attribute__((packed, aligned(4)));
 
 struct harp_wire_ack_range {
@@ -79,12 +79,28 @@ struct harp_wire_ack_range {
   struct harp_be32 end;
 } __attribute__((packed, aligned(4)));
 
+struct harp_wire_ack_credit {
+  struct harp_be32 posted;
+  struct harp_be16 stream;
+  struct harp_be16 reserved;
+} __attribute__((packed, aligned(4)));
+
 _Static_assert(sizeof(struct harp_wire_prefix) == 20, "prefix");
 _Static_assert(sizeof(struct harp_wire_data) == HARP_DATA_HEADER_BYTES, "data header");
 _Static_assert(sizeof(struct harp_wire_ack) == HARP_ACK_HEADER_BYTES, "ack header");
 _Static_assert(sizeof(struct harp_wire_ack_range) == HARP_ACK_RANGE_BYTES, "ack range");
+_Static_assert(sizeof(struct harp_wire_ack_credit) == HARP_ACK_CREDIT_BYTES, "ack credit");
 
-enum { HARP_ACK_MAX_BYTES = HARP_ACK_HEADER_BYTES + HARP_RANGES_MAX * HARP_ACK_RANGE_BYTES };
+enum {
+  HARP_ACK_MAX_BYTES = HARP_ACK_HEADER_BYTES + HARP_RANGES_MAX * HARP_ACK_RANGE_BYTES +
+                       HARP_ACK_CREDITS_MAX * HARP_ACK_CREDIT_BYTES
+};
+
+/* Messages of a stream before `posted` have their receive posted. */
+struct harp_credit {
+  uint16_t stream;
+  uint32_t posted;
+};
 
 /* A decoded packet; numbers are as on the wire (32 bits), to be widened by who knows what is near. */
 struct harp_packet {
@@ -99,20 +115,20 @@ struct harp_packet {
       uint32_t time;
       uint32_t message;
       uint32_t line;
-      uint32_t offset;        /* bytes; a multiple of HARP_LINE_BYTES */
-      uint32_t size;          /* bytes of the whole message */
-      uint32_t length;        /* bytes of payload */
+      uint32_t offset; /* bytes; a multiple of HARP_LINE_BYTES */
+      uint32_t size;   /* bytes of the whole message */
+      uint32_t length; /* bytes of payload */
+      uint16_t stream;
       const uint8_t *payload; /* into the received buffer; borrowed */
     } data;
     struct {
       uint32_t echo_time;
       uint32_t echo_delay;
-      uint32_t delivered;
-      uint32_t posted;
-      uint32_t range_count;
+      uint32_t range_count, credit_count;
       struct {
         uint32_t begin, end;
       } ranges[HARP_RANGES_MAX];
+      struct harp_credit credits[HARP_ACK_CREDITS_MAX];
     } ack;
   };
 };

@@ -1,4 +1,4 @@
-#include "engine/net.h"
+#include "net/net.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,17 +9,18 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/device.h"
 #include "engine/meet.h"
 #include "engine/runner.h"
 #include "host/fork.h"
+#include "net/device.h"
 #include "wire/crc32c.h"
 
 struct harp_context {
   struct harp_context *next;
   int traffic_class;
+  unsigned call_count;         /* listens and connects that are at work, outside the lock */
   struct harp_listen *listens; /* open ones */
-  struct pending *pendings;    /* connects under way */
+  struct pending *pendings;    /* connects under way, but for those that a call is at work on */
 };
 
 struct harp_listen {
@@ -37,7 +38,11 @@ struct pending {
   const void *handle; /* the very buffer it was begun with */
   int dev;
   struct harp_dial *dial;
+  harp_ns polled_ns; /* when a call was at work on it last */
 };
+
+/* A connect that nobody has polled for so many peer timeouts was given up. */
+enum { GIVEN_UP_TIMEOUTS = 2 };
 
 struct harp_comm {
   int dev;
@@ -50,12 +55,15 @@ struct registration {
 };
 
 /* All of a process, beside its devices. The lock guards contexts, their lists and the table of devices; never
- * taken on the data path. */
+ * taken on the data path, and never held while an engine is opened or closed. */
 static struct {
   pthread_mutex_t lock;
+  pthread_cond_t call_over;
   struct harp_context *contexts;
   uint64_t cookie_next;
-} net = {.lock = PTHREAD_MUTEX_INITIALIZER, .cookie_next = 1};
+} net = {.lock = PTHREAD_MUTEX_INITIALIZER, .call_over = PTHREAD_COND_INITIALIZER, .cookie_next = 1};
+
+static bool end_given_up(struct harp_engine *e, harp_ns now);
 
 static enum harp_status in_child(const char *what) {
   HARP_WARN("%s in a forked child: connections belong to the process that made them", what);
@@ -101,42 +109,70 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   return HARP_OK;
 }
 
+/* Gives back what something on a device had of it: the engine (NULL: it got none), then the device itself.
+ * Returns whether that closed the engine. */
+static bool leave_device(int dev, struct harp_engine *e) {
+  bool closed = e && harp_devices_drop(dev, e);
+  pthread_mutex_lock(&net.lock);
+  harp_devices_release(dev);
+  pthread_mutex_unlock(&net.lock);
+  return closed;
+}
+
 static void listen_free(struct harp_listen *l) {
   struct harp_engine *e = l->listener->engine;
   harp_listener_close(l->listener);
-  harp_devices_drop(l->dev, e);
+  leave_device(l->dev, e);
   free(l);
 }
 
-static void pending_free(struct pending *p) {
+/* Returns whether that closed its engine. */
+static bool pending_free(struct pending *p) {
   struct harp_engine *e = p->dial->engine;
   harp_dial_close(p->dial);
-  harp_devices_drop(p->dev, e);
+  bool closed = leave_device(p->dev, e);
   free(p);
+  return closed;
+}
+
+/* Returns where the list of contexts has it; NULL: it is not there. Under the lock. */
+static struct harp_context **find_context(const struct harp_context *ctx) {
+  struct harp_context **at = &net.contexts;
+  while (*at && *at != ctx) at = &(*at)->next;
+  return *at ? at : NULL;
 }
 
 void harp_net_close(struct harp_context *ctx) {
+  struct harp_context **at;
   if (!ctx || harp_fork_is_child()) return;
   pthread_mutex_lock(&net.lock);
-  struct harp_context **at = &net.contexts;
-  while (*at && *at != ctx) at = &(*at)->next;
-  bool known = *at == ctx;
-  if (known) *at = ctx->next;
-  while (known && ctx->listens) {
+  while ((at = find_context(ctx)) && ctx->call_count) pthread_cond_wait(&net.call_over, &net.lock);
+  if (at) *at = ctx->next;
+  pthread_mutex_unlock(&net.lock);
+  if (!at) return;
+  while (ctx->listens) {
     struct harp_listen *l = ctx->listens;
     ctx->listens = l->next;
     listen_free(l);
   }
-  while (known && ctx->pendings) {
+  while (ctx->pendings) {
     struct pending *p = ctx->pendings;
     ctx->pendings = p->next;
     pending_free(p);
   }
-  pthread_mutex_unlock(&net.lock);
-  if (known) free(ctx);
+  free(ctx);
 }
 
 /* ---- meeting ---- */
+
+/* Finalizing waits for calls that are at work, so that it finds what they made. Both under the lock. */
+static void begin_call(struct harp_context *ctx) {
+  ctx->call_count++;
+}
+
+static void end_call(struct harp_context *ctx) {
+  if (!--ctx->call_count) pthread_cond_broadcast(&net.call_over);
+}
 
 enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
                                  struct harp_listen **listen) {
@@ -150,14 +186,20 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   }
   enum harp_status status = HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
-  struct harp_engine *e = harp_devices_use(dev);
-  if (e && (status = harp_listener_open(&l->listener, e, handle))) harp_devices_drop(dev, e);
+  begin_call(ctx);
+  harp_devices_hold(dev);
+  pthread_mutex_unlock(&net.lock);
+  struct harp_engine *e = harp_devices_use(dev, end_given_up);
+  if (e) status = harp_listener_open(&l->listener, e, handle, ctx->traffic_class);
+  if (status != HARP_OK) leave_device(dev, e);
+  pthread_mutex_lock(&net.lock);
   if (status == HARP_OK) {
     l->ctx = ctx;
     l->dev = dev;
     l->next = ctx->listens;
     ctx->listens = l;
   }
+  end_call(ctx);
   pthread_mutex_unlock(&net.lock);
   if (status != HARP_OK) {
     free(l);
@@ -174,11 +216,11 @@ void harp_net_close_listen(struct harp_listen *listen) {
   while (*at && *at != listen) at = &(*at)->next;
   HARP_ASSERT(*at);
   *at = listen->next;
-  listen_free(listen);
   pthread_mutex_unlock(&net.lock);
+  listen_free(listen);
 }
 
-/* Wraps a finished link. That the comm uses the engine is for the caller to count. */
+/* Wraps a finished link. That the comm uses device and engine is for the caller to count. */
 static struct harp_comm *comm_of(int dev, struct harp_link *link) {
   struct harp_comm *c = malloc(sizeof *c);
   if (!c) {
@@ -198,89 +240,128 @@ enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);
-  harp_devices_share(listen->dev, link->engine);
+  harp_devices_hold(listen->dev);
   pthread_mutex_unlock(&net.lock);
+  harp_devices_share(listen->dev, link->engine);
   return HARP_OK;
 }
 
-/* The connect that was begun with this very handle buffer, or NULL. The cookie alone could be a foreign byte
- * pattern. */
-static struct pending *find_pending(struct harp_context *ctx, const void *handle, uint64_t cookie) {
-  struct pending *p = ctx->pendings;
-  while (p && (p->cookie != cookie || p->handle != handle)) p = p->next;
+/* Takes the connect that was begun with this very handle buffer out of its list; NULL: there is none. The
+ * cookie alone could be a foreign byte pattern. Under the lock. */
+static struct pending *take_pending(struct harp_context *ctx, const struct harp_handle *handle) {
+  uint64_t cookie;
+  memcpy(&cookie, handle->cookie, sizeof cookie);
+  struct pending **at = &ctx->pendings, *p;
+  while ((p = *at) && (p->cookie != cookie || p->handle != handle)) at = &p->next;
+  if (p) *at = p->next;
   return p;
 }
 
-static enum harp_status begin_connect(struct harp_context *ctx, int dev, struct harp_handle *handle,
+/* Leaves a connect for the next call, which finds it by what is noted in the handle. Under the lock. */
+static void put_pending(struct harp_context *ctx, struct pending *p, struct harp_handle *handle) {
+  if (!p->cookie) p->cookie = net.cookie_next++;
+  memcpy(handle->cookie, &p->cookie, sizeof p->cookie);
+  p->polled_ns = p->dial->engine->clock();
+  p->next = ctx->pendings;
+  ctx->pendings = p;
+}
+
+/* Takes one of the engine's connects that were given up out of its list; NULL: there is none. */
+static struct pending *take_given_up(const struct harp_engine *e, harp_ns now) {
+  harp_ns limit_ns = GIVEN_UP_TIMEOUTS * e->instance.peer_timeout_ns;
+  struct pending *found = NULL;
+  pthread_mutex_lock(&net.lock);
+  for (struct harp_context *ctx = net.contexts; ctx && !found; ctx = ctx->next) {
+    struct pending **at = &ctx->pendings;
+    while (*at && ((*at)->dial->engine != e || (*at)->polled_ns + limit_ns > now)) at = &(*at)->next;
+    found = *at;
+    if (found) *at = found->next;
+  }
+  pthread_mutex_unlock(&net.lock);
+  return found;
+}
+
+/* Ends the engine's connects that NCCL has given up: an abort only ceases to poll them, and tables before v11
+ * finalize nothing. As nothing may ever be called again, it is the engine's own thread that does it. It waits
+ * for nobody who waits for it: nobody stops an engine while such a connect uses it. The handle is not
+ * touched, it may be freed. A connect that is polled after all, since the process was stopped for long,
+ * begins anew. */
+static bool end_given_up(struct harp_engine *e, harp_ns now) {
+  struct pending *p;
+  bool closed = false;
+  while (!closed && (p = take_given_up(e, now))) {
+    HARP_INFO("%s: nobody has polled a connect for %llu s; it is ended", e->name,
+              (unsigned long long)((now - p->polled_ns) / HARP_SEC(1)));
+    closed = pending_free(p);
+  }
+  return closed;
+}
+
+static enum harp_status begin_connect(struct harp_context *ctx, int dev, const struct harp_handle *handle,
                                       int traffic_class, struct pending **out) {
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {
     HARP_WARN("no memory to connect");
+    leave_device(dev, NULL);
     return HARP_ERR_SYSTEM;
   }
   enum harp_status status = HARP_ERR_SYSTEM;
-  struct harp_engine *e = harp_devices_use(dev);
-  if (e &&
-      (status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class)))
-    harp_devices_drop(dev, e);
+  struct harp_engine *e = harp_devices_use(dev, end_given_up);
+  if (e) status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class);
   if (status != HARP_OK) {
+    leave_device(dev, e);
     free(p);
     return status;
   }
-  p->cookie = net.cookie_next++;
   p->handle = handle;
   p->dev = dev;
-  p->next = ctx->pendings;
-  ctx->pendings = p;
-  memcpy(handle->cookie, &p->cookie, sizeof p->cookie);
   *out = p;
   return HARP_OK;
 }
 
-static void end_connect(struct harp_context *ctx, struct harp_handle *handle, struct pending *p) {
-  struct pending **at = &ctx->pendings;
-  while (*at != p) at = &(*at)->next;
-  *at = p->next;
+/* Moves a connect on; one that is over, well or not, is freed and *at cleared. The comm takes over its use of
+ * the engine. */
+static enum harp_status poll_connect(struct pending **at, struct harp_handle *handle,
+                                     struct harp_comm **comm) {
+  struct pending *p = *at;
+  struct harp_engine *e = p->dial->engine;
+  struct harp_link *link;
+  enum harp_status status = harp_dial_poll(p->dial, &link);
+  if (status == HARP_OK && !link) return HARP_OK;
+  if (link && !(*comm = comm_of(p->dev, link))) status = HARP_ERR_SYSTEM;
+  harp_dial_close(p->dial);
+  if (!*comm) leave_device(p->dev, e);
   memset(handle->cookie, 0, sizeof handle->cookie);
+  free(p);
+  *at = NULL;
+  return status;
 }
 
 enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
                                   struct harp_comm **comm) {
-  struct harp_handle *h = handle;
-  struct harp_link *link = NULL;
-  uint64_t cookie;
   enum harp_status status = HARP_OK;
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("connect");
   if (!ctx || !harp_devices_have(dev, "connect")) return HARP_ERR_ARGUMENT;
-  memcpy(&cookie, h->cookie, sizeof cookie);
   pthread_mutex_lock(&net.lock);
-  struct pending *p = cookie ? find_pending(ctx, handle, cookie) : NULL;
-  if (!p) status = begin_connect(ctx, dev, h, traffic_class, &p);
+  begin_call(ctx);
+  struct pending *p = take_pending(ctx, handle);
+  if (!p) harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
-  if (status != HARP_OK) return status;
-  struct harp_engine *e = p->dial->engine;
-  dev = p->dev;
-
-  status = harp_dial_poll(p->dial, &link); /* only this thread polls this connect */
-  if (status == HARP_OK && !link) return HARP_OK;
-  if (link) *comm = comm_of(dev, link);
+  if (!p) status = begin_connect(ctx, dev, handle, traffic_class, &p);
+  if (p) status = poll_connect(&p, handle, comm);
   pthread_mutex_lock(&net.lock);
-  end_connect(ctx, h, p);
-  harp_dial_close(p->dial);
-  if (!*comm) harp_devices_drop(dev, e); /* else the comm takes over its use of the engine */
+  if (p) put_pending(ctx, p, handle);
+  end_call(ctx);
   pthread_mutex_unlock(&net.lock);
-  free(p);
-  return link && !*comm ? HARP_ERR_SYSTEM : status;
+  return status;
 }
 
 void harp_net_close_comm(struct harp_comm *comm) {
   if (!comm || harp_fork_is_child()) return;
   struct harp_engine *e = comm->link->engine;
   harp_link_destroy(comm->link);
-  pthread_mutex_lock(&net.lock);
-  harp_devices_drop(comm->dev, e);
-  pthread_mutex_unlock(&net.lock);
+  leave_device(comm->dev, e);
   free(comm);
 }
 
@@ -308,40 +389,22 @@ enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr) {
 
 /* ---- data ---- */
 
-/* Returns the link's error, and logs it the first time: the one WARN, just before it is returned. */
-static enum harp_status link_error(struct harp_link *link) {
-  enum harp_status status = atomic_load_explicit(&link->status, memory_order_acquire); /* (H) */
-  if (harp_likely(status == HARP_OK) || link->warned) return status;
-  link->warned = true;
-  HARP_WARN("%s", link->error);
-  return status;
-}
-
-/* Runs a pass in NCCL's thread, if this engine works that way and nobody else is at it. A watchdog that fell
- * asleep before does not know of the deadlines that the pass made. */
-static void help(struct harp_engine *e, unsigned (*pass)(struct harp_engine *)) {
-  if (e->threaded || !harp_engine_try_lock(e)) return;
-  unsigned moved = pass(e);
-  harp_engine_unlock(e);
-  if (moved) harp_runner_wake_mt(e);
-}
-
 static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void *data, size_t bytes,
                                struct harp_request **request) {
   struct harp_link *link = comm->link;
   *request = NULL;
   if (harp_unlikely(harp_fork_is_child())) return in_child("send or receive");
-  enum harp_status status = link_error(link);
+  enum harp_status status = harp_link_error(link);
   if (harp_unlikely(status != HARP_OK)) return status;
   if (harp_unlikely(link->role != role)) {
     HARP_WARN("%s on the wrong end of the connection with %s", role == HARP_ROLE_SENDER ? "send" : "receive",
-              link->peer);
+              link->peer->name);
     return HARP_ERR_INTERNAL;
   }
   if (harp_unlikely(bytes > HARP_NET_MAX_BYTES)) {
     if (role == HARP_ROLE_SENDER) {
-      HARP_WARN("a message of %zu bytes to %s is larger than the %d that HARP carries", bytes, link->peer,
-                HARP_NET_MAX_BYTES);
+      HARP_WARN("a message of %zu bytes to %s is larger than the %d that HARP carries", bytes,
+                link->peer->name, HARP_NET_MAX_BYTES);
       return HARP_ERR_USAGE;
     }
     bytes = HARP_NET_MAX_BYTES; /* a receive may be larger than any message */
@@ -364,7 +427,7 @@ enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
                                struct harp_request **request) {
   enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, request);
   if (!*request) return status;
-  help(comm->link->engine, harp_engine_pass_transmit);
+  harp_runner_visit_to_send_mt(comm->link->engine);
   harp_runner_wake_mt(comm->link->engine);
   return status;
 }
@@ -389,7 +452,7 @@ enum harp_status harp_net_test(struct harp_request *r, bool *done, size_t *bytes
   if (harp_unlikely(harp_fork_is_child())) return in_child("test");
   *done = take_done(r, bytes);
   if (*done) return HARP_OK;
-  help(r->link->engine, harp_engine_pass);
+  harp_runner_visit_mt(r->link->engine, r);
   *done = take_done(r, bytes);
-  return *done ? HARP_OK : link_error(r->link);
+  return *done ? HARP_OK : harp_link_error(r->link);
 }

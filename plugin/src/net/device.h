@@ -1,8 +1,11 @@
 /* The devices of this process: what NCCL knows by a number. A device is some of the configured ENIs, and has
  * engines while anything is open on it (crew.h).
  *
- * The owner of contexts (net.c) guards all of it with its lock, but for harp_devices_have and what net.h
- * declares: those read, from any thread, what never changes once it is there. */
+ * Who makes something on a device first holds it, so that the table keeps the device as it is. The owner of
+ * contexts (net.c) guards the table and the holds with its lock, but for harp_devices_have and what net.h
+ * declares: those read, from any thread, what never changes once it is there. A device's engines have a lock
+ * of their own, and whoever asks for one may wait for seconds while another is opened or closed (xdp); so
+ * that the other devices need not, it is never taken under the lock of contexts. */
 #ifndef HARP_DEVICE_H
 #define HARP_DEVICE_H
 
@@ -19,15 +22,22 @@ bool harp_devices_have(int dev, const char *what);
 /* Makes a device of others, or finds the one that was made of them: harp_net_merge without its lock. */
 enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev);
 
+/* Keeps a device's number and interfaces, and the configuration, as they are until it is released as often.
+ */
+void harp_devices_hold(int dev);
+void harp_devices_release(int dev);
+
+/* The rest is not under the lock of contexts, and for devices that the caller holds. */
+
 /* Counts a user (a listener, a connect under way, a comm) on the device's engine that has fewest, which is
- * started if it doesn't run. NULL, with one WARN, when none can be. */
-struct harp_engine *harp_devices_use(int dev);
+ * started if it doesn't run, with this on_tick (engine.h). NULL, with one WARN, when none can be. */
+struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now));
 
 /* Counts another user of an engine of the device. */
 void harp_devices_share(int dev, const struct harp_engine *e);
 
 /* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping
- * of ours. */
-void harp_devices_drop(int dev, struct harp_engine *e);
+ * of ours, and then true is returned. May be called in the engine's own thread, by on_tick. */
+bool harp_devices_drop(int dev, struct harp_engine *e);
 
 #endif

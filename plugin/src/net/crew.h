@@ -3,18 +3,19 @@
  *
  * They share nothing while they run. Each has drivers of its own on all interfaces, its part of the NICs'
  * queues, and its part of one block of memory. An engine is opened when it gets its first user and closed
- * with its last; the memory and the choice of cores last while any engine runs. Under the lock of the owner
- * of devices (net.c). */
+ * with its last; the memory and the choice of cores last while any engine runs. Under the lock of its device,
+ * for which opening or closing an engine may take seconds. */
 #ifndef HARP_CREW_H
 #define HARP_CREW_H
 
 #include "engine/engine.h"
 
-/* All zero: no engine runs. */
+/* All zero, but for on_tick: no engine runs. */
 struct harp_crew {
-  unsigned count;                     /* of engines that may run; 0 while none does */
-  int cores[HARP_DEVICE_ENGINES_MAX]; /* that they may have, as many; -1: any */
-  bool told_crowded;                  /* that other processes have the other cores */
+  bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
+  unsigned count;                                      /* of engines that may run; 0 while none does */
+  int cores[HARP_DEVICE_ENGINES_MAX];                  /* that they may have, as many; -1: any */
+  bool told_crowded;                                   /* that other processes have the other cores */
   struct harp_arena arena;
   struct harp_crew_seat {
     struct harp_engine *engine; /* NULL: it does not run */
@@ -33,7 +34,8 @@ struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_
 /* Counts another user of an engine that runs. */
 void harp_crew_share(struct harp_crew *c, const struct harp_engine *e);
 
-/* Takes a user off; the last one closes the engine. */
-void harp_crew_drop(struct harp_crew *c, struct harp_engine *e);
+/* Takes a user off; the last one closes the engine, and then true is returned. May be called in the engine's
+ * own thread, by on_tick. */
+bool harp_crew_drop(struct harp_crew *c, struct harp_engine *e);
 
 #endif

@@ -1,4 +1,4 @@
-#include "engine/crew.h"
+#include "net/crew.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "engine/runner.h"
 #include "host/claim.h"
 #include "host/cpu.h"
-#include "io/files.h"
 
 enum { ERROR_BYTES = 640 /* a sentence for each rung */ };
 
@@ -93,7 +93,7 @@ static bool assemble(struct harp_crew *c, const struct harp_engine_enis *enis) {
 
 static void dissolve(struct harp_crew *c) {
   harp_arena_close(&c->arena);
-  *c = (struct harp_crew){0};
+  *c = (struct harp_crew){.on_tick = c->on_tick};
 }
 
 static int open_seat(struct harp_crew *c, unsigned number, const struct harp_engine_enis *enis,
@@ -107,6 +107,7 @@ static int open_seat(struct harp_crew *c, unsigned number, const struct harp_eng
                                   .memory_bytes = part_bytes,
                                   .pages = c->arena.rung};
   int err = harp_engine_open(&e, enis, &seat, congestion, error, ERROR_BYTES);
+  if (!err) e->on_tick = c->on_tick;
   if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
   if (!err) c->seats[number].engine = e;
   return err;
@@ -198,12 +199,13 @@ void harp_crew_share(struct harp_crew *c, const struct harp_engine *e) {
   seat_of(c, e)->users++;
 }
 
-void harp_crew_drop(struct harp_crew *c, struct harp_engine *e) {
+bool harp_crew_drop(struct harp_crew *c, struct harp_engine *e) {
   struct harp_crew_seat *s = seat_of(c, e);
-  if (--s->users) return;
+  if (--s->users) return false;
   s->engine = NULL;
   harp_runner_stop(e);
   harp_engine_close(e);
   leave_core(s);
   if (!running_count(c)) dissolve(c);
+  return true;
 }

@@ -1,13 +1,14 @@
-#include "engine/device.h"
+#include "net/device.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/crew.h"
-#include "engine/net.h"
+#include "net/crew.h"
+#include "net/net.h"
 
 enum { DEVICE_NAME_BYTES = 64 };
 
@@ -18,6 +19,8 @@ struct device {
   struct harp_engine_enis enis;
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
+  unsigned hold_count;
+  pthread_mutex_t lock; /* guards the crew; only taken by who holds the device */
   struct harp_crew crew;
 };
 
@@ -42,8 +45,8 @@ static int add_device(const struct harp_engine_enis *enis, const int *parts, uns
   int dev = atomic_load_explicit(&table.device_count, memory_order_relaxed);
   struct device *d = &table.devices[dev];
   size_t length = 0;
-  HARP_ASSERT(dev < HARP_DEVICES_MAX);
-  *d = (struct device){.enis = *enis, .part_count = part_count};
+  HARP_ASSERT(dev < HARP_DEVICES_MAX && !d->hold_count);
+  *d = (struct device){.enis = *enis, .part_count = part_count, .lock = PTHREAD_MUTEX_INITIALIZER};
   for (unsigned i = 0; i < part_count; i++) d->parts[i] = parts[i];
   for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
     length += (size_t)snprintf(d->name + length, sizeof d->name - length, "%s%s", i ? "+" : "",
@@ -141,6 +144,13 @@ static bool is_made_of(const struct device *d, const int *parts, int part_count)
          memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0;
 }
 
+/* Whether anything is open on a device of this number or a higher one. */
+static bool is_held_from(int dev) {
+  int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
+  while (dev < made && !table.devices[dev].hold_count) dev++;
+  return dev < made;
+}
+
 /* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
  * again, so that one which it is not told of any more gets its number back. */
 static int find_merged(const int *parts, int part_count) {
@@ -151,7 +161,7 @@ static int find_merged(const int *parts, int part_count) {
   bool again = is_made_of(&table.devices[told], parts, part_count);
   if (again)
     set_counts(told + 1, made);
-  else if (table.devices[told].crew.count) /* its number is taken */
+  else if (is_held_from(told)) /* the number is taken */
     set_counts(made, made);
   return again ? told : -1;
 }
@@ -194,9 +204,7 @@ enum harp_status harp_devices_configure(void) {
   static struct harp_config fresh; /* under the lock */
   char error[HARP_CONFIG_ERROR_BYTES];
   int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
-  for (int i = 0; i < made; i++) {
-    if (table.devices[i].crew.count) return HARP_OK; /* comms outlived their context: keep what they use */
-  }
+  if (is_held_from(0)) return HARP_OK; /* comms outlived their context: keep what they use */
   int err = harp_config_load(&fresh, error, sizeof error);
   if (err) {
     HARP_WARN("%s", error);
@@ -212,15 +220,35 @@ enum harp_status harp_devices_configure(void) {
 
 /* ---- engines ---- */
 
-struct harp_engine *harp_devices_use(int dev) {
+void harp_devices_hold(int dev) {
+  table.devices[dev].hold_count++;
+}
+
+void harp_devices_release(int dev) {
+  HARP_ASSERT(table.devices[dev].hold_count);
+  table.devices[dev].hold_count--;
+}
+
+struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
   struct device *d = &table.devices[dev];
-  return harp_crew_use(&d->crew, &d->enis, table.config.congestion);
+  pthread_mutex_lock(&d->lock);
+  d->crew.on_tick = on_tick;
+  struct harp_engine *e = harp_crew_use(&d->crew, &d->enis, table.config.congestion);
+  pthread_mutex_unlock(&d->lock);
+  return e;
 }
 
 void harp_devices_share(int dev, const struct harp_engine *e) {
-  harp_crew_share(&table.devices[dev].crew, e);
+  struct device *d = &table.devices[dev];
+  pthread_mutex_lock(&d->lock);
+  harp_crew_share(&d->crew, e);
+  pthread_mutex_unlock(&d->lock);
 }
 
-void harp_devices_drop(int dev, struct harp_engine *e) {
-  harp_crew_drop(&table.devices[dev].crew, e);
+bool harp_devices_drop(int dev, struct harp_engine *e) {
+  struct device *d = &table.devices[dev];
+  pthread_mutex_lock(&d->lock);
+  bool closed = harp_crew_drop(&d->crew, e);
+  pthread_mutex_unlock(&d->lock);
+  return closed;
 }

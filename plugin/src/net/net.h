@@ -53,6 +53,7 @@ enum harp_status harp_net_device(int dev, struct harp_device *d);
  * process ends. */
 enum harp_status harp_net_merge(const int *parts, int part_count, int *dev);
 
+/* What is accepted there has the context's traffic class. */
 enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
                                  struct harp_listen **listen);
 /* Writes 8 bytes of the handle between calls (the connect under way); *comm stays NULL until it is done.

@@ -1,0 +1,36 @@
+/* See files.h. Owns one bit for each file.
+ *
+ * The handler runs in the child, whose only thread is the one that forked; others may have been in the middle
+ * of anything. It takes no lock and calls nothing but close. */
+#include "base/files.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+static _Atomic uint64_t owned[HARP_FILES_MAX / 64];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* What is closed is forgotten: the numbers are other files' by the time the child forks. */
+static void in_child(void) {
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(owned); i++)
+    for (uint64_t bits = atomic_exchange(&owned[i], 0); bits; bits &= bits - 1)
+      close((int)(i * 64) + __builtin_ctzll(bits));
+}
+
+/* Without memory for the handler we go on as if there were no children. */
+static void install(void) {
+  (void)!pthread_atfork(NULL, NULL, in_child);
+}
+
+void harp_files_own(int fd) {
+  if (fd < 0 || fd >= HARP_FILES_MAX) return;
+  pthread_once(&once, install);
+  atomic_fetch_or(&owned[fd / 64], 1ull << (fd % 64));
+}
+
+void harp_files_close(int fd) {
+  /* First: the number may be another thread's file as soon as it is closed. */
+  if (fd >= 0 && fd < HARP_FILES_MAX) atomic_fetch_and(&owned[fd / 64], ~(1ull << (fd % 64)));
+  close(fd);
+}

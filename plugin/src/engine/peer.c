@@ -1,0 +1,266 @@
+#include "engine/peer.h"
+
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/meet.h"
+#include "proto/pairing.h"
+
+/* Peers without links are looked at so often. */
+#define TEND_NS HARP_MS(100)
+
+/* ---- making ---- */
+
+static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, uint16_t port,
+                                           uint32_t scope) {
+  struct sockaddr_storage a = {0};
+  if (eni->family == 6) {
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&a;
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = htons(port);
+    in6->sin6_scope_id = scope;
+    memcpy(&in6->sin6_addr, eni->addr, 16);
+  } else {
+    struct sockaddr_in *in = (struct sockaddr_in *)&a;
+    in->sin_family = AF_INET;
+    in->sin_port = htons(port);
+    memcpy(&in->sin_addr, eni->addr, 4);
+  }
+  return a;
+}
+
+static void name_peer(struct harp_peer *peer, const struct harp_peer_config *c) {
+  char address[INET6_ADDRSTRLEN] = "?";
+  const struct sockaddr_storage *a = &c->peer_addr;
+  if (a->ss_family == AF_INET6)
+    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, address, sizeof address);
+  else
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, address, sizeof address);
+  snprintf(peer->name, sizeof peer->name, "%s (%s) process %u", c->peer->name, address, c->peer->pid);
+}
+
+/* Lines of payload that fit into a packet of this MTU: IP and UDP headers and our own off, whole lines. */
+static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu) {
+  uint32_t headers = (eni->family == 6 ? 40u : 20u) + 8u + HARP_DATA_HEADER_BYTES;
+  uint32_t lines = (mtu - headers) / HARP_LINE_BYTES;
+  return HARP_MAX(HARP_MIN(lines, (uint32_t)HARP_PACKET_MAX_LINES), (uint32_t)HARP_PACKET_MIN_LINES);
+}
+
+/* One end of each path, and what both ends agree on. */
+struct span {
+  unsigned local_eni, local_port, remote_eni, remote_port;
+  uint32_t lines_max;
+  bool standby;
+};
+
+static struct span span_of(const struct harp_peer_config *c, const struct harp_pairing *p) {
+  struct span s = {
+      .local_eni = c->is_client ? p->client_eni : p->server_eni,
+      .local_port = c->is_client ? p->client_port : p->server_port,
+      .remote_eni = c->is_client ? p->server_eni : p->client_eni,
+      .remote_port = c->is_client ? p->server_port : p->client_port,
+      .standby = p->standby,
+  };
+  const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
+  s.lines_max = lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
+  return s;
+}
+
+/* Says which of our interfaces have no part in the connection, since none of the peer's has an address of
+ * their family. */
+static void tell_idle_enis(const struct harp_peer *peer, uint32_t used) {
+  for (unsigned eni = 0; eni < peer->engine->eni_count; eni++) {
+    const struct harp_instance *instance = &peer->engine->enis[eni];
+    if (used >> eni & 1) continue;
+    HARP_INFO("%s carries nothing of the connection with %s, none of whose interfaces has an IPv%d address: "
+              "give all interfaces addresses of the same family",
+              instance->ifname, peer->name, instance->addr.ss_family == AF_INET6 ? 6 : 4);
+  }
+}
+
+/* Opens a route for each path that both endpoints allow. */
+static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c,
+                        struct harp_path_config paths[HARP_PATHS_MAX]) {
+  struct harp_engine *e = peer->engine;
+  struct harp_pairing pairings[HARP_PATHS_MAX];
+  uint32_t used = 0;
+  unsigned count =
+      harp_pairing_make(c->is_client ? c->local : c->peer, c->is_client ? c->peer : c->local, pairings);
+  for (unsigned i = 0; i < count; i++) {
+    struct span s = span_of(c, &pairings[i]);
+    const struct sockaddr_in6 *own = (const struct sockaddr_in6 *)&e->enis[s.local_eni].addr;
+    const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
+    struct sockaddr_storage to = eni_address(remote, remote->ports[s.remote_port], own->sin6_scope_id);
+    paths[i] = (struct harp_path_config){.lines_max = s.lines_max,
+                                         .local_eni = (uint8_t)s.local_eni,
+                                         .remote_eni = (uint8_t)s.remote_eni,
+                                         .standby = s.standby};
+    unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
+    peer->enis[s.remote_eni] = to;
+    peer->route_enis[i] = (uint8_t)s.local_eni;
+    used |= 1u << s.local_eni;
+    peer->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
+    if (!peer->routes[i]) return false;
+    peer->route_count++;
+  }
+  tell_idle_enis(peer, used);
+  return count > 0;
+}
+
+static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c, uint32_t first_number,
+                        const struct harp_path_config *paths) {
+  struct harp_engine *e = peer->engine;
+  struct harp_sender_config config = {
+      .first_number = first_number,
+      .stream_max = HARP_STREAMS_MAX,
+      .path_count = peer->route_count,
+      .window_max_bytes = c->peer->buffer_bytes,
+      .cc = e->cc,
+      /* Elsewhere small windows would mean small superframes. */
+      .share = e->io->info.single,
+  };
+  memcpy(config.paths, paths, sizeof config.paths);
+  size_t bytes = harp_sender_bytes(&config);
+  struct harp_sender *s = peer->conn.sender = malloc(bytes);
+  if (!s) return false;
+  memset(s, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
+  harp_sender_init(s, &config, NULL, &e->counters, e->clock());
+  return true;
+}
+
+static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
+  struct harp_receiver_config config = {
+      .first_number = first_number,
+      .stream_max = HARP_STREAMS_MAX,
+      .path_count = peer->route_count,
+  };
+  struct harp_receiver *r = peer->conn.receiver = malloc(harp_receiver_bytes(&config));
+  if (r) harp_receiver_init(r, &config, NULL, &peer->engine->counters);
+  return r;
+}
+
+static void free_peer(struct harp_peer *peer) {
+  struct harp_engine *e = peer->engine;
+  for (unsigned i = 0; i < peer->route_count; i++) e->io->ops->route_close(e->io, peer->routes[i]);
+  free(peer->conn.sender);
+  free(peer->conn.receiver);
+  free(peer);
+}
+
+struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *c) {
+  struct harp_path_config paths[HARP_PATHS_MAX];
+  uint32_t first_number = c->is_client ? c->local->first_number : c->peer->first_number;
+  struct harp_peer *peer = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *peer, HARP_CACHE_LINE));
+  if (!peer) {
+    if (c->control_fd >= 0) harp_files_close(c->control_fd);
+    return NULL;
+  }
+  memset(peer, 0, sizeof *peer);
+  peer->engine = e;
+  peer->slot = c->slot;
+  peer->traffic_class = c->traffic_class;
+  peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
+  peer->heard_ns = peer->idle_ns = e->clock();
+  peer->engine_id = (uint32_t)(c->peer->token >> 32);
+  peer->engine_addr = eni_address(&c->peer->enis[0], 0, 0);
+  name_peer(peer, c);
+  if (!open_routes(peer, c, paths) || !make_sender(peer, c, first_number, paths) ||
+      !make_receiver(peer, first_number)) {
+    free_peer(peer);
+    if (c->control_fd >= 0) harp_files_close(c->control_fd);
+    return NULL;
+  }
+  harp_conn_init(&peer->conn, &c->keys, peer->conn.sender, peer->conn.receiver);
+  harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
+  harp_engine_attach(e, peer);
+  harp_peer_touch(peer); /* its paths are to be probed */
+  return peer;
+}
+
+void harp_peer_destroy(struct harp_peer *peer) {
+  HARP_ASSERT(!peer->links);
+  harp_dials_forget(peer);
+  harp_monitor_close(peer);
+  harp_conn_close(&peer->conn, peer->engine->clock());
+  harp_engine_detach(peer->engine, peer);
+  free_peer(peer);
+}
+
+/* ---- finding ---- */
+
+bool harp_peer_is_usable(const struct harp_peer *peer) {
+  const struct harp_monitor *m = &peer->monitor;
+  return peer->conn.state == HARP_CONN_OPEN && m->fd >= 0 && !m->gone && !m->lost && !m->final_received;
+}
+
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
+  if (a->ss_family != b->ss_family) return false;
+  if (a->ss_family == AF_INET6)
+    return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
+                   16);
+  return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
+
+struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
+                                 const struct sockaddr_storage *addr, int traffic_class) {
+  struct harp_peer *found = NULL;
+  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
+    struct harp_peer *peer = e->peers[slot];
+    seen += peer != NULL;
+    if (!peer || peer == HARP_SLOT_RESERVED || peer->engine_id != engine_id) continue;
+    if (peer->traffic_class != traffic_class || !same_address(&peer->engine_addr, addr)) continue;
+    if (!harp_peer_is_usable(peer)) continue;
+    /* Both sides know both tokens of a connection. */
+    uint64_t sum = peer->conn.keys.tx_token + peer->conn.keys.rx_token;
+    if (!found || sum < found->conn.keys.tx_token + found->conn.keys.rx_token) found = peer;
+  }
+  return found;
+}
+
+/* ---- life ---- */
+
+void harp_peer_touch(struct harp_peer *peer) {
+  peer->deadline_ns = 0;
+  harp_engine_activate(peer->engine, peer);
+}
+
+void harp_peer_settle(struct harp_peer *peer) {
+  struct harp_tx_stream *st;
+  while ((st = harp_tx_load_take_done(&peer->conn.sender->load))) harp_link_complete(st->owner);
+  harp_peer_touch(peer);
+}
+
+void harp_peer_complete(struct harp_peer *peer) {
+  for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_complete(link);
+}
+
+void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...) {
+  if (peer->conn.state != HARP_CONN_OPEN) return;
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(peer->error, sizeof peer->error, fmt, ap);
+  va_end(ap);
+  harp_conn_fail(&peer->conn, status, now);
+  for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
+  harp_dials_forget(peer);
+}
+
+void harp_peers_tend(struct harp_engine *e, harp_ns now) {
+  e->linger_ns = now + TEND_NS;
+  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
+    struct harp_peer *peer = e->peers[slot];
+    seen += peer != NULL;
+    if (!peer || peer == HARP_SLOT_RESERVED || peer->links || peer->dials) continue;
+    if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) {
+      harp_peer_destroy(peer);
+      seen--;
+    }
+  }
+}

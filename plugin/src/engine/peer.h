@@ -1,0 +1,94 @@
+/* A peer: our engine's connection with one engine of another process. It has the protocol's halves, routes
+ * over our drivers, a control connection, and links: NCCL's connections, each a stream of it in one
+ * direction. What belongs to the wire between the two engines exists once, here.
+ *
+ * All of it belongs to whoever holds the engine's lock. */
+#ifndef HARP_PEER_H
+#define HARP_PEER_H
+
+#include <stdatomic.h>
+
+#include "engine/monitor.h"
+#include "io/io.h"
+#include "proto/conn.h"
+
+enum { HARP_PEER_TEXT_BYTES = 160, HARP_ERROR_TEXT_BYTES = 640 };
+
+/* Without a link a peer is kept for so long: communicators are torn down and made again. */
+#define HARP_PEER_LINGER_NS HARP_SEC(1)
+
+struct harp_engine;
+struct harp_link;
+struct harp_dial;
+
+struct harp_peer {
+  struct harp_engine *engine;
+  uint32_t slot;                 /* in the engine's table; also the low bits of our token */
+  struct harp_peer *next_active; /* of those that have something to do or to wait for */
+  bool active;
+  bool is_multihomed;  /* one of the ends has several interfaces */
+  _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
+  int traffic_class;   /* of its packets; -1: none */
+  harp_ns deadline_ns;
+  harp_ns heard_ns;     /* when something of the peer's came last */
+  harp_ns idle_ns;      /* since when it has no link; HARP_NEVER: it has */
+  uint32_t outstanding; /* requests of its links that are posted and not done */
+  uint32_t stream_next; /* id to try first for the next stream that we send on */
+  struct harp_link *links;
+  struct harp_dial *dials; /* that have asked it to open a stream, and wait for the answer */
+  struct harp_conn conn;
+  struct harp_monitor monitor;         /* the control connection, which tells whether the peer lives */
+  char name[HARP_PEER_TEXT_BYTES];     /* "host (address) process 123" */
+  char error[HARP_ERROR_TEXT_BYTES];   /* why it failed */
+  uint32_t engine_id;                  /* the other engine: the upper half of all its tokens */
+  struct sockaddr_storage engine_addr; /* of its first interface */
+  unsigned route_count;
+  struct harp_io_route *routes[HARP_PATHS_MAX];
+  uint8_t route_enis[HARP_PATHS_MAX];                   /* which of the engine's interfaces each is of */
+  struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
+};
+
+/* What a new peer is made of; everything is copied. */
+struct harp_peer_config {
+  bool is_client; /* we began the handshake */
+  uint32_t slot;
+  struct harp_conn_keys keys;
+  struct harp_control_keys control;
+  int control_fd; /* owned by the peer from here on, also on failure */
+  const struct harp_endpoint *local, *peer;
+  struct sockaddr_storage peer_addr; /* of the control connection, for messages */
+  int traffic_class;
+};
+
+/* Makes a peer for the slot that was reserved in the engine, and attaches it. NULL: no memory. */
+struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *config);
+
+/* Says FINAL, detaches and frees. No link may be left. */
+void harp_peer_destroy(struct harp_peer *peer);
+
+/* Fails the peer and all its links, with the one sentence that the user will see, and tells the other side.
+ * Later calls change nothing. */
+void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...)
+    HARP_PRINTF(4, 5);
+
+/* Returns whether new links may be opened on it. */
+bool harp_peer_is_usable(const struct harp_peer *peer);
+
+/* Marks what is done on all its links. */
+void harp_peer_complete(struct harp_peer *peer);
+
+/* Has this pass, or the next, look at it. */
+void harp_peer_touch(struct harp_peer *peer);
+
+/* Marks what was acknowledged on its links, and touches it. */
+void harp_peer_settle(struct harp_peer *peer);
+
+/* Finds the usable peer that is the engine of this id at this address, for this traffic class; NULL: none. Of
+ * several, which is what connects that cross end in, both sides find the same. */
+struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
+                                 const struct sockaddr_storage *addr, int traffic_class);
+
+/* Ends peers that have had no link for HARP_PEER_LINGER_NS. */
+void harp_peers_tend(struct harp_engine *e, harp_ns now);
+
+#endif

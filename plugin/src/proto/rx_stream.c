@@ -1,0 +1,201 @@
+#include "proto/rx_stream.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/seq.h"
+
+enum { MESSAGE_SLOTS = HARP_RECV_SLOTS };
+
+static struct harp_recv_message *message_at(struct harp_rx_stream *st, uint32_t m) {
+  return &st->messages[m % MESSAGE_SLOTS];
+}
+
+void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
+                         struct harp_trace *trace, struct harp_counters *counters) {
+  memset(st, 0, sizeof *st);
+  st->trace = trace;
+  st->counters = counters;
+  st->id = config->id;
+  st->done = st->posted = st->announced = config->first_message;
+  st->delivered = config->first_line;
+  st->staging = config->staging;
+}
+
+/* ---- receives ---- */
+
+/* A message for which a larger size than its receive holds was announced can never be delivered. */
+static void refuse_size(struct harp_rx_stream *st, uint32_t m, uint32_t size, uint32_t capacity) {
+  if (st->too_large) return;
+  st->too_large = true;
+  st->too_large_message = m;
+  st->too_large_size = size;
+  st->too_large_capacity = capacity;
+}
+
+/* Lists every run of an early message's lines that has arrived, to be copied from its staging slot. The map
+ * holds one window from `delivered` on: its bits for lines beyond are those of lines one window earlier. */
+static void place_early(const struct harp_rx_stream *st, const struct harp_recv_message *msg,
+                        struct harp_placement *place) {
+  uint32_t lines = HARP_MIN(msg->lines, st->delivered + HARP_WINDOW_LINES - msg->line);
+  for (uint32_t at = 0; at < lines;) {
+    uint32_t line = msg->line + at, left = lines - at;
+    /* Before `delivered` everything has arrived, and the map's bits are free again. */
+    uint32_t have = harp_seq_before(line, st->delivered) ? HARP_MIN(st->delivered - line, left)
+                                                         : harp_linemap_run(&st->arrived, line, left, true);
+    uint32_t from = at * HARP_LINE_BYTES, to = HARP_MIN((at + have) * HARP_LINE_BYTES, msg->size);
+    if (to > from) {
+      HARP_ASSERT(place->count < HARP_RUNS_MAX);
+      place->runs[place->count].from = from;
+      place->runs[place->count++].bytes = to - from;
+    }
+    at += have;
+    if (!have) at += harp_linemap_run(&st->arrived, line, left, false);
+  }
+}
+
+int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, void *cookie,
+                        struct harp_placement *place, const uint8_t **early, harp_ns now) {
+  place->count = 0;
+  *early = NULL;
+  if (st->posted - st->done == HARP_MESSAGES_MAX) return -EAGAIN;
+  struct harp_recv_message *msg = message_at(st, st->posted);
+  harp_trace(st->trace, now, HARP_EVENT_RECV_POST, st->posted, capacity, 0, 0);
+  if (msg->begun && msg->size > capacity) {
+    refuse_size(st, st->posted, msg->size, capacity); /* and what still comes of it stays in staging */
+  } else {
+    if (msg->begun) {
+      *early = msg->data;
+      place_early(st, msg, place);
+      place->dst = data;
+      st->counters->early_messages++;
+    }
+    msg->data = data;
+  }
+  msg->capacity = capacity;
+  msg->cookie = cookie;
+  st->posted++;
+  return 0;
+}
+
+bool harp_rx_stream_poll_done(struct harp_rx_stream *st, void **cookie, uint32_t *bytes) {
+  if (st->done == st->posted || (st->too_large && st->done == st->too_large_message)) return false;
+  struct harp_recv_message *msg = message_at(st, st->done);
+  if (!msg->begun || msg->missing) return false;
+  *cookie = msg->cookie;
+  *bytes = msg->size;
+  *msg = (struct harp_recv_message){0};
+  st->done++;
+  st->counters->messages_received++;
+  return true;
+}
+
+/* ---- packets ---- */
+
+/* Finds the packet's message and begins it if this is its first packet. */
+static enum harp_drop find_message(struct harp_rx_stream *st, const struct harp_packet *p,
+                                   struct harp_recv_message **found) {
+  uint32_t m = p->data.message, start = p->data.line - p->data.offset / HARP_LINE_BYTES;
+  if (m - st->done >= MESSAGE_SLOTS)
+    return harp_seq_before(m, st->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
+  struct harp_recv_message *msg = message_at(st, m);
+  *found = msg;
+  if (msg->begun) {
+    /* One that began early may turn out too large for the receive posted since: it has no place any more. */
+    bool fits = msg->size == p->data.size && msg->line == start && msg->size <= msg->capacity;
+    return fits ? HARP_DROP_NONE : HARP_DROP_CONTRADICTION;
+  }
+  uint32_t lines = harp_lines_of(p->data.size);
+  if (harp_seq_before(start, st->delivered)) return HARP_DROP_CONTRADICTION;
+  if (harp_seq_before(m, st->posted)) {
+    if (p->data.size > msg->capacity) {
+      refuse_size(st, m, p->data.size, msg->capacity);
+      return HARP_DROP_CONTRADICTION;
+    }
+  } else {
+    if (m - st->posted >= HARP_EARLY_MESSAGES || p->data.size > HARP_EARLY_MAX_BYTES) return HARP_DROP_CREDIT;
+    msg->data = st->staging + (size_t)(m % HARP_EARLY_MESSAGES) * HARP_EARLY_MAX_BYTES;
+    msg->capacity = HARP_EARLY_MAX_BYTES;
+  }
+  msg->begun = true;
+  msg->size = p->data.size;
+  msg->line = start;
+  msg->lines = msg->missing = lines;
+  return HARP_DROP_NONE;
+}
+
+/* The packet that is next in line while none is ahead of it, which is nearly every one: no map is needed. */
+static uint32_t take_next(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t lines,
+                          struct harp_placement *place) {
+  place->runs[0].from = 0;
+  place->runs[0].bytes = p->data.length;
+  place->count = p->data.length != 0;
+  st->delivered += lines;
+  return lines;
+}
+
+/* Marks the packet's lines as arrived and lists those that are new. Returns how many are. */
+static uint32_t take_lines(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t lines,
+                           struct harp_placement *place) {
+  uint32_t taken = 0, at = harp_seq_before(p->data.line, st->delivered) ? st->delivered - p->data.line : 0;
+  while (at < lines) {
+    uint32_t line = p->data.line + at;
+    uint32_t fresh = harp_linemap_run(&st->arrived, line, lines - at, false);
+    if (fresh) {
+      uint32_t from = at * HARP_LINE_BYTES;
+      uint32_t bytes = HARP_MIN(fresh * HARP_LINE_BYTES, p->data.length - from);
+      harp_linemap_set(&st->arrived, line, fresh);
+      if (bytes) {
+        place->runs[place->count].from = from;
+        place->runs[place->count++].bytes = bytes;
+      }
+      taken += fresh;
+      at += fresh;
+    }
+    if (at < lines) at += harp_linemap_run(&st->arrived, p->data.line + at, lines - at, true);
+  }
+  st->ahead += taken;
+  return taken;
+}
+
+/* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the map.
+ */
+static void advance(struct harp_rx_stream *st) {
+  uint32_t run = harp_linemap_run(&st->arrived, st->delivered, HARP_WINDOW_LINES, true);
+  harp_linemap_clear(&st->arrived, st->delivered, run);
+  st->delivered += run;
+  st->ahead -= run;
+}
+
+enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
+                                      struct harp_placement *place) {
+  uint32_t line = p->data.line, lines = harp_lines_of(p->data.length);
+  uint32_t end = line + lines;
+  if (p->data.size > HARP_MESSAGE_MAX_BYTES) return HARP_DROP_FIELD;
+  if (!harp_seq_after(end, st->delivered)) return HARP_DROP_DUPLICATE;
+  if (end - st->delivered > HARP_WINDOW_LINES) return HARP_DROP_WINDOW;
+  struct harp_recv_message *msg;
+  enum harp_drop drop = find_message(st, p, &msg);
+  if (drop) return drop;
+  bool next = line == st->delivered && !st->ahead;
+  uint32_t fresh = harp_likely(next) ? take_next(st, p, lines, place) : take_lines(st, p, lines, place);
+  if (!fresh) return HARP_DROP_DUPLICATE;
+  HARP_ASSERT(fresh <= msg->missing);
+  place->dst = msg->data + p->data.offset;
+  msg->missing -= fresh;
+  if (!next && !harp_seq_after(line, st->delivered)) advance(st);
+  return HARP_DROP_NONE;
+}
+
+void harp_rx_stream_check(const struct harp_rx_stream *st) {
+  HARP_ASSERT(st->posted - st->done <= HARP_MESSAGES_MAX);
+  HARP_ASSERT(!harp_linemap_test(&st->arrived, st->delivered));
+  HARP_ASSERT(st->ahead < HARP_WINDOW_LINES);
+  HARP_ASSERT(st->ahead || !harp_linemap_test(&st->arrived, st->delivered + 1));
+  for (uint32_t m = st->done; m != st->done + MESSAGE_SLOTS; m++) {
+    const struct harp_recv_message *msg = &st->messages[m % MESSAGE_SLOTS];
+    HARP_ASSERT(msg->missing <= msg->lines);
+    HARP_ASSERT(!msg->begun || msg->missing || !harp_seq_before(m, st->done));
+  }
+}

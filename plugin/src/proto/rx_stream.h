@@ -1,0 +1,98 @@
+/* The receiving end of a stream, sans-IO: the receives of one NCCL connection, and where each of its packets'
+ * bytes belongs.
+ *
+ * The caller posts receives (NCCL's buffers, borrowed until done), feeds packets and copies what the verdict
+ * says, at once and in the order given, before it calls anything else here. Because a GPU may read the buffer
+ * while it fills, every line is placed exactly once.
+ *
+ * Messages of up to HARP_EARLY_MAX_BYTES may arrive before their receive is posted; they wait in `staging`,
+ * one slot for each of the next HARP_EARLY_MESSAGES messages.
+ *
+ * Owned by one engine. A stream knows nothing of paths and acknowledgements: those are the receiver's
+ * (recv.h). */
+#ifndef HARP_RX_STREAM_H
+#define HARP_RX_STREAM_H
+
+#include "base/counters.h"
+#include "base/linemap.h"
+#include "base/trace.h"
+#include "proto/tx_stream.h"
+#include "wire/packet.h"
+
+enum {
+  HARP_STAGING_BYTES = HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES,
+  HARP_RECV_SLOTS =
+      128, /* a power of two, since message numbers wrap; holds all messages that may have begun */
+  HARP_RUNS_MAX = HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1, /* every other line of an early message */
+};
+_Static_assert(HARP_RECV_SLOTS >= HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES &&
+                   !(HARP_RECV_SLOTS & (HARP_RECV_SLOTS - 1)),
+               "a slot for every message, also across the wrap");
+_Static_assert(HARP_RUNS_MAX >= HARP_PACKET_MAX_LINES / 2 + 1, "a packet has fewer runs");
+
+struct harp_rx_stream_config {
+  uint16_t id;
+  uint32_t first_line, first_message;
+  uint8_t *staging; /* HARP_STAGING_BYTES, borrowed while the stream is open */
+};
+
+struct harp_recv_message {
+  uint8_t *data;           /* where it goes: the posted buffer, or its staging slot */
+  void *cookie;            /* of the posted receive */
+  uint32_t capacity;       /* of the posted buffer, or of a staging slot */
+  uint32_t size, line;     /* known once begun */
+  uint32_t lines, missing; /* all, and not arrived yet */
+  bool begun;
+};
+
+struct harp_rx_stream {
+  struct harp_trace *trace;
+  struct harp_counters *counters;
+  uint16_t id; /* in packets */
+  void *owner; /* whose it is: the opener's to set */
+
+  /* the receiver's: how often the credit is still to be told */
+  uint8_t tells_left;
+  struct harp_rx_stream *next_told;
+
+  uint32_t done;      /* first message that poll_done has not given back */
+  uint32_t posted;    /* first message without a posted receive */
+  uint32_t announced; /* the `posted` last sent */
+  uint32_t delivered; /* first line that has not arrived */
+  bool too_large;     /* the peer sent more than a receive holds: message, size and capacity are below */
+  uint32_t too_large_message, too_large_size, too_large_capacity;
+  uint8_t *staging;
+  struct harp_recv_message messages[HARP_RECV_SLOTS];
+  uint32_t ahead; /* lines that have arrived beyond `delivered`: the members of `arrived` */
+  struct harp_linemap arrived;
+};
+
+/* Copy payload [from, from + bytes) of the packet to dst + from. Runs are ascending. */
+struct harp_placement {
+  uint8_t *dst; /* where byte 0 of the packet's payload belongs */
+  uint32_t count;
+  struct {
+    uint32_t from, bytes;
+  } runs[HARP_RUNS_MAX];
+};
+
+void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
+                         struct harp_trace *trace, struct harp_counters *counters);
+
+/* Posts a receive for the next message. If some of it came early, fills *place with what to copy from staging
+ * (`*early`, else NULL) to the buffer. Returns -EAGAIN when HARP_MESSAGES_MAX receives are open. */
+int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, void *cookie,
+                        struct harp_placement *place, const uint8_t **early, harp_ns now) HARP_MUST_CHECK;
+
+/* Feeds a DATA packet. HARP_DROP_NONE: place->count runs are to be copied now (none for an empty message).
+ * Otherwise the reason for which nothing is placed. */
+enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
+                                      struct harp_placement *place);
+
+/* Takes a received message, oldest first: returns true, its cookie and size. */
+bool harp_rx_stream_poll_done(struct harp_rx_stream *st, void **cookie, uint32_t *bytes);
+
+/* Asserts the invariants; for tests. */
+void harp_rx_stream_check(const struct harp_rx_stream *st);
+
+#endif

@@ -1,0 +1,159 @@
+/* The sending end of a stream, sans-IO: the messages of one NCCL connection on their way to the peer, which
+ * of their lines have arrived, which must be sent again, and how far the peer's posted receives allow it to
+ * go.
+ *
+ * Numbering: every message takes the next lines of 128 bytes of the stream's line sequence (at least one), so
+ * one 32-bit number says both how far the receiver got and how much window is left. A message is done when
+ * all of its lines were acknowledged, and all messages before it are done.
+ *
+ * Owned by one engine. A stream knows nothing of paths: the sender (send.h) takes lines from it, and tells it
+ * which were acknowledged and which were lost. What the streams of a sender have to send together stands in
+ * its struct harp_tx_load. */
+#ifndef HARP_TX_STREAM_H
+#define HARP_TX_STREAM_H
+
+#include "base/counters.h"
+#include "base/trace.h"
+#include "proto/resend.h"
+
+enum {
+  HARP_STREAMS_MAX = 4096,          /* of a sender or a receiver */
+  HARP_MESSAGES_MAX = 64,           /* of a stream that are posted and not done; NCCL uses up to 32 */
+  HARP_EARLY_MESSAGES = 8,          /* that may travel before their receive is posted */
+  HARP_EARLY_MAX_BYTES = 16 * 1024, /* and how large each of them may be */
+  HARP_MESSAGE_MAX_BYTES = 1 << 30,
+  HARP_TURN_LINES = 480, /* that a stream sends before it is another's turn: about a superframe */
+};
+
+struct harp_tx_stream;
+
+/* Streams that may have something to send now, in turn: those whose next message is small, and the others. */
+enum { HARP_TX_SMALL, HARP_TX_LARGE, HARP_TX_CLASSES };
+
+struct harp_tx_list {
+  struct harp_tx_stream *first, *last;
+};
+
+/* What the streams of one sender have to send together. */
+struct harp_tx_load {
+  uint32_t messages;      /* posted and not done */
+  uint32_t waiting_lines; /* never sent yet, and credit lets them go */
+  uint32_t resend_lines;  /* lost, and not sent again yet */
+  struct harp_tx_list ready[HARP_TX_CLASSES];
+  struct harp_tx_stream *done_first; /* have delivered messages since they were last taken from here */
+};
+
+struct harp_send_message {
+  const uint8_t *data; /* borrowed from the poster until done */
+  void *cookie;
+  uint32_t bytes, line, lines;
+};
+
+struct harp_tx_stream {
+  struct harp_tx_load *load; /* of the sender that it is open on */
+  struct harp_trace *trace;
+  struct harp_counters *counters;
+  uint16_t id; /* in packets */
+  void *owner; /* whose it is: the opener's to set */
+
+  bool is_ready; /* in one of the load's lists: */
+  uint8_t class;
+  struct harp_tx_stream *next_ready;
+  bool is_done_listed; /* in the load's list */
+  struct harp_tx_stream *next_done;
+  int32_t deficit_lines; /* that it may still send before it is another's turn */
+
+  /* the sender's, while credit is lacking */
+  bool is_waiting; /* in the sender's list */
+  struct harp_tx_stream *next_waiting;
+  uint32_t wanted; /* the message that waits for credit */
+  uint32_t asks;   /* how often credit for it was asked for */
+  harp_ns ask_ns;  /* and when it is next */
+
+  /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
+   * `next` may be partly sent up to sent_line. Credit lets those before `let_go` go. */
+  uint32_t done, oldest, next, let_go, tail;
+  uint32_t delivered; /* first line that was not acknowledged */
+  uint32_t sent_line; /* first line never sent */
+  uint32_t tail_line; /* first line of no message */
+  uint32_t posted;    /* messages before this one have their receive posted */
+  uint32_t ahead;     /* lines that were acknowledged beyond `delivered`: the members of `acked` */
+  struct harp_send_message messages[HARP_MESSAGES_MAX];
+  struct harp_linemap acked;
+  struct harp_resend resend;
+};
+
+struct harp_tx_stream_config {
+  uint16_t id;
+  uint32_t first_line, first_message;
+};
+
+void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_config *config,
+                         struct harp_tx_load *load, struct harp_trace *trace, struct harp_counters *counters);
+
+/* Posts a message. The data is borrowed until poll_done gives back `cookie`. Returns -EAGAIN when
+ * HARP_MESSAGES_MAX messages are under way. */
+int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
+                        harp_ns now) HARP_MUST_CHECK;
+
+/* Takes the receiver's word that messages before `posted` have their receive; returns whether that is news.
+ * It is not when no receiver can have posted so many: the word is about an earlier stream of the same id. */
+bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted);
+
+/* Notes that a run of lines arrived. Each of them was sent. */
+void harp_tx_stream_on_acked(struct harp_tx_stream *st, uint32_t line, uint32_t lines, harp_ns now);
+
+/* Notes that all lines before `delivered` arrived; ignores what was never sent. */
+void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, harp_ns now);
+
+/* Notes that a run of lines was lost; those that arrived by other packets are not sent again. */
+void harp_tx_stream_on_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines);
+
+/* Returns whether the next message, there is one, may not be sent for lack of credit. */
+static inline bool harp_tx_stream_lacks_credit(const struct harp_tx_stream *st) {
+  return st->next == st->let_go && st->let_go != st->tail;
+}
+
+/* Returns how many lines were never sent, and credit lets them go. */
+uint32_t harp_tx_stream_waiting_lines(const struct harp_tx_stream *st);
+
+/* Returns in which list the stream belongs: by the message that it sends of next. It has something to send.
+ */
+unsigned harp_tx_stream_class(const struct harp_tx_stream *st);
+
+/* Returns how many new lines of one message, from sent_line on, credit and window let go now. */
+uint32_t harp_tx_stream_new_lines(const struct harp_tx_stream *st);
+
+/* Finds the first run of lines to be sent again, of at most `limit`; returns its length, 0 when there is
+ * none. */
+uint32_t harp_tx_stream_lost_lines(struct harp_tx_stream *st, uint32_t limit, uint32_t *line);
+
+/* Returns the message under way that holds a line, which is never before the oldest. */
+uint32_t harp_tx_stream_message_of(const struct harp_tx_stream *st, uint32_t line);
+
+/* Books lines that go out: new ones (line == sent_line, of one message), or ones that were lost. */
+void harp_tx_stream_take_new(struct harp_tx_stream *st, uint32_t lines);
+void harp_tx_stream_take_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines);
+
+/* Takes a delivered message, oldest first: returns true and its cookie. */
+bool harp_tx_stream_poll_done(struct harp_tx_stream *st, void **cookie);
+
+/* Takes a stream of the load that has delivered messages to poll; NULL: none has. */
+struct harp_tx_stream *harp_tx_load_take_done(struct harp_tx_load *load);
+
+/* Leaves the load: nothing of the stream is sent any more. */
+void harp_tx_stream_close(struct harp_tx_stream *st);
+
+/* Asserts the invariants; for tests. */
+void harp_tx_stream_check(const struct harp_tx_stream *st);
+
+/* Appends a stream to a list; takes the first. */
+void harp_tx_list_push(struct harp_tx_list *list, struct harp_tx_stream *st);
+struct harp_tx_stream *harp_tx_list_pop(struct harp_tx_list *list);
+
+static inline const struct harp_send_message *harp_tx_stream_message(const struct harp_tx_stream *st,
+                                                                     uint32_t m) {
+  return &st->messages[m % HARP_MESSAGES_MAX];
+}
+
+#endif
