@@ -48,6 +48,7 @@ from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_buil
 BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
+CONNECTIONS_MAX = 4096  # harp-perf's
 SOCKET = "socket"
 RUNS_ALONE = 1
 RUNS_AGAINST = 5
@@ -127,8 +128,8 @@ def _default_sizes(mode: Mode, *, by_clock: bool) -> str:
     return LATENCY_SIZES if mode is Mode.PINGPONG else DEFAULT_SIZES
 
 
-def _own_env(driver: str | None, engine: str | None, env: Sequence[str]) -> list[str]:
-    chosen = [("HARP_DRIVER", driver), ("HARP_ENGINE", engine)]
+def _own_env(driver: str | None, engine: str | None, paths: int | None, env: Sequence[str]) -> list[str]:
+    chosen = [("HARP_DRIVER", driver), ("HARP_ENGINE", engine), ("HARP_PATHS", paths)]
     return [f"{name}={value}" for name, value in chosen if value] + list(env)
 
 
@@ -237,11 +238,22 @@ def bench(
         typer.Option(help="Message sizes, as 8,4K,1M; else those that NCCL sends.", rich_help_panel=_SENT),
     ] = None,
     connections: Annotated[
-        int, typer.Option(min=1, help="Connections per direction.", rich_help_panel=_SENT)
+        int,
+        typer.Option(
+            min=1, max=CONNECTIONS_MAX, help="Connections per direction, 4096 at most.", rich_help_panel=_SENT
+        ),
     ] = 1,
     inflight: Annotated[
         int, typer.Option(min=1, max=32, help="Messages in flight.", rich_help_panel=_SENT)
     ] = 8,
+    wait_sent: Annotated[
+        bool,
+        typer.Option(
+            "--wait-sent",
+            help="With --mode pingpong: wait until a send is done before the receive is posted.",
+            rich_help_panel=_SENT,
+        ),
+    ] = False,
     time_s: Annotated[
         float, typer.Option("--time", min=0.01, help="Seconds per size and run.", rich_help_panel=_SENT)
     ] = 1.0,
@@ -283,6 +295,9 @@ def bench(
     ] = None,
     driver: Annotated[str | None, typer.Option(help="Sets HARP_DRIVER.", rich_help_panel=_SIDES)] = None,
     engine: Annotated[str | None, typer.Option(help="Sets HARP_ENGINE.", rich_help_panel=_SIDES)] = None,
+    paths: Annotated[
+        int | None, typer.Option(min=1, max=16, help="Sets HARP_PATHS.", rich_help_panel=_SIDES)
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -355,6 +370,14 @@ def bench(
             rich_help_panel=_LAB,
         ),
     ] = False,
+    unprivileged: Annotated[
+        bool,
+        typer.Option(
+            "--unprivileged",
+            help="Ranks without capabilities, and with the default limits of socket buffers.",
+            rich_help_panel=_LAB,
+        ),
+    ] = False,
     congestion: Annotated[
         str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=_LAB)
     ] = "cubic",
@@ -398,6 +421,7 @@ def bench(
         loss=parse_percent(loss),
         congestion=congestion,
         rps_cores=min(os.cpu_count() or 1, RPS_CORES_MAX) if rps else 0,
+        unprivileged=unprivileged,
     )
     spec.check()
     if show_lab:
@@ -406,14 +430,17 @@ def bench(
         return
     failures = [parse_failure(text, spec) for text in fail or []]
     by_clock = seconds is not None or bool(failures) or beside_tcp
-    if (failures or beside_tcp) and (hosts or loopback):
-        raise HarpError("--fail and --beside-tcp work in the lab only.", "", ExitCode.USAGE)
+    if (failures or beside_tcp or unprivileged) and (hosts or loopback):
+        raise HarpError("--fail, --beside-tcp and --unprivileged work in the lab only.", "", ExitCode.USAGE)
+    if wait_sent and mode is not Mode.PINGPONG:
+        raise HarpError("--wait-sent is for --mode pingpong.", "", ExitCode.USAGE)
     job = PerfJob(
         mode=mode.value,
         sizes_bytes=parse_sizes(sizes or _default_sizes(mode, by_clock=by_clock)),
         connections=connections,
         inflight=inflight,
         check=check,
+        wait_sent=wait_sent,
         time_s=time_s,
         iterations=iters,
         abi=abi,
@@ -422,7 +449,7 @@ def bench(
     if plot_file:
         require_plot(plot_file)
     program = find_program(perf, "harp-perf")
-    sides = [build_side(plugin, program, _own_env(driver, engine, env or []))]
+    sides = [build_side(plugin, program, _own_env(driver, engine, paths, env or []))]
     if against:
         sides.append(build_side(against, program, against_env or [], best=against_best))
         sides = told_apart(sides)

@@ -109,6 +109,7 @@ class PerfJob:
     connections: int = 1
     inflight: int = 8
     check: bool = True
+    wait_sent: bool = False  # ping-pong: each send is waited for before the receive
     time_s: float = 1.0
     iterations: int | None = None
     abi: int | None = None
@@ -141,6 +142,8 @@ def perf_argv(program: Program, job: PerfJob, rank: int, ranks: int, rendezvous:
     if job.interval_ms is not None:
         argv += ["--interval-ms", str(job.interval_ms)]
     argv.append("--check" if job.check else "--no-check")
+    if job.wait_sent:
+        argv.append("--wait-sent")
     if job.abi is not None:
         argv += ["--abi", str(job.abi)]
     if job.device is not None:

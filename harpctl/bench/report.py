@@ -45,9 +45,10 @@ def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[st
     """Say below the table what was run and how."""
     checked = "every byte checked" if job.check else "data not checked"
     by_time = job.mode == Mode.PINGPONG.value
+    waited = " (sends waited for)" if job.wait_sent else ""
     lines = [
         place,
-        f"{job.mode}, {job.connections} connection(s), {job.inflight} in flight, {checked}",
+        f"{job.mode}{waited}, {job.connections} connection(s), {job.inflight} in flight, {checked}",
         f"median of {runs} run(s)"
         + ("" if by_time else "; cpu is machine time with softirq, without start-up"),
     ]

@@ -7,23 +7,20 @@ pair's other end. It is not there while no fault needs it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
-import os
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from harpctl.errors import ExitCode, HarpError
+from harpctl.errors import HarpError
+from harpctl.lab.compiled import compiled
 from harpctl.lab.steps import Command, Run, ip_inside, run_inside
 
 SOURCE = Path(__file__).with_name("faultbox.c")
-FLAGS = ("-std=gnu11", "-O2", "-D_GNU_SOURCE")
 MTU_BYTES = 65535
 START_S = 10.0
 ANSWER_S = 5.0
@@ -35,33 +32,9 @@ _children: list[
 _seeds = itertools.count(1)
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "harp"
-
-
 def build_box() -> Path:
     """Compile the box, once for each state of its source; needs a C compiler."""
-    text = SOURCE.read_bytes()
-    program = _cache() / f"faultbox-{hashlib.sha256(text).hexdigest()[:16]}"
-    if program.is_file():
-        return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        made = Path(folder) / "faultbox"
-        try:
-            done = subprocess.run(
-                ["cc", *FLAGS, "-o", str(made), str(SOURCE)], capture_output=True, text=True, check=False
-            )
-        except FileNotFoundError:
-            raise HarpError(
-                "This fault needs a C compiler, for the program that makes it.",
-                "Install one with `./harp_setup build` as root; drop and blackhole do without.",
-                ExitCode.MISSING,
-            ) from None
-        if done.returncode:
-            raise HarpError(f"{SOURCE} does not compile: {done.stderr.strip()[:400]}")
-        made.replace(program)
-    return program
+    return compiled(SOURCE, without="drop and blackhole do without.")
 
 
 class Box:

@@ -27,6 +27,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.lab.caps import plan_caps, plan_uncap
 from harpctl.lab.faults import Faults
 from harpctl.lab.plan import plan_destroy, plan_namespaces, plan_network, tools_needed
+from harpctl.lab.privileges import unprivileged_words
 from harpctl.lab.routes import address_words, plan_reroute
 from harpctl.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
 from harpctl.lab.steps import Command, Run, ip_inside, run_inside
@@ -83,7 +84,7 @@ def require_lab(spec: LabSpec) -> None:
     if missing:
         raise HarpError(
             f"The lab needs {', '.join(missing)}, which this machine lacks.",
-            "Install with `./harp_setup build` as root (packages iproute2, nftables, ethtool).",
+            "Install with `./harp_setup build` as root (packages iproute2, nftables, ethtool, util-linux).",
             ExitCode.MISSING,
         )
 
@@ -213,8 +214,9 @@ class Lab:
         return eni_address(host, eni)
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """Wrap a command so that it runs on that host."""
-        return ["ip", "netns", "exec", self.hosts[host], *argv]
+        """Wrap a command so that it runs on that host, with the privileges that the lab gives."""
+        words = unprivileged_words() if self.spec.unprivileged else []
+        return ["ip", "netns", "exec", self.hosts[host], *words, *argv]
 
     # ---- changes while it stands ----
 

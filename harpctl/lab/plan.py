@@ -65,6 +65,8 @@ def tools_needed(spec: LabSpec) -> list[str]:
         tools.append("ethtool")
     if spec.subnets is not Subnets.EACH:
         tools.append("sysctl")
+    if spec.unprivileged:
+        tools.append("setpriv")
     return tools
 
 

@@ -41,6 +41,7 @@ class LabSpec:
 
     With `rps_cores`, what arrives on host i's ENIs is handled on core i modulo that number (receive packet
     steering), as after a NIC's interrupt; without, on the sender's core, inside its system call.
+    With `unprivileged`, what runs on a host has no capability, and socket buffers of a kernel's defaults.
     """
 
     hosts: int = 2
@@ -57,6 +58,7 @@ class LabSpec:
     host_enis: tuple[int, ...] = ()  # how many each host has, where they differ
     subnets: Subnets = Subnets.EACH
     queue_ms: float = QUEUE_MS  # how long a packet waits for a cap at most, before it is dropped
+    unprivileged: bool = False
 
     @property
     def has_fabric(self) -> bool:
@@ -134,6 +136,8 @@ class LabSpec:
             parts.append(f"loss {self.loss * 100:g} % of {unit}")
         if self.rps_cores:
             parts.append(f"RPS over {self.rps_cores} cores")
+        if self.unprivileged:
+            parts.append("ranks without privileges")
         parts.append(self.congestion)
         return ", ".join(parts)
 

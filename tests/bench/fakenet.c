@@ -15,7 +15,8 @@
  *   FAKENET_INIT=1 init fails; FAKENET_CONNECT=1 connect fails; FAKENET_HANDLE=1 listen writes 65 bytes
  * FAKENET_RANK=R limits the faults to the process whose FAKENET_ME is R (or RANK, where that is unset).
  * FAKENET_IFNAME: listen on this interface's address instead of 127.0.0.1.
- * FAKENET_TRACE=FILE: each life-cycle call appends a line. */
+ * FAKENET_TRACE=FILE: each life-cycle call appends a line; FAKENET_MESSAGES=1: and each message that is
+ * posted or done. */
 #include "nccl/abi.h"
 
 #include <arpa/inet.h>
@@ -89,6 +90,10 @@ static void trace(const char *call) {
   if (!out) return;
   fprintf(out, "%d %s\n", (int)getpid(), call);
   fclose(out);
+}
+
+static void trace_message(const char *what) {
+  if (getenv("FAKENET_MESSAGES")) trace(what);
 }
 
 static enum harp_nccl_result fail(enum harp_nccl_result result, const char *text) {
@@ -278,6 +283,7 @@ static enum harp_nccl_result offer(struct fake_comm *comm, void *data, size_t by
     r->wire_bytes = r->bytes;
   }
   comm->posted++;
+  trace_message(comm->sends ? "isend" : "irecv");
   *request = r;
   return HARP_NCCL_SUCCESS;
 }
@@ -326,6 +332,7 @@ static enum harp_nccl_result test(void *request, int *done, int *sizes) {
   comm->moved++;
   r->used = false;
   *done = 1;
+  trace_message(comm->sends ? "sent" : "received");
   return HARP_NCCL_SUCCESS;
 }
 

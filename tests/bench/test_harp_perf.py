@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import random
+import resource
 import signal
 import subprocess
 import time
@@ -15,7 +16,7 @@ from tests.bench.conftest import Perf, clean_env, finish, free_port
 
 MODES = ["stream", "bidir", "pingpong", "ring", "alltoall"]
 FEW = ("--sizes", "0,1,8,1000,70000", "--iters", 60, "--warmup", 5)
-OK, WRONG, USAGE, PLUGIN, PEER, INTERRUPTED = 0, 1, 2, 3, 4, 130
+OK, WRONG, USAGE, PLUGIN, PEER, SYSTEM, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 
 def directions(mode: str, nranks: int) -> int:
@@ -78,6 +79,7 @@ def test_json_schema(perf: Perf, tmp_path: Path) -> None:
         "connections": 1,
         "inflight": 16,
         "check": True,
+        "wait_sent": False,
     }
     for row in rows:
         assert list(row) == [
@@ -104,6 +106,68 @@ def test_rates(perf: Perf) -> None:
         assert row["busbw_gbps"] == pytest.approx(gbps, rel=1e-3)
         assert row["algbw_gbps"] == pytest.approx(gbps * factor, rel=1e-3)
         assert row["latency_us"] is None
+
+
+@pytest.mark.parametrize("abi", [4, 12])
+def test_sends_waited_for(perf: Perf, tmp_path: Path, abi: int) -> None:
+    """A receive is posted only when this rank's send before it is done; the leader's first waits too."""
+    trace = tmp_path / "trace"
+    args = ("--mode", "pingpong", "--wait-sent", "--nranks", 4, "--connections", 3, "--abi", abi)
+    ended = perf.run(*args, "--sizes", "0,8,70000", "--iters", 60, "--json", "-")
+    assert ended.code == OK, ended.err
+    assert ended.json()["wait_sent"] is True
+    for row in ended.json()["results"]:
+        assert row["messages"] == 60 * 3 * 4
+        assert row["wrong"] == 0
+        assert row["latency_us"]["min"] > 0
+    few = ("--mode", "pingpong", "--sizes", 8, "--iters", 3, "--warmup", 0)
+    orders = {words: set(orders_of_messages(perf, trace, *few, *words)) for words in ((), ("--wait-sent",))}
+    assert orders["--wait-sent",] == {
+        ("isend", "sent", "irecv", "received") * 3,
+        ("irecv", "received", "isend", "sent") * 3,
+    }
+    assert not orders["--wait-sent",] & orders[()]
+
+
+def orders_of_messages(perf: Perf, trace: Path, *args: object) -> list[tuple[str, ...]]:
+    """Run the ranks; list each one's messages as they were posted and done."""
+    trace.unlink(missing_ok=True)
+    assert perf.run(*args, env={"FAKENET_TRACE": str(trace), "FAKENET_MESSAGES": "1"}).code == OK
+    steps = {"isend", "sent", "irecv", "received"}
+    return [tuple(call for call in made if call in steps) for made in calls_by_process(trace).values()]
+
+
+OPEN_FILES = 12500  # what 4096 connections of one direction take
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < OPEN_FILES, reason="too few open files allowed"
+)
+def test_4096_connections(perf: Perf) -> None:
+    args = ("--mode", "stream", "--connections", 4096, "--inflight", 1, "--sizes", 8, "--warmup", 1)
+    ended = perf.run(*args, "--iters", 2, "--json", "-")
+    assert ended.code == OK, ended.err
+    assert ended.json()["results"][0]["messages"] == 2 * 4096
+
+
+def with_open_files(perf: Perf, limit: str, *args: object) -> subprocess.CompletedProcess[str]:
+    script = f'ulimit {limit}; exec "$@"'
+    argv = ["sh", "-c", script, "sh", *perf.argv(*args)]
+    return subprocess.run(argv, env=clean_env(), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_limit_of_open_files_is_raised(perf: Perf) -> None:
+    ended = with_open_files(perf, "-S -n 128", "--mode", "bidir", "--connections", 100, *FEW)
+    assert ended.returncode == OK, ended.stderr
+
+
+def test_too_few_open_files(perf: Perf) -> None:
+    ended = with_open_files(perf, "-n 128", "--mode", "bidir", "--connections", 100, *FEW)
+    assert ended.returncode == SYSTEM
+    assert (
+        "200 connection ends need 364 open files, the limit is 128: raise it with `ulimit -n 364`"
+        in ended.stderr
+    )
 
 
 def test_by_time_all_ranks_agree(perf: Perf) -> None:
@@ -312,7 +376,7 @@ def test_stranger_at_the_rendezvous(perf: Perf) -> None:
             break
         except ConnectionRefusedError:
             assert time.monotonic() < deadline
-    stranger.sendall(os.urandom(64))
+    stranger.sendall(random.Random(1).randbytes(64))
     second = perf.start(*args, "--rank", 1)
     assert finish(second).code == OK
     assert finish(first).code == OK
@@ -331,6 +395,15 @@ def test_stranger_at_the_rendezvous(perf: Perf) -> None:
         (["--mode", "ring", "--inflight", "33"], "--inflight 33: expected a whole number from 1 to 32"),
         (["--mode", "ring", "--inflight", "-1"], "--inflight -1: expected"),
         (["--mode", "ring", "--time", "nan"], "--time nan: expected seconds"),
+        (
+            ["--mode", "ring", "--connections", "4097"],
+            "--connections 4097: expected a whole number from 1 to",
+        ),
+        (["--mode", "ring", "--wait-sent"], "--wait-sent is for --mode pingpong"),
+        (
+            ["--mode", "alltoall", "--nranks", "32", "--connections", "4096"],
+            "--mode alltoall with 32 ranks takes at most 528 connections, not 4096",
+        ),
         (["--mode", "ring", "--rank", "0"], "--rank without --nranks"),
         (["--mode", "ring", "--rank", "2", "--nranks", "2"], "--rank 2: expected 0 to 1"),
         (["--mode", "ring", "--rank", "0", "--nranks", "2"], "where do the ranks meet?"),

@@ -27,6 +27,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.lab.fake import OUR_VERSION
+
 SOCKET_MAGIC = struct.pack("=Q", 0x564AB9F2FC4B9D6C)  # what NCCL's own sockets begin with
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(32)) * 5
 FRAME_HEAD = struct.pack(">IBBHII", 0x48415250, 1, 0, 200, 0, 0)  # the beginning of a HELLO
@@ -61,9 +63,10 @@ def _scan(address: str, ports: list[int]) -> None:
 
     conf.L3socket, conf.verb = L3RawSocket, 0
     out: Any = L3RawSocket()
+    dice = random.Random(3)
     for port in ports:
         for flags in ("S", "A", "F", "R", "FPU", ""):
-            out.send(IP(dst=address) / TCP(sport=random.randint(1024, 60000), dport=port, flags=flags))
+            out.send(IP(dst=address) / TCP(sport=dice.randint(1024, 60000), dport=port, flags=flags))
             out.send(IP(src=ELSEWHERE, dst=address) / TCP(sport=40000, dport=port, flags=flags))
 
 
@@ -133,7 +136,7 @@ def garbage(address: str, *port_words: str) -> None:
         for kind in (1, 2, 3):
             ends = [rng.randbytes(n) for n in (16, 36, 200, 1400)]
             ends += [rng.randbytes(8) + bytes(28) for _ in range(4)]
-            payloads += [rng.randbytes(4) + bytes([1, kind, 0, 0]) + end for end in ends]
+            payloads += [rng.randbytes(4) + bytes([OUR_VERSION, kind, 0, 0]) + end for end in ends]
         for payload in payloads:
             plain.sendto(payload, (address, port))
         _send_from_elsewhere(address, port, payloads[::8], ELSEWHERE, 9)

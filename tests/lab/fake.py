@@ -1,9 +1,9 @@
 """A peer that speaks only another wire version: run as `python -m tests.lab.fake ROLE ...`.
 
 client HANDLE
-    say HELLO for version 2; print what comes back
+    say HELLO for version 3; print what comes back
 server ADDRESS
-    print a handle; refuse whoever comes, as a server of version 2
+    print a handle; refuse whoever comes, as a server of version 3
 
 It is written from docs/wire.md alone: handle, framing, MAC, the first bytes of HELLO, and REFUSE hold in
 every version.
@@ -19,7 +19,7 @@ import sys
 MAGIC = 0x48415250
 HELLO, REFUSE = 1, 4
 REFUSAL_VERSION = 3
-OTHER_VERSION = 2
+OUR_VERSION, OTHER_VERSION = 2, 3
 HEAD = struct.Struct(">IBBHII")
 MAC_BYTES = 8
 WAIT_S = 30

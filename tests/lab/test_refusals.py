@@ -21,7 +21,7 @@ from tests.lab.remote import ROOT, RemotePeer, connect, transfer
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 SOCKETS_HANDLE = struct.pack("=QQ", 0x564AB9F2FC4B9D6C, 2).ljust(128, b"\1")  # as NCCL's own sockets make it
-BOTH_VERSIONS = "it speaks wire versions 2 to 2, this plugin 1 to 1"
+BOTH_VERSIONS = "it speaks wire versions 3 to 3, this plugin 2 to 2"
 
 
 def _fake(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
@@ -45,8 +45,8 @@ def test_client_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None
         said, _ = _fake(lab, 1, "client", handle).communicate(timeout=60)
         assert json.loads(said) == {
             "type": fake.REFUSE,
-            "version_min": 1,
-            "version_max": 1,
+            "version_min": fake.OUR_VERSION,
+            "version_max": fake.OUR_VERSION,
             "reason": fake.REFUSAL_VERSION,
             "names_our_hello": True,
             "is_closed": True,
@@ -68,7 +68,8 @@ def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None
         handle = server.stdout.readline().strip()
         assert sender.call("connect", handle) == abi.REMOTE
         said, _ = server.communicate(timeout=60)
-        assert json.loads(said) == {"type": fake.HELLO, "version_min": 1, "version_max": 1}
+        ours = fake.OUR_VERSION
+        assert json.loads(said) == {"type": fake.HELLO, "version_min": ours, "version_max": ours}
         warns = [line for line in sender.call("log") if line.startswith("WARN")]
         assert len(warns) == 1
         assert BOTH_VERSIONS in warns[0]

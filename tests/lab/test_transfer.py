@@ -61,7 +61,7 @@ def test_veth(
         report = job.finish()
         assert report.mode == mode
         assert len(report.results) == len(ALL_SIZES.split(","))
-        assert f"{paths} path(s), wire version 1" in job.log(0)
+        assert f"{paths} path(s), wire version 2" in job.log(0)
         assert f"engine {engine}" in job.log(0)
 
 

@@ -55,7 +55,8 @@ def test_corruption(make_lab: MakeLab, plugin_file: Path, paths: int) -> None:
     assert counted["drop_CRC"] > 0
     # Padding is covered by nothing, and what comes at the very end may not be looked at any more.
     assert drops >= done["corrupted"] * 0.8
-    assert drops <= done["corrupted"]
+    # Whole packets that come after their session ended have an unknown token, too.
+    assert drops - counted["drop_TOKEN"] <= done["corrupted"]
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])

@@ -23,7 +23,7 @@ SOURCES = (
     "io/xdp_filter",
     "io/xdp_program",
     "io/bpf",
-    "io/files",
+    "base/files",
     "io/xdp_socket",
     "io/xdp_queue",
     "io/nic",

@@ -44,6 +44,20 @@ def test_table(base: list[str]) -> None:
     assert "# 2 processes over the loopback interface" in lines
 
 
+def test_sends_waited_for(base: list[str]) -> None:
+    done = call(*base, "--mode", "pingpong", "--wait-sent", "--sizes", "8")
+    assert done.exit_code == 0, done.output
+    assert "# pingpong (sends waited for), 1 connection(s), 8 in flight, every byte checked" in done.stdout
+    refused = call(*base, "--wait-sent", "--sizes", "8")
+    assert refused.exit_code == 2
+    assert "--wait-sent is for --mode pingpong." in refused.output
+
+
+def test_more_connections_than_harp_perf_takes(base: list[str]) -> None:
+    assert call(*base, "--connections", "4096", "--sizes", "8").exit_code == 0
+    assert call(*base, "--connections", "4097", "--sizes", "8").exit_code == 2
+
+
 def test_default_sizes_are_those_of_nccl(base: list[str]) -> None:
     sizes = [int(line.split()[0]) for line in call(*base).stdout.splitlines() if line.startswith("  ")]
     assert sizes == [8, 1024, 4096, 32768, 65536, 131072, 524288, 1048576]
@@ -83,11 +97,15 @@ def test_wrong_data_is_an_error_after_the_table(base: list[str]) -> None:
     assert "4 messages arrived with wrong bytes" in done.stderr
 
 
-def test_driver_and_engine_become_variables(base: list[str], tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    call(*base, "--sizes", "8", "--driver", "udp", "--engine", "thread", "--env", f"FAKE_LOG={log}")
-    env = json.loads(log.read_text().splitlines()[0])["env"]
-    assert (env["HARP_DRIVER"], env["HARP_ENGINE"]) == ("udp", "thread")
+def test_driver_engine_and_paths_become_variables(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
+    """Of the first side only."""
+    log, chosen = tmp_path / "log", ["--driver", "udp", "--engine", "thread", "--paths", "8"]
+    words = ["--env", f"FAKE_LOG={log}", "--against", str(fake_plugin), "--against-env", f"FAKE_LOG={log}"]
+    done = call(*base, "--sizes", "8", "--runs", "1", *chosen, *words)
+    assert done.exit_code == 0, done.output
+    told = [json.loads(line)["env"] for line in log.read_text().splitlines()]
+    names = ("HARP_DRIVER", "HARP_ENGINE", "HARP_PATHS")
+    assert {tuple(env.get(name) for name in names) for env in told} == {("udp", "thread", "8"), (None,) * 3}
 
 
 def test_plot(base: list[str], tmp_path: Path) -> None:
@@ -109,6 +127,8 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
         (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
         (["--plugin", "no-such-plugin.so"], 4, "no-such-plugin.so does not exist"),
         (["--hosts", "one"], 2, "at least two names"),
+        (["--paths", "17"], 2, "'--paths'"),
+        (["--unprivileged"], 2, "--unprivileged work in the lab only"),
         (["--against", "x.so", "--against-best"], 2, "--against-best tries the settings"),
     ],
 )

@@ -50,6 +50,9 @@ def test_command_line() -> None:
     first = perf_argv(program, JOB, 0, 2, "h:1")
     assert first[-2:] == ["--json", "-"]
     assert "--iters" in first
+    assert "--wait-sent" not in first
+    waiting = perf_argv(program, PerfJob("pingpong", (8,), wait_sent=True), 0, 2, "h:1")
+    assert "--wait-sent" in waiting
     assert "--time" not in first
     assert "--check" in first
 

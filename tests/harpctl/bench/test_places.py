@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harpctl.bench.places import LabHosts
 from harpctl.lab.lab import Lab
 from harpctl.lab.spec import LabSpec
+
+
+@pytest.fixture
+def no_compiler_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harpctl.lab.lab.unprivileged_words", lambda: ["setpriv", "--none"])
 
 
 def _words(spec: LabSpec, rank: int) -> list[str]:
@@ -16,6 +23,12 @@ def test_ranks_keep_off_the_core_that_receives() -> None:
     steered = LabSpec(rps_cores=2)
     assert _words(steered, 0) == ["taskset", "-c", "1", "env", "A=1", "harp-perf"]
     assert _words(steered, 1) == ["taskset", "-c", "0", "env", "A=1", "harp-perf"]
+
+
+@pytest.mark.usefixtures("no_compiler_needed")
+def test_ranks_lose_their_privileges_inside_their_host() -> None:
+    words = _words(LabSpec(rps_cores=2, unprivileged=True), 0)
+    assert words == ["setpriv", "--none", "taskset", "-c", "1", "env", "A=1", "harp-perf"]
 
 
 def test_ranks_run_anywhere_else() -> None:

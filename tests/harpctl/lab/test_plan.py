@@ -174,12 +174,14 @@ def test_a_spec_out_of_range_is_named(change: dict[str, float], says: str) -> No
 
 
 def test_description_says_what_is_lost() -> None:
+    assert "ranks without privileges" in LabSpec(unprivileged=True).describe()
     assert "loss 1 % of superframes" in LabSpec(loss=0.01).describe()
     assert "loss 0.1 % of packets" in LabSpec(loss=0.001, offload=Offload.OFF).describe()
 
 
 def test_tools() -> None:
     assert tools_needed(LabSpec()) == ["ip"]
+    assert tools_needed(LabSpec(unprivileged=True)) == ["ip", "setpriv"]
     assert tools_needed(LabSpec(loss=0.1, cap_mbps=5, offload=Offload.OFF)) == ["ip", "tc", "nft", "ethtool"]
 
 

@@ -1,0 +1,129 @@
+"""Ranks as most containers start them: no capability, and socket buffers of a kernel's default limits.
+
+All connections of an engine share such a buffer. What a full send buffer refuses leaves later: it is no loss.
+What a full receive buffer drops is one; how much that is, is printed (pytest -rP), not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import Command, LabSpec
+from harpctl.lab.privileges import DEFAULT_BUFFER_BYTES
+from tests.lab.job import ENI, Job
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+
+CAP_MBPS = 4000.0
+SIZE_BYTES = 512 << 10
+TOTAL_BYTES = 384 << 20  # three quarters of a second at the cap
+BUFFER = f"{DEFAULT_BUFFER_BYTES >> 10} KiB socket buffer"
+SEGMENTS_MAX = 64  # packets of a superframe
+PRIVILEGES = """
+import json, socket
+found = {}
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for name, force in ("SO_RCVBUF", 33), ("SO_SNDBUF", 32):
+    option = getattr(socket, name)
+    out.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
+    found[name] = out.getsockopt(socket.SOL_SOCKET, option)
+    try:
+        out.setsockopt(socket.SOL_SOCKET, force, 8 << 20)
+        found[name + "FORCE"] = 0
+    except OSError as error:
+        found[name + "FORCE"] = error.errno
+out.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+found["less"] = out.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+with open("/proc/self/status") as status:
+    found["capabilities"] = [line.split()[1] for line in status if line.startswith(("CapEff", "CapPrm"))]
+print(json.dumps(found))
+"""
+
+
+def _overflows(lab: Lab) -> int:
+    """Count what the kernels of the hosts dropped because the socket's receive buffer was full."""
+    total = 0
+    for host in range(len(lab.hosts)):
+        text = run_command(Command(tuple(lab.command(host, ["cat", "/proc/net/snmp"]))))
+        names, figures = (line.split() for line in text.splitlines() if line.startswith("Udp:"))
+        total += int(figures[names.index("RcvbufErrors")])
+    return total
+
+
+def _queue_drops(lab: Lab) -> int:
+    """Count the packets that the caps of the links have dropped."""
+    total = 0
+    for host in range(len(lab.hosts)):
+        words = ["tc", "-s", "-j", "qdisc", "show", "dev", ENI]
+        text = run_command(Command(tuple(lab.command(host, words))))
+        total += sum(int(qdisc["drops"]) for qdisc in json.loads(text))
+    return total
+
+
+def test_what_a_process_may(make_lab: MakeLab) -> None:
+    """The kernel tells twice what it grants, and refuses more than the limit with EPERM."""
+    lab = make_lab(LabSpec(unprivileged=True))
+    told = run_command(Command(tuple(lab.command(0, [sys.executable, "-c", PRIVILEGES]))))
+    twice = 2 * DEFAULT_BUFFER_BYTES
+    assert json.loads(told) == {
+        "SO_RCVBUF": twice,
+        "SO_SNDBUF": twice,
+        "SO_RCVBUFFORCE": 1,
+        "SO_SNDBUFFORCE": 1,
+        "less": 2 * 65536,
+        "capabilities": ["0" * 16] * 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("connections", "paths", "engine", "mode"),
+    [
+        (1, 1, "inline", "stream"),
+        (8, 1, "inline", "stream"),
+        (16, 1, "inline", "stream"),
+        (16, 1, "thread", "stream"),
+        (8, 1, "inline", "bidir"),
+        (8, 8, "inline", "stream"),
+    ],
+)
+def test_connections_share_a_small_buffer(
+    make_lab: MakeLab, plugin_file: Path, connections: int, paths: int, engine: str, mode: str
+) -> None:
+    lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS, unprivileged=True))
+    env = {"HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+    count = TOTAL_BYTES // SIZE_BYTES // connections
+    words = ("--iters", str(count), "--warmup", "4", "--connections", str(connections))
+    with Job(lab, plugin_file, mode=mode, sizes=str(SIZE_BYTES), words=words, env=env) as job:
+        report = job.finish()
+        counted = job.statistics()
+        assert all(BUFFER in job.log(rank) for rank in range(2))
+        assert counted["messages_sent"] == counted["messages_received"] > 0
+    overflows = _overflows(lab)
+    print(
+        f"{mode}, {connections} connection(s), {paths} path(s), {engine}: "
+        f"{report.results[0].algbw_gbps:.2f} Gbit/s; {counted['tx_deferred']} sends deferred, "
+        f"{overflows} superframes dropped by a full receive buffer, "
+        f"{counted['lost_packets']} of {counted['tx_packets']} packets taken for lost"
+    )
+    assert counted["tx_busy"] == 0
+    # What a busy machine delays for too long is taken for lost, and arrives twice. A path that goes DOWN
+    # gives up all that it has in flight.
+    late = counted["drop_DUPLICATE"]
+    if not counted["path_down"]:
+        assert counted["lost_packets"] <= overflows * SEGMENTS_MAX + _queue_drops(lab) + late
+
+
+def test_small_messages(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Of every size, with as many connections as a rank of a small job has."""
+    lab = make_lab(LabSpec(enis=2, cap_mbps=1000, unprivileged=True))
+    words = ("--iters", "60", "--warmup", "4", "--connections", "8")
+    with Job(lab, plugin_file, mode="bidir", sizes="1,8,1000,4096,16385,128K", words=words) as job:
+        job.finish()
+        assert all(BUFFER in job.log(rank) for rank in range(2))
