@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Log, Net, Pair, ffi, open_files, pattern, thread_count, until
+from tests.conformance.driver import (
+    Buffer,
+    Log,
+    Net,
+    Pair,
+    ffi,
+    open_files,
+    pattern,
+    thread_count,
+    until,
+    until_files_back,
+)
 
 MEBIBYTE = 1 << 20
 MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBYTE, 64 * MEBIBYTE)
@@ -505,7 +516,7 @@ def give_up(version: int) -> None:
             ffi.memmove(handle, b"\x5a" * len(forged), len(forged))  # NCCL frees it
         if version != 4:
             assert len(open_files()) > len(files)
-        until("files are back", lambda: set(open_files()) <= set(files))
+        until_files_back(files)
         until("threads are back", lambda: thread_count() == threads)
         grown_kib = resident_kib() - kib
         untouched = [handle for handle in handles if set(ffi.buffer(handle)[: len(forged)]) == {0x5A}]
@@ -540,8 +551,8 @@ def give_up_beside(version: int) -> None:
             while True:
                 silent.accept()[0].close()
                 met += 1
-        assert set(files) < set(with_kept)
-        until("files are back", lambda: len(open_files()) == len(files))
+        assert not with_kept.items() <= files.items()
+        until_files_back(files)
         pair.transfer([b"goodbye"])
         say(met=met, warns=net.warns())
 

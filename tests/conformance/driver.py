@@ -400,6 +400,14 @@ def open_files() -> dict[str, str]:
     return found
 
 
+def until_files_back(files: dict[str, str]) -> None:
+    """Wait until nothing is open that was not open then; name what remains."""
+    try:
+        until("files are back", lambda: open_files().items() <= files.items())
+    except Stuck as stuck:
+        raise Stuck(f"{stuck}: {dict(open_files().items() - files.items())}") from None
+
+
 def in_threads(*functions: Callable[[], None], wait_s: float = WAIT_S) -> None:
     """Run functions at once, and raise what any of them raises."""
     errors: list[BaseException] = []

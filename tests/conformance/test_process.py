@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import signal
@@ -28,7 +29,9 @@ from tests.placed import pci_addresses, write_confs
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 90
-GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a test calls it a hang
+PROMISED_S = 1.0  # how soon the death of a peer is an error
+GONE_S = 10.0  # what a loaded machine gets before a test calls it a hang
+TRIES = 3  # the soonest counts: the machine may be slow, the promise is not
 NEW_AND_OLD = [4, 6, 10, 12]
 UNACCEPTED_MAX, GUESTS_MAX = 8, 64  # of a listener
 
@@ -98,6 +101,28 @@ class Child:
 
 
 Start = Callable[..., Child]
+
+
+def soon(test: Callable[..., float]) -> Callable[..., None]:
+    """Make a test of one that returns after how many seconds the error came."""
+
+    @functools.wraps(test)
+    def tried(*arguments: Any, **named: Any) -> None:
+        took: list[float] = []
+        while len(took) < TRIES and (not took or took[-1] > PROMISED_S):
+            took.append(test(*arguments, **named))
+        assert took[-1] <= PROMISED_S, f"the error came after {took} s"
+
+    return tried
+
+
+def fail_after(net: Net, request: Request) -> float:
+    """Wait until the request has failed with a remote error; return the seconds that took."""
+    begin = time.monotonic()
+    net.finish(request, wait_s=GONE_S)
+    took = time.monotonic() - begin
+    assert request.result == abi.remote_error(net.version)
+    return took
 
 
 @pytest.fixture
@@ -359,13 +384,13 @@ def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_receiving_peer_dies(net: Net, number: signal.Signals, start: Start) -> None:
+@soon
+def test_receiving_peer_dies(net: Net, number: signal.Signals, start: Start) -> float:
     """A remote error, soon, with one WARN that names the process."""
     peer = Peer(start("receiver", net.version), net)
     request = peer.send(Buffer(1 << 20, pattern(1 << 20, 1)))
     peer.child.process.send_signal(number)
-    net.finish(request, wait_s=GONE_S)
-    assert request.result == abi.remote_error(net.version)
+    took = fail_after(net, request)
     (warn,) = net.warns()
     assert f"process {peer.pid}" in warn
     assert "127.0.0.1" in warn
@@ -373,10 +398,12 @@ def test_receiving_peer_dies(net: Net, number: signal.Signals, start: Start) -> 
     assert later.result == abi.remote_error(net.version)
     assert net.warns() == []
     assert net.close_send(peer.comm) == abi.SUCCESS
+    return took
 
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
-def test_sending_peer_dies(net: Net, start: Start) -> None:
+@soon
+def test_sending_peer_dies(net: Net, start: Start) -> float:
     _, handle, listen = net.listen()
     child = start("sender", net.version)
     child.tell(handle=bytes(ffi.buffer(handle)).hex())
@@ -395,12 +422,12 @@ def test_sending_peer_dies(net: Net, start: Start) -> None:
     for _ in range(20):
         assert not net.test(request)
     child.process.kill()
-    net.finish(request, wait_s=GONE_S)
-    assert request.result == abi.remote_error(net.version)
+    took = fail_after(net, request)
     (warn,) = net.warns()
     assert f"process {pid}" in warn
     net.close_receive(found[-1])
     net.close_listen(listen)
+    return took
 
 
 @pytest.mark.parametrize("version", [6, 12])
@@ -456,7 +483,8 @@ def _killed_before(worker: int, child: Child) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("version", [6, 12])
-def test_receiving_peer_that_forked_in_the_handshake_dies(net: Net, start: Start) -> None:
+@soon
+def test_receiving_peer_that_forked_in_the_handshake_dies(net: Net, start: Start) -> float:
     """A data loader's worker, forked while we connect, does not keep our connection with its parent."""
     child = start("listen_and_fork", net.version)
     handle = ffi.new("char[]", bytes.fromhex(child.line()["handle"]))
@@ -468,15 +496,16 @@ def test_receiving_peer_that_forked_in_the_handshake_dies(net: Net, start: Start
     source = Buffer(1 << 20)
     request = net.started(lambda: net.send(comm, source.address, source.size))
     with _killed_before(worker, child):
-        net.finish(request, wait_s=GONE_S)
-    assert request.result == abi.remote_error(net.version)
+        took = fail_after(net, request)
     (warn,) = net.warns()
     assert f"process {child.process.pid}" in warn
     assert net.close_send(comm) == abi.SUCCESS
+    return took
 
 
 @pytest.mark.parametrize("version", [6, 12])
-def test_sending_peer_that_forked_in_the_handshake_dies(version: int, start: Start) -> None:
+@soon
+def test_sending_peer_that_forked_in_the_handshake_dies(version: int, start: Start) -> float:
     receiver, sender = start("receiver", version), start("connect_and_fork", version)
     handle = receiver.line()["handle"]
     with _stopped(receiver):
@@ -487,10 +516,13 @@ def test_sending_peer_that_forked_in_the_handshake_dies(version: int, start: Sta
     receiver.tell(n=1, size=1 << 20)
     assert receiver.line() == {"posted": True}
     with _killed_before(worker, sender):
+        begin = time.monotonic()
         said = receiver.line()
+        took = time.monotonic() - begin
     assert said["results"] == [abi.remote_error(version)]
     (warn,) = said["warns"]
     assert f"process {sender.process.pid}" in warn
+    return took
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])

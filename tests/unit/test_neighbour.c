@@ -3,8 +3,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +184,53 @@ static void test_the_rest_of_a_storm_is_looked_at_next_time(void **state) {
   assert_true(looks >= 2 && looks < STORM);
 }
 
+struct writer {
+  int fd;
+  atomic_bool stop;
+};
+
+static void *write_without_end(void *arg) {
+  struct writer *w = arg;
+  struct {
+    struct nlmsghdr head;
+    struct ndmsg body;
+  } news = {{.nlmsg_len = sizeof news, .nlmsg_type = RTM_NEWNEIGH}, {.ndm_ifindex = (int)v0}};
+  for (; !atomic_load(&w->stop); news.head.nlmsg_seq++) (void)!send(w->fd, &news, sizeof news, 0);
+  return NULL;
+}
+
+/* The number of the news that comes next, which it takes. */
+static uint32_t next_news(int fd) {
+  struct nlmsghdr head;
+  assert_true(recv(fd, &head, sizeof head, MSG_TRUNC) >= (ssize_t)sizeof head);
+  return head.nlmsg_seq;
+}
+
+static void test_who_writes_without_end_is_read_a_part_at_a_time(void **state) {
+  (void)state;
+  enum { QUEUE = 512, READS_MAX = 16, LOOKS = 1000 };
+  int pair[2], queued;
+  pthread_t thread;
+  if (!has_namespace) skip();
+  netns_run("sysctl -qw net.unix.max_dgram_qlen=%d", QUEUE);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
+  struct writer writer = {.fd = pair[1]};
+  assert_int_equal(pthread_create(&thread, NULL, write_without_end, &writer), 0);
+  uint32_t before = next_news(pair[0]), most = 0;
+  for (int i = 0; i < LOOKS; i++) {
+    (void)harp_neighbour_changed(pair[0], v0);
+    uint32_t next = next_news(pair[0]);
+    most = HARP_MAX(most, next - before - 1);
+    before = next;
+  }
+  atomic_store(&writer.stop, true);
+  while (recv(pair[0], &queued, sizeof queued, MSG_DONTWAIT) > 0) continue;
+  pthread_join(thread, NULL);
+  assert_int_equal(most, READS_MAX);
+  close(pair[0]);
+  close(pair[1]);
+}
+
 /* The kernel has thrown messages away: perhaps those that concern us. */
 static void test_lost_messages_count_as_a_change(void **state) {
   (void)state;
@@ -273,6 +322,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_what_counts_as_a_change, open_watch, close_watch),
       cmocka_unit_test_setup_teardown(test_the_rest_of_a_storm_is_looked_at_next_time, open_watch,
                                       close_watch),
+      cmocka_unit_test(test_who_writes_without_end_is_read_a_part_at_a_time),
       cmocka_unit_test_setup_teardown(test_lost_messages_count_as_a_change, open_watch, close_watch),
       cmocka_unit_test(test_attributes_are_found),
       cmocka_unit_test(test_attributes_that_are_cut_off_are_not_found),

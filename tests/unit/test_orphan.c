@@ -24,7 +24,8 @@
 #include "net/net.h"
 
 enum { LIMIT_S = 30, ENGINES = 80, FILES_MAX = 1024 };
-enum { GONE_MS = 10000 }; /* promised is 1 s; a loaded machine gets ten times that */
+/* How soon the death of a process must be seen. The soonest of some tries counts: the machine may be slow. */
+enum { PROMISED_MS = 1000, TRIES = 3, GONE_MS = 10000 };
 
 static time_t seconds(void) {
   struct timespec t;
@@ -308,12 +309,20 @@ static int connect_by_hand(const struct harp_handle *handle) {
   return -1;
 }
 
-/* Kills the puppet, whose worker lives on: our connection with it must end. */
-static void assert_seen_to_die(const struct puppet *p, pid_t worker, int fd) {
+static int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Kills the puppet, whose worker lives on: our connection with it must end. Returns whether soon. */
+static bool seen_to_die(const struct puppet *p, pid_t worker, int fd) {
   struct pollfd ended = {.fd = fd, .events = POLLIN};
   char byte;
+  int64_t begin = now_ms();
   kill(p->pid, SIGKILL);
   int seen = poll(&ended, 1, GONE_MS);
+  bool soon = now_ms() - begin <= PROMISED_MS;
   int worker_lived = kill(worker, 0) == 0;
   kill(worker, SIGKILL);
   waitpid(p->pid, NULL, 0);
@@ -322,9 +331,10 @@ static void assert_seen_to_die(const struct puppet *p, pid_t worker, int fd) {
   assert_true(recv(fd, &byte, 1, MSG_DONTWAIT) <= 0);
   close(fd);
   close(p->wire);
+  return soon;
 }
 
-static void listens_and_forks(enum step step) {
+static bool listens_and_forks(enum step step) {
   struct puppet p = start_puppet(NULL);
   struct hand h = {.listen_fd = -1};
   pid_t worker = 0;
@@ -346,11 +356,12 @@ static void listens_and_forks(enum step step) {
   tell(&p, 'r');
   if (step == AT_CONFIRM) worker = tell(&p, 'f');
   tell(&p, 't');
-  assert_seen_to_die(&p, worker, h.fd);
+  bool soon = seen_to_die(&p, worker, h.fd);
   assert_int_equal(connect_by_hand(&h.handle), -1); /* nor does the worker listen */
+  return soon;
 }
 
-static void connects_and_forks(enum step step) {
+static bool connects_and_forks(enum step step) {
   struct hand h = {.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   struct sockaddr_storage at = {.ss_family = AF_INET};
   socklen_t n = sizeof(struct sockaddr_in);
@@ -374,17 +385,23 @@ static void connects_and_forks(enum step step) {
   tell(&p, 'c');
   if (step == AT_CONFIRM) worker = tell(&p, 'f');
   hear(&h, HARP_HANDSHAKE_DONE);
-  assert_seen_to_die(&p, worker, h.fd);
+  return seen_to_die(&p, worker, h.fd);
+}
+
+static void assert_soon(bool (*forks_at)(enum step), enum step step) {
+  for (int i = 0; i < TRIES; i++)
+    if (forks_at(step)) return;
+  fail_msg("forked at step %d: its death is not seen within %d ms", step, PROMISED_MS);
 }
 
 static void test_forks_while_it_is_connected_to(void **state) {
   (void)state;
-  for (enum step step = AT_OPEN; step < STEP_COUNT; step++) listens_and_forks(step);
+  for (enum step step = AT_OPEN; step < STEP_COUNT; step++) assert_soon(listens_and_forks, step);
 }
 
 static void test_forks_while_it_connects(void **state) {
   (void)state;
-  for (enum step step = AT_TCP; step < STEP_COUNT; step++) connects_and_forks(step);
+  for (enum step step = AT_TCP; step < STEP_COUNT; step++) assert_soon(connects_and_forks, step);
 }
 
 static int count_files(void) {
