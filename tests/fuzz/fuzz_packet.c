@@ -4,7 +4,7 @@
  * Besides what the sanitizers see, these must hold after every step: the halves' own invariants; a placement
  * stays in the buffer posted for its message, or in its staging slot; no byte of a posted buffer is ever
  * placed twice. */
-#include "proto/conn.h"
+#include "proto/session.h"
 #include "wire/crc32c.h"
 
 #include "base/seq.h"
@@ -15,7 +15,7 @@ enum {
   CAPACITY_MAX = 20480, /* of most receives: a little more than what may come early */
 };
 
-static const struct harp_conn_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
+static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
 static struct harp_trace trace;
 static struct harp_counters counters;
 static const uint8_t payload[UINT16_MAX] = {[0 ... UINT16_MAX - 1] = PAYLOAD};
@@ -53,7 +53,7 @@ static uint32_t start_number(uint8_t how) {
 }
 
 /* Decodes bytes, makes token and CRC good and feeds them to the connection, as the engine would. */
-static enum harp_drop feed(struct harp_conn *c, uint8_t *wire, size_t bytes, struct harp_packet *p,
+static enum harp_drop feed(struct harp_session *c, uint8_t *wire, size_t bytes, struct harp_packet *p,
                            struct harp_placement *place, harp_ns now) {
   enum harp_drop drop = harp_packet_decode(wire, bytes, p);
   place->count = 0;
@@ -64,7 +64,7 @@ static enum harp_drop feed(struct harp_conn *c, uint8_t *wire, size_t bytes, str
                                                     wire + HARP_CRC_FROM_BYTE, harp_packet_crc_bytes(p)));
     memcpy(wire, &crc, sizeof crc);
   }
-  return harp_conn_on_packet(c, wire, p, place, now);
+  return harp_session_on_packet(c, wire, p, place, now);
 }
 
 /* A packet whose bytes come from the input, but for the version. */
@@ -93,7 +93,7 @@ enum { HONEST_MESSAGES = 256, STREAM = 2 /* the one that is open */ };
 struct receiving {
   struct harp_receiver *receiver;
   struct harp_rx_stream stream;
-  struct harp_conn conn;
+  struct harp_session session;
   struct harp_placement place;
   uint8_t *staging;
   uint8_t *buffer[HARP_MESSAGES_MAX]; /* of posted receive m, at m % HARP_MESSAGES_MAX */
@@ -150,7 +150,7 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
   uint8_t *exact = malloc(bytes ? bytes : 1);
   FUZZ_CHECK(exact);
   memcpy(exact, wire, bytes);
-  enum harp_drop drop = feed(&r->conn, exact, bytes, &p, &r->place, r->now);
+  enum harp_drop drop = feed(&r->session, exact, bytes, &p, &r->place, r->now);
   FUZZ_CHECK(drop == HARP_DROP_NONE || !r->place.count);
   if (r->place.count) {
     uint32_t m = p.data.message, slot = m % HARP_MESSAGES_MAX;
@@ -240,7 +240,7 @@ static void receiver_init(struct receiving *r, struct fuzz_input *in) {
   FUZZ_CHECK(r->receiver);
   harp_receiver_init(r->receiver, &config, &trace, &counters);
   harp_receiver_open(r->receiver, &r->stream, &stream);
-  harp_conn_init(&r->conn, &keys, NULL, r->receiver);
+  harp_session_init(&r->session, &keys, NULL, r->receiver);
 }
 
 static void run_receiver(struct fuzz_input *in) {
@@ -285,7 +285,7 @@ static uint8_t source[HARP_MESSAGE_MAX_BYTES / 64];
 struct sending {
   struct harp_sender *sender;
   struct harp_tx_stream stream;
-  struct harp_conn conn;
+  struct harp_session session;
   struct harp_placement place;
   harp_ns now, deadline_ns;
 };
@@ -306,7 +306,7 @@ static void sender_init(struct sending *s, struct fuzz_input *in) {
   FUZZ_CHECK(s->sender);
   harp_sender_init(s->sender, &config, &trace, &counters, s->now);
   harp_sender_open(s->sender, &s->stream, &stream);
-  harp_conn_init(&s->conn, &keys, s->sender, NULL);
+  harp_session_init(&s->session, &keys, s->sender, NULL);
 }
 
 static void sender_post(struct sending *s, struct fuzz_input *in) {
@@ -346,7 +346,7 @@ static void sender_feed(struct sending *s, uint8_t *wire, size_t bytes) {
   uint8_t *exact = malloc(bytes ? bytes : 1);
   FUZZ_CHECK(exact);
   memcpy(exact, wire, bytes);
-  feed(&s->conn, exact, bytes, &p, &s->place, s->now);
+  feed(&s->session, exact, bytes, &p, &s->place, s->now);
   FUZZ_CHECK(!s->place.count);
   free(exact);
 }
@@ -408,7 +408,7 @@ static void sender_step(struct sending *s, struct fuzz_input *in) {
     sender_ack(s, in);
   }
   harp_sender_check(s->sender);
-  harp_conn_on_timeout(&s->conn, s->now);
+  harp_session_on_timeout(&s->session, s->now);
   harp_sender_check(s->sender);
   s->deadline_ns = harp_sender_choose(s->sender, s->now).deadline_ns;
 }

@@ -85,7 +85,7 @@ static void start_receiver(struct duo *d, struct duo_end *e) {
 
 static void start_end(struct duo *d, unsigned index) {
   struct duo_end *e = &d->ends[index];
-  struct harp_conn_keys keys = {TOKENS[index], TOKENS[1 - index], SEEDS[index], SEEDS[1 - index]};
+  struct harp_session_keys keys = {TOKENS[index], TOKENS[1 - index], SEEDS[index], SEEDS[1 - index]};
   e->index = index;
   e->name = d->config.is_one_way ? index ? "rx" : "tx" : index ? "b" : "a";
   e->sender = NULL;
@@ -102,7 +102,7 @@ static void start_end(struct duo *d, unsigned index) {
   e->superframes = e->rides = e->acks_alone = 0;
   if (!d->config.is_one_way || !index) start_sender(d, e);
   if (!d->config.is_one_way || index) start_receiver(d, e);
-  harp_conn_init(&e->conn, &keys, e->sender, e->receiver);
+  harp_session_init(&e->session, &keys, e->sender, e->receiver);
 }
 
 void duo_start(struct duo *d, const struct duo_config *config) {
@@ -237,8 +237,8 @@ static void stray(struct duo *d, struct duo_end *e, struct harp_packet *ack) {
 static void add_ack(struct duo *d, struct duo_end *e, struct superframe *sf, struct harp_packet *ack,
                     uint64_t number) {
   if (sf->count == 0) stray(d, e, ack);
-  ack->token = e->conn.keys.tx_token;
-  sf->last_bytes = (uint32_t)harp_packet_encode_ack(next_segment(sf), ack, number, e->conn.keys.tx_seed);
+  ack->token = e->session.keys.tx_token;
+  sf->last_bytes = (uint32_t)harp_packet_encode_ack(next_segment(sf), ack, number, e->session.keys.tx_seed);
   d->ack_packets++;
 }
 
@@ -256,7 +256,7 @@ static void check_run(struct duo *d, struct duo_end *e, const struct harp_tx_run
 
 /* Adds the run's packets. */
 static void add_run(struct duo *d, struct duo_end *e, struct superframe *sf, const struct harp_tx_run *run) {
-  const struct harp_conn_keys *keys = &e->conn.keys;
+  const struct harp_session_keys *keys = &e->session.keys;
   struct duo_stream *s = run->type == HARP_PACKET_DATA ? e->sends[run->stream] : NULL;
   uint32_t full = run->lines_per_packet * HARP_LINE_BYTES;
   for (uint32_t i = 0; i < run->count; i++) {
@@ -380,7 +380,7 @@ static void pump(struct duo *d, struct duo_end *e) {
     if (s->config.way != e->index && s->rx_state == DUO_STREAM_OPEN) duo_stream_complete_receives(d, s);
     duo_control_review(d, e, s);
   }
-  harp_conn_on_timeout(&e->conn, d->now);
+  harp_session_on_timeout(&e->session, d->now);
   e->deadline_ns = HARP_NEVER;
   if (e->sender) e->deadline_ns = send_data(d, e);
   if (e->receiver && e->deadline_ns > d->now) e->deadline_ns = HARP_MIN(e->deadline_ns, send_acks(d, e));
@@ -407,9 +407,9 @@ static void on_datagram(struct duo *d, struct duo_end *e) {
   struct harp_placement where;
   simnet_take(&d->net, &g);
   enum harp_drop drop = harp_packet_decode(g.wire, g.bytes, &p);
-  if (!drop && p.token != e->conn.keys.rx_token) drop = HARP_DROP_TOKEN;
+  if (!drop && p.token != e->session.keys.rx_token) drop = HARP_DROP_TOKEN;
   if (!drop)
-    drop = harp_conn_on_packet(&e->conn, g.wire, &p, &where, d->now);
+    drop = harp_session_on_packet(&e->session, g.wire, &p, &where, d->now);
   else
     e->counters.drops[drop]++;
   bool taken = drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE;

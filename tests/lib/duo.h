@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 #include "lib/simnet.h"
-#include "proto/conn.h"
+#include "proto/session.h"
 
 enum {
   DUO_ENDS = 2,
@@ -102,7 +102,7 @@ struct duo_control {
 struct duo_end {
   unsigned index;
   const char *name;
-  struct harp_conn conn;
+  struct harp_session session;
   struct harp_counters counters;
   struct harp_trace *trace;
   uint64_t traced;            /* entries printed or collected */

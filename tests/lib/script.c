@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "lib/bring_up.h"
-#include "proto/conn.h"
+#include "proto/session.h"
 
 enum {
   FIRST_LINE = 0xFFFFFF80, /* scripts cross the wrap of every number */

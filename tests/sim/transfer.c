@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "lib/bring_up.h"
-#include "proto/conn.h"
+#include "proto/session.h"
 #include "wire/crc32c.h"
 
 enum {
@@ -16,7 +16,7 @@ enum {
 #define SUPERFRAME_NS HARP_US(8) /* what 64 KB take on a link of 64 Gbit/s */
 
 struct transfer {
-  struct harp_conn tx, rx;
+  struct harp_session tx, rx;
   struct harp_sender *sender;
   struct harp_tx_stream tx_stream;
   struct harp_receiver *receiver;
@@ -36,7 +36,7 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
                                   .window_max_bytes = (4u << 20) / paths,
                                   .cc = &harp_cc_delay,
                                   .first_number = 0};
-  struct harp_conn_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
+  struct harp_session_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
   t->from = malloc(MESSAGE_BYTES);
   t->to = malloc((size_t)IN_FLIGHT * MESSAGE_BYTES);
   t->staging = malloc(HARP_STAGING_BYTES);
@@ -59,8 +59,8 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
   bring_up(t->sender, t->now);
   harp_receiver_init(t->receiver, &rc, NULL, &t->counters);
   harp_receiver_open(t->receiver, &t->rx_stream, &rs);
-  harp_conn_init(&t->tx, &tx, t->sender, NULL);
-  harp_conn_init(&t->rx, &rx, NULL, t->receiver);
+  harp_session_init(&t->tx, &tx, t->sender, NULL);
+  harp_session_init(&t->rx, &rx, NULL, t->receiver);
 }
 
 static void tear_down(struct transfer *t) {
@@ -119,7 +119,7 @@ static void receive(struct transfer *t, uint32_t packets, uint32_t tail) {
   for (uint32_t i = 0; i < packets; i++) {
     const uint8_t *wire = t->frame + i * t->stride;
     if (harp_packet_decode(wire, i + 1 == packets ? tail : t->stride, &p)) abort();
-    if (harp_conn_on_packet(&t->rx, wire, &p, &place, t->now)) abort();
+    if (harp_session_on_packet(&t->rx, wire, &p, &place, t->now)) abort();
     for (uint32_t k = 0; k < place.count; k++)
       memcpy(place.dst + place.runs[k].from, p.data.payload + place.runs[k].from, place.runs[k].bytes);
   }
@@ -144,7 +144,7 @@ static void acknowledge(struct transfer *t) {
     ack.token = t->rx.keys.tx_token;
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, t->rx.keys.tx_seed);
     if (harp_packet_decode(wire, bytes, &p)) abort();
-    if (harp_conn_on_packet(&t->tx, wire, &p, &place, t->now)) abort();
+    if (harp_session_on_packet(&t->tx, wire, &p, &place, t->now)) abort();
   }
 }
 
@@ -152,7 +152,7 @@ __attribute__((noinline)) static void move(struct transfer *t) {
   while (t->received < MESSAGES || t->sent < MESSAGES) {
     uint32_t tail = 0;
     post(t);
-    harp_conn_on_timeout(&t->tx, t->now);
+    harp_session_on_timeout(&t->tx, t->now);
     uint32_t packets = build(t, &tail);
     t->packets += packets;
     t->now += SUPERFRAME_NS;

@@ -152,8 +152,8 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
     harp_engine_pass(b.engine);
     harp_io_sim_check(a.engine->io);
     harp_io_sim_check(b.engine->io);
-    harp_sender_check(a.link->peer->conn.sender);
-    harp_receiver_check(b.link->peer->conn.receiver);
+    harp_sender_check(a.link->peer->session.sender);
+    harp_receiver_check(b.link->peer->session.receiver);
     now_ns += HARP_US(5);
     for (done = 0; done < 2 * MESSAGES;) {
       struct side *s = done < MESSAGES ? &a : &b;

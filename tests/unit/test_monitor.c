@@ -397,7 +397,7 @@ static void quiesce_tells_the_peer(enum harp_role role) {
   assert_int_equal(msg.close.stream, 0);
   assert_int_equal(msg.close.is_sender, role == HARP_ROLE_SENDER);
   assert_int_equal(msg.close.reason, HARP_ERR_INTERNAL);
-  assert_int_equal(s.link->peer->conn.state, HARP_CONN_OPEN);
+  assert_int_equal(s.link->peer->session.state, HARP_SESSION_OPEN);
   assert_int_equal(recv(s.peer, &msg, 1, MSG_DONTWAIT), -1); /* the connection stays */
   close_scene(&s);
 }
@@ -433,7 +433,7 @@ static void test_final_with_a_reason_fails(void **state) {
     struct harp_final final = {.reason = reasons[i / 2].reason};
     open_scene(&s, i % 2 ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER);
     fails_at_once(&s, out, harp_control_encode_final(out, s.keys.rx, 0, &final), reasons[i / 2].says);
-    assert_int_equal(s.link->peer->conn.state, HARP_CONN_FAILED);
+    assert_int_equal(s.link->peer->session.state, HARP_SESSION_FAILED);
     close_scene(&s);
   }
 }
@@ -451,7 +451,7 @@ static void test_close_with_a_reason_fails(void **state) {
         harp_link_create(&other, s.link->peer, &(struct harp_link_config){.role = role, .stream = 9}), 0);
     struct harp_close end = {.is_sender = role == HARP_ROLE_RECEIVER, .reason = reasons[i / 2].reason};
     fails_at_once(&s, out, harp_control_encode_close(out, s.keys.rx, 0, &end), reasons[i / 2].says);
-    assert_int_equal(s.link->peer->conn.state, HARP_CONN_OPEN);
+    assert_int_equal(s.link->peer->session.state, HARP_SESSION_OPEN);
     assert_int_equal(atomic_load(&other->status), HARP_OK);
     harp_link_destroy(other);
     close_scene(&s);

@@ -79,9 +79,9 @@ static struct harp_link *connect_to(struct scene *s, unsigned host) {
   struct harp_link *link = new_link(s->engine, &config);
   assert_non_null(link);
   assert_true(link->peer->is_multihomed);
-  for (unsigned i = 0; i < link->peer->conn.sender->path_count; i++) {
-    link->peer->conn.sender->paths[i].state = HARP_PATH_UP;
-    link->peer->conn.sender->paths[i].any_acked = true;
+  for (unsigned i = 0; i < link->peer->session.sender->path_count; i++) {
+    link->peer->session.sender->paths[i].state = HARP_PATH_UP;
+    link->peer->session.sender->paths[i].any_acked = true;
   }
   return link;
 }
@@ -132,7 +132,7 @@ enum { ANY = -1 };
 
 /* Moves the paths of a link over these interfaces. */
 static void move(struct scene *s, unsigned link, int ours, int theirs, enum harp_path_state to) {
-  struct harp_sender *sender = s->links[link]->peer->conn.sender;
+  struct harp_sender *sender = s->links[link]->peer->session.sender;
   for (unsigned i = 0; i < sender->path_count; i++) {
     struct harp_path *path = &sender->paths[i];
     if ((ours != ANY && path->local_eni != ours) || (theirs != ANY && path->remote_eni != theirs)) continue;
@@ -237,7 +237,7 @@ static void test_a_link_that_hears_nothing_is_no_witness(void **state) {
   struct scene s;
   open_scene(&s, 1);
   move(&s, 0, 0, ANY, HARP_PATH_DOWN);
-  s.links[0]->peer->conn.sender->stalled_since_ns = now_ns;
+  s.links[0]->peer->session.sender->stalled_since_ns = now_ns;
   review_for(&s, HARP_SEC(5));
   assert_int_equal(warn_count, 0);
   close_scene(&s);

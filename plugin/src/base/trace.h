@@ -25,7 +25,7 @@
   X(PATH_STATE, "path %llu goes from state %llu to %llu")                                                    \
   X(PATH_SIZE, "path %llu packets from %llu to %llu lines")                                                  \
   X(WINDOW, "path %llu window %llu bytes, rtt %llu ns")                                                      \
-  X(CONN_STATE, "connection goes from state %llu to %llu")
+  X(SESSION_STATE, "session goes from state %llu to %llu")
 
 enum harp_event {
 #define X(name, format) HARP_EVENT_##name,

@@ -14,7 +14,7 @@
 /* ---- making ---- */
 
 int harp_link_free_stream(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->conn.sender;
+  const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < s->stream_max; i++) {
     unsigned id = (peer->stream_next + i) % s->stream_max;
     if (!s->streams[id]) return (int)id;
@@ -28,7 +28,7 @@ static bool open_sender(struct harp_link *link, const struct harp_link_config *c
   link->tx = malloc(sizeof *link->tx);
   if (!link->tx) return false;
   memset(link->tx, 0xa5, sizeof *link->tx); /* page faults now, not while messages move */
-  harp_sender_open(link->peer->conn.sender, link->tx, &config);
+  harp_sender_open(link->peer->session.sender, link->tx, &config);
   link->tx->owner = link;
   link->peer->stream_next = c->stream + 1u;
   return true;
@@ -43,7 +43,7 @@ static bool open_receiver(struct harp_link *link, const struct harp_link_config 
                                          .staging = link->staging};
   link->rx = malloc(sizeof *link->rx);
   if (!link->rx || !link->staging) return false;
-  harp_receiver_open(link->peer->conn.receiver, link->rx, &config);
+  harp_receiver_open(link->peer->session.receiver, link->rx, &config);
   link->rx->owner = link;
   return true;
 }
@@ -64,8 +64,8 @@ static void free_link(struct harp_link *link) {
 }
 
 static bool is_stream_open(const struct harp_peer *peer, const struct harp_link_config *c) {
-  return c->role == HARP_ROLE_SENDER ? peer->conn.sender->streams[c->stream] != NULL
-                                     : peer->conn.receiver->streams[c->stream] != NULL;
+  return c->role == HARP_ROLE_SENDER ? peer->session.sender->streams[c->stream] != NULL
+                                     : peer->session.receiver->streams[c->stream] != NULL;
 }
 
 int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struct harp_link_config *c) {
@@ -94,7 +94,7 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   peer->links = link;
   peer->idle_ns = HARP_NEVER;
   *out = link;
-  if (peer->conn.state != HARP_CONN_OPEN) harp_link_fail_with_peer(link);
+  if (peer->session.state != HARP_SESSION_OPEN) harp_link_fail_with_peer(link);
   return 0;
 }
 
@@ -102,8 +102,8 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
 static void close_stream(struct harp_link *link) {
   if (!link->is_open) return;
   link->is_open = false;
-  if (link->tx) harp_sender_close(link->peer->conn.sender, link->tx);
-  if (link->rx) harp_receiver_close(link->peer->conn.receiver, link->rx);
+  if (link->tx) harp_sender_close(link->peer->session.sender, link->tx);
+  if (link->rx) harp_receiver_close(link->peer->session.receiver, link->rx);
 }
 
 /* Tells the peer that we close our end, and why. */
@@ -156,14 +156,14 @@ void harp_link_destroy(struct harp_link *link) {
 /* ---- moving ---- */
 
 static int submit_send(struct harp_link *link, struct harp_request *r, harp_ns now) {
-  return harp_sender_post(link->peer->conn.sender, link->tx, r->data, r->capacity, r, now);
+  return harp_sender_post(link->peer->session.sender, link->tx, r->data, r->capacity, r, now);
 }
 
 static int submit_receive(struct harp_link *link, struct harp_request *r, harp_ns now) {
   struct harp_placement place;
   const uint8_t *early;
-  int err =
-      harp_receiver_post(link->peer->conn.receiver, link->rx, r->data, r->capacity, r, &place, &early, now);
+  int err = harp_receiver_post(link->peer->session.receiver, link->rx, r->data, r->capacity, r, &place,
+                               &early, now);
   if (err) return err;
   for (uint32_t i = 0; i < place.count; i++)
     harp_copy_lines(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);
@@ -231,7 +231,7 @@ void harp_link_fail_with_peer(struct harp_link *link) {
   link->failed_with_peer = true;
   link->close_told = true; /* FINAL says it for all */
   harp_link_complete(link);
-  set_failed(link, link->peer->conn.status);
+  set_failed(link, link->peer->session.status);
   close_stream(link);
 }
 

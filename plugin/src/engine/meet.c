@@ -426,7 +426,7 @@ static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct 
                                      const struct harp_open *open) {
   uint8_t proof[HARP_CONTROL_MAC_BYTES];
   if (!l) return HARP_REFUSAL_LISTENER;
-  harp_control_prove_open(open, l->secret, peer->conn.keys.tx_token, peer->conn.keys.rx_token, proof);
+  harp_control_prove_open(open, l->secret, peer->session.keys.tx_token, peer->session.keys.rx_token, proof);
   if (!harp_control_mac_equal(proof, open->proof)) return HARP_REFUSAL_SECRET;
   if (open->stream >= HARP_STREAMS_MAX) return HARP_REFUSAL_STREAM;
   return count_unaccepted(l) >= HARP_UNACCEPTED_MAX ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE;
@@ -446,7 +446,7 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
   struct harp_listener *l = listener_of_port(e, open->port);
   struct harp_opened opened = {.stream = open->stream, .refusal = refuse_open(peer, l, open)};
   struct harp_link *link = NULL;
-  if (peer->conn.state != HARP_CONN_OPEN) return;
+  if (peer->session.state != HARP_SESSION_OPEN) return;
   if (!opened.refusal) {
     struct harp_link_config config = {.role = HARP_ROLE_RECEIVER,
                                       .stream = open->stream,
@@ -625,7 +625,8 @@ static int ask_peer(struct harp_dial *d, harp_ns now) {
                            .first_message = fresh.first_message};
   err = harp_link_create(&d->link, peer, &config);
   if (err) return err;
-  harp_control_prove_open(&open, d->secret, peer->conn.keys.rx_token, peer->conn.keys.tx_token, open.proof);
+  harp_control_prove_open(&open, d->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
+                          open.proof);
   d->is_open = false;
   d->refusal = HARP_REFUSAL_NONE;
   d->asked_ns = now;

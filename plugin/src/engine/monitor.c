@@ -172,9 +172,9 @@ static void on_final(struct harp_peer *peer, const struct harp_final *final, har
 }
 
 static void on_close(struct harp_peer *peer, const struct harp_close *close, harp_ns now) {
-  if (peer->conn.state != HARP_CONN_OPEN) return;
-  const struct harp_tx_stream *tx = harp_sender_stream(peer->conn.sender, close->stream);
-  const struct harp_rx_stream *rx = harp_receiver_stream(peer->conn.receiver, close->stream);
+  if (peer->session.state != HARP_SESSION_OPEN) return;
+  const struct harp_tx_stream *tx = harp_sender_stream(peer->session.sender, close->stream);
+  const struct harp_rx_stream *rx = harp_receiver_stream(peer->session.receiver, close->stream);
   struct harp_link *link = close->is_sender ? (rx ? rx->owner : NULL) : (tx ? tx->owner : NULL);
   if (link) harp_link_on_close(link, close, now); /* else we have closed our end as well */
 }
@@ -182,7 +182,7 @@ static void on_close(struct harp_peer *peer, const struct harp_close *close, har
 /* A late answer: the process was paused, and its paths had no chance. They get the whole timeout again. */
 static void on_pong(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
-  struct harp_sender *s = peer->conn.sender;
+  struct harp_sender *s = peer->session.sender;
   bool was_paused = m->ping_ns && now - m->ping_ns >= peer->engine->instance.peer_timeout_ns / 4;
   if (was_paused && s && s->stalled_since_ns) s->stalled_since_ns = now;
   m->pong_ns = now;
@@ -264,7 +264,7 @@ void harp_monitor_on_readable(struct harp_peer *peer, harp_ns now) {
 void harp_monitor_leave(struct harp_peer *peer) {
   struct harp_monitor *m = &peer->monitor;
   uint8_t out[HARP_CONTROL_FINAL_BYTES];
-  struct harp_final final = {.reason = peer->conn.status};
+  struct harp_final final = {.reason = peer->session.status};
   send_message(peer, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
   if (m->fd >= 0) shutdown(m->fd, SHUT_WR);
 }
@@ -281,7 +281,7 @@ static bool is_unacknowledged(int fd) {
 void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   const char *name = peer->engine->name;
-  harp_ns since = harp_sender_stalled_since_ns(peer->conn.sender),
+  harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
   if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
   bool answers = m->pong_ns > since && (!m->ping_ns || now - m->ping_ns < limit / 4);

@@ -118,7 +118,7 @@ static bool is_out(const struct party *p) {
 
 static bool uses_interfaces(const struct harp_peer *peer) {
   return peer && peer != HARP_SLOT_RESERVED && peer->links && peer->is_multihomed &&
-         peer->conn.state == HARP_CONN_OPEN;
+         peer->session.state == HARP_SESSION_OPEN;
 }
 
 /* Whether a link can tell anything: one that has no path left at all, or hears nothing on any, says nothing
@@ -165,7 +165,7 @@ static struct party ours_at(const struct harp_engine *e, const struct harp_peer 
 }
 
 static void take_in_ours(struct review *r, const struct harp_engine *e, const struct harp_peer *peer) {
-  struct verdict v = verdict_of(peer->conn.sender, false, 0);
+  struct verdict v = verdict_of(peer->session.sender, false, 0);
   for (unsigned eni = 0; eni < e->eni_count; eni++) {
     struct party p = ours_at(e, peer, eni);
     if (v.there >> eni & 1) note(r, &p, &v, eni);
@@ -180,7 +180,7 @@ static void take_in_theirs(struct review *r, const struct harp_engine *e, const 
     const struct party *known = find_party(r, &p.who);
     if (known && is_out(known)) out |= 1u << eni;
   }
-  struct verdict v = verdict_of(peer->conn.sender, true, out);
+  struct verdict v = verdict_of(peer->session.sender, true, out);
   for (unsigned eni = 0; eni < HARP_ENDPOINT_ENIS_MAX; eni++) {
     struct party p = party_at(peer, &peer->enis[eni]);
     if (v.there >> eni & 1) note(r, &p, &v, eni);

@@ -56,7 +56,7 @@ static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, ha
     check_meetings(e, now);
   }
   struct harp_peer *peer = e->peers[slot];
-  return peer && peer != HARP_SLOT_RESERVED && peer->conn.keys.rx_token == token ? peer : NULL;
+  return peer && peer != HARP_SLOT_RESERVED && peer->session.keys.rx_token == token ? peer : NULL;
 }
 
 /* What a superframe has brought so far: whose it is, and the link that the last packet was for. */
@@ -88,7 +88,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
     return;
   }
   p.detour = detour;
-  drop = harp_conn_on_packet(&peer->conn, wire, &p, &where, now);
+  drop = harp_session_on_packet(&peer->session, wire, &p, &where, now);
   if (drop && drop != HARP_DROP_CONTRADICTION && drop != HARP_DROP_DUPLICATE && drop != HARP_DROP_STREAM)
     return;
   if (peer != a->peer) {
@@ -98,7 +98,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
   }
   if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
   if (harp_likely(!drop)) place(&where, p.data.payload);
-  struct harp_link *link = harp_receiver_stream(peer->conn.receiver, p.data.stream)->owner;
+  struct harp_link *link = harp_receiver_stream(peer->session.receiver, p.data.stream)->owner;
   if (link != a->link && a->link) harp_link_complete(a->link);
   a->link = link;
   if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(link, now);
@@ -190,7 +190,7 @@ static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe
       .type = run->type,
       .flags = last ? run->flags : 0,
       .path = run->path,
-      .token = peer->conn.keys.tx_token,
+      .token = peer->session.keys.tx_token,
       .data = {.time = harp_ticks_from_ns(now),
                .message = run->message,
                .line = run->line + i * run->lines_per_packet,
@@ -202,7 +202,7 @@ static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe
   uint8_t *wire = sf->base + (size_t)sf->count * sf->stride;
   const uint8_t *payload = run->data + (size_t)i * step;
   uint64_t number = run->number + i;
-  uint32_t seed = peer->conn.keys.tx_seed;
+  uint32_t seed = peer->session.keys.tx_seed;
   if (p.type == HARP_PACKET_PROBE) {
     harp_packet_encode_probe(wire, &p, number, seed);
   } else if (sf->gather) {
@@ -233,7 +233,7 @@ static void pad_last(struct harp_tx_superframe *sf) {
 /* Sends one superframe of what was chosen; returns false when there is no frame for it. */
 static bool transmit_superframe(struct harp_engine *e, struct harp_peer *peer, struct harp_tx_choice choice,
                                 harp_ns now) {
-  struct harp_sender *s = peer->conn.sender;
+  struct harp_sender *s = peer->session.sender;
   struct harp_tx_superframe sf;
   struct harp_tx_run run;
   if (!take_frame(e, peer, choice.path, HARP_DATA_HEADER_BYTES + choice.bytes, &sf, now)) return false;
@@ -259,18 +259,18 @@ static unsigned transmit_acks(struct harp_engine *e, struct harp_peer *peer, har
   unsigned sent = 0;
   int path;
   /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
-  if (!e->outstanding) harp_receiver_hurry(peer->conn.receiver, now);
-  while ((path = harp_receiver_next_ack(peer->conn.receiver, now)) >= 0) {
+  if (!e->outstanding) harp_receiver_hurry(peer->session.receiver, now);
+  while ((path = harp_receiver_next_ack(peer->session.receiver, now)) >= 0) {
     if (!take_frame(e, peer, (unsigned)path, HARP_ACK_MAX_BYTES, &sf, now)) break;
-    bool due = harp_receiver_poll_ack(peer->conn.receiver, &ack, &number, now);
+    bool due = harp_receiver_poll_ack(peer->session.receiver, &ack, &number, now);
     HARP_ASSERT(due && ack.path == path);
-    ack.token = peer->conn.keys.tx_token;
-    sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, peer->conn.keys.tx_seed);
+    ack.token = peer->session.keys.tx_token;
+    sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, peer->session.keys.tx_seed);
     sf.count = 1;
     submit_frame(e, &sf);
     sent++;
   }
-  peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(peer->conn.receiver));
+  peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(peer->session.receiver));
   return sent;
 }
 
@@ -279,7 +279,7 @@ static unsigned transmit_data(struct harp_engine *e, struct harp_peer *peer, uns
   unsigned sent = 0;
   peer->deadline_ns = now; /* there is more than fits this pass, or no frame for it */
   while (sent < budget) {
-    struct harp_tx_choice choice = harp_sender_choose(peer->conn.sender, now);
+    struct harp_tx_choice choice = harp_sender_choose(peer->session.sender, now);
     if (choice.kind == HARP_TX_NOTHING) {
       peer->deadline_ns = choice.deadline_ns;
       break;
@@ -287,15 +287,15 @@ static unsigned transmit_data(struct harp_engine *e, struct harp_peer *peer, uns
     if (!transmit_superframe(e, peer, choice, now)) break;
     sent++;
   }
-  if (harp_sender_stalled_since_ns(peer->conn.sender)) harp_monitor_on_stall(peer, now);
+  if (harp_sender_stalled_since_ns(peer->session.sender)) harp_monitor_on_stall(peer, now);
   return sent;
 }
 
 /* Runs timers and sends what is due; notes when the peer is to be visited again. */
 static unsigned transmit_peer(struct harp_engine *e, struct harp_peer *peer, unsigned budget, harp_ns now) {
   peer->deadline_ns = HARP_NEVER;
-  if (peer->conn.state != HARP_CONN_OPEN) return 0;
-  harp_conn_on_timeout(&peer->conn, now);
+  if (peer->session.state != HARP_SESSION_OPEN) return 0;
+  harp_session_on_timeout(&peer->session, now);
   unsigned sent = transmit_data(e, peer, budget, now);
   return sent + transmit_acks(e, peer, now);
 }
@@ -336,10 +336,10 @@ static void tend_multihomed(struct harp_engine *e, harp_ns now) {
     struct harp_peer *peer = e->peers[slot];
     seen += peer != NULL;
     if (!peer || peer == HARP_SLOT_RESERVED || !peer->is_multihomed) continue;
-    if (peer->conn.state != HARP_CONN_OPEN) continue;
+    if (peer->session.state != HARP_SESSION_OPEN) continue;
     if (late_ns > period_ns) peer->heard_ns = HARP_MIN(peer->heard_ns + late_ns, now);
     harp_monitor_on_silence(peer, now);
-    harp_sender_keepalive(peer->conn.sender, quiet_ns, now);
+    harp_sender_keepalive(peer->session.sender, quiet_ns, now);
     harp_peer_settle(peer);
   }
 }

@@ -128,7 +128,7 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
   };
   memcpy(config.paths, paths, sizeof config.paths);
   size_t bytes = harp_sender_bytes(&config);
-  struct harp_sender *s = peer->conn.sender = malloc(bytes);
+  struct harp_sender *s = peer->session.sender = malloc(bytes);
   if (!s) return false;
   memset(s, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
   harp_sender_init(s, &config, NULL, &e->counters, e->clock());
@@ -141,7 +141,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
       .stream_max = HARP_STREAMS_MAX,
       .path_count = peer->route_count,
   };
-  struct harp_receiver *r = peer->conn.receiver = malloc(harp_receiver_bytes(&config));
+  struct harp_receiver *r = peer->session.receiver = malloc(harp_receiver_bytes(&config));
   if (r) harp_receiver_init(r, &config, NULL, &peer->engine->counters);
   return r;
 }
@@ -149,8 +149,8 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
 static void free_peer(struct harp_peer *peer) {
   struct harp_engine *e = peer->engine;
   for (unsigned i = 0; i < peer->route_count; i++) e->io->ops->route_close(e->io, peer->routes[i]);
-  free(peer->conn.sender);
-  free(peer->conn.receiver);
+  free(peer->session.sender);
+  free(peer->session.receiver);
   free(peer);
 }
 
@@ -177,7 +177,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
     if (c->control_fd >= 0) harp_files_close(c->control_fd);
     return NULL;
   }
-  harp_conn_init(&peer->conn, &c->keys, peer->conn.sender, peer->conn.receiver);
+  harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
   harp_engine_attach(e, peer);
   harp_peer_touch(peer); /* its paths are to be probed */
@@ -188,7 +188,7 @@ void harp_peer_destroy(struct harp_peer *peer) {
   HARP_ASSERT(!peer->links);
   harp_dials_forget(peer);
   harp_monitor_close(peer);
-  harp_conn_close(&peer->conn, peer->engine->clock());
+  harp_session_close(&peer->session, peer->engine->clock());
   harp_engine_detach(peer->engine, peer);
   free_peer(peer);
 }
@@ -197,7 +197,7 @@ void harp_peer_destroy(struct harp_peer *peer) {
 
 bool harp_peer_is_usable(const struct harp_peer *peer) {
   const struct harp_monitor *m = &peer->monitor;
-  return peer->conn.state == HARP_CONN_OPEN && m->fd >= 0 && !m->gone && !m->lost && !m->final_received;
+  return peer->session.state == HARP_SESSION_OPEN && m->fd >= 0 && !m->gone && !m->lost && !m->final_received;
 }
 
 static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
@@ -218,8 +218,8 @@ struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
     if (peer->traffic_class != traffic_class || !same_address(&peer->engine_addr, addr)) continue;
     if (!harp_peer_is_usable(peer)) continue;
     /* Both sides know both tokens of a connection. */
-    uint64_t sum = peer->conn.keys.tx_token + peer->conn.keys.rx_token;
-    if (!found || sum < found->conn.keys.tx_token + found->conn.keys.rx_token) found = peer;
+    uint64_t sum = peer->session.keys.tx_token + peer->session.keys.rx_token;
+    if (!found || sum < found->session.keys.tx_token + found->session.keys.rx_token) found = peer;
   }
   return found;
 }
@@ -233,7 +233,7 @@ void harp_peer_touch(struct harp_peer *peer) {
 
 void harp_peer_settle(struct harp_peer *peer) {
   struct harp_tx_stream *st;
-  while ((st = harp_tx_load_take_done(&peer->conn.sender->load))) harp_link_complete(st->owner);
+  while ((st = harp_tx_load_take_done(&peer->session.sender->load))) harp_link_complete(st->owner);
   harp_peer_touch(peer);
 }
 
@@ -242,12 +242,12 @@ void harp_peer_complete(struct harp_peer *peer) {
 }
 
 void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...) {
-  if (peer->conn.state != HARP_CONN_OPEN) return;
+  if (peer->session.state != HARP_SESSION_OPEN) return;
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(peer->error, sizeof peer->error, fmt, ap);
   va_end(ap);
-  harp_conn_fail(&peer->conn, status, now);
+  harp_session_fail(&peer->session, status, now);
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
   harp_dials_forget(peer);
 }

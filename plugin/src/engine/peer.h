@@ -10,7 +10,7 @@
 
 #include "engine/monitor.h"
 #include "io/io.h"
-#include "proto/conn.h"
+#include "proto/session.h"
 
 enum { HARP_PEER_TEXT_BYTES = 160, HARP_ERROR_TEXT_BYTES = 640 };
 
@@ -36,7 +36,7 @@ struct harp_peer {
   uint32_t stream_next; /* id to try first for the next stream that we send on */
   struct harp_link *links;
   struct harp_dial *dials; /* that have asked it to open a stream, and wait for the answer */
-  struct harp_conn conn;
+  struct harp_session session;
   struct harp_monitor monitor;         /* the control connection, which tells whether the peer lives */
   char name[HARP_PEER_TEXT_BYTES];     /* "host (address) process 123" */
   char error[HARP_ERROR_TEXT_BYTES];   /* why it failed */
@@ -52,7 +52,7 @@ struct harp_peer {
 struct harp_peer_config {
   bool is_client; /* we began the handshake */
   uint32_t slot;
-  struct harp_conn_keys keys;
+  struct harp_session_keys keys;
   struct harp_control_keys control;
   int control_fd; /* owned by the peer from here on, also on failure */
   const struct harp_endpoint *local, *peer;

@@ -18,7 +18,7 @@
 #define HARP_HANDSHAKE_H
 
 #include "base/base.h"
-#include "proto/conn.h"
+#include "proto/session.h"
 #include "wire/control.h"
 
 enum harp_handshake_state {
@@ -42,7 +42,7 @@ struct harp_handshake {
   uint8_t nonce[2][HARP_NONCE_BYTES];         /* client's, server's */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];  /* of the HELLO that was sent or received */
   struct harp_endpoint local, peer; /* peer: when DONE, on a server also while it waits for CONFIRM */
-  struct harp_conn_keys keys;       /* when DONE, on a server also while it waits for CONFIRM */
+  struct harp_session_keys keys;    /* when DONE, on a server also while it waits for CONFIRM */
   struct harp_control_keys control; /* the same: MAC keys of the later messages */
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];

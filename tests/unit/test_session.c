@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "lib/bring_up.h"
-#include "proto/conn.h"
+#include "proto/session.h"
 
-static struct harp_conn tx, rx;
+static struct harp_session tx, rx;
 static struct harp_sender *sender;
 static struct harp_receiver *receiver;
 static struct harp_counters tx_counters, rx_counters;
@@ -31,7 +31,7 @@ static int init(void **state) {
                                   .first_number = 50};
   struct harp_tx_stream_config ts = {.id = 0};
   struct harp_rx_stream_config rs = {.staging = staging};
-  struct harp_conn_keys tx_keys = {1, 2, SEED, ACK_SEED}, rx_keys = {2, 1, ACK_SEED, SEED};
+  struct harp_session_keys tx_keys = {1, 2, SEED, ACK_SEED}, rx_keys = {2, 1, ACK_SEED, SEED};
   sender = malloc(harp_sender_bytes(&sc));
   receiver = malloc(harp_receiver_bytes(&rc));
   assert_true(sender && receiver);
@@ -42,8 +42,8 @@ static int init(void **state) {
   harp_receiver_init(receiver, &rc, NULL, &rx_counters);
   harp_sender_open(sender, &tx_stream, &ts);
   harp_receiver_open(receiver, &rx_stream, &rs);
-  harp_conn_init(&tx, &tx_keys, sender, NULL);
-  harp_conn_init(&rx, &rx_keys, NULL, receiver);
+  harp_session_init(&tx, &tx_keys, sender, NULL);
+  harp_session_init(&rx, &rx_keys, NULL, receiver);
   return 0;
 }
 
@@ -55,7 +55,7 @@ static int fini(void **state) {
 }
 
 /* Encodes a packet of 100 bytes as the sender would and gives it to `to`. */
-static enum harp_drop data_to(struct harp_conn *to, uint8_t path, uint64_t number, uint32_t seed) {
+static enum harp_drop data_to(struct harp_session *to, uint8_t path, uint64_t number, uint32_t seed) {
   static const uint8_t payload[100] = "payload";
   struct harp_packet f = {.type = HARP_PACKET_DATA,
                           .path = path,
@@ -64,7 +64,7 @@ static enum harp_drop data_to(struct harp_conn *to, uint8_t path, uint64_t numbe
                      p;
   harp_packet_encode_data(wire, &f, number, seed, payload);
   assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + 100, &p), HARP_DROP_NONE);
-  return harp_conn_on_packet(to, wire, &p, &place, HARP_US(1));
+  return harp_session_on_packet(to, wire, &p, &place, HARP_US(1));
 }
 
 static void a_good_packet_is_taken(void **state) {
@@ -95,25 +95,25 @@ static void directions_are_kept(void **state) {
   struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 1}, p;
   size_t bytes = harp_packet_encode_ack(wire, &f, 50, SEED);
   assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
-  assert_int_equal(harp_conn_on_packet(&rx, wire, &p, &place, 0), HARP_DROP_DIRECTION);
+  assert_int_equal(harp_session_on_packet(&rx, wire, &p, &place, 0), HARP_DROP_DIRECTION);
   assert_int_equal(data_to(&tx, 0, 50, ACK_SEED), HARP_DROP_DIRECTION);
 }
 
 static void life_goes_one_way(void **state) {
   (void)state;
-  harp_conn_fail(&rx, HARP_ERR_REMOTE, 1);
-  assert_int_equal(rx.state, HARP_CONN_FAILED);
+  harp_session_fail(&rx, HARP_ERR_REMOTE, 1);
+  assert_int_equal(rx.state, HARP_SESSION_FAILED);
   assert_int_equal(data_to(&rx, 0, 50, SEED), HARP_DROP_CLOSED);
-  harp_conn_fail(&rx, HARP_ERR_SYSTEM, 3); /* the first reason stays */
+  harp_session_fail(&rx, HARP_ERR_SYSTEM, 3); /* the first reason stays */
   assert_int_equal(rx.status, HARP_ERR_REMOTE);
-  harp_conn_close(&rx, 4);
-  assert_int_equal(rx.state, HARP_CONN_CLOSED);
-  harp_conn_close(&rx, 5);
-  harp_conn_fail(&rx, HARP_ERR_SYSTEM, 6);
-  assert_int_equal(rx.state, HARP_CONN_CLOSED);
+  harp_session_close(&rx, 4);
+  assert_int_equal(rx.state, HARP_SESSION_CLOSED);
+  harp_session_close(&rx, 5);
+  harp_session_fail(&rx, HARP_ERR_SYSTEM, 6);
+  assert_int_equal(rx.state, HARP_SESSION_CLOSED);
   assert_int_equal(rx.status, HARP_ERR_REMOTE);
-  harp_conn_close(&tx, 7);
-  assert_int_equal(tx.state, HARP_CONN_CLOSED);
+  harp_session_close(&tx, 7);
+  assert_int_equal(tx.state, HARP_SESSION_CLOSED);
 }
 
 static void a_closed_sender_runs_no_timer(void **state) {
@@ -122,8 +122,8 @@ static void a_closed_sender_runs_no_timer(void **state) {
   assert_int_equal(harp_sender_post(sender, &tx_stream, buffer, 100, NULL, 0), 0);
   assert_true(send_next(sender, 1, &run, 0));
   assert_true(harp_sender_choose(sender, 0).deadline_ns != HARP_NEVER);
-  harp_conn_close(&tx, 1);
-  harp_conn_on_timeout(&tx, HARP_SEC(100));
+  harp_session_close(&tx, 1);
+  harp_session_on_timeout(&tx, HARP_SEC(100));
   assert_int_equal(tx_counters.probe_timeouts, 0);
 }
 

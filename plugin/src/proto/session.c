@@ -1,0 +1,64 @@
+#include "proto/session.h"
+
+#include "base/assert.h"
+
+void harp_session_init(struct harp_session *c, const struct harp_session_keys *keys,
+                       struct harp_sender *sender, struct harp_receiver *receiver) {
+  HARP_ASSERT(sender || receiver);
+  *c = (struct harp_session){
+      .state = HARP_SESSION_OPEN,
+      .keys = *keys,
+      .path_count = sender ? sender->path_count : receiver->path_count,
+      .trace = sender ? sender->trace : receiver->trace,
+      .counters = sender ? sender->counters : receiver->counters,
+      .sender = sender,
+      .receiver = receiver,
+  };
+}
+
+static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
+                                struct harp_placement *place, harp_ns now) {
+  bool to_sender = p->type == HARP_PACKET_ACK;
+  if (c->state != HARP_SESSION_OPEN) return HARP_DROP_CLOSED;
+  if (to_sender ? !c->sender : !c->receiver) return HARP_DROP_DIRECTION;
+  if (p->path >= c->path_count) return HARP_DROP_PATH;
+  uint64_t number = to_sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
+  if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
+  return to_sender ? harp_sender_on_ack(c->sender, p, number, now)
+                   : harp_receiver_on_packet(c->receiver, p, number, place, now);
+}
+
+enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,
+                                      const struct harp_packet *p, struct harp_placement *place,
+                                      harp_ns now) {
+  place->count = 0;
+  enum harp_drop drop = on_packet(c, wire, p, place, now);
+  c->counters->drops[drop]++;
+  return drop;
+}
+
+void harp_session_on_timeout(struct harp_session *c, harp_ns now) {
+  if (c->state == HARP_SESSION_OPEN && c->sender) harp_sender_on_timeout(c->sender, now);
+}
+
+/* The one transition function: OPEN -> FAILED -> CLOSED, or OPEN -> CLOSED. */
+static void move_to(struct harp_session *c, enum harp_session_state to, harp_ns now) {
+  static const bool allowed[3][3] = {
+      [HARP_SESSION_OPEN] = {[HARP_SESSION_FAILED] = true, [HARP_SESSION_CLOSED] = true},
+      [HARP_SESSION_FAILED] = {[HARP_SESSION_CLOSED] = true},
+  };
+  HARP_ASSERT(allowed[c->state][to]);
+  harp_trace(c->trace, now, HARP_EVENT_SESSION_STATE, c->state, to, 0, 0);
+  c->state = to;
+}
+
+void harp_session_fail(struct harp_session *c, enum harp_status status, harp_ns now) {
+  HARP_ASSERT(status != HARP_OK);
+  if (c->state != HARP_SESSION_OPEN) return;
+  c->status = status;
+  move_to(c, HARP_SESSION_FAILED, now);
+}
+
+void harp_session_close(struct harp_session *c, harp_ns now) {
+  if (c->state != HARP_SESSION_CLOSED) move_to(c, HARP_SESSION_CLOSED, now);
+}

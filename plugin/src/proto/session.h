@@ -1,0 +1,48 @@
+/* The association of two engines: its secrets, its life cycle, and the dispatch of packets to its sending and
+ * its receiving half. Owned by one engine. Sans-IO. */
+#ifndef HARP_SESSION_H
+#define HARP_SESSION_H
+
+#include "base/status.h"
+#include "proto/recv.h"
+#include "proto/send.h"
+
+enum harp_session_state {
+  HARP_SESSION_OPEN,
+  HARP_SESSION_FAILED, /* nothing more moves; every request gets the status */
+  HARP_SESSION_CLOSED, /* buffers are gone; packets are dropped */
+};
+
+struct harp_session_keys {
+  uint64_t tx_token, rx_token; /* in the packets that we send, and that we expect */
+  uint32_t tx_seed, rx_seed;   /* of their CRCs */
+};
+
+struct harp_session {
+  enum harp_session_state state;
+  enum harp_status status; /* why it failed */
+  struct harp_session_keys keys;
+  unsigned path_count;
+  struct harp_trace *trace;
+  struct harp_counters *counters;
+  struct harp_sender *sender;     /* NULL: it sends nothing; memory of the owner */
+  struct harp_receiver *receiver; /* NULL: it receives nothing; memory of the owner */
+};
+
+/* At least one of sender and receiver is given, initialised, with as many paths as the other. */
+void harp_session_init(struct harp_session *c, const struct harp_session_keys *keys,
+                       struct harp_sender *sender, struct harp_receiver *receiver);
+
+/* Feeds a decoded packet that carried our token: checks direction, path and CRC (over `wire`), then hands it
+ * on. On HARP_DROP_NONE the caller copies what `place` says. Counts drops. */
+enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,
+                                      const struct harp_packet *p, struct harp_placement *place, harp_ns now);
+
+/* Runs due timers. */
+void harp_session_on_timeout(struct harp_session *c, harp_ns now);
+
+/* Moves to FAILED with a status, or to CLOSED; a failed or closed session keeps its first status. */
+void harp_session_fail(struct harp_session *c, enum harp_status status, harp_ns now);
+void harp_session_close(struct harp_session *c, harp_ns now);
+
+#endif
