@@ -17,7 +17,7 @@ int harp_link_free_stream(const struct harp_peer *peer) {
   const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < s->stream_max; i++) {
     unsigned id = (peer->stream_next + i) % s->stream_max;
-    if (!s->streams[id]) return (int)id;
+    if (!harp_sender_stream(s, (uint16_t)id)) return (int)id;
   }
   return -1;
 }
@@ -64,8 +64,8 @@ static void free_link(struct harp_link *link) {
 }
 
 static bool is_stream_open(const struct harp_peer *peer, const struct harp_link_config *c) {
-  return c->role == HARP_ROLE_SENDER ? peer->session.sender->streams[c->stream] != NULL
-                                     : peer->session.receiver->streams[c->stream] != NULL;
+  return c->role == HARP_ROLE_SENDER ? harp_sender_stream(peer->session.sender, c->stream) != NULL
+                                     : harp_receiver_stream(peer->session.receiver, c->stream) != NULL;
 }
 
 int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struct harp_link_config *c) {

@@ -182,9 +182,8 @@ static void on_close(struct harp_peer *peer, const struct harp_close *close, har
 /* A late answer: the process was paused, and its paths had no chance. They get the whole timeout again. */
 static void on_pong(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
-  struct harp_sender *s = peer->session.sender;
   bool was_paused = m->ping_ns && now - m->ping_ns >= peer->engine->instance.peer_timeout_ns / 4;
-  if (was_paused && s && s->stalled_since_ns) s->stalled_since_ns = now;
+  if (was_paused) harp_sender_excuse_stall(peer->session.sender, now);
   m->pong_ns = now;
   m->ping_ns = 0;
   m->told_paused = false;

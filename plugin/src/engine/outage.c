@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "proto/eni_report.h"
 
 /* An interface that peers use. */
 struct party {
@@ -121,40 +122,11 @@ static bool uses_interfaces(const struct harp_peer *peer) {
          peer->session.state == HARP_SESSION_OPEN;
 }
 
-/* Whether a link can tell anything: one that has no path left at all, or hears nothing on any, says nothing
- * of interfaces: its peer may be gone. */
-static bool is_witness(const struct harp_sender *s) {
-  if (s->stalled_since_ns) return false;
-  for (unsigned i = 0; i < s->path_count; i++)
-    if (s->paths[i].state == HARP_PATH_UP) return true;
-  return false;
-}
-
-/* What a link's paths say of the interfaces of one side: a bit each. */
-struct verdict {
-  uint32_t there, works, fails;
-};
-
-/* Asks the paths that once were up; those over one of our interfaces in `void_locals` prove nothing. */
-static struct verdict verdict_of(const struct harp_sender *s, bool peers, uint32_t void_locals) {
-  struct verdict v = {0};
-  bool witness = is_witness(s);
-  for (unsigned i = 0; i < s->path_count; i++) {
-    const struct harp_path *path = &s->paths[i];
-    uint32_t bit = 1u << (peers ? path->remote_eni : path->local_eni);
-    if (!path->any_acked) continue;
-    v.there |= bit;
-    if (!witness || void_locals >> path->local_eni & 1) continue;
-    if (path->state == HARP_PATH_UP) v.works |= bit;
-    if (path->state == HARP_PATH_DOWN) v.fails |= bit;
-  }
-  return v;
-}
-
-static void note(struct review *r, const struct party *like, const struct verdict *v, unsigned eni) {
+static void note(struct review *r, const struct party *like, const struct harp_eni_report *report,
+                 unsigned eni) {
   struct party *p = party_of(r, like);
-  if (p && v->works >> eni & 1) p->works = true;
-  if (p && v->fails >> eni & 1) p->fails = true;
+  if (p && report->works >> eni & 1) p->works = true;
+  if (p && report->fails >> eni & 1) p->fails = true;
 }
 
 static struct party ours_at(const struct harp_engine *e, const struct harp_peer *peer, unsigned eni) {
@@ -165,10 +137,10 @@ static struct party ours_at(const struct harp_engine *e, const struct harp_peer 
 }
 
 static void take_in_ours(struct review *r, const struct harp_engine *e, const struct harp_peer *peer) {
-  struct verdict v = verdict_of(peer->session.sender, false, 0);
+  struct harp_eni_report report = harp_eni_report_of(peer->session.sender, HARP_ENI_LOCAL, 0);
   for (unsigned eni = 0; eni < e->eni_count; eni++) {
     struct party p = ours_at(e, peer, eni);
-    if (v.there >> eni & 1) note(r, &p, &v, eni);
+    if (report.used >> eni & 1) note(r, &p, &report, eni);
   }
 }
 
@@ -180,10 +152,10 @@ static void take_in_theirs(struct review *r, const struct harp_engine *e, const 
     const struct party *known = find_party(r, &p.who);
     if (known && is_out(known)) out |= 1u << eni;
   }
-  struct verdict v = verdict_of(peer->session.sender, true, out);
+  struct harp_eni_report report = harp_eni_report_of(peer->session.sender, HARP_ENI_REMOTE, out);
   for (unsigned eni = 0; eni < HARP_ENDPOINT_ENIS_MAX; eni++) {
     struct party p = party_at(peer, &peer->enis[eni]);
-    if (v.there >> eni & 1) note(r, &p, &v, eni);
+    if (report.used >> eni & 1) note(r, &p, &report, eni);
   }
 }
 

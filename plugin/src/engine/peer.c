@@ -233,7 +233,7 @@ void harp_peer_touch(struct harp_peer *peer) {
 
 void harp_peer_settle(struct harp_peer *peer) {
   struct harp_tx_stream *st;
-  while ((st = harp_tx_load_take_done(&peer->session.sender->load))) harp_link_complete(st->owner);
+  while ((st = harp_sender_take_done(peer->session.sender))) harp_link_complete(st->owner);
   harp_peer_touch(peer);
 }
 

@@ -142,6 +142,16 @@ static inline harp_ns harp_sender_stalled_since_ns(const struct harp_sender *s) 
   return s->stalled_since_ns;
 }
 
+/* The peer's process was paused: its silence counts from now on. */
+static inline void harp_sender_excuse_stall(struct harp_sender *s, harp_ns now) {
+  if (s->stalled_since_ns) s->stalled_since_ns = now;
+}
+
+/* Takes a stream that has delivered messages to poll; NULL: none has. */
+static inline struct harp_tx_stream *harp_sender_take_done(struct harp_sender *s) {
+  return harp_tx_load_take_done(&s->load);
+}
+
 /* Probes a path of each of our ENIs over which nothing has come for so long: an idle one is then known to
  * work, and the receiver hears that we live. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
