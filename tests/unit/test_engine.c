@@ -25,9 +25,13 @@ static harp_ns virtual_clock(void) {
   return now_ns;
 }
 
+static uint32_t mtu = 1500;
+static bool gather;
+
 struct side {
   struct harp_engine *engine;
   struct harp_link *link;
+  struct harp_link *back; /* of the other direction; NULL: none */
   struct side *other;
   struct harp_counters wire_counters;
   uint32_t random;
@@ -47,10 +51,10 @@ static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, 
 }
 
 static void open_side(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
-  struct harp_instance instance = {
-      .ifname = "sim0", .mtu = 1500, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
+  struct harp_instance instance = {.ifname = "sim0", .mtu = mtu, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
   instance.addr.ss_family = AF_INET;
   struct harp_io_sim_config config = {.framed = framed,
+                                      .gather = gather,
                                       .port_count = 2,
                                       .first_port = port,
                                       .send = carry,
@@ -77,7 +81,7 @@ static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, ui
                             .name = "host"};
   e.enis[0] =
       (struct harp_endpoint_eni){.family = 4,
-                                 .mtu = 1500,
+                                 .mtu = mtu,
                                  .port_count = 2,
                                  .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
   return e;
@@ -110,6 +114,7 @@ static void connect_sides(struct side *a, struct side *b, uint32_t first) {
 }
 
 static void close_side(struct side *s) {
+  if (s->back) harp_link_destroy(s->back);
   harp_link_destroy(s->link);
   assert_int_equal(s->engine->outstanding, 0);
   harp_engine_close(s->engine);
@@ -171,6 +176,54 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
   if (trouble) assert_true(a.wire_counters.tx_busy > 0);
   close_side(&a);
   close_side(&b);
+}
+
+/* Messages of both ways at once. Acknowledgements that are due ride on data of their path. */
+static void both_ways(void) {
+  enum { COUNT = 16 };
+  static uint8_t from[2][COUNT][MESSAGE_MAX], to[2][COUNT][MESSAGE_MAX];
+  struct side sides[2] = {0};
+  struct harp_link_config back = {.role = HARP_ROLE_RECEIVER};
+  now_ns = HARP_SEC(1);
+  for (unsigned i = 0; i < 2; i++) open_side(&sides[i], &sides[!i], false, (uint16_t)(1000 + i), 0);
+  connect_sides(&sides[0], &sides[1], 0);
+  assert_int_equal(harp_link_create(&sides[0].back, sides[0].link->peer, &back), 0);
+  back.role = HARP_ROLE_SENDER;
+  assert_int_equal(harp_link_create(&sides[1].back, sides[1].link->peer, &back), 0);
+  struct harp_link *out[2] = {sides[0].link, sides[1].back}, *in[2] = {sides[0].back, sides[1].link};
+  for (unsigned m = 0; m < COUNT; m++)
+    for (unsigned i = 0; i < 2; i++) {
+      for (size_t k = 0; k < MESSAGE_MAX; k++) from[i][m][k] = byte_of(m + i, k);
+      submit(in[i], m, to[i][m], MESSAGE_MAX);
+      submit(out[i], m, from[i][m], m % 2 ? MESSAGE_MAX : 1);
+    }
+  for (unsigned step = 0; sides[0].engine->outstanding + sides[1].engine->outstanding || !step; step++) {
+    assert_true(step < 100000);
+    for (unsigned i = 0; i < 2; i++) harp_engine_pass(sides[i].engine);
+    now_ns += HARP_US(5);
+  }
+  for (unsigned i = 0; i < 2; i++) {
+    const struct harp_counters *c = &sides[i].engine->counters;
+    for (unsigned m = 0; m < COUNT; m++)
+      assert_memory_equal(to[!i][m], from[i][m], in[!i]->requests[m].bytes);
+    assert_true(c->acks_riding > 0 && c->acks_riding <= c->tx_acks);
+    assert_int_equal(c->drops[HARP_DROP_CRC] + c->drops[HARP_DROP_FIELD] + c->drops[HARP_DROP_SHORT], 0);
+  }
+  for (unsigned i = 0; i < 2; i++) close_side(&sides[i]);
+}
+
+static void test_acknowledgements_ride_on_data(void **state) {
+  (void)state;
+  both_ways();
+}
+
+static void test_acknowledgements_ride_where_payload_is_gathered(void **state) {
+  (void)state;
+  mtu = 9000;
+  gather = true;
+  both_ways();
+  mtu = 1500;
+  gather = false;
 }
 
 static void test_packed(void **state) {
@@ -357,6 +410,8 @@ static void test_interfaces_are_configured_as_one(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_packed),
+      cmocka_unit_test(test_acknowledgements_ride_on_data),
+      cmocka_unit_test(test_acknowledgements_ride_where_payload_is_gathered),
       cmocka_unit_test(test_framed),
       cmocka_unit_test(test_packed_to_framed_with_loss),
       cmocka_unit_test(test_framed_with_loss_refusals_and_late_completions),

@@ -218,10 +218,9 @@ static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe
 
 /* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs
  * little. */
-static bool may_follow(const struct harp_tx_superframe *sf, uint32_t next_bytes) {
-  uint32_t next = HARP_DATA_HEADER_BYTES + next_bytes;
+static bool may_follow(const struct harp_tx_superframe *sf, uint32_t packet_bytes) {
   uint32_t padding = sf->segment_bytes - sf->last_bytes;
-  if (next > sf->segment_bytes || (sf->gather && padding)) return false;
+  if (packet_bytes > sf->segment_bytes || (sf->gather && padding)) return false;
   return padding <= sf->count * sf->segment_bytes / 8;
 }
 
@@ -230,21 +229,59 @@ static void pad_last(struct harp_tx_superframe *sf) {
   memset(end, 0, sf->segment_bytes - sf->last_bytes);
 }
 
+/* Returns how long an acknowledgement is that goes with what was chosen; 0: none does. Where a packet costs
+ * the same alone, none rides. */
+static uint32_t riding_ack_bytes(const struct harp_peer *peer, const struct harp_tx_choice *choice,
+                                 harp_ns now) {
+  if (peer->engine->io->info.single || choice->kind == HARP_TX_SIZE_PROBE) return 0;
+  return harp_receiver_ride_bytes(peer->session.receiver, choice->path, now);
+}
+
+/* Has the end of a packet that stands behind the other headers fetched like payload. */
+static void split_at_head(struct harp_tx_superframe *sf, uint8_t *wire) {
+  uint32_t bytes = HARP_MAX(sf->last_bytes, sf->head_bytes);
+  memset(wire + sf->last_bytes, 0, bytes - sf->last_bytes);
+  sf->payload[sf->count] = wire + sf->head_bytes;
+  sf->payload_bytes[sf->count] = bytes - sf->head_bytes;
+  sf->last_bytes = bytes;
+}
+
+/* Builds an acknowledgement as the last, short segment. */
+static void build_riding_ack(struct harp_peer *peer, struct harp_tx_superframe *sf, unsigned path,
+                             harp_ns now) {
+  struct harp_packet ack;
+  uint64_t number;
+  uint8_t *wire = sf->base + (size_t)sf->count * sf->stride;
+  if (!harp_receiver_ride_ack(peer->session.receiver, path, sf->segment_bytes, &ack, &number, now)) return;
+  if (sf->last_bytes < sf->segment_bytes) pad_last(sf);
+  ack.token = peer->session.keys.tx_token;
+  sf->last_bytes = (uint32_t)harp_packet_encode_ack(wire, &ack, number, peer->session.keys.tx_seed);
+  if (sf->gather) split_at_head(sf, wire);
+  sf->count++;
+  peer->engine->counters.acks_riding++;
+}
+
 /* Sends one superframe of what was chosen; returns false when there is no frame for it. */
 static bool transmit_superframe(struct harp_engine *e, struct harp_peer *peer, struct harp_tx_choice choice,
                                 harp_ns now) {
   struct harp_sender *s = peer->session.sender;
   struct harp_tx_superframe sf;
   struct harp_tx_run run;
-  if (!take_frame(e, peer, choice.path, HARP_DATA_HEADER_BYTES + choice.bytes, &sf, now)) return false;
+  uint32_t ack_bytes = riding_ack_bytes(peer, &choice, now);
+  uint32_t segment_bytes = HARP_MAX(HARP_DATA_HEADER_BYTES + choice.bytes, ack_bytes);
+  if (!take_frame(e, peer, choice.path, segment_bytes, &sf, now)) return false;
+  if (sf.count_max == 1) ack_bytes = 0;
+  uint32_t room = sf.count_max - (ack_bytes > 0);
   sf.gather = e->io->info.gather && choice.bytes >= GATHER_MIN_BYTES && choice.kind != HARP_TX_SIZE_PROBE;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
   do {
     if (sf.count && sf.last_bytes < sf.segment_bytes) pad_last(&sf);
-    harp_sender_take(s, &choice, sf.count_max - sf.count, &run, now);
+    harp_sender_take(s, &choice, room - sf.count, &run, now);
     for (uint32_t i = 0; i < run.count; i++) build_packet(peer, &sf, &run, i, now);
     choice = harp_sender_choose_more(s, choice.path, now);
-  } while (choice.kind != HARP_TX_NOTHING && sf.count < sf.count_max && may_follow(&sf, choice.bytes));
+  } while (choice.kind != HARP_TX_NOTHING && sf.count < room &&
+           may_follow(&sf, HARP_DATA_HEADER_BYTES + choice.bytes));
+  if (ack_bytes && may_follow(&sf, ack_bytes)) build_riding_ack(peer, &sf, run.path, now);
   e->counters.tx_superframes++;
   e->counters.tx_packets += sf.count;
   e->counters.tx_bytes += (uint64_t)(sf.count - 1) * sf.segment_bytes + sf.last_bytes;

@@ -54,7 +54,8 @@ static uint32_t find_frames(const struct sim *s, uint32_t count) {
 
 struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config) {
   struct sim *s = calloc(1, sizeof *s);
-  HARP_ASSERT(s && config->port_count >= 1 && config->port_count <= HARP_IO_PORTS_MAX);
+  HARP_ASSERT(s && !(config->framed && config->gather) && config->port_count >= 1 &&
+              config->port_count <= HARP_IO_PORTS_MAX);
   s->memory = calloc(HARP_SIM_FRAMES, HARP_SIM_FRAME_BYTES);
   HARP_ASSERT(s->memory);
   s->config = *config;
@@ -62,7 +63,7 @@ struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config) {
   s->io.info = (struct harp_io_info){
       .rung = config->framed ? "sim framed" : "sim packed",
       .segments_max = config->framed ? SEGMENTS_FRAMED : HARP_SEGMENTS_MAX,
-      .gather = false,
+      .gather = config->gather,
       .rx_batch = HARP_RX_BATCH_MAX,
       .buffer_bytes = HARP_SIM_QUEUE * 1500,
       .port_count = config->port_count,
@@ -126,6 +127,17 @@ static void sim_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) 
   return_frames(sim_of(io), sf, 0);
 }
 
+/* Returns segment i of a packed superframe in one piece; `room` holds it where it has to be put together. */
+static const uint8_t *segment_at(const struct harp_tx_superframe *sf, uint32_t i, uint32_t bytes,
+                                 uint8_t room[HARP_SIM_FRAME_BYTES]) {
+  const uint8_t *at = sf->base + (size_t)i * sf->stride;
+  if (!sf->gather) return at;
+  HARP_ASSERT(sf->head_bytes + sf->payload_bytes[i] == bytes && bytes <= HARP_SIM_FRAME_BYTES);
+  memcpy(room, at, sf->head_bytes);
+  memcpy(room + sf->head_bytes, sf->payload[i], sf->payload_bytes[i]);
+  return room;
+}
+
 static int sim_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   struct sim *s = sim_of(io);
   HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
@@ -136,6 +148,7 @@ static int sim_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
     return -EAGAIN;
   }
   uint32_t first = sf->frame >> 16;
+  uint8_t room[HARP_SIM_FRAME_BYTES];
   for (uint32_t i = 0; i < sf->count; i++) {
     uint32_t bytes = i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes;
     if (s->config.framed) { /* leaves with tx_flush */
@@ -143,8 +156,7 @@ static int sim_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
       s->frame_bytes[first + i] = bytes;
       s->frame_route[first + i] = sf->route;
     } else {
-      s->config.send(s->config.wire, sf->route->port, &sf->route->to, sf->base + (size_t)i * sf->stride,
-                     bytes);
+      s->config.send(s->config.wire, sf->route->port, &sf->route->to, segment_at(sf, i, bytes, room), bytes);
     }
   }
   return_frames(s, sf, s->config.framed ? sf->count : 0);

@@ -17,6 +17,7 @@ typedef void (*harp_sim_send)(void *wire, unsigned port, const struct sockaddr_s
 
 struct harp_io_sim_config {
   bool framed;
+  bool gather; /* takes payload by reference; packed only */
   unsigned port_count;
   uint16_t first_port;
   harp_sim_send send;

@@ -166,15 +166,21 @@ bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, ui
   return true;
 }
 
+uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, harp_ns now) {
+  HARP_ASSERT(path < r->path_count);
+  if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return 0;
+  /* Where more credit than fits is to be told, the rest would have to follow alone. */
+  if (r->untold > HARP_ACK_CREDITS_MAX) return 0;
+  return HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES +
+         r->untold * HARP_ACK_CREDIT_BYTES;
+}
+
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
                             struct harp_packet *ack, uint64_t *number, harp_ns now) {
-  HARP_ASSERT(path < r->path_count);
-  if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return false;
-  uint32_t bytes = HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES;
-  if (bytes > room_bytes) return false;
-  uint32_t credits = HARP_MIN((room_bytes - bytes) / HARP_ACK_CREDIT_BYTES, HARP_ACK_CREDITS_MAX + 0u);
-  if (r->untold > credits) return false; /* the rest would have to follow alone */
-  make_ack(r, path, credits, ack, number, now);
+  uint32_t bytes = harp_receiver_ride_bytes(r, path, now);
+  if (!bytes || bytes > room_bytes) return false;
+  uint32_t credits = r->untold + (room_bytes - bytes) / HARP_ACK_CREDIT_BYTES;
+  make_ack(r, path, HARP_MIN(credits, HARP_ACK_CREDITS_MAX + 0u), ack, number, now);
   return true;
 }
 

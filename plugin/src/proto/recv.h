@@ -80,8 +80,12 @@ int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now);
 /* Takes the next acknowledgement that is due, ready to encode but for the token; false when none is. */
 bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now);
 
-/* Takes the acknowledgement of a path that is about to carry data, if one is due or nearly so and fits
- * `room_bytes`: to go in the same superframe. Returns false when there is none. */
+/* Returns the bytes that the acknowledgement of a path takes at least, if one is due or nearly so: to ride in
+ * a superframe of data. 0: there is none. */
+uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, harp_ns now);
+
+/* Takes that acknowledgement, with as much credit as fits `room_bytes`. Returns false when it does not fit,
+ * or there is none. */
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
                             struct harp_packet *ack, uint64_t *number, harp_ns now);
 
