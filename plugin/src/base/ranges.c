@@ -7,12 +7,7 @@ static void remove_at(struct harp_ranges *r, uint32_t i) {
   r->count--;
 }
 
-bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
-  if (harp_likely(r->count && number == r->at[0].end)) { /* in order */
-    r->at[0].end++;
-    r->at[0].told = 0;
-    return true;
-  }
+bool harp_ranges_insert(struct harp_ranges *r, uint64_t number) {
   uint32_t i = 0;
   while (i < r->count && number < r->at[i].begin) i++;
   /* Here at[i] is the highest range that begins at or below number. */

@@ -19,8 +19,16 @@ struct harp_ranges {
   struct harp_range at[HARP_RANGES_MAX];
 };
 
+/* Adds a number that does not continue the newest range: harp_ranges_add. */
+bool harp_ranges_insert(struct harp_ranges *r, uint64_t number);
+
 /* Adds one number. Returns false when it was there already, or lies below a full set. */
-bool harp_ranges_add(struct harp_ranges *r, uint64_t number);
+static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
+  if (harp_unlikely(!r->count || number != r->at[0].end)) return harp_ranges_insert(r, number);
+  r->at[0].end++;
+  r->at[0].told = 0;
+  return true;
+}
 
 /* Notes that all ranges were reported once more, and forgets those (but never the newest) that were told
  * `enough` times: gaps between packet numbers stay for good, since a lost packet is resent under a new

@@ -229,10 +229,6 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
 
 /* ---- packets ---- */
 
-uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_packet *p) {
-  return harp_seq_widen(p->number, r->paths[p->path].next_number);
-}
-
 static bool is_closed(const struct harp_receiver *r, const struct harp_packet *p) {
   unsigned id = p->data.stream;
   return id < r->stream_max && r->closed[id / 64] >> id % 64 & 1;

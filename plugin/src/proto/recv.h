@@ -7,6 +7,7 @@
 #define HARP_RECV_H
 
 #include "base/ranges.h"
+#include "base/seq.h"
 #include "proto/rx_stream.h"
 #include "proto/send.h"
 
@@ -66,7 +67,9 @@ static inline struct harp_rx_stream *harp_receiver_stream(const struct harp_rece
 }
 
 /* Widens the number of a packet whose path is in range, for its CRC. */
-uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_packet *p);
+static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const struct harp_packet *p) {
+  return harp_seq_widen(p->number, r->paths[p->path].next_number);
+}
 
 /* Feeds a decoded DATA or PROBE packet whose path is in range and whose CRC was good, with its widened
  * number. HARP_DROP_NONE: place->count runs are to be copied now (none for a probe or an empty message).

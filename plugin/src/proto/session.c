@@ -16,16 +16,23 @@ void harp_session_init(struct harp_session *c, const struct harp_session_keys *k
   };
 }
 
+static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
+                             harp_ns now) {
+  if (!c->sender) return HARP_DROP_DIRECTION;
+  uint64_t number = harp_sender_ack_number(c->sender, p);
+  if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
+  return harp_sender_on_ack(c->sender, p, number, now);
+}
+
 static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
                                 struct harp_placement *place, harp_ns now) {
-  bool to_sender = p->type == HARP_PACKET_ACK;
   if (c->state != HARP_SESSION_OPEN) return HARP_DROP_CLOSED;
-  if (to_sender ? !c->sender : !c->receiver) return HARP_DROP_DIRECTION;
   if (p->path >= c->path_count) return HARP_DROP_PATH;
-  uint64_t number = to_sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
+  if (p->type == HARP_PACKET_ACK) return on_ack(c, wire, p, now);
+  if (!c->receiver) return HARP_DROP_DIRECTION;
+  uint64_t number = harp_receiver_number(c->receiver, p);
   if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
-  return to_sender ? harp_sender_on_ack(c->sender, p, number, now)
-                   : harp_receiver_on_packet(c->receiver, p, number, place, now);
+  return harp_receiver_on_packet(c->receiver, p, number, place, now);
 }
 
 enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,

@@ -175,7 +175,7 @@ static inline uint32_t harp_ticks_from_ns(harp_ns ns) {
 /* Returns how many lines `bytes` of payload take: at least one, so that empty messages have a place in the
  * sequence. */
 static inline uint32_t harp_lines_of(uint32_t bytes) {
-  return bytes ? (bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES : 1;
+  return (bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES + !bytes;
 }
 
 #endif
