@@ -280,7 +280,7 @@ NUMBERS = [
     ("engine/pass.c", "TX_BUDGET = 8", "up to 8 superframes: the active peers in turn"),
     ("engine/pass.c", "TX_PEER_BUDGET = 4", "up to 4 superframes of data each"),
     ("engine/peer.h", "#define HARP_PEER_LINGER_NS HARP_SEC(1)", "One without links is kept for 1 s"),
-    ("engine/meet.c", "#define DIAL_SHARE_NS HARP_MS(200)", "wait up to 200 ms for it"),
+    ("engine/dial.c", "#define DIAL_SHARE_NS HARP_MS(200)", "wait up to 200 ms for it"),
     (
         "engine/pass.c",
         "#define CONTROL_CHECK_NS HARP_MS(1)",
@@ -288,9 +288,9 @@ NUMBERS = [
     ),
     ("engine/pass.c", "CONTROL_EVENTS = 16", "16 events in all (`CONTROL_EVENTS`)"),
     ("engine/pass.c", "#define MEET_CHECK_NS HARP_US(50)", "among 16 events, at most every 50 µs"),
-    ("engine/meet.c", "READS_PER_EVENT = 4", "4 reads of 1024 bytes (`READS_PER_EVENT`)"),
-    ("engine/meet.c", "ACCEPTS_PER_EVENT = 4", "4 accepts (`ACCEPTS_PER_EVENT`)"),
-    ("engine/meet.c", "TENDED_PER_CHECK = 4", "the clocks of 4 listeners' guests"),
+    ("engine/meeting.c", "READS_PER_EVENT = 4", "4 reads of 1024 bytes (`READS_PER_EVENT`)"),
+    ("engine/listener.c", "ACCEPTS_PER_EVENT = 4", "4 accepts (`ACCEPTS_PER_EVENT`)"),
+    ("engine/listener.c", "TENDED_PER_CHECK = 4", "the clocks of 4 listeners' guests"),
     ("engine/monitor.c", "CLOSE_READS = 4", "Ending a peer reads what it has said 4 times at most"),
     ("io/udp.c", "GRO_SLOTS = 16", "brings at once (16 with GRO"),
     ("io/io.h", "HARP_RX_BATCH_MAX = 32", "32 single packets)"),
@@ -315,10 +315,10 @@ NUMBERS = [
         "HARP_DEVICE_ENGINES_MAX = 16",
         "each of its cores in thread mode (at most 16)",
     ),
-    ("engine/meet.h", "HARP_GUESTS_MAX = 64", "there are at most 64 of them"),
-    ("engine/meet.h", "HARP_UNACCEPTED_MAX = 8", "A listener holds at most 8 links and guests that wait"),
-    ("engine/meet.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
-    ("engine/meet.c", "#define DIAL_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
+    ("engine/listener.h", "HARP_GUESTS_MAX = 64", "there are at most 64 of them"),
+    ("engine/listener.h", "HARP_UNACCEPTED_MAX = 8", "A listener holds at most 8 links and guests that wait"),
+    ("engine/listener.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
+    ("engine/dial.c", "#define DIAL_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
 ]
 
 

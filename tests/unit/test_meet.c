@@ -16,7 +16,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/meet.h"
+#include "engine/dial.h"
+#include "engine/listener.h"
 
 enum { LIMIT_S = 20 };
 

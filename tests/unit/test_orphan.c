@@ -19,7 +19,8 @@
 
 #include <cmocka.h>
 
-#include "engine/meet.h"
+#include "engine/dial.h"
+#include "engine/listener.h"
 #include "net/crew.h"
 #include "net/net.h"
 

@@ -12,7 +12,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "engine/meet.h"
+#include "engine/opening.h"
 
 /* Reads of a close, of a frame's size each: what an honest peer has said and we have not read is less. */
 enum { CLOSE_READS = 4 };

@@ -13,7 +13,7 @@
 #include "base/assert.h"
 #include "base/copy.h"
 #include "engine/engine.h"
-#include "engine/meet.h"
+#include "engine/listener.h"
 
 enum {
   RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "engine/meet.h"
+#include "engine/opening.h"
 #include "proto/pairing.h"
 
 /* Peers without links are looked at so often. */

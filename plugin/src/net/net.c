@@ -9,7 +9,8 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/meet.h"
+#include "engine/dial.h"
+#include "engine/listener.h"
 #include "engine/runner.h"
 #include "host/fork.h"
 #include "net/device.h"

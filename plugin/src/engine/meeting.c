@@ -1,0 +1,189 @@
+#include "engine/meeting.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/address.h"
+#include "engine/engine.h"
+#include "host/random.h"
+
+/* How often one event of the control epoll, or one poll of connect, may read; what is left is an event again.
+ */
+enum { READS_PER_EVENT = 4 };
+
+int harp_meeting_socket(const struct harp_engine *e) {
+  int fd = socket(e->instance.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  harp_files_own(fd);
+  return fd;
+}
+
+static void describe_eni(const struct harp_instance *instance, const struct harp_io_info *io,
+                         struct harp_endpoint_eni *eni) {
+  const struct sockaddr_storage *a = &instance->addr;
+  eni->mtu = (uint16_t)HARP_MIN(instance->mtu, 65535);
+  eni->speed_mbps = (uint32_t)instance->speed_mbps;
+  eni->port_count = (uint16_t)io->port_count;
+  memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
+  if (a->ss_family == AF_INET6) {
+    eni->family = 6;
+    memcpy(eni->addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
+  } else {
+    eni->family = 4;
+    memcpy(eni->addr, &((const struct sockaddr_in *)a)->sin_addr, 4);
+  }
+}
+
+static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
+                          struct harp_endpoint *self) {
+  *self = (struct harp_endpoint){
+      .token = token,
+      .first_line = first[0],
+      .first_message = first[1],
+      .first_number = first[2],
+      .buffer_bytes = e->io->info.buffer_bytes,
+      .eni_count = (uint16_t)e->eni_count,
+      .pid = (uint32_t)getpid(),
+  };
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, &self->enis[i]);
+    self->path_count = HARP_MAX(self->path_count, self->enis[i].port_count);
+  }
+  if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
+}
+
+/* Makes a token: upper half the engine's, so that a driver can tell strangers' packets without looking for a
+ * connection, then 16 random bits, then the slot. */
+static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot) {
+  HARP_ASSERT(slot >= 0 && slot < HARP_ENGINE_LINKS_MAX);
+  return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
+}
+
+int harp_meeting_start(struct harp_meeting *m, struct harp_engine *e, bool client,
+                       const uint8_t secret[HARP_SECRET_BYTES]) {
+  struct {
+    uint32_t first[3];
+    uint8_t nonce[HARP_NONCE_BYTES];
+    uint16_t token;
+  } fresh;
+  struct harp_endpoint self;
+  int err = harp_random_fill(&fresh, sizeof fresh);
+  if (err) return err;
+  m->slot = harp_engine_reserve_slot(e);
+  if (m->slot < 0) return -EMFILE;
+  describe_self(e, token_of(e, fresh.token, m->slot), fresh.first, &self);
+  harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
+                      &self);
+  return 0;
+}
+
+void harp_meeting_end(struct harp_meeting *m, struct harp_engine *e) {
+  if (m->fd >= 0) {
+    shutdown(m->fd, SHUT_RDWR);
+    harp_files_close(m->fd);
+  }
+  if (m->slot >= 0) harp_engine_release_slot(e, (uint32_t)m->slot);
+  m->fd = m->slot = -1;
+}
+
+bool harp_meeting_has_unsent(const struct harp_meeting *m) {
+  return m->handshake.out_sent < m->handshake.out_bytes;
+}
+
+/* Returns 0, or -errno when the connection broke. */
+static int meeting_send(struct harp_meeting *m) {
+  struct harp_handshake *h = &m->handshake;
+  while (harp_meeting_has_unsent(m)) {
+    ssize_t n = send(m->fd, h->out + h->out_sent, h->out_bytes - h->out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    h->out_sent += (uint32_t)n;
+  }
+  return 0;
+}
+
+int harp_meeting_run(struct harp_meeting *m) {
+  struct harp_handshake *h = &m->handshake;
+  uint8_t in[HARP_CONTROL_MAX_BYTES];
+  int err = meeting_send(m);
+  for (unsigned reads = 0; reads < READS_PER_EVENT && !err && !harp_meeting_has_unsent(m); reads++) {
+    size_t wants = harp_handshake_wants(h);
+    if (!wants) break;
+    ssize_t n = recv(m->fd, in, HARP_MIN(wants, sizeof in), MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    if (n == 0) return -ECONNRESET;
+    harp_handshake_on_bytes(h, in, (size_t)n);
+    err = meeting_send(m);
+  }
+  return err;
+}
+
+bool harp_meeting_done(const struct harp_meeting *m) {
+  return m->handshake.state == HARP_HANDSHAKE_DONE && !harp_meeting_has_unsent(m);
+}
+
+void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
+  link->engine->counters.connections++;
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  HARP_INFO("%s: connected %s %s, %u path(s), wire version %u (%s)", link->engine->name,
+            link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name, link->peer->route_count,
+            HARP_WIRE_VERSION, harp_address_text(addr, text));
+}
+
+const char *harp_link_hint(int err) {
+  return err == -EMFILE ? "it has all the connections that it can have (4096); set NCCL_MAX_NCHANNELS lower"
+                        : "no memory";
+}
+
+struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,
+                                    int traffic_class) {
+  bool is_client = role == HARP_ROLE_SENDER;
+  const struct harp_endpoint *client = is_client ? &m->handshake.local : &m->handshake.peer;
+  struct harp_peer_config config = {
+      .is_client = is_client,
+      .slot = (uint32_t)m->slot,
+      .keys = m->handshake.keys,
+      .control = m->handshake.control,
+      .control_fd = m->fd,
+      .local = &m->handshake.local,
+      .peer = &m->handshake.peer,
+      .peer_addr = m->peer_addr,
+      .traffic_class = traffic_class,
+  };
+  struct harp_link_config first = {
+      .role = role, .first_line = client->first_line, .first_message = client->first_message};
+  struct harp_link *link = NULL;
+  struct harp_peer *peer = harp_peer_create(e, &config);
+  m->fd = -1;
+  if (!peer) {
+    harp_meeting_end(m, e);
+    HARP_WARN("no memory for the connection with %s", m->handshake.peer.name);
+    return NULL;
+  }
+  m->slot = -1;
+  int err = harp_link_create(&link, peer, &first);
+  if (err) {
+    HARP_WARN("%s: no connection with %s: %s", e->name, peer->name, harp_link_hint(err));
+    harp_peer_destroy(peer);
+    return NULL;
+  }
+  harp_link_tell_connected(link, &m->peer_addr);
+  return link;
+}
+
+void harp_meeting_refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {
+  enum harp_refusal why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
+  if (why == HARP_REFUSAL_VERSION)
+    snprintf(text, bytes,
+             "it speaks wire versions %u to %u, this plugin %u to %u: install the same libnccl-net.so on "
+             "both hosts",
+             h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
+  else
+    snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer says: " : "",
+             harp_refusal_text(why));
+}

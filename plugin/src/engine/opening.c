@@ -1,0 +1,106 @@
+#include "engine/opening.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+#include "engine/address.h"
+#include "host/random.h"
+
+/* ---- the side that is asked ---- */
+
+/* Says why a stream is not to be opened; HARP_REFUSAL_NONE: it may be. */
+static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct harp_listener *l,
+                                     const struct harp_open *open) {
+  uint8_t proof[HARP_CONTROL_MAC_BYTES];
+  if (!l) return HARP_REFUSAL_LISTENER;
+  harp_control_prove_open(open, l->secret, peer->session.keys.tx_token, peer->session.keys.rx_token, proof);
+  if (!harp_control_mac_equal(proof, open->proof)) return HARP_REFUSAL_SECRET;
+  if (open->stream >= HARP_STREAMS_MAX) return HARP_REFUSAL_STREAM;
+  return harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE;
+}
+
+/* One that is refused as BUSY asks again soon: said once. */
+static void tell_refused(struct harp_listener *l, const struct harp_peer *peer, enum harp_refusal refusal) {
+  peer->engine->counters.handshake_refused++;
+  if (refusal == HARP_REFUSAL_BUSY && l->busy_told) return;
+  if (refusal == HARP_REFUSAL_BUSY) l->busy_told = true;
+  HARP_INFO("%s: refused a connection of %s: it %s", peer->engine->name, peer->name,
+            harp_refusal_text(refusal));
+}
+
+void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open) {
+  struct harp_engine *e = peer->engine;
+  struct harp_listener *l = harp_listener_of_port(e, open->port);
+  struct harp_opened opened = {.stream = open->stream, .refusal = refuse_open(peer, l, open)};
+  struct harp_link *link = NULL;
+  if (peer->session.state != HARP_SESSION_OPEN) return;
+  if (!opened.refusal) {
+    struct harp_link_config config = {.role = HARP_ROLE_RECEIVER,
+                                      .stream = open->stream,
+                                      .first_line = open->first_line,
+                                      .first_message = open->first_message};
+    int err = harp_link_create(&link, peer, &config);
+    if (err) opened.refusal = err == -EEXIST ? HARP_REFUSAL_STREAM : HARP_REFUSAL_LIMIT;
+  }
+  if (opened.refusal) tell_refused(l, peer, opened.refusal);
+  bool told = harp_monitor_send_opened(peer, &opened);
+  if (link && told) {
+    harp_listener_put_ready(l, link);
+    harp_link_tell_connected(link, &peer->engine_addr);
+  } else if (link) {
+    harp_link_end(link);
+  }
+}
+
+/* ---- the side that asks ---- */
+
+void harp_dial_leave_peer(struct harp_dial *d) {
+  if (!d->peer) return;
+  struct harp_dial **at = &d->peer->dials;
+  while (*at != d) at = &(*at)->next_of_peer;
+  *at = d->next_of_peer;
+  d->peer = NULL;
+}
+
+int harp_dial_ask_peer(struct harp_dial *d, harp_ns now) {
+  struct {
+    uint32_t first_line, first_message;
+  } fresh;
+  struct harp_peer *peer = harp_peer_find(d->engine, d->engine_id, &d->to, d->traffic_class);
+  int stream = peer ? harp_link_free_stream(peer) : -1, err = harp_random_fill(&fresh, sizeof fresh);
+  if (stream < 0 || err) return stream < 0 ? -ENOENT : err;
+  struct harp_link_config config = {.role = HARP_ROLE_SENDER,
+                                    .stream = (uint16_t)stream,
+                                    .first_line = fresh.first_line,
+                                    .first_message = fresh.first_message};
+  struct harp_open open = {.stream = config.stream,
+                           .port = harp_address_port(&d->to),
+                           .first_line = fresh.first_line,
+                           .first_message = fresh.first_message};
+  err = harp_link_create(&d->link, peer, &config);
+  if (err) return err;
+  harp_control_prove_open(&open, d->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
+                          open.proof);
+  d->is_open = false;
+  d->refusal = HARP_REFUSAL_NONE;
+  d->asked_ns = now;
+  d->peer = peer;
+  d->next_of_peer = peer->dials;
+  peer->dials = d;
+  if (!harp_monitor_send_open(peer, &open))
+    harp_dial_leave_peer(d); /* found as an answer that does not come */
+  return 0;
+}
+
+void harp_dials_on_opened(struct harp_peer *peer, const struct harp_opened *opened) {
+  struct harp_dial *d = peer->dials;
+  while (d && d->link->tx->id != opened->stream) d = d->next_of_peer;
+  if (!d) return; /* given up meanwhile */
+  harp_dial_leave_peer(d);
+  d->is_open = !opened->refusal;
+  d->refusal = opened->refusal;
+}
+
+void harp_dials_forget(struct harp_peer *peer) {
+  while (peer->dials) harp_dial_leave_peer(peer->dials);
+}
