@@ -7,6 +7,7 @@ value a line. SIGPIPE has its default action here, so that a write to a dead pee
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -22,7 +23,9 @@ from tests.conformance.driver import (
     Log,
     Net,
     Pair,
+    control_connections,
     ffi,
+    in_threads,
     open_files,
     pattern,
     thread_count,
@@ -557,6 +560,43 @@ def give_up_beside(version: int) -> None:
         say(met=met, warns=net.warns())
 
 
+def cross(version: int) -> None:
+    """Connect to another process while it connects here, from several threads; again and again.
+
+    Of each line that comes in: {} listens, and prints the handles; handles connects to them, accepts, moves a
+    message on each, prints the control connections, and waits for the next line, which closes all.
+    """
+    net = ready(Net(version))
+    while (line := hear()) is not None:
+        listens = [net.listen() for _ in range(line["n"])]
+        say(handles=[bytes(ffi.buffer(handle)).hex() for _, handle, _ in listens])
+        theirs = [ffi.new("char[]", bytes.fromhex(text)) for text in hear()["handles"]]
+        pairs: list[Pair] = []
+
+        def meet(handle: Any, listen: Any, pairs: list[Pair] = pairs) -> None:
+            pairs.append(Pair(net, *net.meet(handle, listen)))
+
+        in_threads(
+            *(
+                functools.partial(meet, handle, listen)
+                for handle, (_, _, listen) in zip(theirs, listens, strict=True)
+            )
+        )
+        places = [Buffer(1000) for _ in pairs]
+        requests = [pair.post_receive(place) for pair, place in zip(pairs, places, strict=True)]
+        requests += [pair.post_send(Buffer(1000, pattern(1000, 1))) for pair in pairs]
+        net.finish(*requests)
+        assert all(place.read(1000) == pattern(1000, 1) for place in places)
+        say(control=sorted(control_connections()), warns=net.warns())
+        hear()
+        for pair in pairs:
+            pair.close()
+        for _, _, listen in listens:
+            assert net.close_listen(listen) == abi.SUCCESS
+        say(closed=True)
+    net.finalize()
+
+
 SCENARIOS: dict[str, Callable[[int], None]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -582,6 +622,7 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
         dial,
         give_up,
         give_up_beside,
+        cross,
     )
 }
 

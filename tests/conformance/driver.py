@@ -400,6 +400,16 @@ def open_files() -> dict[str, str]:
     return found
 
 
+def control_connections() -> set[str]:
+    """Give the inodes of this process's TCP connections that are up."""
+    ours = {target.removeprefix("socket:[").rstrip("]") for target in open_files().values()}
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()
+    ]
+    established = "01"
+    return {words[9] for words in lines if words[3] == established and words[9] in ours}
+
+
 def until_files_back(files: dict[str, str]) -> None:
     """Wait until nothing is open that was not open then; name what remains."""
     try:

@@ -382,6 +382,33 @@ def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -
     peer.child.end()
 
 
+CROSSINGS = 12
+
+
+@pytest.mark.parametrize("version", [4, 12])
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_connects_that_cross_make_one_connection(
+    version: int, engine: str, threads: int, start: Start
+) -> None:
+    """Each process connects to the other at once; both closes all, and again."""
+    both = [start("cross", version, {**ENVIRONMENT, "HARP_ENGINE": engine}) for _ in range(2)]
+    for _ in range(CROSSINGS):
+        for child in both:
+            child.tell(n=threads)
+        handles = [child.line()["handles"] for child in both]
+        for child, theirs in zip(both, reversed(handles), strict=True):
+            child.tell(handles=theirs)
+        for child in both:
+            met = child.line()
+            assert met["warns"] == []
+            assert len(met["control"]) == 1
+        for child in both:
+            child.tell()
+        for child in both:
+            assert child.line() == {"closed": True}
+
+
 @pytest.mark.parametrize("version", NEW_AND_OLD)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @soon

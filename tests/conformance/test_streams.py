@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import pytest
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, ffi, open_files, pattern, until
+from tests.conformance.driver import Buffer, Net, control_connections, ffi, pattern, until
 
 MANY = 40
 GONE_S = 10.0  # as in test_errors
-
-
-def _control_connections() -> set[str]:
-    """Return the inodes of this process's TCP connections."""
-    ours = {target.removeprefix("socket:[").rstrip("]") for target in open_files().values()}
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()
-    ]
-    established = "01"
-    return {words[9] for words in lines if words[3] == established and words[9] in ours}
 
 
 def test_many_share_one_connection(net: Net) -> None:
     """Only the first needs a control connection of its own; each moves its own data."""
     with contextlib.ExitStack() as stack:
         pairs = [stack.enter_context(net.pair())]
-        connections = _control_connections()
+        connections = control_connections()
         assert connections
         pairs += [stack.enter_context(net.pair()) for _ in range(MANY - 1)]
-        assert _control_connections() == connections
+        assert control_connections() == connections
         places = [Buffer(100_000) for _ in pairs]
         data = [pattern(100_000 - i, i) for i in range(len(pairs))]
         requests = []
@@ -48,12 +37,12 @@ def test_one_kept_for_the_next(net: Net) -> None:
     with net.pair(), net.pair() as last:
         last.transfer([b"first"])
     with net.pair() as kept:
-        connections = _control_connections()
+        connections = control_connections()
         assert connections
         kept.transfer([b"second"])
         with net.pair() as other:
             other.transfer([b"third"])
-            assert _control_connections() == connections
+            assert control_connections() == connections
 
 
 def test_closed_in_any_order(net: Net) -> None:

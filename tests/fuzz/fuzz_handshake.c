@@ -26,7 +26,8 @@ static void start(struct harp_handshake *h, bool client, uint8_t versions, unsig
 }
 
 static void check(const struct harp_handshake *h) {
-  bool ended = h->state == HARP_HANDSHAKE_DONE || h->state == HARP_HANDSHAKE_REFUSED;
+  bool ended = h->state == HARP_HANDSHAKE_DONE || h->state == HARP_HANDSHAKE_REFUSED ||
+               h->state == HARP_HANDSHAKE_WAIT_ANSWER;
   FUZZ_CHECK((harp_handshake_wants(h) == 0) == ended);
   FUZZ_CHECK(h->in_bytes <= sizeof h->in && harp_handshake_wants(h) <= sizeof h->in - h->in_bytes);
   FUZZ_CHECK(h->out_bytes <= sizeof h->out && h->out_sent <= h->out_bytes);
@@ -105,13 +106,16 @@ static bool carry(struct harp_handshake *from, struct harp_handshake *to, struct
 static void run_exchange(struct fuzz_input *in) {
   static struct harp_handshake client, server;
   uint8_t how = fuzz_u8(in);
+  bool is_busy = how & 128;
   start(&client, true, fuzz_u8(in), 1 + how % HARP_ENDPOINT_ENIS_MAX);
   start(&server, false, fuzz_u8(in), 1 + how / 8 % HARP_ENDPOINT_ENIS_MAX);
-  server.is_busy = how & 128;
   bool spoiled = carry(&client, &server, in);
-  if (spoiled || server.is_busy) FUZZ_CHECK(server.state != HARP_HANDSHAKE_WAIT_CONFIRM);
+  if (server.state == HARP_HANDSHAKE_WAIT_ANSWER)
+    harp_handshake_answer(&server, is_busy ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE);
+  check(&server);
+  if (spoiled || is_busy) FUZZ_CHECK(server.state != HARP_HANDSHAKE_WAIT_CONFIRM);
   spoiled |= carry(&server, &client, in);
-  if (spoiled || server.is_busy) FUZZ_CHECK(client.state != HARP_HANDSHAKE_DONE);
+  if (spoiled || is_busy) FUZZ_CHECK(client.state != HARP_HANDSHAKE_DONE);
   spoiled |= carry(&client, &server, in);
   if (spoiled) FUZZ_CHECK(server.state != HARP_HANDSHAKE_DONE);
   if (client.state == HARP_HANDSHAKE_DONE && server.state == HARP_HANDSHAKE_DONE) {

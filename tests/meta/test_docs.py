@@ -280,7 +280,7 @@ NUMBERS = [
     ("engine/pass.c", "TX_BUDGET = 8", "up to 8 superframes: the active peers in turn"),
     ("engine/pass.c", "TX_PEER_BUDGET = 4", "up to 4 superframes of data each"),
     ("engine/peer.h", "#define HARP_PEER_LINGER_NS HARP_SEC(1)", "One without links is kept for 1 s"),
-    ("engine/dial.c", "#define DIAL_SHARE_NS HARP_MS(200)", "wait up to 200 ms for it"),
+    ("engine/crossing.c", "#define SHARE_NS HARP_MS(200)", "wait up to 200 ms for it"),
     (
         "engine/pass.c",
         "#define CONTROL_CHECK_NS HARP_MS(1)",

@@ -361,6 +361,10 @@ static void test_refuse_comes_back(void **state) {
   harp_control_put_refuse(body, &r);
   assert_true(harp_control_get_refuse(body, 16, &back));
   assert_int_equal(back.reason, HARP_REFUSAL_BUSY);
+  r.reason = HARP_REFUSAL_CROSSED;
+  harp_control_put_refuse(body, &r);
+  assert_true(harp_control_get_refuse(body, 16, &back));
+  assert_int_equal(back.reason, HARP_REFUSAL_CROSSED);
   body[2] = 1; /* reason 262 */
   assert_true(harp_control_get_refuse(body, 16, &back));
   assert_int_equal(back.reason, HARP_REFUSAL_PEER);

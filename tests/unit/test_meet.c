@@ -36,10 +36,12 @@ static struct harp_engine *open_engine(void) {
   in->sin_family = AF_INET;
   in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const struct harp_engine_enis enis = {1, {&instance}};
-  static _Alignas(4096) uint8_t memory[32 << 20];
+  static _Alignas(4096) uint8_t memories[2][32 << 20]; /* of two engines at the same time */
+  static unsigned opened;
+  uint8_t *memory = memories[opened++ % 2];
   const struct harp_engine_seat seat = {
-      .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memory};
-  assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memory);
+      .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memories[0]};
+  assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memories[0]);
   assert_int_equal(harp_engine_open(&e, &enis, &seat, "delay", error, sizeof error), 0);
   return e;
 }
@@ -367,6 +369,159 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   harp_engine_close(other);
 }
 
+/* ---- connects that cross ---- */
+
+enum { CROSSED_MAX = 4 }; /* connects of a side */
+
+/* An engine that listens and connects to the other one. */
+struct side {
+  struct harp_engine *e;
+  struct harp_listener *l;
+  struct harp_handle handle;
+  struct harp_dial *dials[CROSSED_MAX];
+  struct harp_link *links[CROSSED_MAX], *accepted[CROSSED_MAX];
+  unsigned link_count, accepted_count;
+};
+
+static uint32_t random_state;
+
+static uint32_t draw(void) {
+  random_state = random_state * 1664525u + 1013904223u;
+  return random_state >> 16;
+}
+
+/* Opens both; the first has the lower id. */
+static void open_sides(struct side s[2]) {
+  memset(s, 0, 2 * sizeof *s);
+  for (unsigned i = 0; i < 2; i++) s[i].e = open_engine();
+  if (s[0].e->token_prefix > s[1].e->token_prefix) {
+    struct harp_engine *e = s[0].e;
+    s[0].e = s[1].e;
+    s[1].e = e;
+  }
+  for (unsigned i = 0; i < 2; i++)
+    assert_int_equal(harp_listener_open(&s[i].l, s[i].e, &s[i].handle, -1), HARP_OK);
+}
+
+static void dial_other(struct side s[2], unsigned i, unsigned n) {
+  assert_int_equal(harp_dial_open(&s[i].dials[n], s[i].e, &s[!i].handle, -1), HARP_OK);
+}
+
+static void poll_one(struct side *s, unsigned n) {
+  if (!s->dials[n] || s->links[n]) return;
+  assert_int_equal(harp_dial_poll(s->dials[n], &s->links[n]), HARP_OK);
+  s->link_count += s->links[n] != NULL;
+}
+
+static void pass_one(struct side *s) {
+  struct harp_link *link;
+  pass_all(s->e);
+  while ((link = harp_listener_take(s->l))) s->accepted[s->accepted_count++] = link;
+}
+
+/* Lets both go on in an order drawn at random until each has `links` and has accepted `links`. */
+static void run_sides(struct side s[2], unsigned links) {
+  for (time_t limit = seconds() + LIMIT_S; seconds() < limit;) {
+    if (s[0].link_count == links && s[1].link_count == links && s[0].accepted_count == links &&
+        s[1].accepted_count == links)
+      break;
+    struct side *one = &s[draw() % 2];
+    if (draw() % 2)
+      pass_one(one);
+    else
+      poll_one(one, draw() % CROSSED_MAX);
+  }
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(s[i].link_count, links);
+    assert_int_equal(s[i].accepted_count, links);
+    assert_int_equal(s[i].e->link_count, 2 * links);
+    assert_int_equal(s[i].e->counters.peers, 1); /* ever */
+  }
+}
+
+static void close_sides(struct side s[2]) {
+  for (unsigned i = 0; i < 2; i++) {
+    for (unsigned n = 0; n < CROSSED_MAX; n++) {
+      if (s[i].dials[n]) harp_dial_close(s[i].dials[n]);
+      if (s[i].links[n]) harp_link_destroy(s[i].links[n]);
+      if (s[i].accepted[n]) harp_link_destroy(s[i].accepted[n]);
+    }
+    harp_listener_close(s[i].l);
+  }
+  for (unsigned i = 0; i < 2; i++) harp_engine_close(s[i].e);
+}
+
+/* In every order of what either side does. */
+static void test_crossed_connects_make_one_peer(void **state) {
+  enum { SEEDS = 300 };
+  (void)state;
+  for (uint32_t seed = 0; seed < SEEDS; seed++) {
+    struct side s[2];
+    unsigned links = 1 + seed % CROSSED_MAX;
+    random_state = seed;
+    open_sides(s);
+    for (unsigned n = 0; n < links; n++)
+      for (unsigned i = 0; i < 2; i++) dial_other(s, i ^ (seed >> 2 & 1), n);
+    run_sides(s, links);
+    close_sides(s);
+  }
+}
+
+/* Lets both go on for some rounds, those who are named alone. */
+static void run_some(struct side s[2], const bool polls[2], const bool passes[2], unsigned rounds) {
+  for (unsigned r = 0; r < rounds; r++)
+    for (unsigned i = 0; i < 2; i++) {
+      if (polls[i]) poll_one(&s[i], 0);
+      if (passes[i]) pass_one(&s[i]);
+    }
+}
+
+/* The handshake that would have won ends: nobody polls it any more, or it is closed. The other side's connect
+ * is done all the same, and so is the late one when it is polled again. */
+static void test_winner_that_dies_is_not_waited_for(void **state) {
+  static const bool both[2] = {true, true}, none[2], first[2] = {true, false}, second[2] = {false, true};
+  (void)state;
+  for (unsigned dies = 0; dies < 4; dies++) {
+    struct side s[2];
+    random_state = dies;
+    open_sides(s);
+    dial_other(s, 0, 0);
+    run_some(s, first, none, 50); /* its HELLO is sent */
+    dial_other(s, 1, 0);
+    if (dies & 1) run_some(s, second, first, 50); /* and the other's is refused */
+    if (dies & 2) {
+      harp_dial_close(s[0].dials[0]);
+      s[0].dials[0] = NULL;
+    }
+    for (time_t limit = seconds() + LIMIT_S; !s[1].links[0] && seconds() < limit;)
+      run_some(s, second, both, 1);
+    assert_non_null(s[1].links[0]);
+    if (!s[0].dials[0]) dial_other(s, 0, 0);
+    run_sides(s, 1);
+    close_sides(s);
+  }
+}
+
+/* A connect that waits for a guest's CONFIRM does not wait for ever. */
+static void test_guest_that_never_confirms_is_not_waited_for(void **state) {
+  static const bool both[2] = {true, true}, none[2], first[2] = {true, false}, second[2] = {false, true};
+  (void)state;
+  for (unsigned i = 0; i < 2; i++) {
+    struct side s[2];
+    random_state = i;
+    open_sides(s);
+    dial_other(s, !i, 0);
+    run_some(s, i ? first : second, none, 50);
+    run_some(s, none, i ? second : first, 50); /* it is welcomed, and does not look */
+    dial_other(s, i, 0);
+    for (time_t limit = seconds() + LIMIT_S; !s[i].links[0] && seconds() < limit;)
+      run_some(s, i ? second : first, both, 1);
+    assert_non_null(s[i].links[0]);
+    run_sides(s, 1);
+    close_sides(s);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
@@ -376,6 +531,9 @@ int main(void) {
       cmocka_unit_test(test_silent_strangers_are_sent_away),
       cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
+      cmocka_unit_test(test_crossed_connects_make_one_peer),
+      cmocka_unit_test(test_winner_that_dies_is_not_waited_for),
+      cmocka_unit_test(test_guest_that_never_confirms_is_not_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

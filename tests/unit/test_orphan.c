@@ -297,6 +297,8 @@ static void hear(struct hand *h, enum harp_handshake_state until) {
     ssize_t n = recv(h->fd, in, harp_handshake_wants(&h->handshake), 0);
     assert_true(n > 0);
     harp_handshake_on_bytes(&h->handshake, in, (size_t)n);
+    if (h->handshake.state == HARP_HANDSHAKE_WAIT_ANSWER)
+      harp_handshake_answer(&h->handshake, HARP_REFUSAL_NONE);
   }
 }
 

@@ -11,19 +11,19 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/address.h"
+#include "engine/crossing.h"
 #include "engine/opening.h"
 
 #define DIAL_RETRY_NS HARP_MS(50)
 /* With several interfaces, an attempt from one that gets no answer for so long gives way to the next. */
 #define DIAL_TURN_MIN_NS HARP_MS(100)
 #define DIAL_TURN_MAX_NS HARP_SEC(1)
-/* A connect waits so long for another's handshake with the same engine before it begins its own. */
-#define DIAL_SHARE_NS HARP_MS(200)
 
 static void dial_end(struct harp_dial *d) {
   harp_engine_lock(d->engine);
   harp_meeting_end(&d->meeting, d->engine);
-  d->met_ns = 0;
+  d->met_ns = d->hello_ns = 0;
+  d->has_yielded = false;
   harp_engine_unlock(d->engine);
 }
 
@@ -67,21 +67,11 @@ static void dial_start(struct harp_dial *d) {
   }
 }
 
-/* Whether a handshake of ours with the same engine is under way, whose peer will do for this connect as well;
- * not one that nobody drives any more. Under the lock. */
-static bool is_met_by_another(const struct harp_dial *d, harp_ns now) {
-  for (const struct harp_dial *o = d->engine->dials; o; o = o->next)
-    if (o != d && o->met_ns && o->engine_id == d->engine_id && o->traffic_class == d->traffic_class &&
-        now - o->met_ns < DIAL_SHARE_NS)
-      return true;
-  return false;
-}
-
 /* Begins an attempt: on a peer that there is, else with a handshake. Returns 0 or -errno. */
 static int dial_begin(struct harp_dial *d, harp_ns now) {
   harp_engine_lock(d->engine);
   int err = harp_dial_ask_peer(d, now);
-  bool wait = err == -ENOENT && is_met_by_another(d, now);
+  bool wait = err == -ENOENT && harp_crossing_is_awaited(d, now);
   if (err == -ENOENT && !wait) d->met_ns = now;
   harp_engine_unlock(d->engine);
   if (err != -ENOENT) return err;
@@ -137,15 +127,47 @@ static int dial_connected(struct harp_dial *d) {
   if (d->connected) return 1;
   if (poll(&p, 1, 0) <= 0) return 0;
   if (getsockopt(d->meeting.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
-  if (err) return -err;
-  harp_engine_lock(d->engine);
-  err = harp_meeting_start(&d->meeting, d->engine, true, d->secret);
-  harp_engine_unlock(d->engine);
+  return err ? -err : 1;
+}
+
+/* Begins the handshake. Returns 0 or -errno. Under the lock. */
+static int start_hello(struct harp_dial *d, harp_ns now) {
+  int err = harp_meeting_start(&d->meeting, d->engine, true, d->secret);
   if (err) return err;
   harp_monitor_set_timeouts(d->meeting.fd, d->engine->instance.peer_timeout_ns);
   d->connected = true;
-  d->connected_ns = d->engine->clock();
-  return 1;
+  d->connected_ns = d->hello_ns = now;
+  return 0;
+}
+
+/* Whether there is, or comes, another connection with the engine that makes this handshake needless. Under
+ * the lock. */
+static bool is_needless(const struct harp_dial *d, harp_ns now) {
+  if (d->has_yielded) return true;
+  if (harp_peer_find(d->engine, d->engine_id, &d->to, d->traffic_class)) return true;
+  return !d->connected && harp_crossing_is_awaited(d, now);
+}
+
+/* Goes on with the handshake; what it comes to depends on other handshakes with the same engine, so the lock
+ * is held from the look at those to the last word. *link is set when it is done. Returns 0; -EALREADY: it is
+ * needless; -ENOSPC: it is done, but there is no link, and the WARN is logged; another -errno when the
+ * connection broke. */
+static int go_on(struct harp_dial *d, struct harp_link **link, harp_ns now) {
+  int err = 0;
+  harp_engine_lock(d->engine);
+  d->polled_ns = now;
+  if (is_needless(d, now))
+    err = -EALREADY;
+  else if (!d->connected)
+    err = start_hello(d, now);
+  if (!err && harp_meeting_run(&d->meeting)) err = -ECONNRESET;
+  if (!err && harp_meeting_done(&d->meeting)) {
+    *link = harp_meeting_link(&d->meeting, d->engine, HARP_ROLE_SENDER, d->traffic_class);
+    d->met_ns = d->hello_ns = 0;
+    if (!*link) err = -ENOSPC;
+  }
+  harp_engine_unlock(d->engine);
+  return err;
 }
 
 static enum harp_status dial_fail(struct harp_dial *d) {
@@ -165,11 +187,13 @@ static enum harp_status dial_fail(struct harp_dial *d) {
   return HARP_ERR_REMOTE;
 }
 
-/* Whether the peer has no room now. It may have soon: the attempt ends, and others follow. */
-static bool is_busy_there(const struct harp_dial *d) {
+/* Returns whether the handshake was refused, and for what reason of the peer's. */
+static bool is_refused(const struct harp_dial *d, enum harp_refusal *why) {
   const struct harp_handshake *h = &d->meeting.handshake;
+  *why = HARP_REFUSAL_NONE;
   if (!d->connected || h->state != HARP_HANDSHAKE_REFUSED) return false;
-  return h->refusal == HARP_REFUSAL_PEER && h->peer_refusal == HARP_REFUSAL_BUSY;
+  *why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
+  return true;
 }
 
 /* Says once that the peer has no room now, for a handshake or for a stream. */
@@ -244,39 +268,51 @@ static enum harp_status poll_begin(struct harp_dial *d, harp_ns now) {
   return HARP_OK;
 }
 
-enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
-  struct harp_meeting *m = &d->meeting;
-  harp_ns now = d->engine->clock();
-  *link = NULL;
-  if (d->link) return poll_open(d, link, now);
-  if (m->fd < 0) return poll_begin(d, now);
-  int up = dial_connected(d);
-  if (up > 0) up = harp_meeting_run(m) ? -ECONNRESET : 1;
-  if (up > 0 && harp_meeting_done(m)) {
-    harp_engine_lock(d->engine);
-    *link = harp_meeting_link(m, d->engine, HARP_ROLE_SENDER, d->traffic_class);
-    d->met_ns = 0;
-    harp_engine_unlock(d->engine);
-    return *link ? HARP_OK : HARP_ERR_SYSTEM;
-  }
-  bool is_busy = is_busy_there(d);
-  if (d->connected && m->handshake.state == HARP_HANDSHAKE_REFUSED && !is_busy) {
-    char why[256], text[HARP_ADDRESS_TEXT_BYTES];
-    harp_meeting_refusal_text(&m->handshake, why, sizeof why);
+/* The attempt is over; the next one is due at retry_ns. */
+static void end_attempt(struct harp_dial *d, harp_ns now, harp_ns retry_ns) {
+  dial_end(d);
+  d->retry_ns = retry_ns;
+  if (d->connected) d->deadline_ns += now - HARP_MIN(d->connected_ns, now);
+  d->connected = false;
+}
+
+/* Takes a refusal: one that may be another answer soon ends the attempt, and others follow. */
+static enum harp_status on_refused(struct harp_dial *d, enum harp_refusal why, harp_ns now) {
+  char text[256], address[HARP_ADDRESS_TEXT_BYTES];
+  switch (why) {
+  case HARP_REFUSAL_BUSY:
+    d->last_errno = 0;
+    tell_busy(d);
+    end_attempt(d, now, now + DIAL_RETRY_NS);
+    return HARP_OK;
+  case HARP_REFUSAL_CROSSED: /* it lives, and its own connect is on the way */
+    d->is_refused_busy = false;
+    end_attempt(d, now, now);
+    d->crossed_ns = now;
+    d->deadline_ns = now + d->engine->instance.peer_timeout_ns;
+    return HARP_OK;
+  default:
+    harp_meeting_refusal_text(&d->meeting.handshake, text, sizeof text);
     HARP_WARN("%s: the handshake with the peer at %s failed: %s", d->engine->name,
-              harp_address_text(&d->to, text), why);
+              harp_address_text(&d->to, address), text);
     return HARP_ERR_REMOTE;
   }
-  if (up < 0 || is_busy) { /* refused, unreachable, or the listener was overrun: try again for a while */
-    d->last_errno = up < 0 ? -up : 0;
-    if (is_busy)
-      tell_busy(d);
-    else
-      d->is_refused_busy = false;
-    dial_end(d);
-    d->retry_ns = now + DIAL_RETRY_NS;
-    if (d->connected) d->deadline_ns += now - HARP_MIN(d->connected_ns, now);
-    d->connected = false;
+}
+
+/* Moves on with an attempt. */
+static enum harp_status poll_attempt(struct harp_dial *d, struct harp_link **link, harp_ns now) {
+  enum harp_refusal why;
+  int up = dial_connected(d);
+  int err = up > 0 ? go_on(d, link, now) : up;
+  if (*link) return HARP_OK;
+  if (err == -ENOSPC) return HARP_ERR_SYSTEM;
+  if (err != -EALREADY && is_refused(d, &why)) return on_refused(d, why, now);
+  if (err == -EALREADY) {
+    end_attempt(d, now, now);
+  } else if (err < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
+    d->last_errno = -err;
+    d->is_refused_busy = false;
+    end_attempt(d, now, now + DIAL_RETRY_NS);
   } else if (up == 0 && turn_over(d, now)) {
     d->last_errno = 0;
     dial_end(d);
@@ -284,6 +320,13 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
   }
   if (!d->connected && now >= d->deadline_ns) return dial_fail(d);
   return HARP_OK;
+}
+
+enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
+  harp_ns now = d->engine->clock();
+  *link = NULL;
+  if (d->link) return poll_open(d, link, now);
+  return d->meeting.fd < 0 ? poll_begin(d, now) : poll_attempt(d, link, now);
 }
 
 void harp_dial_close(struct harp_dial *d) {

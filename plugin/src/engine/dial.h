@@ -18,6 +18,10 @@ struct harp_dial {
   enum harp_refusal refusal;
   harp_ns asked_ns;
   harp_ns met_ns;     /* since when a handshake is under way; 0: none. Under the engine's lock */
+  harp_ns hello_ns;   /* since when our HELLO is under way; 0: none. Under the lock */
+  harp_ns polled_ns;  /* when somebody drove it last. Under the lock */
+  bool has_yielded;   /* its handshake is not to be done: the other side's has won. Under the lock */
+  harp_ns crossed_ns; /* when the peer said that its own connect to us has won; 0: it has not */
   uint32_t engine_id; /* that is connected to */
   struct sockaddr_storage to;
   int traffic_class;

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/address.h"
+#include "engine/crossing.h"
 #include "host/random.h"
 
 /* What one event of the control epoll may cost; what is left is an event again. */
@@ -139,6 +140,7 @@ static struct harp_meeting *guest_place(struct harp_listener *l) {
 
 /* Whether to say why a guest is turned away. One that is refused as BUSY comes again soon: said once. */
 static bool is_worth_telling(struct harp_listener *l, const struct harp_meeting *m) {
+  if (m->handshake.refusal == HARP_REFUSAL_CROSSED) return false; /* it gets what it wants otherwise */
   if (m->handshake.refusal != HARP_REFUSAL_BUSY) return true;
   bool told = l->busy_told;
   l->busy_told = true;
@@ -192,12 +194,23 @@ static bool is_over(const struct harp_meeting *m, harp_ns now) {
   return now - m->since_ns > patience_ns(m->listener, m);
 }
 
+/* Says why a guest is not to be welcomed, of which is known now who it is; HARP_REFUSAL_NONE: it is. */
+static enum harp_refusal judge(struct harp_listener *l, const struct harp_meeting *m, harp_ns now) {
+  uint32_t engine_id = (uint32_t)(m->handshake.peer.token >> 32);
+  if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
+  if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
+  harp_crossing_yield(l->engine, engine_id, l->traffic_class);
+  return HARP_REFUSAL_NONE;
+}
+
 /* Goes on with the handshake of a guest. */
 static void guest_run(struct harp_meeting *m, harp_ns now) {
   struct harp_listener *l = m->listener;
-  if (m->handshake.state == HARP_HANDSHAKE_WAIT_HELLO)
-    m->handshake.is_busy = harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX;
   int err = harp_meeting_run(m);
+  if (!err && m->handshake.state == HARP_HANDSHAKE_WAIT_ANSWER) {
+    harp_handshake_answer(&m->handshake, judge(l, m, now));
+    err = harp_meeting_run(m);
+  }
   if (harp_meeting_done(m))
     welcome(l, m);
   else if (err || (m->handshake.state == HARP_HANDSHAKE_REFUSED && !harp_meeting_has_unsent(m)) ||

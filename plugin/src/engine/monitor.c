@@ -223,6 +223,7 @@ static bool consume(struct harp_peer *peer, harp_ns now) {
     memmove(m->in, m->in + used, m->in_bytes - (uint32_t)used);
     m->in_bytes -= (uint32_t)used;
     if (!harp_control_count_ok(&m->rx_count, msg.count)) return false;
+    peer->is_confirmed = true;
     on_message(peer, &msg, now);
   }
   return used == 0;

@@ -95,6 +95,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
     settle(a);
     a->peer = peer;
     peer->heard_ns = now;
+    peer->is_confirmed = true;
   }
   if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
   if (harp_likely(!drop)) place(&where, p.data.payload);

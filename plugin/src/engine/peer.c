@@ -166,6 +166,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   peer->engine = e;
   peer->slot = c->slot;
   peer->traffic_class = c->traffic_class;
+  peer->is_confirmed = !c->is_client;
   peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
   peer->heard_ns = peer->idle_ns = e->clock();
   peer->engine_id = (uint32_t)(c->peer->token >> 32);
@@ -210,18 +211,24 @@ static bool same_address(const struct sockaddr_storage *a, const struct sockaddr
 
 struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
                                  const struct sockaddr_storage *addr, int traffic_class) {
-  struct harp_peer *found = NULL;
   for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
     struct harp_peer *peer = e->peers[slot];
     seen += peer != NULL;
     if (!peer || peer == HARP_SLOT_RESERVED || peer->engine_id != engine_id) continue;
     if (peer->traffic_class != traffic_class || !same_address(&peer->engine_addr, addr)) continue;
-    if (!harp_peer_is_usable(peer)) continue;
-    /* Both sides know both tokens of a connection. */
-    uint64_t sum = peer->session.keys.tx_token + peer->session.keys.rx_token;
-    if (!found || sum < found->session.keys.tx_token + found->session.keys.rx_token) found = peer;
+    if (harp_peer_is_usable(peer)) return peer;
   }
-  return found;
+  return NULL;
+}
+
+bool harp_peer_has_unconfirmed(const struct harp_engine *e, uint32_t engine_id, int traffic_class) {
+  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
+    const struct harp_peer *peer = e->peers[slot];
+    seen += peer != NULL;
+    if (!peer || peer == HARP_SLOT_RESERVED || peer->is_confirmed || peer->engine_id != engine_id) continue;
+    if (peer->traffic_class == traffic_class && harp_peer_is_usable(peer)) return true;
+  }
+  return false;
 }
 
 /* ---- life ---- */

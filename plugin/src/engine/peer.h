@@ -27,6 +27,7 @@ struct harp_peer {
   struct harp_peer *next_active; /* of those that have something to do or to wait for */
   bool active;
   bool is_multihomed;  /* one of the ends has several interfaces */
+  bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
   _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;
@@ -83,10 +84,13 @@ void harp_peer_touch(struct harp_peer *peer);
 /* Marks what was acknowledged on its links, and touches it. */
 void harp_peer_settle(struct harp_peer *peer);
 
-/* Finds the usable peer that is the engine of this id at this address, for this traffic class; NULL: none. Of
- * several, which is what connects that cross end in, both sides find the same. */
+/* Finds the usable peer that is the engine of this id at this address, for this traffic class; NULL: none. */
 struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
                                  const struct sockaddr_storage *addr, int traffic_class);
+
+/* Returns whether there is a usable peer with that engine and traffic class whose handshake we began, and
+ * whose side may not know yet that it is done. */
+bool harp_peer_has_unconfirmed(const struct harp_engine *e, uint32_t engine_id, int traffic_class);
 
 /* Ends peers that have had no link for HARP_PEER_LINGER_NS. */
 void harp_peers_tend(struct harp_engine *e, harp_ns now);

@@ -10,7 +10,8 @@ enum { CLIENT, SERVER }; /* whose nonce */
 /* The one transition function. */
 static void move_to(struct harp_handshake *h, enum harp_handshake_state to) {
   static const bool allowed[HARP_HANDSHAKE_STATE_COUNT][HARP_HANDSHAKE_STATE_COUNT] = {
-      [HARP_HANDSHAKE_WAIT_HELLO] = {[HARP_HANDSHAKE_WAIT_CONFIRM] = true, [HARP_HANDSHAKE_REFUSED] = true},
+      [HARP_HANDSHAKE_WAIT_HELLO] = {[HARP_HANDSHAKE_WAIT_ANSWER] = true, [HARP_HANDSHAKE_REFUSED] = true},
+      [HARP_HANDSHAKE_WAIT_ANSWER] = {[HARP_HANDSHAKE_WAIT_CONFIRM] = true, [HARP_HANDSHAKE_REFUSED] = true},
       [HARP_HANDSHAKE_WAIT_CONFIRM] = {[HARP_HANDSHAKE_DONE] = true, [HARP_HANDSHAKE_REFUSED] = true},
       [HARP_HANDSHAKE_WAIT_WELCOME] = {[HARP_HANDSHAKE_DONE] = true, [HARP_HANDSHAKE_REFUSED] = true},
   };
@@ -133,11 +134,17 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
     send_refuse(h, HARP_REFUSAL_ENDPOINT);
     return;
   }
-  if (h->is_busy) {
-    send_refuse(h, HARP_REFUSAL_BUSY);
+  memcpy(h->nonce[CLIENT], hello.nonce, sizeof hello.nonce);
+  move_to(h, HARP_HANDSHAKE_WAIT_ANSWER);
+}
+
+void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {
+  HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
+  HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_CROSSED);
+  if (why) {
+    send_refuse(h, why);
     return;
   }
-  memcpy(h->nonce[CLIENT], hello.nonce, sizeof hello.nonce);
   derive_all(h);
   take_tokens(h);
   send_hello(h, h->control.tx, HARP_CONTROL_WELCOME);
@@ -214,7 +221,9 @@ static on_message *handler_of(const struct harp_handshake *h, unsigned type) {
 }
 
 size_t harp_handshake_wants(const struct harp_handshake *h) {
-  if (h->state == HARP_HANDSHAKE_DONE || h->state == HARP_HANDSHAKE_REFUSED) return 0;
+  if (h->state == HARP_HANDSHAKE_DONE || h->state == HARP_HANDSHAKE_REFUSED ||
+      h->state == HARP_HANDSHAKE_WAIT_ANSWER)
+    return 0;
   int length = harp_control_peek(h->in, h->in_bytes); /* a bad beginning was refused when it came */
   HARP_ASSERT(length >= 0);
   return (length ? (size_t)length : HARP_CONTROL_MIN_BYTES) - h->in_bytes;
@@ -258,6 +267,8 @@ const char *harp_refusal_text(enum harp_refusal r) {
     return "asks for a listener that is closed";
   case HARP_REFUSAL_STREAM:
     return "asks for a stream that is open, or out of range";
+  case HARP_REFUSAL_CROSSED:
+    return "is being connected to from here at the same moment";
   case HARP_REFUSAL_LIMIT:
     return "asks for more connections, or memory, than this process can have";
   }

@@ -23,6 +23,7 @@
 
 enum harp_handshake_state {
   HARP_HANDSHAKE_WAIT_HELLO,   /* server */
+  HARP_HANDSHAKE_WAIT_ANSWER,  /* server: a right HELLO came, harp_handshake_answer is due */
   HARP_HANDSHAKE_WAIT_CONFIRM, /* server */
   HARP_HANDSHAKE_WAIT_WELCOME, /* client */
   HARP_HANDSHAKE_DONE,         /* a client may still have its CONFIRM to send, before anything else */
@@ -34,16 +35,15 @@ struct harp_handshake {
   enum harp_handshake_state state;
   enum harp_refusal refusal, peer_refusal;
   bool client;
-  bool is_busy; /* server; the caller sets it while it can take no other: a right HELLO is refused */
   uint8_t secret[HARP_SECRET_BYTES];
   uint8_t version_min, version_max;           /* ours */
   uint8_t peer_version_min, peer_version_max; /* 0 until a genuine HELLO, WELCOME or REFUSE came */
   uint8_t version;                            /* agreed, when DONE */
   uint8_t nonce[2][HARP_NONCE_BYTES];         /* client's, server's */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];  /* of the HELLO that was sent or received */
-  struct harp_endpoint local, peer; /* peer: when DONE, on a server also while it waits for CONFIRM */
-  struct harp_session_keys keys;    /* when DONE, on a server also while it waits for CONFIRM */
-  struct harp_control_keys control; /* the same: MAC keys of the later messages */
+  struct harp_endpoint local, peer;           /* peer: when DONE, on a server from WAIT_ANSWER on */
+  struct harp_session_keys keys;              /* when DONE, on a server also while it waits for CONFIRM */
+  struct harp_control_keys control;           /* the same: MAC keys of the later messages */
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
   uint32_t out_bytes, out_sent; /* the caller sends out[out_sent, out_bytes) and advances out_sent */
@@ -58,12 +58,15 @@ void harp_handshake_init(struct harp_handshake *h, bool client, const uint8_t se
                          const struct harp_endpoint *local);
 
 /* Returns how many bytes may be fed next: never more than the message under way still lacks, so that nothing
- * behind the handshake is swallowed. 0 when DONE or REFUSED. */
+ * behind the handshake is swallowed. 0 when DONE or REFUSED, and in WAIT_ANSWER. */
 size_t harp_handshake_wants(const struct harp_handshake *h);
 
 /* Feeds that many bytes or fewer, as they came. What cannot be a message that is due here is refused as soon
  * as the bytes seen show it. */
 void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size_t bytes);
+
+/* In WAIT_ANSWER: welcomes the client (HARP_REFUSAL_NONE), or refuses it as BUSY or CROSSED. */
+void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why);
 
 /* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks";
  * for VERSION the ranges are in the struct, for PEER the clause about us is that of peer_refusal. */

@@ -42,8 +42,8 @@ enum harp_control_type {
   HARP_CONTROL_CLOSE = 10,
 };
 
-/* Why a handshake, or the opening of a stream, came to nothing. VERSION, ENDPOINT and BUSY are also the
- * reasons that a REFUSE carries; SECRET and BUSY to LIMIT those of an OPENED. */
+/* Why a handshake, or the opening of a stream, came to nothing. VERSION, ENDPOINT, BUSY and CROSSED are also
+ * the reasons that a REFUSE carries; SECRET and BUSY to LIMIT those of an OPENED. */
 enum harp_refusal {
   HARP_REFUSAL_NONE = 0,
   HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: some other program or a scanner */
@@ -55,6 +55,7 @@ enum harp_refusal {
   HARP_REFUSAL_LISTENER = 7, /* nobody listens there any more */
   HARP_REFUSAL_STREAM = 8,   /* the stream is open, or out of range */
   HARP_REFUSAL_LIMIT = 9,    /* the process has all the connections, or the memory, that it can have */
+  HARP_REFUSAL_CROSSED = 10, /* the server connects to the client itself, and that connect wins */
 };
 
 /* ---- layout ---- */

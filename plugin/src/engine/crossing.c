@@ -1,0 +1,54 @@
+#include "engine/crossing.h"
+
+#include "engine/listener.h"
+
+/* A connect waits so long for another's handshake with the same engine before it begins its own, and a
+ * handshake wins over the other side's only if somebody drove it so lately. */
+#define SHARE_NS HARP_MS(200)
+/* And so long for a guest's CONFIRM: a recorded HELLO must not delay connects for longer. */
+#define GUEST_NS HARP_SEC(1)
+
+static bool is_dialling(const struct harp_dial *d, uint32_t engine_id, int traffic_class) {
+  return d->engine_id == engine_id && d->traffic_class == traffic_class;
+}
+
+bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int traffic_class, harp_ns now) {
+  if (engine_id == e->token_prefix) return false;
+  if (harp_peer_has_unconfirmed(e, engine_id, traffic_class)) return true;
+  if (engine_id < e->token_prefix) return false;
+  for (const struct harp_dial *d = e->dials; d; d = d->next) {
+    if (!d->hello_ns || d->has_yielded || !is_dialling(d, engine_id, traffic_class)) continue;
+    if (now - d->polled_ns < SHARE_NS && now - d->hello_ns < e->instance.peer_timeout_ns / 2) return true;
+  }
+  return false;
+}
+
+void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class) {
+  if (engine_id == e->token_prefix) return;
+  for (struct harp_dial *d = e->dials; d; d = d->next) {
+    if (!d->hello_ns || d->has_yielded || !is_dialling(d, engine_id, traffic_class)) continue;
+    d->has_yielded = true;
+    shutdown(d->meeting.fd, SHUT_RDWR); /* the fd is closed by who drives the dial, perhaps never */
+  }
+}
+
+static bool has_welcomed(const struct harp_listener *l, uint32_t engine_id, harp_ns now) {
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
+    const struct harp_meeting *m = &l->guests[i];
+    if (m->fd < 0 || m->handshake.state != HARP_HANDSHAKE_WAIT_CONFIRM) continue;
+    if (m->handshake.peer.token >> 32 == engine_id && now - m->since_ns < GUEST_NS) return true;
+  }
+  return false;
+}
+
+bool harp_crossing_is_awaited(const struct harp_dial *d, harp_ns now) {
+  const struct harp_engine *e = d->engine;
+  if (d->crossed_ns && now - d->crossed_ns < SHARE_NS) return true;
+  for (const struct harp_dial *o = e->dials; o; o = o->next)
+    if (o != d && o->met_ns && now - o->met_ns < SHARE_NS && is_dialling(o, d->engine_id, d->traffic_class))
+      return true;
+  for (const struct harp_listener *l = e->listeners; l; l = l->next)
+    if (l->guest_count && l->traffic_class == d->traffic_class && has_welcomed(l, d->engine_id, now))
+      return true;
+  return false;
+}
