@@ -183,7 +183,10 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
     }
     harp_spsc_pop(&link->submit);
   }
-  if (link->outstanding && (link->is_ended || link->peer->monitor.gone)) harp_link_on_gone(link, now);
+  if (link->is_ended || link->peer->monitor.gone) {
+    harp_link_complete(link); /* a receive whose message came early */
+    if (link->outstanding) harp_link_on_gone(link, now);
+  }
   harp_link_check(link, now);
 }
 
