@@ -522,6 +522,74 @@ static void test_guest_that_never_confirms_is_not_waited_for(void **state) {
   }
 }
 
+/* Resets the connection, what it has brought unread. */
+static void break_socket(int fd) {
+  int other = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(dup2(other, fd), fd);
+  close(other);
+}
+
+/* The server's end of a handshake breaks after its WELCOME: the client must not count itself connected, since
+ * nothing might ever tell it otherwise, and tries again. */
+static void test_connect_is_done_when_the_server_knows(void **state) {
+  static const bool none[2], first[2] = {true, false}, second[2] = {false, true};
+  (void)state;
+  for (unsigned i = 0; i < 2; i++) {
+    struct side s[2];
+    bool broken = false;
+    open_sides(s);
+    dial_other(s, i, 0);
+    while (!broken) {
+      run_some(s, i ? second : first, none, 50); /* takes the WELCOME, once it is there */
+      for (unsigned g = 0; g < HARP_GUESTS_MAX && !broken; g++) {
+        struct harp_meeting *m = &s[!i].l->guests[g];
+        broken = m->fd >= 0 && m->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
+        if (broken) break_socket(m->fd);
+      }
+      if (!broken) run_some(s, none, i ? first : second, 1);
+    }
+    assert_null(s[i].links[0]);
+    for (time_t limit = seconds() + LIMIT_S; !s[i].links[0] && seconds() < limit;)
+      run_some(s, i ? second : first, (const bool[2]){true, true}, 1);
+    assert_non_null(s[i].links[0]);
+    assert_int_equal(s[!i].accepted_count, 1);
+    assert_int_equal(s[!i].e->counters.peers, 1);
+    close_sides(s);
+  }
+}
+
+static struct harp_peer *only_peer(const struct harp_engine *e) {
+  for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX; slot++)
+    if (e->peers[slot] && e->peers[slot] != HARP_SLOT_RESERVED) return e->peers[slot];
+  return NULL;
+}
+
+/* The control connection breaks while it owes the answer to a connect, and the peer lives on over its other
+ * interfaces: the connect meets the engine anew. */
+static void test_lost_control_connection_is_not_waited_for(void **state) {
+  static const bool both[2] = {true, true}, none[2], first[2] = {true, false};
+  struct side s[2];
+  (void)state;
+  open_sides(s);
+  dial_other(s, 0, 0);
+  for (time_t limit = seconds() + LIMIT_S; !s[0].links[0] && seconds() < limit;) run_some(s, first, both, 1);
+  assert_non_null(s[0].links[0]);
+  only_peer(s[0].e)->is_multihomed = true;
+  dial_other(s, 0, 1);
+  assert_ptr_equal(s[0].dials[1]->peer, only_peer(s[0].e));
+  break_socket(only_peer(s[1].e)->monitor.fd);
+  for (time_t limit = seconds() + LIMIT_S; !only_peer(s[0].e)->monitor.lost && seconds() < limit;)
+    run_some(s, none, first, 1);
+  assert_true(only_peer(s[0].e)->monitor.lost);
+  for (time_t limit = seconds() + LIMIT_S; !s[0].links[1] && seconds() < limit;) {
+    poll_one(&s[0], 1);
+    run_some(s, none, both, 1);
+  }
+  assert_non_null(s[0].links[1]);
+  assert_int_equal(s[1].accepted_count, 2);
+  close_sides(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
@@ -532,6 +600,8 @@ int main(void) {
       cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
       cmocka_unit_test(test_crossed_connects_make_one_peer),
+      cmocka_unit_test(test_connect_is_done_when_the_server_knows),
+      cmocka_unit_test(test_lost_control_connection_is_not_waited_for),
       cmocka_unit_test(test_winner_that_dies_is_not_waited_for),
       cmocka_unit_test(test_guest_that_never_confirms_is_not_waited_for),
   };

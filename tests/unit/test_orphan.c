@@ -302,6 +302,13 @@ static void hear(struct hand *h, enum harp_handshake_state until) {
   }
 }
 
+/* What shows a client that the handshake is done here too. */
+static void say_pong(struct hand *h) {
+  uint8_t pong[HARP_CONTROL_PING_BYTES];
+  size_t bytes = harp_control_encode_pong(pong, h->handshake.control.tx, 0);
+  assert_int_equal(send(h->fd, pong, bytes, 0), bytes);
+}
+
 static int connect_by_hand(const struct harp_handle *handle) {
   struct sockaddr_storage to;
   char error[256];
@@ -385,9 +392,12 @@ static bool connects_and_forks(enum step step) {
   if (step == AT_HELLO) worker = tell(&p, 'f');
   say(&h);
   if (step == AT_WELCOME) worker = tell(&p, 'f');
+  say_pong(&h);
   tell(&p, 'c');
   if (step == AT_CONFIRM) worker = tell(&p, 'f');
   hear(&h, HARP_HANDSHAKE_DONE);
+  uint8_t ping[HARP_CONTROL_PING_BYTES];
+  assert_int_equal(recv(h.fd, ping, sizeof ping, MSG_WAITALL), sizeof ping);
   return seen_to_die(&p, worker, h.fd);
 }
 

@@ -148,11 +148,19 @@ static bool is_needless(const struct harp_dial *d, harp_ns now) {
   return !d->connected && harp_crossing_is_awaited(d, now);
 }
 
+static void wait_for_word(struct harp_dial *d, harp_ns now) {
+  harp_monitor_ask(d->link->peer, now);
+  d->is_met = true;
+  d->is_open = false;
+  d->refusal = HARP_REFUSAL_NONE;
+  d->asked_ns = now;
+}
+
 /* Goes on with the handshake; what it comes to depends on other handshakes with the same engine, so the lock
- * is held from the look at those to the last word. *link is set when it is done. Returns 0; -EALREADY: it is
- * needless; -ENOSPC: it is done, but there is no link, and the WARN is logged; another -errno when the
- * connection broke. */
-static int go_on(struct harp_dial *d, struct harp_link **link, harp_ns now) {
+ * is held from the look at those to the last word. When it is done there is a link, but the CONFIRM may never
+ * arrive: the server is asked for a word of its own. Returns 0; -EALREADY: it is needless; -ENOSPC: it is
+ * done, but there is no link, and the WARN is logged; another -errno when the connection broke. */
+static int go_on(struct harp_dial *d, harp_ns now) {
   int err = 0;
   harp_engine_lock(d->engine);
   d->polled_ns = now;
@@ -162,9 +170,11 @@ static int go_on(struct harp_dial *d, struct harp_link **link, harp_ns now) {
     err = start_hello(d, now);
   if (!err && harp_meeting_run(&d->meeting)) err = -ECONNRESET;
   if (!err && harp_meeting_done(&d->meeting)) {
-    *link = harp_meeting_link(&d->meeting, d->engine, HARP_ROLE_SENDER, d->traffic_class);
+    d->link = harp_meeting_link(&d->meeting, d->engine, HARP_ROLE_SENDER, d->traffic_class);
     d->met_ns = d->hello_ns = 0;
-    if (!*link) err = -ENOSPC;
+    d->connected = false;
+    if (!d->link) err = -ENOSPC;
+    if (d->link) wait_for_word(d, now);
   }
   harp_engine_unlock(d->engine);
   return err;
@@ -206,18 +216,26 @@ static void tell_busy(struct harp_dial *d) {
   d->is_refused_busy = true;
 }
 
+/* Whether the server of our handshake has yet to show that it is done there too. It has shown it, or it never
+ * will. Under the lock. */
+static bool waits_for_word(struct harp_dial *d) {
+  d->is_open = d->link->peer->is_confirmed;
+  return !d->is_open && harp_peer_is_usable(d->link->peer);
+}
+
 /* Moves on with a stream that the peer was asked for: *link is set when it is open. */
 static enum harp_status poll_open(struct harp_dial *d, struct harp_link **link, harp_ns now) {
   enum harp_status status = HARP_OK;
   char text[HARP_ADDRESS_TEXT_BYTES];
   harp_engine_lock(d->engine);
   struct harp_link *asked = d->link;
-  bool waits = d->peer != NULL;
+  bool waits = d->is_met ? waits_for_word(d) : d->peer != NULL;
   if (waits) { /* its process lives, or will be found dead */
     d->deadline_ns += now - d->asked_ns;
     d->asked_ns = now;
   } else {
     d->link = NULL;
+    d->is_met = false;
   }
   if (!waits && d->is_open) harp_link_tell_connected(asked, &d->to);
   if (!waits && !d->is_open) harp_link_end(asked);
@@ -300,11 +318,11 @@ static enum harp_status on_refused(struct harp_dial *d, enum harp_refusal why, h
 }
 
 /* Moves on with an attempt. */
-static enum harp_status poll_attempt(struct harp_dial *d, struct harp_link **link, harp_ns now) {
+static enum harp_status poll_attempt(struct harp_dial *d, harp_ns now) {
   enum harp_refusal why;
   int up = dial_connected(d);
-  int err = up > 0 ? go_on(d, link, now) : up;
-  if (*link) return HARP_OK;
+  int err = up > 0 ? go_on(d, now) : up;
+  if (d->link) return HARP_OK;
   if (err == -ENOSPC) return HARP_ERR_SYSTEM;
   if (err != -EALREADY && is_refused(d, &why)) return on_refused(d, why, now);
   if (err == -EALREADY) {
@@ -326,7 +344,7 @@ enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
   harp_ns now = d->engine->clock();
   *link = NULL;
   if (d->link) return poll_open(d, link, now);
-  return d->meeting.fd < 0 ? poll_begin(d, now) : poll_attempt(d, link, now);
+  return d->meeting.fd < 0 ? poll_begin(d, now) : poll_attempt(d, now);
 }
 
 void harp_dial_close(struct harp_dial *d) {

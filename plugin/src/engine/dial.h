@@ -14,7 +14,8 @@ struct harp_dial {
   struct harp_peer *peer;
   struct harp_dial *next_of_peer;
   struct harp_link *link; /* that the stream is of; NULL: none was asked for */
-  bool is_open;           /* the peer has opened it */
+  bool is_met;  /* the link is of a handshake of ours, whose peer is to show that it is done there too */
+  bool is_open; /* the peer has opened it */
   enum harp_refusal refusal;
   harp_ns asked_ns;
   harp_ns met_ns;     /* since when a handshake is under way; 0: none. Under the engine's lock */

@@ -174,12 +174,13 @@ static void welcome(struct harp_listener *l, struct harp_meeting *m) {
   unwatch(l->engine, m->fd);
   l->guest_count--;
   struct harp_link *link = harp_meeting_link(m, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
-  if (link)
-    harp_listener_put_ready(l, link); /* else said; the peer sees the connection closed and tries again */
+  if (!link) return; /* said; the peer sees the connection closed and tries again */
+  harp_link_tell_connected(link, &m->peer_addr);
+  harp_listener_put_ready(l, link);
 }
 
-/* Our peer must not be sent away while its CONFIRM is still under way, since it believes to be connected: so
- * it has as long as TCP may take to bring our WELCOME there and that back. */
+/* Our peer is not sent away while its CONFIRM may still be under way: it has as long as TCP may take to bring
+ * our WELCOME there and that back. */
 static harp_ns patience_ns(const struct harp_listener *l, const struct harp_meeting *m) {
   return HARP_GUEST_NS + (is_known(m) ? 2 * l->engine->instance.peer_timeout_ns : 0);
 }

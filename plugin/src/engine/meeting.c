@@ -172,7 +172,6 @@ struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *
     harp_peer_destroy(peer);
     return NULL;
   }
-  harp_link_tell_connected(link, &m->peer_addr);
   return link;
 }
 

@@ -125,6 +125,7 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (peer->is_multihomed && !m->final_received && may_be_of_network(error)) {
     m->lost = m->mute = true;
+    harp_dials_forget(peer);
     harp_engine_ignore_control(peer->engine, peer);
     HARP_INFO("%s: the control connection with %s broke (%s); the connection goes on over other interfaces",
               peer->engine->name, peer->name, strerror(error));
@@ -269,6 +270,12 @@ void harp_monitor_leave(struct harp_peer *peer) {
   if (m->fd >= 0) shutdown(m->fd, SHUT_WR);
 }
 
+void harp_monitor_ask(struct harp_peer *peer, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  if (send_message(peer, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++))) m->ping_ns = now;
+}
+
 /* Whether the peer's kernel owes us an acknowledgement; that of a process that is only stopped does not. What
  * could not even leave counts too. */
 static bool is_unacknowledged(int fd) {
@@ -314,9 +321,7 @@ void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
     return;
   }
   if (!m->ping_ns && now - m->pong_ns >= limit / 8) {
-    uint8_t out[HARP_CONTROL_MAX_BYTES];
-    /* One that is dropped is sent at the next look, since nothing else would ever ask. */
-    if (send_message(peer, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++))) m->ping_ns = now;
+    harp_monitor_ask(peer, now); /* one that is dropped is sent at the next look */
   } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused && !is_unacknowledged(m->fd)) {
     m->told_paused = true;
     HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "

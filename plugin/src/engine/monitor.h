@@ -60,6 +60,9 @@ void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now);
 /* The connection is gone: fails the peer if anything waits for it. */
 void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now);
 
+/* Asks for a word of the peer's, with a PING. */
+void harp_monitor_ask(struct harp_peer *peer, harp_ns now);
+
 /* The socket takes bytes again. */
 void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now);
 
