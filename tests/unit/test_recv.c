@@ -258,8 +258,8 @@ static void an_acknowledgement_rides_on_data(void **state) {
   struct harp_packet ack;
   uint64_t number;
   assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(1))); /* nothing has come */
-  assert_int_equal(post(5000, &early), 0);
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_NONE);
+  assert_int_equal(post(50000, &early), 0);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 50000), HARP_DROP_NONE);
   assert_false(harp_receiver_ride_ack(r, 1, 9000, &ack, &number, HARP_US(2))); /* another path's data */
   assert_false(harp_receiver_ride_ack(r, 0, ALL - 1, &ack, &number, HARP_US(2)));
   assert_true(harp_receiver_ride_ack(r, 0, ALL, &ack, &number, HARP_US(2)));
@@ -268,7 +268,7 @@ static void an_acknowledgement_rides_on_data(void **state) {
   assert_int_equal(ack.ack.range_count, 1);
   assert_int_equal(ack.ack.credit_count, 1);
   assert_int_equal(harp_receiver_deadline_ns(r), HARP_NEVER);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 1024, 5000), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 1024, 50000), HARP_DROP_NONE);
   assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(3))); /* more is to come first */
   assert_true(harp_receiver_ride_ack(r, 0, ONE_RANGE, &ack, &number, harp_receiver_deadline_ns(r)));
   assert_int_equal(ack.ack.credit_count, 0); /* it was told, and will be again where there is room */
@@ -321,6 +321,26 @@ static void messages_keep_apart_across_the_wrap(void **state) {
   }
 }
 
+/* A large message waits for its credit, so that is told at once; a small one comes early, and its credit is
+ * told with what else goes, until half of the early places may be taken. */
+static void credit_of_small_receives_waits_for_company(void **state) {
+  (void)state;
+  const uint8_t *early;
+  for (unsigned i = 0; i < HARP_EARLY_MESSAGES / 2 - 1; i++) {
+    void *cookie;
+    uint32_t bytes;
+    assert_int_equal(post(HARP_EARLY_MAX_BYTES, &early), 0);
+    assert_int_equal(harp_receiver_next_ack(r, HARP_US(10)), -1);
+    assert_int_equal(feed(NUMBER + i, MESSAGE + i, LINE + i, 0, 8, 8), HARP_DROP_NONE);
+    assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
+  }
+  assert_int_equal(post(HARP_EARLY_MAX_BYTES, &early), 0);
+  assert_true(harp_receiver_next_ack(r, HARP_US(10)) >= 0);
+  start(MESSAGE);
+  assert_int_equal(post(HARP_EARLY_MAX_BYTES + 1, &early), 0);
+  assert_true(harp_receiver_next_ack(r, HARP_US(10)) >= 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_posted_message_is_placed_and_done, init, fini),
@@ -337,6 +357,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(receives_are_bounded, init, fini),
       cmocka_unit_test_setup_teardown(empty_messages_complete_in_turn, init, fini),
       cmocka_unit_test_setup_teardown(messages_keep_apart_across_the_wrap, init, fini),
+      cmocka_unit_test_setup_teardown(credit_of_small_receives_waits_for_company, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,8 +220,10 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
                        void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
   int err = harp_rx_stream_post(st, data, capacity, cookie, place, early, now);
   if (err) return err;
-  /* Tell the sender at once when what it was told last is used up, else with the next acknowledgement. */
-  bool starved = !harp_seq_after(st->announced, st->done + 1);
+  /* Tell the sender at once when what it was told last is used up, else with the next acknowledgement. What
+   * fits into this receive may come early, while early places are left. */
+  uint32_t spare = capacity <= HARP_EARLY_MAX_BYTES ? HARP_EARLY_MESSAGES / 2 : 0;
+  bool starved = !harp_seq_after(st->announced + spare, st->done + 1);
   tell(r, st);
   ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : ACK_CREDIT_NS));
   return 0;
