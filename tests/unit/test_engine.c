@@ -15,119 +15,10 @@
 #include "engine/engine.h"
 #include "engine/runner.h"
 #include "io/sim.h"
-#include "lib/new_link.h"
+#include "lib/sides.h"
 #include "net/net.h"
 
 enum { MESSAGES = 24, MESSAGE_MAX = 300000 };
-
-static harp_ns now_ns;
-static harp_ns virtual_clock(void) {
-  return now_ns;
-}
-
-static uint32_t mtu = 1500;
-static bool gather;
-
-struct side {
-  struct harp_engine *engine;
-  struct harp_link *link;
-  struct harp_link *back; /* of the other direction; NULL: none */
-  struct side *other;
-  struct harp_counters wire_counters;
-  uint32_t random;
-  uint32_t loss_permille;
-};
-
-static uint32_t draw(struct side *s) {
-  s->random = s->random * 1664525u + 1013904223u;
-  return s->random >> 8;
-}
-
-static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                  uint32_t bytes) {
-  struct side *s = wire;
-  (void)port, (void)to;
-  if (draw(s) % 1000 >= s->loss_permille) harp_io_sim_deliver(s->other->engine->io, data, bytes);
-}
-
-static void open_side(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
-  struct harp_instance instance = {.ifname = "sim0", .mtu = mtu, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
-  instance.addr.ss_family = AF_INET;
-  struct harp_io_sim_config config = {.framed = framed,
-                                      .gather = gather,
-                                      .port_count = 2,
-                                      .first_port = port,
-                                      .send = carry,
-                                      .wire = s,
-                                      .counters = &s->wire_counters};
-  char error[256];
-  s->other = other;
-  s->random = port;
-  s->loss_permille = loss;
-  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}}, "delay",
-                                         harp_io_sim_open(&config), virtual_clock, error, sizeof error),
-                   0);
-}
-
-static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, uint32_t first) {
-  struct harp_endpoint e = {.token = token,
-                            .first_line = first,
-                            .first_message = first,
-                            .first_number = first,
-                            .buffer_bytes = s->engine->io->info.buffer_bytes,
-                            .path_count = 2,
-                            .eni_count = 1,
-                            .pid = 7,
-                            .name = "host"};
-  e.enis[0] =
-      (struct harp_endpoint_eni){.family = 4,
-                                 .mtu = mtu,
-                                 .port_count = 2,
-                                 .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
-  return e;
-}
-
-static void connect_sides(struct side *a, struct side *b, uint32_t first) {
-  int sa = harp_engine_reserve_slot(a->engine), sb = harp_engine_reserve_slot(b->engine);
-  assert_true(sa >= 0 && sb >= 0);
-  uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
-  struct harp_endpoint ea = endpoint_of(a, ta, first), eb = endpoint_of(b, tb, 0);
-  struct harp_peer_config ca = {.is_client = true,
-                                .slot = (uint32_t)sa,
-                                .control_fd = -1,
-                                .local = &ea,
-                                .peer = &eb,
-                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
-                                .traffic_class = -1};
-  struct harp_peer_config cb = {.is_client = false,
-                                .slot = (uint32_t)sb,
-                                .control_fd = -1,
-                                .local = &eb,
-                                .peer = &ea,
-                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
-                                .traffic_class = -1};
-  ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
-  a->link = new_link(a->engine, &ca);
-  b->link = new_link(b->engine, &cb);
-  assert_non_null(a->link);
-  assert_non_null(b->link);
-}
-
-static void close_side(struct side *s) {
-  if (s->back) harp_link_destroy(s->back);
-  harp_link_destroy(s->link);
-  assert_int_equal(s->engine->outstanding, 0);
-  harp_engine_close(s->engine);
-}
-
-static void submit(struct harp_link *link, unsigned slot, void *data, uint32_t bytes) {
-  struct harp_request *r = &link->requests[slot];
-  r->data = data;
-  r->capacity = bytes;
-  atomic_store(&r->state, HARP_REQUEST_POSTED);
-  assert_true(harp_spsc_push(&link->submit, r));
-  harp_engine_ring_mt(link->engine, link->slot);
-}
 
 static uint8_t byte_of(unsigned message, size_t i) {
   return (uint8_t)(message * 37 + i * 11 + (i >> 8));
@@ -137,16 +28,16 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
   static uint8_t from[MESSAGES][MESSAGE_MAX], to[MESSAGES][MESSAGE_MAX];
   static const uint32_t sizes[] = {0, 1, 128, 129, 5000, 16384, 16385, 65536, 300000, 8, 8, 8};
   struct side a = {0}, b = {0};
-  now_ns = HARP_SEC(1);
-  open_side(&a, &b, framed_a, 1000, loss);
-  open_side(&b, &a, framed_b, 2000, loss);
-  connect_sides(&a, &b, 0xfffffff0u);
+  sides_now_ns = HARP_SEC(1);
+  side_open(&a, &b, framed_a, 1000, loss);
+  side_open(&b, &a, framed_b, 2000, loss);
+  sides_connect(&a, &b, 0xfffffff0u);
   memset(to, 0xee, sizeof to);
   for (unsigned m = 0; m < MESSAGES; m++) {
     uint32_t bytes = sizes[m % HARP_ARRAY_COUNT(sizes)];
     for (size_t i = 0; i < bytes; i++) from[m][i] = byte_of(m, i);
-    submit(a.link, m, from[m], bytes);
-    submit(b.link, m, to[m], MESSAGE_MAX);
+    side_submit(a.link, m, from[m], bytes);
+    side_submit(b.link, m, to[m], MESSAGE_MAX);
   }
   unsigned done = 0;
   for (unsigned step = 0; done < 2 * MESSAGES; step++) {
@@ -159,7 +50,7 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
     harp_io_sim_check(b.engine->io);
     harp_sender_check(a.link->peer->session.sender);
     harp_receiver_check(b.link->peer->session.receiver);
-    now_ns += HARP_US(5);
+    sides_now_ns += HARP_US(5);
     for (done = 0; done < 2 * MESSAGES;) {
       struct side *s = done < MESSAGES ? &a : &b;
       if (atomic_load(&s->link->requests[done % MESSAGES].state) != HARP_REQUEST_DONE) break;
@@ -174,8 +65,8 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
       assert_int_equal(to[m][i], 0xee);
   }
   if (trouble) assert_true(a.wire_counters.tx_busy > 0);
-  close_side(&a);
-  close_side(&b);
+  side_close(&a);
+  side_close(&b);
 }
 
 /* Messages of both ways at once. Acknowledgements that are due ride on data of their path. */
@@ -184,9 +75,9 @@ static void both_ways(void) {
   static uint8_t from[2][COUNT][MESSAGE_MAX], to[2][COUNT][MESSAGE_MAX];
   struct side sides[2] = {0};
   struct harp_link_config back = {.role = HARP_ROLE_RECEIVER};
-  now_ns = HARP_SEC(1);
-  for (unsigned i = 0; i < 2; i++) open_side(&sides[i], &sides[!i], false, (uint16_t)(1000 + i), 0);
-  connect_sides(&sides[0], &sides[1], 0);
+  sides_now_ns = HARP_SEC(1);
+  for (unsigned i = 0; i < 2; i++) side_open(&sides[i], &sides[!i], false, (uint16_t)(1000 + i), 0);
+  sides_connect(&sides[0], &sides[1], 0);
   assert_int_equal(harp_link_create(&sides[0].back, sides[0].link->peer, &back), 0);
   back.role = HARP_ROLE_SENDER;
   assert_int_equal(harp_link_create(&sides[1].back, sides[1].link->peer, &back), 0);
@@ -194,13 +85,13 @@ static void both_ways(void) {
   for (unsigned m = 0; m < COUNT; m++)
     for (unsigned i = 0; i < 2; i++) {
       for (size_t k = 0; k < MESSAGE_MAX; k++) from[i][m][k] = byte_of(m + i, k);
-      submit(in[i], m, to[i][m], MESSAGE_MAX);
-      submit(out[i], m, from[i][m], m % 2 ? MESSAGE_MAX : 1);
+      side_submit(in[i], m, to[i][m], MESSAGE_MAX);
+      side_submit(out[i], m, from[i][m], m % 2 ? MESSAGE_MAX : 1);
     }
   for (unsigned step = 0; sides[0].engine->outstanding + sides[1].engine->outstanding || !step; step++) {
     assert_true(step < 100000);
     for (unsigned i = 0; i < 2; i++) harp_engine_pass(sides[i].engine);
-    now_ns += HARP_US(5);
+    sides_now_ns += HARP_US(5);
   }
   for (unsigned i = 0; i < 2; i++) {
     const struct harp_counters *c = &sides[i].engine->counters;
@@ -209,7 +100,7 @@ static void both_ways(void) {
     assert_true(c->acks_riding > 0 && c->acks_riding <= c->tx_acks);
     assert_int_equal(c->drops[HARP_DROP_CRC] + c->drops[HARP_DROP_FIELD] + c->drops[HARP_DROP_SHORT], 0);
   }
-  for (unsigned i = 0; i < 2; i++) close_side(&sides[i]);
+  for (unsigned i = 0; i < 2; i++) side_close(&sides[i]);
 }
 
 static void test_acknowledgements_ride_on_data(void **state) {
@@ -219,11 +110,11 @@ static void test_acknowledgements_ride_on_data(void **state) {
 
 static void test_acknowledgements_ride_where_payload_is_gathered(void **state) {
   (void)state;
-  mtu = 9000;
-  gather = true;
+  sides_mtu = 9000;
+  sides_gather = true;
   both_ways();
-  mtu = 1500;
-  gather = false;
+  sides_mtu = 1500;
+  sides_gather = false;
 }
 
 static void test_packed(void **state) {
@@ -248,26 +139,26 @@ static void test_quiesce_stops_writes(void **state) {
   (void)state;
   static uint8_t from[50000], to[50000];
   struct side a = {0}, b = {0};
-  now_ns = HARP_SEC(1);
-  open_side(&a, &b, false, 1000, 0);
-  open_side(&b, &a, false, 2000, 0);
-  connect_sides(&a, &b, 5);
+  sides_now_ns = HARP_SEC(1);
+  side_open(&a, &b, false, 1000, 0);
+  side_open(&b, &a, false, 2000, 0);
+  sides_connect(&a, &b, 5);
   memset(from, 1, sizeof from);
   memset(to, 0, sizeof to);
-  submit(b.link, 0, to, sizeof to);
-  submit(a.link, 0, from, sizeof from);
+  side_submit(b.link, 0, to, sizeof to);
+  side_submit(a.link, 0, from, sizeof from);
   harp_engine_pass(b.engine);
   harp_link_quiesce(b.link, to, sizeof to);
   for (unsigned i = 0; i < 1000; i++) {
     harp_engine_pass(a.engine);
     harp_engine_pass(b.engine);
-    now_ns += HARP_US(5);
+    sides_now_ns += HARP_US(5);
   }
   for (size_t i = 0; i < sizeof to; i++) assert_int_equal(to[i], 0);
   assert_int_equal(atomic_load(&b.link->status), HARP_ERR_INTERNAL);
   assert_int_equal(b.engine->outstanding, 0);
-  close_side(&a);
-  close_side(&b);
+  side_close(&a);
+  side_close(&b);
 }
 
 static const struct harp_io_ops *counted_ops;
@@ -296,18 +187,18 @@ static void test_a_look_stands_for_the_tests_of_other_requests(void **state) {
   static uint8_t to[MESSAGES][64], from[64];
   struct harp_io_ops counting;
   struct side a = {0}, b = {0};
-  now_ns = HARP_SEC(1);
-  open_side(&a, &b, false, 1000, 0);
-  open_side(&b, &a, false, 2000, 0);
-  connect_sides(&a, &b, 5);
+  sides_now_ns = HARP_SEC(1);
+  side_open(&a, &b, false, 1000, 0);
+  side_open(&b, &a, false, 2000, 0);
+  sides_connect(&a, &b, 5);
   counting = *(counted_ops = b.engine->io->ops);
   counting.rx = counting_rx;
   b.engine->io->ops = &counting;
-  for (unsigned m = 0; m < MESSAGES; m++) submit(b.link, m, to[m], sizeof to[m]);
+  for (unsigned m = 0; m < MESSAGES; m++) side_submit(b.link, m, to[m], sizeof to[m]);
   for (unsigned i = 0; i < 1000; i++) { /* until the paths are probed and the receives told */
     harp_engine_pass(a.engine);
     harp_engine_pass(b.engine);
-    now_ns += HARP_US(5);
+    sides_now_ns += HARP_US(5);
   }
   uint32_t visits = atomic_load(&b.engine->visit_count);
   assert_int_equal(test_pending(b.link, 0, MESSAGES), 1);
@@ -315,9 +206,9 @@ static void test_a_look_stands_for_the_tests_of_other_requests(void **state) {
   assert_int_equal(atomic_load(&b.engine->visit_count) - visits, 2 * MESSAGES - 1);
   assert_int_equal(test_pending(b.link, 0, 1), 1); /* the same request again: a new round */
   assert_int_equal(test_pending(b.link, 0, 1), 1);
-  now_ns += HARP_RUNNER_LOOK_NS - 1;
+  sides_now_ns += HARP_RUNNER_LOOK_NS - 1;
   assert_int_equal(test_pending(b.link, 1, 1), 0);
-  now_ns += 1;
+  sides_now_ns += 1;
   assert_int_equal(test_pending(b.link, 1, 1), 1);
   assert_int_equal(test_pending(b.link, 2, 1), 0);
   harp_engine_ring_mt(b.engine, b.link->slot);
@@ -330,26 +221,26 @@ static void test_a_look_stands_for_the_tests_of_other_requests(void **state) {
   harp_engine_unlock(b.engine);
 
   /* What has arrived is found when the time is over, and its acknowledgement leaves when it is due. */
-  submit(a.link, 0, from, sizeof from);
+  side_submit(a.link, 0, from, sizeof from);
   harp_engine_pass(a.engine);
-  now_ns += HARP_RUNNER_LOOK_NS;
+  sides_now_ns += HARP_RUNNER_LOOK_NS;
   bool done;
   size_t bytes;
   assert_int_equal(harp_net_test(&b.link->requests[0], &done, &bytes), HARP_OK);
   assert_true(done);
   assert_int_equal(test_pending(b.link, 1, 1), 1); /* the pass before it moved something */
   harp_ns deadline_ns = harp_engine_deadline_ns(b.engine);
-  assert_true(deadline_ns > now_ns && deadline_ns < HARP_NEVER);
-  now_ns = deadline_ns - 1;
+  assert_true(deadline_ns > sides_now_ns && deadline_ns < HARP_NEVER);
+  sides_now_ns = deadline_ns - 1;
   assert_int_equal(test_pending(b.link, 1, 1), 1);
   assert_int_equal(test_pending(b.link, 2, 1), 0);
-  now_ns = deadline_ns;
+  sides_now_ns = deadline_ns;
   uint64_t acks = b.engine->counters.tx_acks;
   assert_int_equal(test_pending(b.link, 2, 1), 1);
   assert_true(b.engine->counters.tx_acks > acks);
   b.engine->io->ops = counted_ops;
-  close_side(&a);
-  close_side(&b);
+  side_close(&a);
+  side_close(&b);
 }
 
 /* The watchdog naps longer while it finds NCCL's threads at work, however slow their passes, and takes over
@@ -377,7 +268,7 @@ static void test_the_watchdog_leaves_threads_alone_that_pass(void **state) {
 static void test_slots_rest(void **state) {
   (void)state;
   struct side a = {0}, b = {0};
-  open_side(&a, &b, false, 1000, 0);
+  side_open(&a, &b, false, 1000, 0);
   int first = harp_engine_reserve_slot(a.engine);
   harp_engine_release_slot(a.engine, (uint32_t)first);
   assert_int_equal(harp_engine_reserve_slot(a.engine), first + 1);
@@ -394,12 +285,12 @@ static void test_interfaces_are_configured_as_one(void **state) {
   struct harp_instance second = {
       .ifname = "eth2", .mode = HARP_ENGINE_THREAD, .memory_bytes = 2 << 20, .driver = HARP_DRIVER_UDP};
   struct harp_engine_enis enis = {2, {&first, &second}};
-  struct harp_io_sim_config config = {.port_count = 1, .send = carry, .counters = &counters};
+  struct harp_io_sim_config config = {.port_count = 1, .send = side_carry, .counters = &counters};
   struct harp_engine *e;
   char error[256];
   struct harp_io *bundle = harp_io_bundle_make(error, sizeof error);
   for (unsigned i = 0; i < 2; i++) harp_io_bundle_take(bundle, harp_io_sim_open(&config));
-  assert_int_equal(harp_engine_open_with(&e, &enis, "delay", bundle, virtual_clock, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&e, &enis, "delay", bundle, sides_clock, error, sizeof error), 0);
   assert_int_equal(e->instance.mode, HARP_ENGINE_THREAD);
   assert_int_equal(e->core, -1);
   assert_int_equal(harp_engine_memory_bytes(&enis, 1), 6 << 20);

@@ -1,0 +1,113 @@
+#include "lib/sides.h"
+
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "io/sim.h"
+#include "lib/new_link.h"
+
+harp_ns sides_now_ns;
+
+harp_ns sides_clock(void) {
+  return sides_now_ns;
+}
+
+uint32_t sides_mtu = 1500;
+bool sides_gather;
+
+static uint32_t draw(struct side *s) {
+  s->random = s->random * 1664525u + 1013904223u;
+  return s->random >> 8;
+}
+
+void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
+                uint32_t bytes) {
+  struct side *s = wire;
+  (void)port, (void)to;
+  if (draw(s) % 1000 >= s->loss_permille) harp_io_sim_deliver(s->other->engine->io, data, bytes);
+}
+
+void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
+  struct harp_instance instance = {
+      .ifname = "sim0", .mtu = sides_mtu, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
+  instance.addr.ss_family = AF_INET;
+  struct harp_io_sim_config config = {.framed = framed,
+                                      .gather = sides_gather,
+                                      .port_count = 2,
+                                      .first_port = port,
+                                      .send = side_carry,
+                                      .wire = s,
+                                      .counters = &s->wire_counters};
+  char error[256];
+  s->other = other;
+  s->random = port;
+  s->loss_permille = loss;
+  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}}, "delay",
+                                         harp_io_sim_open(&config), sides_clock, error, sizeof error),
+                   0);
+}
+
+static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, uint32_t first) {
+  struct harp_endpoint e = {.token = token,
+                            .first_line = first,
+                            .first_message = first,
+                            .first_number = first,
+                            .buffer_bytes = s->engine->io->info.buffer_bytes,
+                            .path_count = 2,
+                            .eni_count = 1,
+                            .pid = 7,
+                            .name = "host"};
+  e.enis[0] =
+      (struct harp_endpoint_eni){.family = 4,
+                                 .mtu = sides_mtu,
+                                 .port_count = 2,
+                                 .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
+  return e;
+}
+
+void sides_connect(struct side *a, struct side *b, uint32_t first) {
+  int sa = harp_engine_reserve_slot(a->engine), sb = harp_engine_reserve_slot(b->engine);
+  assert_true(sa >= 0 && sb >= 0);
+  uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
+  struct harp_endpoint ea = endpoint_of(a, ta, first), eb = endpoint_of(b, tb, 0);
+  struct harp_peer_config ca = {.is_client = true,
+                                .slot = (uint32_t)sa,
+                                .control_fd = -1,
+                                .local = &ea,
+                                .peer = &eb,
+                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
+                                .traffic_class = -1};
+  struct harp_peer_config cb = {.is_client = false,
+                                .slot = (uint32_t)sb,
+                                .control_fd = -1,
+                                .local = &eb,
+                                .peer = &ea,
+                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
+                                .traffic_class = -1};
+  ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
+  a->link = new_link(a->engine, &ca);
+  b->link = new_link(b->engine, &cb);
+  assert_non_null(a->link);
+  assert_non_null(b->link);
+}
+
+void side_close(struct side *s) {
+  if (s->back) harp_link_destroy(s->back);
+  harp_link_destroy(s->link);
+  assert_int_equal(s->engine->outstanding, 0);
+  harp_engine_close(s->engine);
+}
+
+void side_submit(struct harp_link *link, unsigned slot, void *data, uint32_t bytes) {
+  struct harp_request *r = &link->requests[slot];
+  r->data = data;
+  r->capacity = bytes;
+  atomic_store(&r->state, HARP_REQUEST_POSTED);
+  assert_true(harp_spsc_push(&link->submit, r));
+  harp_engine_ring_mt(link->engine, link->slot);
+}
