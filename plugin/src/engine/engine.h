@@ -94,8 +94,9 @@ struct harp_engine {
   struct harp_peer *active_first, *active_last; /* that have something to do or to wait for */
   uint32_t peer_count, peer_next;               /* of slots that are taken; the next one to try */
   uint32_t link_count, link_next;
-  uint32_t
-      outstanding; /* requests of all links that are posted and not done: 0 means that NCCL may stay away */
+  struct harp_link *draining; /* that NCCL has closed, and that have copies to deliver */
+  harp_ns drain_check_ns;     /* when to look at them; 0: now */
+  uint32_t outstanding;       /* requests of all links that NCCL waits for: 0 means that it may stay away */
   struct harp_peer *peers[HARP_ENGINE_PEERS_MAX]; /* HARP_SLOT_RESERVED until the handshake is done */
   struct harp_link *links[HARP_ENGINE_LINKS_MAX];
   struct harp_counters counters;

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/copy.h"
 #include "base/log.h"
+#include "engine/drain.h"
 #include "engine/engine.h"
 
 /* ---- making ---- */
@@ -22,14 +23,22 @@ int harp_link_free_stream(const struct harp_peer *peer) {
   return -1;
 }
 
+/* Lets NCCL's thread know how many messages the peer takes by now. Nothing else depends on it. */
+static void publish_credit(struct harp_link *link) {
+  uint32_t credit = link->tx->posted - link->first_message + HARP_EARLY_MESSAGES;
+  atomic_store_explicit(&link->credit, credit, memory_order_relaxed);
+}
+
 static bool open_sender(struct harp_link *link, const struct harp_link_config *c) {
   struct harp_tx_stream_config config = {
       .id = c->stream, .first_line = c->first_line, .first_message = c->first_message};
   link->tx = malloc(sizeof *link->tx);
-  if (!link->tx) return false;
+  if (!link->tx || !harp_copies_init(&link->copies)) return false;
   memset(link->tx, 0xa5, sizeof *link->tx); /* page faults now, not while messages move */
   harp_sender_open(link->peer->session.sender, link->tx, &config);
   link->tx->owner = link;
+  link->first_message = c->first_message;
+  publish_credit(link);
   link->peer->stream_next = c->stream + 1u;
   return true;
 }
@@ -58,6 +67,7 @@ static void free_link(struct harp_link *link) {
     harp_engine_give_block(e, link->staging);
   else
     free(link->staging);
+  harp_copies_fini(&link->copies);
   free(link->tx);
   free(link->rx);
   free(link);
@@ -123,11 +133,18 @@ static void tell_close(struct harp_link *link) {
   harp_monitor_send_close(link->peer, &close);
 }
 
+/* Books requests as not outstanding any more, `copies` of them copies, for which NCCL does not wait. */
+static void settle_outstanding(struct harp_link *link, uint32_t count, uint32_t copies) {
+  link->outstanding -= count;
+  link->copies_outstanding -= copies;
+  link->peer->outstanding -= count;
+  link->engine->outstanding -= count - copies;
+  if (harp_unlikely(link->is_draining) && !link->outstanding) link->engine->drain_check_ns = 0;
+}
+
 /* Nothing will become of the requests that are left. */
 static void forget_outstanding(struct harp_link *link) {
-  link->engine->outstanding -= link->outstanding;
-  link->peer->outstanding -= link->outstanding;
-  link->outstanding = 0;
+  settle_outstanding(link, link->outstanding, link->copies_outstanding);
 }
 
 void harp_link_end(struct harp_link *link) {
@@ -148,7 +165,14 @@ void harp_link_destroy(struct harp_link *link) {
   struct harp_engine *e = link->engine;
   struct harp_peer *peer = link->peer;
   harp_engine_lock(e);
-  harp_link_end(link);
+  harp_ns now = e->clock();
+  if (link->tx) harp_link_take_submissions(link, now);
+  if (harp_drain_is_needed(link)) {
+    harp_drain_begin(link, now);
+    harp_peer_touch(peer);
+  } else {
+    harp_link_end(link);
+  }
   if (!peer->links && !peer->dials && !harp_peer_is_usable(peer)) harp_peer_destroy(peer);
   harp_engine_unlock(e);
 }
@@ -178,20 +202,21 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
       HARP_ASSERT(
           !err); /* there are as many message slots as requests, and done ones are collected at once */
       link->outstanding++;
+      link->copies_outstanding += r->is_copy;
       link->peer->outstanding++;
-      link->engine->outstanding++;
+      link->engine->outstanding += !r->is_copy;
     }
     harp_spsc_pop(&link->submit);
   }
-  if (link->is_ended || link->peer->monitor.gone) {
-    harp_link_complete(link); /* a receive whose message came early */
+  if (harp_unlikely(link->outstanding && (link->is_ended || link->peer->monitor.gone))) {
+    harp_link_complete(link); /* what had arrived before is no transfer that the peer left unfinished */
     if (link->outstanding) harp_link_on_gone(link, now);
   }
   harp_link_check(link, now);
 }
 
 unsigned harp_link_complete(struct harp_link *link) {
-  unsigned n = 0;
+  unsigned n = 0, copies = 0;
   void *cookie;
   uint32_t bytes = 0;
   if (!link->is_open) return 0; /* its requests are forgotten already */
@@ -199,12 +224,13 @@ unsigned harp_link_complete(struct harp_link *link) {
                   : harp_rx_stream_poll_done(link->rx, &cookie, &bytes)) {
     struct harp_request *r = cookie;
     r->bytes = link->tx ? r->capacity : bytes;
+    copies += r->is_copy;
+    if (bytes > HARP_COPY_MAX_BYTES) link->peer->is_awaited = true;
     atomic_store_explicit(&r->state, HARP_REQUEST_DONE, memory_order_release); /* (E) */
     n++;
   }
-  link->outstanding -= n;
-  link->peer->outstanding -= n;
-  link->engine->outstanding -= n;
+  if (link->tx) publish_credit(link);
+  settle_outstanding(link, n, copies);
   return n;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/spsc.h"
 #include "base/status.h"
+#include "engine/copies.h"
 #include "engine/peer.h"
 
 enum { HARP_REQUESTS_MAX = HARP_MESSAGES_MAX };
@@ -28,7 +29,9 @@ struct harp_request {
   _Atomic uint32_t state;
   uint32_t capacity; /* bytes posted */
   uint32_t bytes;    /* bytes moved; valid when DONE */
-  void *data;        /* NCCL's buffer, borrowed until DONE */
+  bool is_copy;      /* a send whose data is a copy of ours: done for NCCL, DONE when it is delivered */
+  bool is_tested;    /* a copy: NCCL has heard that it is done. NCCL's thread */
+  void *data;        /* NCCL's buffer, borrowed until DONE; or the copy */
 };
 
 struct harp_link {
@@ -38,7 +41,9 @@ struct harp_link {
 
   /* NCCL's thread */
   uint64_t requests_free; /* one bit a request */
+  uint32_t submitted;     /* sends, modulo 2^32 */
   bool warned;            /* the error was logged */
+  struct harp_copies copies;
 
   /* shared */
   struct harp_request requests[HARP_REQUESTS_MAX];
@@ -48,18 +53,24 @@ struct harp_link {
   _Atomic uint32_t status; /* enum harp_status; set once */
   bool failed_with_peer;   /* the error is the peer's: one link logs it for all */
   char error[HARP_ERROR_TEXT_BYTES];
+  _Atomic uint32_t credit; /* sends before this one are taken by the peer, if they are small. The engine's */
 
   /* the engine */
   uint32_t slot; /* in the engine's table: its doorbell */
   struct harp_link *next_of_peer;
   struct harp_link *next_ready; /* met, and waiting for its accept */
   uint32_t outstanding;         /* requests taken from the ring and not done */
+  uint32_t copies_outstanding;  /* of them copies */
+  uint32_t first_message;       /* of the stream */
   bool is_open;                 /* its stream is */
   bool close_told;              /* to the peer */
   bool is_ended;                /* the peer has closed its end */
   struct harp_tx_stream *tx;    /* role SENDER, NULL else */
   struct harp_rx_stream *rx;    /* role RECEIVER, NULL else */
   uint8_t *staging;             /* receiver only; from the engine's pool */
+  bool is_draining;             /* NCCL has closed it: drain.h */
+  harp_ns drain_until_ns;
+  struct harp_link *next_draining;
 };
 
 /* Which stream of its peer a new link is. */
@@ -81,12 +92,19 @@ int harp_link_free_stream(const struct harp_peer *peer);
 void harp_link_end(struct harp_link *link);
 
 /* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
- * lock, so after it the engine touches neither link nor buffers. */
+ * lock, so after it the engine touches no buffer of NCCL's. Where only copies are under way, the engine keeps
+ * the link until they are delivered: drain.h. */
 void harp_link_destroy(struct harp_link *link);
 
 /* Makes the engine forget every request whose buffer overlaps [data, data + bytes): after this nothing writes
  * or reads there. A link that had such a request fails. Takes the engine's lock. */
 void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes);
+
+/* Makes a request free again. NCCL's thread. */
+static inline void harp_request_free(struct harp_request *r) {
+  atomic_store_explicit(&r->state, HARP_REQUEST_FREE, memory_order_relaxed);
+  r->link->requests_free |= 1ull << (r - r->link->requests);
+}
 
 /* Returns the link's error, and logs it the first time: one WARN for a link that failed alone, one for all
  * links that failed with their peer. NCCL's thread. */

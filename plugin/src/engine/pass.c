@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/copy.h"
+#include "engine/drain.h"
 #include "engine/engine.h"
 #include "engine/listener.h"
 
@@ -296,8 +297,10 @@ static unsigned transmit_acks(struct harp_engine *e, struct harp_peer *peer, har
   uint64_t number;
   unsigned sent = 0;
   int path;
-  /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
-  if (!e->outstanding) harp_receiver_hurry(peer->session.receiver, now);
+  /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. It
+   * does not wait where what came was small, and an answer, if there is one, carries the acknowledgement. */
+  if (!e->outstanding && peer->is_awaited) harp_receiver_hurry(peer->session.receiver, now);
+  peer->is_awaited = peer->is_awaited && e->outstanding;
   while ((path = harp_receiver_next_ack(peer->session.receiver, now)) >= 0) {
     if (!take_frame(e, peer, (unsigned)path, HARP_ACK_MAX_BYTES, &sf, now)) break;
     bool due = harp_receiver_poll_ack(peer->session.receiver, &ack, &number, now);
@@ -412,6 +415,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   take_submissions(e, now);
   moved += transmit(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
+  if (harp_unlikely(e->draining && e->drain_check_ns <= now)) harp_drain_review(e, now);
   harp_outages_review(e, now);
   return moved;
 }

@@ -28,6 +28,7 @@ struct harp_peer {
   bool active;
   bool is_multihomed;  /* one of the ends has several interfaces */
   bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
+  bool is_awaited;     /* a message came that is done for its NCCL only when we acknowledge it */
   _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "engine/drain.h"
 #include "engine/runner.h"
 #include "host/claim.h"
 #include "host/cpu.h"
@@ -203,6 +204,7 @@ bool harp_crew_drop(struct harp_crew *c, struct harp_engine *e) {
   struct harp_crew_seat *s = seat_of(c, e);
   if (--s->users) return false;
   s->engine = NULL;
+  harp_drain_wait(e);
   harp_runner_stop(e);
   harp_engine_close(e);
   leave_core(s);

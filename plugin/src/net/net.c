@@ -42,6 +42,10 @@ struct pending {
   harp_ns polled_ns; /* when a call was at work on it last */
 };
 
+/* From so many copies on that are not known to be delivered, a send looks for acknowledgements as well: no
+ * test of a request may ever do so. */
+enum { COPIES_TO_LOOK = 16 };
+
 /* A connect that nobody has polled for so many peer timeouts was given up. */
 enum { GIVEN_UP_TIMEOUTS = 2 };
 
@@ -361,7 +365,10 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
 void harp_net_close_comm(struct harp_comm *comm) {
   if (!comm || harp_fork_is_child()) return;
   struct harp_engine *e = comm->link->engine;
+  harp_copies_collect(comm->link);
+  if (harp_copies_count(&comm->link->copies)) (void)harp_link_error(comm->link); /* no later call tells it */
   harp_link_destroy(comm->link);
+  harp_runner_wake_mt(e);
   leave_device(comm->dev, e);
   free(comm);
 }
@@ -410,12 +417,17 @@ static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void
     }
     bytes = HARP_NET_MAX_BYTES; /* a receive may be larger than any message */
   }
-  if (!link->requests_free) return HARP_OK;
+  if (harp_unlikely(!link->requests_free)) return HARP_OK;
   struct harp_request *r = &link->requests[__builtin_ctzll(link->requests_free)];
   link->requests_free &= link->requests_free - 1;
   r->data = data;
   r->capacity = (uint32_t)bytes;
   r->bytes = 0;
+  r->is_copy = false;
+  if (role == HARP_ROLE_SENDER) {
+    (void)harp_copies_take(link, r);
+    link->submitted++;
+  }
   atomic_store_explicit(&r->state, HARP_REQUEST_POSTED, memory_order_relaxed);
   bool pushed = harp_spsc_push(&link->submit, r);
   HARP_ASSERT(pushed); /* the ring has a slot for every request */
@@ -426,10 +438,16 @@ static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void
 
 enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
                                struct harp_request **request) {
+  struct harp_link *link = comm->link;
+  harp_copies_collect(link);
+  bool full = harp_copies_count(&link->copies) >= COPIES_TO_LOOK;
   enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, request);
-  if (!*request) return status;
-  harp_runner_visit_to_send_mt(comm->link->engine);
-  harp_runner_wake_mt(comm->link->engine);
+  if (harp_unlikely(status != HARP_OK)) return status;
+  if (full)
+    harp_runner_visit_mt(link->engine, NULL);
+  else if (*request)
+    harp_runner_visit_to_send_mt(link->engine);
+  if (*request) harp_runner_wake_mt(link->engine);
   return status;
 }
 
@@ -443,14 +461,26 @@ enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t byt
 static bool take_done(struct harp_request *r, size_t *bytes) {
   if (atomic_load_explicit(&r->state, memory_order_acquire) != HARP_REQUEST_DONE) return false; /* (F) */
   *bytes = r->bytes;
-  atomic_store_explicit(&r->state, HARP_REQUEST_FREE, memory_order_relaxed);
-  r->link->requests_free |= 1ull << (r - r->link->requests);
+  harp_request_free(r);
   return true;
+}
+
+/* A copy is done for NCCL while it travels, unless its link has failed before NCCL asked. */
+static enum harp_status test_copy(struct harp_request *r, bool *done, size_t *bytes) {
+  enum harp_status status = harp_link_error(r->link);
+  if (harp_unlikely(status != HARP_OK)) return status;
+  r->is_tested = *done = true;
+  *bytes = r->capacity;
+  return HARP_OK;
 }
 
 enum harp_status harp_net_test(struct harp_request *r, bool *done, size_t *bytes) {
   *done = false;
   if (harp_unlikely(harp_fork_is_child())) return in_child("test");
+  if (r->is_copy) {
+    harp_copies_collect(r->link); /* makes it an ordinary request if it is delivered */
+    if (r->is_copy) return test_copy(r, done, bytes);
+  }
   *done = take_done(r, bytes);
   if (*done) return HARP_OK;
   harp_runner_visit_mt(r->link->engine, r);

@@ -1,0 +1,29 @@
+/* Links that NCCL has closed while copies of its messages were under way: NCCL was told that they are sent,
+ * so the engine delivers them, then says CLOSE and frees the link. That ends with the peer's death, with the
+ * link's failure, and after the peer timeout.
+ *
+ * Links with a request whose buffer is NCCL's never drain: that buffer may be gone. */
+#ifndef HARP_DRAIN_H
+#define HARP_DRAIN_H
+
+#include "base/base.h"
+
+struct harp_engine;
+struct harp_link;
+
+/* Under the engine's lock: */
+
+/* Returns whether a link that is to be closed has copies to deliver. */
+bool harp_drain_is_needed(const struct harp_link *link);
+
+/* Takes over a link for which that is so. */
+void harp_drain_begin(struct harp_link *link, harp_ns now);
+
+/* Frees the links that are done, or for which it is too late; those are told at WARN. */
+void harp_drain_review(struct harp_engine *e, harp_ns now);
+
+/* Waits until no link of the engine drains, at most the peer timeout; takes the lock, and passes. For who is
+ * about to stop the engine. */
+void harp_drain_wait(struct harp_engine *e);
+
+#endif

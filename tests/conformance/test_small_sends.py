@@ -1,0 +1,178 @@
+"""Sends of small messages: done at once, out of a copy, and delivered all the same or an error."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.conformance import abi
+from tests.conformance.driver import Buffer, Net, Pair, Request, ffi, pattern, until
+
+COPY_MAX = 16_384  # of a message that is copied
+EARLY = 8  # messages that the peer takes before their receives are posted
+GONE_S = 10.0
+MESSAGES = 200
+
+
+def send_copied(pair: Pair, data: bytes) -> Request:
+    """Send, expect that the first test says done, and write over the buffer."""
+    source = Buffer(len(data), data)
+    request = pair.post_send(source)
+    assert pair.net.test(request), "done at once"
+    assert (request.result, request.size) == (abi.SUCCESS, len(data))
+    source.fill(0xEE)
+    return request
+
+
+def receive(pair: Pair, data: bytes) -> None:
+    place = Buffer(len(data))
+    request = pair.post_receive(place)
+    pair.net.finish(request, wait_s=GONE_S)
+    assert (request.result, request.size, place.read()) == (abi.SUCCESS, len(data), data)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 128, 4096, COPY_MAX])
+def test_done_at_once(net: Net, size: int) -> None:
+    """Before the peer has anything, and the buffer is the caller's again."""
+    with net.pair() as pair:
+        send_copied(pair, pattern(size, 3))
+        receive(pair, pattern(size, 3))
+
+
+def test_larger_ones_wait_for_the_peer(net: Net) -> None:
+    with net.pair() as pair:
+        data = pattern(COPY_MAX + 1, 3)
+        outgoing = pair.post_send(Buffer(len(data), data))
+        for _ in range(200):
+            assert not net.test(outgoing)
+        receive(pair, data)
+        net.finish(outgoing)
+        assert outgoing.result == abi.SUCCESS
+
+
+def test_closed_at_once(net: Net) -> None:
+    """What test said was sent arrives, though the sender closes right then and receives are posted later."""
+    payloads = [pattern(size, size) for size in (COPY_MAX, 0, 8, COPY_MAX, 5000, 1)]
+    with net.pair() as pair:
+        for data in payloads:
+            send_copied(pair, data)
+        pair.close_send()
+        for data in payloads:
+            receive(pair, data)
+
+
+def test_without_receives_sends_wait(net: Net) -> None:
+    """As many are done at once as the peer takes by itself; the others when their receives are posted."""
+    payloads = [pattern(100, number) for number in range(EARLY + 10)]
+    with net.pair() as pair:
+        for data in payloads[:EARLY]:
+            send_copied(pair, data)
+        late = [pair.post_send(Buffer(len(data), data)) for data in payloads[EARLY:]]
+        for _ in range(200):
+            assert not any([net.test(request) for request in late])
+        for data in payloads:
+            receive(pair, data)
+        net.finish(*late)
+        assert [request.result for request in late] == [abi.SUCCESS] * len(late)
+
+
+@pytest.mark.parametrize("size", [8, COPY_MAX])
+def test_full_buffer(net: Net, size: int) -> None:
+    """More than is copied at a time, nothing tested before the end: sends wait where there is no room."""
+    with net.pair() as pair:
+        places = [Buffer(size) for _ in range(abi.REQUESTS)]
+        incoming = [pair.post_receive(place) for place in places]
+        sources = [Buffer(size, pattern(size, number)) for number in range(abi.REQUESTS)]
+        outgoing = [pair.post_send(source) for source in sources]
+        net.finish(*outgoing, *incoming)
+        for number, place in enumerate(places):
+            assert place.read() == pattern(size, number)
+        assert all(request.size == size for request in outgoing)
+
+
+def test_requests_tested_late_come_back(net: Net) -> None:
+    """Copies that are delivered before anybody tests them, and many rounds of them, use nothing up."""
+    with net.pair() as pair:
+        source, place = Buffer(64, pattern(64, 1)), Buffer(64)
+        for _ in range(MESSAGES):
+            incoming, outgoing = pair.post_receive(place), pair.post_send(source)
+            net.finish(incoming)
+            assert net.test(outgoing)
+            assert (outgoing.result, outgoing.size) == (abi.SUCCESS, 64)
+
+
+def test_a_large_one_comes_after_small_ones(net: Net) -> None:
+    """Order is kept, and the large one is done when all of it was taken."""
+    large = pattern(300_000, 5)
+    with net.pair() as pair:
+        for number in range(4):
+            send_copied(pair, pattern(1000, number))
+        outgoing = pair.post_send(Buffer(len(large), large))
+        assert not net.test(outgoing)
+        for number in range(4):
+            receive(pair, pattern(1000, number))
+        receive(pair, large)
+        net.finish(outgoing)
+        assert outgoing.result == abi.SUCCESS
+
+
+def test_buffer_may_be_deregistered(net: Net) -> None:
+    """Nothing of it is borrowed any more."""
+    with net.pair() as pair:
+        source = Buffer(8, pattern(8, 1))
+        result, mr = net.register(pair.sender, source)
+        assert result == abi.SUCCESS
+        request = net.send(pair.sender, source.address, 8)
+        assert net.test(request)
+        assert net.deregister(pair.sender, mr) == abi.SUCCESS
+        source.unmap()
+        receive(pair, pattern(8, 1))
+
+
+def test_error_after_done(net: Net) -> None:
+    """What was done and could not be delivered is the error of a later call, and stays it."""
+    with net.pair() as pair:
+        incoming = pair.post_receive(Buffer(10))
+        send_copied(pair, pattern(1000, 1))
+        net.finish(incoming, wait_s=GONE_S)
+        assert incoming.result == abi.USAGE
+        source = Buffer(8)
+
+        def fails() -> bool:
+            later = net.send(pair.sender, source.address, 8)
+            if later.result == abi.SUCCESS and later.pointer != ffi.NULL:
+                net.test(later)
+            assert later.result in (abi.SUCCESS, abi.USAGE)
+            return later.result == abi.USAGE
+
+        until("the sender has the error", fails, GONE_S)
+        assert net.send(pair.sender, source.address, 8).result == abi.USAGE
+        assert len(net.warns()) == 2
+
+
+def test_close_says_what_no_call_has_said(net: Net) -> None:
+    """The link failed after its last send was done: the log tells, close does not wait."""
+    with net.pair() as pair:
+        incoming = pair.post_receive(Buffer(10))
+        send_copied(pair, pattern(1000, 1))
+        net.finish(incoming, wait_s=GONE_S)
+        net.warns()
+        start = time.monotonic()
+        pair.close_send()
+        assert time.monotonic() - start < GONE_S / 2
+        pair.close_receive()
+    told: list[str] = []
+    until("it is told", lambda: bool(told.extend(net.warns()) or told), GONE_S)
+    assert "1000" in told[0]
+
+
+def test_receiver_is_closed_first(net: Net) -> None:
+    """A sender whose copies nobody wants any more closes at once."""
+    with net.pair() as pair:
+        send_copied(pair, pattern(1000, 1))
+        pair.close_receive()
+        start = time.monotonic()
+        pair.close_send()
+        assert time.monotonic() - start < GONE_S / 2
+    net.warns()  # whether it had arrived by then is a matter of time
