@@ -299,8 +299,10 @@ static void sender_init(struct sending *s, struct fuzz_input *in) {
   config.path_count = 1 + fuzz_u8(in) % 3u;
   config.window_max_bytes = 1u << (12 + fuzz_u8(in) % 14u);
   config.cc = fuzz_u8(in) & 1 ? &harp_cc_delay : &harp_cc_reno;
-  for (unsigned i = 0; i < config.path_count; i++)
+  for (unsigned i = 0; i < config.path_count; i++) {
     config.paths[i].lines_max = lines[fuzz_u8(in) % HARP_ARRAY_COUNT(lines)];
+    config.paths[i].local_eni = (uint8_t)(i / 2);
+  }
   s->now = s->deadline_ns = HARP_SEC(1);
   s->sender = malloc(harp_sender_bytes(&config));
   FUZZ_CHECK(s->sender);

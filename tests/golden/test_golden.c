@@ -23,7 +23,9 @@ static void start(const char *name, unsigned paths, uint32_t lines) {
                          .superframe_packets = 64,
                          .is_one_way = true,
                          .trace = true};
-  for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = lines;
+  for (unsigned i = 0; i < paths; i++)
+    c.paths[i] =
+        (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
   duo_start(&duo, &c);
   duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
   snprintf(duo.label, sizeof duo.label, "story %s", name);
@@ -127,6 +129,20 @@ static void failover(void) {
   darken(0, duo.now + HARP_US(150), duo.now + HARP_MS(50));
 }
 
+/* One flow between two ENIs is lost: another, which was dormant, takes its place. */
+static void flow_death(void) {
+  start("flow_death", 2, 26);
+  struct duo_config c = duo.config;
+  c.paths[1] = c.paths[0];
+  duo_start(&duo, &c);
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
+  for (unsigned i = 0; i < 2; i++)
+    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
+  message(5000, 0);
+  message(60000, HARP_US(200));
+  darken(0, duo.now + HARP_US(150), HARP_NEVER);
+}
+
 struct story {
   const char *name;
   void (*build)(void);
@@ -200,7 +216,7 @@ int main(void) {
   static struct story stories[] = {
       {"clean", clean},           {"one_loss", one_loss},       {"tail_loss", tail_loss},
       {"reordering", reordering}, {"blackhole", blackhole},     {"path_death", path_death},
-      {"failover", failover},     {"all_but_one", all_but_one},
+      {"failover", failover},     {"all_but_one", all_but_one}, {"flow_death", flow_death},
   };
   struct CMUnitTest tests[HARP_ARRAY_COUNT(stories)];
   for (size_t i = 0; i < HARP_ARRAY_COUNT(stories); i++)

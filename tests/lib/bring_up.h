@@ -27,9 +27,10 @@ static inline void bring_up_one(struct harp_sender *s, harp_ns now) {
   if (harp_sender_on_ack(s, &p, harp_sender_ack_number(s, &p), now)) abort();
 }
 
-/* Takes one packet number of each path: the first one after it is the config's first_number + 1. */
+/* Takes one packet number of each path in use: the first one after it is the config's first_number + 1. */
 static inline void bring_up(struct harp_sender *s, harp_ns now) {
-  for (unsigned i = 0; i < s->path_count; i++) bring_up_one(s, now);
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (s->paths[i].state == HARP_PATH_NEW) bring_up_one(s, now);
 }
 
 #endif

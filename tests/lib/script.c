@@ -352,7 +352,10 @@ static bool start(struct script *s) {
                                    .first_number = up ? FIRST_NUMBER - 1 : FIRST_NUMBER,
                                    .path_count = paths,
                                    .window_max_bytes = 4 << 20};
-    for (unsigned i = 0; i < paths; i++) c.paths[i].lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES);
+    for (unsigned i = 0; i < paths; i++)
+      c.paths[i] = (struct harp_path_config){.lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES),
+                                             .local_eni = (uint8_t)(i % 8),
+                                             .remote_eni = (uint8_t)(i / 8)};
     value_of(s, "cc", text, sizeof text);
     if (!(c.cc = harp_cc_find(text))) return fail(s, "cc=");
     s->sender = malloc(harp_sender_bytes(&c));

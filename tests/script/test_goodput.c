@@ -33,7 +33,9 @@ static uint32_t goodput(const struct net *n) {
                          .cc = n->cc,
                          .superframe_packets = 64,
                          .is_one_way = true};
-  for (unsigned i = 0; i < n->paths; i++) c.paths[i].lines_max = n->lines;
+  for (unsigned i = 0; i < n->paths; i++)
+    c.paths[i] =
+        (struct harp_path_config){.lines_max = n->lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
   duo_start(&duo, &c);
   strcpy(duo.label, n->name);
   duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 16});

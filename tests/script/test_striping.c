@@ -153,6 +153,95 @@ static void a_path_returns(void **state) {
   assert_true(worst <= HARP_MS(60));
 }
 
+/* ---- several paths between the same two ENIs ---- */
+
+static struct simnet_wire shared_wire;
+
+/* Each path carries at most `flow_bytes_s` (0: as much as comes), all of them what the NICs do. */
+static void start_flows(const char *name, unsigned paths, uint64_t flow_bytes_s, uint64_t nic_bytes_s,
+                        uint32_t window_max_bytes) {
+  struct way ways[HARP_PATHS_MAX] = {0};
+  for (unsigned i = 0; i < paths; i++) ways[i] = (struct way){flow_bytes_s, HARP_US(50)};
+  start(name, ways, paths, 11);
+  struct duo_config c = duo.config;
+  for (unsigned i = 0; i < paths; i++) c.paths[i].local_eni = c.paths[i].remote_eni = 0;
+  c.window_max_bytes = window_max_bytes;
+  duo_start(&duo, &c); /* again, with what is known now */
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 16});
+  shared_wire = (struct simnet_wire){.rate_bytes_s = nic_bytes_s, .queue_bytes = 1 << 20};
+  for (unsigned i = 0; i < paths; i++) {
+    struct simnet_link *l = &duo.net.links[SIMNET_THERE][i];
+    if (nic_bytes_s) l->wire = &shared_wire;
+    l->own.rate_bytes_s = flow_bytes_s;
+    l->own.queue_bytes = 1 << 20;
+    l->delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(50);
+  }
+}
+
+/* Runs for so long; returns what arrived since, in permille of `rate_bytes_s`. */
+static uint32_t run_after(harp_ns after_ns, uint64_t rate_bytes_s) {
+  harp_ns from = duo.now + after_ns;
+  uint64_t bytes = 0;
+  assert_true(duo_run(&duo, duo.now + HARP_SEC(100)));
+  duo_check_buffers(&duo);
+  for (uint32_t k = 0; k < duo.count; k++)
+    if (duo.messages[k].received_at > from) bytes += duo.messages[k].bytes;
+  assert_true(duo.now > from + HARP_MS(100));
+  uint32_t permille = (uint32_t)(bytes * HARP_MS(1) / (duo.now - from) * HARP_MS(1) / rate_bytes_s);
+  print_message("%-44s %4u permille after %u ms, %u in use\n", duo.label, permille,
+                (unsigned)(after_ns / 1000000), duo.ends[0].sender->flows[0].wanted);
+  return permille;
+}
+
+/* Where the network caps each flow, all paths are in use before long, and carry what they can together. */
+static void flows_that_are_capped_add_up(void **state) {
+  (void)state;
+  start_flows("8 flows of 100 Mbit/s each", 8, GBIT / 10, 0, 64 << 10);
+  add(128 << 10, 300);
+  assert_true(run_after(HARP_MS(200), 8 * GBIT / 10) >= 968 * 95 / 100);
+  start_flows("5 flows of 100 Mbit/s each", 5, GBIT / 10, 0, 64 << 10);
+  add(128 << 10, 300);
+  assert_true(run_after(HARP_MS(200), 5 * GBIT / 10) >= 968 * 95 / 100);
+  start_flows("2 flows of 1 Gbit/s each", 2, GBIT, 0, 4 << 20);
+  add(256 << 10, 160);
+  assert_true(run_after(HARP_MS(40), 2 * (uint64_t)GBIT) >= 968 * 95 / 100);
+}
+
+/* Where only the NIC limits, one path carries it all, and several are as good as one. */
+static void flows_that_are_not_capped_stay_one(void **state) {
+  (void)state;
+  uint32_t one = 0;
+  for (unsigned paths = 1; paths <= 16; paths = paths == 1 ? 5 : paths + 3) {
+    start_flows("one NIC of 1 Gbit/s", paths, 0, GBIT, 4 << 20);
+    add(256 << 10, 160);
+    uint32_t permille = run_after(HARP_MS(40), GBIT);
+    if (paths == 1) one = permille;
+    assert_true(permille >= one * 99 / 100);
+    uint64_t others = 0;
+    for (unsigned i = 1; i < paths; i++) others += duo.path_packets[i];
+    assert_true(others <= duo.path_packets[0] / 8);
+  }
+}
+
+/* The flow that carries all is lost, in one direction or both; another takes its place. */
+static void a_lost_flow_is_replaced(void **state) {
+  (void)state;
+  harp_ns worst = 0;
+  for (unsigned round = 0; round < 12; round++) {
+    start_flows("the flow in use is lost", 4, 0, GBIT, 4 << 20);
+    add(256 << 10, 120);
+    harp_ns at = duo.now + HARP_MS(5) + HARP_US(700) * round;
+    if (round % 3 != 1) simnet_darken(&duo.net.links[SIMNET_THERE][0], at, HARP_NEVER);
+    if (round % 3 != 0) simnet_darken(&duo.net.links[SIMNET_BACK][0], at, HARP_NEVER);
+    assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
+    duo_check_buffers(&duo);
+    worst = HARP_MAX(worst, longest_gap());
+  }
+  print_message("longest wait of the receiver when a flow is lost: %llu us\n",
+                (unsigned long long)worst / 1000);
+  assert_true(worst <= HARP_MS(60));
+}
+
 /* ---- hosts with several ENIs ---- */
 
 static struct simnet_wire out_wires[8];
@@ -256,6 +345,9 @@ int main(void) {
       cmocka_unit_test(small_messages_take_the_quick_path),
       cmocka_unit_test(a_dying_path_costs_little),
       cmocka_unit_test(a_path_returns),
+      cmocka_unit_test(flows_that_are_capped_add_up),
+      cmocka_unit_test(flows_that_are_not_capped_stay_one),
+      cmocka_unit_test(a_lost_flow_is_replaced),
       cmocka_unit_test(unequal_hosts_are_used_up),
       cmocka_unit_test(all_but_one_eni_may_fail),
   };

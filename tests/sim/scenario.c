@@ -101,9 +101,11 @@ static unsigned draw_paths(struct rng *r, struct duo_config *c) {
   uint32_t lines = sizes[rng_below(r, 4)];
   if (!rng_below(r, 5)) return draw_hosts(r, c, lines);
   unsigned count = rng_below(r, 2) ? 1 : (unsigned)rng_between(r, 1, 4);
+  unsigned flows = rng_below(r, 3) ? 1 : (unsigned)rng_between(r, 2, 4); /* between the same two ENIs */
   for (unsigned i = 0; i < count; i++) {
     c->paths[i].lines_max = rng_below(r, 4) ? lines : sizes[rng_below(r, 4)];
-    c->paths[i].local_eni = c->paths[i].remote_eni = (uint8_t)i;
+    c->paths[i].local_eni = c->paths[i].remote_eni = (uint8_t)(i / flows);
+    c->paths[i].speed_mbps = (uint32_t)rng_below(r, 3) * 500;
   }
   return count;
 }

@@ -9,6 +9,7 @@
 
 #include "base/seq.h"
 #include "lib/bring_up.h"
+#include "proto/life.h"
 #include "proto/recv.h"
 #include "proto/send.h"
 
@@ -23,12 +24,13 @@ static const struct harp_tx_stream_config stream = {
 
 static int init(void **state) {
   (void)state;
-  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
-                                 .stream_max = STREAM + 1,
-                                 .path_count = 2,
-                                 .paths = {{.lines_max = 8}, {.lines_max = 8}},
-                                 .window_max_bytes = 4 << 20,
-                                 .cc = &harp_cc_delay};
+  struct harp_sender_config c = {
+      .first_number = FIRST_NUMBER - 1,
+      .stream_max = STREAM + 1,
+      .path_count = 2,
+      .paths = {{.lines_max = 8}, {.lines_max = 8, .local_eni = 1, .remote_eni = 1}},
+      .window_max_bytes = 4 << 20,
+      .cc = &harp_cc_delay};
   s = malloc(harp_sender_bytes(&c));
   assert_non_null(s);
   memset(&counters, 0, sizeof counters);
@@ -328,58 +330,199 @@ static void a_path_that_is_down_moves_its_flight(void **state) {
   assert_int_equal(run.count, 3);
 }
 
-/* Paths that make a detour at the receiver carry nothing while another between the same ENIs makes none. */
-static void detours_are_avoided(void **state) {
-  (void)state;
-  struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE);
-  assert_int_equal(s->eligible, 3);
-  p.flags = HARP_FLAG_DETOUR;
-  assert_int_equal(feed(p), HARP_DROP_NONE);
-  assert_int_equal(s->eligible, 2);
-  p.path = 1;
-  assert_int_equal(feed(p), HARP_DROP_NONE);
-  assert_int_equal(s->eligible, 3); /* all do */
-  p.flags = 0;
-  assert_int_equal(feed(p), HARP_DROP_NONE);
-  assert_int_equal(s->eligible, 2);
+/* ---- paths between the same ENIs ---- */
+
+/* Makes a sender of three paths between the same ENIs, one between others, and a standby one. */
+static struct harp_sender *start_flows(void) {
+  struct harp_sender_config c = {
+      .first_number = FIRST_NUMBER - 1,
+      .stream_max = STREAM + 1,
+      .path_count = 5,
+      .paths = {{.lines_max = 8, .local_eni = 1},
+                {.lines_max = 8, .local_eni = 2},
+                {.lines_max = 8, .local_eni = 1},
+                {.lines_max = 8, .local_eni = 1},
+                {.lines_max = 8, .local_eni = 1, .remote_eni = 1, .standby = true}},
+      .window_max_bytes = 4 << 20,
+      .cc = &harp_cc_delay};
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  assert_non_null(own);
+  memset(own, 0xa5, harp_sender_bytes(&c));
+  harp_sender_init(own, &c, NULL, &counters, 0);
+  harp_sender_open(own, &own_stream, &stream);
+  return own;
 }
 
-/* Where the driver gains nothing by large windows, paths between the same ENIs divide one: those that carry
- * something, also when they return; a pair of ENIs never takes from another. */
+static enum harp_drop feed_to(struct harp_sender *own, struct harp_packet p, harp_ns now) {
+  return harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), now);
+}
+
+/* So many paths of the pair are to be in use: what flows.c would say. A path that answers after a silence has
+ * the pair looked at. */
+static void want(struct harp_sender *own, unsigned path, unsigned count) {
+  own->flows[own->paths[path].pair].wanted = count;
+  own->paths[path].pto_count = 2;
+  harp_life_on_answer(own, &own->paths[path], 0);
+}
+
+/* Lets time go by, with every probe lost; returns when a path has left the state. */
+static harp_ns until_it_leaves(struct harp_sender *own, unsigned path, enum harp_path_state state,
+                               harp_ns now, harp_ns most_ns) {
+  struct harp_tx_run run;
+  for (harp_ns end = now + most_ns; own->paths[path].state == state && now < end; now += HARP_US(100)) {
+    harp_sender_on_timeout(own, now);
+    while (send_next(own, 1, &run, now)) {
+    }
+    harp_sender_check(own);
+  }
+  return now;
+}
+
+/* The first path of each pair is used, and asks nothing of the others: they are silent for ever. */
+static void one_path_between_two_enis_is_used(void **state) {
+  (void)state;
+  struct harp_sender *own = start_flows();
+  struct harp_tx_run run;
+  bring_up(own, 0);
+  assert_int_equal(own->eligible, 3);
+  for (unsigned i = 0; i < 5; i++)
+    assert_int_equal(own->paths[i].state, i == 2 || i == 3 ? HARP_PATH_DORMANT : HARP_PATH_UP);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(own->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES);
+    assert_int_equal(own->paths[i].flight.records, HARP_FLIGHT_RECORDS_TOTAL / 4);
+  }
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+  for (harp_ns now = 0; now < HARP_SEC(3); now += HARP_MS(1)) {
+    harp_sender_on_timeout(own, now);
+    harp_sender_keepalive(own, HARP_MS(100), now);
+    while (send_next(own, 1, &run, now)) {
+      assert_true(run.path != 2 && run.path != 3);
+      struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 1);
+      p.ack.echo_time = harp_ticks_from_ns(now) - 1;
+      assert_int_equal(feed_to(own, p, now), HARP_DROP_NONE);
+    }
+  }
+  free(own);
+}
+
+/* One that is silent is given company long before it is given up; which goes to rest when it answers. */
+static void a_silent_path_gets_company(void **state) {
+  (void)state;
+  struct harp_sender *own = start_flows();
+  bring_up(own, 0);
+  struct harp_packet credit = ack(1, 0, 0, FIRST_MESSAGE + 1);
+  feed_to(own, credit, 0);
+  harp_life_down(own, &own->paths[1], 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+  harp_ns now = until_it_leaves(own, 2, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
+  assert_true(now < HARP_MS(60)); /* two timeouts, at the RTT that is assumed until one is known */
+  assert_int_equal(own->paths[0].state, HARP_PATH_UP);
+  assert_int_equal(own->paths[3].state, HARP_PATH_DORMANT);
+  assert_int_equal(own->paths[2].cc.window_bytes, HARP_CC_INITIAL_BYTES / 2);
+  uint32_t last = (uint32_t)own->paths[0].next_number;
+  assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
+  assert_int_equal(own->paths[2].state, HARP_PATH_DORMANT);
+  assert_int_equal(own->eligible & 4, 0);
+  harp_sender_check(own);
+  free(own);
+}
+
+/* A first path that never answers is replaced by the second, that by the third. */
+static void a_path_that_never_answers_gets_company(void **state) {
+  (void)state;
+  struct harp_sender *own = start_flows();
+  assert_true(until_it_leaves(own, 2, HARP_PATH_DORMANT, 0, HARP_MS(20)) < HARP_MS(20));
+  assert_int_equal(own->paths[3].state, HARP_PATH_DORMANT);
+  harp_ns now = until_it_leaves(own, 3, HARP_PATH_DORMANT, HARP_MS(20), HARP_MS(40));
+  assert_true(now < HARP_MS(60));
+  uint32_t last = (uint32_t)own->paths[3].next_number;
+  if (!own->paths[3].probe_due)
+    assert_int_equal(feed_to(own, ack(3, last - 1, last, 0), now), HARP_DROP_NONE);
+  free(own);
+}
+
+/* None is taken down for less than 30 ms of silence while another between the same ENIs answers, though that
+ * carries nothing, and a standby path waits. */
+static void no_path_goes_down_early_beside_its_like(void **state) {
+  (void)state;
+  struct harp_sender *own = start_flows();
+  struct harp_tx_run run;
+  harp_ns silent_ns[5] = {0}, now = 0;
+  bring_up(own, 0);
+  want(own, 0, 3);
+  struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE + 9);
+  p.flags = HARP_FLAG_DETOUR;
+  feed_to(own, p, 0);
+  bring_up(own, 0);
+  harp_sender_path_down(own, 1, 0);
+  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50), 0);
+  assert_int_equal(own->eligible, 4 | 8);
+  for (; now < HARP_MS(200) && own->paths[2].state == HARP_PATH_UP && own->paths[3].state == HARP_PATH_UP;
+       now += HARP_US(50)) {
+    if (own->load.messages < 4) assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, now), 0);
+    harp_sender_on_timeout(own, now);
+    harp_life_want_probe(own, &own->paths[0], true);
+    while (send_next(own, 1, &run, now)) {
+      if (!silent_ns[run.path]) silent_ns[run.path] = now;
+      if (run.path != 0) continue;
+      struct harp_packet q = ack(0, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 9);
+      q.flags = HARP_FLAG_DETOUR;
+      q.ack.echo_time = harp_ticks_from_ns(now) - 1;
+      feed_to(own, q, now);
+    }
+  }
+  unsigned gone = own->paths[2].state == HARP_PATH_UP ? 3 : 2;
+  assert_int_equal(own->paths[gone].state, HARP_PATH_DOWN);
+  assert_in_range(now - silent_ns[gone], HARP_MS(30), HARP_MS(60));
+  free(own);
+}
+
+/* A path that makes a detour at the receiver is replaced by one that does not, where there is any. */
+static void detours_are_avoided(void **state) {
+  (void)state;
+  struct harp_sender *own = start_flows();
+  bring_up(own, 0);
+  struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE);
+  p.flags = HARP_FLAG_DETOUR;
+  assert_int_equal(feed_to(own, p, 0), HARP_DROP_NONE);
+  assert_int_equal(own->eligible, 3); /* until another is known to work */
+  assert_int_equal(own->paths[2].state, HARP_PATH_NEW);
+  bring_up_one(own, HARP_US(1));
+  assert_int_equal(own->eligible, 2 | 4);
+  assert_int_equal(own->paths[0].state, HARP_PATH_DORMANT);
+  p.path = 2;
+  assert_int_equal(feed_to(own, p, HARP_US(2)), HARP_DROP_NONE);
+  assert_int_equal(own->paths[3].state, HARP_PATH_NEW);
+  bring_up_one(own, HARP_US(3));
+  p.path = 3;
+  assert_int_equal(feed_to(own, p, HARP_US(4)), HARP_DROP_NONE);
+  assert_int_equal(harp_popcount(own->eligible), 2); /* all do: one of them carries on */
+  assert_int_equal(harp_popcount(own->eligible & 13), 1);
+  harp_sender_check(own);
+  free(own);
+}
+
+/* Paths between the same ENIs divide one window, and what one gives up the others have. */
 static void paths_between_the_same_enis_share(void **state) {
   (void)state;
-  struct harp_sender_config c = {.first_number = 1,
-                                 .stream_max = STREAM + 1,
-                                 .path_count = 5,
-                                 .paths = {{.lines_max = 8, .local_eni = 1},
-                                           {.lines_max = 8, .local_eni = 2},
-                                           {.lines_max = 8, .local_eni = 1},
-                                           {.lines_max = 8, .local_eni = 1},
-                                           {.lines_max = 8, .remote_eni = 1, .standby = true}},
-                                 .window_max_bytes = 4 << 20,
-                                 .cc = &harp_cc_delay,
-                                 .share = true};
-  static const uint32_t sharers[] = {3, 1, 3, 3, 1};
-  struct harp_sender *before = s;
-  s = malloc(harp_sender_bytes(&c));
-  assert_non_null(s);
-  harp_sender_init(s, &c, NULL, &counters, 0);
-  for (unsigned i = 0; i < 5; i++)
-    assert_int_equal(s->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES / sharers[i]);
-  bring_up(s, 0);
-  struct harp_packet p = ack(2, 0, 0, 0);
-  p.flags = HARP_FLAG_DETOUR;
-  assert_int_equal(feed(p), HARP_DROP_NONE);
-  harp_sender_path_down(s, 0, HARP_US(2));
-  bring_up_one(s, HARP_US(3));
-  assert_int_equal(s->paths[0].state, HARP_PATH_UP);
-  assert_int_equal(s->paths[0].cc.window_bytes, HARP_CC_INITIAL_BYTES / 2);
-  assert_int_equal(s->paths[1].cc.sharers, 1);
-  c.share = false;
-  harp_sender_init(s, &c, NULL, &counters, 0);
-  for (unsigned i = 0; i < 5; i++) assert_int_equal(s->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES);
-  free(s);
-  s = before;
+  struct harp_sender *own = start_flows();
+  bring_up(own, 0);
+  want(own, 0, 3);
+  for (unsigned i = 0; i < 4; i++) assert_int_equal(own->paths[i].cc.sharers, i == 1 ? 1 : 3);
+  bring_up(own, 0);
+  assert_int_equal(own->eligible, 15);
+  for (unsigned i = 0; i < 4; i++) {
+    unsigned sharers = i == 1 ? 1 : 3;
+    assert_in_range(own->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES / sharers - 4,
+                    HARP_CC_INITIAL_BYTES / sharers);
+    assert_int_equal(own->paths[i].cc.window_max_bytes, (4 << 20) / sharers);
+  }
+  want(own, 0, 1);
+  assert_int_equal(own->eligible, 3);
+  assert_in_range(own->paths[0].cc.window_bytes, HARP_CC_INITIAL_BYTES - 12, HARP_CC_INITIAL_BYTES);
+  assert_int_equal(own->paths[0].cc.sharers, 1);
+  harp_sender_check(own);
+  free(own);
 }
 
 /* Connections begin with different ENIs, equally often with each, though most of their paths are standby. */
@@ -503,8 +646,12 @@ static void memory_is_bounded_with_many_paths(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_is_bounded_with_many_paths),
-      cmocka_unit_test_setup_teardown(detours_are_avoided, init, fini),
-      cmocka_unit_test_setup_teardown(paths_between_the_same_enis_share, init, fini),
+      cmocka_unit_test(one_path_between_two_enis_is_used),
+      cmocka_unit_test(a_silent_path_gets_company),
+      cmocka_unit_test(a_path_that_never_answers_gets_company),
+      cmocka_unit_test(no_path_goes_down_early_beside_its_like),
+      cmocka_unit_test(detours_are_avoided),
+      cmocka_unit_test(paths_between_the_same_enis_share),
       cmocka_unit_test_setup_teardown(connections_begin_with_different_paths, init, fini),
       cmocka_unit_test_setup_teardown(a_copy_that_found_no_frame_is_chosen_again, init, fini),
       cmocka_unit_test_setup_teardown(a_copy_that_found_no_frame_is_forgotten, init, fini),

@@ -85,6 +85,13 @@ static void tell_idle_enis(const struct harp_peer *peer, uint32_t used) {
   }
 }
 
+/* A speed that somebody knows; 0: what a virtual interface without a device tells is made up. */
+static uint32_t speed_of(const struct harp_instance *eni) {
+  bool known =
+      eni->speed_source == HARP_SPEED_CONF || (eni->pci_path[0] && eni->speed_source != HARP_SPEED_ASSUMED);
+  return known ? (uint32_t)eni->speed_mbps : 0;
+}
+
 /* Opens a route for each path that both endpoints allow. */
 static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c,
                         struct harp_path_config paths[HARP_PATHS_MAX]) {
@@ -101,7 +108,8 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
     paths[i] = (struct harp_path_config){.lines_max = s.lines_max,
                                          .local_eni = (uint8_t)s.local_eni,
                                          .remote_eni = (uint8_t)s.remote_eni,
-                                         .standby = s.standby};
+                                         .standby = s.standby,
+                                         .speed_mbps = speed_of(&e->enis[s.local_eni])};
     unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
     peer->enis[s.remote_eni] = to;
     peer->route_enis[i] = (uint8_t)s.local_eni;
@@ -123,8 +131,6 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
       .path_count = peer->route_count,
       .window_max_bytes = c->peer->buffer_bytes,
       .cc = e->cc,
-      /* Elsewhere small windows would mean small superframes. */
-      .share = e->io->info.single,
   };
   memcpy(config.paths, paths, sizeof config.paths);
   size_t bytes = harp_sender_bytes(&config);

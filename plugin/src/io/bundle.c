@@ -38,11 +38,8 @@ struct harp_io *harp_io_bundle_make(char *error, size_t error_bytes) {
     return NULL;
   }
   b->io.ops = &harp_io_bundle;
-  b->io.info = (struct harp_io_info){.rung = "bundle",
-                                     .gather = true,
-                                     .single = true,
-                                     .buffer_bytes = UINT32_MAX,
-                                     .rx_batch = HARP_RX_BATCH_MAX};
+  b->io.info = (struct harp_io_info){
+      .rung = "bundle", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = HARP_RX_BATCH_MAX};
   return &b->io;
 }
 
@@ -52,7 +49,6 @@ void harp_io_bundle_take(struct harp_io *io, struct harp_io *member) {
   b->members[b->count++] = member;
   /* What the engine may do on any route is what all members can. */
   io->info.gather = io->info.gather && member->info.gather;
-  io->info.single = io->info.single && member->info.single;
   io->info.buffer_bytes = HARP_MIN(io->info.buffer_bytes, member->info.buffer_bytes);
   io->info.segments_max = HARP_MAX(io->info.segments_max, member->info.segments_max);
 }

@@ -64,7 +64,6 @@ struct harp_io_info {
   char why_not[480];     /* why a better rung was refused; "" if none was */
   uint32_t segments_max; /* of one superframe */
   bool gather;           /* takes payload by reference */
-  bool single;           /* a packet costs the same alone as in a superframe */
   uint32_t rx_batch;     /* superframes to ask for in one rx call */
   uint32_t buffer_bytes; /* what may arrive on one port before rx is called */
   unsigned port_count;

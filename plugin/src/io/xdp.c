@@ -97,7 +97,6 @@ static void describe(struct xdp *x) {
   struct harp_io_info *info = &x->io.info;
   const struct harp_io_info *inner = &x->inner->info;
   info->segments_max = HARP_XDP_RUN_FRAMES;
-  info->single = true;
   info->rx_batch = HARP_RX_BATCH_MAX;
   info->gather = false;
   info->buffer_bytes =
@@ -217,7 +216,6 @@ static void fall(struct xdp *x, const char *why) {
   for (struct harp_io_route *r = x->routes; r; r = r->next) r->is_fast = false;
   x->io.info.rung = x->inner->info.rung;
   x->io.info.gather = x->inner->info.gather;
-  x->io.info.single = x->inner->info.single;
   x->io.info.rx_batch = x->inner->info.rx_batch;
   x->io.info.buffer_bytes = x->inner->info.buffer_bytes;
   x->io.info.segments_max = x->inner->info.segments_max;

@@ -8,6 +8,10 @@
 
 #include "base/base.h"
 
+/* Queueing delay that is taken for a queue, on top of 5/4 of the base RTT: enough that a software receiver is
+ * never idle. */
+#define HARP_CC_QUEUE_NS HARP_US(100)
+
 struct harp_cc;
 
 struct harp_cc_sample {
@@ -32,7 +36,7 @@ struct harp_cc {
   uint32_t packet_bytes; /* of a full packet on this path */
   uint32_t window_bytes; /* the result: most bytes in flight */
   uint32_t window_max_bytes;
-  uint32_t sharers; /* paths of the connection that run between the same ENIs, this one with them */
+  uint32_t sharers; /* paths in use between the same ENIs, this one with them */
   bool slow_start;
   /* what an algorithm gathers over one round */
   harp_ns round_rtt_min_ns;
@@ -57,8 +61,7 @@ extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
 /* Returns the algorithm of that name, or NULL. */
 const struct harp_cc_ops *harp_cc_find(const char *name);
 
-/* Begins with the path's share of HARP_CC_INITIAL_BYTES: `sharers` paths of the connection run between the
- * same ENIs. */
+/* Begins with the path's share of HARP_CC_INITIAL_BYTES: `sharers` paths are in use between the same ENIs. */
 void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
                   uint32_t window_max_bytes, uint32_t sharers);
 
@@ -70,6 +73,10 @@ void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
 
 /* Adds a sample to the round; returns true when the round ended and the algorithm should decide. */
 bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
+
+/* Returns whether the network held the path back in the round that the sample ends: the window was in use,
+ * and packets queued or were lost. To be asked before on_ack. */
+bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s);
 
 /* Forgets what the round gathered. */
 void harp_cc_round_restart(struct harp_cc *cc);

@@ -15,8 +15,6 @@
  * equal shares, and leave loss-based ones theirs. No timers. */
 #include "proto/cc.h"
 
-/* Queueing delay that is aimed at, on top of the base RTT: enough that a software receiver is never idle. */
-#define TARGET_QUEUE_NS HARP_US(100)
 /* No host makes every packet of a round wait so long. */
 #define LONG_QUEUE_NS HARP_MS(1)
 enum {
@@ -52,7 +50,7 @@ static void loss_update(struct harp_cc *cc) {
 /* How much loss says nothing: little where the RTT shows a queue, next to none where it shows a long one. */
 static uint32_t tolerated_q4(const struct harp_cc *cc, harp_ns queue_ns) {
   if (queue_ns > LONG_QUEUE_NS) return 0;
-  if (queue_ns > TARGET_QUEUE_NS) return LOSS_QUEUE_PERMILLE * 16;
+  if (queue_ns > HARP_CC_QUEUE_NS) return LOSS_QUEUE_PERMILLE * 16;
   return HARP_MAX(LOSS_TOLERATED_PERMILLE * 16u, cc->loss_excused_q4);
 }
 
@@ -81,7 +79,7 @@ static void delay_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   bool known = cc->round_rtt_min_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER;
   harp_ns base_ns = known ? s->rtt_min_ns + s->rtt_min_ns / 4 : HARP_NEVER;
   harp_ns queue_ns = known && cc->round_rtt_min_ns > base_ns ? cc->round_rtt_min_ns - base_ns : 0;
-  bool slow = queue_ns > TARGET_QUEUE_NS, lossy = cc->loss_permille_q4 > tolerated_q4(cc, queue_ns);
+  bool slow = queue_ns > HARP_CC_QUEUE_NS, lossy = cc->loss_permille_q4 > tolerated_q4(cc, queue_ns);
   bool shrink = slow && cc->window_bytes >= floor_bytes(cc);
   bool cut = lossy && cc->round_lost_bytes && !cc->decrease_hold;
 
@@ -91,7 +89,7 @@ static void delay_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
     cc->cut_level_q4 = 0;
   if (shrink) {
     /* window * (1 - (rtt - target) / rtt), but not less than half */
-    uint64_t shrunk = (uint64_t)cc->window_bytes * (base_ns + TARGET_QUEUE_NS) / cc->round_rtt_min_ns;
+    uint64_t shrunk = (uint64_t)cc->window_bytes * (base_ns + HARP_CC_QUEUE_NS) / cc->round_rtt_min_ns;
     shrunk = HARP_MAX(shrunk, (uint64_t)cc->window_bytes / MAX_DECREASE_DIV);
     harp_cc_set_window(cc, HARP_MAX(shrunk, (uint64_t)floor_bytes(cc)));
   }

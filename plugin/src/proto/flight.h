@@ -38,10 +38,11 @@ struct harp_flight {
 };
 
 /* Returns how many records each of so many primary paths has: a power of two, fewer where paths are many.
- * Each record stands for a superframe, or for a packet where the driver sends them one by one. */
-static inline uint32_t harp_flight_records(unsigned primary_count) {
+ * They have half of all where there are both first paths of their ENIs and others, else all. Each record
+ * stands for a superframe, or for a packet where the driver sends them one by one. */
+static inline uint32_t harp_flight_records(unsigned count, bool half) {
   uint32_t records = HARP_FLIGHT_RECORDS_MAX;
-  while (records * primary_count > HARP_FLIGHT_RECORDS_TOTAL) records /= 2;
+  while (records * count > HARP_FLIGHT_RECORDS_TOTAL / (half ? 2u : 1u)) records /= 2;
   return records;
 }
 static inline void harp_flight_init(struct harp_flight *f, struct harp_burst *ring, uint32_t records) {

@@ -21,45 +21,42 @@ static uint64_t bit_of(const struct harp_path *p) {
   return 1ull << p->index;
 }
 
+static bool is_in_use(const struct harp_path *p) {
+  return p->state == HARP_PATH_UP || p->state == HARP_PATH_NEW;
+}
+
 static bool has_work(const struct harp_sender *s) {
   return s->load.messages;
 }
 
 /* ---- states ---- */
 
-enum { PAIRS_MAX = 64 };
-
-/* Numbers the pairs of ENIs. */
-static unsigned pair_of(const struct harp_path *p) {
-  return p->local_eni % 8u * 8 + p->remote_eni % 8u;
-}
-
 /* Takes out the paths that make a detour at the receiver while others between the same ENIs do not. */
 static void avoid_detours(struct harp_sender *s) {
   uint64_t straight = 0; /* pairs of ENIs that have an eligible path without, a bit each */
   for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    if (!p->detour) straight |= 1ull << pair_of(p);
+    if (!p->detour) straight |= 1ull << p->pair;
   }
   for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    if (p->detour && straight >> pair_of(p) & 1) s->eligible &= ~bit_of(p);
+    if (p->detour && straight >> p->pair & 1) s->eligible &= ~bit_of(p);
   }
 }
 
-/* Counts the paths between the same ENIs, detours only where there is nothing else: they carry nothing. DOWN
- * ones count, since all may return at once. */
-static void note_sharers(struct harp_sender *s) {
-  if (!s->share) return;
-  uint8_t straight[PAIRS_MAX] = {0}, all[PAIRS_MAX] = {0};
-  for (unsigned i = 0; i < s->path_count; i++) {
-    const struct harp_path *p = &s->paths[i];
-    all[pair_of(p)]++;
-    straight[pair_of(p)] += !p->detour;
+/* Divides what may be in flight between two ENIs among the paths in use, detours only where there is nothing
+ * else: they carry nothing. */
+static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
+  unsigned straight = 0, all = 0;
+  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    all += is_in_use(p), straight += is_in_use(p) && !p->detour;
   }
-  for (unsigned i = 0; i < s->path_count; i++) {
-    struct harp_path *p = &s->paths[i];
-    p->cc.sharers = straight[pair_of(p)] ? straight[pair_of(p)] : all[pair_of(p)];
+  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
+    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    p->cc.sharers = HARP_MAX(straight ? straight : all, 1u);
+    p->cc.window_max_bytes = s->window_max_bytes / p->cc.sharers;
+    if (p->cc.window_bytes > p->cc.window_max_bytes) harp_cc_set_window(&p->cc, p->cc.window_max_bytes);
   }
 }
 
@@ -85,19 +82,14 @@ static void choose_eligible(struct harp_sender *s) {
   avoid_detours(s);
 }
 
-void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour) {
-  if (harp_likely(p->detour == detour)) return;
-  p->detour = detour;
-  choose_eligible(s);
-  note_sharers(s);
-}
-
-/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP. */
+/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
+ */
 static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now) {
-  static const bool allowed[3][3] = {
-      [HARP_PATH_NEW] = {[HARP_PATH_UP] = true},
-      [HARP_PATH_UP] = {[HARP_PATH_DOWN] = true},
+  static const bool allowed[4][4] = {
+      [HARP_PATH_NEW] = {[HARP_PATH_UP] = true, [HARP_PATH_DORMANT] = true},
+      [HARP_PATH_UP] = {[HARP_PATH_DOWN] = true, [HARP_PATH_DORMANT] = true},
       [HARP_PATH_DOWN] = {[HARP_PATH_UP] = true},
+      [HARP_PATH_DORMANT] = {[HARP_PATH_NEW] = true},
   };
   HARP_ASSERT(allowed[p->state][to]);
   harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, to, 0);
@@ -122,7 +114,7 @@ static void restart_size(struct harp_sender *s, struct harp_path *p) {
 static void give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   struct harp_loss_result r = {0};
   harp_loss_give_up(p, &r, s->trace, now);
-  if (p->state == HARP_PATH_UP) s->counters->lost_packets += r.lost_packets;
+  if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT) s->counters->lost_packets += r.lost_packets;
 }
 
 static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -137,15 +129,138 @@ static void restart_window(struct harp_path *p) {
   harp_path_note_speed(p);
 }
 
+/* ---- which are in use ---- */
+
+/* Puts a path to use: it is tried, and has its part of what may be in flight between its ENIs. */
+static void wake(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  give_up(s, p, now);
+  move_to(s, p, HARP_PATH_NEW, now);
+  p->pto_count = 0;
+  p->drained = false;
+  begin_probing(s, p, now);
+}
+
+static void rest(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  harp_life_want_probe(s, p, false);
+  move_to(s, p, HARP_PATH_DORMANT, now);
+}
+
+/* The paths of a pair, a bit each, by what is to be expected of them. */
+struct census {
+  uint64_t straight, detours; /* answer; and how their packets come to the receiver */
+  uint64_t tried, mute;       /* new ones: asked just now; asked and silent */
+  uint64_t dormant, dormant_detours;
+};
+
+static struct census census_of(const struct harp_sender *s, const struct harp_flows *f) {
+  struct census c = {0};
+  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    uint64_t bit = bits & -bits;
+    if (p->state == HARP_PATH_UP && !p->pto_count)
+      *(p->detour ? &c.detours : &c.straight) |= bit;
+    else if (p->state == HARP_PATH_NEW)
+      *(p->probe_count < DRAIN_PTOS ? &c.tried : &c.mute) |= bit;
+    else if (p->state == HARP_PATH_DORMANT)
+      *(p->detour ? &c.dormant_detours : &c.dormant) |= bit;
+  }
+  return c;
+}
+
+/* Wakes up to so many of the paths, the first ones; returns how many are left to be woken. */
+static unsigned wake_some(struct harp_sender *s, uint64_t among, unsigned most, harp_ns now) {
+  for (; among && most; among &= among - 1, most--) wake(s, &s->paths[__builtin_ctzll(among)], now);
+  return most;
+}
+
+/* Rests all of the paths but the first few; returns how many of these are missing. */
+static unsigned rest_all_but(struct harp_sender *s, uint64_t among, unsigned but, harp_ns now) {
+  for (; among; among &= among - 1) {
+    if (but)
+      but--;
+    else
+      rest(s, &s->paths[__builtin_ctzll(among)], now);
+  }
+  return but;
+}
+
+/* What the paths in use may have in flight together. */
+static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows *f) {
+  uint64_t bytes = 0;
+  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (is_in_use(p)) bytes += p->cc.window_bytes;
+  }
+  return bytes;
+}
+
+/* Gives each path in use the same part of a window. Where none answered, new ones look for a better one. */
+static void divide_window(struct harp_sender *s, const struct harp_flows *f, uint64_t bytes, bool answered) {
+  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
+    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (!is_in_use(p)) continue;
+    if (p->state == HARP_PATH_NEW) {
+      restart_window(p);
+      p->cc.slow_start = !answered;
+    }
+    harp_cc_set_window(&p->cc, bytes / p->cc.sharers);
+    harp_path_note_speed(p);
+  }
+}
+
+/* Wakes paths where fewer answer, or were asked just now, than are wanted. */
+static void wake_missing(struct harp_sender *s, const struct harp_flows *f, const struct census *c,
+                         harp_ns now) {
+  unsigned straight = harp_popcount(c->straight | c->tried);
+  if (straight >= f->wanted) return;
+  unsigned missing = wake_some(s, c->dormant, f->wanted - straight, now);
+  unsigned detours = harp_popcount(c->detours);
+  if (missing > detours) wake_some(s, c->dormant_detours, missing - detours, now);
+}
+
+/* Rests paths where more answer than are wanted. */
+static void rest_surplus(struct harp_sender *s, const struct harp_flows *f, const struct census *c,
+                         harp_ns now) {
+  if (harp_popcount(c->straight | c->detours) < f->wanted) return;
+  unsigned missing = rest_all_but(s, c->straight, f->wanted, now);
+  rest_all_but(s, c->detours, missing, now);
+  if (!missing) rest_all_but(s, c->tried | c->mute, 0, now);
+}
+
+/* Wakes and rests paths between two ENIs until as many answer as are wanted. What they may have in flight
+ * stays the same. */
+static void settle(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
+  if (f->count == 1) return;
+  struct census c = census_of(s, f);
+  unsigned sharers = s->paths[__builtin_ctzll(f->paths)].cc.sharers;
+  uint64_t bytes = window_sum(s, f);
+  wake_missing(s, f, &c, now);
+  rest_surplus(s, f, &c, now);
+  note_sharers(s, f);
+  if (s->paths[__builtin_ctzll(f->paths)].cc.sharers != sharers)
+    divide_window(s, f, bytes, c.straight | c.detours);
+}
+
+void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
+  if (harp_likely(p->detour == detour)) return;
+  p->detour = detour;
+  choose_eligible(s);
+  settle(s, &s->flows[p->pair], now);
+}
+
 void harp_life_init(struct harp_sender *s, harp_ns now) {
   s->eligible = s->probes_due = s->sizing = 0;
   s->timers_ns = HARP_NEVER;
   s->ask_next = 0;
-  note_sharers(s);
   for (unsigned i = 0; i < s->path_count; i++) {
-    restart_window(&s->paths[i]);
-    begin_probing(s, &s->paths[i], now);
+    struct harp_path *p = &s->paths[i];
+    if (s->flows[p->pair].paths & (bit_of(p) - 1))
+      move_to(s, p, HARP_PATH_DORMANT, now);
+    else
+      begin_probing(s, p, now);
   }
+  for (unsigned i = 0; i < s->pair_count; i++) note_sharers(s, &s->flows[i]);
+  for (unsigned i = 0; i < s->path_count; i++) restart_window(&s->paths[i]);
 }
 
 /* Probes the standby paths over the same ENIs, which may be gone with it; what carries data tells of itself.
@@ -167,6 +282,7 @@ void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   s->counters->path_down++;
   if (s->path_count > 1) restart_size(s, p);
   begin_probing(s, p, now);
+  settle(s, &s->flows[p->pair], now);
   harp_life_touch(s, p);
 }
 
@@ -174,11 +290,13 @@ void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 static void ask_silent(struct harp_sender *s) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *q = &s->paths[i];
-    if (harp_path_silent(q) && !harp_flight_full(&q->flight)) harp_life_want_probe(s, q, true);
+    if (q->state != HARP_PATH_DORMANT && harp_path_silent(q) && !harp_flight_full(&q->flight))
+      harp_life_want_probe(s, q, true);
   }
 }
 
 void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  bool was_poor = p->pto_count || p->state != HARP_PATH_UP;
   p->last_ack_ns = p->pto_from_ns = now;
   p->pto_count = 0;
   p->drained = false;
@@ -198,6 +316,19 @@ void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now
     s->stalled_since_ns = 0;
     ask_silent(s);
   }
+  if (harp_unlikely(was_poor)) settle(s, &s->flows[p->pair], now);
+}
+
+/* Tells the path's pair of ENIs what came back over it. */
+static void note_flow(struct harp_sender *s, const struct harp_path *p, const struct harp_cc_sample *sample) {
+  struct harp_flows *f = &s->flows[p->pair];
+  bool busy = false;
+  for (uint64_t bits = f->paths & s->eligible; bits && !busy; bits &= bits - 1)
+    busy = s->paths[__builtin_ctzll(bits)].inflight_bytes;
+  harp_flows_on_acked(f, sample->acked_bytes, busy, sample->now);
+  if (!sample->round_end) return;
+  bool held_back = harp_cc_held_back(&p->cc, sample);
+  if (harp_flows_on_round(f, held_back, p->rtt.smoothed_ns, sample->now)) settle(s, f, sample->now);
 }
 
 void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
@@ -215,6 +346,7 @@ void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct 
       .round_end = r->advanced && p->largest_acked >= p->round_end_number,
   };
   if (sample.round_end) harp_path_on_round(p);
+  if (s->pair_count < s->path_count) note_flow(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
   if (p->cc.window_bytes != window)
@@ -231,6 +363,8 @@ static harp_ns probe_interval_ns(const struct harp_sender *s, const struct harp_
 
 /* Returns when the path needs attention by time alone. */
 static harp_ns timer_ns(const struct harp_sender *s, const struct harp_path *p) {
+  if (p->state == HARP_PATH_DORMANT)
+    return p->inflight_bytes ? HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)) : HARP_NEVER;
   if (p->state != HARP_PATH_UP) return p->probe_due ? HARP_NEVER : p->probed_ns + probe_interval_ns(s, p);
   if (p->probe_due) return p->loss_deadline_ns;
   if (p->inflight_bytes) return HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p));
@@ -301,8 +435,11 @@ static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
 }
 
-/* Whether no other path may carry data until this one is DOWN. */
+/* Whether no other path may carry data until this one is DOWN: none that may answers, nor one between the
+ * same ENIs. */
 static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
+  struct census kin = census_of(s, &s->flows[p->pair]);
+  if ((kin.straight | kin.detours) & ~bit_of(p)) return false;
   for (uint64_t bits = s->eligible & ~bit_of(p); bits; bits &= bits - 1) {
     if (!harp_path_silent(&s->paths[__builtin_ctzll(bits)])) return false;
   }
@@ -332,6 +469,7 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   }
   if (p->pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight)) give_up(s, p, now);
   if (s->path_count > 1 && !elsewhere) ask_idle(s, p);
+  settle(s, &s->flows[p->pair], now);
   note_stall(s, now);
 }
 
@@ -341,18 +479,22 @@ static void on_probe_time(struct harp_sender *s, struct harp_path *p, harp_ns no
   p->probe_count++;
   p->probed_ns = now;
   harp_life_want_probe(s, p, true);
+  if (p->probe_count >= DRAIN_PTOS) settle(s, &s->flows[p->pair], now);
   if (p->probe_count >= HARP_PATH_SILENT_PTOS) note_stall(s, now);
 }
 
 static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  if (p->state == HARP_PATH_UP && p->loss_deadline_ns <= now) {
+  bool carried = p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT;
+  if (carried && p->loss_deadline_ns <= now) {
     struct harp_loss_result r = {0};
     uint32_t inflight = p->inflight_bytes;
     harp_loss_detect(p, &r, s->trace, now);
     harp_life_account(s, p, &r, inflight, 0, now);
   }
   if (timer_ns(s, p) > now) return;
-  if (p->state != HARP_PATH_UP)
+  if (p->state == HARP_PATH_DORMANT)
+    give_up(s, p, now);
+  else if (p->state != HARP_PATH_UP)
     on_probe_time(s, p, now);
   else if (p->inflight_bytes)
     on_pto(s, p, now);

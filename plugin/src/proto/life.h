@@ -1,5 +1,9 @@
 /* The life of a sender's paths: NEW -> UP -> DOWN -> UP ..., their timers, and which of them may carry data.
  *
+ * Of the paths between the same two ENIs as many are in use as flows.h says, at first one; the others are
+ * DORMANT: nothing goes out on them, and no timer waits for them. One that answers poorly is at once given
+ * company: the network may lose its flow alone. When as many answer as are wanted, others go to rest.
+ *
  * A path carries nothing but probes until one of its packets was acknowledged. One that stops acknowledging
  * while another goes on is drained (its flight moves to the others) at the second probe timeout, and goes
  * DOWN when it has been silent for PATH_DOWN_NS. While no other path shows that the peer is there, it stays
@@ -34,7 +38,7 @@ void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* The receiver says whether what comes on the path takes a slower way there: the NIC spreads packets over
  * queues by their ports, and only some queues are the receiver's. */
-void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour);
+void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
 
 /* Probes a path of each of our ENIs over which nothing has come for so long. */
 void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);

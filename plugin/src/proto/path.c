@@ -17,6 +17,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->index = (uint8_t)index;
   p->local_eni = config->local_eni;
   p->remote_eni = config->remote_eni;
+  p->pair = 0;
   p->standby = config->standby;
   p->state = HARP_PATH_NEW;
   p->next_number = p->ack_next = p->round_end_number = first_number;

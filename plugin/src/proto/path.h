@@ -12,9 +12,10 @@
 #include "wire/packet.h"
 
 enum harp_path_state {
-  HARP_PATH_NEW,  /* nothing has been acknowledged yet: probed */
-  HARP_PATH_UP,   /* works in both directions */
-  HARP_PATH_DOWN, /* not acknowledging: drained to the others, probed until it returns */
+  HARP_PATH_NEW,     /* nothing has been acknowledged yet: probed */
+  HARP_PATH_UP,      /* works in both directions */
+  HARP_PATH_DOWN,    /* not acknowledging: drained to the others, probed until it returns */
+  HARP_PATH_DORMANT, /* others between the same ENIs do: nothing goes out */
 };
 
 /* After so many probe timeouts in a row a path is silent: only probes go out until something is acknowledged.
@@ -26,10 +27,12 @@ struct harp_path_config {
   uint32_t lines_max;            /* per packet, from the path's MTU */
   uint8_t local_eni, remote_eni; /* which paths share a fate */
   bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
+  uint32_t speed_mbps;           /* of the local ENI; 0: unknown */
 };
 
 struct harp_path {
   uint8_t index, local_eni, remote_eni;
+  uint8_t pair; /* of ENIs: those of equal number run between the same two */
   bool standby;
   enum harp_path_state state;
   uint64_t next_number;

@@ -12,10 +12,12 @@ enum {
   ACK_EVERY_BYTES = 96 * 1024,
   ACK_REPEATS = 4,    /* a range that did not change is told so often, in case acknowledgements get lost */
   CREDIT_REPEATS = 4, /* and a credit */
+  MIXED_ACKS = 8,     /* so many later it is forgotten that packets came over several paths */
 };
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(25)
-/* With several paths each gets less in that time; one whose window is used up says so by ACK_SOON. */
+/* While several paths bring something each gets less in that time; one whose window is used up says so by
+ * ACK_SOON. */
 #define ACK_LATE_MANY_NS HARP_US(200)
 #define ACK_CREDIT_NS    HARP_US(50)
 /* An acknowledgement rides on data when it falls due within this. Tried: all that wait ride. Then each
@@ -45,7 +47,6 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->streams = (struct harp_rx_stream **)&r->paths[r->path_count];
   r->closed = (uint64_t *)&r->streams[r->stream_max];
   r->ack_due_ns = HARP_NEVER;
-  r->ack_late_ns = config->path_count == 1 ? ACK_LATE_NS : ACK_LATE_MANY_NS;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = config->first_number;
     r->paths[i].ack_due_ns = HARP_NEVER;
@@ -72,6 +73,7 @@ static void ack_sent(struct harp_receiver *r, unsigned path) {
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
+  if (harp_unlikely(p->path != r->recent)) r->recent = p->path, r->mixed = MIXED_ACKS;
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
   path->echo_time = p->data.time;
@@ -83,7 +85,7 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
   else
-    ack_by(r, p->path, now + r->ack_late_ns);
+    ack_by(r, p->path, now + (r->mixed ? ACK_LATE_MANY_NS : ACK_LATE_NS));
 }
 
 /* Has the credit of a stream told with the next acknowledgements, wherever they go. */
@@ -155,6 +157,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   path->unacked_bytes = 0;
   tell_credits(r, ack, credits_max);
   if (r->untold) ack_by(r, i, now); /* more than one acknowledgement can tell */
+  r->mixed -= r->mixed > 0;
   r->counters->tx_acks++;
   harp_trace(r->trace, now, HARP_EVENT_TX_ACK, i, path->next_number - 1, ack->ack.credit_count, 0);
 }

@@ -36,10 +36,11 @@ struct harp_receiver {
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
   struct harp_rx_stream *told_first, *told_last; /* whose credit is to be told, in turn */
   uint32_t untold;                               /* those of them that were never told since it changed */
-  harp_ns ack_late_ns;                           /* longest that an acknowledgement waits for company */
   harp_ns ack_due_ns;                            /* the first of the paths' */
   uint64_t waiting;                              /* paths with an acknowledgement to send, a bit each */
   uint8_t latest; /* the path that brought data last, or the first packet of all: news travel there */
+  uint8_t recent; /* the path of the last packet */
+  uint8_t mixed;  /* acknowledgements for which packets still count as coming over several paths */
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };

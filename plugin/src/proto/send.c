@@ -29,18 +29,53 @@ static unsigned primary_count(const struct harp_sender_config *config) {
   return n;
 }
 
-/* How many records the flight of a path has. */
+/* The first path between the same ENIs. */
+static unsigned first_of_pair(const struct harp_sender_config *config, unsigned path) {
+  unsigned i = 0;
+  while (config->paths[i].local_eni != config->paths[path].local_eni ||
+         config->paths[i].remote_eni != config->paths[path].remote_eni)
+    i++;
+  return i;
+}
+
+static unsigned pair_count(const struct harp_sender_config *config, bool primary) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < config->path_count; i++)
+    n += first_of_pair(config, i) == i && !(primary && config->paths[i].standby);
+  return n;
+}
+
+/* How many records the flight of a path has: most for those that carry data first. */
 static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
-  uint32_t records = harp_flight_records(HARP_MAX(primary_count(config), 1u));
+  unsigned first = pair_count(config, true), others = primary_count(config) - first;
+  bool is_first = first_of_pair(config, path) == path;
+  uint32_t records = harp_flight_records(HARP_MAX(is_first ? first : others, 1u), others);
   return config->paths[path].standby ? HARP_MIN(records, (uint32_t)HARP_FLIGHT_RECORDS_STANDBY) : records;
 }
 
 size_t harp_sender_bytes(const struct harp_sender_config *config) {
   size_t bytes = sizeof(struct harp_sender) + config->path_count * sizeof(struct harp_path) +
-                 config->stream_max * sizeof(struct harp_tx_stream *);
+                 config->stream_max * sizeof(struct harp_tx_stream *) +
+                 pair_count(config, false) * sizeof(struct harp_flows);
   for (unsigned i = 0; i < config->path_count; i++)
     bytes += records_of(config, i) * sizeof(struct harp_burst);
   return bytes;
+}
+
+/* Numbers the pairs of ENIs, and gives each its paths. */
+static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config, harp_ns now) {
+  s->pair_count = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    unsigned first = first_of_pair(config, i);
+    if (first < i) continue;
+    uint64_t paths = 0, speed_bytes_s = (uint64_t)config->paths[i].speed_mbps * 125000;
+    for (unsigned k = i; k < s->path_count; k++) {
+      if (first_of_pair(config, k) != i) continue;
+      paths |= 1ull << k;
+      s->paths[k].pair = (uint8_t)s->pair_count;
+    }
+    harp_flows_init(&s->flows[s->pair_count++], paths, speed_bytes_s, now);
+  }
 }
 
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
@@ -57,7 +92,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->cork_ns = HARP_NEVER;
   s->stalled_since_ns = 0;
   s->path_count = config->path_count;
-  s->share = config->share;
+  s->window_max_bytes = config->window_max_bytes;
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
@@ -65,9 +100,11 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
     ring += records_of(config, i);
   }
   s->stream_max = config->stream_max;
-  s->streams = (struct harp_tx_stream **)ring;
+  s->flows = (struct harp_flows *)ring;
+  init_pairs(s, config, now);
+  s->streams = (struct harp_tx_stream **)&s->flows[s->pair_count];
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
-  s->start = config->first_number % HARP_MAX(primary_count(config), 1u);
+  s->start = config->first_number % HARP_MAX(pair_count(config, true), 1u);
   s->waits = false;
   s->copy_budget_bytes = HARP_TAIL_BUDGET_BYTES;
   harp_life_init(s, now);
@@ -211,8 +248,9 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
   harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->load.messages, 0);
-  harp_life_note_detour(s, path, p->flags & HARP_FLAG_DETOUR);
-  bool proven = path->state != HARP_PATH_UP && newest > path->proof_number;
+  harp_life_note_detour(s, path, p->flags & HARP_FLAG_DETOUR, now);
+  bool proven =
+      (path->state == HARP_PATH_NEW || path->state == HARP_PATH_DOWN) && newest > path->proof_number;
   if (!r.advanced && !proven) return HARP_DROP_NONE;
 
   harp_ns rtt_ns = ack_rtt_ns(p, now);
@@ -332,8 +370,11 @@ static struct harp_stripe stripe_of(const struct harp_sender *s) {
 }
 
 static const struct harp_path *pick_best(struct harp_sender *s, harp_ns now) {
-  if (s->path_count == 1)
-    return !harp_path_silent(s->paths) && harp_path_open(s->paths, now) ? s->paths : NULL;
+  if (!(s->eligible & (s->eligible - 1))) {
+    const struct harp_path *only = &s->paths[__builtin_ctzll(s->eligible)];
+    s->waits = false;
+    return !harp_path_silent(only) && harp_path_open(only, now) ? only : NULL;
+  }
   struct harp_stripe stripe = stripe_of(s);
   const struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
   s->waits = stripe.waits;
@@ -614,6 +655,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
   struct harp_path *p = &s->paths[c->path];
   uint32_t lines = HARP_MIN(c->lines, max_packets * p->lines);
+  if (s->pair_count < s->path_count) harp_flows_on_sent(&s->flows[p->pair], now);
   bool first = !p->inflight_bytes, in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
   case HARP_TX_PROBE:
@@ -651,6 +693,7 @@ static void check_path(const struct harp_sender *s, unsigned i) {
   HARP_ASSERT(p->probe_due == (s->probes_due >> i & 1));
   HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
   HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
+  HARP_ASSERT(p->state != HARP_PATH_DORMANT || !p->probe_due);
   uint64_t bytes = 0, number = 0;
   for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
     const struct harp_burst *b = harp_flight_at(&p->flight, k);

@@ -10,6 +10,7 @@
 #define HARP_SEND_H
 
 #include "base/counters.h"
+#include "proto/flows.h"
 #include "proto/loss.h"
 #include "proto/stripe.h"
 #include "proto/tx_stream.h"
@@ -21,9 +22,8 @@ struct harp_sender_config {
   unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */
   unsigned path_count;
   struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
-  uint32_t window_max_bytes;                     /* per path: what the receiver's socket buffer holds */
+  uint32_t window_max_bytes; /* of a pair of ENIs: what the receiver's socket buffer holds */
   const struct harp_cc_ops *cc;
-  bool share; /* paths between the same ENIs share what one alone would begin with, and keep */
 };
 
 /* What goes out next. A value that nobody keeps: it holds until something else is fed to the sender. */
@@ -88,7 +88,9 @@ struct harp_sender {
   unsigned ask_next; /* path to be asked next when another falls silent */
   harp_ns timers_ns; /* no timer of a path falls due before this */
 
-  bool share; /* see the config */
+  uint32_t window_max_bytes; /* see the config */
+  unsigned pair_count;
+  struct harp_flows *flows; /* pair_count of them: memory behind the flights */
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
 };

@@ -1,0 +1,55 @@
+/* How many of the paths between two ENIs are in use. They differ in their source ports alone, so a second one
+ * brings something only where the network caps each flow; elsewhere it costs more than it brings.
+ *
+ * Idea (hill climbing): begin with one. When the windows are full and the network queues or drops, while the
+ * rate is below the NIC's speed, try twice as many; keep them if the rate rises with them, else go back and
+ * wait twice as long before the next try. What is in use is tried with half as many now and then, by the same
+ * rule. The rate counts only time with something in flight, so pauses of the application do not matter.
+ *
+ * Part of a sender, which has one for each pair of ENIs; life.c opens and rests paths as it says. */
+#ifndef HARP_FLOWS_H
+#define HARP_FLOWS_H
+
+#include "base/base.h"
+
+struct harp_flows {
+  uint64_t paths;            /* between these ENIs, a bit each */
+  uint64_t speed_bytes_s;    /* of our NIC; 0: unknown */
+  unsigned count;            /* of `paths` */
+  unsigned wanted;           /* so many are to carry data: the result */
+  unsigned before;           /* wanted before the trial under way; 0: there is none */
+  unsigned proven;           /* so many once paid: the next trial goes there at once */
+  unsigned pressure;         /* rises with rounds that were held back by the network, falls with others */
+  bool warm;                 /* the period under way shows what `wanted` paths bring */
+  bool busy;                 /* something is in flight */
+  harp_ns seen_ns;           /* up to when `busy_ns` was counted */
+  harp_ns began_ns;          /* the period */
+  harp_ns busy_ns;           /* of the period */
+  uint64_t bytes;            /* acknowledged in the period */
+  uint64_t rate_bytes_s;     /* before the trial */
+  harp_ns more_ns, fewer_ns; /* not before these the next trial of more, of fewer */
+  harp_ns more_wait_ns, fewer_wait_ns; /* after the next one that fails */
+};
+
+void harp_flows_init(struct harp_flows *f, uint64_t paths, uint64_t speed_bytes_s, harp_ns now);
+
+/* Something is sent on one of the paths. */
+static inline void harp_flows_on_sent(struct harp_flows *f, harp_ns now) {
+  if (f->busy) return;
+  f->busy = true;
+  f->seen_ns = now;
+}
+
+/* So much was acknowledged; `busy`: something is still in flight. */
+static inline void harp_flows_on_acked(struct harp_flows *f, uint32_t bytes, bool busy, harp_ns now) {
+  f->bytes += bytes;
+  if (f->busy) f->busy_ns += now - f->seen_ns;
+  f->seen_ns = now;
+  f->busy = busy;
+}
+
+/* A round trip has passed on one of the paths; `held_back`: its window was full, and the network queued or
+ * lost packets. Returns whether `wanted` has changed. */
+bool harp_flows_on_round(struct harp_flows *f, bool held_back, harp_ns rtt_ns, harp_ns now) HARP_MUST_CHECK;
+
+#endif
