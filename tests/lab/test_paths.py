@@ -91,7 +91,7 @@ def test_a_path_dies(
     words = ("--iters", str(1600 // connections), "--warmup", "1", "--connections", str(connections))
     with Job(lab, plugin_file, mode="stream", sizes="64K", words=words, env=env) as job:
         job.until_moving()
-        drop(lab, 1, f"udp sport {FIRST_PORT + 1}")
+        drop(lab, 1, f"udp sport {FIRST_PORT}")
         until("the path carries something", lambda: dropped(lab, 1) > 0)
         counted = _checked(job, paths)
         assert counted["path_down"] > 0

@@ -28,6 +28,8 @@ struct end {
 
 static bool is_one_of_many; /* of what is opened */
 
+static bool is_each_receiving = true;
+
 static int try_open(struct end *e, unsigned ports, uint16_t low) {
   char error[200];
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -40,6 +42,7 @@ static int try_open(struct end *e, unsigned ports, uint16_t low) {
                                   .port_low = low,
                                   .port_high = low,
                                   .port_count = ports,
+                                  .is_each_receiving = is_each_receiving,
                                   .is_one_of_many = is_one_of_many,
                                   .ifindex = 1,
                                   .frames = e->frames,
@@ -140,6 +143,65 @@ static void test_both_ways_and_strangers(void **state) {
     assert_int_equal(sockets_on(ends[i].io->info.ports[0], true), 0);
   }
   for (unsigned i = 0; i < ENDS; i++) close_end(&ends[i]);
+}
+
+/* Lists the ports from which sockets of this process are connected to that one. */
+static unsigned sources_to(uint16_t port, uint16_t *sources, unsigned most) {
+  unsigned count = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  assert_non_null(dir);
+  for (struct dirent *entry; (entry = readdir(dir)) && count < most;) {
+    struct sockaddr_in in, peer;
+    socklen_t bytes = sizeof in, peer_bytes = sizeof peer;
+    int fd = atoi(entry->d_name);
+    if (getsockname(fd, (struct sockaddr *)&in, &bytes) || in.sin_family != AF_INET) continue;
+    if (getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) || peer.sin_port != htons(port)) continue;
+    sources[count++] = ntohs(in.sin_port);
+  }
+  closedir(dir);
+  return count;
+}
+
+/* What any port sends comes to the first one of the peer, which alone is looked at. */
+static void test_the_first_port_receives_for_all(void **state) {
+  (void)state;
+  enum { PORTS = 3 };
+  struct end a, b;
+  struct harp_io_route *there[PORTS], *back[PORTS];
+  uint16_t sources[PORTS + 1];
+  is_each_receiving = false;
+  open_end(&a, PORTS);
+  open_end(&b, PORTS);
+  for (unsigned i = 0; i < PORTS; i++) {
+    assert_int_equal(b.io->info.ports[i], b.io->info.ports[0]);
+    there[i] = route(&a, i, b.io->info.ports[i], -1);
+    back[i] = route(&b, i, a.io->info.ports[i], -1);
+  }
+  for (uint8_t round = 0; round < 10; round++) {
+    for (unsigned i = 0; i < PORTS; i++) {
+      send_byte(&a, there[i], (uint8_t)(round * PORTS + i));
+      assert_int_equal(receive(&b), round * PORTS + i);
+      send_byte(&b, back[i], (uint8_t)(100 + round * PORTS + i));
+      assert_int_equal(receive(&a), 100 + round * PORTS + i);
+    }
+  }
+  assert_int_equal(sources_to(b.io->info.ports[0], sources, PORTS + 1), PORTS);
+  assert_true(sources[0] != sources[1] && sources[0] != sources[2] && sources[1] != sources[2]);
+  for (unsigned i = 0; i < PORTS; i++) { /* who sends to a source is not heard */
+    if (sources[i] == a.io->info.ports[0]) continue;
+    struct harp_io_route *r = route(&b, 0, sources[i], -1);
+    struct harp_rx_superframe got;
+    send_byte(&b, r, 1);
+    assert_int_equal(a.io->ops->rx(a.io, &got, 1), 0);
+    b.io->ops->route_close(b.io, r);
+  }
+  for (unsigned i = 0; i < PORTS; i++) {
+    a.io->ops->route_close(a.io, there[i]);
+    b.io->ops->route_close(b.io, back[i]);
+  }
+  close_end(&a);
+  close_end(&b);
+  is_each_receiving = true;
 }
 
 /* It opens with the first send and closes with the last route. */
@@ -320,10 +382,15 @@ static void test_traffic_classes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_both_ways_and_strangers), cmocka_unit_test(test_routes_to_a_peer_share_one),
-      cmocka_unit_test(test_a_peer_that_comes_back),  cmocka_unit_test(test_only_so_many_peers_have_one),
-      cmocka_unit_test(test_files_are_scarce),        cmocka_unit_test(test_one_of_many_interfaces_has_none),
-      cmocka_unit_test(test_the_port_stays_ours),     cmocka_unit_test(test_traffic_classes),
+      cmocka_unit_test(test_both_ways_and_strangers),
+      cmocka_unit_test(test_routes_to_a_peer_share_one),
+      cmocka_unit_test(test_the_first_port_receives_for_all),
+      cmocka_unit_test(test_a_peer_that_comes_back),
+      cmocka_unit_test(test_only_so_many_peers_have_one),
+      cmocka_unit_test(test_files_are_scarce),
+      cmocka_unit_test(test_one_of_many_interfaces_has_none),
+      cmocka_unit_test(test_the_port_stays_ours),
+      cmocka_unit_test(test_traffic_classes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

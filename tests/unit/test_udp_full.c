@@ -66,6 +66,7 @@ static void open_at(struct end *e, const char *addr, uint32_t disable, unsigned 
   e->frames = aligned_alloc(4096, harp_align_up(bytes, 4096));
   struct harp_io_config config = {.addr = &e->addr,
                                   .port_count = ports,
+                                  .is_each_receiving = true,
                                   .frames = e->frames,
                                   .frames_bytes = bytes,
                                   .counters = &e->counters,
@@ -309,6 +310,7 @@ static void test_member_of_a_bundle(void **state) {
   a.io = harp_io_bundle_make(error, sizeof error);
   struct harp_io_config config = {.addr = &a.addr,
                                   .port_count = 2,
+                                  .is_each_receiving = true,
                                   .frames = a.frames,
                                   .frames_bytes = bytes,
                                   .counters = &a.counters,

@@ -67,7 +67,7 @@ struct harp_io_info {
   uint32_t rx_batch;     /* superframes to ask for in one rx call */
   uint32_t buffer_bytes; /* what may arrive on one port before rx is called */
   unsigned port_count;
-  uint16_t ports[HARP_IO_PORTS_MAX]; /* local UDP ports, host byte order */
+  uint16_t ports[HARP_IO_PORTS_MAX]; /* where peers are to send to, by local port; host byte order */
 };
 
 /* What the xdp driver may use: AUTO takes zero-copy or leaves it to the udp driver, ANY takes any rung. */
@@ -77,7 +77,9 @@ struct harp_io_config {
   const struct sockaddr_storage *addr; /* local address of the ENI; its port is ignored */
   uint16_t port_low, port_high;        /* where to bind, both included; 0 and 0: the kernel chooses */
   unsigned port_count;
-  uint8_t *frames; /* memory for frames, borrowed until close */
+  bool is_each_receiving; /* each port receives; else the first does for all, and the others are only sources
+                           */
+  uint8_t *frames;        /* memory for frames, borrowed until close */
   size_t frames_bytes;
   struct harp_counters *counters;
   uint32_t disable;            /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */

@@ -1,13 +1,14 @@
 /* The driver for ordinary UDP sockets: works on every host, without any privilege.
  *
- * One unconnected socket per local port, shared by all connections of the engine, takes what comes from
- * anybody. The first send of a route adds a socket on the same port that is connected to its peer: the kernel
- * then looks the route up once instead of for each send, and finds the socket of what the peer sends at once.
- * All routes from that port to that peer share it. Where there can be none, the unconnected one does. Where
- * the kernel has UDP_SEGMENT (4.18) a superframe leaves in one sendmsg, else in one sendmmsg; where it has
- * UDP_GRO (5.0) one recvmsg brings up to 64 KB of packets, else recvmmsg brings up to HARP_RX_BATCH_MAX. Both
- * are probed on the socket itself. A device that cannot checksum makes a GSO send fail with EIO; the instance
- * then goes on without GSO.
+ * One unconnected socket per local port, shared by all connections of the engine. The first takes what comes
+ * from anybody; the others are only there to send from, since the network tells flows apart by any of their
+ * ports, and are not looked at. The first send of a route adds a socket on the same port that is connected to
+ * its peer: the kernel then looks the route up once instead of for each send, and finds the socket of what
+ * the peer sends at once. All routes from that port to that peer share it. Where there can be none, the
+ * unconnected one does. Where the kernel has UDP_SEGMENT (4.18) a superframe leaves in one sendmsg, else in
+ * one sendmmsg; where it has UDP_GRO (5.0) one recvmsg brings up to 64 KB of packets, else recvmmsg brings up
+ * to HARP_RX_BATCH_MAX. Both are probed on the socket itself. A device that cannot checksum makes a GSO send
+ * fail with EIO; the instance then goes on without GSO.
  *
  * Sending copies into the kernel, so a frame is free again as soon as tx_submit returns, and the same
  * cache-hot frame is used over and over. The exception is a superframe for which the socket's send buffer has
@@ -56,6 +57,7 @@ enum {
 struct udp_socket {
   int fd;          /* -1: none */
   unsigned number; /* in the ready set */
+  bool receives;   /* and is in that set */
   /* of a connected one */
   unsigned users; /* routes */
   unsigned port;
@@ -151,19 +153,23 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
     return e;
   }
   if (harp_udp_socket_prepare(fd, &u->options, &granted)) u->options.gro = false;
+  bool receives = config->is_each_receiving || !info->port_count;
   info->buffer_bytes = info->port_count ? HARP_MIN(info->buffer_bytes, granted) : granted;
+  if (!receives) harp_udp_socket_stop_receiving(fd);
   if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &no_size, sizeof no_size)) u->gso = false; /* just asking */
   harp_files_own(fd);
-  u->sockets[u->socket_end++] = (struct udp_socket){.fd = fd};
-  info->ports[info->port_count++] = harp_udp_socket_port(fd);
+  u->sockets[u->socket_end++] = (struct udp_socket){.fd = fd, .receives = receives};
+  info->ports[info->port_count] = receives ? harp_udp_socket_port(fd) : info->ports[0];
+  info->port_count++;
   return 0;
 }
 
-/* All sockets are asked about together. */
+/* All sockets that receive are asked about together. */
 static int watch_ports(struct udp *u, struct harp_io_ready *shared, char *error, size_t error_bytes) {
   int e = shared ? 0 : harp_io_ready_open(&u->own_ready);
   u->ready = shared ? shared : &u->own_ready;
   for (unsigned i = 0; i < u->socket_end && e >= 0; i++) {
+    if (!u->sockets[i].receives) continue;
     e = harp_io_ready_add(u->ready, u->sockets[i].fd);
     u->sockets[i].number = (unsigned)e;
   }
@@ -263,14 +269,17 @@ static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
   if (u->options.ifindex) return r->port;
   if (place == u->io.info.port_count + CONNECTED_MAX || !may_connect()) return r->port;
   int fd = harp_udp_socket_connect(u->sockets[r->port].fd, &r->peer, r->traffic_class, &u->options);
-  int number = fd < 0 ? -1 : harp_io_ready_add(u->ready, fd);
+  bool receives = u->sockets[r->port].receives;
+  int number = fd < 0 ? -1 : receives ? harp_io_ready_add(u->ready, fd) : 0;
   if (number < 0) {
     if (fd >= 0) close(fd);
     atomic_fetch_sub(&connected_count, 1);
     return r->port;
   }
+  if (!receives) harp_udp_socket_stop_receiving(fd);
   harp_files_own(fd);
   u->sockets[place] = (struct udp_socket){.fd = fd,
+                                          .receives = receives,
                                           .number = (unsigned)number,
                                           .port = r->port,
                                           .peer = r->peer,
@@ -289,7 +298,7 @@ static void disconnect(struct udp *u, unsigned socket) {
     u->deferred[frame].route.socket = s->port;
     atomic_store_explicit(&u->full_fds[frame], u->sockets[s->port].fd, memory_order_relaxed);
   }
-  harp_io_ready_remove(u->ready, s->fd, s->number);
+  if (s->receives) harp_io_ready_remove(u->ready, s->fd, s->number);
   harp_files_close(s->fd);
   s->fd = -1;
   atomic_fetch_sub(&connected_count, 1);
@@ -628,7 +637,7 @@ static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   if (u->ready == &u->own_ready) harp_io_ready_refresh(u->ready);
   for (unsigned i = 0; i < u->socket_end && got < max && slot < slots; i++) {
     const struct udp_socket *s = &u->sockets[(u->next_socket + i) % u->socket_end];
-    if (s->fd < 0 || !harp_io_ready_marked(u->ready, s->number)) continue;
+    if (s->fd < 0 || !s->receives || !harp_io_ready_marked(u->ready, s->number)) continue;
     unsigned n =
         u->options.gro ? rx_gro(u, s->fd, &slot, &out[got], max - got) : rx_each(u, s->fd, &slot, &out[got]);
     if (n)

@@ -87,6 +87,10 @@ void harp_udp_socket_stop_merging(int fd) {
   set_int(fd, SOL_UDP, UDP_GRO, 0);
 }
 
+void harp_udp_socket_stop_receiving(int fd) {
+  set_int(fd, SOL_SOCKET, SO_RCVBUF, 0);
+}
+
 /* Binds to the port of another socket, which shares it for no longer than that: nobody else may have it. */
 static int share_port(int fd, int bound) {
   struct sockaddr_storage a;

@@ -35,6 +35,9 @@ int harp_udp_socket_prepare(int fd, const struct harp_udp_options *options,
 void harp_udp_socket_set_interface(int fd, const struct harp_udp_options *options);
 void harp_udp_socket_stop_merging(int fd);
 
+/* Nobody will receive from it: as little as possible is to pile up there. */
+void harp_udp_socket_stop_receiving(int fd);
+
 /* Opens one more socket on the port of a bound one, connected to a peer: the kernel then looks routes up
  * once, and hands it what the peer sends to that port. traffic_class: DSCP << 2, or -1. Returns it, or
  * -errno. */

@@ -149,15 +149,16 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
   return err;
 }
 
-/* Hands over the udp driver alone, the rung below, which says why; with no more ports than it needs itself.
- */
+/* Hands over the udp driver alone, the rung below, which says why; with no more ports than it needs itself,
+ * and all that comes on the first of them. */
 static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_config *inner,
                           unsigned port_count, char *error, size_t error_bytes) {
   int err = 0;
-  if (inner->port_count != port_count) {
+  if (inner->port_count != port_count || port_count > 1) {
     if (x->inner) x->inner->ops->close(x->inner);
     x->inner = NULL;
     inner->port_count = port_count;
+    inner->is_each_receiving = false;
     err = harp_io_udp.open(&x->inner, inner, error, error_bytes);
   }
   if (!err) {
@@ -182,6 +183,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
   inner.frames += umem_bytes + slots_bytes();
   inner.frames_bytes -= umem_bytes + slots_bytes();
   if (config->sharer_count > 1) inner.port_count = config->shared_port_count;
+  inner.is_each_receiving = true; /* which port leads to which queue is learned, or made a rule */
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->slots = config->frames + umem_bytes;
