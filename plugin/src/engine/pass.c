@@ -231,11 +231,10 @@ static void pad_last(struct harp_tx_superframe *sf) {
   memset(end, 0, sf->segment_bytes - sf->last_bytes);
 }
 
-/* Returns how long an acknowledgement is that goes with what was chosen; 0: none does. Where a packet costs
- * the same alone, none rides. */
+/* Returns how long an acknowledgement is that goes with what was chosen; 0: none does. */
 static uint32_t riding_ack_bytes(const struct harp_peer *peer, const struct harp_tx_choice *choice,
                                  harp_ns now) {
-  if (peer->engine->io->info.single || choice->kind == HARP_TX_SIZE_PROBE) return 0;
+  if (choice->kind == HARP_TX_SIZE_PROBE) return 0;
   return harp_receiver_ride_bytes(peer->session.receiver, choice->path, now);
 }
 
