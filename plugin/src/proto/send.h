@@ -2,7 +2,7 @@
  * what became of them.
  *
  * Owned by one engine, called by the thread that runs its pass. The caller posts messages on streams (offsets
- * into NCCL's own buffers, nothing is copied), asks what goes out next, encodes it and hands it to a driver,
+ * into the caller's own buffers), asks what goes out next, encodes it and hands it to a driver,
  * and feeds acknowledgements and time. Streams share the paths: those that have something to send take turns,
  * by deficit round robin (Shreedhar and Varghese, 1995), and no stream waits for another's losses. Streams
  * whose next message is small come first, but get no more than half of what is sent while others wait. */

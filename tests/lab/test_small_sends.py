@@ -1,0 +1,88 @@
+"""Small sends are done at once.
+
+What was said to be sent arrives, though the sender goes right then, over links that lose. A peer that dies or
+stops before it arrives is an error, and holds nobody up for long.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from tests.conformance import abi
+from tests.lab.job import drop, dropped, until
+from tests.lab.peer import ABI
+from tests.lab.remote import RemotePeer, connect
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+LOSS = "meta l4proto udp numgen random mod 10 < 3"  # 30 %
+ROUNDS = 5
+SOON_S = 10.0  # a loaded machine gets ten times what is promised
+TIMEOUT_S = 2
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(
+    ("count", "size", "engine"), [(8, 8, "inline"), (8, 8192, "inline"), (8, 8192, "thread")]
+)
+def test_sender_leaves_at_once(
+    make_lab: MakeLab, plugin_file: Path, count: int, size: int, engine: str
+) -> None:
+    """Test says done, the sender closes, finalizes and ends; then receives are posted, and get every byte."""
+    lab = make_lab(LabSpec(enis=2))
+    env = {"HARP_ENGINE": engine}
+    for host in range(2):
+        drop(lab, host, LOSS)
+    for _ in range(ROUNDS):
+        with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+            connect(receiver, sender)
+            assert sender.call("transfer", count, size) == [0] * count
+            assert not [line for line in sender.call("close") if line.startswith("WARN")]
+            assert sender.child.stdin is not None
+            sender.child.stdin.close()
+            assert sender.child.wait(SOON_S) == 0
+            assert receiver.call("transfer", count, size) == [0] * count
+    assert dropped(lab, 0) > 0
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_peer_dies_before_it_arrives(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """The next call has the error, and close waits for nobody."""
+    lab = make_lab(LabSpec(enis=2))
+    env = {"HARP_ENGINE": engine}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        receiver.child.send_signal(signal.SIGSTOP)
+        assert sender.call("transfer", 4, 1000) == [0] * 4
+        receiver.child.kill()
+        receiver.child.wait()
+        until("the error", lambda: sender.call("transfer", 1, 8) != [0], SOON_S)
+        assert sender.call("transfer", 1, 8) == [abi.remote_error(ABI)]
+        start = time.monotonic()
+        warns = [line for line in sender.call("close") if line.startswith("WARN")]
+        assert time.monotonic() - start < SOON_S
+        assert len(warns) == 1
+        assert "the process ended" in warns[0]
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_peer_is_stopped_when_the_sender_leaves(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """The last close waits for the peer timeout, and says what did not arrive."""
+    lab = make_lab(LabSpec(enis=2))
+    env = {"HARP_ENGINE": engine, "HARP_PEER_TIMEOUT": str(TIMEOUT_S)}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        receiver.child.send_signal(signal.SIGSTOP)
+        assert sender.call("transfer", 4, 1000) == [0] * 4
+        start = time.monotonic()
+        (warn,) = [line for line in sender.call("close") if line.startswith("WARN")]
+        took_s = time.monotonic() - start
+        assert TIMEOUT_S * 0.9 < took_s < TIMEOUT_S + SOON_S
+        assert "4 messages" in warn
