@@ -71,7 +71,7 @@ def test_without_receives_sends_wait(net: Net) -> None:
             send_copied(pair, data)
         late = [pair.post_send(Buffer(len(data), data)) for data in payloads[EARLY:]]
         for _ in range(200):
-            assert not any([net.test(request) for request in late])
+            assert not any(net.test(request) for request in late)
         for data in payloads:
             receive(pair, data)
         net.finish(*late)
