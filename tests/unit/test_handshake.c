@@ -332,7 +332,7 @@ static void test_senseless_endpoints_are_refused_and_told(void **state) {
 
 /* Whoever proves the secret is told; who does not gets no answer, as ever. The server knows who asks. */
 static void test_server_says_why_not(void **state) {
-  static const enum harp_refusal whys[] = {HARP_REFUSAL_BUSY, HARP_REFUSAL_CROSSED};
+  static const enum harp_refusal whys[] = {HARP_REFUSAL_BUSY, HARP_REFUSAL_CROSSED, HARP_REFUSAL_LIMIT};
   struct pair p;
   uint8_t other[HARP_SECRET_BYTES] = {1};
   (void)state;
@@ -421,7 +421,7 @@ static void test_every_changed_bit_is_noticed(void **state) {
 
 static void test_every_refusal_has_a_text(void **state) {
   (void)state;
-  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_CROSSED; r++) {
+  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_MEMORY; r++) {
     assert_true(strlen(harp_refusal_text((enum harp_refusal)r)) > 5);
     for (int other = HARP_REFUSAL_NONE; other < r; other++)
       assert_string_not_equal(harp_refusal_text((enum harp_refusal)r),

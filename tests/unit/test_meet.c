@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 
 #include "base/log.h"
 #include "engine/dial.h"
+#include "engine/limits.h"
 #include "engine/listener.h"
 
 enum { LIMIT_S = 20 };
@@ -590,6 +592,98 @@ static void test_lost_control_connection_is_not_waited_for(void **state) {
   close_sides(s);
 }
 
+/* ---- limits ---- */
+
+static char last_warn[1024], last_info[1024];
+static unsigned warn_count;
+
+static void hear_last(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  snprintf(level == HARP_LOG_WARN ? last_warn : last_info, sizeof last_warn, "%s", text);
+  warn_count += level == HARP_LOG_WARN;
+}
+
+/* What is full, and at which side. */
+enum full { FULL_LINKS, FULL_LINKS_THERE, FULL_LINKS_THERE_AT_FIRST, FULL_STREAMS, FULL_PEERS, FULL_FILES };
+
+static void fill_links(struct harp_engine *e, const struct harp_link *only, struct harp_link *with) {
+  for (unsigned i = 0; i < HARP_ENGINE_LINKS_MAX; i++) {
+    e->link_count += e->links[i] == only ? (with ? 1u : -1u) : 0u;
+    if (e->links[i] == only) e->links[i] = with;
+  }
+}
+
+static void fill_peers(struct harp_engine *e, const struct harp_peer *only, struct harp_peer *with) {
+  for (unsigned i = 0; i < HARP_ENGINE_PEERS_MAX; i++) {
+    e->peer_count += e->peers[i] == only ? (with ? 1u : -1u) : 0u;
+    if (e->peers[i] == only) e->peers[i] = with;
+  }
+}
+
+static void fill_streams(struct harp_peer *peer, const struct harp_tx_stream *only,
+                         struct harp_tx_stream *with) {
+  struct harp_sender *sender = peer->session.sender;
+  for (unsigned i = 0; i < sender->stream_max; i++)
+    if (sender->streams[i] == only) sender->streams[i] = with;
+}
+
+static void set_full(struct side s[2], enum full what, bool full) {
+  static struct harp_link link;
+  static struct harp_tx_stream stream;
+  static struct rlimit before;
+  if (what <= FULL_LINKS_THERE_AT_FIRST)
+    fill_links(s[what != FULL_LINKS].e, full ? NULL : &link, full ? &link : NULL);
+  if (what == FULL_STREAMS) fill_streams(only_peer(s[0].e), full ? NULL : &stream, full ? &stream : NULL);
+  if (what == FULL_PEERS)
+    fill_peers(s[0].e, full ? NULL : HARP_SLOT_RESERVED, full ? HARP_SLOT_RESERVED : NULL);
+  if (what == FULL_FILES) {
+    if (full) assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit limit = {.rlim_cur = full ? 0 : before.rlim_cur, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+}
+
+/* Each limit that a connect can meet has one WARN that names it, its number, and what to change. */
+static void test_each_limit_is_named(void **state) {
+  static const struct {
+    bool needs_peer;
+    const char *number, *cure;
+  } cases[] = {
+      [FULL_LINKS] = {true, "all 8192 connections that an engine can have", "NCCL_MAX_NCHANNELS"},
+      [FULL_LINKS_THERE] = {true, "all 8192 connections that an engine can have", "NCCL_MAX_NCHANNELS"},
+      [FULL_LINKS_THERE_AT_FIRST] = {false, "all 8192 connections that an engine", "NCCL_MAX_NCHANNELS"},
+      [FULL_STREAMS] = {true, "all 4096 connections to that peer", "NCCL_MAX_NCHANNELS"},
+      [FULL_PEERS] = {false, "all 4096 peers that an engine can have", "fewer ranks"},
+      [FULL_FILES] = {false, "all 0 files open that it may", "ulimit -n"},
+  };
+  static const bool both[2] = {true, true}, none[2], first[2] = {true, false};
+  (void)state;
+  for (enum full what = FULL_LINKS; what <= FULL_FILES; what++) {
+    struct side s[2];
+    enum harp_status status = HARP_OK;
+    open_sides(s);
+    s[0].e->instance.peer_timeout_ns = HARP_MS(300);
+    if (cases[what].needs_peer) dial_other(s, 0, 0);
+    for (time_t limit = seconds() + LIMIT_S; s[0].dials[0] && !s[0].links[0] && seconds() < limit;)
+      run_some(s, first, both, 1);
+    warn_count = 0;
+    harp_log_set_sink(hear_last);
+    set_full(s, what, true);
+    dial_other(s, 0, 1);
+    for (time_t limit = seconds() + LIMIT_S; status == HARP_OK && seconds() < limit;) {
+      status = harp_dial_poll(s[0].dials[1], &s[0].links[1]);
+      run_some(s, none, both, 1);
+    }
+    set_full(s, what, false);
+    harp_log_set_sink(NULL);
+    assert_int_not_equal(status, HARP_OK);
+    assert_int_equal(warn_count, 1);
+    assert_non_null(strstr(last_warn, cases[what].number));
+    assert_non_null(strstr(last_warn, cases[what].cure));
+    close_sides(s);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
@@ -602,6 +696,7 @@ int main(void) {
       cmocka_unit_test(test_crossed_connects_make_one_peer),
       cmocka_unit_test(test_connect_is_done_when_the_server_knows),
       cmocka_unit_test(test_lost_control_connection_is_not_waited_for),
+      cmocka_unit_test(test_each_limit_is_named),
       cmocka_unit_test(test_winner_that_dies_is_not_waited_for),
       cmocka_unit_test(test_guest_that_never_confirms_is_not_waited_for),
   };

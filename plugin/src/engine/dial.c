@@ -181,12 +181,17 @@ static int go_on(struct harp_dial *d, harp_ns now) {
 }
 
 static enum harp_status dial_fail(struct harp_dial *d) {
-  char text[HARP_ADDRESS_TEXT_BYTES];
+  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
   if (d->is_refused_busy)
     HARP_WARN("%s: the peer at %s has refused to connect for %llu s: too many connections wait there for "
-              "accept, and it accepts none",
+              "accept, %d to that listener, and it accepts none",
               d->engine->name, harp_address_text(&d->to, text),
-              (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)));
+              (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)), HARP_UNACCEPTED_MAX);
+  else if (harp_limit_is(d->last_errno))
+    HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", d->engine->name,
+              harp_address_text(&d->to, text),
+              (unsigned long long)(d->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+              harp_limit_text(d->last_errno, limit));
   else
     HARP_WARN(
         "%s: cannot connect to the peer at %s for %llu s: %s; is its interface with that address up, and "
@@ -216,20 +221,37 @@ static void tell_busy(struct harp_dial *d) {
   d->is_refused_busy = true;
 }
 
-/* Whether the server of our handshake has yet to show that it is done there too. It has shown it, or it never
- * will. Under the lock. */
-static bool waits_for_word(struct harp_dial *d) {
+/* Whether the answer of the peer is yet to come: that the stream is open, or, after our handshake, any word
+ * or packet, which shows that it is done there too. It has come, or it never will. Under the lock. */
+static bool is_unanswered(struct harp_dial *d) {
+  if (!d->is_met) return d->peer != NULL;
   d->is_open = d->link->peer->is_confirmed;
   return !d->is_open && harp_peer_is_usable(d->link->peer);
+}
+
+/* Who polls looks for the answer itself: to wake the engine's thread for it takes as long as the round trip.
+ * Under the lock. */
+static bool waits_for_answer(struct harp_dial *d, harp_ns now) {
+  if (!is_unanswered(d)) return false;
+  harp_monitor_on_readable(d->link->peer, now);
+  return is_unanswered(d);
+}
+
+/* Says why the peer refuses for good. */
+static enum harp_status fail_refused(const struct harp_dial *d, enum harp_refusal why) {
+  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  HARP_WARN("%s: the peer at %s refuses a connection: %s%s", d->engine->name, harp_address_text(&d->to, text),
+            why == HARP_REFUSAL_LIMIT ? "" : "it says: ",
+            why == HARP_REFUSAL_LIMIT ? harp_limit_text(HARP_ELINKS, limit) : harp_refusal_text(why));
+  return HARP_ERR_REMOTE;
 }
 
 /* Moves on with a stream that the peer was asked for: *link is set when it is open. */
 static enum harp_status poll_open(struct harp_dial *d, struct harp_link **link, harp_ns now) {
   enum harp_status status = HARP_OK;
-  char text[HARP_ADDRESS_TEXT_BYTES];
   harp_engine_lock(d->engine);
   struct harp_link *asked = d->link;
-  bool waits = d->is_met ? waits_for_word(d) : d->peer != NULL;
+  bool waits = waits_for_answer(d, now);
   if (waits) { /* its process lives, or will be found dead */
     d->deadline_ns += now - d->asked_ns;
     d->asked_ns = now;
@@ -262,9 +284,7 @@ static enum harp_status poll_open(struct harp_dial *d, struct harp_link **link, 
     tell_busy(d);
     break;
   default:
-    HARP_WARN("%s: the peer at %s refuses a connection: it says: %s", d->engine->name,
-              harp_address_text(&d->to, text), harp_refusal_text(d->refusal));
-    status = HARP_ERR_REMOTE;
+    status = fail_refused(d, d->refusal);
   }
   return status;
 }
@@ -275,8 +295,8 @@ static enum harp_status poll_begin(struct harp_dial *d, harp_ns now) {
   if (now < d->retry_ns) return HARP_OK;
   int err = dial_begin(d, now);
   if (err) {
-    HARP_WARN("%s: cannot connect: %s", d->engine->name,
-              err == -EMFILE || err == -ENOMEM ? harp_link_hint(err) : strerror(-err));
+    char text[HARP_LIMIT_TEXT_BYTES];
+    HARP_WARN("%s: cannot connect: %s", d->engine->name, harp_limit_text(-err, text));
     return HARP_ERR_SYSTEM;
   }
   if (d->meeting.fd < 0 && d->met_ns) { /* no socket was to be had */
@@ -309,6 +329,8 @@ static enum harp_status on_refused(struct harp_dial *d, enum harp_refusal why, h
     d->crossed_ns = now;
     d->deadline_ns = now + d->engine->instance.peer_timeout_ns;
     return HARP_OK;
+  case HARP_REFUSAL_LIMIT:
+    return fail_refused(d, why);
   default:
     harp_meeting_refusal_text(&d->meeting.handshake, text, sizeof text);
     HARP_WARN("%s: the handshake with the peer at %s failed: %s", d->engine->name,

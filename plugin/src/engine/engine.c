@@ -404,5 +404,6 @@ void harp_engine_give_block(struct harp_engine *e, void *block) {
 void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot) {
   /* The word before its summary: a pass that takes the summary bit finds the word's bit. */
   atomic_fetch_or_explicit(&e->doorbells[slot / 64], 1ull << (slot % 64), memory_order_release);
-  atomic_fetch_or_explicit(&e->doorbell_words, 1ull << (slot / 64), memory_order_seq_cst);
+  atomic_fetch_or_explicit(&e->doorbell_words, 1ull << (slot / 64 / HARP_DOORBELL_WORDS),
+                           memory_order_seq_cst);
 }

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "base/counters.h"
+#include "engine/limits.h"
 #include "engine/link.h"
 #include "engine/outage.h"
 #include "host/arena.h"
@@ -23,12 +24,11 @@
 enum {
   HARP_DEVICES_MAX = 64, /* of a process, merged ones included */
   HARP_DEVICE_ENGINES_MAX = 16,
-  HARP_ENGINE_LINKS_MAX = 4096,
-  HARP_ENGINE_PEERS_MAX = 4096, /* and handshakes under way */
   HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
   HARP_ENGINE_NAME_BYTES = 96,
   HARP_ENGINE_MARK_BYTES = 32,
-  HARP_BLOCK_BYTES = HARP_STAGING_BYTES,  /* the pool's unit */
+  HARP_DOORBELL_WORDS = HARP_ENGINE_LINKS_MAX / 64 / 64, /* that a summary bit stands for */
+  HARP_BLOCK_BYTES = HARP_STAGING_BYTES,                 /* the pool's unit */
   HARP_ENGINE_MEMORY_BYTES = 16 << 20,    /* unless the conf says otherwise, or frames need more */
   HARP_ENGINE_MEMORY_BYTES_MIN = 1 << 20, /* what the conf's comes to for one of many, at least */
   HARP_ENGINE_BLOCKS_BYTES = 8 << 20,     /* beside the frames */
@@ -55,7 +55,7 @@ struct harp_engine {
   HARP_CACHE_ALIGNED _Atomic uint32_t locked;
   _Atomic uint32_t lock_waiters; /* control calls that wait: passes step aside */
 
-  /* mailbox: links with submissions; a bit a slot, and a summary bit for each word of 64 */
+  /* mailbox: links with submissions; a bit a slot, and a summary bit for some words of 64 */
   HARP_CACHE_ALIGNED _Atomic uint64_t doorbell_words;
   _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
 

@@ -92,7 +92,7 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) link->requests[i].link = link;
   if (!harp_engine_add_link(e, link)) {
     free(link);
-    return -EMFILE;
+    return -HARP_ELINKS;
   }
   if (!(c->role == HARP_ROLE_SENDER ? open_sender(link, c) : open_receiver(link, c))) {
     harp_engine_remove_link(e, link);

@@ -80,8 +80,8 @@ struct harp_link_config {
   uint32_t first_line, first_message;
 };
 
-/* Makes a link on a peer; under the engine's lock. Returns 0; -ENOMEM; -EMFILE: the engine has all the links
- * that it can have; -EEXIST: the stream is open. */
+/* Makes a link on a peer; under the engine's lock. Returns 0; -ENOMEM; -HARP_ELINKS: the engine has all the
+ * links that it can have; -EEXIST: the stream is open. */
 int harp_link_create(struct harp_link **out, struct harp_peer *peer,
                      const struct harp_link_config *config) HARP_MUST_CHECK;
 

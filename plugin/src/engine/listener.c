@@ -151,8 +151,10 @@ static void turn_away(struct harp_listener *l, struct harp_meeting *m, int err) 
   char why[256], text[HARP_ADDRESS_TEXT_BYTES];
   if (m->handshake.state == HARP_HANDSHAKE_REFUSED)
     harp_meeting_refusal_text(&m->handshake, why, sizeof why);
+  else if (err)
+    harp_limit_text(-err, why);
   else
-    snprintf(why, sizeof why, "%s", err ? strerror(-err) : "it did not prove the secret in time");
+    snprintf(why, sizeof why, "it did not prove the secret in time");
   if (is_worth_telling(l, m))
     HARP_INFO("%s: turned away a connection from %s: %s", l->engine->name,
               harp_address_text(&m->peer_addr, text), why);
@@ -199,6 +201,7 @@ static bool is_over(const struct harp_meeting *m, harp_ns now) {
 static enum harp_refusal judge(struct harp_listener *l, const struct harp_meeting *m, harp_ns now) {
   uint32_t engine_id = (uint32_t)(m->handshake.peer.token >> 32);
   if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
+  if (l->engine->link_count == HARP_ENGINE_LINKS_MAX) return HARP_REFUSAL_LIMIT;
   if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
   harp_crossing_yield(l->engine, engine_id, l->traffic_class);
   return HARP_REFUSAL_NONE;
@@ -242,10 +245,12 @@ static void let_in(struct harp_listener *l, harp_ns now) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     harp_monitor_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     l->guest_count++;
-    if (watch(l->engine, fd, name_of_guest(m)) || harp_meeting_start(m, l->engine, false, l->secret))
-      guest_end(l, m); /* the peer tries again */
-    else
+    err = watch(l->engine, fd, name_of_guest(m));
+    if (!err) err = harp_meeting_start(m, l->engine, false, l->secret);
+    if (!err)
       guest_run(m, now);
+    else
+      turn_away(l, m, err); /* the peer tries again */
   }
 }
 

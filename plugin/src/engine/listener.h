@@ -10,10 +10,6 @@
 #include "engine/handle.h"
 #include "engine/meeting.h"
 
-enum {
-  HARP_GUESTS_MAX = 64,
-  HARP_UNACCEPTED_MAX = 8, /* of a listener: those that wait for accept, or only for their CONFIRM */
-};
 #define HARP_GUEST_NS HARP_SEC(5) /* a stranger has so long to prove the secret */
 
 struct harp_listener {

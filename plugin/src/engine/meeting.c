@@ -61,7 +61,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
 /* Makes a token: upper half the engine's, so that a driver can tell strangers' packets without looking for a
  * connection, then 16 random bits, then the slot. */
 static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot) {
-  HARP_ASSERT(slot >= 0 && slot < HARP_ENGINE_LINKS_MAX);
+  HARP_ASSERT(slot >= 0 && slot < HARP_ENGINE_PEERS_MAX);
   return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
 }
 
@@ -76,7 +76,7 @@ int harp_meeting_start(struct harp_meeting *m, struct harp_engine *e, bool clien
   int err = harp_random_fill(&fresh, sizeof fresh);
   if (err) return err;
   m->slot = harp_engine_reserve_slot(e);
-  if (m->slot < 0) return -EMFILE;
+  if (m->slot < 0) return -HARP_EPEERS;
   describe_self(e, token_of(e, fresh.token, m->slot), fresh.first, &self);
   harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
                       &self);
@@ -135,11 +135,6 @@ void harp_link_tell_connected(const struct harp_link *link, const struct sockadd
             HARP_WIRE_VERSION, harp_address_text(addr, text));
 }
 
-const char *harp_link_hint(int err) {
-  return err == -EMFILE ? "it has all the connections that it can have (4096); set NCCL_MAX_NCHANNELS lower"
-                        : "no memory";
-}
-
 struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,
                                     int traffic_class) {
   bool is_client = role == HARP_ROLE_SENDER;
@@ -168,7 +163,8 @@ struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *
   m->slot = -1;
   int err = harp_link_create(&link, peer, &first);
   if (err) {
-    HARP_WARN("%s: no connection with %s: %s", e->name, peer->name, harp_link_hint(err));
+    char text[HARP_LIMIT_TEXT_BYTES];
+    HARP_WARN("%s: no connection with %s: %s", e->name, peer->name, harp_limit_text(-err, text));
     harp_peer_destroy(peer);
     return NULL;
   }

@@ -44,7 +44,5 @@ void harp_meeting_refusal_text(const struct harp_handshake *h, char *text, size_
 
 /* Counts a new link and says it at INFO. */
 void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr);
-/* Returns what to say of an error of harp_link_create. */
-const char *harp_link_hint(int err);
 
 #endif

@@ -28,6 +28,11 @@ static void tell_refused(struct harp_listener *l, const struct harp_peer *peer, 
             harp_refusal_text(refusal));
 }
 
+static enum harp_refusal refusal_of(int err) {
+  if (err == -EEXIST) return HARP_REFUSAL_STREAM;
+  return err == -HARP_ELINKS ? HARP_REFUSAL_LIMIT : HARP_REFUSAL_MEMORY;
+}
+
 void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open) {
   struct harp_engine *e = peer->engine;
   struct harp_listener *l = harp_listener_of_port(e, open->port);
@@ -40,7 +45,7 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
                                       .first_line = open->first_line,
                                       .first_message = open->first_message};
     int err = harp_link_create(&link, peer, &config);
-    if (err) opened.refusal = err == -EEXIST ? HARP_REFUSAL_STREAM : HARP_REFUSAL_LIMIT;
+    if (err) opened.refusal = refusal_of(err);
   }
   if (opened.refusal) tell_refused(l, peer, opened.refusal);
   bool told = harp_monitor_send_opened(peer, &opened);
@@ -68,7 +73,8 @@ int harp_dial_ask_peer(struct harp_dial *d, harp_ns now) {
   } fresh;
   struct harp_peer *peer = harp_peer_find(d->engine, d->engine_id, &d->to, d->traffic_class);
   int stream = peer ? harp_link_free_stream(peer) : -1, err = harp_random_fill(&fresh, sizeof fresh);
-  if (stream < 0 || err) return stream < 0 ? -ENOENT : err;
+  if (!peer || err) return peer ? err : -ENOENT;
+  if (stream < 0) return -HARP_ESTREAMS;
   struct harp_link_config config = {.role = HARP_ROLE_SENDER,
                                     .stream = (uint16_t)stream,
                                     .first_line = fresh.first_line,

@@ -12,7 +12,7 @@
 void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open);
 
 /* Asks a peer that there is to open a stream for the dial. Returns 0; -ENOENT: there is no such peer;
- * -EMFILE, -ENOMEM. */
+ * -HARP_ESTREAMS: it has all the streams that it can have; errors of harp_link_create. */
 int harp_dial_ask_peer(struct harp_dial *d, harp_ns now);
 /* Takes the dial out of those that wait for its peer. */
 void harp_dial_leave_peer(struct harp_dial *d);

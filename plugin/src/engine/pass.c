@@ -31,6 +31,7 @@ enum {
 #define CONTROL_CHECK_NS HARP_MS(1)
 #define MEET_CHECK_NS    HARP_US(50)
 
+_Static_assert(HARP_ENGINE_LINKS_MAX % (64 * 64) == 0, "each summary bit stands for as many words");
 _Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name the slot");
 
 /* ---- receive ---- */
@@ -135,19 +136,23 @@ static unsigned receive(struct harp_engine *e) {
 
 /* ---- mailbox ---- */
 
+static void take_word(struct harp_engine *e, unsigned w, harp_ns now) {
+  uint64_t bits = atomic_exchange_explicit(&e->doorbells[w], 0, memory_order_acquire);
+  for (; bits; bits &= bits - 1) {
+    struct harp_link *link = e->links[w * 64 + (unsigned)__builtin_ctzll(bits)];
+    if (!link) continue; /* closed since */
+    harp_link_take_submissions(link, now);
+    harp_link_complete(link);
+    harp_peer_touch(link->peer);
+  }
+}
+
 static void take_submissions(struct harp_engine *e, harp_ns now) {
   if (harp_likely(!atomic_load_explicit(&e->doorbell_words, memory_order_relaxed))) return;
   uint64_t words = atomic_exchange_explicit(&e->doorbell_words, 0, memory_order_acquire);
   for (; words; words &= words - 1) {
-    unsigned w = (unsigned)__builtin_ctzll(words);
-    uint64_t bits = atomic_exchange_explicit(&e->doorbells[w], 0, memory_order_acquire);
-    for (; bits; bits &= bits - 1) {
-      struct harp_link *link = e->links[w * 64 + (unsigned)__builtin_ctzll(bits)];
-      if (!link) continue; /* closed since */
-      harp_link_take_submissions(link, now);
-      harp_link_complete(link);
-      harp_peer_touch(link->peer);
-    }
+    unsigned first = (unsigned)__builtin_ctzll(words) * HARP_DOORBELL_WORDS;
+    for (unsigned w = first; w < first + HARP_DOORBELL_WORDS; w++) take_word(e, w, now);
   }
 }
 

@@ -140,7 +140,8 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
 
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {
   HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
-  HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_CROSSED);
+  HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_LIMIT ||
+              why == HARP_REFUSAL_CROSSED);
   if (why) {
     send_refuse(h, why);
     return;
@@ -270,7 +271,9 @@ const char *harp_refusal_text(enum harp_refusal r) {
   case HARP_REFUSAL_CROSSED:
     return "is being connected to from here at the same moment";
   case HARP_REFUSAL_LIMIT:
-    return "asks for more connections, or memory, than this process can have";
+    return "asks for more connections than the engine here can have";
+  case HARP_REFUSAL_MEMORY:
+    return "asks for a connection for which there is no memory";
   }
   return "failed for an unknown reason";
 }

@@ -149,7 +149,7 @@ static int body_min_bytes(unsigned type) {
 }
 
 static enum harp_refusal known_refusal(unsigned reason) {
-  return reason <= HARP_REFUSAL_LIMIT ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
+  return reason <= HARP_REFUSAL_MEMORY ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
 }
 
 static void get_body(const uint8_t *body, struct harp_control_message *out) {
@@ -358,7 +358,7 @@ bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refu
   memcpy(&w, body, sizeof w);
   unsigned reason = harp_from_be16(w.reason);
   bool known = reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT ||
-               reason == HARP_REFUSAL_BUSY || reason == HARP_REFUSAL_CROSSED;
+               reason == HARP_REFUSAL_BUSY || reason == HARP_REFUSAL_CROSSED || reason == HARP_REFUSAL_LIMIT;
   *refuse = (struct harp_refuse){
       .version_min = w.version_min,
       .version_max = w.version_max,

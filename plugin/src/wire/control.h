@@ -42,8 +42,8 @@ enum harp_control_type {
   HARP_CONTROL_CLOSE = 10,
 };
 
-/* Why a handshake, or the opening of a stream, came to nothing. VERSION, ENDPOINT, BUSY and CROSSED are also
- * the reasons that a REFUSE carries; SECRET and BUSY to LIMIT those of an OPENED. */
+/* Why a handshake, or the opening of a stream, came to nothing. VERSION, ENDPOINT, BUSY, LIMIT and CROSSED
+ * are also the reasons that a REFUSE carries; SECRET, BUSY to LIMIT and MEMORY those of an OPENED. */
 enum harp_refusal {
   HARP_REFUSAL_NONE = 0,
   HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: some other program or a scanner */
@@ -54,8 +54,9 @@ enum harp_refusal {
   HARP_REFUSAL_BUSY = 6,     /* too many connections wait for accept already */
   HARP_REFUSAL_LISTENER = 7, /* nobody listens there any more */
   HARP_REFUSAL_STREAM = 8,   /* the stream is open, or out of range */
-  HARP_REFUSAL_LIMIT = 9,    /* the process has all the connections, or the memory, that it can have */
+  HARP_REFUSAL_LIMIT = 9,    /* the engine has all the connections that it can have */
   HARP_REFUSAL_CROSSED = 10, /* the server connects to the client itself, and that connect wins */
+  HARP_REFUSAL_MEMORY = 11,  /* no memory for the stream */
 };
 
 /* ---- layout ---- */

@@ -1,0 +1,52 @@
+#include "engine/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "proto/tx_stream.h"
+
+bool harp_limit_is(int error) {
+  return error == HARP_ELINKS || error == HARP_EPEERS || error == HARP_ESTREAMS || error == EMFILE ||
+         error == ENFILE || error == ENOMEM;
+}
+
+static unsigned long long files_max(void) {
+  struct rlimit limit = {0};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+const char *harp_limit_text(int error, char text[HARP_LIMIT_TEXT_BYTES]) {
+  size_t bytes = HARP_LIMIT_TEXT_BYTES;
+  switch (error) {
+  case HARP_ELINKS:
+    snprintf(text, bytes, "it has all %d connections that an engine can have: set NCCL_MAX_NCHANNELS lower",
+             HARP_ENGINE_LINKS_MAX);
+    break;
+  case HARP_ESTREAMS:
+    snprintf(text, bytes,
+             "it has all %d connections to that peer that it can have: set NCCL_MAX_NCHANNELS lower",
+             HARP_STREAMS_MAX);
+    break;
+  case HARP_EPEERS:
+    snprintf(
+        text, bytes,
+        "it has all %d peers that an engine can have, handshakes included: let fewer ranks connect to it",
+        HARP_ENGINE_PEERS_MAX);
+    break;
+  case EMFILE:
+    snprintf(text, bytes, "the process has all %llu files open that it may: raise the limit (ulimit -n)",
+             files_max());
+    break;
+  case ENFILE:
+    snprintf(text, bytes, "the host has all files open that it may: raise the limit (sysctl fs.file-max)");
+    break;
+  case ENOMEM:
+    snprintf(text, bytes, "no memory");
+    break;
+  default:
+    snprintf(text, bytes, "%s", strerror(error));
+  }
+  return text;
+}

@@ -1,0 +1,31 @@
+/* What an engine and its process can have at most, and what to say when it has it: each limit has an error of
+ * its own, so that the one WARN names the limit, its number, and what to change. */
+#ifndef HARP_LIMITS_H
+#define HARP_LIMITS_H
+
+#include <errno.h>
+
+#include "base/base.h"
+
+enum {
+  HARP_ENGINE_LINKS_MAX = 8192,
+  HARP_ENGINE_PEERS_MAX = 4096, /* and handshakes under way */
+  HARP_GUESTS_MAX = 64,         /* of a listener */
+  HARP_UNACCEPTED_MAX = 8,      /* of a listener: those that wait for accept, or only for their CONFIRM */
+  /* HARP_STREAMS_MAX, of a peer in one direction: proto/tx_stream.h */
+  HARP_LIMIT_TEXT_BYTES = 160,
+};
+
+/* The errors of the full tables; files and memory have the system's (EMFILE, ENFILE, ENOMEM). */
+#define HARP_ELINKS   EMLINK
+#define HARP_EPEERS   EUSERS
+#define HARP_ESTREAMS EXFULL
+
+/* Writes a clause that says which limit an error (positive) stands for, its number and what to change; of any
+ * other error the system's text. Returns text. */
+const char *harp_limit_text(int error, char text[HARP_LIMIT_TEXT_BYTES]);
+
+/* Returns whether an error stands for a limit. */
+bool harp_limit_is(int error);
+
+#endif
