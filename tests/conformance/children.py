@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBY
 RELOADS = 8
 WORKER_S = 90
 CROWD = 100
+MESSAGE_BYTES = 1000
 
 
 def say(**facts: Any) -> None:
@@ -597,6 +599,74 @@ def cross(version: int) -> None:
     net.finalize()
 
 
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def scale(version: int) -> None:
+    """Connect many times to each of some processes, and be connected to; say what it takes.
+
+    The first line in: {}, answered with a handle. The second: whom to connect to, how often, and how many to
+    accept. The third: {}, then every comm moves a message that comes before its receive.
+    """
+    net = ready(Net(version))
+    with net.pair() as first:  # what a process needs for its first connection is not counted
+        first.transfer([b"ready"])
+    result, own, listen = net.listen()
+    assert result == abi.SUCCESS
+    before = resident_bytes()
+    hear()
+    say(handle=bytes(ffi.buffer(own)).hex())
+    wish = hear()
+    handles = [bytes.fromhex(text) for text in wish["handles"] for _ in range(wish["connects"])]
+    senders: list[Any] = []
+    receivers: list[Any] = []
+    took_s: list[float] = []
+    handle, begun = None, 0.0
+    while len(senders) < len(handles) or len(receivers) < wish["accepts"]:
+        if len(senders) < len(handles):
+            if handle is None:
+                handle, begun = ffi.new("char[]", handles[len(senders)]), time.perf_counter()
+            status, comm = net.connect(handle)
+            assert status == abi.SUCCESS
+            if comm != ffi.NULL:
+                took_s.append(time.perf_counter() - begun)
+                senders.append(comm)
+                handle = None
+        if len(receivers) < wish["accepts"]:
+            status, comm = net.accept(listen)
+            assert status == abi.SUCCESS
+            if comm != ffi.NULL:
+                receivers.append(comm)
+    say(met=True)
+    hear()
+    source = Buffer(MESSAGE_BYTES, pattern(MESSAGE_BYTES, 1))
+    requests = [
+        net.started(functools.partial(net.send, comm, source.address, source.size)) for comm in senders
+    ]
+    net.finish(*requests)
+    say(sent=True)
+    hear()
+    place = Buffer(MESSAGE_BYTES)
+    for comm in receivers:
+        place.fill(0)
+        net.finish(net.receive(comm, place.address, place.size))
+        assert place.read() == pattern(MESSAGE_BYTES, 1)
+    say(
+        control=len(control_connections()),
+        bytes=resident_bytes() - before,
+        connect_us=[round(1e6 * s, 1) for s in took_s],
+        warns=net.warns(),
+    )
+    hear()
+    for comm in senders:
+        assert net.close_send(comm) == abi.SUCCESS
+    for comm in receivers:
+        assert net.close_receive(comm) == abi.SUCCESS
+    assert net.close_listen(listen) == abi.SUCCESS
+    net.finalize()
+
+
 SCENARIOS: dict[str, Callable[[int], None]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -623,6 +693,7 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
         give_up,
         give_up_beside,
         cross,
+        scale,
     )
 }
 

@@ -130,7 +130,8 @@ def test_buffer_taken_away_in_use(net: Net, end: str) -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_what_was_sent_before_the_close_arrives(net: Net, late: bool) -> None:
     """A sender that saw all its sends done may close; the receiver still gets every byte, though the word of
-    the close be there before its receives are."""
+    the close be there before its receives are.
+    """
     payloads = [pattern(size, size) for size in (5, 0, 16_384, 100)]
     with net.pair() as pair:
         outgoing = [pair.post_send(Buffer(len(data), data)) for data in payloads]

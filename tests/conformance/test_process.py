@@ -383,6 +383,9 @@ def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -
 
 
 CROSSINGS = 12
+PEERS, COMMS = 8, 2048
+COMM_BYTES, COMMS_BYTES = 200_000, 300_000_000  # what may be taken for each comm, and for all
+SLOW_US = 100_000  # to open a stream, on a loaded machine: what it takes is printed (pytest -rP)
 
 
 @pytest.mark.parametrize("version", [4, 12])
@@ -407,6 +410,55 @@ def test_connects_that_cross_make_one_connection(
             child.tell()
         for child in both:
             assert child.line() == {"closed": True}
+
+
+def test_many_comms_of_few_peers(start: Start) -> None:
+    """One control connection for each peer, and bounded memory for each comm."""
+    hub, *spokes = children = [start("scale", 12) for _ in range(1 + PEERS)]
+    each = COMMS // PEERS // 2
+    for child in children:
+        child.tell()
+    handles = [child.line()["handle"] for child in children]
+    hub.tell(handles=handles[1:], connects=each, accepts=PEERS * each)
+    for spoke in spokes:
+        spoke.tell(handles=handles[:1], connects=each, accepts=each)
+    for step in "met", "sent":
+        for child in children:
+            assert child.line() == {step: True}
+        for child in children:
+            child.tell()
+    got = [child.line() for child in children]
+    print(f"{COMMS} comms with {PEERS} processes: {got[0]['bytes'] >> 20} MiB resident,", end=" ")
+    print(f"{got[0]['bytes'] // COMMS >> 10} KiB a comm")
+    assert [one["warns"] for one in got] == [[]] * len(children)
+    assert [one["control"] for one in got] == [PEERS] + [1] * PEERS
+    assert got[0]["bytes"] < min(COMMS * COMM_BYTES, COMMS_BYTES)
+    for child in children:
+        child.tell()
+        child.end()
+
+
+def test_a_further_stream_opens_soon(start: Start) -> None:
+    """One round trip on the control connection: no timer of either side is waited for."""
+    one, other = (start("scale", 12) for _ in range(2))
+    for child in (one, other):
+        child.tell()
+    handles = [child.line()["handle"] for child in (one, other)]
+    one.tell(handles=handles[1:], connects=COMMS // PEERS, accepts=0)
+    other.tell(handles=[], connects=0, accepts=COMMS // PEERS)
+    for step in "met", "sent":
+        for child in (one, other):
+            assert child.line() == {step: True}
+        for child in (one, other):
+            child.tell()
+    times = sorted(one.line()["connect_us"])
+    print(f"connect takes {times[len(times) // 10]}, {times[len(times) // 2]} and", end=" ")
+    print(f"{times[len(times) * 9 // 10]} us (10th, 50th and 90th of 100)")
+    assert other.line()["warns"] == []
+    assert times[len(times) // 2] < SLOW_US
+    for child in (one, other):
+        child.tell()
+        child.end()
 
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)

@@ -62,7 +62,7 @@ def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path, mode: str
 
 
 def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path) -> None:
-    """The server waits longer for it than for a stranger's word, and the client for a word of the server's."""
+    """The server waits longer than for a stranger's word, and the client waits for the server."""
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         handle = receiver.call("listen")
