@@ -89,7 +89,8 @@ bool harp_flows_on_round(struct harp_flows *f, bool held_back, harp_ns rtt_ns, h
     begin_period(f, true, now);
     return f->wanted != wanted;
   }
+  unsigned proven = f->proven;
   if (f->warm) decide(f, now);
   begin_period(f, f->wanted == wanted, now);
-  return f->wanted != wanted;
+  return f->wanted != wanted || f->proven != proven;
 }

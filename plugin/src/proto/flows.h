@@ -13,21 +13,21 @@
 #include "base/base.h"
 
 struct harp_flows {
-  uint64_t paths;            /* between these ENIs, a bit each */
-  uint64_t speed_bytes_s;    /* of our NIC; 0: unknown */
-  unsigned count;            /* of `paths` */
-  unsigned wanted;           /* so many are to carry data: the result */
-  unsigned before;           /* wanted before the trial under way; 0: there is none */
-  unsigned proven;           /* so many once paid: the next trial goes there at once */
-  unsigned pressure;         /* rises with rounds that were held back by the network, falls with others */
-  bool warm;                 /* the period under way shows what `wanted` paths bring */
-  bool busy;                 /* something is in flight */
-  harp_ns seen_ns;           /* up to when `busy_ns` was counted */
-  harp_ns began_ns;          /* the period */
-  harp_ns busy_ns;           /* of the period */
-  uint64_t bytes;            /* acknowledged in the period */
-  uint64_t rate_bytes_s;     /* before the trial */
-  harp_ns more_ns, fewer_ns; /* not before these the next trial of more, of fewer */
+  uint64_t paths;         /* between these ENIs, a bit each */
+  uint64_t speed_bytes_s; /* of our NIC; 0: unknown */
+  unsigned count;         /* of `paths` */
+  unsigned wanted;        /* so many are to carry data: the result */
+  unsigned before;        /* wanted before the trial under way; 0: there is none */
+  unsigned proven;   /* so many have paid: each has a queue of its own; the next trial goes there at once */
+  unsigned pressure; /* rises with rounds that were held back by the network, falls with others */
+  bool warm;         /* the period under way shows what `wanted` paths bring */
+  bool busy;         /* something is in flight */
+  harp_ns seen_ns;   /* up to when `busy_ns` was counted */
+  harp_ns began_ns;  /* the period */
+  harp_ns busy_ns;   /* of the period */
+  uint64_t bytes;    /* acknowledged in the period */
+  uint64_t rate_bytes_s;               /* before the trial */
+  harp_ns more_ns, fewer_ns;           /* not before these the next trial of more, of fewer */
   harp_ns more_wait_ns, fewer_wait_ns; /* after the next one that fails */
 };
 
@@ -49,7 +49,7 @@ static inline void harp_flows_on_acked(struct harp_flows *f, uint32_t bytes, boo
 }
 
 /* A round trip has passed on one of the paths; `held_back`: its window was full, and the network queued or
- * lost packets. Returns whether `wanted` has changed. */
+ * lost packets. Returns whether `wanted` or `proven` has changed. */
 bool harp_flows_on_round(struct harp_flows *f, bool held_back, harp_ns rtt_ns, harp_ns now) HARP_MUST_CHECK;
 
 #endif

@@ -44,18 +44,25 @@ static void avoid_detours(struct harp_sender *s) {
   }
 }
 
-/* Divides what may be in flight between two ENIs among the paths in use, detours only where there is nothing
- * else: they carry nothing. */
-static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
+/* How many paths between two ENIs are in use; detours only where there is nothing else: they carry nothing.
+ */
+static unsigned in_use(const struct harp_sender *s, const struct harp_flows *f) {
   unsigned straight = 0, all = 0;
   for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     all += is_in_use(p), straight += is_in_use(p) && !p->detour;
   }
+  return HARP_MAX(straight ? straight : all, 1u);
+}
+
+/* Notes how many paths share a queue, as far as is known: those that paid have one each. What the receiver's
+ * buffer holds is for all of them together. */
+static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
+  unsigned count = in_use(s, f);
   for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
     struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    p->cc.sharers = HARP_MAX(straight ? straight : all, 1u);
-    p->cc.window_max_bytes = s->window_max_bytes / p->cc.sharers;
+    p->cc.sharers = (count + f->proven - 1) / f->proven;
+    p->cc.window_max_bytes = s->window_max_bytes / count;
     if (p->cc.window_bytes > p->cc.window_max_bytes) harp_cc_set_window(&p->cc, p->cc.window_max_bytes);
   }
 }
@@ -196,6 +203,7 @@ static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows 
 
 /* Gives each path in use the same part of a window. Where none answered, new ones look for a better one. */
 static void divide_window(struct harp_sender *s, const struct harp_flows *f, uint64_t bytes, bool answered) {
+  unsigned count = in_use(s, f);
   for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
     struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if (!is_in_use(p)) continue;
@@ -203,7 +211,7 @@ static void divide_window(struct harp_sender *s, const struct harp_flows *f, uin
       restart_window(p);
       p->cc.slow_start = !answered;
     }
-    harp_cc_set_window(&p->cc, bytes / p->cc.sharers);
+    harp_cc_set_window(&p->cc, bytes / count);
     harp_path_note_speed(p);
   }
 }
@@ -232,13 +240,12 @@ static void rest_surplus(struct harp_sender *s, const struct harp_flows *f, cons
 static void settle(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
   if (f->count == 1) return;
   struct census c = census_of(s, f);
-  unsigned sharers = s->paths[__builtin_ctzll(f->paths)].cc.sharers;
+  unsigned count = in_use(s, f);
   uint64_t bytes = window_sum(s, f);
   wake_missing(s, f, &c, now);
   rest_surplus(s, f, &c, now);
   note_sharers(s, f);
-  if (s->paths[__builtin_ctzll(f->paths)].cc.sharers != sharers)
-    divide_window(s, f, bytes, c.straight | c.detours);
+  if (in_use(s, f) != count) divide_window(s, f, bytes, c.straight | c.detours);
 }
 
 void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
