@@ -260,7 +260,7 @@ NUMBERS = [
     ("proto/recv.c", "ACK_EVERY_BYTES = 96 * 1024", "out of order, repeated or 96 KiB have come"),
     ("proto/recv.c", "#define ACK_SOON_NS HARP_US(1)", "after 1 µs when the sender says"),
     ("proto/recv.c", "#define ACK_LATE_NS HARP_US(25)", "else after 25 µs"),
-    ("proto/recv.c", "#define ACK_LATE_MANY_NS HARP_US(200)", "with several paths after 200 µs"),
+    ("proto/recv.c", "#define ACK_LATE_MANY_NS HARP_US(200)", "while packets come over several paths after 200 µs"),
     ("proto/cc_delay.c", "DELAY_FLOOR_BYTES = 256 * 1024", "smaller, down to 256 KiB"),
     ("proto/cc_delay.c", "LOSS_TOLERATED_PERMILLE = 40", "without a queue from 40 permille on"),
     ("proto/cc_delay.c", "LOSS_QUEUE_PERMILLE = 20", "with a queue from 20 on"),

@@ -69,13 +69,13 @@ def self_costs(profile: Path) -> Counter[str]:
     return costs
 
 
-def measure(simulator: str, lines: int, paths: int) -> float:
+def measure(simulator: str, lines: int, paths: int, enis: int) -> float:
     """Count one transfer, print it, and return the instructions a packet in proto + wire."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "profile"
         command = ["valgrind", "--tool=callgrind", "--toggle-collect=move", f"--callgrind-out-file={out}"]
         run = subprocess.run(
-            [*command, simulator, "--transfer", str(lines), str(paths)],
+            [*command, simulator, "--transfer", str(lines), str(paths), str(enis)],
             capture_output=True,
             text=True,
             check=False,
@@ -87,7 +87,7 @@ def measure(simulator: str, lines: int, paths: int) -> float:
         costs = self_costs(out)
     core = costs["proto"] + costs["wire"] + costs["base"]
     kernels = costs["checksum"] + costs["copy"]
-    what = f"{44 + 128 * lines:5} bytes, {paths} path{'s' * (paths > 1)}"
+    what = f"{44 + 128 * lines:5} bytes, {paths} path{'s' * (paths > 1)} over {enis} ENI{'s' * (enis > 1)}"
     print(
         f"{what}: {core / packets:7.1f} instructions a data packet in proto + wire, "
         f"both sides (proto {costs['proto'] / packets:.1f}, wire {costs['wire'] / packets:.1f}, "
@@ -98,8 +98,8 @@ def measure(simulator: str, lines: int, paths: int) -> float:
 
 def main() -> None:
     for lines in (11, 69):
-        one, eight = (measure(sys.argv[1], lines, paths) for paths in (1, 8))
-        print(f"      8 paths take {eight / one:.3f} times the instructions of one")
+        one, flows, enis = (measure(sys.argv[1], lines, paths, enis) for paths, enis in ((1, 1), (8, 1), (8, 8)))
+        print(f"      8 paths over one ENI take {flows / one:.3f}, over 8 {enis / one:.3f} times the instructions of one")
 
 
 if __name__ == "__main__":

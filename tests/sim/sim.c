@@ -4,7 +4,7 @@
  *   sim [--seeds N] [--seed0 N] [--jobs N]   run seeds seed0 .. seed0 + N - 1, print how many a second
  *   ... --ride 0|1                           with no acknowledgement on data, or with all that can be there
  *   sim --seed N [--trace]                   run one again, with both ends' traces
- *   sim --transfer LINES [PATHS]             a fixed transfer, for counting instructions
+ *   sim --transfer LINES [PATHS [ENIS]]             a fixed transfer, for counting instructions
  *
  * Safety is checked after every event (lib/duo.c). Liveness: once the faults have ended everything completes
  * within LIVE_NS, and then the connection falls silent, but for the probes of a path that stays dead. */
@@ -192,10 +192,11 @@ static int run_many(uint64_t seed0, uint64_t seeds, unsigned jobs) {
   return 0;
 }
 
-static int run_transfer(uint32_t lines, unsigned paths) {
-  if (lines < HARP_PACKET_MIN_LINES || lines > HARP_PACKET_MAX_LINES || !paths || paths > 8)
-    return fprintf(stderr, "no such size, or more than 8 paths\n"), 2;
-  uint64_t packets = transfer_run(lines, paths);
+static int run_transfer(uint32_t lines, unsigned paths, unsigned enis) {
+  if (lines < HARP_PACKET_MIN_LINES || lines > HARP_PACKET_MAX_LINES || !paths || paths > 8 || !enis ||
+      enis > paths)
+    return fprintf(stderr, "no such size, more than 8 paths, or more ENIs than paths\n"), 2;
+  uint64_t packets = transfer_run(lines, paths, enis);
   if (!packets) return fprintf(stderr, "packets were called lost\n"), 1;
   printf("%" PRIu64 " data packets\n", packets);
   return 0;
@@ -213,7 +214,8 @@ int main(int argc, char **argv) {
       one = strtoull(value, NULL, 0), single = true, i++;
     else if (!strcmp(argv[i], "--transfer"))
       return run_transfer((uint32_t)strtoul(value, NULL, 0),
-                          i + 2 < argc ? (unsigned)strtoul(argv[i + 2], NULL, 0) : 1);
+                          i + 2 < argc ? (unsigned)strtoul(argv[i + 2], NULL, 0) : 1,
+                          i + 3 < argc ? (unsigned)strtoul(argv[i + 3], NULL, 0) : 1);
     else if (!strcmp(argv[i], "--seeds"))
       seeds = strtoull(value, NULL, 0), i++;
     else if (!strcmp(argv[i], "--seed0"))
@@ -225,7 +227,7 @@ int main(int argc, char **argv) {
     else
       return fprintf(stderr,
                      "usage: sim [--seeds N] [--seed0 N] [--jobs N] [--ride 0|1] | --seed N [--trace] "
-                     "| --transfer LINES [PATHS]\n"),
+                     "| --transfer LINES [PATHS [ENIS]]\n"),
              2;
   }
   signal(SIGABRT, on_signal);

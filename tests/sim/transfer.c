@@ -29,11 +29,11 @@ struct transfer {
   uint64_t packets;
 };
 
-static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
-  /* As much may be in flight over many paths as over one. */
+static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned enis) {
+  /* As much may be in flight over many ENIs as over one. */
   struct harp_sender_config sc = {.path_count = paths,
                                   .stream_max = 1,
-                                  .window_max_bytes = (4u << 20) / paths,
+                                  .window_max_bytes = (4u << 20) / enis,
                                   .cc = &harp_cc_delay,
                                   .first_number = 0};
   struct harp_session_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
@@ -50,8 +50,8 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths) {
   t->receiver = malloc(harp_receiver_bytes(&rc));
   if (!t->receiver) abort();
   for (unsigned i = 0; i < paths; i++)
-    sc.paths[i] =
-        (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
+    sc.paths[i] = (struct harp_path_config){
+        .lines_max = lines, .local_eni = (uint8_t)(i % enis), .remote_eni = (uint8_t)(i % enis)};
   t->now = HARP_MS(1);
   t->stride = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES;
   harp_sender_init(t->sender, &sc, NULL, &t->counters, t->now);
@@ -162,10 +162,10 @@ __attribute__((noinline)) static void move(struct transfer *t) {
   }
 }
 
-uint64_t transfer_run(uint32_t lines, unsigned paths) {
+uint64_t transfer_run(uint32_t lines, unsigned paths, unsigned enis) {
   struct transfer t = {0};
   harp_crc32c_init(0);
-  set_up(&t, lines, paths);
+  set_up(&t, lines, paths, enis);
   move(&t);
   uint64_t lost = t.counters.lost_packets;
   tear_down(&t);

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* Sends 64 MiB in packets of `lines` lines over so many paths; returns how many data packets that took, 0
- * after a failure. */
-uint64_t transfer_run(uint32_t lines, unsigned paths);
+/* Sends 64 MiB in packets of `lines` lines over so many paths between so many pairs of ENIs; returns how many
+ * data packets that took, 0 after a failure. */
+uint64_t transfer_run(uint32_t lines, unsigned paths, unsigned enis);
 
 #endif
