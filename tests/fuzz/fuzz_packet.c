@@ -36,7 +36,8 @@ static void run_decoder(struct fuzz_input *in) {
       size_t n = harp_packet_encode_ack(again, &p, p.number, 9);
       FUZZ_CHECK(harp_packet_decode(again, n, &q) == HARP_DROP_NONE &&
                  harp_packet_crc_ok(again, &q, 9, q.number));
-      FUZZ_CHECK(q.ack.range_count == p.ack.range_count && q.ack.credit_count == p.ack.credit_count);
+      FUZZ_CHECK(q.ack.range_count == p.ack.range_count && q.ack.credit_count == p.ack.credit_count &&
+                 q.ack.window_bytes == p.ack.window_bytes);
     } else if (p.type == HARP_PACKET_DATA) {
       FUZZ_CHECK(p.data.payload == wire + 1 + HARP_DATA_HEADER_BYTES);
       FUZZ_CHECK((uint64_t)p.data.offset + p.data.length <= p.data.size);
@@ -204,6 +205,7 @@ static void receiver_acks(struct receiving *r) {
     FUZZ_CHECK(count < r->receiver->path_count);
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, keys.tx_seed);
     FUZZ_CHECK(harp_packet_decode(wire, bytes, &back) == HARP_DROP_NONE);
+    FUZZ_CHECK(back.ack.window_bytes == harp_window_bounded(back.ack.window_bytes));
     FUZZ_CHECK(back.ack.credit_count <= 1 &&
                (!back.ack.credit_count || back.ack.credits[0].posted == r->stream.posted));
   }
@@ -297,7 +299,7 @@ static void sender_init(struct sending *s, struct fuzz_input *in) {
   stream.first_message = start_number(fuzz_u8(in));
   config.first_number = start_number(fuzz_u8(in));
   config.path_count = 1 + fuzz_u8(in) % 3u;
-  config.window_max_bytes = 1u << (12 + fuzz_u8(in) % 14u);
+  config.window_bytes = 1u << (12 + fuzz_u8(in) % 14u);
   config.cc = fuzz_u8(in) & 1 ? &harp_cc_delay : &harp_cc_reno;
   for (unsigned i = 0; i < config.path_count; i++) {
     config.paths[i].lines_max = lines[fuzz_u8(in) % HARP_ARRAY_COUNT(lines)];
@@ -362,6 +364,7 @@ static void sender_ack(struct sending *s, struct fuzz_input *in) {
   p.token = keys.rx_token;
   p.ack.echo_time = harp_ticks_from_ns(s->now) - fuzz_u16(in);
   p.ack.echo_delay = fuzz_u8(in);
+  p.ack.window_bytes = p.ack.echo_delay % 4 ? 4u << 20 : p.ack.echo_delay << 18; /* 0 to 63 MiB */
   p.ack.credit_count = fuzz_u8(in) % 3u;
   for (uint32_t i = 0; i < p.ack.credit_count; i++)
     p.ack.credits[i] =

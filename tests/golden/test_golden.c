@@ -18,7 +18,7 @@ static void start(const char *name, unsigned paths, uint32_t lines) {
   struct duo_config c = {.seed = 1,
                          .path_count = paths,
                          .first_number = 100,
-                         .window_max_bytes = 1 << 20,
+                         .window_bytes = 1 << 20,
                          .cc = &harp_cc_delay,
                          .superframe_packets = 64,
                          .is_one_way = true,

@@ -8,6 +8,7 @@
 #include "base/seq.h"
 #include "lib/duo_control.h"
 #include "lib/duo_stream.h"
+#include "lib/duo_window.h"
 
 enum {
   PATTERN_BYTES = 4 << 20,
@@ -56,7 +57,7 @@ static void start_sender(struct duo *d, struct duo_end *e) {
       .first_number = config->first_number,
       .stream_max = config->stream_max,
       .path_count = config->path_count,
-      .window_max_bytes = config->window_max_bytes,
+      .window_bytes = config->window_bytes,
       .cc = config->cc,
   };
   for (unsigned i = 0; i < config->path_count; i++) {
@@ -72,10 +73,12 @@ static void start_sender(struct duo *d, struct duo_end *e) {
 }
 
 static void start_receiver(struct duo *d, struct duo_end *e) {
+  const struct duo_config *config = &d->config;
   struct harp_receiver_config rc = {
       .first_number = d->config.first_number,
       .stream_max = d->config.stream_max,
       .path_count = d->config.path_count,
+      .window_bytes = config->window_bytes,
   };
   e->receiver_memory = duo_must(realloc(e->receiver_memory, harp_receiver_bytes(&rc)));
   memset(e->receiver_memory, 0x5A, harp_receiver_bytes(&rc));
@@ -102,6 +105,7 @@ static void start_end(struct duo *d, unsigned index) {
   e->superframes = e->rides = e->acks_alone = 0;
   if (!d->config.is_one_way || !index) start_sender(d, e);
   if (!d->config.is_one_way || index) start_receiver(d, e);
+  duo_window_start(d, e);
   harp_session_init(&e->session, &keys, e->sender, e->receiver);
 }
 
@@ -237,6 +241,7 @@ static void stray(struct duo *d, struct duo_end *e, struct harp_packet *ack) {
 static void add_ack(struct duo *d, struct duo_end *e, struct superframe *sf, struct harp_packet *ack,
                     uint64_t number) {
   if (sf->count == 0) stray(d, e, ack);
+  duo_window_maybe_spoil(d, ack);
   ack->token = e->session.keys.tx_token;
   sf->last_bytes = (uint32_t)harp_packet_encode_ack(next_segment(sf), ack, number, e->session.keys.tx_seed);
   d->ack_packets++;
@@ -250,6 +255,7 @@ static void check_run(struct duo *d, struct duo_end *e, const struct harp_tx_run
   const struct duo_stream *s = run->stream < DUO_IDS_MAX ? e->sends[run->stream] : NULL;
   if (!s) duo_fail(d, "run of stream %u, which is not open", run->stream);
   duo_stream_check_run(d, s, run);
+  if (!probing) duo_window_check(d, e, p);
   if (!probing && p->inflight_bytes > p->cc.window_bytes)
     duo_fail(d, "path %u: %u bytes in flight, window %u", run->path, p->inflight_bytes, p->cc.window_bytes);
 }
@@ -417,6 +423,7 @@ static void on_datagram(struct duo *d, struct duo_end *e) {
     duo_fail(d, "a packet damaged at byte %u was taken", g.touched_at);
   if (!g.touched && !taken && !is_expected(d, e, &p, drop))
     duo_fail(d, "%s: a good packet was dropped: %s", e->name, harp_drop_name(drop));
+  if (!drop && p.type == HARP_PACKET_ACK) duo_window_on_ack(e, &p);
   if (!drop && p.type == HARP_PACKET_DATA) {
     if (!e->receives[p.data.stream]) duo_fail(d, "a packet of no stream was taken");
     duo_stream_place(d, e->receives[p.data.stream], &p, &where);
@@ -434,8 +441,9 @@ static void check(struct duo *d, struct duo_end *e) {
 }
 
 static void maybe_sleep(struct duo *d, struct duo_end *e) {
-  if (d->faults && rng_chance(&d->rng, d->config.pause_ppm))
-    e->asleep_until_ns = d->now + rng_below(&d->rng, d->config.pause_ns + 1);
+  if (!d->faults || !rng_chance(&d->rng, d->config.pause_ppm)) return;
+  e->asleep_until_ns = d->now + rng_below(&d->rng, d->config.pause_ns + 1);
+  duo_window_on_sleep(e);
 }
 
 /* The host says that a link is down, rightly or not. */
@@ -505,7 +513,10 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
   if (simnet_next_ns(&d->net) <= at) {
     e = &d->ends[1 - simnet_next_way(&d->net)];
     if (e->asleep_until_ns > at) {
-      simnet_postpone(&d->net, e->asleep_until_ns);
+      if (duo_window_holds(d, e))
+        simnet_postpone(&d->net, e->asleep_until_ns);
+      else
+        simnet_drop(&d->net);
       return true;
     }
     on_datagram(d, e);
@@ -518,6 +529,7 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
   }
   pump(d, e);
   maybe_down(d, e);
+  duo_window_maybe_change(d, e);
   check(d, e);
   maybe_sleep(d, e);
   e->users_ns = users_ns(d, e);

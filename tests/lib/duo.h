@@ -75,7 +75,10 @@ struct duo_config {
   struct harp_path_config paths[HARP_PATHS_MAX];
   unsigned stream_max; /* ids are below this; 0: 1 */
   uint32_t first_number;
-  uint32_t window_max_bytes;
+  uint32_t window_bytes; /* announced at the start, and as a buffer the largest that ever is */
+  uint32_t window_ppm;   /* after an event the end announces another window */
+  uint32_t absurd_ppm;   /* of acknowledgements whose window makes no sense */
+  bool has_buffer;       /* what comes to a sleeping end must fit window_bytes */
   const struct harp_cc_ops *cc;
   uint32_t superframe_packets; /* most packets that the driver takes at once */
   bool pad;                    /* short packets in mid-superframe are padded, else they end it */
@@ -118,7 +121,11 @@ struct duo_end {
   uint32_t control_head, control_tail;
   struct duo_stream *sends[DUO_IDS_MAX], *receives[DUO_IDS_MAX]; /* that are open, by id */
   struct duo_stream *owners[DUO_IDS_MAX]; /* of the ids that it sends on, from asking to both ends' closing */
-  uint64_t superframes, rides, acks_alone; /* sent */
+  uint64_t superframes, rides, acks_alone;   /* sent */
+  uint32_t window_bytes;                     /* that the other end announced last, as this one knows */
+  uint64_t ack_next[SIMNET_PATHS_MAX];       /* of those that may announce it */
+  uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* that came while it sleeps, by its interface */
+  uint64_t overflows;
 };
 
 struct duo {

@@ -265,6 +265,7 @@ static bool on_ack(struct script *s) {
   char text[256];
   uint32_t pairs[HARP_RANGES_MAX][2], path = number_of(s, "path", 0);
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)path};
+  p.ack.window_bytes = number_of(s, "window", HARP_WINDOW_MAX_BYTES);
   p.ack.credit_count = value_of(s, "posted", text, sizeof text) != NULL;
   p.ack.credits[0] =
       (struct harp_credit){number_of(s, "stream", 0), FIRST_MESSAGE + number_of(s, "posted", 0)};
@@ -351,7 +352,7 @@ static bool start(struct script *s) {
     struct harp_sender_config c = {.stream_max = 1,
                                    .first_number = up ? FIRST_NUMBER - 1 : FIRST_NUMBER,
                                    .path_count = paths,
-                                   .window_max_bytes = 4 << 20};
+                                   .window_bytes = 4 << 20};
     for (unsigned i = 0; i < paths; i++)
       c.paths[i] = (struct harp_path_config){.lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES),
                                              .local_eni = (uint8_t)(i % 8),

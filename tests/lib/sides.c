@@ -57,7 +57,7 @@ static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, ui
                             .first_line = first,
                             .first_message = first,
                             .first_number = first,
-                            .buffer_bytes = s->engine->io->info.buffer_bytes,
+                            .window_bytes = s->engine->io->info.buffer_bytes,
                             .path_count = 2,
                             .eni_count = 1,
                             .pid = 7,

@@ -151,6 +151,10 @@ enum simnet_way simnet_next_way(const struct simnet *n) {
   return n->heap[0].datagram.way;
 }
 
+const struct simnet_datagram *simnet_next(const struct simnet *n) {
+  return &n->heap[0].datagram;
+}
+
 void simnet_postpone(struct simnet *n, harp_ns at) {
   struct simnet_event e = heap_pop(n);
   e.at = at;
@@ -161,6 +165,11 @@ void simnet_postpone(struct simnet *n, harp_ns at) {
 void simnet_take(struct simnet *n, struct simnet_datagram *d) {
   *d = heap_pop(n).datagram;
   n->delivered++;
+}
+
+void simnet_drop(struct simnet *n) {
+  wire_give(n, heap_pop(n).datagram.wire);
+  n->dropped++;
 }
 
 void simnet_release(struct simnet *n, struct simnet_datagram *d) {

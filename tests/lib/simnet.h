@@ -80,6 +80,12 @@ harp_ns simnet_next_ns(const struct simnet *n);
 /* Tells where the next datagram goes without taking it; the network must not be empty. */
 enum simnet_way simnet_next_way(const struct simnet *n);
 
+/* Shows it; valid until the network changes. */
+const struct simnet_datagram *simnet_next(const struct simnet *n);
+
+/* Drops the next datagram. */
+void simnet_drop(struct simnet *n);
+
 /* Delays the next datagram until `at`, behind whatever arrives then already. */
 void simnet_postpone(struct simnet *n, harp_ns at);
 

@@ -29,7 +29,7 @@ struct net {
 static uint32_t goodput(const struct net *n) {
   struct duo_config c = {.seed = 5,
                          .path_count = n->paths,
-                         .window_max_bytes = 4 << 20,
+                         .window_bytes = 4 << 20,
                          .cc = n->cc,
                          .superframe_packets = 64,
                          .is_one_way = true};

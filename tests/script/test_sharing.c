@@ -20,7 +20,7 @@ static void start(unsigned count, uint32_t lines, harp_ns delay_ns, uint32_t in_
     struct duo_config c = {.seed = 100 + i,
                            .path_count = 1,
                            .paths = {{.lines_max = lines}},
-                           .window_max_bytes = 4 << 20,
+                           .window_bytes = 4 << 20,
                            .cc = &harp_cc_delay,
                            .superframe_packets = 64,
                            .is_one_way = true};

@@ -20,7 +20,7 @@ static void start_ways(const char *name, uint64_t rate_bytes_s, bool both, bool 
                          .path_count = 1,
                          .paths = {{.lines_max = 11}},
                          .stream_max = STREAMS_MAX,
-                         .window_max_bytes = 4 << 20,
+                         .window_bytes = 4 << 20,
                          .cc = &harp_cc_delay,
                          .superframe_packets = 64,
                          .batch = true};

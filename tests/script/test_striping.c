@@ -22,7 +22,7 @@ static void start(const char *name, const struct way *ways, unsigned paths, uint
   struct duo_config c = {.seed = 5,
                          .path_count = paths,
                          .first_number = 3,
-                         .window_max_bytes = 4 << 20,
+                         .window_bytes = 4 << 20,
                          .cc = &harp_cc_delay,
                          .superframe_packets = 64,
                          .is_one_way = true};
@@ -159,13 +159,13 @@ static struct simnet_wire shared_wire;
 
 /* Each path carries at most `flow_bytes_s` (0: as much as comes), all of them what the NICs do. */
 static void start_flows(const char *name, unsigned paths, uint64_t flow_bytes_s, uint64_t nic_bytes_s,
-                        uint32_t window_max_bytes) {
+                        uint32_t window_bytes) {
   struct way ways[HARP_PATHS_MAX] = {0};
   for (unsigned i = 0; i < paths; i++) ways[i] = (struct way){flow_bytes_s, HARP_US(50)};
   start(name, ways, paths, 11);
   struct duo_config c = duo.config;
   for (unsigned i = 0; i < paths; i++) c.paths[i].local_eni = c.paths[i].remote_eni = 0;
-  c.window_max_bytes = window_max_bytes;
+  c.window_bytes = window_bytes;
   duo_start(&duo, &c); /* again, with what is known now */
   duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 16});
   shared_wire = (struct simnet_wire){.rate_bytes_s = nic_bytes_s, .queue_bytes = 1 << 20};

@@ -49,6 +49,7 @@ static harp_ns draw_delay(struct rng *r) {
 static void draw_link(struct rng *r, struct simnet_link *l, harp_ns start, harp_ns heal) {
   l->loss_ppm = draw_ppm(r, 300000, 3);
   l->duplicate_ppm = draw_ppm(r, 500000, 4);
+  if (duo->config.has_buffer) l->duplicate_ppm = 0; /* no window is for them */
   l->corrupt_ppm = draw_ppm(r, 100000, 5);
   l->truncate_ppm = draw_ppm(r, 50000, 8);
   l->burst_ppm = draw_ppm(r, 10000, 6);
@@ -143,7 +144,8 @@ static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
   bool wrap = !rng_below(r, 4);
   c->path_count = draw_paths(r, c);
   c->first_number = near_wrap(r, wrap, 500);
-  c->window_max_bytes = windows[rng_below(r, 3)];
+  c->window_bytes = windows[rng_below(r, 3)];
+  c->window_ppm = draw_ppm(r, 50000, 3);
   c->cc = rng_below(r, 3) ? &harp_cc_delay : &harp_cc_reno;
   c->superframe_packets = frames[rng_below(r, 4)];
   c->pad = rng_below(r, 2);
@@ -153,9 +155,12 @@ static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
   for (unsigned i = 0; i < DUO_ENDS; i++) c->control_ns[i] = draw_delay(r);
   if (clean) return;
   c->stray_ppm = draw_ppm(r, 100000, 8);
+  c->has_buffer = !rng_below(r, 3);
+  if (!c->has_buffer) c->absurd_ppm = draw_ppm(r, 200000, 6);
   c->refuse_ppm = draw_ppm(r, 50000, 6);
   c->pause_ppm = draw_ppm(r, 5000, 5);
   c->pause_ns = HARP_US(10) + rng_below(r, HARP_MS(5));
+  if (c->has_buffer && !c->pause_ppm) c->pause_ppm = 2000;
   c->down_ppm = draw_ppm(r, 10000, 12);
   c->no_frame_ppm = draw_ppm(r, 200000, 3);
   c->no_frame_ns = rng_below(r, 2) ? HARP_US(20) : HARP_MS(3);

@@ -33,7 +33,7 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned 
   /* As much may be in flight over many ENIs as over one. */
   struct harp_sender_config sc = {.path_count = paths,
                                   .stream_max = 1,
-                                  .window_max_bytes = (4u << 20) / enis,
+                                  .window_bytes = (8u << 20) / enis,
                                   .cc = &harp_cc_delay,
                                   .first_number = 0};
   struct harp_session_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
@@ -44,7 +44,8 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned 
   t->sender = malloc(harp_sender_bytes(&sc));
   if (!t->from || !t->to || !t->staging || !t->frame || !t->sender) abort();
   for (uint32_t i = 0; i < MESSAGE_BYTES; i++) t->from[i] = (uint8_t)(i * 31 >> 3);
-  struct harp_receiver_config rc = {.path_count = paths, .first_number = 1, .stream_max = 1};
+  struct harp_receiver_config rc = {
+      .path_count = paths, .first_number = 1, .stream_max = 1, .window_bytes = sc.window_bytes};
   struct harp_tx_stream_config ts = {.id = 0};
   struct harp_rx_stream_config rs = {.staging = t->staging};
   t->receiver = malloc(harp_receiver_bytes(&rc));

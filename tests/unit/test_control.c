@@ -19,7 +19,7 @@ static struct harp_endpoint an_endpoint(void) {
       .first_line = 0xffffff00,
       .first_message = 7,
       .first_number = 0x80000001,
-      .buffer_bytes = 4 << 20,
+      .window_bytes = 4 << 20,
       .path_count = 8,
       .eni_count = 2,
       .enis = {{.family = 4, .addr = {10, 0, 0, 1}, .mtu = 9001, .port_count = 2, .ports = {1, 65535}},

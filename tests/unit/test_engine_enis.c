@@ -78,7 +78,7 @@ static void open_side(struct side *s, struct side *other, uint16_t port) {
 
 static struct harp_endpoint endpoint_of(uint64_t token, uint16_t port) {
   struct harp_endpoint e = {
-      .token = token, .buffer_bytes = 100 * 1500, .path_count = 1, .eni_count = ENIS, .name = "host"};
+      .token = token, .window_bytes = 100 * 1500, .path_count = 1, .eni_count = ENIS, .name = "host"};
   for (unsigned i = 0; i < ENIS; i++)
     e.enis[i] = (struct harp_endpoint_eni){.family = 4, .mtu = 1500, .port_count = 1, .ports = {port}};
   return e;

@@ -24,7 +24,7 @@ static void prepare(struct pair *p) {
       .first_line = 100,
       .first_message = 200,
       .first_number = 0xfffffff0,
-      .buffer_bytes = 1 << 20,
+      .window_bytes = 1 << 20,
       .path_count = 4,
       .eni_count = 1,
       .enis = {{.family = 4, .addr = {10, 0, 0, 1}, .mtu = 1500, .port_count = 4, .ports = {5, 6, 7, 8}}},

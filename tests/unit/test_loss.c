@@ -9,6 +9,7 @@
 #include "proto/loss.h"
 
 static struct harp_path p;
+static struct harp_window window = {.bytes = 4 << 20};
 static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
 static struct harp_tx_load load;
 static struct harp_tx_stream st;
@@ -19,7 +20,8 @@ enum { PACKET = HARP_DATA_HEADER_BYTES + 8 * HARP_LINE_BYTES };
 static int init(void **state) {
   (void)state;
   static const struct harp_path_config config = {.lines_max = 8};
-  harp_path_init(&p, 0, 100, &config, &harp_cc_delay, 4 << 20, ring, HARP_FLIGHT_RECORDS_MAX, 0);
+  window.inflight_bytes = 0;
+  harp_path_init(&p, 0, 100, &config, &harp_cc_delay, &window, ring, HARP_FLIGHT_RECORDS_MAX, 0);
   harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
   load = (struct harp_tx_load){0};
   harp_tx_stream_init(&st, &(struct harp_tx_stream_config){.id = 0}, &load, NULL, &counters);

@@ -42,7 +42,7 @@ static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, 
 
 static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, uint16_t eni_count) {
   struct harp_endpoint e = {.token = token,
-                            .buffer_bytes = s->engine->io->info.buffer_bytes,
+                            .window_bytes = s->engine->io->info.buffer_bytes,
                             .path_count = 1,
                             .eni_count = eni_count,
                             .pid = 7,

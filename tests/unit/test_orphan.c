@@ -274,7 +274,7 @@ static void begin(struct hand *h, bool client) {
   static const uint8_t nonce[HARP_NONCE_BYTES] = {1, 2, 3};
   struct harp_endpoint self = {
       .token = 7,
-      .buffer_bytes = 65536,
+      .window_bytes = 65536,
       .path_count = 1,
       .eni_count = 1,
       .enis = {{.family = 4, .addr = {127, 0, 0, 1}, .mtu = 65535, .port_count = 1, .ports = {9}}},

@@ -51,7 +51,7 @@ static struct in_addr address(unsigned host, unsigned eni) {
 
 static struct harp_endpoint endpoint_of(unsigned host, uint64_t token) {
   struct harp_endpoint e = {
-      .token = token, .buffer_bytes = 1 << 20, .path_count = 1, .eni_count = ENIS, .pid = 7};
+      .token = token, .window_bytes = 1 << 20, .path_count = 1, .eni_count = ENIS, .pid = 7};
   snprintf(e.name, sizeof e.name, "host%u", host);
   for (unsigned i = 0; i < ENIS; i++) {
     struct in_addr a = address(host, i);

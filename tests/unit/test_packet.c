@@ -34,7 +34,11 @@ static struct harp_packet an_ack(uint32_t ranges) {
       .type = HARP_PACKET_ACK,
       .path = 15,
       .token = 0xfedcba9876543210,
-      .ack = {.echo_time = 1, .echo_delay = 2, .range_count = ranges, .credit_count = ranges / 2},
+      .ack = {.echo_time = 1,
+              .echo_delay = 2,
+              .window_bytes = 3 << 10,
+              .range_count = ranges,
+              .credit_count = ranges / 2},
   };
   for (uint32_t i = 0; i < ranges; i++) {
     p.ack.ranges[i].begin = 1000 - 10 * i;
@@ -69,7 +73,7 @@ static void test_data_has_the_documented_bytes(void **state) {
 static void test_ack_has_the_documented_bytes(void **state) {
   uint8_t expected[HARP_ACK_HEADER_BYTES + 2 * HARP_ACK_RANGE_BYTES + HARP_ACK_CREDIT_BYTES] = {
       0,    0,    0,    0,    2, 3, 0,    15,   0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10,
-      0xff, 0xff, 0xff, 0xfe, 0, 0, 0,    1,    0,    0,    0,    2,    0,    2,    0,    1,    /* header */
+      0xff, 0xff, 0xff, 0xfe, 0, 0, 0,    1,    0,    0,    0,    2,    0,    3,    2,    1,    /* header */
       0,    0,    0x03, 0xe8, 0, 0, 0x03, 0xed, 0,    0,    0x03, 0xde, 0,    0,    0x03, 0xe3, /* ranges */
       0xff, 0xff, 0xff, 0xf0, 0, 0, 0,    0};
   uint8_t wire[HARP_ACK_MAX_BYTES];
@@ -243,7 +247,7 @@ static void test_other_versions_and_types_are_dropped(void **state) {
     if (!known) assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_TYPE);
   }
   wire[offsetof(struct harp_wire_prefix, type)] = HARP_PACKET_ACK;
-  wire[offsetof(struct harp_wire_ack, range_count) + 1] = HARP_RANGES_MAX + 1;
+  wire[offsetof(struct harp_wire_ack, range_count)] = HARP_RANGES_MAX + 1;
   assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_FIELD);
 }
 

@@ -24,13 +24,12 @@ static const struct harp_tx_stream_config stream = {
 
 static int init(void **state) {
   (void)state;
-  struct harp_sender_config c = {
-      .first_number = FIRST_NUMBER - 1,
-      .stream_max = STREAM + 1,
-      .path_count = 2,
-      .paths = {{.lines_max = 8}, {.lines_max = 8, .local_eni = 1, .remote_eni = 1}},
-      .window_max_bytes = 4 << 20,
-      .cc = &harp_cc_delay};
+  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
+                                 .stream_max = STREAM + 1,
+                                 .path_count = 2,
+                                 .paths = {{.lines_max = 8}, {.lines_max = 8, .local_eni = 1}},
+                                 .window_bytes = 4 << 20,
+                                 .cc = &harp_cc_delay};
   s = malloc(harp_sender_bytes(&c));
   assert_non_null(s);
   memset(&counters, 0, sizeof counters);
@@ -57,6 +56,7 @@ static bool take(struct harp_tx_run *run, uint32_t max) {
 
 static struct harp_packet ack(uint8_t path, uint32_t begin, uint32_t end, uint32_t posted) {
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = path};
+  p.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
   p.ack.credit_count = 1;
   p.ack.credits[0] = (struct harp_credit){STREAM, posted};
   p.ack.range_count = begin != end;
@@ -224,7 +224,7 @@ static void a_stream_that_is_refused_holds_up_no_other(void **state) {
                                  .stream_max = STREAM + 1,
                                  .path_count = 1,
                                  .paths = {{.lines_max = 69}},
-                                 .window_max_bytes = 4 << 20,
+                                 .window_bytes = 4 << 20,
                                  .cc = &harp_cc_delay};
   const struct harp_tx_stream_config other = {.id = 0, .first_message = FIRST_MESSAGE};
   static struct harp_tx_stream refused;
@@ -343,7 +343,7 @@ static struct harp_sender *start_flows(void) {
                 {.lines_max = 8, .local_eni = 1},
                 {.lines_max = 8, .local_eni = 1},
                 {.lines_max = 8, .local_eni = 1, .remote_eni = 1, .standby = true}},
-      .window_max_bytes = 4 << 20,
+      .window_bytes = 4 << 20,
       .cc = &harp_cc_delay};
   struct harp_sender *own = malloc(harp_sender_bytes(&c));
   assert_non_null(own);
@@ -502,6 +502,76 @@ static void detours_are_avoided(void **state) {
   free(own);
 }
 
+/* ---- the window that the peer announces ---- */
+
+enum { COST = HARP_DATA_HEADER_BYTES + 8 * HARP_LINE_BYTES + HARP_WINDOW_PACKET_BYTES };
+
+/* Sends all that may go; returns how much of the window that takes. */
+static uint32_t fill(harp_ns now) {
+  struct harp_tx_run run;
+  while (send_next(s, HARP_BURST_MAX_PACKETS, &run, now)) {
+  }
+  harp_sender_check(s);
+  return s->windows[0].inflight_bytes;
+}
+
+static enum harp_drop announce(uint32_t window_bytes, uint32_t number, harp_ns now) {
+  struct harp_packet p = ack(0, 0, 0, 0);
+  p.number = number;
+  p.ack.credit_count = 0;
+  p.ack.window_bytes = window_bytes;
+  return harp_sender_on_ack(s, &p, harp_sender_ack_number(s, &p), now);
+}
+
+static void all_paths_to_an_interface_share_its_window(void **state) {
+  (void)state;
+  uint32_t window = 100 << 10;
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, HARP_US(1)), 0);
+  assert_int_equal(feed(ack(1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(announce(window, FIRST_NUMBER, HARP_US(2)), HARP_DROP_NONE);
+  assert_in_range(fill(HARP_US(3)), window - 2 * COST, window);
+  assert_true(s->paths[0].inflight_bytes && s->paths[1].inflight_bytes);
+  assert_int_equal(harp_sender_choose(s, HARP_US(4)).kind, HARP_TX_NOTHING);
+  /* An acknowledgement that was overtaken says nothing; a smaller window takes nothing back. */
+  assert_int_equal(announce(4 << 20, FIRST_NUMBER - 1, HARP_US(4)), HARP_DROP_NONE);
+  assert_in_range(fill(HARP_US(5)), window - 2 * COST, window);
+  assert_int_equal(announce(window / 2, FIRST_NUMBER + 1, HARP_US(6)), HARP_DROP_NONE);
+  assert_in_range(fill(HARP_US(7)), window - 2 * COST, window);
+  assert_int_equal(announce(2 * window, FIRST_NUMBER + 2, HARP_US(8)), HARP_DROP_NONE);
+  assert_in_range(fill(HARP_US(9)), 2 * window - 2 * COST, 2 * window);
+}
+
+static void an_absurd_window_is_bounded_and_counted(void **state) {
+  (void)state;
+  assert_int_equal(counters.absurd_windows, 0);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, HARP_US(1)), 0);
+  assert_int_equal(feed(ack(1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(announce(0, FIRST_NUMBER, HARP_US(2)), HARP_DROP_NONE);
+  assert_int_equal(counters.absurd_windows, 1);
+  assert_in_range(fill(HARP_US(3)), HARP_WINDOW_MIN_BYTES - 2 * COST, HARP_WINDOW_MIN_BYTES);
+  assert_int_equal(announce(HARP_WINDOW_UNIT_BYTES * 65535u, FIRST_NUMBER + 1, HARP_US(4)), HARP_DROP_NONE);
+  assert_int_equal(counters.absurd_windows, 2);
+  assert_int_equal(s->windows[0].bytes, HARP_WINDOW_MAX_BYTES);
+  /* What acknowledges packets that were never sent announces nothing. */
+  struct harp_packet p = ack(0, FIRST_NUMBER, FIRST_NUMBER + 100000, FIRST_MESSAGE + 1);
+  p.number = FIRST_NUMBER + 2;
+  p.ack.window_bytes = 1 << 20;
+  assert_int_equal(feed(p), HARP_DROP_STALE_ACK);
+  assert_int_equal(s->windows[0].bytes, HARP_WINDOW_MAX_BYTES);
+}
+
+/* After a while without work the receiver may have given the window to others. */
+static void a_stale_window_is_not_used(void **state) {
+  (void)state;
+  harp_ns later = HARP_MS(60);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, later), 0);
+  harp_tx_stream_on_credit(&st, FIRST_MESSAGE + 1);
+  assert_in_range(fill(later), COST, 64 << 10);
+  uint32_t low = s->windows[0].inflight_bytes;
+  assert_int_equal(announce(4 << 20, FIRST_NUMBER, later + HARP_US(10)), HARP_DROP_NONE);
+  assert_true(fill(later + HARP_US(20)) > 2 * low);
+}
+
 /* Paths between the same ENIs divide one window, and what one gives up the others have. */
 static void paths_between_the_same_enis_share(void **state) {
   (void)state;
@@ -515,7 +585,6 @@ static void paths_between_the_same_enis_share(void **state) {
     unsigned sharers = i == 1 ? 1 : 3;
     assert_in_range(own->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES / sharers - 4,
                     HARP_CC_INITIAL_BYTES / sharers);
-    assert_int_equal(own->paths[i].cc.window_max_bytes, (4 << 20) / sharers);
   }
   want(own, 0, 1);
   assert_int_equal(own->eligible, 3);
@@ -535,7 +604,7 @@ static void connections_begin_with_different_paths(void **state) {
     struct harp_sender_config c = {.first_number = i,
                                    .stream_max = STREAM + 1,
                                    .path_count = PATHS,
-                                   .window_max_bytes = 4 << 20,
+                                   .window_bytes = 4 << 20,
                                    .cc = &harp_cc_delay};
     for (unsigned k = 0; k < PATHS; k++)
       c.paths[k] = (struct harp_path_config){.lines_max = 8,
@@ -579,7 +648,7 @@ static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
                                  .paths = {{.lines_max = 11},
                                            {.lines_max = 11, .local_eni = 1, .remote_eni = 1},
                                            {.lines_max = 11, .local_eni = 2, .remote_eni = 2}},
-                                 .window_max_bytes = 4 << 20,
+                                 .window_bytes = 4 << 20,
                                  .cc = &harp_cc_delay};
   struct harp_packet credit = ack(0, 0, 0, FIRST_MESSAGE + 50);
   struct harp_tx_run run;
@@ -668,6 +737,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(messages_complete_in_order, init, fini),
       cmocka_unit_test_setup_teardown(a_choice_tells_the_size_that_comes, init, fini),
       cmocka_unit_test_setup_teardown(a_path_that_is_down_moves_its_flight, init, fini),
+      cmocka_unit_test_setup_teardown(all_paths_to_an_interface_share_its_window, init, fini),
+      cmocka_unit_test_setup_teardown(an_absurd_window_is_bounded_and_counted, init, fini),
+      cmocka_unit_test_setup_teardown(a_stale_window_is_not_used, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static int init(void **state) {
   (void)state;
   struct harp_sender_config sc = {.path_count = 1,
                                   .paths = {{.lines_max = 8}},
-                                  .window_max_bytes = 1 << 20,
+                                  .window_bytes = 1 << 20,
                                   .cc = &harp_cc_delay,
                                   .stream_max = 1,
                                   .first_number = 50};

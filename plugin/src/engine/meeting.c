@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "engine/address.h"
 #include "engine/engine.h"
+#include "engine/inbound.h"
 #include "host/random.h"
 
 /* How often one event of the control epoll, or one poll of connect, may read; what is left is an event again.
@@ -47,7 +48,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
       .first_line = first[0],
       .first_message = first[1],
       .first_number = first[2],
-      .buffer_bytes = e->io->info.buffer_bytes,
+      .window_bytes = harp_inbound_window_bytes(e),
       .eni_count = (uint16_t)e->eni_count,
       .pid = (uint32_t)getpid(),
   };

@@ -14,6 +14,7 @@
 #include "base/copy.h"
 #include "engine/drain.h"
 #include "engine/engine.h"
+#include "engine/inbound.h"
 #include "engine/listener.h"
 
 enum {
@@ -98,6 +99,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
     a->peer = peer;
     peer->heard_ns = now;
     peer->is_confirmed = true;
+    if (p.type == HARP_PACKET_DATA) harp_inbound_on_data(peer, now);
   }
   if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
   if (harp_likely(!drop)) place(&where, p.data.payload);
@@ -405,7 +407,10 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     harp_peer_settle(peer);
   }
   harp_listeners_tend(e, now);
-  if (e->linger_ns <= now) harp_peers_tend(e, now);
+  if (e->linger_ns <= now) {
+    harp_peers_tend(e, now);
+    harp_inbound_review(e, now);
+  }
   if (e->tend_ns <= now) tend_multihomed(e, now);
 }
 

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/inbound.h"
 #include "engine/opening.h"
 #include "proto/pairing.h"
 
@@ -129,7 +130,7 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
       .first_number = first_number,
       .stream_max = HARP_STREAMS_MAX,
       .path_count = peer->route_count,
-      .window_max_bytes = c->peer->buffer_bytes,
+      .window_bytes = c->peer->window_bytes,
       .cc = e->cc,
   };
   memcpy(config.paths, paths, sizeof config.paths);
@@ -146,6 +147,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
       .first_number = first_number,
       .stream_max = HARP_STREAMS_MAX,
       .path_count = peer->route_count,
+      .window_bytes = harp_inbound_window_bytes(peer->engine),
   };
   struct harp_receiver *r = peer->session.receiver = malloc(harp_receiver_bytes(&config));
   if (r) harp_receiver_init(r, &config, NULL, &peer->engine->counters);

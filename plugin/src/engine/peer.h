@@ -26,6 +26,7 @@ struct harp_peer {
   uint32_t slot;                 /* in the engine's table; also the low bits of our token */
   struct harp_peer *next_active; /* of those that have something to do or to wait for */
   bool active;
+  bool sends;          /* data of it came lately; inbound.c's */
   bool is_multihomed;  /* one of the ends has several interfaces */
   bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
   bool is_awaited;     /* a message came that is done for its NCCL only when we acknowledge it */
@@ -33,6 +34,7 @@ struct harp_peer {
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;
   harp_ns heard_ns;     /* when something of the peer's came last */
+  harp_ns data_ns;      /* the same of data */
   harp_ns idle_ns;      /* since when it has no link; HARP_NEVER: it has */
   uint32_t outstanding; /* requests of its links that are posted and not done */
   uint32_t stream_next; /* id to try first for the next stream that we send on */

@@ -119,6 +119,9 @@ struct harp_io_ops {
   struct harp_io_route *(*route_open)(struct harp_io *io, unsigned port, const struct sockaddr_storage *peer,
                                       int traffic_class);
   void (*route_close)(struct harp_io *io, struct harp_io_route *route);
+  /* Says whether what the peer sends back on this route waits in a buffer that no other peer's packets use.
+   */
+  bool (*route_is_alone)(struct harp_io *io, const struct harp_io_route *route);
 
   /* Lends a frame for a superframe to `route` of segments up to segment_bytes; false when none is free, or
    * when the route's port has a superframe that the kernel does not take yet. */

@@ -334,6 +334,12 @@ static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
   free(route);
 }
 
+/* Where nothing was sent yet, nothing comes but probes. */
+static bool udp_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+  (void)io;
+  return !route->asked || route->socket != route->port;
+}
+
 /* ---- sending ---- */
 
 static bool is_full(const struct udp *u, unsigned socket) {
@@ -672,6 +678,7 @@ const struct harp_io_ops harp_io_udp = {
     .close = udp_close,
     .route_open = udp_route_open,
     .route_close = udp_route_close,
+    .route_is_alone = udp_route_is_alone,
     .tx_take = udp_tx_take,
     .tx_give_back = udp_tx_give_back,
     .tx_submit = udp_tx_submit,

@@ -291,6 +291,11 @@ static void xdp_route_close(struct harp_io *io, struct harp_io_route *route) {
   free(route);
 }
 
+static bool xdp_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+  struct xdp *x = xdp_of(io);
+  return !is_open(x) && x->inner->ops->route_is_alone(x->inner, route->inner);
+}
+
 /* ---- sending ---- */
 
 /* Where a packet begins in its first frame, so that its payload lies on a cache line. */
@@ -562,6 +567,7 @@ const struct harp_io_ops harp_io_xdp = {
     .close = xdp_close,
     .route_open = xdp_route_open,
     .route_close = xdp_route_close,
+    .route_is_alone = xdp_route_is_alone,
     .tx_take = xdp_tx_take,
     .tx_give_back = xdp_tx_give_back,
     .tx_submit = xdp_tx_submit,

@@ -21,6 +21,7 @@ struct harp_cc_sample {
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
   uint32_t inflight_bytes; /* before this acknowledgement */
+  bool peer_limited;       /* at least half of the peer's window was used, by all paths to that interface */
   bool round_end;          /* a packet sent after the last round's end was acknowledged: one RTT has passed */
 };
 

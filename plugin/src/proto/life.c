@@ -55,15 +55,12 @@ static unsigned in_use(const struct harp_sender *s, const struct harp_flows *f) 
   return HARP_MAX(straight ? straight : all, 1u);
 }
 
-/* Notes how many paths share a queue, as far as is known: those that paid have one each. What the receiver's
- * buffer holds is for all of them together. */
+/* Notes how many paths share a queue, as far as is known: those that paid have one each. */
 static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
   unsigned count = in_use(s, f);
   for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
     struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     p->cc.sharers = (count + f->proven - 1) / f->proven;
-    p->cc.window_max_bytes = s->window_max_bytes / count;
-    if (p->cc.window_bytes > p->cc.window_max_bytes) harp_cc_set_window(&p->cc, p->cc.window_max_bytes);
   }
 }
 
@@ -350,6 +347,7 @@ void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct 
       .acked_bytes = r->acked_bytes,
       .lost_bytes = r->lost_bytes,
       .inflight_bytes = inflight_bytes,
+      .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
       .round_end = r->advanced && p->largest_acked >= p->round_end_number,
   };
   if (sample.round_end) harp_path_on_round(p);

@@ -11,7 +11,7 @@ enum { REORDER_MEMORY_ROUNDS = 64 };
 
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
-                    uint32_t window_max_bytes, struct harp_burst *ring, uint32_t records, harp_ns now) {
+                    struct harp_window *to, struct harp_burst *ring, uint32_t records, harp_ns now) {
   uint32_t lines_max = config->lines_max;
   HARP_ASSERT(lines_max >= HARP_PACKET_MIN_LINES && lines_max <= HARP_PACKET_MAX_LINES);
   p->index = (uint8_t)index;
@@ -25,6 +25,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->any_acked = p->detour = false;
   p->lines = p->lines_max = lines_max;
   p->inflight_bytes = 0;
+  p->to = to;
   p->pace_next_ns = 0;
   p->rack_sent_ns = 0;
   p->loss_deadline_ns = HARP_NEVER;
@@ -37,7 +38,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->size_probe_lines = 0;
   harp_flight_init(&p->flight, ring, records);
   harp_rtt_init(&p->rtt, now);
-  harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, window_max_bytes, 1);
+  harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, to->bytes, 1);
   harp_path_note_speed(p);
 }
 
@@ -46,16 +47,17 @@ void harp_path_note_speed(struct harp_path *p) {
   p->drain_q16 = (p->rtt.smoothed_ns << 16) / p->cc.window_bytes;
 }
 
-uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now) {
+uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {
   if (harp_path_silent(p)) return 0;
   if (now + HARP_PACE_BURST_NS < p->pace_next_ns) return 0;
-  return p->cc.window_bytes > p->inflight_bytes ? p->cc.window_bytes - p->inflight_bytes : 0;
+  if (p->cc.window_bytes <= p->inflight_bytes) return 0;
+  uint32_t packets = (p->cc.window_bytes - p->inflight_bytes) / p->cc.packet_bytes;
+  return HARP_MIN(packets, harp_window_packets(p->to, p->cc.packet_bytes));
 }
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
   if (harp_path_silent(p)) return HARP_NEVER;
-  if (p->cc.window_bytes < p->inflight_bytes + p->cc.packet_bytes || harp_flight_full(&p->flight))
-    return HARP_NEVER;
+  if (!harp_path_has_room(p) || harp_flight_full(&p->flight)) return HARP_NEVER;
   return HARP_MAX(now, p->pace_next_ns > HARP_PACE_BURST_NS ? p->pace_next_ns - HARP_PACE_BURST_NS : 0);
 }
 
@@ -77,6 +79,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->next_number += burst->count;
   if (!p->inflight_bytes) p->pto_from_ns = now;
   p->inflight_bytes += (uint32_t)bytes;
+  p->to->inflight_bytes += harp_window_cost_bytes(burst->count, burst->packet_bytes);
   p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
   return burst->number;
 }

@@ -9,6 +9,7 @@
 #include "proto/cc.h"
 #include "proto/flight.h"
 #include "proto/rtt.h"
+#include "proto/window.h"
 #include "wire/packet.h"
 
 enum harp_path_state {
@@ -39,6 +40,7 @@ struct harp_path {
   uint64_t ack_next;         /* one above the highest number of an acknowledgement received */
   uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
   uint32_t inflight_bytes;   /* pending packets with headers */
+  struct harp_window *to;    /* of the peer's interface; shared, and the sender's */
 
   struct harp_rtt rtt;
   struct harp_cc cc;
@@ -80,25 +82,32 @@ struct harp_path {
 /* Sizes that the search steps through, in lines: jumbo, single-buffer XDP, Ethernet, IPv6 minimum. */
 extern const uint32_t harp_path_sizes[4];
 
-/* `ring` is the memory of the path's flight: `records` of them, a power of two. */
+/* `to` is the window of the peer's interface, borrowed. `ring` is the memory of the path's flight: `records`
+ * of them, a power of two. */
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
-                    uint32_t window_max_bytes, struct harp_burst *ring, uint32_t records, harp_ns now);
+                    struct harp_window *to, struct harp_burst *ring, uint32_t records, harp_ns now);
 
 /* A superframe or two may leave at once; the pace holds over any longer time. */
 #define HARP_PACE_BURST_NS HARP_US(20)
 
-/* Returns whether window, pace and flight let a full packet go now, on a path that is not silent. */
-static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
+/* Returns whether the windows have room for a full packet. */
+static inline bool harp_path_has_room(const struct harp_path *p) {
   return p->cc.window_bytes >= p->inflight_bytes + p->cc.packet_bytes &&
-         now + HARP_PACE_BURST_NS >= p->pace_next_ns && !harp_flight_full(&p->flight);
+         harp_window_open(p->to, p->cc.packet_bytes);
+}
+
+/* Returns whether windows, pace and flight let a full packet go now, on a path that is not silent. */
+static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
+  return harp_path_has_room(p) && now + HARP_PACE_BURST_NS >= p->pace_next_ns &&
+         !harp_flight_full(&p->flight);
 }
 
 /* Notes travel_ns and drain_q16, after RTT or window have changed. */
 void harp_path_note_speed(struct harp_path *p);
 
-/* Returns how many bytes may be sent now: window and pace. 0 means not now. */
-uint32_t harp_path_allowance_bytes(const struct harp_path *p, harp_ns now);
+/* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
+uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);
 
 /* Returns when the path may send a full packet by time alone (pace), HARP_NEVER if only acks help. */
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);

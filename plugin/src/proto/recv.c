@@ -46,11 +46,16 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->stream_max = config->stream_max;
   r->streams = (struct harp_rx_stream **)&r->paths[r->path_count];
   r->closed = (uint64_t *)&r->streams[r->stream_max];
+  harp_receiver_set_window(r, config->window_bytes);
   r->ack_due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = config->first_number;
     r->paths[i].ack_due_ns = HARP_NEVER;
   }
+}
+
+void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
+  r->window_bytes = harp_window_bounded(bytes) / HARP_WINDOW_UNIT_BYTES * HARP_WINDOW_UNIT_BYTES;
 }
 
 /* ---- acknowledgements ---- */
@@ -146,6 +151,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   ack->path = (uint8_t)i;
   ack->ack.echo_time = path->echo_time;
   ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);
+  ack->ack.window_bytes = r->window_bytes;
   ack->ack.range_count = path->received.count;
   for (uint32_t k = 0; k < path->received.count; k++) {
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;

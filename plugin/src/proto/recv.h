@@ -14,7 +14,8 @@
 struct harp_receiver_config {
   uint32_t first_number;
   unsigned path_count;
-  unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */
+  unsigned stream_max;   /* streams have ids below this; at most HARP_STREAMS_MAX */
+  uint32_t window_bytes; /* to announce: see harp_receiver_set_window */
 };
 
 struct harp_rx_path {
@@ -31,6 +32,7 @@ struct harp_rx_path {
 struct harp_receiver {
   struct harp_trace *trace;
   struct harp_counters *counters;
+  uint32_t window_bytes; /* announced in acknowledgements */
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
@@ -61,6 +63,10 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st);
 int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void *data, uint32_t capacity,
                        void *cookie, struct harp_placement *place, const uint8_t **early,
                        harp_ns now) HARP_MUST_CHECK;
+
+/* Sets what the peer may have in flight to each of our interfaces, announced from the next acknowledgement
+ * on; bounded (harp_window_bounded). */
+void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes);
 
 /* Returns the open stream of this id; NULL: there is none. */
 static inline struct harp_rx_stream *harp_receiver_stream(const struct harp_receiver *r, uint16_t id) {

@@ -20,7 +20,11 @@ enum {
   CORK_BYTES = 61440, /* about a superframe: no reason to wait */
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
+  RESTART_BYTES = 64 << 10, /* of a window that is stale */
 };
+/* A window that was announced so long ago may have been given to others: a sender that was idle begins with
+ * less, until an acknowledgement comes. The receiver counts it among its senders for longer. */
+#define WINDOW_STALE_NS HARP_MS(50)
 
 /* Standby paths come last: to begin among them would be to begin with the first path. */
 static unsigned primary_count(const struct harp_sender_config *config) {
@@ -78,6 +82,48 @@ static void init_pairs(struct harp_sender *s, const struct harp_sender_config *c
   }
 }
 
+/* ---- the peer's windows ---- */
+
+static struct harp_window *window_to(struct harp_sender *s, unsigned remote_eni) {
+  return &s->windows[remote_eni % HARP_WINDOWS_MAX];
+}
+
+static void set_windows(struct harp_sender *s, uint32_t bytes) {
+  for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) s->windows[i].bytes = bytes;
+}
+
+/* Takes what the peer announces; counts what makes no sense. */
+static uint32_t bounded_window(struct harp_sender *s, uint32_t bytes) {
+  uint32_t bounded = harp_window_bounded(bytes);
+  s->counters->absurd_windows += bounded != bytes;
+  return bounded;
+}
+
+static void init_windows(struct harp_sender *s, uint32_t bytes, harp_ns now) {
+  memset(s->windows, 0, sizeof s->windows);
+  s->window_told_ns = now;
+  s->window_bytes = bounded_window(s, bytes);
+  set_windows(s, s->window_bytes);
+}
+
+/* A window that grew has the paths grow with it; one that shrank cuts them when they change next. */
+static void on_window(struct harp_sender *s, uint32_t bytes, harp_ns now) {
+  s->window_told_ns = now;
+  bytes = bounded_window(s, bytes);
+  if (harp_likely(bytes == s->windows[0].bytes)) return;
+  s->window_bytes = bytes;
+  set_windows(s, bytes);
+  for (unsigned i = 0; i < s->path_count; i++) s->paths[i].cc.window_max_bytes = bytes;
+}
+
+/* The sender begins to send after a while without anything to send. */
+static void on_busy(struct harp_sender *s, harp_ns now) {
+  if (now - s->window_told_ns < WINDOW_STALE_NS) return;
+  set_windows(s, HARP_MIN(s->window_bytes, (uint32_t)RESTART_BYTES));
+}
+
+/* ---- set-up ---- */
+
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
                       struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
@@ -92,11 +138,11 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->cork_ns = HARP_NEVER;
   s->stalled_since_ns = 0;
   s->path_count = config->path_count;
-  s->window_max_bytes = config->window_max_bytes;
+  init_windows(s, config->window_bytes, now);
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
-                   config->window_max_bytes, ring, records_of(config, i), now);
+                   window_to(s, config->paths[i].remote_eni), ring, records_of(config, i), now);
     ring += records_of(config, i);
   }
   s->stream_max = config->stream_max;
@@ -192,6 +238,7 @@ int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const voi
                      void *cookie, harp_ns now) {
   bool was_idle = !s->load.messages;
   int err = harp_tx_stream_post(st, data, bytes, cookie, now);
+  if (!err && was_idle) on_busy(s, now);
   if (!err && was_idle && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
   note_waiting(s, st, now);
   return err;
@@ -237,7 +284,10 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     newest = HARP_MAX(newest, end);
   }
   s->counters->rx_acks++;
-  path->ack_next = HARP_MAX(path->ack_next, number + 1);
+  if (number >= path->ack_next) { /* no other of this path has overtaken it */
+    path->ack_next = number + 1;
+    on_window(s, p->ack.window_bytes, now);
+  }
   for (uint32_t i = 0; i < p->ack.credit_count; i++) on_credit(s, &p->ack.credits[i]);
 
   struct harp_loss_result r = {0};
@@ -405,8 +455,9 @@ static bool carries_data(const struct harp_sender *s, const struct harp_path *p)
  * acknowledgements keep it moving. The last packet may be short, so the window is checked against full ones.
  */
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
-  uint32_t bytes = HARP_MIN(harp_path_allowance_bytes(p, now), p->cc.window_bytes / 2);
-  return HARP_MIN(bytes / p->cc.packet_bytes, (uint32_t)HARP_BURST_MAX_PACKETS);
+  uint32_t packets = HARP_MIN(harp_path_allowance(p, now), p->cc.window_bytes / 2 / p->cc.packet_bytes);
+  packets = HARP_MIN(packets, p->to->bytes / 2 / harp_window_cost_bytes(1, p->cc.packet_bytes));
+  return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }
 
 /* Cuts the choice's lines to its packets and to the end of their message. */
@@ -646,8 +697,7 @@ static void take_new(struct harp_sender *s, struct harp_path *p, const struct ha
  * window, or by the cork. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   uint64_t left = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
-  return (!s->load.resend_lines && (left < CORK_BYTES || !next_stream(s))) ||
-         harp_path_allowance_bytes(p, now) < p->cc.packet_bytes;
+  return (!s->load.resend_lines && (left < CORK_BYTES || !next_stream(s))) || !harp_path_allowance(p, now);
 }
 
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t max_packets,
@@ -705,6 +755,15 @@ static void check_path(const struct harp_sender *s, unsigned i) {
   HARP_ASSERT(bytes == p->inflight_bytes && number <= p->next_number);
 }
 
+static uint32_t cost_of_flight(const struct harp_flight *f) {
+  uint32_t cost = 0;
+  for (uint32_t k = f->head; k != f->tail; k++) {
+    const struct harp_burst *b = harp_flight_at(f, k);
+    cost += harp_window_cost_bytes(harp_popcount(harp_burst_pending(b)), b->packet_bytes);
+  }
+  return cost;
+}
+
 static void check_list(const struct harp_sender *s, unsigned class) {
   const struct harp_tx_list *list = &s->load.ready[class];
   HARP_ASSERT(!list->first == !list->last);
@@ -728,5 +787,10 @@ void harp_sender_check(const struct harp_sender *s) {
               s->load.resend_lines == resend);
   for (unsigned class = 0; class < HARP_TX_CLASSES; class ++) check_list(s, class);
   HARP_ASSERT(!(s->probes_due >> (s->path_count - 1) >> 1));
-  for (unsigned i = 0; i < s->path_count; i++) check_path(s, i);
+  uint32_t cost[HARP_WINDOWS_MAX] = {0};
+  for (unsigned i = 0; i < s->path_count; i++) {
+    check_path(s, i);
+    cost[s->paths[i].to - s->windows] += cost_of_flight(&s->paths[i].flight);
+  }
+  for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) HARP_ASSERT(s->windows[i].inflight_bytes == cost[i]);
 }

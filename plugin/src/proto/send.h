@@ -15,14 +15,17 @@
 #include "proto/stripe.h"
 #include "proto/tx_stream.h"
 
-enum { HARP_PATHS_MAX = 64 /* they fit a word of bits */ };
+enum {
+  HARP_PATHS_MAX = 64, /* they fit a word of bits */
+  HARP_WINDOWS_MAX = 8 /* interfaces of a peer */
+};
 
 struct harp_sender_config {
   uint32_t first_number;
   unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */
   unsigned path_count;
   struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
-  uint32_t window_max_bytes; /* of a pair of ENIs: what the receiver's socket buffer holds */
+  uint32_t window_bytes; /* of each of the peer's interfaces, until an acknowledgement announces another */
   const struct harp_cc_ops *cc;
 };
 
@@ -88,9 +91,12 @@ struct harp_sender {
   unsigned ask_next; /* path to be asked next when another falls silent */
   harp_ns timers_ns; /* no timer of a path falls due before this */
 
-  uint32_t window_max_bytes; /* see the config */
   unsigned pair_count;
-  struct harp_flows *flows; /* pair_count of them: memory behind the flights */
+  struct harp_flows *flows;                     /* pair_count of them: memory behind the flights */
+  uint32_t window_bytes;                        /* that the peer announced last; of each of its interfaces */
+  harp_ns window_told_ns;                       /* when it did */
+  struct harp_window windows[HARP_WINDOWS_MAX]; /* by remote_eni */
+
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
 };

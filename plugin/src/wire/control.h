@@ -75,7 +75,7 @@ struct harp_wire_endpoint {
   struct harp_be32 first_line;
   struct harp_be32 first_message;
   struct harp_be32 first_number;
-  struct harp_be32 buffer_bytes;
+  struct harp_be32 window_bytes;
   struct harp_be16 path_count;
   struct harp_be16 eni_count;
   struct harp_be32 pid;
@@ -183,7 +183,7 @@ struct harp_endpoint_eni {
 struct harp_endpoint {
   uint64_t token;                                   /* packets to this side carry it */
   uint32_t first_line, first_message, first_number; /* the client's count; the server echoes zeros */
-  uint32_t buffer_bytes; /* receive buffer of this side's sockets: bounds the flight on one path */
+  uint32_t window_bytes; /* of each of this side's interfaces, until an acknowledgement announces it */
   uint16_t path_count;   /* paths this side is willing to use; the smaller one counts */
   uint16_t eni_count;
   struct harp_endpoint_eni enis[HARP_ENDPOINT_ENIS_MAX];

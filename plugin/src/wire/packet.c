@@ -38,8 +38,9 @@ static enum harp_drop decode_ack(const uint8_t *wire, size_t bytes, struct harp_
   memcpy(&h, wire, sizeof h);
   p->ack.echo_time = harp_from_be32(h.echo_time);
   p->ack.echo_delay = harp_from_be32(h.echo_delay);
-  p->ack.range_count = harp_from_be16(h.range_count);
-  p->ack.credit_count = harp_from_be16(h.credit_count);
+  p->ack.window_bytes = (uint32_t)harp_from_be16(h.window) * HARP_WINDOW_UNIT_BYTES;
+  p->ack.range_count = h.range_count;
+  p->ack.credit_count = h.credit_count;
   if (p->ack.range_count > HARP_RANGES_MAX || p->ack.credit_count > HARP_ACK_CREDITS_MAX)
     return HARP_DROP_FIELD;
   if (ack_body_bytes(p) > bytes - sizeof h) return HARP_DROP_SHORT;
@@ -159,8 +160,9 @@ size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, u
       .prefix = prefix_of(fields, number),
       .echo_time = harp_to_be32(fields->ack.echo_time),
       .echo_delay = harp_to_be32(fields->ack.echo_delay),
-      .range_count = harp_to_be16((uint16_t)fields->ack.range_count),
-      .credit_count = harp_to_be16((uint16_t)fields->ack.credit_count),
+      .window = harp_to_be16((uint16_t)(fields->ack.window_bytes / HARP_WINDOW_UNIT_BYTES)),
+      .range_count = (uint8_t)fields->ack.range_count,
+      .credit_count = (uint8_t)fields->ack.credit_count,
   };
   memcpy(h, &head, sizeof head);
   for (uint32_t i = 0; i < fields->ack.range_count; i++, at += HARP_ACK_RANGE_BYTES) {

@@ -29,6 +29,12 @@ enum {
   HARP_PACKET_MAX_BYTES = HARP_DATA_HEADER_BYTES + HARP_PACKET_MAX_PAYLOAD_BYTES,
 
   HARP_TICK_NS = 64, /* unit of the time stamps on the wire */
+
+  HARP_WINDOW_UNIT_BYTES = 1024, /* of the window in an acknowledgement */
+  /* A packet in flight counts as so many bytes more: what a kernel's buffer spends on it. */
+  HARP_WINDOW_PACKET_BYTES = 1024,
+  HARP_WINDOW_MIN_BYTES = 32 << 10, /* a small superframe, or three of the largest packets */
+  HARP_WINDOW_MAX_BYTES = 32 << 20,
 };
 
 enum harp_packet_type {
@@ -70,8 +76,9 @@ struct harp_wire_ack {
   struct harp_wire_prefix prefix;
   struct harp_be32 echo_time;
   struct harp_be32 echo_delay;
-  struct harp_be16 range_count;
-  struct harp_be16 credit_count;
+  struct harp_be16 window;
+  uint8_t range_count;
+  uint8_t credit_count;
 } __attribute__((packed, aligned(4)));
 
 struct harp_wire_ack_range {
@@ -124,6 +131,7 @@ struct harp_packet {
     struct {
       uint32_t echo_time;
       uint32_t echo_delay;
+      uint32_t window_bytes; /* a multiple of HARP_WINDOW_UNIT_BYTES */
       uint32_t range_count, credit_count;
       struct {
         uint32_t begin, end;

@@ -1,0 +1,37 @@
+/* What a sender may have in flight towards one interface of its peer: the window that the peer announces, so
+ * that its receive buffer holds all of it. Paths to the same interface share one. Owned by the sender.
+ *
+ * A packet takes more of a buffer than its bytes: each counts as HARP_WINDOW_PACKET_BYTES more. */
+#ifndef HARP_WINDOW_H
+#define HARP_WINDOW_H
+
+#include "wire/packet.h"
+
+struct harp_window {
+  uint32_t bytes;          /* announced; HARP_WINDOW_MIN_BYTES to HARP_WINDOW_MAX_BYTES */
+  uint32_t inflight_bytes; /* of pending packets, as a buffer holds them; probes may exceed the window */
+};
+
+/* Returns what so many packets of one size take of the window. */
+static inline uint32_t harp_window_cost_bytes(uint32_t packets, uint32_t packet_bytes) {
+  return packets * (packet_bytes + HARP_WINDOW_PACKET_BYTES);
+}
+
+/* Returns whether one more packet of this size fits. */
+static inline bool harp_window_open(const struct harp_window *w, uint32_t packet_bytes) {
+  return w->bytes >= w->inflight_bytes + harp_window_cost_bytes(1, packet_bytes);
+}
+
+/* Returns how many packets of this size fit. */
+static inline uint32_t harp_window_packets(const struct harp_window *w, uint32_t packet_bytes) {
+  uint32_t room = w->bytes > w->inflight_bytes ? w->bytes - w->inflight_bytes : 0;
+  return room / harp_window_cost_bytes(1, packet_bytes);
+}
+
+/* Returns the window that an announcement of so many bytes stands for: one that would stall the sender, or
+ * that no buffer has, is bounded. */
+static inline uint32_t harp_window_bounded(uint32_t bytes) {
+  return HARP_MIN(HARP_MAX(bytes, (uint32_t)HARP_WINDOW_MIN_BYTES), (uint32_t)HARP_WINDOW_MAX_BYTES);
+}
+
+#endif
