@@ -64,11 +64,12 @@ bool duo_window_holds(struct duo *d, struct duo_end *e) {
   uint32_t *buffered = &e->buffered_bytes[eni_of(d, e->index, g->path)];
   struct harp_packet p;
   if (!d->config.has_buffer || g->touched || harp_packet_decode(g->wire, g->bytes, &p)) return true;
-  if (p.type == HARP_PACKET_ACK) return true; /* no window is for them: they are few */
-  *buffered += g->bytes + HARP_WINDOW_PACKET_BYTES;
+  if (p.type != HARP_PACKET_DATA) return true; /* no window bounds them: they are few */
+  /* Padding behind it is left out, as in the window: in the engine it is little. */
+  *buffered += HARP_CRC_FROM_BYTE + (uint32_t)harp_packet_crc_bytes(&p) + HARP_WINDOW_PACKET_BYTES;
   if (*buffered <= harp_window_bounded(d->config.window_bytes)) return true;
   e->overflows++;
-  /* What was taken for lost is in no window, nor is a probe. */
+  /* What was taken for lost is in no window, nor is what a timeout sends. */
   const struct harp_counters *c = &d->ends[1 - e->index].counters;
   if (!c->lost_packets && !c->probe_timeouts && !c->tail_duplicates)
     duo_fail(d, "%s: a packet is lost in its own buffer: %u bytes", e->name, *buffered);

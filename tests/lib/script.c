@@ -365,7 +365,10 @@ static bool start(struct script *s) {
     harp_sender_open(s->sender, s->tx, &stream);
     if (up) bring_up(s->sender, s->now);
   } else {
-    struct harp_receiver_config c = {.first_number = FIRST_NUMBER, .path_count = paths, .stream_max = 1};
+    struct harp_receiver_config c = {.first_number = FIRST_NUMBER,
+                                     .path_count = paths,
+                                     .stream_max = 1,
+                                     .window_bytes = number_of(s, "window", 4 << 20)};
     struct harp_rx_stream_config stream = {
         .first_line = FIRST_LINE, .first_message = FIRST_MESSAGE, .staging = s->staging};
     s->receiver = malloc(harp_receiver_bytes(&c));

@@ -57,9 +57,11 @@ static uint32_t goodput(const struct net *n) {
   duo_check_buffers(&duo);
   uint32_t permille =
       (uint32_t)(total * HARP_MS(1) / (duo.now - start) * HARP_MS(1) / (n->rate_bytes_s * n->paths));
-  print_message("%-40s %4u permille, %llu lost, %llu probe timeouts\n", n->name, permille,
-                (unsigned long long)duo.ends[0].counters.lost_packets,
-                (unsigned long long)duo.ends[0].counters.probe_timeouts);
+  print_message(
+      "%-40s %4u permille, %llu lost, %llu probe timeouts, %llu superframes, %llu acknowledgements\n",
+      n->name, permille, (unsigned long long)duo.ends[0].counters.lost_packets,
+      (unsigned long long)duo.ends[0].counters.probe_timeouts, (unsigned long long)duo.ends[0].superframes,
+      (unsigned long long)duo.ack_packets);
   return permille;
 }
 

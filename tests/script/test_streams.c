@@ -148,7 +148,8 @@ static void acknowledgements_ride_on_data(void **state) {
         sizes[i], (unsigned long long)alone[0], (unsigned long long)all[0], (unsigned long long)alone[1],
         (unsigned long long)all[1], (unsigned long long)rides);
     assert_true(rides && all[1] <= all[0] * 21 / 20);
-    assert_true(alone[1] <= alone[0] * (sizes[i] > 1 << 14 ? 50 : 100) / 100);
+    assert_true(alone[1] <= alone[0] * (sizes[i] > 1 << 14 ? 80 : 100) / 100);
+    if (sizes[i] > 1 << 14) assert_true(3 * alone[1] <= all[1] - alone[1]);
   }
 }
 

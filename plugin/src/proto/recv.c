@@ -5,24 +5,25 @@
 #include "base/assert.h"
 #include "base/seq.h"
 
-/* When an acknowledgement leaves. At once: something is out of order, or ACK_EVERY_BYTES arrived. Soon: the
- * sender waits for it; a few microseconds let the receiving thread hand the message to its caller first. Else
- * it may ride with a later one. */
+/* When an acknowledgement leaves. At once: something is out of order, or a part of our window is used. Soon:
+ * the sender asks for it, as it does when it has used a part of its own window, or waits; a few microseconds
+ * let the receiving thread hand the message to its caller first. Else it may ride with a later one. */
 enum {
-  ACK_EVERY_BYTES = 96 * 1024,
+  ACK_WINDOW_PARTS = 4,
+  ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */
   ACK_REPEATS = 4,    /* a range that did not change is told so often, in case acknowledgements get lost */
   CREDIT_REPEATS = 4, /* and a credit */
   MIXED_ACKS = 8,     /* so many later it is forgotten that packets came over several paths */
 };
 #define ACK_SOON_NS HARP_US(1)
-#define ACK_LATE_NS HARP_US(25)
-/* While several paths bring something each gets less in that time; one whose window is used up says so by
- * ACK_SOON. */
-#define ACK_LATE_MANY_NS HARP_US(200)
-#define ACK_CREDIT_NS    HARP_US(50)
+/* Where nothing more comes it is the end of something, and may be the last that the sender waits for. While
+ * packets come over several paths each gets less, with gaps. */
+#define ACK_QUIET_NS  HARP_US(25)
+#define ACK_LATE_NS   HARP_US(200)
+#define ACK_CREDIT_NS HARP_US(50)
 /* An acknowledgement rides on data when it falls due within this. Tried: all that wait ride. Then each
- * superframe brings one, each makes room for a few packets, and superframes shrink: 5048 of them carried what
- * 2344 do without riding, and 1776 do with this (tests/script/test_streams.c). */
+ * superframe brings one, each makes room for a few packets, and superframes shrink: 2870 of them carried what
+ * 1250 do without riding, and 1202 do with this (tests/script/test_streams.c). */
 #define RIDE_NS HARP_US(1)
 
 static size_t closed_words(unsigned stream_max) {
@@ -50,7 +51,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->ack_due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = config->first_number;
-    r->paths[i].ack_due_ns = HARP_NEVER;
+    r->paths[i].ack_due_ns = r->paths[i].late_ns = HARP_NEVER;
   }
 }
 
@@ -61,18 +62,42 @@ void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
 /* ---- acknowledgements ---- */
 
 static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
+  r->paths[path].late_ns = HARP_MIN(r->paths[path].late_ns, at);
   if (at >= r->paths[path].ack_due_ns) return;
   r->paths[path].ack_due_ns = at;
   r->ack_due_ns = HARP_MIN(r->ack_due_ns, at);
   r->waiting |= 1ull << path;
 }
 
+static harp_ns first_due_ns(const struct harp_receiver *r) {
+  harp_ns at = HARP_NEVER;
+  for (uint64_t bits = r->waiting; bits; bits &= bits - 1)
+    at = HARP_MIN(at, r->paths[__builtin_ctzll(bits)].ack_due_ns);
+  return at;
+}
+
 /* The acknowledgement of a path is on its way. */
 static void ack_sent(struct harp_receiver *r, unsigned path) {
-  r->paths[path].ack_due_ns = r->ack_due_ns = HARP_NEVER;
+  r->paths[path].ack_due_ns = r->paths[path].late_ns = HARP_NEVER;
   r->waiting &= ~(1ull << path);
-  for (uint64_t bits = r->waiting; bits; bits &= bits - 1)
-    r->ack_due_ns = HARP_MIN(r->ack_due_ns, r->paths[__builtin_ctzll(bits)].ack_due_ns);
+  r->ack_due_ns = first_due_ns(r);
+}
+
+/* No hurry: once no more comes, and at last after ACK_LATE_NS. */
+static void ack_late(struct harp_receiver *r, unsigned path, harp_ns now) {
+  struct harp_rx_path *p = &r->paths[path];
+  p->late_ns = HARP_MIN(p->late_ns, now + ACK_LATE_NS);
+  if (r->mixed) {
+    ack_by(r, path, p->late_ns);
+    return;
+  }
+  r->waiting |= 1ull << path;
+  p->ack_due_ns = HARP_MIN(now + ACK_QUIET_NS, p->late_ns);
+  r->ack_due_ns = first_due_ns(r);
+}
+
+static uint32_t ack_every_bytes(const struct harp_receiver *r) {
+  return HARP_MIN(r->window_bytes / ACK_WINDOW_PARTS, (uint32_t)ACK_EVERY_MAX_BYTES);
 }
 
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
@@ -85,12 +110,12 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
-  if (!fresh || !in_order || path->unacked_bytes >= ACK_EVERY_BYTES)
+  if (!fresh || !in_order || path->unacked_bytes >= ack_every_bytes(r))
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
   else
-    ack_by(r, p->path, now + (r->mixed ? ACK_LATE_MANY_NS : ACK_LATE_NS));
+    ack_late(r, p->path, now);
 }
 
 /* Has the credit of a stream told with the next acknowledgements, wherever they go. */
@@ -229,12 +254,13 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
                        void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
   int err = harp_rx_stream_post(st, data, capacity, cookie, place, early, now);
   if (err) return err;
-  /* Tell the sender at once when what it was told last is used up, else with the next acknowledgement. What
-   * fits into this receive may come early, while early places are left. */
+  /* Tell the sender at once when what it was told last is used up, soon when half of it is. What fits into
+   * this receive may come early, while early places are left. */
+  uint32_t left = st->announced - st->done, ahead = st->posted - st->done;
   uint32_t spare = capacity <= HARP_EARLY_MAX_BYTES ? HARP_EARLY_MESSAGES / 2 : 0;
   bool starved = !harp_seq_after(st->announced + spare, st->done + 1);
   tell(r, st);
-  ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : ACK_CREDIT_NS));
+  ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : 2 * left <= ahead ? ACK_CREDIT_NS : ACK_LATE_NS));
   return 0;
 }
 

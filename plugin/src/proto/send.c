@@ -21,6 +21,7 @@ enum {
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
   RESTART_BYTES = 64 << 10, /* of a window that is stale */
+  ASK_PARTS = 4, /* acknowledgements asked for in each window: the receiver does not know how large it is */
 };
 /* A window that was announced so long ago may have been given to others: a sender that was idle begins with
  * less, until an acknowledgement comes. The receiver counts it among its senders for longer. */
@@ -693,11 +694,32 @@ static void take_new(struct harp_sender *s, struct harp_path *p, const struct ha
                                   HARP_TAIL_BUDGET_BYTES + 0u);
 }
 
-/* Whether the sender can go on only when this was acknowledged: what is left is held back by credit, by the
- * window, or by the cork. */
+/* Whether enough of the path's window, or of its records, was used since it last asked. */
+static bool used_its_part(const struct harp_path *p) {
+  uint32_t window = HARP_MIN(p->cc.window_bytes, p->to->bytes);
+  return p->unasked_bytes >= window / ASK_PARTS || p->unasked_bursts >= p->flight.records / ASK_PARTS;
+}
+
+/* Whether an acknowledgement that was asked for has yet to come. */
+static bool awaits_ack(const struct harp_path *p) {
+  return p->inflight_bytes && (!p->any_acked || p->asked_number > p->largest_acked);
+}
+
+/* Whether the last packet is to ask for an acknowledgement: a part of the window is used, or the sender can
+ * go on only when one comes. What is left may be held back by credit or by the cork, or by the window; then
+ * an acknowledgement that is to come anyway is enough. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   uint64_t left = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
-  return (!s->load.resend_lines && (left < CORK_BYTES || !next_stream(s))) || !harp_path_allowance(p, now);
+  if (used_its_part(p)) return true;
+  if (!s->load.resend_lines && (left < CORK_BYTES || !next_stream(s))) return true;
+  return !awaits_ack(p) && !harp_path_allowance(p, now);
+}
+
+/* Notes what a run has asked for. */
+static void note_asked(struct harp_path *p, const struct harp_tx_run *run) {
+  if (!(run->flags & HARP_FLAG_ACK_SOON)) return;
+  p->asked_number = run->number + run->count - 1;
+  p->unasked_bytes = p->unasked_bursts = 0;
 }
 
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t max_packets,
@@ -731,6 +753,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
     end_turn(s, c, lines);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
+  note_asked(p, run);
   if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_life_touch(s, p);
 }
 
