@@ -68,10 +68,12 @@ class Job:
         ranks: int | None = None,
         port: int = MEETING_PORT,
         meeting: Path | None = None,
+        start_by: Sequence[str] = (),
     ) -> None:
         self.lab = lab
         self.ifname = ifname
         self.count = ranks or len(lab.hosts)
+        self._start_by = list(start_by)
         self._argv = [
             str(plugin.parent / "harp-perf"),
             "--plugin",
@@ -101,7 +103,7 @@ class Job:
             for rank in range(self.count):
                 inherited = [f"--unset={name}" for name in os.environ if name.startswith(("HARP_", "NCCL_"))]
                 env = [f"{name}={value}" for name, value in self._envs[rank].items()]
-                argv = ["env", *inherited, *env, *self._argv, "--rank", str(rank)]
+                argv = [*self._start_by, "env", *inherited, *env, *self._argv, "--rank", str(rank)]
                 argv += ["--json", "-"] if rank == 0 else []
                 self._logs.append(folder / f"log{rank}")
                 out = stack.enter_context((self._report if rank == 0 else Path("/dev/null")).open("wb"))

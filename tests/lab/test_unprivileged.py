@@ -23,6 +23,7 @@ MakeLab = Callable[[LabSpec], Lab]
 
 CAP_MBPS = 4000.0
 SENDERS = 8
+FEW_FILES = 90  # a 16th of them may be connected sockets
 SIZE_BYTES = 512 << 10
 TOTAL_BYTES = 384 << 20  # three quarters of a second at the cap
 BUFFER = f"{DEFAULT_BUFFER_BYTES >> 10} KiB socket buffer"
@@ -132,6 +133,20 @@ def test_incast(make_lab: MakeLab, plugin_file: Path, engine: str, unprivileged:
         job.finish()
         counted = job.statistics()
     assert counted["messages_sent"] == counted["messages_received"] > 0
+    assert _overflows(lab) == 0
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """With few files only some peers get a connected socket: the packets of the others come to one."""
+    lab = make_lab(LabSpec(hosts=1 + SENDERS, enis=2, unprivileged=True))
+    words = ("--iters", "80", "--warmup", "2", "--no-check")
+    env = {"HARP_ENGINE": engine}
+    few = ("prlimit", f"--nofile={FEW_FILES}")
+    with Job(
+        lab, plugin_file, mode="incast", sizes=str(SIZE_BYTES), words=words, env=env, start_by=few
+    ) as job:
+        job.finish()
     assert _overflows(lab) == 0
 
 
