@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/inbound.h"
 #include "engine/runner.h"
 #include "io/sim.h"
 #include "lib/sides.h"
@@ -276,6 +277,38 @@ static void test_slots_rest(void **state) {
   harp_engine_close(a.engine);
 }
 
+/* Peers whose packets come to one buffer share it, those that sent lately. */
+static void test_senders_share_the_receive_buffer(void **state) {
+  (void)state;
+  enum { PEERS = 3 };
+  struct side a = {0}, b = {0};
+  struct harp_link *links[PEERS][2];
+  const struct harp_receiver *r[PEERS];
+  open_side(&a, &b, false, 1000, 0);
+  open_side(&b, &a, false, 2000, 0);
+  uint32_t whole = harp_inbound_window_bytes(b.engine), unit = HARP_WINDOW_UNIT_BYTES;
+  for (unsigned i = 0; i < PEERS; i++) {
+    connect_sides(&a, &b, 10 * i);
+    links[i][0] = a.link, links[i][1] = b.link;
+    r[i] = b.link->peer->session.receiver;
+    assert_in_range(r[i]->window_bytes, whole - unit, whole);
+  }
+  harp_inbound_on_data(links[0][1]->peer, now_ns);
+  assert_in_range(r[0]->window_bytes, whole - unit, whole);
+  assert_in_range(r[1]->window_bytes, whole / 2 - unit, whole / 2);
+  harp_inbound_on_data(links[1][1]->peer, now_ns + HARP_INBOUND_LATELY_NS / 2);
+  assert_in_range(r[0]->window_bytes, whole / 2 - unit, whole / 2);
+  assert_in_range(r[1]->window_bytes, whole / 2 - unit, whole / 2);
+  assert_in_range(r[2]->window_bytes, whole / 3 - unit, whole / 3);
+  assert_in_range(harp_inbound_window_bytes(b.engine), whole / 3 - unit, whole / 3);
+  harp_inbound_review(b.engine, now_ns + HARP_INBOUND_LATELY_NS);
+  assert_in_range(r[1]->window_bytes, whole - unit, whole);
+  assert_in_range(r[0]->window_bytes, whole / 2 - unit, whole / 2);
+  for (unsigned i = 0; i < PEERS; i++) harp_link_destroy(links[i][0]), harp_link_destroy(links[i][1]);
+  harp_engine_close(a.engine);
+  harp_engine_close(b.engine);
+}
+
 /* An engine has the memory of all its interfaces, and a thread if one is to have it. */
 static void test_interfaces_are_configured_as_one(void **state) {
   (void)state;
@@ -310,6 +343,7 @@ int main(void) {
       cmocka_unit_test(test_a_look_stands_for_the_tests_of_other_requests),
       cmocka_unit_test(test_the_watchdog_leaves_threads_alone_that_pass),
       cmocka_unit_test(test_slots_rest),
+      cmocka_unit_test(test_senders_share_the_receive_buffer),
       cmocka_unit_test(test_interfaces_are_configured_as_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

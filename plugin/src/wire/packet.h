@@ -44,8 +44,7 @@ enum harp_packet_type {
 };
 
 enum harp_packet_flags {
-  HARP_FLAG_ACK_SOON =
-      1, /* the sender asks for the acknowledgement: see docs/wire.md */
+  HARP_FLAG_ACK_SOON = 1, /* the sender asks for the acknowledgement: see docs/wire.md */
   HARP_FLAG_DETOUR =
       2, /* of an acknowledgement: what comes on this path takes a slower way at the receiver */
   HARP_FLAG_CREDIT = 4, /* of a probe: the credit of every stream is to be told again */
