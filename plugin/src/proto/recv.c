@@ -57,6 +57,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
 
 void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
   r->window_bytes = harp_window_bounded(bytes) / HARP_WINDOW_UNIT_BYTES * HARP_WINDOW_UNIT_BYTES;
+  r->ack_every_bytes = HARP_MIN(r->window_bytes / ACK_WINDOW_PARTS, (uint32_t)ACK_EVERY_MAX_BYTES);
 }
 
 /* ---- acknowledgements ---- */
@@ -96,10 +97,6 @@ static void ack_late(struct harp_receiver *r, unsigned path, harp_ns now) {
   r->ack_due_ns = first_due_ns(r);
 }
 
-static uint32_t ack_every_bytes(const struct harp_receiver *r) {
-  return HARP_MIN(r->window_bytes / ACK_WINDOW_PARTS, (uint32_t)ACK_EVERY_MAX_BYTES);
-}
-
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
@@ -107,14 +104,15 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
   path->echo_time = p->data.time;
+  bool later = path->echo_arrival_ns != now || !(r->waiting >> p->path & 1);
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
-  if (!fresh || !in_order || path->unacked_bytes >= ack_every_bytes(r))
+  if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
-  else
+  else if (later)
     ack_late(r, p->path, now);
 }
 

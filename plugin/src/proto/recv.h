@@ -33,7 +33,8 @@ struct harp_rx_path {
 struct harp_receiver {
   struct harp_trace *trace;
   struct harp_counters *counters;
-  uint32_t window_bytes; /* announced in acknowledgements */
+  uint32_t window_bytes;    /* announced in acknowledgements */
+  uint32_t ack_every_bytes; /* at least one for so many */
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
