@@ -24,28 +24,44 @@ static bool is_alone(const struct harp_peer *peer) {
   return true;
 }
 
-static uint32_t count_sharers(const struct harp_engine *e) {
-  uint32_t count = 0;
+/* Peers whose packets come to a shared buffer: those that sent lately, and those that may begin to. */
+struct sharers {
+  uint32_t senders, idle;
+};
+
+static struct sharers count_sharers(const struct harp_engine *e) {
+  struct sharers n = {0};
   for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
     const struct harp_peer *peer = peer_at(e, slot);
     seen += e->peers[slot] != NULL;
-    count += peer && peer->sends && !is_alone(peer);
+    if (!peer || is_alone(peer)) continue;
+    n.senders += peer->sends;
+    n.idle += !peer->sends;
   }
-  return count;
+  return n;
+}
+
+/* Each sender has a part; so have the idle ones together, since all may begin at once. */
+static uint32_t part_bytes(uint32_t whole, struct sharers n, bool sends) {
+  uint32_t part = whole / (n.senders + (n.idle > 0));
+  return sends ? part : part / n.idle;
 }
 
 uint32_t harp_inbound_window_bytes(const struct harp_engine *e) {
-  return buffer_window_bytes(e) / (count_sharers(e) + 1);
+  struct sharers n = count_sharers(e);
+  n.idle++;
+  return part_bytes(buffer_window_bytes(e), n, false);
 }
 
 static void share_out(struct harp_engine *e) {
-  uint32_t whole = buffer_window_bytes(e), sharers = count_sharers(e);
+  uint32_t whole = buffer_window_bytes(e);
+  struct sharers n = count_sharers(e);
   for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
     struct harp_peer *peer = peer_at(e, slot);
     seen += e->peers[slot] != NULL;
-    if (!peer) continue;
-    uint32_t parts = is_alone(peer) ? 1 : sharers + !peer->sends;
-    harp_receiver_set_window(peer->session.receiver, whole / parts);
+    if (peer)
+      harp_receiver_set_window(peer->session.receiver,
+                               is_alone(peer) ? whole : part_bytes(whole, n, peer->sends));
   }
 }
 

@@ -189,6 +189,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
   harp_engine_attach(e, peer);
+  harp_inbound_review(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
   return peer;
 }

@@ -334,10 +334,9 @@ static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
   free(route);
 }
 
-/* Where nothing was sent yet, nothing comes but probes. */
 static bool udp_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
   (void)io;
-  return !route->asked || route->socket != route->port;
+  return route->socket != route->port;
 }
 
 /* ---- sending ---- */

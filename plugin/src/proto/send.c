@@ -20,7 +20,6 @@ enum {
   CORK_BYTES = 61440, /* about a superframe: no reason to wait */
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
-  RESTART_BYTES = 64 << 10, /* of a window that is stale */
   ASK_PARTS = 4, /* acknowledgements asked for in each window: the receiver does not know how large it is */
 };
 /* A window that was announced so long ago may have been given to others: a sender that was idle begins with
@@ -120,7 +119,7 @@ static void on_window(struct harp_sender *s, uint32_t bytes, harp_ns now) {
 /* The sender begins to send after a while without anything to send. */
 static void on_busy(struct harp_sender *s, harp_ns now) {
   if (now - s->window_told_ns < WINDOW_STALE_NS) return;
-  set_windows(s, HARP_MIN(s->window_bytes, (uint32_t)RESTART_BYTES));
+  set_windows(s, HARP_MIN(s->window_bytes, (uint32_t)HARP_WINDOW_MIN_BYTES));
 }
 
 /* ---- set-up ---- */
