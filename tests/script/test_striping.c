@@ -196,10 +196,10 @@ static uint32_t run_after(harp_ns after_ns, uint64_t rate_bytes_s) {
 /* Where the network caps each flow, all paths are in use before long, and carry what they can together. */
 static void flows_that_are_capped_add_up(void **state) {
   (void)state;
-  start_flows("8 flows of 100 Mbit/s each", 8, GBIT / 10, 0, 64 << 10);
+  start_flows("8 flows of 100 Mbit/s each", 8, GBIT / 10, 0, 128 << 10);
   add(128 << 10, 300);
   assert_true(run_after(HARP_MS(200), 8 * GBIT / 10) >= 968 * 95 / 100);
-  start_flows("5 flows of 100 Mbit/s each", 5, GBIT / 10, 0, 64 << 10);
+  start_flows("5 flows of 100 Mbit/s each", 5, GBIT / 10, 0, 128 << 10);
   add(128 << 10, 300);
   assert_true(run_after(HARP_MS(200), 5 * GBIT / 10) >= 968 * 95 / 100);
   start_flows("2 flows of 1 Gbit/s each", 2, GBIT, 0, 4 << 20);

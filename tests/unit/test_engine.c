@@ -284,22 +284,22 @@ static void test_senders_share_the_receive_buffer(void **state) {
   struct side a = {0}, b = {0};
   struct harp_link *links[PEERS][2];
   const struct harp_receiver *r[PEERS];
-  open_side(&a, &b, false, 1000, 0);
-  open_side(&b, &a, false, 2000, 0);
+  side_open(&a, &b, false, 1000, 0);
+  side_open(&b, &a, false, 2000, 0);
   uint32_t whole = harp_inbound_window_bytes(b.engine), unit = HARP_WINDOW_UNIT_BYTES;
   for (unsigned i = 0; i < PEERS; i++) {
-    connect_sides(&a, &b, 10 * i);
+    sides_connect(&a, &b, 10 * i);
     links[i][0] = a.link, links[i][1] = b.link;
     r[i] = b.link->peer->session.receiver;
     for (unsigned k = 0; k <= i; k++)
       assert_in_range(r[k]->window_bytes, whole / (i + 1) - unit, whole / (i + 1));
   }
-  harp_inbound_on_data(links[0][1]->peer, now_ns);
+  harp_inbound_on_data(links[0][1]->peer, sides_now_ns);
   assert_in_range(r[0]->window_bytes, whole / 2 - unit, whole / 2);
   assert_in_range(r[1]->window_bytes, whole / 4 - unit, whole / 4);
-  harp_inbound_on_data(links[1][1]->peer, now_ns + HARP_INBOUND_LATELY_NS / 2);
+  harp_inbound_on_data(links[1][1]->peer, sides_now_ns + HARP_INBOUND_LATELY_NS / 2);
   for (unsigned i = 0; i < PEERS; i++) assert_in_range(r[i]->window_bytes, whole / 3 - unit, whole / 3);
-  harp_inbound_review(b.engine, now_ns + HARP_INBOUND_LATELY_NS);
+  harp_inbound_review(b.engine, sides_now_ns + HARP_INBOUND_LATELY_NS);
   assert_in_range(r[1]->window_bytes, whole / 2 - unit, whole / 2);
   assert_in_range(r[0]->window_bytes, whole / 4 - unit, whole / 4);
   for (unsigned i = 0; i < PEERS; i++) harp_link_destroy(links[i][0]), harp_link_destroy(links[i][1]);
