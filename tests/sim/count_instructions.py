@@ -98,8 +98,10 @@ def measure(simulator: str, lines: int, paths: int, enis: int) -> float:
 
 def main() -> None:
     for lines in (11, 69):
-        one, flows, enis = (measure(sys.argv[1], lines, paths, enis) for paths, enis in ((1, 1), (8, 1), (8, 8)))
-        print(f"      8 paths over one ENI take {flows / one:.3f}, over 8 {enis / one:.3f} times the instructions of one")
+        cases = ((1, 1), (8, 1), (8, 8))
+        one, flows, enis = (measure(sys.argv[1], lines, paths, enis) for paths, enis in cases)
+        more = f"8 paths over one ENI take {flows / one:.3f}, over 8 {enis / one:.3f}"
+        print(f"      {more} times the instructions of one")
 
 
 if __name__ == "__main__":
