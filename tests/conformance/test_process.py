@@ -719,7 +719,7 @@ def test_connect_that_is_given_up(version: int, start: Start) -> None:
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
-@pytest.mark.parametrize("version", [6, 10, 12])
+@pytest.mark.parametrize("version", [6, 12])
 def test_connect_that_is_given_up_beside_others(version: int, engine: str, start: Start) -> None:
     """It alone is ended: not the connection beside it, nor a connect that is polled."""
     said = start("give_up_beside", version, {**SHORT, "HARP_ENGINE": engine}).end()

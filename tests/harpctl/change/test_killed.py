@@ -73,7 +73,7 @@ class Victim:
 
 def test_setup_killed_then_rolled_back(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
-    assert victim.sweep(site.set_up, victim.check_rollback) > 100
+    assert victim.sweep(site.set_up, victim.check_rollback, stride=2) > 100
 
 
 def test_setup_killed_then_set_up(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_setup_killed_then_set_up(tmp_path: Path) -> None:
 
 def test_rollback_killed_then_rolled_back(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
-    assert victim.sweep(undo_all, victim.check_rollback, ready=True) > 100
+    assert victim.sweep(undo_all, victim.check_rollback, ready=True, stride=2) > 100
 
 
 def test_rollback_killed_then_set_up(tmp_path: Path) -> None:
