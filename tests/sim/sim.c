@@ -7,7 +7,8 @@
  *   sim --transfer LINES [PATHS [ENIS]]             a fixed transfer, for counting instructions
  *
  * Safety is checked after every event (lib/duo.c). Liveness: once the faults have ended everything completes
- * within LIVE_NS, and then the connection falls silent, but for the probes of a path that stays dead. */
+ * within LIVE_NS (longer where the receiver's window is small), and then the connection falls silent, but for
+ * the probes of a path that stays dead. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,9 +22,11 @@
 #include "sim/scenario.h"
 #include "sim/transfer.h"
 
-#define LIVE_NS    HARP_SEC(20)
-#define CALM_NS    HARP_SEC(2)
-#define SILENCE_NS HARP_SEC(2)
+#define LIVE_NS HARP_SEC(20)
+/* A window of 64 KiB lets 2 MB/s over paths of 16 ms. */
+#define LIVE_SMALL_WINDOW_NS HARP_SEC(80)
+#define CALM_NS              HARP_SEC(2)
+#define SILENCE_NS           HARP_SEC(2)
 enum { SEED_ALARM_S = 60, DEAD_PROBES = 16 };
 
 static struct duo duo;
@@ -81,7 +84,8 @@ static void run_seed(uint64_t seed, bool trace) {
   if (!duo_run(&duo, s.heal)) {
     simnet_heal(&duo.net);
     duo.faults = false;
-    if (!duo_run(&duo, duo.now + LIVE_NS)) not_live();
+    bool small = duo.config.window_bytes <= 64 << 10;
+    if (!duo_run(&duo, duo.now + (small ? LIVE_SMALL_WINDOW_NS : LIVE_NS))) not_live();
   }
   duo_check_buffers(&duo);
   if (s.clean && lost_packets())
