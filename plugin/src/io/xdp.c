@@ -54,6 +54,7 @@ struct xdp {
   struct harp_io_route *routes;
   uint8_t *slots;
   int watch_fd;
+  bool is_news;        /* the watch told of a change that is still to be looked up */
   unsigned next_queue; /* where rx starts, so that no queue starves another */
   unsigned rx_calls, slots_used;
   harp_ns look_ns;
@@ -424,9 +425,11 @@ static void xdp_tx_flush(struct harp_io *io) {
 
 static void watch_neighbours(struct xdp *x) {
   uint8_t mac[6];
-  if (x->watch_fd < 0 || !harp_neighbour_changed(x->watch_fd, x->nic.ifindex)) return;
+  x->is_news |= x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd, x->nic.ifindex);
+  if (!x->is_news) return;
   int err = harp_nic_mac(x->nic.ifindex, mac);
   if (err == -ENODEV) fall(x, why_lost(err));
+  x->is_news = err && err != -ENODEV; /* ask again at the next look */
   if (!err) memcpy(x->nic.mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }

@@ -16,6 +16,7 @@ from tests.harpctl.lab.blast import blast
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 COUNT = 2000
+TRIES = 10
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +109,24 @@ def test_reordering(lab: Lab) -> None:
     assert 50 <= arrived.overtaken <= 150
 
 
+def _quickest_ms(lab: Lab, limit_ms: float, **words: Any) -> float:
+    """Return the shortest time of a datagram; try again where it is over the limit, as on a busy machine."""
+    for _ in range(TRIES):
+        quickest = min(blast(lab, 50, **words).took_ms)
+        if quickest < limit_ms:
+            break
+    return quickest
+
+
 def test_delay_is_one_way_and_keeps_the_order(lab: Lab) -> None:
     lab.faults(1).delay_ms(50, "in")
     arrived = blast(lab, 500)
     assert list(arrived.numbers) == list(range(500))
-    assert 50 <= min(arrived.took_ms) < 100
-    assert min(blast(lab, 50, source=(1, 0), target=(0, 0)).took_ms) < 50
+    assert min(arrived.took_ms) >= 50
+    assert 50 <= _quickest_ms(lab, 100) < 100
+    assert _quickest_ms(lab, 50, source=(1, 0), target=(0, 0)) < 50
     lab.faults(1).delay_ms(0)
-    assert min(blast(lab, 500).took_ms) < 50
+    assert _quickest_ms(lab, 50) < 50
 
 
 def test_a_smaller_mtu_in_the_network_swallows_long_packets(lab: Lab) -> None:
