@@ -14,7 +14,8 @@ assert PLUGIN_FILE.is_file(), "build it first: ./harp_setup build"
 
 # The versions without a context keep their configuration for the process, so it is the same for all tests
 # here; what needs another one runs in a process of its own.
-ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1"}
+# Small messages go over the one carrier, large ones over the other.
+ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1", "HARP_DRIVER": "udp+tcp"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -395,7 +395,8 @@ def test_connects_that_cross_make_one_connection(
     version: int, engine: str, threads: int, start: Start
 ) -> None:
     """Each process connects to the other at once; both closes all, and again."""
-    both = [start("cross", version, {**ENVIRONMENT, "HARP_ENGINE": engine}) for _ in range(2)]
+    environment = {**ENVIRONMENT, "HARP_ENGINE": engine, "HARP_DRIVER": "udp"}  # no other TCP connections
+    both = [start("cross", version, environment) for _ in range(2)]
     for _ in range(CROSSINGS):
         for child in both:
             child.tell(n=threads)
@@ -414,7 +415,8 @@ def test_connects_that_cross_make_one_connection(
 
 def test_many_comms_of_few_peers(start: Start) -> None:
     """One control connection for each peer, and bounded memory for each comm."""
-    hub, *spokes = children = [start("scale", 12) for _ in range(1 + PEERS)]
+    environment = {**ENVIRONMENT, "HARP_DRIVER": "udp"}  # no other TCP connections than those of control
+    hub, *spokes = children = [start("scale", 12, environment) for _ in range(1 + PEERS)]
     each = COMMS // PEERS // 2
     for child in children:
         child.tell()

@@ -130,8 +130,8 @@ static void receiver_post(struct receiving *r, struct fuzz_input *in) {
   FUZZ_CHECK(buffer);
   r->buffer[slot] = buffer;
   r->capacity[slot] = capacity;
-  FUZZ_CHECK(
-      !harp_receiver_post(r->receiver, &r->stream, buffer, capacity, buffer, &r->place, &early, r->now));
+  FUZZ_CHECK(!harp_receiver_post(r->receiver, &r->stream, buffer, capacity, false, buffer, &r->place, &early,
+                                 r->now));
   FUZZ_CHECK(!r->place.count || early);
   uint8_t *staged = r->staging + m % HARP_EARLY_MESSAGES * (size_t)HARP_EARLY_MAX_BYTES;
   for (uint32_t i = 0; i < r->place.count; i++) {

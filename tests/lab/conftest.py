@@ -44,6 +44,12 @@ def xdp_hold(compile_c: Callable[..., Path]) -> Path:
     return compile_c("xdp_hold", *HOLDER_WORDS)
 
 
+@pytest.fixture(scope="session")
+def ll_reader(compile_c: Callable[..., Path]) -> Path:
+    """Both ends of the connection, and the GPU."""
+    return compile_c("ll_reader", "-ldl", "-lpthread")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "driver" in metafunc.fixturenames:
         metafunc.parametrize("driver", ["udp", "xdp"], indirect=True)

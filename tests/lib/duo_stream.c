@@ -127,7 +127,7 @@ void duo_stream_receive(struct duo *d, struct duo_stream *s) {
   unsigned i = index_of(d, s);
   struct harp_placement p;
   const uint8_t *early;
-  if (harp_receiver_post(e->receiver, s->rx, m->buffer, m->capacity, m, &p, &early, d->now))
+  if (harp_receiver_post(e->receiver, s->rx, m->buffer, m->capacity, false, m, &p, &early, d->now))
     duo_fail(d, "stream %u: receive %u refused", i, s->recv_next);
   check_ascending(d, &p);
   if (p.count && (!early || p.dst != m->buffer)) duo_fail(d, "early data without its source");

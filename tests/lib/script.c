@@ -329,7 +329,7 @@ static bool on_recv(struct script *s, char *sizes) {
     const uint8_t *early;
     uint32_t capacity = (uint32_t)strtoul(sizes, &end, 0);
     if (end == sizes) break;
-    if (harp_receiver_post(s->receiver, s->rx, s->buffer, capacity, NULL, &place, &early, s->now))
+    if (harp_receiver_post(s->receiver, s->rx, s->buffer, capacity, false, NULL, &place, &early, s->now))
       return fail(s, "the receive was refused");
     if (!expect_placement(s, "early", &place)) return false;
   }

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-HEADERS = ("base/status.h", "wire/packet.h", "wire/control.h", "proto/recv.h", "engine/handle.h")
+HEADERS = (
+    "base/status.h",
+    "wire/packet.h",
+    "wire/record.h",
+    "wire/control.h",
+    "proto/recv.h",
+    "engine/handle.h",
+)
 STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
 CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
 CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
@@ -80,7 +87,7 @@ def test_layouts_are_those_of_the_structs(root: Path, tmp_path: Path) -> None:
 def test_every_layout_has_its_table(root: Path) -> None:
     tables = set(layouts(text_of(root)))
     declared = set()
-    for header in ("wire/packet.h", "wire/control.h"):
+    for header in ("wire/packet.h", "wire/record.h", "wire/control.h"):
         source = (root / "plugin" / "src" / header).read_text(encoding="utf-8")
         declared |= set(re.findall(r"^struct (harp_wire_\w+) \{", source, re.MULTILINE))
     assert declared

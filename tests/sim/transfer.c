@@ -73,7 +73,7 @@ static void post(struct transfer *t) {
   const uint8_t *early;
   while (t->posted_receives < MESSAGES && t->posted_receives - t->received < IN_FLIGHT) {
     uint8_t *to = t->to + (size_t)(t->posted_receives % IN_FLIGHT) * MESSAGE_BYTES;
-    if (harp_receiver_post(t->receiver, &t->rx_stream, to, MESSAGE_BYTES, to, &place, &early, t->now))
+    if (harp_receiver_post(t->receiver, &t->rx_stream, to, MESSAGE_BYTES, false, to, &place, &early, t->now))
       abort();
     t->posted_receives++;
   }

@@ -91,7 +91,7 @@ static void killed_with_a_worker(const struct victim *v) {
   while (!comm && seconds() < limit) assert_int_equal(harp_net_accept(listen, &comm), HARP_OK);
   assert_non_null(comm);
   assert_int_equal(read(v->ready_pipe[0], &worker, sizeof worker), sizeof worker);
-  assert_int_equal(harp_net_receive(comm, data, sizeof data, &request), HARP_OK);
+  assert_int_equal(harp_net_receive(comm, data, sizeof data, false, &request), HARP_OK);
   bool done = false;
   size_t bytes;
   assert_int_equal(harp_net_test(request, &done, &bytes), HARP_OK);

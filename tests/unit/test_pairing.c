@@ -179,8 +179,42 @@ static void every_eni_has_a_partner(void **state) {
   }
 }
 
+/* One for each primary pair whose ENIs both accept them, behind all others. */
+static void tcp_paths_come_last(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(3, 2, NULL), b = host(2, 2, NULL);
+  unsigned without = harp_pairing_make(&a, &b, out);
+  a.enis[0].tcp_port = a.enis[1].tcp_port = a.enis[2].tcp_port = b.enis[0].tcp_port = 1000;
+  unsigned count = harp_pairing_make(&a, &b, out);
+  assert_true(count > without);
+  for (unsigned i = 0; i < count; i++) {
+    assert_int_equal(out[i].is_tcp, i >= without);
+    if (!out[i].is_tcp) continue;
+    assert_int_equal(out[i].server_eni, 0);
+    assert_false(out[i].standby);
+    assert_true(primaries(without, out[i].client_eni, 0) > 0);
+  }
+  /* Both sides see the same. */
+  static struct harp_pairing other[HARP_PATHS_MAX];
+  memcpy(other, out, sizeof other);
+  assert_int_equal(harp_pairing_make(&b, &a, out), count);
+  for (unsigned i = without; i < count; i++) assert_int_equal(out[i].client_eni, other[i].server_eni);
+}
+
+/* However many datagram paths there are. */
+static void tcp_paths_find_room(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(8, 16, NULL), b = host(8, 16, NULL);
+  for (unsigned i = 0; i < 8; i++) a.enis[i].tcp_port = b.enis[i].tcp_port = 1;
+  unsigned count = harp_pairing_make(&a, &b, out), tcp = 0;
+  assert_true(count <= HARP_PATHS_MAX);
+  for (unsigned i = 0; i < count; i++) tcp += out[i].is_tcp;
+  assert_int_equal(tcp, 8);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(tcp_paths_come_last),    cmocka_unit_test(tcp_paths_find_room),
       cmocka_unit_test(one_pair_has_its_ports), cmocka_unit_test(no_two_paths_have_the_same_ports),
       cmocka_unit_test(equals_pair_by_index),   cmocka_unit_test(eight_by_eight_is_complete),
       cmocka_unit_test(two_serve_eight),        cmocka_unit_test(speeds_weigh),

@@ -42,7 +42,7 @@ static int fini(void **state) {
 }
 
 static int post(uint32_t capacity, const uint8_t **early) {
-  return harp_receiver_post(r, &stream, buffer, capacity, buffer, &place, early, HARP_US(1));
+  return harp_receiver_post(r, &stream, buffer, capacity, false, buffer, &place, early, HARP_US(1));
 }
 
 static enum harp_drop feed(uint32_t number, uint32_t message, uint32_t line, uint32_t offset, uint32_t length,

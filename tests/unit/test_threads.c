@@ -73,9 +73,9 @@ static bool move(struct worker *w, const struct pair *p, uint8_t *from, uint8_t 
     size_t bytes = draw(w, 4) ? draw(w, 600) : draw(w, MESSAGE_MAX);
     bool receive_first = draw(w, 2);
     for (size_t i = 0; i < bytes; i += 61) from[i] = (uint8_t)draw(w, 256);
-    if (receive_first && harp_net_receive(p->receiver, to, MESSAGE_MAX, &receive)) return false;
+    if (receive_first && harp_net_receive(p->receiver, to, MESSAGE_MAX, true, &receive)) return false;
     if (harp_net_send(p->sender, from, bytes, &send)) return false;
-    if (!receive_first && harp_net_receive(p->receiver, to, MESSAGE_MAX, &receive)) return false;
+    if (!receive_first && harp_net_receive(p->receiver, to, MESSAGE_MAX, true, &receive)) return false;
     if (!wait_for(receive, bytes) || !wait_for(send, bytes)) return false;
     if (memcmp(from, to, bytes) != 0) return false;
   }
@@ -94,7 +94,7 @@ static bool leave(struct worker *w, const struct pair *p, void *from, void *to, 
       if (harp_net_send(p->sender, from, MESSAGE_MAX, &request)) return false;
     }
     for (unsigned i = 0; i < receives; i++) {
-      if (harp_net_receive(p->receiver, to, MESSAGE_MAX, &request)) return false;
+      if (harp_net_receive(p->receiver, to, MESSAGE_MAX, true, &request)) return false;
     }
   }
   harp_net_deregister(p->sender, from_mr);

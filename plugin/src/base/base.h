@@ -20,6 +20,8 @@
 #define HARP_MUST_CHECK        __attribute__((warn_unused_result))
 #define HARP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define HARP_CACHE_ALIGNED     __attribute__((aligned(HARP_CACHE_LINE)))
+/* For what is done for each packet, where the compiler would call it. */
+#define HARP_ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock. */
 typedef uint64_t harp_ns;

@@ -73,6 +73,7 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis, const s
 }
 
 static void release(struct harp_engine *e) {
+  harp_tcp_close(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   if (e->control_fd >= 0) close(e->control_fd);
   free(e);
@@ -101,7 +102,7 @@ static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
 }
 
 static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
-  if (instance->driver == HARP_DRIVER_UDP) return &harp_io_udp;
+  if (instance->driver == HARP_DRIVER_UDP || instance->driver == HARP_DRIVER_UDP_TCP) return &harp_io_udp;
   if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_is_promising((unsigned)instance->index))
     return &harp_io_udp;
   return &harp_io_xdp;
@@ -124,7 +125,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
   static const enum harp_io_xdp_mode modes[] = {
       [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
       [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
-      [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,
+      [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,         [HARP_DRIVER_UDP_TCP] = HARP_IO_XDP_AUTO,
   };
   struct harp_io_config config = {
       .addr = &instance->addr,
@@ -212,6 +213,8 @@ static int open_io(struct harp_engine *e, const struct harp_engine_seat *seat, c
   if (err) return err;
   if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error, error_bytes))) return -ENOMEM;
   for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, seat, &frames, error, error_bytes);
+  if (!err && (err = harp_tcp_open(e)))
+    snprintf(error, error_bytes, "cannot open an epoll set for TCP connections: %s", strerror(-err));
   e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
   HARP_ASSERT(e->blocks_used <= e->block_count);
   return err;

@@ -16,6 +16,7 @@
 #include "engine/limits.h"
 #include "engine/link.h"
 #include "engine/outage.h"
+#include "engine/tcp.h"
 #include "host/arena.h"
 #include "host/config.h"
 #include "io/bundle.h"
@@ -87,6 +88,7 @@ struct harp_engine {
   harp_ns linger_ns;                            /* the same: peers without links */
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
+  struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
   struct harp_outages outages;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
   struct harp_dial *dials;                      /* connects under way */

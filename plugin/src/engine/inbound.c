@@ -19,7 +19,7 @@ static struct harp_peer *peer_at(const struct harp_engine *e, uint32_t slot) {
 /* Whether no other peer's packets come to the buffers that the peer's come to. */
 static bool is_alone(const struct harp_peer *peer) {
   struct harp_io *io = peer->engine->io;
-  for (unsigned i = 0; i < peer->route_count; i++)
+  for (unsigned i = 0; i < peer->route_count; i++) /* tcp paths have none */
     if (!io->ops->route_is_alone(io, peer->routes[i])) return false;
   return true;
 }

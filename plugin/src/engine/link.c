@@ -112,7 +112,10 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
 static void close_stream(struct harp_link *link) {
   if (!link->is_open) return;
   link->is_open = false;
-  if (link->tx) harp_sender_close(link->peer->session.sender, link->tx);
+  if (link->tx) {
+    harp_tcp_forget(link->peer, link->tx, link->engine->clock());
+    harp_sender_close(link->peer->session.sender, link->tx);
+  }
   if (link->rx) harp_receiver_close(link->peer->session.receiver, link->rx);
 }
 
@@ -186,8 +189,8 @@ static int submit_send(struct harp_link *link, struct harp_request *r, harp_ns n
 static int submit_receive(struct harp_link *link, struct harp_request *r, harp_ns now) {
   struct harp_placement place;
   const uint8_t *early;
-  int err = harp_receiver_post(link->peer->session.receiver, link->rx, r->data, r->capacity, r, &place,
-                               &early, now);
+  int err = harp_receiver_post(link->peer->session.receiver, link->rx, r->data, r->capacity, r->is_watched, r,
+                               &place, &early, now);
   if (err) return err;
   for (uint32_t i = 0; i < place.count; i++)
     harp_copy_lines(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);

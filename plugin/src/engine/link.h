@@ -30,6 +30,7 @@ struct harp_request {
   uint32_t capacity; /* bytes posted */
   uint32_t bytes;    /* bytes moved; valid when DONE */
   bool is_copy;      /* a send whose data is a copy of ours: done for NCCL, DONE when it is delivered */
+  bool is_watched;   /* a receive: the buffer is read while it fills */
   bool is_tested;    /* a copy: NCCL has heard that it is done. NCCL's thread */
   void *data;        /* NCCL's buffer, borrowed until DONE; or the copy */
 };

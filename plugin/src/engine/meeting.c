@@ -26,11 +26,12 @@ int harp_meeting_socket(const struct harp_engine *e) {
 }
 
 static void describe_eni(const struct harp_instance *instance, const struct harp_io_info *io,
-                         struct harp_endpoint_eni *eni) {
+                         uint16_t tcp_port, struct harp_endpoint_eni *eni) {
   const struct sockaddr_storage *a = &instance->addr;
   eni->mtu = (uint16_t)HARP_MIN(instance->mtu, 65535);
   eni->speed_mbps = (uint32_t)instance->speed_mbps;
-  eni->port_count = (uint16_t)io->port_count;
+  eni->tcp_port = tcp_port;
+  eni->port_count = (uint8_t)io->port_count;
   memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
   if (a->ss_family == AF_INET6) {
     eni->family = 6;
@@ -53,7 +54,8 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
       .pid = (uint32_t)getpid(),
   };
   for (unsigned i = 0; i < e->eni_count; i++) {
-    describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, &self->enis[i]);
+    uint16_t tcp_port = e->tcp ? harp_tcp_port(e->tcp, i) : 0;
+    describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, tcp_port, &self->enis[i]);
     self->path_count = HARP_MAX(self->path_count, self->enis[i].port_count);
   }
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");

@@ -22,6 +22,7 @@ enum {
   RX_AGAIN_BYTES = 16384,
   TX_BUDGET = 8,      /* superframes a pass */
   TX_PEER_BUDGET = 4, /* of them for one peer, and its acknowledgements */
+  TX_RECORD_COST = 4, /* what a record of a tcp path counts as */
   GATHER_MIN_BYTES =
       3072, /* from this payload on, the kernel fetches it: one copy less, but two pieces a packet */
   CONTROL_EVENTS = 16,
@@ -308,14 +309,20 @@ static unsigned transmit_acks(struct harp_engine *e, struct harp_peer *peer, har
   if (!e->outstanding && peer->is_awaited) harp_receiver_hurry(peer->session.receiver, now);
   peer->is_awaited = peer->is_awaited && e->outstanding;
   while ((path = harp_receiver_next_ack(peer->session.receiver, now)) >= 0) {
-    if (!take_frame(e, peer, (unsigned)path, HARP_ACK_MAX_BYTES, &sf, now)) break;
+    struct harp_tcp_path *tcp = harp_tcp_ready(peer, (unsigned)path);
+    if (!tcp && !take_frame(e, peer, harp_tcp_beside(peer, (unsigned)path), HARP_ACK_MAX_BYTES, &sf, now))
+      break;
     bool due = harp_receiver_poll_ack(peer->session.receiver, &ack, &number, now);
     HARP_ASSERT(due && ack.path == path);
     ack.token = peer->session.keys.tx_token;
+    sent++;
+    if (tcp) {
+      harp_tcp_send_ack(tcp, &ack, number, now);
+      continue;
+    }
     sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, peer->session.keys.tx_seed);
     sf.count = 1;
     submit_frame(e, &sf);
-    sent++;
   }
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(peer->session.receiver));
   return sent;
@@ -331,8 +338,13 @@ static unsigned transmit_data(struct harp_engine *e, struct harp_peer *peer, uns
       peer->deadline_ns = choice.deadline_ns;
       break;
     }
-    if (!transmit_superframe(e, peer, choice, now)) break;
-    sent++;
+    if (choice.path >= peer->route_count) {
+      harp_tcp_send(peer, &choice, now);
+      sent += TX_RECORD_COST;
+    } else {
+      if (!transmit_superframe(e, peer, choice, now)) break;
+      sent++;
+    }
   }
   if (harp_sender_stalled_since_ns(peer->session.sender)) harp_monitor_on_stall(peer, now);
   return sent;
@@ -343,8 +355,11 @@ static unsigned transmit_peer(struct harp_engine *e, struct harp_peer *peer, uns
   peer->deadline_ns = HARP_NEVER;
   if (peer->session.state != HARP_SESSION_OPEN) return 0;
   harp_session_on_timeout(&peer->session, now);
+  harp_ns review_ns = peer->tcp_count ? harp_tcp_review(peer, now) : HARP_NEVER;
   unsigned sent = transmit_data(e, peer, budget, now);
-  return sent + transmit_acks(e, peer, now);
+  sent += transmit_acks(e, peer, now);
+  peer->deadline_ns = HARP_MIN(peer->deadline_ns, review_ns);
+  return sent;
 }
 
 /* Visits the active peers in turn, each at most once, while the pass's budget lasts: those that it does not
@@ -407,6 +422,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     harp_peer_settle(peer);
   }
   harp_listeners_tend(e, now);
+  harp_tcp_tend(e, now);
   if (e->linger_ns <= now) {
     harp_peers_tend(e, now);
     harp_inbound_review(e, now);
@@ -421,6 +437,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   e->io->ops->reap(e->io);
   unsigned moved = receive(e);
   harp_ns now = e->looked_ns = e->clock();
+  if (e->tcp) moved += harp_tcp_receive(e, now);
   take_submissions(e, now);
   moved += transmit(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);

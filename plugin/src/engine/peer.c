@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/opening.h"
+#include "engine/tcp.h"
 #include "proto/pairing.h"
 
 /* Peers without links are looked at so often. */
@@ -58,7 +59,7 @@ static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu) 
 struct span {
   unsigned local_eni, local_port, remote_eni, remote_port;
   uint32_t lines_max;
-  bool standby;
+  bool standby, is_tcp;
 };
 
 static struct span span_of(const struct harp_peer_config *c, const struct harp_pairing *p) {
@@ -68,9 +69,11 @@ static struct span span_of(const struct harp_peer_config *c, const struct harp_p
       .remote_eni = c->is_client ? p->server_eni : p->client_eni,
       .remote_port = c->is_client ? p->server_port : p->client_port,
       .standby = p->standby,
+      .is_tcp = p->is_tcp,
   };
   const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
-  s.lines_max = lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
+  s.lines_max = s.is_tcp ? HARP_RECORD_MAX_LINES
+                         : lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
   return s;
 }
 
@@ -110,11 +113,14 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
                                          .local_eni = (uint8_t)s.local_eni,
                                          .remote_eni = (uint8_t)s.remote_eni,
                                          .standby = s.standby,
+                                         .is_tcp = s.is_tcp,
                                          .speed_mbps = speed_of(&e->enis[s.local_eni])};
-    unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
-    peer->enis[s.remote_eni] = to;
     peer->route_enis[i] = (uint8_t)s.local_eni;
+    peer->enis[s.remote_eni] = to;
     used |= 1u << s.local_eni;
+    peer->path_count++;
+    if (s.is_tcp) continue;
+    unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
     peer->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
     if (!peer->routes[i]) return false;
     peer->route_count++;
@@ -123,13 +129,41 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
   return count > 0;
 }
 
+/* The first path of datagrams between the ENIs of a tcp path; there is one. */
+static unsigned beside(const struct harp_peer *peer, const struct harp_path_config *paths, unsigned tcp) {
+  unsigned i = 0;
+  while (i < peer->route_count &&
+         (paths[i].local_eni != paths[tcp].local_eni || paths[i].remote_eni != paths[tcp].remote_eni))
+    i++;
+  HARP_ASSERT(i < peer->route_count);
+  return i;
+}
+
+/* Makes the connections of the tcp paths, which come after all that have a route. */
+static bool make_tcp(struct harp_peer *peer, const struct harp_peer_config *c,
+                     const struct harp_path_config *paths) {
+  peer->tcp_count = peer->path_count - peer->route_count;
+  if (!peer->tcp_count) return true;
+  peer->tcp = malloc(peer->tcp_count * sizeof *peer->tcp);
+  if (!peer->tcp) return false;
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    unsigned path = peer->route_count + i, eni = paths[path].remote_eni;
+    const struct sockaddr_in6 *own =
+        (const struct sockaddr_in6 *)&peer->engine->enis[paths[path].local_eni].addr;
+    struct sockaddr_storage to =
+        eni_address(&c->peer->enis[eni], c->peer->enis[eni].tcp_port, own->sin6_scope_id);
+    harp_tcp_path_init(&peer->tcp[i], peer, path, beside(peer, paths, path), c->is_client ? &to : NULL);
+  }
+  return true;
+}
+
 static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c, uint32_t first_number,
                         const struct harp_path_config *paths) {
   struct harp_engine *e = peer->engine;
   struct harp_sender_config config = {
       .first_number = first_number,
       .stream_max = HARP_STREAMS_MAX,
-      .path_count = peer->route_count,
+      .path_count = peer->path_count,
       .window_bytes = c->peer->window_bytes,
       .cc = e->cc,
   };
@@ -146,7 +180,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
   struct harp_receiver_config config = {
       .first_number = first_number,
       .stream_max = HARP_STREAMS_MAX,
-      .path_count = peer->route_count,
+      .path_count = peer->path_count,
       .window_bytes = harp_inbound_window_bytes(peer->engine),
   };
   struct harp_receiver *r = peer->session.receiver = malloc(harp_receiver_bytes(&config));
@@ -157,6 +191,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
 static void free_peer(struct harp_peer *peer) {
   struct harp_engine *e = peer->engine;
   for (unsigned i = 0; i < peer->route_count; i++) e->io->ops->route_close(e->io, peer->routes[i]);
+  free(peer->tcp);
   free(peer->session.sender);
   free(peer->session.receiver);
   free(peer);
@@ -174,14 +209,15 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   peer->engine = e;
   peer->slot = c->slot;
   peer->traffic_class = c->traffic_class;
+  peer->is_client = c->is_client;
   peer->is_confirmed = !c->is_client;
   peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
   peer->heard_ns = peer->idle_ns = e->clock();
   peer->engine_id = (uint32_t)(c->peer->token >> 32);
   peer->engine_addr = eni_address(&c->peer->enis[0], 0, 0);
   name_peer(peer, c);
-  if (!open_routes(peer, c, paths) || !make_sender(peer, c, first_number, paths) ||
-      !make_receiver(peer, first_number)) {
+  if (!open_routes(peer, c, paths) || !make_tcp(peer, c, paths) ||
+      !make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) {
     free_peer(peer);
     if (c->control_fd >= 0) harp_files_close(c->control_fd);
     return NULL;
@@ -197,6 +233,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
 void harp_peer_destroy(struct harp_peer *peer) {
   HARP_ASSERT(!peer->links);
   harp_dials_forget(peer);
+  harp_tcp_leave(peer);
   harp_monitor_close(peer);
   harp_session_close(&peer->session, peer->engine->clock());
   harp_engine_detach(peer->engine, peer);
@@ -264,6 +301,7 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   vsnprintf(peer->error, sizeof peer->error, fmt, ap);
   va_end(ap);
   harp_session_fail(&peer->session, status, now);
+  harp_tcp_leave(peer);
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
   harp_dials_forget(peer);
 }

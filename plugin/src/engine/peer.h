@@ -20,6 +20,7 @@ enum { HARP_PEER_TEXT_BYTES = 160, HARP_ERROR_TEXT_BYTES = 640 };
 struct harp_engine;
 struct harp_link;
 struct harp_dial;
+struct harp_tcp_path;
 
 struct harp_peer {
   struct harp_engine *engine;
@@ -27,6 +28,7 @@ struct harp_peer {
   struct harp_peer *next_active; /* of those that have something to do or to wait for */
   bool active;
   bool sends;          /* data of it came lately; inbound.c's */
+  bool is_client;      /* we began the handshake */
   bool is_multihomed;  /* one of the ends has several interfaces */
   bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
   bool is_awaited;     /* a message came that is done for its NCCL only when we acknowledge it */
@@ -46,8 +48,10 @@ struct harp_peer {
   char error[HARP_ERROR_TEXT_BYTES];   /* why it failed */
   uint32_t engine_id;                  /* the other engine: the upper half of all its tokens */
   struct sockaddr_storage engine_addr; /* of its first interface */
-  unsigned route_count;
+  unsigned path_count, route_count;
   struct harp_io_route *routes[HARP_PATHS_MAX];
+  unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */
+  struct harp_tcp_path *tcp;
   uint8_t route_enis[HARP_PATHS_MAX];                   /* which of the engine's interfaces each is of */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
 };

@@ -29,11 +29,12 @@ void harp_runner_wake_mt(struct harp_engine *e) {
 /* Sleeps until a packet, a control message, a wake-up or `until_ns`. Returns whether there is a control
  * message. */
 static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packets) {
-  struct pollfd fds[HARP_IO_FDS_MAX + 2];
+  struct pollfd fds[HARP_IO_FDS_MAX + 3];
   nfds_t n = 0;
   fds[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
   if (for_packets) {
     fds[n++] = (struct pollfd){.fd = e->control_fd, .events = POLLIN};
+    if (e->tcp) fds[n++] = (struct pollfd){.fd = e->tcp->fd, .events = POLLIN};
     n += e->io->ops->fds(e->io, fds + n);
   }
   harp_ns now = e->clock();

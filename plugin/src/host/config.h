@@ -34,6 +34,7 @@ enum harp_driver {
   HARP_DRIVER_XDP_ZC,
   HARP_DRIVER_XDP_COPY,
   HARP_DRIVER_UDP,
+  HARP_DRIVER_UDP_TCP,
 };
 
 /* One ENI and how to use it. */

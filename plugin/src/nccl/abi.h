@@ -42,6 +42,9 @@ enum {
       8, /* requests outstanding per comm and receive of a group, up to NCCL 2.18 (v4 to v6) */
   HARP_NCCL_REQUESTS_MAX = 32, /* and since 2.19 */
 
+  /* What *request holds before irecv (v9, 2.24): the GPU finds the data by itself. */
+  HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL = 1,
+
   HARP_NCCL_VDEVICES_MAX_V9 = 4, /* physical devices in a virtual one, v9 to v11 */
   HARP_NCCL_VDEVICES_MAX = 8,    /* and in v12 */
 

@@ -140,15 +140,16 @@ enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void 
   return harp_nccl_result_of(status);
 }
 
-enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, void **request) {
+enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, bool is_watched,
+                                        void **request) {
   struct harp_request *r = NULL;
-  *request = NULL; /* may hold NCCL's hint 0x1; to report done early is of no use to us */
+  *request = NULL;
   if (harp_unlikely(!comm)) return harp_nccl_misuse("irecv: no comm");
   if (harp_unlikely(n != 1)) {
     HARP_WARN("irecv: %d receives in one call; HARP takes 1, as maxRecvs in its properties says", n);
     return HARP_NCCL_INTERNAL_ERROR;
   }
-  enum harp_status status = harp_net_receive(comm, data[0], sizes[0], &r);
+  enum harp_status status = harp_net_receive(comm, data[0], sizes[0], is_watched, &r);
   *request = r;
   return harp_nccl_result_of(status);
 }

@@ -39,7 +39,9 @@ enum harp_nccl_result harp_nccl_register(void *comm, void *data, size_t bytes, i
 enum harp_nccl_result harp_nccl_deregister(void *comm, void *mhandle);
 
 enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void **request);
-enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, void **request);
+/* is_watched: the buffer may be read while it fills, as the flags of NCCL's LL and LL128 are. */
+enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, bool is_watched,
+                                        void **request);
 /* Host memory needs no flush: gives a request that is done at once. */
 enum harp_nccl_result harp_nccl_flush(void **request);
 enum harp_nccl_result harp_nccl_test(void *request, int *done, int *sizes);

@@ -398,7 +398,7 @@ enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr) {
 /* ---- data ---- */
 
 static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void *data, size_t bytes,
-                               struct harp_request **request) {
+                               bool is_watched, struct harp_request **request) {
   struct harp_link *link = comm->link;
   *request = NULL;
   if (harp_unlikely(harp_fork_is_child())) return in_child("send or receive");
@@ -424,6 +424,7 @@ static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void
   r->capacity = (uint32_t)bytes;
   r->bytes = 0;
   r->is_copy = false;
+  r->is_watched = is_watched;
   if (role == HARP_ROLE_SENDER) {
     (void)harp_copies_take(link, r);
     link->submitted++;
@@ -441,7 +442,7 @@ enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
   struct harp_link *link = comm->link;
   harp_copies_collect(link);
   bool full = harp_copies_count(&link->copies) >= COPIES_TO_LOOK;
-  enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, request);
+  enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, false, request);
   if (harp_unlikely(status != HARP_OK)) return status;
   if (full)
     harp_runner_visit_mt(link->engine, NULL);
@@ -451,9 +452,9 @@ enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
   return status;
 }
 
-enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes,
+enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes, bool is_watched,
                                   struct harp_request **request) {
-  enum harp_status status = submit(comm, HARP_ROLE_RECEIVER, data, bytes, request);
+  enum harp_status status = submit(comm, HARP_ROLE_RECEIVER, data, bytes, is_watched, request);
   if (*request) harp_runner_wake_mt(comm->link->engine);
   return status;
 }

@@ -71,7 +71,8 @@ enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr);
 /* *request == NULL with HARP_OK: not now, call again. */
 enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
                                struct harp_request **request);
-enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes,
+/* is_watched: somebody reads the buffer while it fills, and relies on the order within lines of 128 bytes. */
+enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes, bool is_watched,
                                   struct harp_request **request);
 /* Tells whether the request is done, and then how many bytes it moved; a done request is dead. */
 enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t *bytes);

@@ -27,6 +27,21 @@ void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t pa
   ops->init(cc);
 }
 
+static void fixed_init(struct harp_cc *cc) {
+  cc->slow_start = false;
+  harp_cc_set_window(cc, cc->window_max_bytes);
+}
+
+static void fixed_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  (void)cc, (void)s;
+}
+
+static void fixed_on_timeout(struct harp_cc *cc) {
+  (void)cc;
+}
+
+const struct harp_cc_ops harp_cc_fixed = {"fixed", fixed_init, fixed_on_ack, fixed_on_timeout};
+
 uint32_t harp_cc_min_bytes(const struct harp_cc *cc) {
   return HARP_MAX(HARP_CC_MIN_PACKETS / cc->sharers, (uint32_t)HARP_CC_SHARE_MIN_PACKETS) * cc->packet_bytes;
 }

@@ -59,6 +59,9 @@ enum {
 
 extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
 
+/* The whole window at any time: for paths whose congestion is the kernel's business. */
+extern const struct harp_cc_ops harp_cc_fixed;
+
 /* Returns the algorithm of that name, or NULL. */
 const struct harp_cc_ops *harp_cc_find(const char *name);
 

@@ -13,6 +13,7 @@ enum {
   HARP_FLIGHT_RECORDS_MAX = 1024,   /* of one path */
   HARP_FLIGHT_RECORDS_TOTAL = 2048, /* of all primary paths of a connection */
   HARP_FLIGHT_RECORDS_STANDBY = 64, /* of a standby path, at most */
+  HARP_FLIGHT_RECORDS_TCP = 64,     /* of a tcp path, whose packets are large */
   HARP_BURST_MAX_PACKETS = 64,
 };
 
@@ -24,9 +25,9 @@ struct harp_burst {
   uint64_t acked, lost;          /* one bit a packet; both: found lost, then acknowledged after all */
   harp_ns sent_ns;
   uint32_t line;             /* of its first packet */
+  uint32_t packet_bytes;     /* of a full packet with header, for the window */
   uint16_t lines_per_packet; /* 0: a probe */
   uint16_t last_lines;       /* of its last packet */
-  uint16_t packet_bytes;     /* of a full packet with header, for the window */
   uint8_t count;             /* packets */
   bool copied;               /* sent once more on another path, as a tail */
 };

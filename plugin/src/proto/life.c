@@ -64,6 +64,22 @@ static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
   }
 }
 
+/* Divides the eligible paths by class of message: between two ENIs that have paths over both carriers, large
+ * messages go over tcp, which costs less for each byte, and small ones over udp, which costs less for each
+ * message. */
+static void divide_by_class(struct harp_sender *s) {
+  s->by_class[HARP_TX_SMALL] = s->by_class[HARP_TX_LARGE] = s->eligible;
+  for (uint64_t bits = s->eligible & s->tcp; bits; bits &= bits - 1) {
+    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    for (uint64_t others = s->eligible & ~s->tcp; others; others &= others - 1) {
+      const struct harp_path *q = &s->paths[__builtin_ctzll(others)];
+      if (q->local_eni != p->local_eni || q->remote_eni != p->remote_eni) continue;
+      s->by_class[HARP_TX_SMALL] &= ~bit_of(p);
+      s->by_class[HARP_TX_LARGE] &= ~bit_of(q);
+    }
+  }
+}
+
 /* Works out anew which paths may carry data. */
 static void choose_eligible(struct harp_sender *s) {
   uint64_t standby = 0;
@@ -84,6 +100,7 @@ static void choose_eligible(struct harp_sender *s) {
     if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
   }
   avoid_detours(s);
+  divide_by_class(s);
 }
 
 /* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
@@ -253,7 +270,11 @@ void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool deto
 }
 
 void harp_life_init(struct harp_sender *s, harp_ns now) {
-  s->eligible = s->probes_due = s->sizing = 0;
+  s->eligible = s->probes_due = s->sizing = s->tcp = 0;
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (s->paths[i].is_tcp) s->tcp |= 1ull << i;
+  s->blocked = s->tcp;
+  divide_by_class(s);
   s->timers_ns = HARP_NEVER;
   s->ask_next = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
@@ -451,20 +472,11 @@ static bool standby_is_needed(const struct harp_sender *s, const struct harp_pat
   return (s->eligible & bit_of(p)) != 0;
 }
 
-static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->pto_from_ns, 0);
-  s->counters->probe_timeouts++;
-  if (!p->pto_count) p->silent_ns = p->pto_from_ns;
-  p->pto_count++;
-  p->pto_from_ns = now; /* the timeout starts over even if the probe cannot leave at once */
+/* What a probe timeout does beside that. A tcp path needs no probe, since the kernel repeats what is in
+ * flight, and its flight is given up only with its connection, when the path goes DOWN. */
+static void ask_again(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
+  if (p->is_tcp) return;
   harp_life_want_probe(s, p, true);
-  if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
-  bool elsewhere = s->path_count > 1 && others_progress(s, p);
-  bool long_silent = now - p->silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
-  if (elsewhere && p->pto_count >= DRAIN_PTOS && long_silent) {
-    harp_life_down(s, p, now);
-    return;
-  }
   if (elsewhere && p->pto_count >= DRAIN_PTOS && !p->drained) {
     p->drained = true;
     restart_size(s, p);
@@ -473,6 +485,22 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
     shrink(s, p, now);
   }
   if (p->pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight)) give_up(s, p, now);
+}
+
+static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->pto_from_ns, 0);
+  s->counters->probe_timeouts++;
+  if (!p->pto_count) p->silent_ns = p->pto_from_ns;
+  p->pto_count++;
+  p->pto_from_ns = now; /* the timeout starts over even if the probe cannot leave at once */
+  if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
+  bool elsewhere = s->path_count > 1 && others_progress(s, p);
+  bool long_silent = now - p->silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
+  if (elsewhere && p->pto_count >= DRAIN_PTOS && long_silent) {
+    harp_life_down(s, p, now);
+    return;
+  }
+  ask_again(s, p, elsewhere, now);
   if (s->path_count > 1 && !elsewhere) ask_idle(s, p);
   settle(s, &s->flows[p->pair], now);
   note_stall(s, now);

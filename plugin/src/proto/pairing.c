@@ -89,8 +89,9 @@ static void add_path(struct pairing *g, unsigned m, unsigned f) {
   unsigned k = g->paths[m][f]++;
   uint8_t many_port = (uint8_t)(k % a->port_count), few_port = (uint8_t)(k % b->port_count);
   struct harp_pairing *p = &g->out[g->count++];
-  *p = (struct harp_pairing){(uint8_t)m, many_port, (uint8_t)f, few_port, !g->primary[m][f]};
-  if (g->swapped) *p = (struct harp_pairing){(uint8_t)f, few_port, (uint8_t)m, many_port, p->standby};
+  bool standby = !g->primary[m][f];
+  *p = (struct harp_pairing){(uint8_t)m, many_port, (uint8_t)f, few_port, standby, false};
+  if (g->swapped) *p = (struct harp_pairing){(uint8_t)f, few_port, (uint8_t)m, many_port, standby, false};
   if (!p->standby) return;
   g->standby_many[m]++;
   g->standby_few[f]++;
@@ -134,6 +135,29 @@ static unsigned primary_ports(const struct pairing *g, unsigned wanted, unsigned
   return HARP_MAX(HARP_MIN(wanted, room), 1u);
 }
 
+static bool is_tcp_pair(const struct pairing *g, unsigned m, unsigned f) {
+  return g->primary[m][f] && g->many->enis[m].tcp_port && g->few->enis[f].tcp_port;
+}
+
+static unsigned tcp_pairs(const struct pairing *g) {
+  unsigned n = 0;
+  for (unsigned m = 0; m < g->many->eni_count; m++)
+    for (unsigned f = 0; f < g->few->eni_count; f++) n += is_tcp_pair(g, m, f);
+  return n;
+}
+
+/* Where the datagram paths take all places, pairs are left without. */
+static void add_tcp(struct pairing *g) {
+  for (unsigned m = 0; m < g->many->eni_count; m++) {
+    for (unsigned f = 0; f < g->few->eni_count && g->count < HARP_PATHS_MAX; f++) {
+      if (!is_tcp_pair(g, m, f)) continue;
+      g->out[g->count++] = (struct harp_pairing){.client_eni = (uint8_t)(g->swapped ? f : m),
+                                                 .server_eni = (uint8_t)(g->swapped ? m : f),
+                                                 .is_tcp = true};
+    }
+  }
+}
+
 unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp_endpoint *server,
                            struct harp_pairing out[HARP_PATHS_MAX]) {
   bool swapped = server->eni_count > client->eni_count;
@@ -153,7 +177,9 @@ unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp
       }
     }
   }
-  while (pairs && g.count < HARP_PATHS_MAX && add_standby(&g, ports)) {
+  unsigned tcp = tcp_pairs(&g);
+  while (pairs && g.count < HARP_PATHS_MAX - tcp && add_standby(&g, ports)) {
   }
+  add_tcp(&g);
   return g.count;
 }

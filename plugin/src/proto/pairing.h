@@ -12,6 +12,7 @@
 struct harp_pairing {
   uint8_t client_eni, client_port, server_eni, server_port;
   bool standby; /* only for when neither of its ENIs has another path that is up */
+  bool is_tcp;  /* a kernel TCP connection; it has no ports of its own */
 };
 
 /* Fills `out` with the paths, path i in out[i], and returns how many there are; 0 when no two ENIs have an
@@ -19,7 +20,8 @@ struct harp_pairing {
  *
  * Primary pairs first: each ENI of the side that has more is joined to one of the other side, the least
  * loaded for its speed; each pair gets as many paths as the smaller `path_count` says, with different ports.
- * Then standby paths, spread over the pairs that are left, as many as fit. */
+ * Then standby paths, spread over the pairs that are left, as many as fit. Last, a tcp path for each primary
+ * pair whose ENIs both accept them. */
 unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp_endpoint *server,
                            struct harp_pairing out[HARP_PATHS_MAX]);
 

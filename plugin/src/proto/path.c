@@ -1,11 +1,15 @@
 #include "proto/path.h"
 
+#include "wire/record.h"
+
 const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_LINES};
 
 /* Probe timeout: never shorter than this above the smoothed RTT, since peers share cores with other work. */
-#define PTO_MARGIN_NS  HARP_MS(1)
-#define PTO_MAX_NS     HARP_MS(100)
-#define REORDER_MIN_NS HARP_US(5)
+#define PTO_MARGIN_NS HARP_MS(1)
+/* The kernel of a tcp path repeats what was lost by itself: time for that before others take over. */
+#define PTO_MARGIN_TCP_NS HARP_MS(10)
+#define PTO_MAX_NS        HARP_MS(100)
+#define REORDER_MIN_NS    HARP_US(5)
 enum { REORDER_MEMORY_ROUNDS = 64 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
 
@@ -13,12 +17,14 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
                     struct harp_window *to, struct harp_burst *ring, uint32_t records, harp_ns now) {
   uint32_t lines_max = config->lines_max;
-  HARP_ASSERT(lines_max >= HARP_PACKET_MIN_LINES && lines_max <= HARP_PACKET_MAX_LINES);
+  HARP_ASSERT(lines_max >= HARP_PACKET_MIN_LINES &&
+              lines_max <= (config->is_tcp ? (uint32_t)HARP_RECORD_MAX_LINES : HARP_PACKET_MAX_LINES + 0u));
   p->index = (uint8_t)index;
   p->local_eni = config->local_eni;
   p->remote_eni = config->remote_eni;
   p->pair = 0;
   p->standby = config->standby;
+  p->is_tcp = p->blocked = config->is_tcp;
   p->state = HARP_PATH_NEW;
   p->next_number = p->ack_next = p->round_end_number = first_number;
   p->largest_acked = first_number - 1;
@@ -40,7 +46,8 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->size_probe_lines = 0;
   harp_flight_init(&p->flight, ring, records);
   harp_rtt_init(&p->rtt, now);
-  harp_cc_init(&p->cc, cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES, to->bytes, 1);
+  harp_cc_init(&p->cc, p->is_tcp ? &harp_cc_fixed : cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES,
+               p->is_tcp ? HARP_PATH_TCP_WINDOW_BYTES : to->bytes, 1);
   harp_path_note_speed(p);
 }
 
@@ -50,7 +57,7 @@ void harp_path_note_speed(struct harp_path *p) {
 }
 
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {
-  if (harp_path_silent(p)) return 0;
+  if (harp_path_silent(p) || p->blocked) return 0;
   if (now + HARP_PACE_BURST_NS < p->pace_next_ns) return 0;
   if (p->cc.window_bytes <= p->inflight_bytes) return 0;
   uint32_t packets = (p->cc.window_bytes - p->inflight_bytes) / p->cc.packet_bytes;
@@ -59,7 +66,7 @@ uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
   if (harp_path_silent(p)) return HARP_NEVER;
-  if (!harp_path_has_room(p) || harp_flight_full(&p->flight)) return HARP_NEVER;
+  if (!harp_path_has_room(p) || harp_flight_full(&p->flight)) return HARP_NEVER; /* blocked paths, too */
   return HARP_MAX(now, p->pace_next_ns > HARP_PACE_BURST_NS ? p->pace_next_ns - HARP_PACE_BURST_NS : 0);
 }
 
@@ -84,12 +91,12 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->unasked_bytes += (uint32_t)bytes;
   p->unasked_bursts++;
   p->to->inflight_bytes += harp_window_cost_bytes(burst->count, burst->packet_bytes);
-  p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
+  if (!p->is_tcp) p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
   return burst->number;
 }
 
 harp_ns harp_path_patience_ns(const struct harp_path *p) {
-  return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + PTO_MARGIN_NS;
+  return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + (p->is_tcp ? PTO_MARGIN_TCP_NS : PTO_MARGIN_NS);
 }
 
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
@@ -105,7 +112,7 @@ void harp_path_on_round(struct harp_path *p) {
 }
 
 void harp_path_restart_size(struct harp_path *p) {
-  if (p->lines == HARP_PACKET_MIN_LINES && p->size_try_max) return;
+  if (p->is_tcp || (p->lines == HARP_PACKET_MIN_LINES && p->size_try_max)) return;
   p->lines = HARP_MIN(p->lines_max, (uint32_t)HARP_PACKET_MIN_LINES);
   p->size_probe_lines = 0;
   p->size_try_max = p->lines < p->lines_max;
@@ -113,6 +120,7 @@ void harp_path_restart_size(struct harp_path *p) {
 }
 
 bool harp_path_shrink(struct harp_path *p, harp_ns now) {
+  if (p->is_tcp) return false;
   for (size_t i = HARP_ARRAY_COUNT(harp_path_sizes); i-- > 0;) {
     if (harp_path_sizes[i] < p->lines) {
       p->lines = harp_path_sizes[i];

@@ -1,6 +1,10 @@
-/* One path of a sending connection: (local ENI, remote ENI, source port), with its own packet numbers,
- * flight, RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on
- * it. */
+/* One path of a sending session: (local ENI, remote ENI, source port), with its own packet numbers, flight,
+ * RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on it.
+ *
+ * A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
+ * congestion, pace and repetition are the kernel's. It takes nothing while it is blocked: while it is not
+ * connected, or its last record is not with the kernel yet. It is given up as a whole, together with its
+ * connection. */
 #ifndef HARP_PATH_H
 #define HARP_PATH_H
 
@@ -28,13 +32,15 @@ struct harp_path_config {
   uint32_t lines_max;            /* per packet, from the path's MTU */
   uint8_t local_eni, remote_eni; /* which paths share a fate */
   bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
-  uint32_t speed_mbps;           /* of the local ENI; 0: unknown */
+  bool is_tcp;
+  uint32_t speed_mbps; /* of the local ENI; 0: unknown */
 };
 
 struct harp_path {
   uint8_t index, local_eni, remote_eni;
   uint8_t pair; /* of ENIs: those of equal number run between the same two */
-  bool standby;
+  bool standby, is_tcp;
+  bool blocked; /* a tcp path that takes nothing now */
   enum harp_path_state state;
   uint64_t next_number;
   uint64_t ack_next;                      /* one above the highest number of an acknowledgement received */
@@ -90,12 +96,15 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
                     struct harp_window *to, struct harp_burst *ring, uint32_t records, harp_ns now);
 
+/* What a tcp path has in flight at most, in bytes: more than the kernel's buffers hold. */
+enum { HARP_PATH_TCP_WINDOW_BYTES = 8 << 20 };
+
 /* A superframe or two may leave at once; the pace holds over any longer time. */
 #define HARP_PACE_BURST_NS HARP_US(20)
 
 /* Returns whether the windows have room for a full packet. */
 static inline bool harp_path_has_room(const struct harp_path *p) {
-  return p->cc.window_bytes >= p->inflight_bytes + p->cc.packet_bytes &&
+  return !p->blocked && p->cc.window_bytes >= p->inflight_bytes + p->cc.packet_bytes &&
          harp_window_open(p->to, p->cc.packet_bytes);
 }
 

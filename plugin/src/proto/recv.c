@@ -249,8 +249,9 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
 }
 
 int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void *data, uint32_t capacity,
-                       void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
-  int err = harp_rx_stream_post(st, data, capacity, cookie, place, early, now);
+                       bool is_watched, void *cookie, struct harp_placement *place, const uint8_t **early,
+                       harp_ns now) {
+  int err = harp_rx_stream_post(st, data, capacity, is_watched, cookie, place, early, now);
   if (err) return err;
   /* Tell the sender at once when what it was told last is used up, soon when half of it is. What fits into
    * this receive may come early, while early places are left. */
@@ -273,7 +274,8 @@ static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet 
                               struct harp_placement *place) {
   struct harp_rx_stream *st = harp_receiver_stream(r, p->data.stream);
   r->latest = p->path;
-  return harp_likely(st) ? harp_rx_stream_on_data(st, p, place) : HARP_DROP_STREAM;
+  if (harp_unlikely(!st)) return HARP_DROP_STREAM;
+  return harp_likely(place) ? harp_rx_stream_on_data(st, p, place) : harp_rx_stream_on_placed(st, p);
 }
 
 static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
@@ -286,7 +288,7 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
                                        struct harp_placement *place, harp_ns now) {
   HARP_ASSERT(p->path < r->path_count);
   enum harp_drop drop = HARP_DROP_NONE;
-  place->count = 0;
+  if (place) place->count = 0;
   if (harp_likely(p->type == HARP_PACKET_DATA))
     drop = on_data(r, p, place);
   else

@@ -63,7 +63,7 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st);
 
 /* Posts a receive on an open stream: harp_rx_stream_post. */
 int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void *data, uint32_t capacity,
-                       void *cookie, struct harp_placement *place, const uint8_t **early,
+                       bool is_watched, void *cookie, struct harp_placement *place, const uint8_t **early,
                        harp_ns now) HARP_MUST_CHECK;
 
 /* Sets what the peer may have in flight to each of our interfaces, announced from the next acknowledgement
@@ -82,7 +82,8 @@ static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const
 
 /* Feeds a decoded DATA or PROBE packet whose path is in range and whose CRC was good, with its widened
  * number. HARP_DROP_NONE: place->count runs are to be copied now (none for a probe or an empty message).
- * Otherwise the reason for which nothing is placed. */
+ * Otherwise the reason for which nothing is placed. `place` is NULL for a DATA
+ * packet whose payload is in place already (rx_stream.h). */
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
 

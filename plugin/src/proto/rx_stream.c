@@ -55,8 +55,8 @@ static void place_early(const struct harp_rx_stream *st, const struct harp_recv_
   }
 }
 
-int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, void *cookie,
-                        struct harp_placement *place, const uint8_t **early, harp_ns now) {
+int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, bool is_watched,
+                        void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
   place->count = 0;
   *early = NULL;
   if (st->posted - st->done == HARP_MESSAGES_MAX) return -EAGAIN;
@@ -74,6 +74,7 @@ int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity
     msg->data = data;
   }
   msg->capacity = capacity;
+  msg->is_watched = is_watched;
   msg->cookie = cookie;
   st->posted++;
   return 0;
@@ -125,12 +126,15 @@ static enum harp_drop find_message(struct harp_rx_stream *st, const struct harp_
   return HARP_DROP_NONE;
 }
 
-/* The packet that is next in line while none is ahead of it, which is nearly every one: no map is needed. */
+/* The packet that is next in line while none is ahead of it, which is nearly every one: no map is needed.
+ * `place` is NULL where its payload is in place. */
 static uint32_t take_next(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t lines,
                           struct harp_placement *place) {
-  place->runs[0].from = 0;
-  place->runs[0].bytes = p->data.length;
-  place->count = p->data.length != 0;
+  if (harp_likely(place)) {
+    place->runs[0].from = 0;
+    place->runs[0].bytes = p->data.length;
+    place->count = p->data.length != 0;
+  }
   st->delivered += lines;
   return lines;
 }
@@ -146,7 +150,7 @@ static uint32_t take_lines(struct harp_rx_stream *st, const struct harp_packet *
       uint32_t from = at * HARP_LINE_BYTES;
       uint32_t bytes = HARP_MIN(fresh * HARP_LINE_BYTES, p->data.length - from);
       harp_linemap_set(&st->arrived, line, fresh);
-      if (bytes) {
+      if (bytes && place) {
         place->runs[place->count].from = from;
         place->runs[place->count++].bytes = bytes;
       }
@@ -168,24 +172,73 @@ static void advance(struct harp_rx_stream *st) {
   st->ahead -= run;
 }
 
-enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
-                                      struct harp_placement *place) {
-  uint32_t line = p->data.line, lines = harp_lines_of(p->data.length);
-  uint32_t end = line + lines;
+/* Returns whether the packet may be taken, and the message that it is of, which begins with it if it is the
+ * first. */
+static HARP_ALWAYS_INLINE enum harp_drop judge(struct harp_rx_stream *st, const struct harp_packet *p,
+                                               struct harp_recv_message **msg) {
+  uint32_t end = p->data.line + harp_lines_of(p->data.length);
   if (p->data.size > HARP_MESSAGE_MAX_BYTES) return HARP_DROP_FIELD;
   if (!harp_seq_after(end, st->delivered)) return HARP_DROP_DUPLICATE;
   if (end - st->delivered > HARP_WINDOW_LINES) return HARP_DROP_WINDOW;
-  struct harp_recv_message *msg;
-  enum harp_drop drop = find_message(st, p, &msg);
-  if (drop) return drop;
+  return find_message(st, p, msg);
+}
+
+/* Takes the lines of a packet that was judged well; lists those that are new. */
+static HARP_ALWAYS_INLINE enum harp_drop take(struct harp_rx_stream *st, const struct harp_packet *p,
+                                              struct harp_recv_message *msg, struct harp_placement *place) {
+  uint32_t line = p->data.line, lines = harp_lines_of(p->data.length);
   bool next = line == st->delivered && !st->ahead;
   uint32_t fresh = harp_likely(next) ? take_next(st, p, lines, place) : take_lines(st, p, lines, place);
   if (!fresh) return HARP_DROP_DUPLICATE;
   HARP_ASSERT(fresh <= msg->missing);
-  place->dst = msg->data + p->data.offset;
   msg->missing -= fresh;
   if (!next && !harp_seq_after(line, st->delivered)) advance(st);
   return HARP_DROP_NONE;
+}
+
+enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
+                                      struct harp_placement *place) {
+  struct harp_recv_message *msg;
+  enum harp_drop drop = judge(st, p, &msg);
+  if (drop) return drop;
+  place->dst = msg->data + p->data.offset;
+  return take(st, p, msg, place);
+}
+
+/* ---- packets that are read in place ---- */
+
+enum harp_drop harp_rx_stream_judge(struct harp_rx_stream *st, const struct harp_packet *p) {
+  struct harp_recv_message *msg;
+  return judge(st, p, &msg);
+}
+
+bool harp_rx_stream_is_watched(const struct harp_rx_stream *st, uint32_t message) {
+  return st->messages[message % MESSAGE_SLOTS].is_watched;
+}
+
+uint32_t harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t from,
+                               uint8_t **dst, bool *refused) {
+  struct harp_recv_message *msg;
+  uint32_t line = p->data.line + from / HARP_LINE_BYTES, left = p->data.length - from;
+  enum harp_drop drop = judge(st, p, &msg);
+  *dst = NULL;
+  *refused = drop && drop != HARP_DROP_DUPLICATE;
+  if (drop) return left;
+  uint32_t lines = harp_lines_of(p->data.length) - from / HARP_LINE_BYTES;
+  if (harp_seq_before(line, st->delivered)) {
+    lines = HARP_MIN(lines, st->delivered - line);
+  } else {
+    bool arrived = st->ahead && harp_linemap_test(&st->arrived, line);
+    if (st->ahead) lines = harp_linemap_run(&st->arrived, line, lines, arrived);
+    if (!arrived) *dst = msg->data + p->data.offset + from;
+  }
+  return HARP_MIN(lines * HARP_LINE_BYTES - from % HARP_LINE_BYTES, left);
+}
+
+enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p) {
+  struct harp_recv_message *msg;
+  enum harp_drop drop = judge(st, p, &msg);
+  return drop ? drop : take(st, p, msg, NULL);
 }
 
 void harp_rx_stream_check(const struct harp_rx_stream *st) {

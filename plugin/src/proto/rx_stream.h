@@ -43,6 +43,7 @@ struct harp_recv_message {
   uint32_t size, line;     /* known once begun */
   uint32_t lines, missing; /* all, and not arrived yet */
   bool begun;
+  bool is_watched; /* of the posted receive */
 };
 
 struct harp_rx_stream {
@@ -79,15 +80,35 @@ struct harp_placement {
 void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
                          struct harp_trace *trace, struct harp_counters *counters);
 
-/* Posts a receive for the next message. If some of it came early, fills *place with what to copy from staging
+/* Posts a receive for the next message; is_watched: somebody reads its buffer while it fills. If some of it
+ * came early, fills *place with what to copy from staging
  * (`*early`, else NULL) to the buffer. Returns -EAGAIN when HARP_MESSAGES_MAX receives are open. */
-int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, void *cookie,
-                        struct harp_placement *place, const uint8_t **early, harp_ns now) HARP_MUST_CHECK;
+int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, bool is_watched,
+                        void *cookie, struct harp_placement *place, const uint8_t **early,
+                        harp_ns now) HARP_MUST_CHECK;
 
 /* Feeds a DATA packet. HARP_DROP_NONE: place->count runs are to be copied now (none for an empty message).
  * Otherwise the reason for which nothing is placed. */
 enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
                                       struct harp_placement *place);
+
+/* A packet whose payload is read straight to its place, in pieces, is fed in three steps: */
+
+/* Judges it before its payload is read, as on_data does, and takes nothing. */
+enum harp_drop harp_rx_stream_judge(struct harp_rx_stream *st, const struct harp_packet *p);
+
+/* Says where the payload from byte `from` on is to be read now. Returns for how many bytes the answer holds,
+ * and the place in *dst; NULL: nowhere, since these lines have arrived by another packet. *refused is set
+ * where the packet is not to be taken at all any more. */
+uint32_t harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t from,
+                               uint8_t **dst, bool *refused);
+
+/* Returns whether a posted message's buffer is read while it fills: then only whole lines may be written to
+ * it, in order (base/copy.h). */
+bool harp_rx_stream_is_watched(const struct harp_rx_stream *st, uint32_t message);
+
+/* Takes it, once all of its payload was read so. Returns why it is worthless, or HARP_DROP_NONE. */
+enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p);
 
 /* Takes a received message, oldest first: returns true, its cookie and size. */
 bool harp_rx_stream_poll_done(struct harp_rx_stream *st, void **cookie, uint32_t *bytes);

@@ -29,28 +29,34 @@ enum {
 /* Standby paths come last: to begin among them would be to begin with the first path. */
 static unsigned primary_count(const struct harp_sender_config *config) {
   unsigned n = 0;
-  while (n < config->path_count && !config->paths[n].standby) n++;
+  while (n < config->path_count && !config->paths[n].standby && !config->paths[n].is_tcp) n++;
   return n;
 }
 
-/* The first path between the same ENIs. */
+/* Whether two paths run between the same ENIs, over the same carrier. */
+static bool is_same_pair(const struct harp_path_config *a, const struct harp_path_config *b) {
+  return a->local_eni == b->local_eni && a->remote_eni == b->remote_eni && a->is_tcp == b->is_tcp;
+}
+
+/* The first path of the same pair. */
 static unsigned first_of_pair(const struct harp_sender_config *config, unsigned path) {
   unsigned i = 0;
-  while (config->paths[i].local_eni != config->paths[path].local_eni ||
-         config->paths[i].remote_eni != config->paths[path].remote_eni)
-    i++;
+  while (!is_same_pair(&config->paths[i], &config->paths[path])) i++;
   return i;
 }
 
 static unsigned pair_count(const struct harp_sender_config *config, bool primary) {
   unsigned n = 0;
-  for (unsigned i = 0; i < config->path_count; i++)
-    n += first_of_pair(config, i) == i && !(primary && config->paths[i].standby);
+  for (unsigned i = 0; i < config->path_count; i++) {
+    const struct harp_path_config *p = &config->paths[i];
+    n += first_of_pair(config, i) == i && !(primary && (p->standby || p->is_tcp));
+  }
   return n;
 }
 
 /* How many records the flight of a path has: most for those that carry data first. */
 static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
+  if (config->paths[path].is_tcp) return HARP_FLIGHT_RECORDS_TCP;
   unsigned first = pair_count(config, true), others = primary_count(config) - first;
   bool is_first = first_of_pair(config, path) == path;
   uint32_t records = harp_flight_records(HARP_MAX(is_first ? first : others, 1u), others);
@@ -101,6 +107,7 @@ static uint32_t bounded_window(struct harp_sender *s, uint32_t bytes) {
 
 static void init_windows(struct harp_sender *s, uint32_t bytes, harp_ns now) {
   memset(s->windows, 0, sizeof s->windows);
+  s->tcp_window = (struct harp_window){.bytes = UINT32_MAX / 2};
   s->window_told_ns = now;
   s->window_bytes = bounded_window(s, bytes);
   set_windows(s, s->window_bytes);
@@ -113,7 +120,8 @@ static void on_window(struct harp_sender *s, uint32_t bytes, harp_ns now) {
   if (harp_likely(bytes == s->windows[0].bytes)) return;
   s->window_bytes = bytes;
   set_windows(s, bytes);
-  for (unsigned i = 0; i < s->path_count; i++) s->paths[i].cc.window_max_bytes = bytes;
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (!s->paths[i].is_tcp) s->paths[i].cc.window_max_bytes = bytes;
 }
 
 /* The sender begins to send after a while without anything to send. */
@@ -141,8 +149,10 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   init_windows(s, config->window_bytes, now);
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
-    harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc,
-                   window_to(s, config->paths[i].remote_eni), ring, records_of(config, i), now);
+    struct harp_window *to =
+        config->paths[i].is_tcp ? &s->tcp_window : window_to(s, config->paths[i].remote_eni);
+    harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc, to, ring,
+                   records_of(config, i), now);
     ring += records_of(config, i);
   }
   s->stream_max = config->stream_max;
@@ -160,7 +170,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
 
 /* The path over which to ask for credit; NULL: none can send. */
 static struct harp_path *asking_path(struct harp_sender *s) {
-  for (uint64_t bits = harp_stripe_answering(s->paths, s->eligible); bits; bits &= bits - 1) {
+  for (uint64_t bits = harp_stripe_answering(s->paths, s->eligible & ~s->blocked); bits; bits &= bits - 1) {
     struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if (!harp_flight_full(&p->flight)) return p;
   }
@@ -323,6 +333,29 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_life_down(s, &s->paths[path], now);
 }
 
+void harp_sender_block(struct harp_sender *s, unsigned path) {
+  HARP_ASSERT(s->tcp >> path & 1);
+  s->paths[path].blocked = true;
+  s->blocked |= 1ull << path;
+}
+
+void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  p->blocked = false;
+  s->blocked &= ~(1ull << path);
+  if (p->state == HARP_PATH_UP || p->probe_due) return;
+  p->probed_ns = now;
+  harp_life_want_probe(s, p, true);
+}
+
+void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  if (p->state != HARP_PATH_UP || !p->inflight_bytes) return;
+  p->pto_from_ns = now;
+  p->pto_count = 0;
+  harp_life_touch(s, p);
+}
+
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
   harp_life_on_timeout(s, now);
   if (s->credit_probe_ns <= now) on_credit_time(s, now);
@@ -414,18 +447,18 @@ static bool corked(struct harp_sender *s, harp_ns now) {
   return false;
 }
 
-static struct harp_stripe stripe_of(const struct harp_sender *s) {
+static struct harp_stripe stripe_of(const struct harp_sender *s, uint64_t among) {
   uint64_t lines = (uint64_t)s->load.waiting_lines + s->load.resend_lines;
-  return (struct harp_stripe){s->eligible, s->start, lines * HARP_LINE_BYTES, s->waits};
+  return (struct harp_stripe){among, s->start, lines * HARP_LINE_BYTES, s->waits};
 }
 
-static const struct harp_path *pick_best(struct harp_sender *s, harp_ns now) {
-  if (!(s->eligible & (s->eligible - 1))) {
-    const struct harp_path *only = &s->paths[__builtin_ctzll(s->eligible)];
+static const struct harp_path *pick_best(struct harp_sender *s, uint64_t among, harp_ns now) {
+  if (!(among & (among - 1))) {
+    const struct harp_path *only = &s->paths[__builtin_ctzll(among)];
     s->waits = false;
     return !harp_path_silent(only) && harp_path_open(only, now) ? only : NULL;
   }
-  struct harp_stripe stripe = stripe_of(s);
+  struct harp_stripe stripe = stripe_of(s, among);
   const struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
   s->waits = stripe.waits;
   return p;
@@ -455,6 +488,7 @@ static bool carries_data(const struct harp_sender *s, const struct harp_path *p)
  * acknowledgements keep it moving. The last packet may be short, so the window is checked against full ones.
  */
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
+  if (p->is_tcp) return HARP_MIN(harp_path_allowance(p, now), 1u);
   uint32_t packets = HARP_MIN(harp_path_allowance(p, now), p->cc.window_bytes / 2 / p->cc.packet_bytes);
   packets = HARP_MIN(packets, p->to->bytes / 2 / harp_window_cost_bytes(1, p->cc.packet_bytes));
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
@@ -492,7 +526,7 @@ static bool asks_barely(const struct harp_path *p) {
 static struct harp_tx_choice choose_probe(struct harp_sender *s, const struct harp_path *p) {
   struct harp_tx_choice c = {.kind = HARP_TX_PROBE, .path = p->index, .packets = 1};
   bool carries = carries_data(s, p), alone = s->eligible == 1ull << p->index;
-  if (s->credit_wanted || asks_barely(p)) return c;
+  if (s->credit_wanted || p->is_tcp || asks_barely(p)) return c;
   if (carries && alone && s->load.resend_lines) {
     c.stream = first_lost(s);
     c.lines = harp_tx_stream_lost_lines(c.stream, p->lines, &c.line);
@@ -536,7 +570,7 @@ static bool choose_data(struct harp_sender *s, struct harp_tx_stream *st, const 
 
 /* Returns the path that owes a probe, NULL when none does or can send it. */
 static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns now) {
-  for (uint64_t bits = s->probes_due | s->sizing; bits; bits &= bits - 1) {
+  for (uint64_t bits = (s->probes_due & ~s->blocked) | s->sizing; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if ((p->probe_due || size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
   }
@@ -552,8 +586,9 @@ static bool choose(struct harp_sender *s, struct harp_tx_choice *c, harp_ns now)
   struct harp_tx_stream *st = next_stream(s);
   if (!s->eligible) return false;
   if (st) {
-    if (!s->load.resend_lines && corked(s, now)) return false;
-    p = pick_best(s, now);
+    uint64_t among = s->by_class[st->class];
+    if (!s->load.resend_lines && !(among & s->tcp) && corked(s, now)) return false;
+    p = pick_best(s, among, now);
     return p && choose_data(s, st, p, c, now);
   }
   if (s->path_count > 1 && harp_tail_choose(s, c, now)) {
@@ -565,10 +600,11 @@ static bool choose(struct harp_sender *s, struct harp_tx_choice *c, harp_ns now)
 }
 
 /* Returns when data may go by time alone. */
-static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
-  if (!s->eligible) return HARP_NEVER;
+static harp_ns data_ns(struct harp_sender *s, harp_ns now) {
+  const struct harp_tx_stream *st = next_stream(s);
+  if (!s->eligible || !st) return HARP_NEVER;
   if (s->cork_ns != HARP_NEVER && !s->load.resend_lines) return s->cork_ns;
-  struct harp_stripe stripe = stripe_of(s);
+  struct harp_stripe stripe = stripe_of(s, s->by_class[st->class]);
   stripe.among = harp_stripe_answering(s->paths, stripe.among);
   harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
   for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
@@ -579,9 +615,9 @@ static harp_ns data_ns(const struct harp_sender *s, harp_ns now) {
 }
 
 /* Returns when there may be something to send by time alone, or a timer falls due. */
-static harp_ns deadline_ns(const struct harp_sender *s, harp_ns now) {
+static harp_ns deadline_ns(struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_MIN(s->credit_probe_ns, s->timers_ns);
-  if (s->probes_due) return now;
+  if (s->probes_due & ~s->blocked) return now;
   if (is_any_ready(s)) return HARP_MIN(at, data_ns(s, now));
   if (s->path_count > 1) at = HARP_MIN(at, harp_tail_deadline_ns(s, now));
   return at;
@@ -597,7 +633,8 @@ struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned pa
   const struct harp_path *p = &s->paths[path];
   struct harp_tx_stream *st = next_stream(s);
   struct harp_tx_choice c = {.kind = HARP_TX_NOTHING};
-  if (!st || p->probe_due || size_probe_due(p, now) || !choose_data(s, st, p, &c, now))
+  if (!st || !(s->by_class[st->class] >> path & 1) || p->probe_due || size_probe_due(p, now) ||
+      !choose_data(s, st, p, &c, now))
     c = (struct harp_tx_choice){.kind = HARP_TX_NOTHING};
   return c;
 }
@@ -618,7 +655,7 @@ static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t l
       .line = c->line,
       .lines_per_packet = (uint16_t)p->lines,
       .last_lines = (uint16_t)last_lines,
-      .packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + HARP_MIN(p->lines, lines) * HARP_LINE_BYTES),
+      .packet_bytes = HARP_DATA_HEADER_BYTES + HARP_MIN(p->lines, lines) * HARP_LINE_BYTES,
       .count = (uint8_t)count,
   };
   *run = (struct harp_tx_run){
@@ -639,8 +676,7 @@ static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t l
 
 static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
                        harp_ns now) {
-  struct harp_burst burst = {.packet_bytes = (uint16_t)(HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES),
-                             .count = 1};
+  struct harp_burst burst = {.packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1};
   *run = (struct harp_tx_run){.type = HARP_PACKET_PROBE,
                               .path = p->index,
                               .count = 1,
@@ -763,6 +799,7 @@ void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now)
 static void check_path(const struct harp_sender *s, unsigned i) {
   const struct harp_path *p = &s->paths[i];
   HARP_ASSERT(p->probe_due == (s->probes_due >> i & 1));
+  HARP_ASSERT(p->is_tcp == (s->tcp >> i & 1) && p->blocked == (s->blocked >> i & 1));
   HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
   HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
   HARP_ASSERT(p->state != HARP_PATH_DORMANT || !p->probe_due);
@@ -812,7 +849,7 @@ void harp_sender_check(const struct harp_sender *s) {
   uint32_t cost[HARP_WINDOWS_MAX] = {0};
   for (unsigned i = 0; i < s->path_count; i++) {
     check_path(s, i);
-    cost[s->paths[i].to - s->windows] += cost_of_flight(&s->paths[i].flight);
+    if (!s->paths[i].is_tcp) cost[s->paths[i].to - s->windows] += cost_of_flight(&s->paths[i].flight);
   }
   for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) HARP_ASSERT(s->windows[i].inflight_bytes == cost[i]);
 }

@@ -82,11 +82,15 @@ struct harp_sender {
   harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
 
   /* paths, a bit each, and their timers: life.c's */
-  uint64_t eligible;   /* may carry data */
-  uint64_t probes_due; /* those with probe_due */
-  uint64_t sizing;     /* look for a larger packet size now and then */
-  unsigned start;      /* where the search for the best path begins: differs from connection to connection */
-  bool waits;          /* the last search left a path unused for a better one */
+  uint64_t eligible;                  /* may carry data */
+  uint64_t tcp;                       /* tcp paths */
+  uint64_t blocked;                   /* of them those that take nothing now */
+  uint64_t by_class[HARP_TX_CLASSES]; /* eligible, for messages of a class: large ones go over tcp where
+                                         there is a tcp path between the same ENIs, small ones do not */
+  uint64_t probes_due;                /* those with probe_due */
+  uint64_t sizing;                    /* look for a larger packet size now and then */
+  unsigned start; /* where the search for the best path begins: differs from connection to connection */
+  bool waits;     /* the last search left a path unused for a better one */
   uint32_t copy_budget_bytes;
   unsigned ask_next; /* path to be asked next when another falls silent */
   harp_ns timers_ns; /* no timer of a path falls due before this */
@@ -96,6 +100,7 @@ struct harp_sender {
   uint32_t window_bytes;                        /* that the peer announced last; of each of its interfaces */
   harp_ns window_told_ns;                       /* when it did */
   struct harp_window windows[HARP_WINDOWS_MAX]; /* by remote_eni */
+  struct harp_window tcp_window;                /* of all tcp paths: the kernel bounds what they send */
 
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
@@ -166,6 +171,27 @@ void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now)
 
 /* Takes a path down because the outside knows (link state): its flight moves to the others at once. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
+
+/* A tcp path takes something now, or does not. A path that was never connected is blocked. */
+void harp_sender_block(struct harp_sender *s, unsigned path);
+void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
+
+/* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived whole.
+ */
+void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now);
+
+/* Returns whether a tcp path, or its connection, is to be given up: it was found DOWN. */
+static inline bool harp_sender_is_down(const struct harp_sender *s, unsigned path) {
+  return s->paths[path].state == HARP_PATH_DOWN;
+}
+static inline bool harp_sender_is_up(const struct harp_sender *s, unsigned path) {
+  return s->paths[path].state == HARP_PATH_UP;
+}
+
+/* Returns how many bytes are in flight on a path. */
+static inline uint32_t harp_sender_inflight_bytes(const struct harp_sender *s, unsigned path) {
+  return s->paths[path].inflight_bytes;
+}
 
 /* Asserts the invariants; for tests. */
 void harp_sender_check(const struct harp_sender *s);

@@ -44,6 +44,27 @@ enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wir
   return drop;
 }
 
+enum harp_drop harp_session_on_head(struct harp_session *c, unsigned path, const uint8_t *head,
+                                    const struct harp_record *record, uint64_t *number) {
+  const struct harp_packet *p = &record->packet;
+  if (c->state != HARP_SESSION_OPEN) return HARP_DROP_CLOSED;
+  if (p->token != c->keys.rx_token) return HARP_DROP_TOKEN;
+  if (p->type == HARP_PACKET_JOIN) return HARP_DROP_TYPE; /* it was the first */
+  if (p->path != path || path >= c->path_count) return HARP_DROP_PATH;
+  /* The acknowledgement inside has its own number and CRC. */
+  *number = p->type == HARP_PACKET_ACK ? p->number : harp_receiver_number(c->receiver, p);
+  return harp_record_head_ok(head, c->keys.rx_seed, *number) ? HARP_DROP_NONE : HARP_DROP_CRC;
+}
+
+enum harp_drop harp_session_on_record(struct harp_session *c, const struct harp_record *record,
+                                      uint64_t number, struct harp_placement *place, harp_ns now) {
+  enum harp_drop drop = HARP_DROP_CLOSED;
+  if (c->state == HARP_SESSION_OPEN)
+    drop = harp_receiver_on_packet(c->receiver, &record->packet, number, place, now);
+  c->counters->drops[drop]++;
+  return drop;
+}
+
 void harp_session_on_timeout(struct harp_session *c, harp_ns now) {
   if (c->state == HARP_SESSION_OPEN && c->sender) harp_sender_on_timeout(c->sender, now);
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "proto/recv.h"
 #include "proto/send.h"
+#include "wire/record.h"
 
 enum harp_session_state {
   HARP_SESSION_OPEN,
@@ -37,6 +38,16 @@ void harp_session_init(struct harp_session *c, const struct harp_session_keys *k
  * on. On HARP_DROP_NONE the caller copies what `place` says. Counts drops. */
 enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,
                                       const struct harp_packet *p, struct harp_placement *place, harp_ns now);
+
+/* Judges the head of a record that came on a tcp path: whether it is of this session, and its CRC; fills in
+ * its number. What is not HARP_DROP_NONE ends the connection: nothing behind such a head can be trusted. */
+enum harp_drop harp_session_on_head(struct harp_session *c, unsigned path, const uint8_t *head,
+                                    const struct harp_record *record, uint64_t *number);
+
+/* Feeds a record of DATA or PROBE that came whole, with its payload, as on_packet does. `place` is NULL where
+ * the payload is in place already. */
+enum harp_drop harp_session_on_record(struct harp_session *c, const struct harp_record *record,
+                                      uint64_t number, struct harp_placement *place, harp_ns now);
 
 /* Runs due timers. */
 void harp_session_on_timeout(struct harp_session *c, harp_ns now);

@@ -23,8 +23,13 @@ static struct harp_burst *oldest(const struct harp_path *p) {
   return NULL;
 }
 
+/* The paths among which tails are copied: what is on a tcp path is repeated by the kernel. */
+static uint64_t among(const struct harp_sender *s) {
+  return s->eligible & ~s->tcp;
+}
+
 static bool alone(const struct harp_sender *s) {
-  return !(s->eligible & (s->eligible - 1)) || s->copy_budget_bytes < HARP_PACKET_MAX_PAYLOAD_BYTES;
+  return !(among(s) & (among(s) - 1)) || s->copy_budget_bytes < HARP_PACKET_MAX_PAYLOAD_BYTES;
 }
 
 /* Names the packets of the burst that are pending, from the first to the last in a row; false: all of their
@@ -48,11 +53,11 @@ static bool copy_of(struct harp_burst *b, struct harp_tx_choice *choice) {
 
 bool harp_tail_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now) {
   if (alone(s)) return false;
-  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+  for (uint64_t bits = among(s); bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     struct harp_burst *b = oldest(p);
     if (!b || due_ns(p, b) > now || !copy_of(b, choice)) continue;
-    struct harp_stripe others = {.among = s->eligible & ~(1ull << p->index), .start = s->start};
+    struct harp_stripe others = {.among = among(s) & ~(1ull << p->index), .start = s->start};
     const struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
     if (!q || q->pto_count) continue;
     choice->kind = HARP_TX_COPY;
@@ -66,14 +71,14 @@ harp_ns harp_tail_deadline_ns(const struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_NEVER;
   bool declined = false; /* something is overdue, and no path could take it */
   if (alone(s)) return at;
-  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
+  for (uint64_t bits = among(s); bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     const struct harp_burst *b = oldest(p);
     harp_ns due = b ? due_ns(p, b) : HARP_NEVER;
     declined |= due <= now;
     if (due > now) at = HARP_MIN(at, due);
   }
-  for (uint64_t bits = declined ? s->eligible : 0; bits; bits &= bits - 1) {
+  for (uint64_t bits = declined ? among(s) : 0; bits; bits &= bits - 1) {
     harp_ns open = harp_path_allowance_ns(&s->paths[__builtin_ctzll(bits)], now);
     if (open > now) at = HARP_MIN(at, open);
   }

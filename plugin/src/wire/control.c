@@ -214,7 +214,8 @@ static struct harp_wire_eni wire_of_eni(const struct harp_endpoint_eni *e) {
   struct harp_wire_eni w = {
       .family = e->family,
       .mtu = harp_to_be16(e->mtu),
-      .port_count = harp_to_be16(e->port_count),
+      .port_count = e->port_count,
+      .tcp_port = harp_to_be16(e->tcp_port),
       .speed = harp_to_be16((uint16_t)HARP_MIN(e->speed_mbps / HARP_ENDPOINT_SPEED_MBPS, UINT16_MAX)),
   };
   HARP_ASSERT(e->port_count <= HARP_ENDPOINT_PORTS_MAX);
@@ -289,7 +290,8 @@ static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) 
   *e = (struct harp_endpoint_eni){
       .family = w->family,
       .mtu = harp_from_be16(w->mtu),
-      .port_count = harp_from_be16(w->port_count),
+      .port_count = w->port_count,
+      .tcp_port = harp_from_be16(w->tcp_port),
       .speed_mbps = harp_from_be16(w->speed) * (uint32_t)HARP_ENDPOINT_SPEED_MBPS,
   };
   memcpy(e->addr, w->addr, sizeof e->addr);

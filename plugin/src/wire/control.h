@@ -84,9 +84,9 @@ struct harp_wire_endpoint {
 
 struct harp_wire_eni {
   uint8_t family;
-  uint8_t reserved;
+  uint8_t port_count;
   struct harp_be16 mtu;
-  struct harp_be16 port_count;
+  struct harp_be16 tcp_port;
   struct harp_be16 speed; /* in HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint8_t addr[16];
   struct harp_be16 ports[HARP_ENDPOINT_PORTS_MAX];
@@ -175,7 +175,8 @@ struct harp_endpoint_eni {
   uint8_t addr[16];    /* IPv4 in the first 4 bytes */
   uint16_t mtu;        /* bytes, L3 */
   uint32_t speed_mbps; /* whole units of HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
-  uint16_t port_count;
+  uint16_t tcp_port;   /* where it accepts tcp paths, host byte order; 0: it does not */
+  uint8_t port_count;
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };
 

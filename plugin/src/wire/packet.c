@@ -19,12 +19,7 @@ static enum harp_drop decode_data(const uint8_t *wire, size_t bytes, struct harp
   if (p->data.length > bytes - sizeof h) return HARP_DROP_SHORT;
   if (p->data.length > HARP_PACKET_MAX_PAYLOAD_BYTES) return HARP_DROP_FIELD;
   if (p->type == HARP_PACKET_PROBE) return HARP_DROP_NONE;
-  uint64_t end = (uint64_t)p->data.offset + p->data.length;
-  if (p->data.offset % HARP_LINE_BYTES || end > p->data.size) return HARP_DROP_FIELD;
-  /* Only the end of a message may be a part of a line, and only an empty message may have no payload. */
-  if (end < p->data.size && p->data.length % HARP_LINE_BYTES) return HARP_DROP_FIELD;
-  if (!p->data.length && p->data.size) return HARP_DROP_FIELD;
-  return HARP_DROP_NONE;
+  return harp_packet_check_data(p) ? HARP_DROP_NONE : HARP_DROP_FIELD;
 }
 
 /* Bytes of ranges and credits. */

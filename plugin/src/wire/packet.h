@@ -41,6 +41,7 @@ enum harp_packet_type {
   HARP_PACKET_DATA = 1,  /* payload of one message */
   HARP_PACKET_PROBE = 2, /* asks for an acknowledgement; padded to probe a packet size */
   HARP_PACKET_ACK = 3,
+  HARP_PACKET_JOIN = 4, /* first record of a tcp path's connection (record.h); no datagram */
 };
 
 enum harp_packet_flags {
@@ -143,6 +144,15 @@ struct harp_packet {
 /* Decodes `bytes` bytes, which need not be aligned. Returns HARP_DROP_NONE and fills *p, or the reason to
  * drop it. Checks every length and field that can be checked without a connection; does not check the CRC. */
 enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp_packet *p);
+
+/* Returns whether the offset, length and size of a DATA packet fit together. */
+static inline bool harp_packet_check_data(const struct harp_packet *p) {
+  uint64_t end = (uint64_t)p->data.offset + p->data.length;
+  if (p->data.offset % HARP_LINE_BYTES || end > p->data.size) return false;
+  /* Only the end of a message may be a part of a line, and only an empty message may have no payload. */
+  if (end < p->data.size && p->data.length % HARP_LINE_BYTES) return false;
+  return p->data.length || !p->data.size;
+}
 
 /* Returns how many bytes of a decoded packet its CRC covers, from byte HARP_CRC_FROM_BYTE. */
 size_t harp_packet_crc_bytes(const struct harp_packet *p);

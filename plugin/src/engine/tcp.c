@@ -1,0 +1,415 @@
+#include "engine/tcp.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/tcp_path.h"
+
+/* A guest has so long to send its JOIN. */
+#define GUEST_NS HARP_SEC(5)
+enum { ACCEPTS_PER_EVENT = 4, EVENTS = 32 };
+/* While nothing has come for IDLE_NS, the kernel is asked so often only: the question costs what a small
+ * message over the datagram paths can not spare. */
+#define POLL_IDLE_NS HARP_US(5)
+#define IDLE_NS      HARP_MS(1)
+
+/* In the epoll set a path is named by its address, a listener and a guest by their number and these bits. */
+enum { IS_LISTENER = 1, IS_GUEST = 2, KIND_BITS = 2 };
+
+static struct harp_tcp_options options_of(const struct harp_engine *e, unsigned eni, int traffic_class) {
+  return (struct harp_tcp_options){
+      .local = &e->enis[eni].addr,
+      .ifindex = e->eni_count > 1 ? (unsigned)e->enis[eni].index : 0,
+      .traffic_class = traffic_class,
+      .timeout_ns = e->instance.peer_timeout_ns,
+  };
+}
+
+static int watch(struct harp_tcp *t, int fd, uint32_t events, uint64_t name) {
+  struct epoll_event ev = {.events = events, .data.u64 = name};
+  return epoll_ctl(t->fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+}
+
+/* A copy that a forked child holds would keep a closed file in the set. */
+static void drop(struct harp_tcp *t, int fd) {
+  epoll_ctl(t->fd, EPOLL_CTL_DEL, fd, NULL);
+  harp_files_close(fd);
+}
+
+/* ---- the engine's ---- */
+
+static bool wants_tcp(const struct harp_instance *eni) {
+  return eni->driver == HARP_DRIVER_UDP_TCP;
+}
+
+static void open_listener(struct harp_engine *e, unsigned eni) {
+  struct harp_tcp *t = e->tcp;
+  struct harp_tcp_options options = options_of(e, eni, -1);
+  int fd = harp_tcp_socket_listen(&options, &t->listeners[eni].port);
+  int err = fd < 0 ? fd : watch(t, fd, EPOLLIN, (uint64_t)eni << KIND_BITS | IS_LISTENER);
+  if (!err) {
+    t->listeners[eni].fd = fd;
+    HARP_INFO("%s%s: TCP connections with data come to port %u", e->enis[eni].ifname, e->mark,
+              t->listeners[eni].port);
+    return;
+  }
+  if (fd >= 0) harp_files_close(fd);
+  t->listeners[eni].port = 0;
+  HARP_INFO("%s: no TCP connections on this interface, data goes over UDP alone: %s", e->enis[eni].ifname,
+            strerror(-err));
+}
+
+int harp_tcp_open(struct harp_engine *e) {
+  bool wanted = false;
+  for (unsigned i = 0; i < e->eni_count; i++) wanted |= wants_tcp(&e->enis[i]);
+  if (!wanted) return 0;
+  struct harp_tcp *t = calloc(1, sizeof *t);
+  if (!t) return -ENOMEM;
+  e->tcp = t;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
+  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) t->guests[i].fd = -1;
+  t->fd = epoll_create1(EPOLL_CLOEXEC);
+  if (t->fd < 0) return -errno;
+  for (unsigned i = 0; i < e->eni_count; i++)
+    if (wants_tcp(&e->enis[i])) open_listener(e, i);
+  return 0;
+}
+
+static void end_guest(struct harp_tcp *t, struct harp_tcp_guest *g) {
+  if (g->fd < 0) return;
+  drop(t, g->fd);
+  g->fd = -1;
+  t->guest_count--;
+}
+
+void harp_tcp_close(struct harp_engine *e) {
+  struct harp_tcp *t = e->tcp;
+  if (!t) return;
+  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) end_guest(t, &t->guests[i]);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++)
+    if (t->listeners[i].fd >= 0) drop(t, t->listeners[i].fd);
+  if (t->fd >= 0) close(t->fd);
+  free(t);
+  e->tcp = NULL;
+}
+
+/* ---- the connection of a path ---- */
+
+/* Both directions, at edges: a path that has been read or written empty waits for the next one. */
+static int watch_path(struct harp_tcp_path *p) {
+  return watch(p->peer->engine->tcp, p->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, (uintptr_t)p);
+}
+
+static void retry_later(struct harp_tcp_path *p, harp_ns now) {
+  p->retry_ns = now + p->wait_ns;
+  p->wait_ns = HARP_MIN(2 * p->wait_ns, HARP_TCP_WAIT_MAX_NS);
+}
+
+static void connect_path(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
+  unsigned eni = p->peer->route_enis[p->path];
+  struct harp_tcp_options options = options_of(e, eni, p->peer->traffic_class);
+  retry_later(p, now);
+  int fd = harp_tcp_socket_connect(&options, &p->remote);
+  if (fd < 0) return; /* tried again */
+  p->fd = fd;
+  p->connecting = true;
+  p->opened_ns = now;
+  e->tcp->open_count++;
+  if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
+}
+
+/* The connection stands: from here on records go. */
+static void begin_path(struct harp_tcp_path *p, harp_ns now) {
+  p->connecting = p->was_up = p->is_waiting = false;
+  p->out_sent = p->out_bytes = p->payload_bytes = 0;
+  p->payload_of = NULL;
+  p->acked_bytes = 0;
+  p->look_ns = p->opened_ns = now;
+  harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
+  harp_sender_unblock(p->peer->session.sender, p->path, now);
+  harp_peer_touch(p->peer);
+}
+
+static void on_connected(struct harp_tcp_path *p, harp_ns now) {
+  const struct harp_peer *peer = p->peer;
+  int err = harp_tcp_socket_error(p->fd);
+  if (err) {
+    harp_tcp_path_end(p, now, strerror(-err));
+    return;
+  }
+  begin_path(p, now);
+  harp_record_encode_join(p->out, peer->session.keys.tx_token, p->path, p->attempts++,
+                          peer->session.keys.tx_seed, peer->monitor.keys.tx);
+  p->out_bytes = HARP_RECORD_HEAD_BYTES;
+  harp_tcp_path_flush(p, now);
+}
+
+static void unlist(struct harp_tcp *t, struct harp_tcp_path *p) {
+  struct harp_tcp_path **at = &t->readable_first, *before = NULL;
+  if (!p->readable) return;
+  while (*at != p) before = *at, at = &(*at)->next_readable;
+  *at = p->next_readable;
+  if (t->readable_last == p) t->readable_last = before;
+  p->readable = false;
+}
+
+static void close_path(struct harp_tcp_path *p) {
+  struct harp_tcp *t = p->peer->engine->tcp;
+  if (p->fd < 0) return;
+  unlist(t, p);
+  drop(t, p->fd);
+  p->fd = -1;
+  p->out_sent = p->out_bytes = p->payload_bytes = 0;
+  p->payload_of = NULL;
+  t->open_count--;
+}
+
+void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
+  struct harp_peer *peer = p->peer;
+  bool was_open = !p->connecting;
+  if (p->fd < 0) return;
+  close_path(p);
+  p->connecting = false;
+  if (peer->is_client) retry_later(p, now);
+  if (was_open) {
+    peer->engine->counters.tcp_ends++;
+    HARP_INFO("%s: a TCP connection with %s has ended (%s); its data goes another way",
+              peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
+    harp_sender_block(peer->session.sender, p->path);
+    harp_sender_path_down(peer->session.sender, p->path, now);
+  }
+  harp_peer_touch(peer);
+}
+
+void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
+                        const struct sockaddr_storage *remote) {
+  p->peer = peer;
+  p->path = path;
+  p->beside = beside;
+  p->fd = -1;
+  p->connecting = p->readable = p->was_up = p->is_waiting = false;
+  p->attempts = 0;
+  p->wait_ns = HARP_TCP_WAIT_NS;
+  p->retry_ns = remote ? 0 : HARP_NEVER;
+  p->out_sent = p->out_bytes = p->payload_bytes = 0;
+  p->payload_of = NULL;
+  if (remote) p->remote = *remote;
+}
+
+void harp_tcp_leave(struct harp_peer *peer) {
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    close_path(&peer->tcp[i]);
+    peer->tcp[i].retry_ns = HARP_NEVER;
+  }
+}
+
+void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now) {
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    struct harp_tcp_path *p = &peer->tcp[i];
+    if (p->fd >= 0 && p->payload_bytes && p->payload_of == stream)
+      harp_tcp_path_end(p, now, "a transfer on it was given up");
+  }
+}
+
+/* The kernel's progress is the path's: a record takes long where the network is slow. */
+static void look(struct harp_tcp_path *p, harp_ns now) {
+  p->look_ns = now + HARP_TCP_LOOK_NS;
+  uint64_t acked = harp_tcp_socket_acked_bytes(p->fd);
+  if (acked != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
+  p->acked_bytes = acked;
+}
+
+static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
+  const struct harp_sender *s = p->peer->session.sender;
+  bool is_up = harp_sender_is_up(s, p->path);
+  if (is_up && !p->was_up) {
+    p->was_up = true;
+    p->wait_ns = HARP_TCP_WAIT_NS;
+  }
+  bool is_late = !is_up && now - p->opened_ns > HARP_TCP_PROOF_NS;
+  if ((p->was_up && harp_sender_is_down(s, p->path)) || is_late) {
+    harp_tcp_path_end(p, now, "nothing gets through");
+    return now;
+  }
+  if (!is_up) return p->opened_ns + HARP_TCP_PROOF_NS;
+  if (!harp_sender_inflight_bytes(s, p->path)) return HARP_NEVER;
+  if (p->look_ns <= now) look(p, now);
+  return p->look_ns;
+}
+
+harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
+  harp_ns at = HARP_NEVER;
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    struct harp_tcp_path *p = &peer->tcp[i];
+    if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
+    if (p->fd >= 0 && p->connecting && now - p->opened_ns > HARP_TCP_PROOF_NS)
+      harp_tcp_path_end(p, now, "no answer");
+    if (p->fd < 0)
+      at = HARP_MIN(at, p->retry_ns);
+    else
+      at = HARP_MIN(at, p->connecting ? p->opened_ns + HARP_TCP_PROOF_NS : review_open(p, now));
+  }
+  return at;
+}
+
+/* ---- guests ---- */
+
+/* Returns the path that a JOIN is for; NULL: none, or none yet (*is_early). */
+static struct harp_tcp_path *path_of_join(struct harp_engine *e, const struct harp_tcp_guest *g,
+                                          bool *is_early) {
+  struct harp_record record;
+  *is_early = false;
+  if (harp_record_decode(g->join, &record) || record.packet.type != HARP_PACKET_JOIN) return NULL;
+  uint32_t slot = record.packet.token & 0xffff;
+  struct harp_peer *peer = slot < HARP_ENGINE_PEERS_MAX ? e->peers[slot] : NULL;
+  *is_early = peer == HARP_SLOT_RESERVED;
+  if (!peer || *is_early || peer->session.keys.rx_token != record.packet.token) return NULL;
+  if (peer->session.state != HARP_SESSION_OPEN || peer->is_client) return NULL;
+  if (!harp_record_join_ok(g->join, peer->session.keys.rx_seed, peer->monitor.keys.rx)) return NULL;
+  struct harp_tcp_path *p = harp_tcp_path_of(peer, record.packet.path);
+  if (!p || peer->route_enis[p->path] != g->eni || record.packet.number < p->attempts) return NULL;
+  p->attempts = record.packet.number + 1;
+  return p;
+}
+
+/* Makes a guest that has proved whose it is the connection of its path, in place of an older one. */
+static void adopt(struct harp_engine *e, struct harp_tcp_guest *g, struct harp_tcp_path *p, harp_ns now) {
+  int fd = g->fd;
+  harp_tcp_path_end(p, now, "the other side has opened it anew");
+  epoll_ctl(e->tcp->fd, EPOLL_CTL_DEL, fd, NULL);
+  g->fd = -1;
+  e->tcp->guest_count--;
+  e->tcp->open_count++;
+  p->fd = fd;
+  struct harp_tcp_options options = options_of(e, g->eni, p->peer->traffic_class);
+  harp_tcp_socket_set_options(fd, &options);
+  begin_path(p, now);
+  if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
+}
+
+static void turn_away(struct harp_engine *e, struct harp_tcp_guest *g) {
+  e->counters.handshake_refused++;
+  end_guest(e->tcp, g);
+}
+
+/* Goes on with a guest: reads its JOIN, no more, and judges it. */
+static void run_guest(struct harp_engine *e, struct harp_tcp_guest *g, harp_ns now) {
+  if (g->bytes < sizeof g->join) {
+    ssize_t n = recv(g->fd, g->join + g->bytes, sizeof g->join - g->bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+      turn_away(e, g);
+      return;
+    }
+    g->bytes += (uint32_t)n;
+    if (g->bytes < sizeof g->join) return;
+  }
+  bool is_early;
+  struct harp_tcp_path *p = path_of_join(e, g, &is_early);
+  if (p)
+    adopt(e, g, p, now);
+  else if (!is_early)
+    turn_away(e, g);
+}
+
+static struct harp_tcp_guest *guest_place(struct harp_engine *e) {
+  struct harp_tcp_guest *oldest = &e->tcp->guests[0];
+  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) {
+    struct harp_tcp_guest *g = &e->tcp->guests[i];
+    if (g->fd < 0) return g;
+    if (g->since_ns < oldest->since_ns) oldest = g;
+  }
+  turn_away(e, oldest);
+  return oldest;
+}
+
+static void let_in(struct harp_engine *e, unsigned eni, harp_ns now) {
+  struct harp_tcp *t = e->tcp;
+  for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
+    struct harp_tcp_options options = options_of(e, eni, -1);
+    int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
+    if (fd < 0) return; /* none waits, or the host is short of files: the client tries again */
+    struct harp_tcp_guest *g = guest_place(e);
+    *g = (struct harp_tcp_guest){.fd = fd, .eni = eni, .since_ns = now};
+    t->guest_count++;
+    if (watch(t, fd, EPOLLIN | EPOLLET, (uint64_t)(g - t->guests) << KIND_BITS | IS_GUEST))
+      turn_away(e, g);
+    else
+      run_guest(e, g, now);
+  }
+}
+
+void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
+  struct harp_tcp *t = e->tcp;
+  for (unsigned i = 0; t && t->guest_count && i < HARP_TCP_GUESTS_MAX; i++) {
+    struct harp_tcp_guest *g = &t->guests[i];
+    if (g->fd < 0) continue;
+    run_guest(e, g, now);
+    if (g->fd >= 0 && now - g->since_ns > GUEST_NS) turn_away(e, g);
+  }
+}
+
+/* ---- what has come ---- */
+
+static void list_readable(struct harp_tcp *t, struct harp_tcp_path *p) {
+  if (p->readable) return;
+  p->readable = true;
+  p->next_readable = NULL;
+  if (t->readable_last)
+    t->readable_last->next_readable = p;
+  else
+    t->readable_first = p;
+  t->readable_last = p;
+}
+
+static void on_event(struct harp_engine *e, const struct epoll_event *event, harp_ns now) {
+  uint64_t name = event->data.u64;
+  if (name & IS_LISTENER) {
+    let_in(e, (unsigned)(name >> KIND_BITS), now);
+  } else if (name & IS_GUEST) {
+    struct harp_tcp_guest *g = &e->tcp->guests[name >> KIND_BITS];
+    if (g->fd >= 0) run_guest(e, g, now);
+  } else {
+    struct harp_tcp_path *p = (struct harp_tcp_path *)(uintptr_t)name;
+    if (p->fd < 0) return; /* ended by what came before it */
+    if (p->connecting && event->events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+      on_connected(p, now);
+    else if (event->events & EPOLLOUT)
+      harp_tcp_path_flush(p, now);
+    if (p->fd >= 0 && !p->connecting && event->events & ~(uint32_t)EPOLLOUT) list_readable(e->tcp, p);
+  }
+}
+
+static void poll_events(struct harp_engine *e, harp_ns now) {
+  struct epoll_event events[EVENTS];
+  int n = epoll_wait(e->tcp->fd, events, EVENTS, 0);
+  for (int i = 0; i < n; i++) on_event(e, &events[i], now);
+}
+
+unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now) {
+  struct harp_tcp *t = e->tcp;
+  unsigned moved = 0;
+  if (!t || (!t->readable_first && now < t->poll_ns)) return 0;
+  poll_events(e, now);
+  t->poll_ns = now - t->brought_ns > IDLE_NS ? now + POLL_IDLE_NS : 0;
+  struct harp_tcp_path *p = t->readable_first;
+  if (!p) return 0;
+  /* One path a pass, in turn. */
+  unlist(t, p);
+  enum harp_tcp_read what = harp_tcp_path_read(p, now);
+  if (what == HARP_TCP_READ_MORE) list_readable(t, p);
+  if (what != HARP_TCP_READ_NOTHING) {
+    t->brought_ns = now;
+    moved++;
+  }
+  return moved;
+}

@@ -1,0 +1,239 @@
+#include "engine/tcp_path.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/assert.h"
+#include "base/copy.h"
+#include "engine/engine.h"
+#include "wire/crc32c.h"
+
+/* Of one path in a pass. */
+enum { READS_PER_PASS = 2 };
+
+_Static_assert(HARP_TCP_OUT_BYTES >=
+                   2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
+               "an acknowledgement and a record");
+
+struct harp_tcp_path *harp_tcp_path_of(struct harp_peer *peer, unsigned path) {
+  for (unsigned i = 0; i < peer->tcp_count; i++)
+    if (peer->tcp[i].path == path) return &peer->tcp[i];
+  return NULL;
+}
+
+/* ---- sending ---- */
+
+static bool has_waiting(const struct harp_tcp_path *p) {
+  return p->out_sent < p->out_bytes || p->payload_bytes;
+}
+
+/* Takes what the kernel has got off what waits for it. */
+static void advance(struct harp_tcp_path *p, size_t bytes) {
+  uint32_t head = (uint32_t)HARP_MIN(bytes, (size_t)(p->out_bytes - p->out_sent));
+  p->out_sent += head;
+  bytes -= head;
+  p->payload += bytes;
+  p->payload_bytes -= (uint32_t)bytes;
+}
+
+void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
+  while (has_waiting(p)) {
+    struct iovec iov[2] = {{p->out + p->out_sent, p->out_bytes - p->out_sent},
+                           {(void *)(uintptr_t)p->payload, p->payload_bytes}};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
+    ssize_t n = sendmsg(p->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      if (!p->is_waiting) e->counters.tx_deferred++;
+      p->is_waiting = true;
+      harp_sender_block(p->peer->session.sender, p->path);
+      return;
+    }
+    if (n < 0) {
+      harp_tcp_path_end(p, now, strerror(errno));
+      return;
+    }
+    e->counters.tx_bytes += (uint64_t)n;
+    advance(p, (size_t)n);
+  }
+  p->out_sent = p->out_bytes = 0;
+  p->payload_of = NULL;
+  if (!p->is_waiting) return;
+  p->is_waiting = false;
+  harp_sender_unblock(p->peer->session.sender, p->path, now);
+  harp_peer_touch(p->peer);
+}
+
+struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path) {
+  struct harp_tcp_path *p = harp_tcp_path_of(peer, path);
+  return p && p->fd >= 0 && !p->connecting && !has_waiting(p) ? p : NULL;
+}
+
+unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path) {
+  for (unsigned i = 0; i < peer->tcp_count; i++)
+    if (peer->tcp[i].path == path) return peer->tcp[i].beside;
+  return path;
+}
+
+/* Returns where the next head goes. */
+static uint8_t *out_end(struct harp_tcp_path *p) {
+  return p->out + p->out_bytes;
+}
+
+static void put_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number) {
+  const struct harp_session_keys *keys = &p->peer->session.keys;
+  uint8_t *head = out_end(p), *body = head + HARP_RECORD_HEAD_BYTES;
+  uint32_t bytes = (uint32_t)harp_packet_encode_ack(body, ack, number, keys->tx_seed);
+  struct harp_packet fields = {.type = HARP_PACKET_ACK, .path = (uint8_t)p->path, .token = keys->tx_token};
+  harp_record_encode(head, &fields, bytes, harp_crc32c(0, body, bytes), (uint32_t)number, keys->tx_seed);
+  p->out_bytes += HARP_RECORD_HEAD_BYTES + bytes;
+}
+
+void harp_tcp_send_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number, harp_ns now) {
+  put_ack(p, ack, number);
+  harp_tcp_path_flush(p, now);
+}
+
+/* Puts the acknowledgement of the path before a record, if one is due or nearly so. */
+static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_packet ack;
+  uint64_t number;
+  if (!harp_receiver_ride_ack(p->peer->session.receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now))
+    return;
+  ack.token = p->peer->session.keys.tx_token;
+  put_ack(p, &ack, number);
+  p->peer->engine->counters.acks_riding++;
+}
+
+static void put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
+                       const struct harp_tx_stream *stream, harp_ns now) {
+  const struct harp_session_keys *keys = &p->peer->session.keys;
+  bool is_data = run->type == HARP_PACKET_DATA;
+  uint32_t length = is_data ? run->last_bytes : 0;
+  struct harp_packet fields = {
+      .type = run->type,
+      .flags = run->flags,
+      .path = run->path,
+      .token = keys->tx_token,
+      .data = {.time = harp_ticks_from_ns(now),
+               .message = run->message,
+               .line = run->line,
+               .offset = run->offset,
+               .size = run->size,
+               .stream = run->stream},
+  };
+  uint8_t *head = out_end(p);
+  bool copied = length <= HARP_TCP_COPY_MAX_BYTES;
+  p->out_bytes += HARP_RECORD_HEAD_BYTES + (copied ? length : 0);
+  uint32_t crc = copied ? harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length)
+                        : harp_crc32c(0, run->data, length);
+  harp_record_encode(head, &fields, length, crc, run->number, keys->tx_seed);
+  if (copied) return;
+  p->payload = run->data;
+  p->payload_bytes = length;
+  p->payload_of = stream;
+}
+
+void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now) {
+  struct harp_tcp_path *p = harp_tcp_path_of(peer, choice->path);
+  struct harp_tx_run run;
+  HARP_ASSERT(p && !has_waiting(p));
+  put_riding_ack(p, now);
+  harp_sender_take(peer->session.sender, choice, 1, &run, now);
+  HARP_ASSERT(run.count == 1);
+  put_record(p, &run, choice->stream, now);
+  peer->engine->counters.tx_records++;
+  harp_tcp_path_flush(p, now);
+}
+
+/* ---- receiving ---- */
+
+/* What it brought is the caller's now: completes the link's messages. */
+static void complete(struct harp_peer *peer, const struct harp_packet *p, enum harp_drop drop, harp_ns now) {
+  const struct harp_rx_stream *st = harp_receiver_stream(peer->session.receiver, p->data.stream);
+  if (!st) return;
+  harp_link_complete(st->owner);
+  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(st->owner, now);
+}
+
+static void place(const struct harp_placement *where, const uint8_t *payload) {
+  for (uint32_t i = 0; i < where->count; i++)
+    harp_copy_lines(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
+}
+
+/* An acknowledgement comes as it would in a datagram. Returns why it is worthless. */
+static enum harp_drop take_ack(struct harp_tcp_path *p, harp_ns now) {
+  const uint8_t *wire = p->in.record.packet.data.payload;
+  struct harp_packet ack;
+  struct harp_placement where;
+  enum harp_drop drop = harp_packet_decode(wire, p->in.record.length, &ack);
+  if (drop) return drop;
+  if (ack.type != HARP_PACKET_ACK) return HARP_DROP_TYPE;
+  if (ack.token != p->peer->session.keys.rx_token) return HARP_DROP_TOKEN;
+  return harp_session_on_packet(&p->peer->session, wire, &ack, &where, now);
+}
+
+/* Takes a record that came whole, or whose payload is in place. */
+static void take_record(struct harp_tcp_path *p, enum harp_records_event event, harp_ns now) {
+  const struct harp_record *record = &p->in.record;
+  struct harp_session *session = &p->peer->session;
+  p->peer->engine->counters.rx_records++;
+  p->peer->heard_ns = now;
+  p->peer->is_confirmed = true;
+  if (record->packet.type == HARP_PACKET_ACK) {
+    (void)take_ack(p, now);
+    return;
+  }
+  struct harp_placement where;
+  bool is_placed = event == HARP_RECORDS_PLACED;
+  enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
+  if (!drop && !is_placed) place(&where, record->packet.data.payload);
+  if (record->packet.type == HARP_PACKET_DATA) complete(p->peer, &record->packet, drop, now);
+}
+
+/* Takes all records that are complete; false: the connection has ended over one that is none. */
+static bool take_records(struct harp_tcp_path *p, harp_ns now) {
+  for (;;) {
+    enum harp_records_event event = harp_records_next(&p->in);
+    switch (event) {
+    case HARP_RECORDS_MORE:
+      return true;
+    case HARP_RECORDS_BROKEN:
+      p->peer->engine->counters.drops[p->in.why]++;
+      harp_tcp_path_end(p, now, harp_drop_name(p->in.why));
+      return false;
+    case HARP_RECORDS_SCRAP:
+      p->peer->engine->counters.drops[p->in.why]++;
+      break;
+    default:
+      take_record(p, event, now);
+    }
+  }
+}
+
+enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
+  struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
+  enum harp_tcp_read result = HARP_TCP_READ_NOTHING;
+  for (unsigned i = 0; i < READS_PER_PASS; i++) {
+    unsigned pieces = harp_records_room(&p->in, e->tcp->scrap, sizeof e->tcp->scrap, room);
+    size_t wanted = 0;
+    for (unsigned k = 0; k < pieces; k++) wanted += room[k].iov_len;
+    ssize_t n = readv(p->fd, room, (int)pieces);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return result;
+    if (n <= 0) {
+      harp_tcp_path_end(p, now, n ? strerror(errno) : "closed by the other side");
+      return result;
+    }
+    e->counters.rx_bytes += (uint64_t)n;
+    harp_records_on_read(&p->in, (size_t)n);
+    bool goes_on = take_records(p, now);
+    harp_peer_settle(p->peer);
+    if (!goes_on || p->fd < 0) return HARP_TCP_READ_SOME;
+    if ((size_t)n < wanted) return HARP_TCP_READ_SOME;
+    result = HARP_TCP_READ_MORE;
+  }
+  return result;
+}

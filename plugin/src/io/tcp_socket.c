@@ -1,0 +1,101 @@
+/* See tcp_socket.h. */
+#include "io/tcp_socket.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/files.h"
+
+/* Of tcpi_bytes_acked in the struct tcp_info of <linux/tcp.h>: the C library's ends before it. */
+enum { ACKED_BYTES_OFFSET = 120 };
+
+static socklen_t address_bytes(const struct sockaddr_storage *a) {
+  return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static void set_int(int fd, int level, int option, int value) {
+  (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+/* Buffers are left to the kernel, which makes them as large as the path needs: fixed ones were slower
+ * wherever they were tried. A refused option is no reason not to use the socket. */
+void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
+  bool is_v6 = o->local->ss_family == AF_INET6;
+  uint32_t index = htonl(o->ifindex);
+  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(o->timeout_ns / HARP_MS(1)));
+  if (o->traffic_class >= 0)
+    set_int(fd, is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_TCLASS : IP_TOS, o->traffic_class);
+  if (o->ifindex)
+    (void)setsockopt(fd, is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? 76 /* IPV6_UNICAST_IF */ : 50, &index,
+                     sizeof index);
+}
+
+static int open_bound(const struct harp_tcp_options *o) {
+  struct sockaddr_storage a = *o->local;
+  if (a.ss_family == AF_INET6)
+    ((struct sockaddr_in6 *)&a)->sin6_port = 0;
+  else
+    ((struct sockaddr_in *)&a)->sin_port = 0;
+  int fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -errno;
+  harp_files_own(fd);
+  harp_tcp_socket_set_options(fd, o);
+  /* The port is chosen with the peer's address: many connections may share it. */
+  set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
+  if (!bind(fd, (struct sockaddr *)&a, address_bytes(&a))) return fd;
+  int err = -errno;
+  harp_files_close(fd);
+  return err;
+}
+
+int harp_tcp_socket_listen(const struct harp_tcp_options *o, uint16_t *port) {
+  struct sockaddr_storage a;
+  socklen_t n = sizeof a;
+  int fd = open_bound(o);
+  if (fd < 0) return fd;
+  set_int(fd, IPPROTO_IP, 24, 0);
+  if (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&a, &n)) {
+    int err = -errno;
+    harp_files_close(fd);
+    return err;
+  }
+  *port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                        : ((struct sockaddr_in *)&a)->sin_port);
+  return fd;
+}
+
+int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *o) {
+  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return -errno;
+  harp_files_own(fd);
+  harp_tcp_socket_set_options(fd, o);
+  return fd;
+}
+
+int harp_tcp_socket_connect(const struct harp_tcp_options *o, const struct sockaddr_storage *peer) {
+  int fd = open_bound(o);
+  if (fd < 0) return fd;
+  if (!connect(fd, (const struct sockaddr *)peer, address_bytes(peer)) || errno == EINPROGRESS) return fd;
+  int err = -errno;
+  harp_files_close(fd);
+  return err;
+}
+
+int harp_tcp_socket_error(int fd) {
+  int error = 0;
+  socklen_t n = sizeof error;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? -errno : -error;
+}
+
+uint64_t harp_tcp_socket_acked_bytes(int fd) {
+  uint8_t info[256];
+  uint64_t bytes = 0;
+  socklen_t n = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n) || n < ACKED_BYTES_OFFSET + sizeof bytes) return 0;
+  memcpy(&bytes, info + ACKED_BYTES_OFFSET, sizeof bytes);
+  return bytes;
+}

@@ -1,0 +1,37 @@
+/* Kernel TCP sockets that carry records: options, and the system calls around them. No state. No call blocks;
+ * errors are -errno. Whoever gets a file descriptor closes it with harp_files_close. */
+#ifndef HARP_TCP_SOCKET_H
+#define HARP_TCP_SOCKET_H
+
+#include <sys/socket.h>
+
+#include "base/base.h"
+
+/* How the connections of an interface are made. */
+struct harp_tcp_options {
+  const struct sockaddr_storage *local; /* address of the interface; its port is ignored */
+  unsigned ifindex;   /* what is sent must leave by this interface; 0: as the kernel's tables say */
+  int traffic_class;  /* DSCP << 2, or -1 */
+  harp_ns timeout_ns; /* unacknowledged for so long, the kernel gives the connection up */
+};
+
+/* Listens on the interface's address, on a port that the kernel chooses (host byte order). */
+int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t *port) HARP_MUST_CHECK;
+
+/* Accepts a connection; -EAGAIN: none waits. */
+int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *options) HARP_MUST_CHECK;
+
+/* Sets the options of a socket that is open. */
+void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *options);
+
+/* Begins to connect. The socket is writable when that has ended: harp_tcp_socket_error. */
+int harp_tcp_socket_connect(const struct harp_tcp_options *options,
+                            const struct sockaddr_storage *peer) HARP_MUST_CHECK;
+
+/* Returns the error that waits on the socket, 0 or -errno, and clears it. */
+int harp_tcp_socket_error(int fd);
+
+/* Returns how many bytes the peer's kernel has acknowledged since the connection began; 0: not known. */
+uint64_t harp_tcp_socket_acked_bytes(int fd);
+
+#endif

@@ -1,0 +1,136 @@
+#include "proto/records.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/copy.h"
+#include "wire/crc32c.h"
+
+_Static_assert(HARP_RECORDS_AHEAD_BYTES >= 2 * (HARP_RECORD_HEAD_BYTES + HARP_RECORD_WHOLE_BYTES),
+               "a whole record fits behind the rest of another");
+
+void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead) {
+  *r = (struct harp_records){.session = session, .path = path, .ahead = ahead};
+}
+
+/* ---- payload in place ---- */
+
+static uint32_t left_of(const struct harp_records *r) {
+  return r->record.length - r->done;
+}
+
+/* Names the place of the payload from byte `at` on; NULL: scrap. */
+static uint32_t target(struct harp_records *r, uint32_t at, uint8_t **dst) {
+  const struct harp_packet *p = &r->record.packet;
+  struct harp_rx_stream *st = harp_receiver_stream(r->session->receiver, p->data.stream);
+  bool refused = true;
+  *dst = NULL;
+  uint32_t bytes = r->record.length - at;
+  if (st && r->session->state == HARP_SESSION_OPEN) bytes = harp_rx_stream_target(st, p, at, dst, &refused);
+  /* What was not written once is missing for good, even if the stream took it now. */
+  r->refused |= refused;
+  if (r->refused) *dst = NULL;
+  return bytes;
+}
+
+/* How much of so many bytes may be written now: of a watched buffer whole lines, and the end. */
+static uint32_t whole_lines(const struct harp_records *r, uint32_t bytes) {
+  return r->is_watched && bytes < left_of(r) ? bytes / HARP_LINE_BYTES * HARP_LINE_BYTES : bytes;
+}
+
+/* Copies what is there already of the payload to its place. */
+static void take_ahead(struct harp_records *r) {
+  uint32_t bytes;
+  while ((bytes = whole_lines(r, HARP_MIN(r->to - r->from, left_of(r))))) {
+    const uint8_t *src = r->ahead + r->from;
+    uint8_t *dst;
+    bytes = HARP_MIN(bytes, target(r, r->done, &dst));
+    r->crc = harp_crc32c(r->crc, src, bytes);
+    if (dst) harp_copy_lines(dst, src, bytes);
+    r->done += bytes;
+    r->from += bytes;
+  }
+}
+
+unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_bytes,
+                           struct iovec room[HARP_RECORDS_PIECES_MAX + 1]) {
+  unsigned n = 0;
+  uint32_t at = r->done;
+  r->piece_count = 0;
+  bool direct = r->in_place && !r->is_watched;
+  while (direct && at < r->record.length && n < HARP_RECORDS_PIECES_MAX) {
+    uint8_t *dst;
+    uint32_t bytes = target(r, at, &dst);
+    if (!dst) bytes = HARP_MIN(bytes, scrap_bytes);
+    room[n] = r->pieces[n] = (struct iovec){dst ? dst : scrap, bytes};
+    at += bytes;
+    n++;
+    if (!dst) break; /* the scrap is used up */
+  }
+  r->piece_count = n;
+  if (direct && at < r->record.length) return n;
+  if (r->from) {
+    memmove(r->ahead, r->ahead + r->from, r->to - r->from);
+    r->to -= r->from;
+    r->from = 0;
+  }
+  room[n] = (struct iovec){r->ahead + r->to, HARP_RECORDS_AHEAD_BYTES - r->to};
+  return n + 1;
+}
+
+void harp_records_on_read(struct harp_records *r, size_t bytes) {
+  for (unsigned i = 0; i < r->piece_count && bytes; i++) {
+    uint32_t n = (uint32_t)HARP_MIN(r->pieces[i].iov_len, bytes);
+    r->crc = harp_crc32c(r->crc, r->pieces[i].iov_base, n);
+    r->done += n;
+    bytes -= n;
+  }
+  r->piece_count = 0;
+  r->to += (uint32_t)bytes;
+  HARP_ASSERT(r->to <= HARP_RECORDS_AHEAD_BYTES);
+}
+
+static enum harp_records_event broken(struct harp_records *r, enum harp_drop why) {
+  r->why = why;
+  return HARP_RECORDS_BROKEN;
+}
+
+/* The payload has come: is it right? */
+static enum harp_records_event end_in_place(struct harp_records *r) {
+  if (left_of(r)) return HARP_RECORDS_MORE;
+  r->in_place = false;
+  if (!harp_record_payload_ok(&r->record, r->crc)) return broken(r, HARP_DROP_CRC);
+  if (!r->refused) return HARP_RECORDS_PLACED;
+  r->why = HARP_DROP_CLOSED;
+  return HARP_RECORDS_SCRAP;
+}
+
+static enum harp_records_event begin_in_place(struct harp_records *r) {
+  const struct harp_rx_stream *st = harp_receiver_stream(r->session->receiver, r->record.packet.data.stream);
+  r->from += HARP_RECORD_HEAD_BYTES;
+  r->in_place = true;
+  r->refused = false;
+  r->is_watched = st && harp_rx_stream_is_watched(st, r->record.packet.data.message);
+  r->done = r->crc = 0;
+  take_ahead(r);
+  return end_in_place(r);
+}
+
+enum harp_records_event harp_records_next(struct harp_records *r) {
+  if (r->in_place) {
+    take_ahead(r);
+    return end_in_place(r);
+  }
+  const uint8_t *head = r->ahead + r->from;
+  if (r->to - r->from < HARP_RECORD_HEAD_BYTES) return HARP_RECORDS_MORE;
+  enum harp_drop drop = harp_record_decode(head, &r->record);
+  if (!drop) drop = harp_session_on_head(r->session, r->path, head, &r->record, &r->number);
+  if (drop) return broken(r, drop);
+  if (r->record.length > HARP_RECORD_WHOLE_BYTES) return begin_in_place(r);
+  if (r->to - r->from < HARP_RECORD_HEAD_BYTES + r->record.length) return HARP_RECORDS_MORE;
+  const uint8_t *payload = r->record.packet.data.payload = head + HARP_RECORD_HEAD_BYTES;
+  if (!harp_record_payload_ok(&r->record, harp_crc32c(0, payload, r->record.length)))
+    return broken(r, HARP_DROP_CRC);
+  r->from += HARP_RECORD_HEAD_BYTES + r->record.length;
+  return HARP_RECORDS_PACKET;
+}

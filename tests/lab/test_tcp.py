@@ -1,0 +1,240 @@
+"""Large messages over kernel TCP, beside datagrams; and what happens when one of the two goes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harpctl.lab.lab import Lab, run_command
+from harpctl.lab.plan import LabSpec, run_inside
+from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, Job, drop, drop_no_more, until
+from tests.lab.lines import assert_clean, watch
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+TCP = {"HARP_DRIVER": "udp+tcp"}
+LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
+TIMED = ("--time", "3", "--warmup", "4")
+PORT = re.compile(r": TCP connections with data come to port (\d+)")
+ENDED = "a TCP connection with"
+ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
+DEAD_S = 2.5
+STALL_S = 1.0  # a margin for a machine whose cores are busy; the lab's figure is in docs/benchmarks.md
+
+
+def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = TIMED, **env: str) -> Job:
+    return Job(lab, plugin, mode="bidir", sizes="256K", words=words, env={**TCP, **env})
+
+
+def _port(job: Job, rank: int) -> int:
+    until("the port is told", lambda: PORT.search(job.log(rank)) is not None)
+    found = PORT.search(job.log(rank))
+    assert found
+    return int(found[1])
+
+
+def _data(job: Job) -> str:
+    """Give the rule for the TCP connections with data: the client's to the server, whichever rank that is."""
+    ports = ", ".join(str(_port(job, rank)) for rank in range(2))
+    return f"tcp dport {{ {ports} }}"
+
+
+def _connections(lab: Lab, host: int, port: int) -> str:
+    words = ("ss", "-H", "-n", "-t", "state", "established", f"( sport = :{port} or dport = :{port} )")
+    return run_command(run_inside(lab.hosts[host], *words))
+
+
+def _with_data(lab: Lab, job: Job) -> str:
+    return "".join(_connections(lab, 0, _port(job, rank)) for rank in range(2))
+
+
+@ENGINES
+@pytest.mark.parametrize("mode", ["stream", "bidir"])
+def test_all_sizes(make_lab: MakeLab, plugin_file: Path, mode: str, engine: str) -> None:
+    """Every byte is right, and large messages take TCP."""
+    lab = make_lab(LabSpec(enis=2))
+    words = ("--iters", "40", "--connections", "3", "--warmup", "4")
+    env = {**TCP, "HARP_ENGINE": engine}
+    with Job(lab, plugin_file, mode=mode, sizes=ALL_SIZES, words=words, env=env) as job:
+        job.finish()
+        assert job.statistics()["tx_records"] > 40
+        assert job.statistics()["lost_packets"] == 0
+
+
+@ENGINES
+@pytest.mark.parametrize("layout", ["ll", "ll128"])
+def test_lines_land_in_order(
+    make_lab: MakeLab,
+    plugin_file: Path,
+    ll_reader: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    engine: str,
+) -> None:
+    """A GPU that polls the flags of a large message sees no flag before its data."""
+    monkeypatch.setenv("HARP_DRIVER", "udp+tcp")
+    assert_clean(watch(make_lab(LabSpec()), ll_reader, plugin_file, layout, 600, ENI, engine))
+
+
+def _striped(lab: Lab, plugin: Path, meeting: Path, words: tuple[str, ...]) -> Job:
+    env = {**TCP, "HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "10"}
+    return Job(lab, plugin, mode="bidir", sizes="1M", words=words, env=env, meeting=meeting)
+
+
+def test_several_interfaces(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """Each has a connection of its own, and all carry."""
+    lab = make_lab(LabSpec(enis=2))
+    with _striped(lab, plugin_file, tmp_path / "meeting", ("--iters", "200")) as job:
+        job.finish()
+        assert len(PORT.findall(job.log(0))) == 2
+        assert job.statistics()["tx_records"] > 400
+
+
+def test_without_udp(make_lab: MakeLab, plugin_file: Path) -> None:
+    """A network that lets no UDP through costs speed, not the job."""
+    lab = make_lab(LabSpec(enis=2))
+    for host in range(2):
+        drop(lab, host, "meta l4proto udp")
+    words = ("--iters", "100", "--warmup", "4")
+    with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=TCP) as job:
+        job.finish()
+
+
+def test_udp_is_lost_later(make_lab: MakeLab, plugin_file: Path) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    with Job(lab, plugin_file, mode="bidir", sizes="4K,256K", words=TIMED, env=TCP) as job:
+        job.until_moving()
+        for host in range(2):
+            drop(lab, host, "meta l4proto udp")
+        job.finish(may_fall=True)
+
+
+def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:
+    """One that is never answered is no error: data goes over datagrams."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file) as job:
+        for host in range(2):
+            drop(lab, host, _data(job))
+        job.until_moving()
+        job.finish()
+
+
+@ENGINES
+def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """What was in flight goes over datagrams at once, and the connection is opened anew."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, LONG, HARP_ENGINE=engine) as job:
+        job.until_moving()
+        rule = _data(job)
+        for host in range(2):
+            drop(lab, host, rule)
+        stopped = time.monotonic()
+        until("it was given up", lambda: ENDED in job.log(0) or ENDED in job.log(1))
+        job.until_moving()
+        assert time.monotonic() - stopped < STALL_S + 1
+        for host in range(2):
+            drop_no_more(lab, host)
+        until("there is another", lambda: _with_data(lab, job) != "")
+        job.until_moving(64 << 20)
+        assert not any(job.warns(rank) for rank in range(2))
+
+
+def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path) -> None:
+    """As by a middlebox, again and again."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file) as job:
+        job.until_moving()
+        for _ in range(5):
+            for rank in range(2):
+                port = _port(job, rank)
+                words = ("ss", "-K", "-n", "-t", f"( sport = :{port} or dport = :{port} )")
+                run_command(run_inside(lab.hosts[0], *words))
+            job.until_moving()
+        job.finish()
+        assert job.statistics()["tcp_ends"] >= 2
+
+
+def test_an_interface_goes_and_returns(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """The job goes on over the other, then over both; only the outage itself is told."""
+    lab = make_lab(LabSpec(enis=2))
+    with _striped(lab, plugin_file, tmp_path / "meeting", TIMED) as job:
+        job.until_moving()
+        for _ in range(3):
+            lab.set_link(1, 1, up=False)
+            job.until_moving(16 << 20)
+            lab.set_link(1, 1, up=True)
+            job.until_moving(16 << 20)
+        assert job.wait() == [0, 0]
+        assert all(result.wrong == 0 for result in job.report().results)
+        assert job.statistics()["tcp_ends"] >= 2
+
+
+def test_peer_killed(make_lab: MakeLab, plugin_file: Path) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, LONG) as job:
+        job.until_moving()
+        job.ranks[0].kill()
+        killed = time.monotonic()
+        until("the other has ended", lambda: job.ranks[1].poll() is not None)
+        assert time.monotonic() - killed < DEAD_S
+        assert job.ranks[1].returncode == EXIT_PLUGIN
+        assert job.warns(1)
+
+
+def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path) -> None:
+    """It is waited for, whatever the timeout; the kernel's buffers are full meanwhile."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, HARP_PEER_TIMEOUT="1") as job:
+        job.until_moving()
+        job.ranks[1].send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        until("three timeouts have passed", lambda: time.monotonic() > stopped + 3)
+        assert job.ranks[0].poll() is None
+        job.ranks[1].send_signal(signal.SIGCONT)
+        job.finish()
+
+
+STRANGER = """
+import os, socket, sys, time
+address, port = sys.argv[1], int(sys.argv[2])
+socks = []
+for i in range(200):
+    sock = socket.create_connection((address, port))
+    sock.settimeout(0.2)
+    try:
+        sock.sendall(os.urandom(i) if i % 3 else b"\\0" * (64 * i))
+    except OSError:
+        pass
+    socks.append(sock)
+print("done", flush=True)
+time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def _stranger(lab: Lab, host: int, address: str, port: int) -> Iterator[None]:
+    command = lab.command(host, ["python3", "-c", STRANGER, address, str(port)])
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stdout.readline() == b"done\n"
+        yield
+        child.kill()
+
+
+def test_strangers(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Whoever connects and is no peer is turned away, and costs the job nothing."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file) as job:
+        job.until_moving()
+        with _stranger(lab, 0, lab.address(1), _port(job, 1)):
+            job.until_moving(32 << 20)
+        job.finish()
+        assert job.statistics_of(1)["handshake_refused"] >= 100
+        assert job.statistics()["tcp_ends"] <= 1  # the orderly end

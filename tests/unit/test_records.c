@@ -1,0 +1,402 @@
+/* What comes on a tcp path, cut at every byte: each byte is at its place, whatever happens to the message
+ * between the two parts; and nothing is written where nothing belongs any more. */
+#include "proto/records.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "wire/crc32c.h"
+
+enum {
+  LINE = 1000,
+  MESSAGE = 7,
+  NUMBER = 5,
+  STREAM = 3,
+  UDP = 0,
+  TCP = 1,
+  LARGE = HARP_RECORD_WHOLE_BYTES + 5 * HARP_LINE_BYTES + 7, /* is read in place */
+  SMALL = 1000,
+  SCRAP = 4096,
+};
+static const struct harp_session_keys keys = {.rx_token = 0x0123456789abcdef, .rx_seed = 0x1badcafe};
+
+static struct harp_session session;
+static struct harp_receiver *r;
+static struct harp_rx_stream stream;
+static struct harp_records in;
+static struct harp_counters counters;
+static struct harp_placement place;
+static uint8_t staging[HARP_STAGING_BYTES], ahead[HARP_RECORDS_AHEAD_BYTES], scrap[SCRAP];
+static uint8_t buffer[2 * LARGE], payload[LARGE], other[LARGE], bytes[8 * LARGE];
+static size_t byte_count, fed;
+static bool broken, watched; /* a GPU reads the buffer: lines are written in order */
+static unsigned placed, packets, scrapped;
+
+static int init(void **state) {
+  static const struct harp_receiver_config config = {
+      .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
+  (void)state;
+  r = malloc(harp_receiver_bytes(&config));
+  assert_non_null(r);
+  for (unsigned i = 0; i < LARGE; i++)
+    payload[i] = (uint8_t)(i * 7 + i / 251), other[i] = (uint8_t)~payload[i];
+  return 0;
+}
+
+static int fini(void **state) {
+  (void)state;
+  free(r);
+  return 0;
+}
+
+/* Begins anew, with one receive posted. */
+static void begin(void) {
+  static const struct harp_receiver_config config = {
+      .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
+  static const struct harp_rx_stream_config sc = {
+      .id = STREAM, .first_line = LINE, .first_message = MESSAGE, .staging = staging};
+  const uint8_t *early;
+  harp_receiver_init(r, &config, NULL, &counters);
+  harp_receiver_open(r, &stream, &sc);
+  harp_session_init(&session, &keys, NULL, r);
+  harp_records_init(&in, &session, TCP, ahead);
+  memset(buffer, 0xee, sizeof buffer);
+  assert_int_equal(harp_receiver_post(r, &stream, buffer, LARGE, watched, buffer, &place, &early, HARP_US(1)),
+                   0);
+  byte_count = fed = 0;
+  broken = false;
+  placed = packets = scrapped = 0;
+}
+
+static struct harp_packet packet(unsigned path, uint32_t number, uint32_t offset, uint32_t length) {
+  return (struct harp_packet){.type = HARP_PACKET_DATA,
+                              .path = (uint8_t)path,
+                              .token = keys.rx_token,
+                              .number = number,
+                              .data = {.message = MESSAGE,
+                                       .line = LINE + offset / HARP_LINE_BYTES,
+                                       .offset = offset,
+                                       .size = LARGE,
+                                       .length = length,
+                                       .stream = STREAM}};
+}
+
+/* Appends a record to what is to come. */
+static void put(const struct harp_packet *p, const uint8_t *data, uint32_t length) {
+  harp_record_encode(bytes + byte_count, p, length, harp_crc32c(0, data, length), p->number, keys.rx_seed);
+  byte_count += HARP_RECORD_HEAD_BYTES;
+  memcpy(bytes + byte_count, data, length);
+  byte_count += length;
+}
+
+static void put_whole(const uint8_t *data) {
+  struct harp_packet p = packet(TCP, NUMBER, 0, LARGE);
+  put(&p, data, LARGE);
+}
+
+static void take_packet(void) {
+  packets++;
+  enum harp_drop drop = harp_session_on_record(&session, &in.record, in.number, &place, HARP_US(2));
+  for (uint32_t i = 0; !drop && i < place.count; i++)
+    memcpy(place.dst + place.runs[i].from, in.record.packet.data.payload + place.runs[i].from,
+           place.runs[i].bytes);
+}
+
+static void take_all(void) {
+  for (;;) {
+    switch (harp_records_next(&in)) {
+    case HARP_RECORDS_MORE:
+      return;
+    case HARP_RECORDS_BROKEN:
+      broken = true;
+      return;
+    case HARP_RECORDS_SCRAP:
+      scrapped++;
+      break;
+    case HARP_RECORDS_PLACED:
+      placed++;
+      harp_session_on_record(&session, &in.record, in.number, NULL, HARP_US(2));
+      break;
+    default:
+      take_packet();
+    }
+  }
+}
+
+/* Feeds bytes up to `end`, as readv would, never more than `at_once`. */
+static void feed_to(size_t end, size_t at_once) {
+  while (fed < end && !broken) {
+    struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
+    unsigned n = harp_records_room(&in, scrap, sizeof scrap, room);
+    size_t left = HARP_MIN(end - fed, at_once), read = 0;
+    for (unsigned i = 0; i < n && left; i++) {
+      size_t part = HARP_MIN(left, room[i].iov_len);
+      memcpy(room[i].iov_base, bytes + fed + read, part);
+      read += part, left -= part;
+    }
+    assert_true(read > 0);
+    fed += read;
+    harp_records_on_read(&in, read);
+    take_all();
+    harp_receiver_check(r);
+  }
+}
+
+/* The same lines come by the other path, with other bytes, so that it shows whose were kept. */
+static void arrive_by_udp(uint32_t offset, uint32_t length) {
+  static uint32_t number = NUMBER;
+  struct harp_packet p = packet(UDP, number++, offset, length);
+  p.data.payload = other + offset;
+  if (harp_receiver_on_packet(r, &p, p.number, &place, HARP_US(2))) return;
+  for (uint32_t i = 0; i < place.count; i++)
+    memcpy(place.dst + place.runs[i].from, other + offset + place.runs[i].from, place.runs[i].bytes);
+}
+
+static bool is_done(void) {
+  void *cookie;
+  uint32_t size;
+  return harp_rx_stream_poll_done(&stream, &cookie, &size) && size == LARGE && cookie == buffer;
+}
+
+static void assert_untouched(size_t from) {
+  for (size_t i = from; i < sizeof buffer; i++) assert_int_equal(buffer[i], 0xee);
+}
+
+static void cut_at_every_byte(void **state) {
+  (void)state;
+  for (size_t cut = 0; cut <= LARGE + HARP_RECORD_HEAD_BYTES; cut++) {
+    begin();
+    put_whole(payload);
+    feed_to(cut, SIZE_MAX);
+    assert_int_equal(placed, cut == byte_count);
+    feed_to(byte_count, SIZE_MAX);
+    assert_int_equal(placed, 1);
+    assert_memory_equal(buffer, payload, LARGE);
+    assert_untouched(LARGE);
+    assert_true(is_done());
+  }
+}
+
+static void a_few_bytes_at_a_time(void **state) {
+  (void)state;
+  for (size_t at_once = 1; at_once < 400; at_once += at_once / 3 + 1) {
+    begin();
+    struct harp_packet probe = {.type = HARP_PACKET_PROBE, .path = TCP, .token = keys.rx_token};
+    struct harp_packet first = packet(TCP, NUMBER, 0, 1024),
+                       rest = packet(TCP, NUMBER + 1, 1024, LARGE - 1024);
+    put(&first, payload, 1024);
+    put(&rest, payload + 1024, LARGE - 1024);
+    probe.number = NUMBER + 2;
+    put(&probe, payload, 0);
+    feed_to(byte_count, at_once);
+    assert_false(broken);
+    assert_int_equal(packets, 2 + !placed); /* what is left is just short enough to be read whole, or not */
+    assert_memory_equal(buffer, payload, LARGE);
+    assert_true(is_done());
+  }
+}
+
+/* Two records behind each other, and the next head with the payload's end. */
+static void what_follows_is_read_with_it(void **state) {
+  (void)state;
+  begin();
+  const uint8_t *early;
+  assert_int_equal(
+      harp_receiver_post(r, &stream, buffer + LARGE, LARGE, watched, buffer, &place, &early, HARP_US(1)), 0);
+  put_whole(payload);
+  struct harp_packet second = packet(TCP, NUMBER + 1, 0, LARGE);
+  second.data.message++;
+  second.data.line += harp_lines_of(LARGE);
+  put(&second, other, LARGE);
+  feed_to(byte_count, SIZE_MAX);
+  assert_int_equal(placed, 2);
+  assert_memory_equal(buffer, payload, LARGE);
+  assert_memory_equal(buffer + LARGE, other, LARGE);
+}
+
+static void lines_that_came_by_another_path_stay(void **state) {
+  static const struct {
+    uint32_t offset, length;
+  } cases[] = {{0, 1024}, {2048, 1024}, {LARGE - 7 - 1024, 1024 + 7}};
+  (void)state;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 5) {
+      uint32_t from = cases[i].offset, to = from + cases[i].length;
+      begin();
+      put_whole(payload);
+      feed_to(cut, SIZE_MAX);
+      arrive_by_udp(from, to - from);
+      feed_to(byte_count, SIZE_MAX);
+      assert_int_equal(placed, 1);
+      assert_memory_equal(buffer, payload, from);
+      /* They are other bytes, so the record's would show. */
+      size_t head = HARP_RECORD_HEAD_BYTES;
+      if (cut <= head + from) assert_memory_equal(buffer + from, other + from, to - from);
+      assert_memory_equal(buffer + to, payload + to, LARGE - to);
+      assert_true(is_done());
+    }
+  }
+}
+
+static void nothing_is_written_to_a_message_that_is_done(void **state) {
+  (void)state;
+  for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 3) {
+    begin();
+    put_whole(payload);
+    feed_to(cut, SIZE_MAX);
+    for (uint32_t at = 0; at < LARGE; at += 4096) arrive_by_udp(at, HARP_MIN(LARGE - at, 4096u));
+    assert_true(is_done());
+    memset(buffer, 0xee, sizeof buffer); /* its owner uses it for something else */
+    feed_to(byte_count, SIZE_MAX);
+    assert_false(broken);
+    assert_untouched(0);
+  }
+}
+
+static void nothing_is_written_for_a_stream_that_is_closed(void **state) {
+  (void)state;
+  for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 3) {
+    begin();
+    put_whole(payload);
+    feed_to(cut, SIZE_MAX);
+    harp_receiver_close(r, &stream);
+    memset(buffer, 0xee, sizeof buffer);
+    feed_to(byte_count, SIZE_MAX);
+    assert_false(broken);
+    assert_int_equal(scrapped, 1);
+    assert_untouched(0);
+  }
+}
+
+/* What could not be placed once is not taken later, though its receive is posted by then. */
+static void what_was_refused_at_first_is_not_taken(void **state) {
+  (void)state;
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 97) {
+    const uint8_t *early;
+    begin();
+    struct harp_packet p = packet(TCP, NUMBER, 0, LARGE);
+    p.data.message++; /* has no receive yet */
+    put(&p, payload, LARGE);
+    feed_to(cut, SIZE_MAX);
+    assert_int_equal(
+        harp_receiver_post(r, &stream, buffer + LARGE, LARGE, watched, buffer, &place, &early, HARP_US(1)),
+        0);
+    feed_to(byte_count, SIZE_MAX);
+    assert_int_equal(placed, cut == HARP_RECORD_HEAD_BYTES ? placed : 0);
+    assert_false(broken);
+    if (!placed) assert_untouched(0);
+  }
+}
+
+static void a_payload_that_is_wrong_ends_it(void **state) {
+  (void)state;
+  for (size_t at = HARP_RECORD_HEAD_BYTES; at < LARGE + HARP_RECORD_HEAD_BYTES; at += 331) {
+    begin();
+    put_whole(payload);
+    bytes[at] ^= 0x40;
+    feed_to(byte_count, 5000);
+    assert_true(broken);
+    assert_int_equal(in.why, HARP_DROP_CRC);
+    assert_false(is_done()); /* it comes again by another path */
+    arrive_by_udp(0, 4096);
+    assert_memory_equal(buffer, other, 4096);
+  }
+}
+
+static void a_small_payload_that_is_wrong_is_never_placed(void **state) {
+  (void)state;
+  begin();
+  struct harp_packet p = packet(TCP, NUMBER, 0, 1024);
+  put(&p, payload, 1024);
+  bytes[HARP_RECORD_HEAD_BYTES + 9] ^= 1;
+  feed_to(byte_count, SIZE_MAX);
+  assert_true(broken);
+  assert_untouched(0);
+}
+
+static void a_head_that_is_wrong_ends_it(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < HARP_RECORD_HEAD_BYTES; i++) {
+    begin();
+    put_whole(payload);
+    bytes[i] ^= 0x10;
+    feed_to(byte_count, SIZE_MAX);
+    assert_true(broken);
+    assert_int_not_equal(in.why, HARP_DROP_NONE);
+    assert_untouched(0);
+  }
+}
+
+static void records_of_others_end_it(void **state) {
+  struct harp_packet cases[4] = {packet(UDP, NUMBER, 0, 1024), packet(TCP, NUMBER, 0, 1024),
+                                 packet(TCP, NUMBER, 0, 1024), packet(TCP + 1, NUMBER, 0, 1024)};
+  static const enum harp_drop why[4] = {HARP_DROP_PATH, HARP_DROP_TOKEN, HARP_DROP_FIELD, HARP_DROP_PATH};
+  (void)state;
+  cases[1].token++;
+  cases[2].type = HARP_PACKET_JOIN;
+  for (unsigned i = 0; i < 4; i++) {
+    begin();
+    put(&cases[i], payload, 1024);
+    feed_to(byte_count, SIZE_MAX);
+    assert_true(broken);
+    assert_int_equal(in.why, why[i]);
+  }
+  begin();
+  struct harp_packet join = {.type = HARP_PACKET_JOIN, .path = TCP, .token = keys.rx_token, .number = NUMBER};
+  put(&join, payload, 0);
+  feed_to(byte_count, SIZE_MAX);
+  assert_true(broken);
+  assert_int_equal(in.why, HARP_DROP_TYPE);
+}
+
+static int set_watched(void **state) {
+  (void)state;
+  watched = true;
+  return 0;
+}
+
+static int set_unwatched(void **state) {
+  (void)state;
+  watched = false;
+  return 0;
+}
+
+/* Only whole lines appear, and the end. */
+static void a_watched_buffer_gets_whole_lines(void **state) {
+  (void)state;
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut++) {
+    size_t there = (cut - HARP_RECORD_HEAD_BYTES) / HARP_LINE_BYTES * HARP_LINE_BYTES;
+    begin();
+    put_whole(payload);
+    feed_to(cut, 5000);
+    assert_memory_equal(buffer, payload, there);
+    assert_untouched(there);
+  }
+}
+
+#define BOTH_WAYS(test)                                                                                      \
+  {#test, test, set_unwatched, NULL, NULL}, {                                                                \
+#test " watched", test, set_watched, NULL, NULL                                                          \
+  }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      BOTH_WAYS(cut_at_every_byte),
+      BOTH_WAYS(a_few_bytes_at_a_time),
+      BOTH_WAYS(what_follows_is_read_with_it),
+      BOTH_WAYS(lines_that_came_by_another_path_stay),
+      BOTH_WAYS(nothing_is_written_to_a_message_that_is_done),
+      BOTH_WAYS(nothing_is_written_for_a_stream_that_is_closed),
+      BOTH_WAYS(what_was_refused_at_first_is_not_taken),
+      BOTH_WAYS(a_payload_that_is_wrong_ends_it),
+      BOTH_WAYS(a_small_payload_that_is_wrong_is_never_placed),
+      BOTH_WAYS(a_head_that_is_wrong_ends_it),
+      BOTH_WAYS(records_of_others_end_it),
+      cmocka_unit_test_setup(a_watched_buffer_gets_whole_lines, set_watched),
+  };
+  return cmocka_run_group_tests(tests, init, fini);
+}

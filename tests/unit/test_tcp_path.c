@@ -1,0 +1,249 @@
+/* A tcp path beside one of datagrams, from the sender's side: what takes which, and what happens when it
+ * takes nothing, stops, or is given up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/bring_up.h"
+#include "proto/life.h"
+#include "wire/record.h"
+
+enum { UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, LARGE = 1 << 20 };
+static struct harp_sender *s;
+static struct harp_tx_stream st;
+static struct harp_counters counters;
+static uint8_t data[LARGE];
+static harp_ns now;
+
+static int init(void **state) {
+  (void)state;
+  struct harp_sender_config c = {
+      .first_number = NUMBER,
+      .stream_max = 1,
+      .path_count = PATHS,
+      .paths = {{.lines_max = 11}, {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_delay,
+  };
+  static const struct harp_tx_stream_config stream = {.id = STREAM};
+  s = malloc(harp_sender_bytes(&c));
+  assert_non_null(s);
+  memset(&counters, 0, sizeof counters);
+  now = HARP_MS(1);
+  harp_sender_init(s, &c, NULL, &counters, now);
+  harp_sender_open(s, &st, &stream);
+  return 0;
+}
+
+static int fini(void **state) {
+  (void)state;
+  harp_sender_check(s);
+  free(s);
+  return 0;
+}
+
+/* Takes what goes out next; false: nothing does. */
+static bool take(struct harp_tx_run *run) {
+  harp_sender_on_timeout(s, now);
+  struct harp_tx_choice c = harp_sender_choose(s, now);
+  if (c.kind == HARP_TX_NOTHING) {
+    assert_true(c.deadline_ns > now); /* or its caller would ask for ever */
+    return false;
+  }
+  harp_sender_take(s, &c, 64, run, now);
+  harp_sender_check(s);
+  return true;
+}
+
+static void acknowledge(unsigned path, uint64_t end) {
+  struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)path};
+  p.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
+  p.ack.echo_time = harp_ticks_from_ns(now - HARP_US(50));
+  p.ack.credit_count = 1;
+  p.ack.credits[0] = (struct harp_credit){STREAM, 8};
+  p.ack.range_count = 1;
+  p.ack.ranges[0].begin = NUMBER;
+  p.ack.ranges[0].end = (uint32_t)end;
+  assert_int_equal(harp_sender_on_ack(s, &p, harp_sender_ack_number(s, &p), now), HARP_DROP_NONE);
+}
+
+/* Answers all that is sent on a path at once, while nothing else is. */
+static void answer(unsigned path) {
+  struct harp_tx_run run;
+  assert_true(take(&run));
+  assert_int_equal(run.path, path);
+  assert_int_equal(run.type, HARP_PACKET_PROBE);
+  now += HARP_US(50);
+  acknowledge(path, run.number + 1);
+}
+
+static void bring_both_up(void) {
+  answer(UDP);
+  harp_sender_unblock(s, TCP, now);
+  answer(TCP);
+  assert_true(harp_sender_is_up(s, TCP));
+}
+
+static void post(uint32_t bytes) {
+  assert_int_equal(harp_sender_post(s, &st, data, bytes, NULL, now), 0);
+}
+
+static void one_that_is_not_connected_takes_nothing(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  answer(UDP);
+  for (unsigned i = 0; i < 20; i++, now += HARP_MS(20)) assert_false(take(&run)); /* no probe either */
+  post(100000);
+  assert_true(take(&run));
+  assert_int_equal(run.path, UDP);
+}
+
+static void it_carries_nothing_before_it_has_answered(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  answer(UDP);
+  harp_sender_unblock(s, TCP, now);
+  assert_true(take(&run));
+  assert_int_equal(run.path, TCP);
+  assert_int_equal(run.type, HARP_PACKET_PROBE);
+  assert_int_equal(run.last_bytes, 0);
+  post(100000);
+  assert_true(take(&run));
+  assert_int_equal(run.path, UDP);
+}
+
+static void large_messages_take_it_in_large_records(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  post(LARGE);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_true(take(&run));
+    assert_int_equal(run.path, TCP);
+    assert_int_equal(run.count, 1);
+    assert_int_equal(run.last_bytes, HARP_RECORD_MAX_BYTES);
+    assert_int_equal(run.offset, i * HARP_RECORD_MAX_BYTES);
+  }
+  assert_false(take(&run));
+  acknowledge(TCP, run.number + 1);
+  void *cookie;
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
+}
+
+static void small_messages_do_not(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  post(HARP_EARLY_MAX_BYTES);
+  assert_true(take(&run));
+  assert_int_equal(run.path, UDP);
+}
+
+static void datagrams_alone_carry_all_and_so_does_tcp(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  harp_sender_path_down(s, UDP, now);
+  assert_true(take(&run)); /* its probe */
+  assert_int_equal(run.path, UDP);
+  post(100);
+  assert_true(take(&run));
+  assert_int_equal(run.path, TCP);
+  harp_sender_block(s, TCP);
+  harp_sender_path_down(s, TCP, now);
+  assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
+}
+
+static void what_is_blocked_is_waited_for(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  harp_sender_block(s, TCP);
+  post(LARGE);
+  assert_false(take(&run));
+  harp_sender_unblock(s, TCP, now);
+  assert_true(take(&run));
+  assert_int_equal(run.path, TCP);
+}
+
+/* Answers what goes over UDP, for a millisecond. What is in flight on TCP is not repeated there, nor is it
+ * asked. */
+static void pass_once(void) {
+  struct harp_tx_run run;
+  harp_sender_on_timeout(s, now);
+  if (harp_sender_is_down(s, TCP)) harp_sender_block(s, TCP); /* its connection is closed at once */
+  while (take(&run)) {
+    assert_int_equal(run.path, UDP);
+    acknowledge(UDP, run.number + run.count);
+  }
+  now += HARP_MS(1);
+}
+
+/* Passes time in steps, and answers what goes over UDP; returns when the tcp path went DOWN, 0: it did not.
+ */
+static harp_ns pass(harp_ns span_ns, bool progress) {
+  for (harp_ns end = now + span_ns; now < end;) {
+    pass_once();
+    if (progress) harp_sender_on_progress(s, TCP, now);
+    if (harp_sender_is_down(s, TCP)) return now;
+  }
+  return 0;
+}
+
+static void one_that_stops_is_given_up_to_the_other(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  post(LARGE / 4);
+  assert_true(take(&run));
+  assert_int_equal(run.path, TCP);
+  harp_ns since = now, down = pass(HARP_SEC(1), false);
+  assert_in_range(down - since, HARP_MS(10), HARP_MS(100));
+  void *cookie;
+  bool done = false;
+  for (unsigned i = 0; i < 1000 && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
+  assert_true(done);
+  assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
+}
+
+static void one_that_is_slow_is_not(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  post(LARGE / 4);
+  assert_true(take(&run));
+  assert_int_equal(pass(HARP_SEC(2), true), 0);
+  acknowledge(TCP, run.number + 1);
+  void *cookie;
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
+}
+
+static void it_comes_back_with_another_connection(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  harp_sender_block(s, TCP);
+  harp_sender_path_down(s, TCP, now);
+  now += HARP_SEC(1);
+  harp_sender_unblock(s, TCP, now);
+  answer(TCP);
+  post(LARGE / 4);
+  do assert_true(take(&run));
+  while (run.type == HARP_PACKET_PROBE); /* of what was idle meanwhile */
+  assert_int_equal(run.path, TCP);
+}
+
+int main(void) {
+#define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
+  const struct CMUnitTest tests[] = {
+      T(one_that_is_not_connected_takes_nothing),   T(it_carries_nothing_before_it_has_answered),
+      T(large_messages_take_it_in_large_records),   T(small_messages_do_not),
+      T(datagrams_alone_carry_all_and_so_does_tcp), T(what_is_blocked_is_waited_for),
+      T(one_that_stops_is_given_up_to_the_other),   T(one_that_is_slow_is_not),
+      T(it_comes_back_with_another_connection),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
