@@ -310,8 +310,9 @@ static unsigned transmit_acks(struct harp_engine *e, struct harp_peer *peer, har
   peer->is_awaited = peer->is_awaited && e->outstanding;
   while ((path = harp_receiver_next_ack(peer->session.receiver, now)) >= 0) {
     struct harp_tcp_path *tcp = harp_tcp_ready(peer, (unsigned)path);
-    if (!tcp && !take_frame(e, peer, harp_tcp_beside(peer, (unsigned)path), HARP_ACK_MAX_BYTES, &sf, now))
-      break;
+    unsigned over = harp_tcp_beside(peer, (unsigned)path);
+    if (!tcp && over != (unsigned)path && !harp_sender_is_up(peer->session.sender, over)) break;
+    if (!tcp && !take_frame(e, peer, over, HARP_ACK_MAX_BYTES, &sf, now)) break;
     bool due = harp_receiver_poll_ack(peer->session.receiver, &ack, &number, now);
     HARP_ASSERT(due && ack.path == path);
     ack.token = peer->session.keys.tx_token;

@@ -53,6 +53,7 @@ static bool wants_tcp(const struct harp_instance *eni) {
 static void open_listener(struct harp_engine *e, unsigned eni) {
   struct harp_tcp *t = e->tcp;
   struct harp_tcp_options options = options_of(e, eni, -1);
+  t->listeners[eni].port = harp_engine_io(e, eni)->info.ports[0]; /* one number for a firewall to know */
   int fd = harp_tcp_socket_listen(&options, &t->listeners[eni].port);
   int err = fd < 0 ? fd : watch(t, fd, EPOLLIN, (uint64_t)eni << KIND_BITS | IS_LISTENER);
   if (!err) {

@@ -33,6 +33,7 @@ static void advance(struct harp_tcp_path *p, size_t bytes) {
   uint32_t head = (uint32_t)HARP_MIN(bytes, (size_t)(p->out_bytes - p->out_sent));
   p->out_sent += head;
   bytes -= head;
+  if (!bytes) return;
   p->payload += bytes;
   p->payload_bytes -= (uint32_t)bytes;
 }

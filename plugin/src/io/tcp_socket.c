@@ -34,38 +34,52 @@ void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
                      sizeof index);
 }
 
-static int open_bound(const struct harp_tcp_options *o) {
-  struct sockaddr_storage a = *o->local;
-  if (a.ss_family == AF_INET6)
-    ((struct sockaddr_in6 *)&a)->sin6_port = 0;
+static void set_port(struct sockaddr_storage *a, uint16_t port) {
+  if (a->ss_family == AF_INET6)
+    ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
   else
-    ((struct sockaddr_in *)&a)->sin_port = 0;
-  int fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    ((struct sockaddr_in *)a)->sin_port = htons(port);
+}
+
+static uint16_t port_of(const struct sockaddr_storage *a) {
+  return ntohs(a->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)a)->sin6_port
+                                        : ((const struct sockaddr_in *)a)->sin_port);
+}
+
+static int open_socket(const struct harp_tcp_options *o) {
+  int fd = socket(o->local->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -errno;
   harp_files_own(fd);
   harp_tcp_socket_set_options(fd, o);
-  /* The port is chosen with the peer's address: many connections may share it. */
-  set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
-  if (!bind(fd, (struct sockaddr *)&a, address_bytes(&a))) return fd;
-  int err = -errno;
-  harp_files_close(fd);
-  return err;
+  return fd;
+}
+
+static int bind_to(int fd, const struct harp_tcp_options *o, uint16_t port) {
+  struct sockaddr_storage a = *o->local;
+  set_port(&a, port);
+  return bind(fd, (struct sockaddr *)&a, address_bytes(&a)) ? -errno : 0;
 }
 
 int harp_tcp_socket_listen(const struct harp_tcp_options *o, uint16_t *port) {
   struct sockaddr_storage a;
   socklen_t n = sizeof a;
-  int fd = open_bound(o);
+  int fd = open_socket(o);
   if (fd < 0) return fd;
-  set_int(fd, IPPROTO_IP, 24, 0);
-  if (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&a, &n)) {
-    int err = -errno;
+  set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1); /* connections of an earlier job may not have faded yet */
+  int err = bind_to(fd, o, *port);
+  if (!err && listen(fd, SOMAXCONN)) err = -errno;
+  if (err == -EADDRINUSE && *port) {
     harp_files_close(fd);
-    return err;
+    *port = 0;
+    return harp_tcp_socket_listen(o, port);
   }
-  *port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                        : ((struct sockaddr_in *)&a)->sin_port);
-  return fd;
+  if (!err && getsockname(fd, (struct sockaddr *)&a, &n)) err = -errno;
+  if (!err) {
+    *port = port_of(&a);
+    return fd;
+  }
+  harp_files_close(fd);
+  return err;
 }
 
 int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *o) {
@@ -77,10 +91,14 @@ int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *o) {
 }
 
 int harp_tcp_socket_connect(const struct harp_tcp_options *o, const struct sockaddr_storage *peer) {
-  int fd = open_bound(o);
+  int fd = open_socket(o);
   if (fd < 0) return fd;
-  if (!connect(fd, (const struct sockaddr *)peer, address_bytes(peer)) || errno == EINPROGRESS) return fd;
-  int err = -errno;
+  /* The port is chosen with the peer's address: many connections may share it. */
+  set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
+  int err = bind_to(fd, o, 0);
+  if (!err && connect(fd, (const struct sockaddr *)peer, address_bytes(peer)) && errno != EINPROGRESS)
+    err = -errno;
+  if (!err) return fd;
   harp_files_close(fd);
   return err;
 }

@@ -15,7 +15,8 @@ struct harp_tcp_options {
   harp_ns timeout_ns; /* unacknowledged for so long, the kernel gives the connection up */
 };
 
-/* Listens on the interface's address, on a port that the kernel chooses (host byte order). */
+/* Listens on the interface's address: on *port (host byte order), or where that is taken, or 0, on one that
+ * the kernel chooses; *port says which. */
 int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t *port) HARP_MUST_CHECK;
 
 /* Accepts a connection; -EAGAIN: none waits. */

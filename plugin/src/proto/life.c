@@ -472,11 +472,11 @@ static bool standby_is_needed(const struct harp_sender *s, const struct harp_pat
   return (s->eligible & bit_of(p)) != 0;
 }
 
-/* What a probe timeout does beside that. A tcp path needs no probe, since the kernel repeats what is in
- * flight, and its flight is given up only with its connection, when the path goes DOWN. */
+/* Asks for an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
+ * is given up only with its connection, when the path goes DOWN; and its flight has room for few probes. */
 static void ask_again(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
+  harp_life_want_probe(s, p, !p->is_tcp || !harp_flight_full(&p->flight));
   if (p->is_tcp) return;
-  harp_life_want_probe(s, p, true);
   if (elsewhere && p->pto_count >= DRAIN_PTOS && !p->drained) {
     p->drained = true;
     restart_size(s, p);

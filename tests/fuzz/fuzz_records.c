@@ -1,0 +1,235 @@
+/* What comes on a tcp path: the decoder of heads on arbitrary bytes, and the reader on streams of records of
+ * a peer that knows the seed and yet says what it likes, in reads of any size, while lines come by another
+ * path, receives are posted and the stream is closed.
+ *
+ * Besides what the sanitizers see, these must hold after every step: the receiver's own invariants; nothing
+ * is written to a buffer that is not posted, or behind its end. */
+#include "proto/records.h"
+#include "wire/crc32c.h"
+
+#include "fuzz/fuzz_input.h"
+
+enum {
+  TCP = 1,
+  PATHS = 2,
+  STREAM = 0,
+  RECEIVES = 8,
+  CAPACITY = 40000,
+  GUARD = 64,
+  GUARD_BYTE = 0xa7,
+  SCRAP_BYTES = 4096,
+  STEPS = 200,
+};
+
+static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
+
+struct reader {
+  struct harp_counters counters;
+  struct harp_session session;
+  struct harp_receiver *receiver;
+  struct harp_rx_stream stream;
+  struct harp_records in;
+  bool is_open, is_broken;
+  unsigned posted, done;
+  uint8_t *buffers[RECEIVES]; /* CAPACITY and GUARD bytes each; those of done receives are freed */
+  uint8_t *staging, *ahead, *scrap;
+};
+
+static void run_decoder(struct fuzz_input *in) {
+  struct harp_record r;
+  uint8_t *head = malloc(HARP_RECORD_HEAD_BYTES + 1); /* odd, and exactly as large */
+  FUZZ_CHECK(head);
+  memset(head, 0, HARP_RECORD_HEAD_BYTES + 1);
+  (void)fuzz_bytes(in, head + 1, HARP_RECORD_HEAD_BYTES);
+  if (harp_record_decode(head + 1, &r) == HARP_DROP_NONE) {
+    FUZZ_CHECK(r.length <= HARP_RECORD_MAX_BYTES);
+    if (r.packet.type == HARP_PACKET_DATA)
+      FUZZ_CHECK((uint64_t)r.packet.data.offset + r.packet.data.length <= r.packet.data.size);
+    (void)harp_record_head_ok(head + 1, 1, 2);
+    (void)harp_record_join_ok(head + 1, 1, head + 1);
+  }
+  free(head);
+}
+
+static void check_guards(const struct reader *r) {
+  for (unsigned i = r->done; i < r->posted; i++)
+    for (unsigned k = 0; k < GUARD; k++) FUZZ_CHECK(r->buffers[i][CAPACITY + k] == GUARD_BYTE);
+}
+
+static void begin(struct reader *r) {
+  static const struct harp_receiver_config config = {
+      .first_number = 0, .path_count = PATHS, .stream_max = STREAM + 1};
+  memset(r, 0, sizeof *r);
+  r->receiver = malloc(harp_receiver_bytes(&config));
+  r->staging = malloc(HARP_STAGING_BYTES);
+  r->ahead = malloc(HARP_RECORDS_AHEAD_BYTES);
+  r->scrap = malloc(SCRAP_BYTES);
+  FUZZ_CHECK(r->receiver && r->staging && r->ahead && r->scrap);
+  harp_receiver_init(r->receiver, &config, NULL, &r->counters);
+  struct harp_rx_stream_config sc = {.id = STREAM, .staging = r->staging};
+  harp_receiver_open(r->receiver, &r->stream, &sc);
+  r->is_open = true;
+  harp_session_init(&r->session, &keys, NULL, r->receiver);
+  harp_records_init(&r->in, &r->session, TCP, r->ahead);
+}
+
+static void end(struct reader *r) {
+  for (unsigned i = r->done; i < r->posted; i++) free(r->buffers[i]);
+  free(r->receiver);
+  free(r->staging);
+  free(r->ahead);
+  free(r->scrap);
+}
+
+static void post(struct reader *r, bool is_watched) {
+  struct harp_placement place;
+  const uint8_t *early;
+  if (!r->is_open || r->posted == RECEIVES) return;
+  uint8_t *buffer = r->buffers[r->posted] = malloc(CAPACITY + GUARD);
+  FUZZ_CHECK(buffer);
+  memset(buffer + CAPACITY, GUARD_BYTE, GUARD);
+  r->posted++;
+  FUZZ_CHECK(!harp_receiver_post(r->receiver, &r->stream, buffer, CAPACITY, is_watched, buffer, &place,
+                                 &early, HARP_US(1)));
+  for (uint32_t i = 0; i < place.count; i++)
+    memcpy(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);
+}
+
+/* A receive that is done is its owner's, who may free it. */
+static void take_done(struct reader *r) {
+  void *cookie;
+  uint32_t bytes;
+  while (r->is_open && harp_rx_stream_poll_done(&r->stream, &cookie, &bytes)) {
+    FUZZ_CHECK(bytes <= CAPACITY && cookie == r->buffers[r->done]);
+    free(r->buffers[r->done++]);
+  }
+}
+
+static void feed_packet(struct reader *r, struct harp_packet *p) {
+  struct harp_placement place;
+  enum harp_drop drop =
+      harp_receiver_on_packet(r->receiver, p, harp_receiver_number(r->receiver, p), &place, HARP_US(2));
+  for (uint32_t i = 0; !drop && i < place.count; i++)
+    memcpy(place.dst + place.runs[i].from, p->data.payload + place.runs[i].from, place.runs[i].bytes);
+}
+
+static void take_all(struct reader *r) {
+  for (;;) {
+    enum harp_records_event event = harp_records_next(&r->in);
+    struct harp_placement place;
+    if (event == HARP_RECORDS_MORE) return;
+    if (event == HARP_RECORDS_BROKEN) {
+      FUZZ_CHECK(r->in.why != HARP_DROP_NONE);
+      r->is_broken = true;
+      return;
+    }
+    if (event == HARP_RECORDS_SCRAP || r->in.record.packet.type == HARP_PACKET_ACK) continue;
+    bool placed = event == HARP_RECORDS_PLACED;
+    enum harp_drop drop =
+        harp_session_on_record(&r->session, &r->in.record, r->in.number, placed ? NULL : &place, HARP_US(2));
+    for (uint32_t i = 0; !drop && !placed && i < place.count; i++)
+      memcpy(place.dst + place.runs[i].from, r->in.record.packet.data.payload + place.runs[i].from,
+             place.runs[i].bytes);
+    take_done(r);
+  }
+}
+
+/* Reads so many bytes at once, as far as there is room. Returns how many of them. */
+static size_t read_some(struct reader *r, const uint8_t *bytes, size_t count) {
+  struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
+  unsigned n = harp_records_room(&r->in, r->scrap, SCRAP_BYTES, room);
+  size_t taken = 0;
+  for (unsigned i = 0; i < n && taken < count; i++) {
+    size_t part = HARP_MIN(count - taken, room[i].iov_len);
+    memcpy(room[i].iov_base, bytes + taken, part);
+    taken += part;
+  }
+  FUZZ_CHECK(taken);
+  harp_records_on_read(&r->in, taken);
+  take_all(r);
+  harp_receiver_check(r->receiver);
+  check_guards(r);
+  return taken;
+}
+
+/* What else may happen between two reads. */
+static void disturb(struct reader *r, uint8_t what) {
+  static uint8_t payload[8192];
+  switch (what % 8) {
+  case 0:
+  case 1:
+    post(r, what & 8);
+    break;
+  case 2: /* lines come by the other path, of the record that is being read */
+    if (r->in.in_place && r->is_open) {
+      struct harp_packet p = r->in.record.packet;
+      uint32_t at = (what / 8u) * 1024 % p.data.length / HARP_LINE_BYTES * HARP_LINE_BYTES;
+      p.path = 0;
+      p.data.offset += at, p.data.line += at / HARP_LINE_BYTES;
+      p.data.length = HARP_MIN(p.data.length - at, 1024u);
+      p.data.payload = payload;
+      feed_packet(r, &p);
+      take_done(r);
+    }
+    break;
+  case 3:
+    if (what / 8 == 31 && r->is_open) {
+      harp_receiver_close(r->receiver, &r->stream);
+      for (; r->done < r->posted; r->done++) free(r->buffers[r->done]);
+      r->is_open = false;
+    }
+    break;
+  default:
+    break;
+  }
+}
+
+/* Makes a record of what the input says; returns its bytes. */
+static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number, uint32_t *line) {
+  static uint8_t payload[CAPACITY + 100];
+  uint8_t how = fuzz_u8(in);
+  struct harp_packet p = {.type = how % 16 == 0 ? (enum harp_packet_type)(fuzz_u8(in) % 6) : HARP_PACKET_DATA,
+                          .path = TCP,
+                          .token = keys.rx_token,
+                          .number = (*number)++};
+  uint32_t size = fuzz_u16(in) % (CAPACITY + 100), offset = 0, length = size;
+  if (how & 16 && size > 1024) offset = 1024 * (fuzz_u8(in) % (size / 1024 + 1)), length = size - offset;
+  if (how & 32 && length > 18000) length = 17920;
+  p.data.message = how & 64 ? fuzz_u8(in) % 16 : 0;
+  p.data.line = *line + offset / HARP_LINE_BYTES;
+  p.data.offset = offset;
+  p.data.size = size;
+  p.data.length = length;
+  if (how & 128) p.data.line = fuzz_u16(in), *line = p.data.line;
+  if (p.type != HARP_PACKET_DATA) length = p.type == HARP_PACKET_ACK ? HARP_ACK_HEADER_BYTES : 0;
+  harp_record_encode(out, &p, length, harp_crc32c(0, payload, length), p.number, keys.rx_seed);
+  memcpy(out + HARP_RECORD_HEAD_BYTES, payload, length);
+  uint8_t spoil = fuzz_u8(in);
+  if (spoil > 250) out[fuzz_u16(in) % (HARP_RECORD_HEAD_BYTES + length)] ^= 1;
+  return HARP_RECORD_HEAD_BYTES + length;
+}
+
+static void run_reader(struct fuzz_input *in) {
+  static uint8_t bytes[HARP_RECORD_HEAD_BYTES + CAPACITY + 100];
+  struct reader r;
+  uint32_t number = 0, line = 0;
+  begin(&r);
+  for (unsigned step = 0; step < STEPS && in->bytes && !r.is_broken; step++) {
+    size_t count = make_record(in, bytes, &number, &line), at = 0;
+    while (at < count && !r.is_broken) {
+      disturb(&r, fuzz_u8(in));
+      size_t want = in->bytes ? (size_t)fuzz_u16(in) + 1 : count;
+      at += read_some(&r, bytes + at, HARP_MIN(want, count - at));
+    }
+  }
+  end(&r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+  struct fuzz_input in = {data, bytes};
+  if (fuzz_u8(&in) % 8 == 0)
+    run_decoder(&in);
+  else
+    run_reader(&in);
+  return 0;
+}
