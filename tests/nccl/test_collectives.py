@@ -44,6 +44,22 @@ def test_all_sizes(
     check(run, box.sizes(least, MOST_BYTES, 2))
 
 
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+@pytest.mark.parametrize("operation", ["allreduce", "alltoall", "sendrecv"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_large_messages_over_tcp(
+    make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str, protocol: str
+) -> None:
+    least, threshold = LEAST_BYTES * ranks, P2P_LL_MOST_BYTES if protocol == "LL" else 0
+    run = make_box(ranks).run(
+        *(f"--op={operation}", "--algo=Ring", f"--proto={protocol}", "--check", "--iters=2", "--warmup=0"),
+        *(f"--min={least}", f"--max={MOST_BYTES}"),
+        environment={**harp, "HARP_DRIVER": "udp+tcp", "NCCL_P2P_LL_THRESHOLD": str(threshold)},
+    )
+    check(run, box.sizes(least, MOST_BYTES, 2))
+    assert "TCP connections with data come to port" in run.log
+
+
 @pytest.mark.parametrize("operation", ["allreduce", "sendrecv"])
 def test_odd_sizes(make_box: MakeBox, harp: dict[str, str], operation: str) -> None:
     run = make_box(2).run(
