@@ -15,7 +15,7 @@ $(B)/tests/%: $(B)/tests/%.o $(CORE_OBJ) $(TEST_LIB_OBJ)
 
 check: $(TEST_BIN) ## build and run the C unit, script and golden tests
 	@set -e; for t in $(TEST_BIN); do echo "== $$t"; $$t; done
-asan ubsan tsan: ## run `check` in a sanitizer build
+asan tsan: ## run `check` in a sanitizer build
 	$(MAKE) VARIANT=$@ check
 .PRECIOUS: $(B)/tests/%.o
 

@@ -126,6 +126,19 @@ def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:
         job.finish()
 
 
+def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
+    """What the kernel would have to repeat goes as datagrams instead."""
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file) as job:
+        for host in range(2):
+            drop(lab, host, f"{_data(job)} numgen random mod 1000 < 10")
+        job.until_moving()
+        job.finish()
+        told = job.statistics()
+        assert told["tcp_avoided"] >= 1
+        assert told["tx_superframes"] > told["tx_records"]
+
+
 @ENGINES
 def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
     """What was in flight goes over datagrams at once, and the connection is opened anew."""

@@ -16,11 +16,10 @@ from tests.lab.conftest import compile_c, xdp_hold
 
 __all__ = ["OPTIONS", "REPORT", "compile_c", "xdp_hold"]
 OPTIONS = {
-    "asan": {"ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
-    "ubsan": {"UBSAN_OPTIONS": "print_stacktrace=1"},
+    "asan": {"ASAN_OPTIONS": "detect_leaks=1:exitcode=66", "UBSAN_OPTIONS": "print_stacktrace=1"},
     "tsan": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},
 }
-FLAG = {"asan": "address", "ubsan": "undefined", "tsan": "thread"}
+FLAG = {"asan": "address,undefined", "tsan": "thread"}
 REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error:|assertion", re.IGNORECASE)
 
 

@@ -41,7 +41,9 @@ def perf(variant: str) -> Iterator[Perf]:
 
 
 def _env(variant: str, engine: str, paths: int) -> dict[str, str]:
-    return OPTIONS[variant] | {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+    carriers = {"HARP_DRIVER": "udp+tcp"}  # large messages take the one, small ones the other
+    own = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+    return OPTIONS[variant] | carriers | own
 
 
 def _clean(ended: Ended) -> Ended:

@@ -39,7 +39,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(rx_superframes) X(rx_packets) X(rx_bytes) X(tx_superframes) X(tx_packets) X(tx_bytes) \
   X(tx_acks) X(acks_riding) X(rx_acks) X(lost_packets) X(spurious_losses) X(probe_timeouts) X(probes) X(tail_duplicates) \
   X(passes) X(passes_watchdog) X(watchdog_wakeups) X(tx_busy) X(tx_deferred) X(messages_sent) \
-  X(messages_received) X(early_messages) X(absurd_windows) X(tx_records) X(rx_records) X(tcp_ends) X(path_down) X(path_up) X(nic_rules) X(driver_falls) \
+  X(messages_received) X(early_messages) X(absurd_windows) X(tx_records) X(rx_records) X(tcp_ends) X(tcp_avoided) X(path_down) X(path_up) X(nic_rules) X(driver_falls) \
   X(handshake_refused) X(connections) X(peers)
 /* clang-format on */
 

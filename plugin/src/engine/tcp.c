@@ -134,6 +134,7 @@ static void begin_path(struct harp_tcp_path *p, harp_ns now) {
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   p->payload_of = NULL;
   p->acked_bytes = 0;
+  harp_carrier_restart(&p->carrier, now);
   p->look_ns = p->opened_ns = now;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
   harp_sender_unblock(p->peer->session.sender, p->path, now);
@@ -199,6 +200,7 @@ void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigne
   p->fd = -1;
   p->connecting = p->readable = p->was_up = p->is_waiting = false;
   p->attempts = 0;
+  harp_carrier_init(&p->carrier, peer->engine->clock());
   p->wait_ns = HARP_TCP_WAIT_NS;
   p->retry_ns = remote ? 0 : HARP_NEVER;
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
@@ -223,10 +225,15 @@ void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
 static void look(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_tcp_figures f;
   p->look_ns = now + HARP_TCP_LOOK_NS;
-  uint64_t acked = harp_tcp_socket_acked_bytes(p->fd);
-  if (acked != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
-  p->acked_bytes = acked;
+  harp_tcp_socket_look(p->fd, &f);
+  if (f.acked_bytes != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
+  p->acked_bytes = f.acked_bytes;
+  struct harp_carrier_sample sample = {.segments = f.segments, .retransmitted = f.retransmitted};
+  if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
+  p->peer->engine->counters.tcp_avoided++;
+  harp_sender_avoid(p->peer->session.sender, p->path, true);
 }
 
 static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
@@ -251,6 +258,7 @@ harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
+    if (harp_carrier_on_time(&p->carrier, now)) harp_sender_avoid(peer->session.sender, p->path, false);
     if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
     if (p->fd >= 0 && p->connecting && now - p->opened_ns > HARP_TCP_PROOF_NS)
       harp_tcp_path_end(p, now, "no answer");

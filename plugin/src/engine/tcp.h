@@ -12,6 +12,7 @@
 #define HARP_TCP_H
 
 #include "io/tcp_socket.h"
+#include "proto/carrier.h"
 #include "proto/records.h"
 #include "wire/control.h"
 
@@ -41,6 +42,7 @@ struct harp_tcp_path {
   harp_ns opened_ns;    /* when the connection, or the attempt, began */
   harp_ns look_ns;      /* when to look for progress */
   uint64_t acked_bytes; /* at the last look */
+  struct harp_carrier carrier; /* whether large messages take it */
   struct harp_tcp_path *next_readable;
 
   struct sockaddr_storage remote; /* where to connect */

@@ -9,8 +9,9 @@
 
 #include "base/files.h"
 
-/* Of tcpi_bytes_acked in the struct tcp_info of <linux/tcp.h>: the C library's ends before it. */
-enum { ACKED_BYTES_OFFSET = 120 };
+/* Offsets in the struct tcp_info of <linux/tcp.h>, of tcpi_total_retrans, tcpi_bytes_acked and
+ * tcpi_data_segs_out: the C library's struct ends before most of them. */
+enum { TOTAL_RETRANS = 100, BYTES_ACKED = 120, DATA_SEGS_OUT = 156 };
 
 static socklen_t address_bytes(const struct sockaddr_storage *a) {
   return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -109,11 +110,16 @@ int harp_tcp_socket_error(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? -errno : -error;
 }
 
-uint64_t harp_tcp_socket_acked_bytes(int fd) {
+static void read_at(const uint8_t *info, socklen_t bytes, size_t offset, void *out, size_t out_bytes) {
+  if (offset + out_bytes <= bytes) memcpy(out, info + offset, out_bytes);
+}
+
+void harp_tcp_socket_look(int fd, struct harp_tcp_figures *f) {
   uint8_t info[256];
-  uint64_t bytes = 0;
   socklen_t n = sizeof info;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n) || n < ACKED_BYTES_OFFSET + sizeof bytes) return 0;
-  memcpy(&bytes, info + ACKED_BYTES_OFFSET, sizeof bytes);
-  return bytes;
+  *f = (struct harp_tcp_figures){0};
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n)) return;
+  read_at(info, n, TOTAL_RETRANS, &f->retransmitted, sizeof f->retransmitted);
+  read_at(info, n, BYTES_ACKED, &f->acked_bytes, sizeof f->acked_bytes);
+  read_at(info, n, DATA_SEGS_OUT, &f->segments, sizeof f->segments);
 }

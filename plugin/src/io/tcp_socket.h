@@ -32,7 +32,14 @@ int harp_tcp_socket_connect(const struct harp_tcp_options *options,
 /* Returns the error that waits on the socket, 0 or -errno, and clears it. */
 int harp_tcp_socket_error(int fd);
 
-/* Returns how many bytes the peer's kernel has acknowledged since the connection began; 0: not known. */
-uint64_t harp_tcp_socket_acked_bytes(int fd);
+/* What the kernel has counted since the connection began; what an old kernel does not tell is 0. */
+struct harp_tcp_figures {
+  uint64_t acked_bytes;   /* by the peer's kernel (Linux 4.1) */
+  uint32_t retransmitted; /* segments */
+  uint32_t segments;      /* with data, sent (Linux 4.6) */
+};
+
+/* Fills in the figures of a connection. */
+void harp_tcp_socket_look(int fd, struct harp_tcp_figures *figures);
 
 #endif

@@ -64,10 +64,9 @@ static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
   }
 }
 
-/* Divides the eligible paths by class of message: between two ENIs that have paths over both carriers, large
- * messages go over tcp, which costs less for each byte, and small ones over udp, which costs less for each
- * message. */
-static void divide_by_class(struct harp_sender *s) {
+/* Between two ENIs that have paths over both carriers, large messages go over tcp, which costs less for each
+ * byte, unless that is avoided, and small ones over udp, which costs less for each message. */
+void harp_life_divide(struct harp_sender *s) {
   s->by_class[HARP_TX_SMALL] = s->by_class[HARP_TX_LARGE] = s->eligible;
   for (uint64_t bits = s->eligible & s->tcp; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
@@ -75,7 +74,7 @@ static void divide_by_class(struct harp_sender *s) {
       const struct harp_path *q = &s->paths[__builtin_ctzll(others)];
       if (q->local_eni != p->local_eni || q->remote_eni != p->remote_eni) continue;
       s->by_class[HARP_TX_SMALL] &= ~bit_of(p);
-      s->by_class[HARP_TX_LARGE] &= ~bit_of(q);
+      s->by_class[HARP_TX_LARGE] &= ~bit_of(s->avoided & bit_of(p) ? p : q);
     }
   }
 }
@@ -100,7 +99,7 @@ static void choose_eligible(struct harp_sender *s) {
     if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
   }
   avoid_detours(s);
-  divide_by_class(s);
+  harp_life_divide(s);
 }
 
 /* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
@@ -270,11 +269,11 @@ void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool deto
 }
 
 void harp_life_init(struct harp_sender *s, harp_ns now) {
-  s->eligible = s->probes_due = s->sizing = s->tcp = 0;
+  s->eligible = s->probes_due = s->sizing = s->tcp = s->avoided = 0;
   for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].is_tcp) s->tcp |= 1ull << i;
   s->blocked = s->tcp;
-  divide_by_class(s);
+  harp_life_divide(s);
   s->timers_ns = HARP_NEVER;
   s->ask_next = 0;
   for (unsigned i = 0; i < s->path_count; i++) {

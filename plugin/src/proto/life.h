@@ -21,6 +21,9 @@
 /* Begins: every path is NEW and about to be probed. */
 void harp_life_init(struct harp_sender *s, harp_ns now);
 
+/* Divides the eligible paths by class of message anew. */
+void harp_life_divide(struct harp_sender *s);
+
 /* Tells that the path's timers may have changed. */
 void harp_life_touch(struct harp_sender *s, const struct harp_path *p);
 

@@ -348,6 +348,12 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_life_want_probe(s, p, true);
 }
 
+void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
+  HARP_ASSERT(s->tcp >> path & 1);
+  s->avoided = avoided ? s->avoided | 1ull << path : s->avoided & ~(1ull << path);
+  harp_life_divide(s);
+}
+
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
   if (p->state != HARP_PATH_UP || !p->inflight_bytes) return;

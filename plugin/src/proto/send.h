@@ -85,6 +85,7 @@ struct harp_sender {
   uint64_t eligible;                  /* may carry data */
   uint64_t tcp;                       /* tcp paths */
   uint64_t blocked;                   /* of them those that take nothing now */
+  uint64_t avoided;                   /* of them those that large messages leave to datagrams, too */
   uint64_t by_class[HARP_TX_CLASSES]; /* eligible, for messages of a class: large ones go over tcp where
                                          there is a tcp path between the same ENIs, small ones do not */
   uint64_t probes_due;                /* those with probe_due */
@@ -175,6 +176,9 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 /* A tcp path takes something now, or does not. A path that was never connected is blocked. */
 void harp_sender_block(struct harp_sender *s, unsigned path);
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
+
+/* Large messages take a tcp path no more while there is another between the same ENIs, or do again. */
+void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
 
 /* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived whole.
  */

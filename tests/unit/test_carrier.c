@@ -1,0 +1,110 @@
+/* When large messages leave a tcp path to datagrams, and when they come back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "proto/carrier.h"
+
+static struct harp_carrier c;
+static struct harp_carrier_sample counted;
+static harp_ns now;
+
+static int init(void **state) {
+  (void)state;
+  now = HARP_SEC(100);
+  counted = (struct harp_carrier_sample){UINT32_MAX - 1000, UINT32_MAX - 10}; /* they wrap */
+  harp_carrier_init(&c, now);
+  c.known = counted;
+  return 0;
+}
+
+/* Sends for so long, so many segments in each 4 ms of which some are repeated; stops when it is avoided.
+ * Returns for how long it was not. */
+static harp_ns busy(harp_ns span_ns, uint32_t segments, uint32_t repeated_of_1000_looks) {
+  harp_ns since = now;
+  for (uint32_t i = 0; now - since < span_ns; i++) {
+    now += HARP_MS(4);
+    counted.segments += segments;
+    counted.retransmitted += (i + 1) * repeated_of_1000_looks / 1000 - i * repeated_of_1000_looks / 1000;
+    bool changed = harp_carrier_on_look(&c, &counted, now);
+    assert_int_equal(changed, c.avoided);
+    if (c.avoided) break;
+  }
+  return now - since;
+}
+
+/* Rests until it is tried again; returns how long that took. */
+static harp_ns rest(void) {
+  harp_ns since = now;
+  while (!harp_carrier_on_time(&c, now)) {
+    assert_true(c.avoided);
+    now += HARP_MS(4);
+  }
+  assert_false(c.avoided);
+  return now - since;
+}
+
+static void without_loss_it_stays(void **state) {
+  (void)state;
+  assert_true(busy(HARP_SEC(60), 8000, 0) >= HARP_SEC(60));
+}
+
+static void a_few_repeated_segments_are_no_loss(void **state) {
+  (void)state;
+  assert_true(busy(HARP_SEC(60), 8000, 500) >= HARP_SEC(60)); /* 1 of 16000 */
+  assert_true(busy(HARP_MS(100), 10, 100) >= HARP_MS(100));   /* 2 of 250: an accident */
+}
+
+static void loss_turns_the_choice_soon(void **state) {
+  (void)state;
+  assert_true(busy(HARP_SEC(1), 1000, 10000) <= HARP_MS(100)); /* 1 % */
+  assert_true(c.avoided);
+}
+
+static void it_is_tried_again_ever_more_rarely(void **state) {
+  (void)state;
+  harp_ns expected = HARP_CARRIER_REST_NS, tried = 0, rested = 0;
+  for (unsigned i = 0; i < 12; i++) {
+    tried += busy(HARP_SEC(1), 1000, 10000);
+    assert_true(c.avoided);
+    harp_ns took = rest();
+    rested += took;
+    assert_in_range(took, expected - HARP_MS(4), expected + HARP_MS(4));
+    expected = HARP_MIN(2 * expected, HARP_CARRIER_REST_MAX_NS);
+  }
+  assert_true(tried * 100 <= rested); /* what a return costs: at most 1 % */
+}
+
+static void a_long_good_time_makes_rests_short_again(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 5; i++) {
+    (void)busy(HARP_SEC(1), 1000, 10000);
+    (void)rest();
+  }
+  assert_true(busy(HARP_SEC(11), 8000, 0) >= HARP_SEC(11));
+  (void)busy(HARP_SEC(1), 1000, 10000);
+  assert_in_range(rest(), HARP_CARRIER_REST_NS - HARP_MS(4), HARP_CARRIER_REST_NS + HARP_MS(4));
+}
+
+static void another_connection_counts_from_zero(void **state) {
+  (void)state;
+  (void)busy(HARP_MS(400), 1000, 100);
+  counted = (struct harp_carrier_sample){0};
+  harp_carrier_restart(&c, now);
+  assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
+}
+
+int main(void) {
+#define T(test) cmocka_unit_test_setup(test, init)
+  const struct CMUnitTest tests[] = {
+      T(without_loss_it_stays),
+      T(a_few_repeated_segments_are_no_loss),
+      T(loss_turns_the_choice_soon),
+      T(it_is_tried_again_ever_more_rarely),
+      T(a_long_good_time_makes_rests_short_again),
+      T(another_connection_counts_from_zero),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
