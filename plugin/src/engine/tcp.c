@@ -184,8 +184,9 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
   if (peer->is_client) retry_later(p, now);
   if (was_open) {
     peer->engine->counters.tcp_ends++;
-    HARP_INFO("%s: a TCP connection with %s has ended (%s); its data goes another way",
-              peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
+    if (peer->links && !peer->monitor.final_received) /* else it is the end of all */
+      HARP_INFO("%s: a TCP connection with %s has ended (%s); its data goes another way",
+                peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
     harp_sender_block(peer->session.sender, p->path);
     harp_sender_path_down(peer->session.sender, p->path, now);
   }
