@@ -1,6 +1,8 @@
 #include "nccl/ops.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "nccl/log.h"
@@ -9,6 +11,9 @@
 /* Of the versions without contexts. Set once, by an exchange and not under a lock: a lock could be held by
  * another thread at the moment the trainer forks. */
 static _Atomic(struct harp_context *) process_context;
+
+/* NCCL gives no hint which receives are watched. Read when a context is opened. */
+static _Atomic bool is_without_hints;
 
 /* What flush returns: never dereferenced. */
 static const char flush_request;
@@ -25,8 +30,19 @@ enum harp_nccl_result harp_nccl_negative(const char *what, int size) {
 
 /* ---- contexts ---- */
 
+static void learn_hints(void) {
+  const char *optional = getenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
+  atomic_store_explicit(&is_without_hints, optional && strcmp(optional, "0") == 0, memory_order_relaxed);
+}
+
+bool harp_nccl_is_watched(void *const *request) {
+  return *request == (void *)(uintptr_t)HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL ||
+         atomic_load_explicit(&is_without_hints, memory_order_relaxed);
+}
+
 enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log) {
   struct harp_context *c = NULL;
+  learn_hints();
   harp_nccl_log_use(log);
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
   *ctx = NULL;

@@ -39,6 +39,10 @@ enum harp_nccl_result harp_nccl_register(void *comm, void *data, size_t bytes, i
 enum harp_nccl_result harp_nccl_deregister(void *comm, void *mhandle);
 
 enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void **request);
+/* Returns NCCL's hint, in what *request holds before irecv since v9: whether a GPU reads the buffer while it
+ * fills, and needs no completion (LL, LL128). Where the user has switched such completions on there is no
+ * hint, and any buffer may be such a one. */
+bool harp_nccl_is_watched(void *const *request);
 /* is_watched: the buffer may be read while it fills, as the flags of NCCL's LL and LL128 are. */
 enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, bool is_watched,
                                         void **request);

@@ -192,21 +192,16 @@ static enum harp_nccl_result irecv_v5(void *comm, int n, void **data, int *sizes
   return harp_nccl_result_old(irecv_v6(comm, n, data, sizes, tags, mhandles, request));
 }
 
-/* NCCL's hint that a GPU reads the buffer while it fills, and needs no completion (LL, LL128). */
-static bool is_watched(void *const *request) {
-  return *request == (void *)(uintptr_t)HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL;
-}
-
 static enum harp_nccl_result irecv_v9(void *comm, int n, void **data, size_t *sizes, int *tags,
                                       void **mhandles, void **request) {
   (void)tags, (void)mhandles;
-  return harp_nccl_receive(comm, n, data, sizes, is_watched(request), request);
+  return harp_nccl_receive(comm, n, data, sizes, harp_nccl_is_watched(request), request);
 }
 
 static enum harp_nccl_result irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags,
                                        void **mhandles, void **phandles, void **request) {
   (void)tags, (void)mhandles, (void)phandles;
-  return harp_nccl_receive(comm, n, data, sizes, is_watched(request), request);
+  return harp_nccl_receive(comm, n, data, sizes, harp_nccl_is_watched(request), request);
 }
 
 static enum harp_nccl_result irecv_consumed_v7(void *comm, int n, void *request) {

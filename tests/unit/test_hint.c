@@ -1,0 +1,54 @@
+/* Which receives a GPU reads while they fill: NCCL's hint, and the variable that takes it away. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+#define HARP_VERSION "of a test"
+#include "nccl/log.c"
+#include "nccl/ops.c"
+#include "nccl/result.c"
+
+/* Has the variable read, as each init does; without a place for its context this one goes no further. */
+static void begin(const char *value) {
+  if (value)
+    setenv("NCCL_NET_OPTIONAL_RECV_COMPLETION", value, 1);
+  else
+    unsetenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
+  assert_int_equal(harp_nccl_open(NULL, 0, NULL), HARP_NCCL_INTERNAL_ERROR);
+}
+
+static bool watched(uintptr_t before) {
+  void *request = (void *)before;
+  return harp_nccl_is_watched(&request);
+}
+
+static void the_hint_is_what_the_request_holds(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    begin(i ? "1" : NULL);
+    assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
+    assert_false(watched(0));
+    assert_false(watched((uintptr_t)&state)); /* one that is stale */
+  }
+}
+
+static void without_hints_all_are_watched(void **state) {
+  (void)state;
+  begin("0");
+  assert_true(watched(0));
+  assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
+  begin(NULL);
+  assert_false(watched(0));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_hint_is_what_the_request_holds),
+      cmocka_unit_test(without_hints_all_are_watched),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
