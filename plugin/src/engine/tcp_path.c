@@ -207,6 +207,8 @@ static bool take_records(struct harp_tcp_path *p, harp_ns now) {
       return false;
     case HARP_RECORDS_SCRAP:
       p->peer->engine->counters.drops[p->in.why]++;
+      complete(p->peer, &p->in.record.packet, HARP_DROP_CONTRADICTION,
+               now); /* it may be larger than its receive */
       break;
     default:
       take_record(p, event, now);
