@@ -209,13 +209,14 @@ static harp_ns pass(harp_ns span_ns, bool progress) {
   return 0;
 }
 
-static void one_that_stops_is_given_up_to_the_other(void **state) {
-  (void)state;
+/* Whether it takes something more or not. */
+static void stop_and_give_up(bool blocked) {
   struct harp_tx_run run;
   bring_both_up();
   post(LARGE / 4);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
+  if (blocked) harp_sender_block(s, TCP);
   harp_ns since = now, down = pass(HARP_SEC(1), false);
   assert_in_range(down - since, HARP_MS(10), HARP_MS(100));
   void *cookie;
@@ -223,6 +224,16 @@ static void one_that_stops_is_given_up_to_the_other(void **state) {
   for (unsigned i = 0; i < 1000 && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
   assert_true(done);
   assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
+}
+
+static void one_that_stops_is_given_up_to_the_other(void **state) {
+  (void)state;
+  stop_and_give_up(false);
+}
+
+static void so_is_one_that_is_blocked(void **state) {
+  (void)state;
+  stop_and_give_up(true);
 }
 
 static void one_that_is_slow_is_not(void **state) {
@@ -263,6 +274,7 @@ int main(void) {
       T(datagrams_alone_carry_all_and_so_does_tcp),
       T(what_is_blocked_is_waited_for),
       T(one_that_stops_is_given_up_to_the_other),
+      T(so_is_one_that_is_blocked),
       T(one_that_is_slow_is_not),
       T(it_comes_back_with_another_connection),
   };

@@ -391,7 +391,8 @@ static harp_ns timer_ns(const struct harp_sender *s, const struct harp_path *p) 
   if (p->state == HARP_PATH_DORMANT)
     return p->inflight_bytes ? HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)) : HARP_NEVER;
   if (p->state != HARP_PATH_UP) return p->probe_due ? HARP_NEVER : p->probed_ns + probe_interval_ns(s, p);
-  if (p->probe_due) return p->loss_deadline_ns;
+  /* A probe that is due leaves at once, but on a path that takes nothing. */
+  if (p->probe_due && !(p->blocked && p->inflight_bytes)) return p->loss_deadline_ns;
   if (p->inflight_bytes) return HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p));
   if (s->path_count == 1 || !has_work(s)) return HARP_NEVER;
   return p->last_ack_ns + (s->eligible & bit_of(p) ? IDLE_PROBE_NS : STANDBY_PROBE_NS);
