@@ -166,8 +166,8 @@ static void unlist(struct harp_tcp *t, struct harp_tcp_path *p) {
 
 static void close_path(struct harp_tcp_path *p) {
   struct harp_tcp *t = p->peer->engine->tcp;
-  if (p->fd < 0) return;
   unlist(t, p);
+  if (p->fd < 0) return;
   drop(t, p->fd);
   p->fd = -1;
   p->out_sent = p->out_bytes = p->payload_bytes = 0;

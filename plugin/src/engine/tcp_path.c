@@ -225,10 +225,11 @@ enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now) {
     size_t wanted = 0;
     for (unsigned k = 0; k < pieces; k++) wanted += room[k].iov_len;
     ssize_t n = readv(p->fd, room, (int)pieces);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return result;
+    if (n < 0 && errno == EINTR) return HARP_TCP_READ_MORE; /* its edge may not come again */
+    if (n < 0 && errno == EAGAIN) return result == HARP_TCP_READ_MORE ? HARP_TCP_READ_SOME : result;
     if (n <= 0) {
       harp_tcp_path_end(p, now, n ? strerror(errno) : "closed by the other side");
-      return result;
+      return HARP_TCP_READ_SOME;
     }
     e->counters.rx_bytes += (uint64_t)n;
     harp_records_on_read(&p->in, (size_t)n);
