@@ -57,7 +57,7 @@ def test_large_messages_over_tcp(
         environment={**harp, "HARP_DRIVER": "udp+tcp", "NCCL_P2P_LL_THRESHOLD": str(threshold)},
     )
     check(run, box.sizes(least, MOST_BYTES, 2))
-    assert "TCP connections with data come to port" in run.log
+    assert "TCP connections for data are accepted on port" in run.log
 
 
 @pytest.mark.parametrize("operation", ["allreduce", "sendrecv"])

@@ -58,7 +58,7 @@ static void open_listener(struct harp_engine *e, unsigned eni) {
   int err = fd < 0 ? fd : watch(t, fd, EPOLLIN, (uint64_t)eni << KIND_BITS | IS_LISTENER);
   if (!err) {
     t->listeners[eni].fd = fd;
-    HARP_INFO("%s%s: TCP connections with data come to port %u", e->enis[eni].ifname, e->mark,
+    HARP_INFO("%s%s: TCP connections for data are accepted on port %u", e->enis[eni].ifname, e->mark,
               t->listeners[eni].port);
     return;
   }
@@ -185,7 +185,7 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
   if (was_open) {
     peer->engine->counters.tcp_ends++;
     if (peer->links && !peer->monitor.final_received) /* else it is the end of all */
-      HARP_INFO("%s: a TCP connection with %s has ended (%s); its data goes another way",
+      HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
                 peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
     harp_sender_block(peer->session.sender, p->path);
     harp_sender_path_down(peer->session.sender, p->path, now);

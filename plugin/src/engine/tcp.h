@@ -18,7 +18,6 @@
 
 struct harp_engine;
 struct harp_peer;
-struct pollfd;
 
 enum {
   HARP_TCP_GUESTS_MAX = 32,       /* connections that have not sent their JOIN yet */

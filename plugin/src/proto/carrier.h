@@ -3,9 +3,10 @@
  *
  * Without loss TCP moves large messages for less CPU; with loss it repeats segments one round trip after the
  * other, and halves its window each time, while datagrams lose what was lost and no more
- * (docs/benchmarks.md). So a tcp path whose kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS
- * is avoided for a while, and tried again: each time that it disappoints it rests twice as long, and after a
- * long time without disappointment the next rest is short again. One for each tcp path; no clock, no I/O. */
+ * (docs/benchmarks.md). A tcp path whose kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS is
+ * avoided for a while, then used again. Each further time it is avoided for twice as long. After
+ * HARP_CARRIER_GOOD_NS of use without such loss the next time is short again. One for each tcp path; no
+ * clock, no I/O. */
 #ifndef HARP_CARRIER_H
 #define HARP_CARRIER_H
 
@@ -17,7 +18,7 @@ enum {
 };
 #define HARP_CARRIER_REST_NS     HARP_SEC(1)
 #define HARP_CARRIER_REST_MAX_NS HARP_SEC(64)
-#define HARP_CARRIER_GOOD_NS     HARP_SEC(10) /* without disappointment, the next rest is the first one */
+#define HARP_CARRIER_GOOD_NS     HARP_SEC(10) /* of use without such loss: the next rest is the first one */
 
 /* What a connection's kernel has counted since it began. Wraps. */
 struct harp_carrier_sample {
