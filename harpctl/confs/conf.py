@@ -62,7 +62,7 @@ class Key(msgspec.Struct, frozen=True):
     write: Callable[[Any], str] = str
 
 
-DRIVERS = ("auto", "xdp", "xdp-zc", "xdp-copy", "udp", "udp+tcp")
+DRIVERS = ("auto", "xdp", "xdp-zc", "xdp-copy", "udp", "tcp", "udp+tcp")
 MODES = ("auto", "inline", "thread")
 PAGE_SIZES = ("auto", "1G", "2M", "thp", "4K")
 CONGESTIONS = ("delay", "reno")
@@ -90,7 +90,7 @@ KEYS = (
     Key("engine", "gpu", "a number from 0 to 1023", values.number(0, 1023)),
     Key("memory", "page_size", "auto, 1G, 2M, thp or 4K", values.word(*PAGE_SIZES)),
     Key("memory", "bytes", "a size from 1M to 64G", values.read_bytes, values.write_bytes),
-    Key("transport", "driver", "auto, xdp, xdp-zc, xdp-copy, udp or udp+tcp", values.word(*DRIVERS)),
+    Key("transport", "driver", "auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
     Key(
         "transport",
         "ports",

@@ -28,7 +28,7 @@ def _conf_dir(text: str) -> str:
 VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "HARP_CONF_DIR": ("a directory path of at most 255 characters", _conf_dir),
     "HARP_IFNAME": ("a comma list of interface names, after ^ to exclude or = to match exactly", _any_text),
-    "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy, udp or udp+tcp", values.word(*DRIVERS)),
+    "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
     "HARP_ENGINE": ("auto, inline or thread", values.word(*MODES)),
     "HARP_PEER_TIMEOUT": ("whole seconds from 1 to 600", values.number(1, 600)),
     "HARP_PATHS": ("a number from 1 to 16", values.number(1, 16)),

@@ -9,6 +9,7 @@
 
 #include "base/seq.h"
 #include "fuzz/fuzz_input.h"
+#include "lib/acks.h"
 
 enum {
   PAYLOAD = 0x5a,       /* every byte of every payload, so that a second placement shows */
@@ -201,7 +202,7 @@ static void receiver_acks(struct receiving *r) {
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet ack = {.token = keys.tx_token}, back;
   uint64_t number;
-  for (unsigned count = 0; harp_receiver_poll_ack(r->receiver, &ack, &number, r->now); count++) {
+  for (unsigned count = 0; poll_ack(r->receiver, &ack, &number, r->now); count++) {
     FUZZ_CHECK(count < r->receiver->path_count);
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, keys.tx_seed);
     FUZZ_CHECK(harp_packet_decode(wire, bytes, &back) == HARP_DROP_NONE);

@@ -34,6 +34,11 @@ DRIVER = re.compile(
 EXIT_PLUGIN = 3
 
 
+def _is_setting(name: str) -> bool:
+    """Tell whether a variable would change what a rank does; the fixture `driver` sets HARP_DRIVER for it."""
+    return name.startswith(("HARP_", "NCCL_")) and name != "HARP_DRIVER"
+
+
 def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
     """Poll until it says yes."""
     deadline = time.monotonic() + wait_s
@@ -101,7 +106,7 @@ class Job:
             self._report = folder / "report"
             stack.callback(self._end)
             for rank in range(self.count):
-                inherited = [f"--unset={name}" for name in os.environ if name.startswith(("HARP_", "NCCL_"))]
+                inherited = [f"--unset={name}" for name in os.environ if _is_setting(name)]
                 env = [f"{name}={value}" for name, value in self._envs[rank].items()]
                 argv = [*self._start_by, "env", *inherited, *env, *self._argv, "--rank", str(rank)]
                 argv += ["--json", "-"] if rank == 0 else []

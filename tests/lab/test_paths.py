@@ -31,7 +31,7 @@ def _checked(job: Job, paths: int) -> Counter[str]:
     """Wait for an orderly end over so many paths; give what was counted."""
     job.finish()
     counted = job.statistics()
-    assert f"{paths} path(s), wire version" in job.log(0)
+    assert f"{paths} path(s) of datagrams, " in job.log(0)
     assert {name: counted[f"drop_{name}"] for name in ERRORS} == dict.fromkeys(ERRORS, 0)
     print(f"{paths} paths:", {name: counted[name] for name in TOLD})
     return counted

@@ -24,6 +24,7 @@ LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
 TIMED = ("--time", "3", "--warmup", "4")
 PORT = re.compile(r": TCP connections for data are accepted on port (\d+)")
 ENDED = "a TCP connection with"
+CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 DEAD_S = 2.5
 STALL_S = 1.0  # a margin for a machine whose cores are busy; the lab's figure is in docs/benchmarks.md
@@ -56,12 +57,13 @@ def _with_data(lab: Lab, job: Job) -> str:
 
 
 @ENGINES
+@CARRIERS
 @pytest.mark.parametrize("mode", ["stream", "bidir"])
-def test_all_sizes(make_lab: MakeLab, plugin_file: Path, mode: str, engine: str) -> None:
+def test_all_sizes(make_lab: MakeLab, plugin_file: Path, mode: str, carrier: str, engine: str) -> None:
     """Every byte is right, and large messages take TCP."""
     lab = make_lab(LabSpec(enis=2))
     words = ("--iters", "40", "--connections", "3", "--warmup", "4")
-    env = {**TCP, "HARP_ENGINE": engine}
+    env = {"HARP_DRIVER": carrier, "HARP_ENGINE": engine}
     with Job(lab, plugin_file, mode=mode, sizes=ALL_SIZES, words=words, env=env) as job:
         job.finish()
         assert job.statistics()["tx_records"] > 40
@@ -82,15 +84,16 @@ def test_lines_land_in_order(
     assert_clean(watch(make_lab(LabSpec()), ll_reader, plugin_file, layout, 600, ENI, engine))
 
 
-def _striped(lab: Lab, plugin: Path, meeting: Path, words: tuple[str, ...]) -> Job:
-    env = {**TCP, "HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "10"}
+def _striped(lab: Lab, plugin: Path, meeting: Path, words: tuple[str, ...], carrier: str) -> Job:
+    env = {"HARP_DRIVER": carrier, "HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "10"}
     return Job(lab, plugin, mode="bidir", sizes="1M", words=words, env=env, meeting=meeting)
 
 
-def test_several_interfaces(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+@CARRIERS
+def test_several_interfaces(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
     """Each has a connection of its own, and all carry."""
     lab = make_lab(LabSpec(enis=2))
-    with _striped(lab, plugin_file, tmp_path / "meeting", ("--iters", "200")) as job:
+    with _striped(lab, plugin_file, tmp_path / "meeting", ("--iters", "200"), carrier) as job:
         job.finish()
         assert len(PORT.findall(job.log(0))) == 2
         assert job.statistics()["tx_records"] > 50
@@ -158,10 +161,11 @@ def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str
         assert not any(job.warns(rank) for rank in range(2))
 
 
-def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path) -> None:
+@CARRIERS
+def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     """As by a middlebox, again and again."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file) as job:
+    with _job(lab, plugin_file, HARP_DRIVER=carrier) as job:
         job.until_moving()
         for _ in range(5):
             for rank in range(2):
@@ -173,10 +177,13 @@ def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path) -> None:
         assert job.statistics()["tcp_ends"] >= 2
 
 
-def test_an_interface_goes_and_returns(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+@CARRIERS
+def test_an_interface_goes_and_returns(
+    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str
+) -> None:
     """The job goes on over the other, then over both; only the outage itself is told."""
     lab = make_lab(LabSpec(enis=2))
-    with _striped(lab, plugin_file, tmp_path / "meeting", TIMED) as job:
+    with _striped(lab, plugin_file, tmp_path / "meeting", TIMED, carrier) as job:
         job.until_moving()
         for _ in range(3):
             lab.set_link(1, 1, up=False)
@@ -188,9 +195,42 @@ def test_an_interface_goes_and_returns(make_lab: MakeLab, plugin_file: Path, tmp
         assert job.statistics()["tcp_ends"] >= 2
 
 
-def test_peer_killed(make_lab: MakeLab, plugin_file: Path) -> None:
+def test_small_messages_without_datagrams(make_lab: MakeLab, plugin_file: Path) -> None:
+    """No UDP socket is opened at all."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, LONG) as job:
+    words = ("--iters", "2000", "--connections", "8")
+    with Job(lab, plugin_file, mode="bidir", sizes="8", words=words, env={"HARP_DRIVER": "tcp"}) as job:
+        job.finish()
+        told = job.statistics()
+        assert (told["tx_superframes"], told["rx_superframes"]) == (0, 0)
+        assert "path(s) from UDP port" not in job.log(0)
+
+
+def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """A firewall that lets these ports in is enough."""
+    (tmp_path / "ztcp0.conf").write_text(
+        f"[eni]\ninterface = {ENI}\n[transport]\ndriver = tcp\nports = 7000-7003\n"
+    )
+    lab = make_lab(LabSpec(enis=2))
+    env = {"HARP_CONF_DIR": str(tmp_path)}
+    with Job(lab, plugin_file, words=("--iters", "10"), env=env) as job:
+        job.finish()
+        assert all(7000 <= _port(job, rank) <= 7003 for rank in range(2))
+
+
+def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
+    """One sends datagrams only, the other none: an error that says what to do."""
+    lab = make_lab(LabSpec(enis=2))
+    rank_env = ({"HARP_DRIVER": "tcp"}, {"HARP_DRIVER": "udp"})
+    with Job(lab, plugin_file, sizes="64K", words=("--iters", "10"), rank_env=rank_env) as job:
+        assert EXIT_PLUGIN in job.wait(30)
+        assert any("configure the same driver" in line for rank in range(2) for line in job.warns(rank))
+
+
+@CARRIERS
+def test_peer_killed(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    with _job(lab, plugin_file, LONG, HARP_DRIVER=carrier) as job:
         job.until_moving()
         job.ranks[0].kill()
         killed = time.monotonic()
@@ -200,10 +240,11 @@ def test_peer_killed(make_lab: MakeLab, plugin_file: Path) -> None:
         assert job.ranks[1].returncode == EXIT_PLUGIN
 
 
-def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path) -> None:
+@CARRIERS
+def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     """It is waited for, whatever the timeout; the kernel's buffers are full meanwhile."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, HARP_PEER_TIMEOUT="1") as job:
+    with _job(lab, plugin_file, HARP_PEER_TIMEOUT="1", HARP_DRIVER=carrier) as job:
         job.until_moving()
         job.ranks[1].send_signal(signal.SIGSTOP)
         stopped = time.monotonic()

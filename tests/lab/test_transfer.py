@@ -54,6 +54,7 @@ def test_veth(
     paths: int,
     mtu_bytes: int,
     offload: Offload,
+    driver: str,
 ) -> None:
     lab = make_lab(LabSpec(hosts=hosts, enis=2, mtu_bytes=mtu_bytes, offload=offload))
     env = {"HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
@@ -61,8 +62,9 @@ def test_veth(
         report = job.finish()
         assert report.mode == mode
         assert len(report.results) == len(ALL_SIZES.split(","))
-        assert f"{paths} path(s), wire version 2" in job.log(0)
+        assert f"{paths} path(s) of datagrams, " in job.log(0)
         assert f"engine {engine}" in job.log(0)
+        assert job.rung(0).startswith(driver)
 
 
 @pytest.mark.parametrize(("mtu_bytes", "offload"), [(1280, Offload.OFF), (9000, Offload.STOCK)])

@@ -360,9 +360,9 @@ static harp_ns send_acks(struct duo *d, struct duo_end *e) {
   struct harp_packet ack;
   uint64_t number;
   int path;
-  for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, d->now)) >= 0; polls++) {
+  for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, 0, d->now)) >= 0; polls++) {
     if (lacks_frame(d, e)) return d->now;
-    if (!harp_receiver_poll_ack(e->receiver, &ack, &number, d->now)) duo_fail(d, "no acknowledgement is due");
+    harp_receiver_take_ack(e->receiver, (unsigned)path, &ack, &number, d->now);
     if (ack.path != path) duo_fail(d, "an acknowledgement of another path");
     if (polls > d->config.path_count + d->config.stream_max / HARP_ACK_CREDITS_MAX)
       duo_fail(d, "endless acknowledgements");
@@ -374,7 +374,7 @@ static harp_ns send_acks(struct duo *d, struct duo_end *e) {
     e->acks_alone++;
     submit(d, e, &sf);
   }
-  harp_ns deadline_ns = harp_receiver_deadline_ns(e->receiver);
+  harp_ns deadline_ns = harp_receiver_deadline_ns(e->receiver, 0);
   if (deadline_ns <= d->now) duo_fail(d, "%s: the receiver's deadline stays due", e->name);
   return deadline_ns;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "lib/acks.h"
 #include "lib/bring_up.h"
 #include "proto/session.h"
 
@@ -153,7 +154,7 @@ static void pump_receiver(struct script *s) {
   uint32_t bytes;
   struct harp_packet ack;
   while (harp_rx_stream_poll_done(s->rx, &cookie, &bytes)) s->done++, s->done_bytes = bytes;
-  while (harp_receiver_poll_ack(s->receiver, &ack, &number, s->now)) {
+  while (poll_ack(s->receiver, &ack, &number, s->now)) {
     struct out *o = new_out(s);
     o->is_ack = true;
     o->ack = ack;
@@ -173,7 +174,7 @@ static void pump(struct script *s) {
 static void advance(struct script *s, harp_ns until, bool to_output) {
   for (unsigned steps = 0; !s->failed; steps++) {
     if (to_output && s->out_head != s->out_tail) return;
-    harp_ns at = s->is_sender ? s->deadline_ns : harp_receiver_deadline_ns(s->receiver);
+    harp_ns at = s->is_sender ? s->deadline_ns : harp_receiver_deadline_ns(s->receiver, 0);
     if (at > until) break;
     if (steps > STEPS_MAX) {
       fail(s, "time stands still");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/acks.h"
 #include "lib/bring_up.h"
 #include "proto/session.h"
 #include "wire/crc32c.h"
@@ -141,7 +142,7 @@ static void acknowledge(struct transfer *t) {
   struct harp_placement place;
   struct harp_packet ack, p;
   uint64_t number;
-  while (harp_receiver_poll_ack(t->receiver, &ack, &number, t->now)) {
+  while (poll_ack(t->receiver, &ack, &number, t->now)) {
     ack.token = t->rx.keys.tx_token;
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, t->rx.keys.tx_seed);
     if (harp_packet_decode(wire, bytes, &p)) abort();

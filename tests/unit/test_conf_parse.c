@@ -108,8 +108,9 @@ static void test_errors_name_file_line_key_value(void **state) {
   ASSERT_ERROR("[]\n", "ztcp0.conf:1: unknown section []: expected [eni], [engine], [memory] or [transport]");
   ASSERT_ERROR("[eni]\ninterface eth1\n", "ztcp0.conf:2: 'interface eth1': expected key = value");
   ASSERT_ERROR("[eni]\n= eth1\n", "ztcp0.conf:2: '= eth1': expected key = value");
-  ASSERT_ERROR("[transport]\ndriver = dpdk\n",
-               "ztcp0.conf:2: key 'driver' = 'dpdk': expected auto, xdp, xdp-zc, xdp-copy, udp or udp+tcp");
+  ASSERT_ERROR(
+      "[transport]\ndriver = dpdk\n",
+      "ztcp0.conf:2: key 'driver' = 'dpdk': expected auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp");
 }
 
 static void test_messages_are_printable(void **state) {

@@ -72,7 +72,7 @@ static void test_words_about_streams_come_back(void **state) {
     assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
     assert_int_equal(m.type, HARP_CONTROL_OPENED);
     assert_int_equal(m.opened.stream, 7);
-    assert_int_equal(m.opened.refusal, refusal <= HARP_REFUSAL_MEMORY ? refusal : HARP_REFUSAL_PEER);
+    assert_int_equal(m.opened.refusal, refusal <= HARP_REFUSAL_PATHS ? refusal : HARP_REFUSAL_PEER);
   }
   assert_int_equal(harp_control_decode(close_frame, sizeof close_frame, key, &m), sizeof close_frame);
   assert_int_equal(m.type, HARP_CONTROL_CLOSE);

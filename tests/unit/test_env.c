@@ -38,7 +38,7 @@ static void test_bad_values_name_variable_and_value(void **state) {
   static const struct {
     const char *setting, *sentence;
   } rows[] = {
-      {"HARP_DRIVER=rdma", "HARP_DRIVER = 'rdma': expected auto, xdp, xdp-zc, xdp-copy, udp or udp+tcp"},
+      {"HARP_DRIVER=rdma", "HARP_DRIVER = 'rdma': expected auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp"},
       {"HARP_ENGINE=fast", "HARP_ENGINE = 'fast': expected auto, inline or thread"},
       {"HARP_PEER_TIMEOUT=0", "HARP_PEER_TIMEOUT = '0': expected whole seconds from 1 to 600"},
       {"HARP_PEER_TIMEOUT=601", "HARP_PEER_TIMEOUT = '601': expected whole seconds from 1 to 600"},

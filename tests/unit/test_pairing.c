@@ -212,13 +212,41 @@ static void tcp_paths_find_room(void **state) {
   assert_int_equal(tcp, 8);
 }
 
+/* An ENI without datagram ports has tcp paths alone, standby ones too; with one that has no TCP, none. */
+static void tcp_alone(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(2, 2, NULL), b = host(2, 2, NULL);
+  for (unsigned i = 0; i < 2; i++) {
+    a.enis[i].port_count = 0;
+    a.enis[i].tcp_port = b.enis[i].tcp_port = 1000;
+  }
+  unsigned count = harp_pairing_make(&a, &b, out);
+  assert_int_equal(count, 4);
+  for (unsigned i = 0; i < count; i++) {
+    assert_true(out[i].is_tcp);
+    assert_int_equal(out[i].standby, i >= 2);
+    assert_int_equal(out[i].standby, out[i].client_eni != out[i].server_eni);
+  }
+  b.enis[1].tcp_port = 0;
+  count = harp_pairing_make(&a, &b, out);
+  assert_int_equal(count, 2);
+  b.enis[0].tcp_port = 0;
+  assert_int_equal(harp_pairing_make(&a, &b, out), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tcp_paths_come_last),    cmocka_unit_test(tcp_paths_find_room),
-      cmocka_unit_test(one_pair_has_its_ports), cmocka_unit_test(no_two_paths_have_the_same_ports),
-      cmocka_unit_test(equals_pair_by_index),   cmocka_unit_test(eight_by_eight_is_complete),
-      cmocka_unit_test(two_serve_eight),        cmocka_unit_test(speeds_weigh),
-      cmocka_unit_test(families_do_not_mix),    cmocka_unit_test(every_eni_has_a_partner),
+      cmocka_unit_test(tcp_alone),
+      cmocka_unit_test(tcp_paths_come_last),
+      cmocka_unit_test(tcp_paths_find_room),
+      cmocka_unit_test(one_pair_has_its_ports),
+      cmocka_unit_test(no_two_paths_have_the_same_ports),
+      cmocka_unit_test(equals_pair_by_index),
+      cmocka_unit_test(eight_by_eight_is_complete),
+      cmocka_unit_test(two_serve_eight),
+      cmocka_unit_test(speeds_weigh),
+      cmocka_unit_test(families_do_not_mix),
+      cmocka_unit_test(every_eni_has_a_partner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "lib/acks.h"
 #include "proto/recv.h"
 
 static struct harp_receiver *r;
@@ -167,7 +168,7 @@ static void bounds_and_contradictions(void **state) {
   /* What was refused is not acknowledged, so it may come again. */
   struct harp_packet ack;
   uint64_t number;
-  assert_true(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(1)));
   assert_int_equal(ack.ack.range_count, 1);
   assert_int_equal(ack.ack.ranges[0].begin, 5);
   assert_int_equal(ack.ack.ranges[0].end, 6);
@@ -175,7 +176,7 @@ static void bounds_and_contradictions(void **state) {
   assert_int_equal(ack.ack.credit_count, 1);
   assert_int_equal(ack.ack.credits[0].stream, STREAM);
   assert_int_equal(ack.ack.credits[0].posted, MESSAGE + 1);
-  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(1)));
 }
 
 static void too_large_is_noted_and_never_written(void **state) {
@@ -217,11 +218,11 @@ static void what_is_too_large_stays_unacknowledged(void **state) {
   struct harp_packet ack;
   uint64_t number;
   assert_int_equal(post(1000, &early), 0);
-  while (harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1))) continue;
+  while (poll_ack(r, &ack, &number, HARP_MS(1))) continue;
   assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_CONTRADICTION);
   harp_receiver_close(r, &stream);
   assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_STREAM);
-  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(2)));
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(2)));
 }
 
 /* What is still under way to a stream that was closed is acknowledged, since the sender must not take it for
@@ -232,16 +233,16 @@ static void packets_of_a_closed_stream_are_acknowledged(void **state) {
   uint64_t number;
   struct harp_packet p = {.type = HARP_PACKET_DATA, .number = NUMBER, .data = {.stream = STREAM - 1}};
   assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER, &place, HARP_US(2)), HARP_DROP_STREAM);
-  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(1)));
   harp_receiver_close(r, &stream);
   assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, 100, 100), HARP_DROP_STREAM);
   assert_int_equal(place.count, 0);
-  assert_true(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(1)));
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(1)));
   assert_int_equal(ack.ack.range_count, 1);
   assert_int_equal(ack.ack.ranges[0].begin, NUMBER + 1);
   p.data.stream = STREAM + 1; /* beyond what the receiver has */
   assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER + 2, &place, HARP_MS(2)), HARP_DROP_STREAM);
-  assert_false(harp_receiver_poll_ack(r, &ack, &number, HARP_MS(3)));
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(3)));
   struct harp_rx_stream_config sc = {
       .id = STREAM, .first_line = LINE + 5000, .first_message = MESSAGE + 900, .staging = staging};
   harp_receiver_open(r, &stream, &sc); /* the id is used again */
@@ -267,10 +268,10 @@ static void an_acknowledgement_rides_on_data(void **state) {
   assert_int_equal(number, NUMBER);
   assert_int_equal(ack.ack.range_count, 1);
   assert_int_equal(ack.ack.credit_count, 1);
-  assert_int_equal(harp_receiver_deadline_ns(r), HARP_NEVER);
+  assert_int_equal(harp_receiver_deadline_ns(r, 0), HARP_NEVER);
   assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 1024, 50000), HARP_DROP_NONE);
   assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(3))); /* more is to come first */
-  assert_true(harp_receiver_ride_ack(r, 0, ONE_RANGE, &ack, &number, harp_receiver_deadline_ns(r)));
+  assert_true(harp_receiver_ride_ack(r, 0, ONE_RANGE, &ack, &number, harp_receiver_deadline_ns(r, 0)));
   assert_int_equal(ack.ack.credit_count, 0); /* it was told, and will be again where there is room */
 }
 
@@ -330,15 +331,15 @@ static void credit_of_small_receives_waits_for_company(void **state) {
     void *cookie;
     uint32_t bytes;
     assert_int_equal(post(HARP_EARLY_MAX_BYTES, &early), 0);
-    assert_int_equal(harp_receiver_next_ack(r, HARP_US(10)), -1);
+    assert_int_equal(harp_receiver_next_ack(r, 0, HARP_US(10)), -1);
     assert_int_equal(feed(NUMBER + i, MESSAGE + i, LINE + i, 0, 8, 8), HARP_DROP_NONE);
     assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   }
   assert_int_equal(post(HARP_EARLY_MAX_BYTES, &early), 0);
-  assert_true(harp_receiver_next_ack(r, HARP_US(10)) >= 0);
+  assert_true(harp_receiver_next_ack(r, 0, HARP_US(10)) >= 0);
   start(MESSAGE);
   assert_int_equal(post(HARP_EARLY_MAX_BYTES + 1, &early), 0);
-  assert_true(harp_receiver_next_ack(r, HARP_US(10)) >= 0);
+  assert_true(harp_receiver_next_ack(r, 0, HARP_US(10)) >= 0);
 }
 
 int main(void) {

@@ -102,6 +102,7 @@ static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
 }
 
 static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
+  if (instance->driver == HARP_DRIVER_TCP) return &harp_io_none;
   if (instance->driver == HARP_DRIVER_UDP || instance->driver == HARP_DRIVER_UDP_TCP) return &harp_io_udp;
   if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_is_promising((unsigned)instance->index))
     return &harp_io_udp;
@@ -126,6 +127,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
       [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
       [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,         [HARP_DRIVER_UDP_TCP] = HARP_IO_XDP_AUTO,
+      [HARP_DRIVER_TCP] = HARP_IO_XDP_AUTO,
   };
   struct harp_io_config config = {
       .addr = &instance->addr,
@@ -197,9 +199,12 @@ static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_
                              : driver->open(&e->io, &config, error, error_bytes);
   if (err) return err;
   const struct harp_io_info *info = &harp_engine_io(e, i)->info;
-  HARP_INFO("%s%s: %s, %u path(s) from UDP port %u, %u KiB socket buffer, memory in %s pages, engine %s",
-            instance->ifname, e->mark, describe_driver(info, text, sizeof text), info->port_count,
-            info->ports[0], info->buffer_bytes >> 10, harp_page_rung_name(seat->pages),
+  char ports[80] = "";
+  if (info->port_count)
+    snprintf(ports, sizeof ports, ", %u path(s) from UDP port %u, %u KiB socket buffer", info->port_count,
+             info->ports[0], info->buffer_bytes >> 10);
+  HARP_INFO("%s%s: %s%s, memory in %s pages, engine %s", instance->ifname, e->mark,
+            describe_driver(info, text, sizeof text), ports, harp_page_rung_name(seat->pages),
             harp_engine_mode_name(e->instance.mode));
   return 0;
 }
@@ -213,8 +218,7 @@ static int open_io(struct harp_engine *e, const struct harp_engine_seat *seat, c
   if (err) return err;
   if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error, error_bytes))) return -ENOMEM;
   for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, seat, &frames, error, error_bytes);
-  if (!err && (err = harp_tcp_open(e)))
-    snprintf(error, error_bytes, "cannot open an epoll set for TCP connections: %s", strerror(-err));
+  if (!err) err = harp_tcp_open(e, error, error_bytes);
   e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
   HARP_ASSERT(e->blocks_used <= e->block_count);
   return err;

@@ -15,6 +15,7 @@
 #include "engine/address.h"
 #include "engine/crossing.h"
 #include "host/random.h"
+#include "proto/pairing.h"
 
 /* What one event of the control epoll may cost; what is left is an event again. */
 enum { ACCEPTS_PER_EVENT = 4 };
@@ -200,7 +201,9 @@ static bool is_over(const struct harp_meeting *m, harp_ns now) {
 /* Says why a guest is not to be welcomed, of which is known now who it is; HARP_REFUSAL_NONE: it is. */
 static enum harp_refusal judge(struct harp_listener *l, const struct harp_meeting *m, harp_ns now) {
   uint32_t engine_id = (uint32_t)(m->handshake.peer.token >> 32);
+  struct harp_pairing paths[HARP_PATHS_MAX];
   if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
+  if (!harp_pairing_make(&m->handshake.peer, &m->handshake.local, paths)) return HARP_REFUSAL_PATHS;
   if (l->engine->link_count == HARP_ENGINE_LINKS_MAX) return HARP_REFUSAL_LIMIT;
   if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
   harp_crossing_yield(l->engine, engine_id, l->traffic_class);

@@ -56,7 +56,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   for (unsigned i = 0; i < e->eni_count; i++) {
     uint16_t tcp_port = e->tcp ? harp_tcp_port(e->tcp, i) : 0;
     describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, tcp_port, &self->enis[i]);
-    self->path_count = HARP_MAX(self->path_count, self->enis[i].port_count);
+    self->path_count = HARP_MAX(self->path_count, HARP_MAX(self->enis[i].port_count, 1));
   }
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
 }
@@ -133,9 +133,9 @@ bool harp_meeting_done(const struct harp_meeting *m) {
 void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
   link->engine->counters.connections++;
   char text[HARP_ADDRESS_TEXT_BYTES];
-  HARP_INFO("%s: connected %s %s, %u path(s), wire version %u (%s)", link->engine->name,
-            link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name, link->peer->route_count,
-            HARP_WIRE_VERSION, harp_address_text(addr, text));
+  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u (%s)",
+            link->engine->name, link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name,
+            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, harp_address_text(addr, text));
 }
 
 struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,

@@ -298,34 +298,49 @@ static bool transmit_superframe(struct harp_engine *e, struct harp_peer *peer, s
   return true;
 }
 
+/* Returns the path over which an acknowledgement of a path goes: its own, or, where that is a tcp path that
+ * takes nothing now, the one beside it or any that works. -1: none takes it before a tcp path is ready. */
+static int path_of_ack(struct harp_peer *peer, unsigned path) {
+  const struct harp_sender *s = peer->session.sender;
+  if (harp_likely(path < peer->route_count) || harp_tcp_ready(peer, path)) return (int)path;
+  unsigned beside = harp_tcp_beside(peer, path);
+  if (beside != path && harp_sender_is_up(s, beside)) return (int)beside;
+  for (unsigned i = 0; i < peer->path_count; i++)
+    if (harp_sender_is_up(s, i) && (i < peer->route_count || harp_tcp_ready(peer, i))) return (int)i;
+  return -1;
+}
+
 static unsigned transmit_acks(struct harp_engine *e, struct harp_peer *peer, harp_ns now) {
   struct harp_packet ack;
   struct harp_tx_superframe sf;
   uint64_t number;
+  uint64_t held = 0; /* paths whose acknowledgements nothing takes now */
   unsigned sent = 0;
   int path;
   /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. It
    * does not wait where what came was small, and an answer, if there is one, carries the acknowledgement. */
   if (!e->outstanding && peer->is_awaited) harp_receiver_hurry(peer->session.receiver, now);
   peer->is_awaited = peer->is_awaited && e->outstanding;
-  while ((path = harp_receiver_next_ack(peer->session.receiver, now)) >= 0) {
-    struct harp_tcp_path *tcp = harp_tcp_ready(peer, (unsigned)path);
-    unsigned over = harp_tcp_beside(peer, (unsigned)path);
-    if (!tcp && over != (unsigned)path && !harp_sender_is_up(peer->session.sender, over)) break;
-    if (!tcp && !take_frame(e, peer, over, HARP_ACK_MAX_BYTES, &sf, now)) break;
-    bool due = harp_receiver_poll_ack(peer->session.receiver, &ack, &number, now);
-    HARP_ASSERT(due && ack.path == path);
+  while ((path = harp_receiver_next_ack(peer->session.receiver, held, now)) >= 0) {
+    int over = path_of_ack(peer, (unsigned)path);
+    if (over < 0) {
+      held |= 1ull << path;
+      continue;
+    }
+    bool is_tcp = (unsigned)over >= peer->route_count;
+    if (!is_tcp && !take_frame(e, peer, (unsigned)over, HARP_ACK_MAX_BYTES, &sf, now)) break;
+    harp_receiver_take_ack(peer->session.receiver, (unsigned)path, &ack, &number, now);
     ack.token = peer->session.keys.tx_token;
     sent++;
-    if (tcp) {
-      harp_tcp_send_ack(tcp, &ack, number, now);
+    if (is_tcp) {
+      harp_tcp_send_ack(harp_tcp_ready(peer, (unsigned)over), &ack, number, now);
       continue;
     }
     sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, peer->session.keys.tx_seed);
     sf.count = 1;
     submit_frame(e, &sf);
   }
-  peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(peer->session.receiver));
+  peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(peer->session.receiver, held));
   return sent;
 }
 
@@ -355,6 +370,7 @@ static unsigned transmit_data(struct harp_engine *e, struct harp_peer *peer, uns
 static unsigned transmit_peer(struct harp_engine *e, struct harp_peer *peer, unsigned budget, harp_ns now) {
   peer->deadline_ns = HARP_NEVER;
   if (peer->session.state != HARP_SESSION_OPEN) return 0;
+  if (peer->tcp_count) harp_tcp_note_progress(peer, now);
   harp_session_on_timeout(&peer->session, now);
   harp_ns review_ns = peer->tcp_count ? harp_tcp_review(peer, now) : HARP_NEVER;
   unsigned sent = transmit_data(e, peer, budget, now);

@@ -129,14 +129,13 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
   return count > 0;
 }
 
-/* The first path of datagrams between the ENIs of a tcp path; there is one. */
+/* The first path of datagrams between the ENIs of a tcp path; the path itself where there is none. */
 static unsigned beside(const struct harp_peer *peer, const struct harp_path_config *paths, unsigned tcp) {
   unsigned i = 0;
   while (i < peer->route_count &&
          (paths[i].local_eni != paths[tcp].local_eni || paths[i].remote_eni != paths[tcp].remote_eni))
     i++;
-  HARP_ASSERT(i < peer->route_count);
-  return i;
+  return i < peer->route_count ? i : tcp;
 }
 
 /* Makes the connections of the tcp paths, which come after all that have a route. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -46,42 +47,69 @@ static void drop(struct harp_tcp *t, int fd) {
 
 /* ---- the engine's ---- */
 
-static bool wants_tcp(const struct harp_instance *eni) {
-  return eni->driver == HARP_DRIVER_UDP_TCP;
+/* AUTO: where the kernel's sockets carry the datagrams, too. */
+static bool wants_tcp(struct harp_engine *e, unsigned eni) {
+  enum harp_driver driver = e->enis[eni].driver;
+  if (driver == HARP_DRIVER_AUTO) return harp_engine_io(e, eni)->ops == &harp_io_udp;
+  return driver == HARP_DRIVER_TCP || driver == HARP_DRIVER_UDP_TCP;
 }
 
-static void open_listener(struct harp_engine *e, unsigned eni) {
+static int open_listener(struct harp_engine *e, unsigned eni) {
   struct harp_tcp *t = e->tcp;
+  const struct harp_instance *instance = &e->enis[eni];
   struct harp_tcp_options options = options_of(e, eni, -1);
-  t->listeners[eni].port = harp_engine_io(e, eni)->info.ports[0]; /* one number for a firewall to know */
-  int fd = harp_tcp_socket_listen(&options, &t->listeners[eni].port);
-  int err = fd < 0 ? fd : watch(t, fd, EPOLLIN, (uint64_t)eni << KIND_BITS | IS_LISTENER);
-  if (!err) {
-    t->listeners[eni].fd = fd;
-    HARP_INFO("%s%s: TCP connections for data are accepted on port %u", e->enis[eni].ifname, e->mark,
-              t->listeners[eni].port);
-    return;
+  uint16_t port = harp_engine_io(e, eni)->info.ports[0]; /* one number for a firewall to know */
+  int fd = harp_tcp_socket_listen(&options, instance->port_low, instance->port_high, &port);
+  if (fd < 0) return fd;
+  int err = watch(t, fd, EPOLLIN, (uint64_t)eni << KIND_BITS | IS_LISTENER);
+  if (err) {
+    harp_files_close(fd);
+    return err;
   }
-  if (fd >= 0) harp_files_close(fd);
-  t->listeners[eni].port = 0;
-  HARP_INFO("%s: no TCP connections on this interface, data goes over UDP alone: %s", e->enis[eni].ifname,
-            strerror(-err));
+  t->listeners[eni].fd = fd;
+  t->listeners[eni].port = port;
+  HARP_INFO("%s%s: TCP connections for data are accepted on port %u", instance->ifname, e->mark, port);
+  return 0;
 }
 
-int harp_tcp_open(struct harp_engine *e) {
+/* An interface that has UDP as well does without. */
+static int open_or_do_without(struct harp_engine *e, unsigned eni, char *error, size_t error_bytes) {
+  const struct harp_instance *instance = &e->enis[eni];
+  int err = open_listener(e, eni);
+  const char *help = err == -EADDRINUSE ? ": widen `ports`" : "";
+  if (err && instance->driver == HARP_DRIVER_TCP) {
+    snprintf(error, error_bytes, "%s: cannot listen for TCP connections: %s%s", instance->ifname,
+             strerror(-err), help);
+    return err;
+  }
+  if (err)
+    HARP_INFO("%s%s: no TCP connections on this interface, data goes over UDP alone: %s%s", instance->ifname,
+              e->mark, strerror(-err), help);
+  return 0;
+}
+
+int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
   bool wanted = false;
-  for (unsigned i = 0; i < e->eni_count; i++) wanted |= wants_tcp(&e->enis[i]);
+  for (unsigned i = 0; i < e->eni_count; i++) wanted |= wants_tcp(e, i);
   if (!wanted) return 0;
   struct harp_tcp *t = calloc(1, sizeof *t);
-  if (!t) return -ENOMEM;
+  if (!t) {
+    snprintf(error, error_bytes, "no memory for TCP connections");
+    return -ENOMEM;
+  }
   e->tcp = t;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
   for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) t->guests[i].fd = -1;
   t->fd = epoll_create1(EPOLL_CLOEXEC);
-  if (t->fd < 0) return -errno;
-  for (unsigned i = 0; i < e->eni_count; i++)
-    if (wants_tcp(&e->enis[i])) open_listener(e, i);
-  return 0;
+  if (t->fd < 0) {
+    int err = -errno;
+    snprintf(error, error_bytes, "cannot open an epoll set for TCP connections: %s", strerror(-err));
+    return err;
+  }
+  int err = 0;
+  for (unsigned i = 0; i < e->eni_count && !err; i++)
+    if (wants_tcp(e, i)) err = open_or_do_without(e, i, error, error_bytes);
+  return err;
 }
 
 static void end_guest(struct harp_tcp *t, struct harp_tcp_guest *g) {
@@ -250,9 +278,17 @@ static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
     return now;
   }
   if (!is_up) return p->opened_ns + HARP_TCP_PROOF_NS;
-  if (!harp_sender_inflight_bytes(s, p->path)) return HARP_NEVER;
-  if (p->look_ns <= now) look(p, now);
-  return p->look_ns;
+  return harp_sender_inflight_bytes(s, p->path) ? p->look_ns : HARP_NEVER;
+}
+
+void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
+  const struct harp_sender *s = peer->session.sender;
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    struct harp_tcp_path *p = &peer->tcp[i];
+    if (p->fd < 0 || !harp_sender_is_up(s, p->path) || !harp_sender_inflight_bytes(s, p->path)) continue;
+    if (p->look_ns <= now) look(p, now);
+    if (p->readable) harp_sender_on_progress(peer->session.sender, p->path, now); /* it may be an answer */
+  }
 }
 
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {

@@ -29,7 +29,7 @@ enum {
 struct harp_tcp_path {
   struct harp_peer *peer;
   unsigned path;        /* its number in the session */
-  unsigned beside;      /* the first datagram path between the same interfaces */
+  unsigned beside;      /* the first datagram path between the same interfaces; path: there is none */
   int fd;               /* -1: none */
   bool connecting;      /* the fd is, and takes nothing yet */
   bool readable;        /* something may have come; in the engine's list then */
@@ -81,9 +81,10 @@ struct harp_tcp {
   uint8_t scrap[HARP_RECORDS_AHEAD_BYTES]; /* for what belongs nowhere */
 };
 
-/* Opens what the configuration asks for, a listening socket on each interface; one that fails is said at
- * INFO, and has no tcp paths. Returns 0 or -errno. */
-int harp_tcp_open(struct harp_engine *e) HARP_MUST_CHECK;
+/* Opens what the configuration asks for, a listening socket on each interface. One that fails is said at
+ * INFO, and has no tcp paths; where it could have no others, it is an error. Returns 0, or -errno with a
+ * sentence in `error`. */
+int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) HARP_MUST_CHECK;
 void harp_tcp_close(struct harp_engine *e);
 
 /* Returns the port on which an interface accepts tcp paths; 0: none. */
@@ -102,7 +103,10 @@ void harp_tcp_leave(struct harp_peer *peer);
 /* A stream is being closed: nothing is sent from its buffers any more. */
 void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now);
 
-/* Looks after the connections of a peer: opens, gives up, notes progress. Returns when to look again. */
+/* Tells the sender which paths go on, as their kernel sees them, before it judges them by their silence. */
+void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now);
+
+/* Looks after the connections of a peer: opens them, and gives them up. Returns when to look again. */
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now);
 
 /* Sends the record that was chosen, with an acknowledgement before it where one is due. Its path is not
@@ -112,8 +116,8 @@ void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, 
 /* Returns the connection of a path that takes a record now; NULL: the path is no tcp path, or blocked. */
 struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path);
 
-/* Returns over which path of datagrams the acknowledgements of a path go: its own, or for a tcp path that
- * takes nothing now the one beside it. */
+/* Returns the first path of datagrams between the interfaces of a tcp path; the path itself: there is none.
+ */
 unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path);
 
 /* Sends an acknowledgement, of any path, on a connection that takes a record. */

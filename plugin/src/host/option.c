@@ -18,7 +18,8 @@ static const char *const mode_names[] = {
 
 static const char *const driver_names[] = {
     [HARP_DRIVER_AUTO] = "auto",         [HARP_DRIVER_XDP] = "xdp", [HARP_DRIVER_XDP_ZC] = "xdp-zc",
-    [HARP_DRIVER_XDP_COPY] = "xdp-copy", [HARP_DRIVER_UDP] = "udp", [HARP_DRIVER_UDP_TCP] = "udp+tcp",
+    [HARP_DRIVER_XDP_COPY] = "xdp-copy", [HARP_DRIVER_UDP] = "udp", [HARP_DRIVER_TCP] = "tcp",
+    [HARP_DRIVER_UDP_TCP] = "udp+tcp",
 };
 
 static const char *const device_mode_names[] = {

@@ -68,7 +68,7 @@ bool harp_option_congestion(const char *text, char name[HARP_CONGESTION_BYTES]);
 #define HARP_EXPECT_PATHS        "a number from 1 to 16"
 #define HARP_EXPECT_PEER_TIMEOUT "whole seconds from 1 to 600"
 #define HARP_EXPECT_CONGESTION   "delay or reno"
-#define HARP_EXPECT_DRIVER       "auto, xdp, xdp-zc, xdp-copy, udp or udp+tcp"
+#define HARP_EXPECT_DRIVER       "auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp"
 #define HARP_EXPECT_MODE         "auto, inline or thread"
 #define HARP_EXPECT_DEVICES      "striped or enis"
 

@@ -157,6 +157,6 @@ bool harp_io_xdp_is_promising(unsigned ifindex);
 /* Has the kernel merge no more packets for the ports of a udp driver, from which nothing was received yet. */
 void harp_io_udp_stop_merging(struct harp_io *io);
 
-extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_bundle, harp_io_sim;
+extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_none, harp_io_bundle, harp_io_sim;
 
 #endif

@@ -61,26 +61,31 @@ static int bind_to(int fd, const struct harp_tcp_options *o, uint16_t port) {
   return bind(fd, (struct sockaddr *)&a, address_bytes(&a)) ? -errno : 0;
 }
 
-int harp_tcp_socket_listen(const struct harp_tcp_options *o, uint16_t *port) {
-  struct sockaddr_storage a;
-  socklen_t n = sizeof a;
+/* Listens on one port; 0: one that the kernel chooses. */
+static int listen_on(const struct harp_tcp_options *o, uint16_t port) {
   int fd = open_socket(o);
   if (fd < 0) return fd;
   set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1); /* connections of an earlier job may not have faded yet */
-  int err = bind_to(fd, o, *port);
+  int err = bind_to(fd, o, port);
   if (!err && listen(fd, SOMAXCONN)) err = -errno;
-  if (err == -EADDRINUSE && *port) {
-    harp_files_close(fd);
-    *port = 0;
-    return harp_tcp_socket_listen(o, port);
-  }
-  if (!err && getsockname(fd, (struct sockaddr *)&a, &n)) err = -errno;
-  if (!err) {
-    *port = port_of(&a);
-    return fd;
-  }
+  if (!err) return fd;
   harp_files_close(fd);
   return err;
+}
+
+int harp_tcp_socket_listen(const struct harp_tcp_options *o, uint16_t low, uint16_t high, uint16_t *port) {
+  struct sockaddr_storage a;
+  socklen_t n = sizeof a;
+  int fd = *port ? listen_on(o, *port) : -EADDRINUSE;
+  for (uint32_t i = low; fd == -EADDRINUSE && i <= high; i++) fd = listen_on(o, (uint16_t)i);
+  if (fd < 0) return fd;
+  if (getsockname(fd, (struct sockaddr *)&a, &n)) {
+    int err = -errno;
+    harp_files_close(fd);
+    return err;
+  }
+  *port = port_of(&a);
+  return fd;
 }
 
 int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *o) {

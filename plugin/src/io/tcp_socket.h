@@ -15,9 +15,11 @@ struct harp_tcp_options {
   harp_ns timeout_ns; /* unacknowledged for so long, the kernel gives the connection up */
 };
 
-/* Listens on the interface's address: on *port (host byte order), or where that is taken, or 0, on one that
- * the kernel chooses; *port says which. */
-int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t *port) HARP_MUST_CHECK;
+/* Listens on the interface's address: on *port (host byte order), or where that is taken, or 0, on the first
+ * free one from `low` to `high`, or where these are 0 on one that the kernel chooses; *port says which.
+ * Returns the socket, or -errno: -EADDRINUSE where none is free. */
+int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t low, uint16_t high,
+                           uint16_t *port) HARP_MUST_CHECK;
 
 /* Accepts a connection; -EAGAIN: none waits. */
 int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *options) HARP_MUST_CHECK;

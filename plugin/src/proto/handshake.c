@@ -141,7 +141,7 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {
   HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
   HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_LIMIT ||
-              why == HARP_REFUSAL_CROSSED);
+              why == HARP_REFUSAL_CROSSED || why == HARP_REFUSAL_PATHS);
   if (why) {
     send_refuse(h, why);
     return;
@@ -274,6 +274,10 @@ const char *harp_refusal_text(enum harp_refusal r) {
     return "asks for more connections than the engine here can have";
   case HARP_REFUSAL_MEMORY:
     return "asks for a connection for which there is no memory";
+  case HARP_REFUSAL_PATHS:
+    return "has no kind of path in common with this one: configure the same driver and the same address "
+           "family "
+           "on all hosts";
   }
   return "failed for an unknown reason";
 }

@@ -65,7 +65,7 @@ size_t harp_handshake_wants(const struct harp_handshake *h);
  * as the bytes seen show it. */
 void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size_t bytes);
 
-/* In WAIT_ANSWER: welcomes the client (HARP_REFUSAL_NONE), or refuses it as BUSY, LIMIT or CROSSED. */
+/* In WAIT_ANSWER: welcomes the client (HARP_REFUSAL_NONE), or refuses it as BUSY, LIMIT, CROSSED or PATHS. */
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why);
 
 /* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks";

@@ -97,10 +97,14 @@ static void add_path(struct pairing *g, unsigned m, unsigned f) {
   g->standby_few[f]++;
 }
 
+static bool has_datagrams(const struct pairing *g, unsigned m, unsigned f) {
+  return g->many->enis[m].port_count && g->few->enis[f].port_count;
+}
+
 /* Whether the pair may have another path: no two with the same ports. */
 static bool has_ports(const struct pairing *g, unsigned m, unsigned f, unsigned ports) {
   unsigned different = HARP_MAX(g->many->enis[m].port_count, g->few->enis[f].port_count);
-  return g->paths[m][f] < HARP_MIN(ports, different);
+  return has_datagrams(g, m, f) && g->paths[m][f] < HARP_MIN(ports, different);
 }
 
 /* The next standby path goes to the pair that has the fewest, and of those to the ENIs that have the fewest,
@@ -135,8 +139,10 @@ static unsigned primary_ports(const struct pairing *g, unsigned wanted, unsigned
   return HARP_MAX(HARP_MIN(wanted, room), 1u);
 }
 
+/* A standby pair has a tcp path where it can have no other. */
 static bool is_tcp_pair(const struct pairing *g, unsigned m, unsigned f) {
-  return g->primary[m][f] && g->many->enis[m].tcp_port && g->few->enis[f].tcp_port;
+  return may_pair(g, m, f) && g->many->enis[m].tcp_port && g->few->enis[f].tcp_port &&
+         (g->primary[m][f] || !has_datagrams(g, m, f));
 }
 
 static unsigned tcp_pairs(const struct pairing *g) {
@@ -147,12 +153,13 @@ static unsigned tcp_pairs(const struct pairing *g) {
 }
 
 /* Where the datagram paths take all places, pairs are left without. */
-static void add_tcp(struct pairing *g) {
+static void add_tcp(struct pairing *g, bool standby) {
   for (unsigned m = 0; m < g->many->eni_count; m++) {
     for (unsigned f = 0; f < g->few->eni_count && g->count < HARP_PATHS_MAX; f++) {
-      if (!is_tcp_pair(g, m, f)) continue;
+      if (!is_tcp_pair(g, m, f) || g->primary[m][f] == standby) continue;
       g->out[g->count++] = (struct harp_pairing){.client_eni = (uint8_t)(g->swapped ? f : m),
                                                  .server_eni = (uint8_t)(g->swapped ? m : f),
+                                                 .standby = standby,
                                                  .is_tcp = true};
     }
   }
@@ -178,8 +185,9 @@ unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp
     }
   }
   unsigned tcp = tcp_pairs(&g);
-  while (pairs && g.count < HARP_PATHS_MAX - tcp && add_standby(&g, ports)) {
+  while (pairs && g.count + tcp < HARP_PATHS_MAX && add_standby(&g, ports)) {
   }
-  add_tcp(&g);
+  add_tcp(&g, false);
+  add_tcp(&g, true);
   return g.count;
 }

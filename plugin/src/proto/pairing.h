@@ -16,12 +16,12 @@ struct harp_pairing {
 };
 
 /* Fills `out` with the paths, path i in out[i], and returns how many there are; 0 when no two ENIs have an
- * address family in common.
+ * address family and a kind of path in common.
  *
  * Primary pairs first: each ENI of the side that has more is joined to one of the other side, the least
  * loaded for its speed; each pair gets as many paths as the smaller `path_count` says, with different ports.
  * Then standby paths, spread over the pairs that are left, as many as fit. Last, a tcp path for each primary
- * pair whose ENIs both accept them. */
+ * pair whose ENIs both accept them, and for each standby pair of which one has no datagram ports. */
 unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp_endpoint *server,
                            struct harp_pairing out[HARP_PATHS_MAX]);
 

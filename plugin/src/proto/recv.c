@@ -70,9 +70,9 @@ static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
   r->waiting |= 1ull << path;
 }
 
-static harp_ns first_due_ns(const struct harp_receiver *r) {
+static harp_ns first_due_ns(const struct harp_receiver *r, uint64_t except) {
   harp_ns at = HARP_NEVER;
-  for (uint64_t bits = r->waiting; bits; bits &= bits - 1)
+  for (uint64_t bits = r->waiting & ~except; bits; bits &= bits - 1)
     at = HARP_MIN(at, r->paths[__builtin_ctzll(bits)].ack_due_ns);
   return at;
 }
@@ -81,7 +81,7 @@ static harp_ns first_due_ns(const struct harp_receiver *r) {
 static void ack_sent(struct harp_receiver *r, unsigned path) {
   r->paths[path].ack_due_ns = r->paths[path].late_ns = HARP_NEVER;
   r->waiting &= ~(1ull << path);
-  r->ack_due_ns = first_due_ns(r);
+  r->ack_due_ns = first_due_ns(r, 0);
 }
 
 /* No hurry: once no more comes, and at last after ACK_LATE_NS. */
@@ -94,7 +94,7 @@ static void ack_late(struct harp_receiver *r, unsigned path, harp_ns now) {
   }
   r->waiting |= 1ull << path;
   p->ack_due_ns = HARP_MIN(now + ACK_QUIET_NS, p->late_ns);
-  r->ack_due_ns = first_due_ns(r);
+  r->ack_due_ns = first_due_ns(r, 0);
 }
 
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
@@ -157,8 +157,8 @@ static void tell_credits(struct harp_receiver *r, struct harp_packet *ack, uint3
   }
 }
 
-int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now) {
-  for (uint64_t bits = r->ack_due_ns <= now ? r->waiting : 0; bits; bits &= bits - 1) {
+int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now) {
+  for (uint64_t bits = r->ack_due_ns <= now ? r->waiting & ~except : 0; bits; bits &= bits - 1) {
     int i = __builtin_ctzll(bits);
     if (r->paths[i].ack_due_ns <= now) return i;
   }
@@ -191,11 +191,10 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   harp_trace(r->trace, now, HARP_EVENT_TX_ACK, i, path->next_number - 1, ack->ack.credit_count, 0);
 }
 
-bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now) {
-  int i = harp_receiver_next_ack(r, now);
-  if (i < 0) return false;
-  make_ack(r, (unsigned)i, HARP_ACK_CREDITS_MAX, ack, number, now);
-  return true;
+void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_packet *ack, uint64_t *number,
+                            harp_ns now) {
+  HARP_ASSERT(path < r->path_count && r->waiting >> path & 1);
+  make_ack(r, path, HARP_ACK_CREDITS_MAX, ack, number, now);
 }
 
 uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, harp_ns now) {
@@ -220,8 +219,8 @@ void harp_receiver_hurry(struct harp_receiver *r, harp_ns now) {
   for (uint64_t bits = r->waiting; bits; bits &= bits - 1) ack_by(r, (unsigned)__builtin_ctzll(bits), now);
 }
 
-harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r) {
-  return r->ack_due_ns;
+harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r, uint64_t except) {
+  return harp_likely(!except) ? r->ack_due_ns : first_due_ns(r, except);
 }
 
 /* ---- streams ---- */

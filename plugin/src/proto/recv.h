@@ -87,11 +87,12 @@ static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
 
-/* Returns the path on which the next acknowledgement is due, -1 when none is. */
-int harp_receiver_next_ack(const struct harp_receiver *r, harp_ns now);
+/* Returns a path whose acknowledgement is due, none of `except` (a bit each); -1 when none is. */
+int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now);
 
-/* Takes the next acknowledgement that is due, ready to encode but for the token; false when none is. */
-bool harp_receiver_poll_ack(struct harp_receiver *r, struct harp_packet *ack, uint64_t *number, harp_ns now);
+/* Takes the acknowledgement of a path, ready to encode but for the token. */
+void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_packet *ack, uint64_t *number,
+                            harp_ns now);
 
 /* Returns the bytes that the acknowledgement of a path takes at least, if one is due or nearly so: to ride in
  * a superframe of data. 0: there is none. */
@@ -105,8 +106,9 @@ bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t roo
 /* Makes every acknowledgement that waits due at once. */
 void harp_receiver_hurry(struct harp_receiver *r, harp_ns now);
 
-/* Returns when an acknowledgement falls due, HARP_NEVER if none is waiting. */
-harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r);
+/* Returns when an acknowledgement falls due, of a path that is none of `except`; HARP_NEVER if none is
+ * waiting. */
+harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r, uint64_t except);
 
 /* Asserts the invariants; for tests. */
 void harp_receiver_check(const struct harp_receiver *r);

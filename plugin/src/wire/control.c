@@ -149,7 +149,7 @@ static int body_min_bytes(unsigned type) {
 }
 
 static enum harp_refusal known_refusal(unsigned reason) {
-  return reason <= HARP_REFUSAL_MEMORY ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
+  return reason <= HARP_REFUSAL_PATHS ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
 }
 
 static void get_body(const uint8_t *body, struct harp_control_message *out) {
@@ -296,7 +296,7 @@ static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) 
   };
   memcpy(e->addr, w->addr, sizeof e->addr);
   if (!address_ok(e->family, e->addr) || e->mtu < HARP_ENDPOINT_MTU_MIN_BYTES) return false;
-  if (!e->port_count || e->port_count > HARP_ENDPOINT_PORTS_MAX) return false;
+  if ((!e->port_count && !e->tcp_port) || e->port_count > HARP_ENDPOINT_PORTS_MAX) return false;
   for (uint32_t i = 0; i < e->port_count; i++) {
     e->ports[i] = harp_from_be16(w->ports[i]);
     if (!e->ports[i]) return false;

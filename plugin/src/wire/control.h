@@ -57,6 +57,7 @@ enum harp_refusal {
   HARP_REFUSAL_LIMIT = 9,    /* the engine has all the connections that it can have */
   HARP_REFUSAL_CROSSED = 10, /* the server connects to the client itself, and that connect wins */
   HARP_REFUSAL_MEMORY = 11,  /* no memory for the stream */
+  HARP_REFUSAL_PATHS = 12,   /* no path is possible: no kind of carrier, or no address family, in common */
 };
 
 /* ---- layout ---- */

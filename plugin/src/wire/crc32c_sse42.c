@@ -2,8 +2,10 @@
  *
  * Checksum alone: the crc32 instruction takes eight bytes per cycle but answers after three, so three chains
  * run over three adjacent thirds of the data; a multiplication moves the first two over what follows them
- * (crc32c_kernel.h, "joining"). Copy: three chains would store in three places at once where stores have to
- * ascend, so it folds four accumulators of 16 bytes forward by 64 bytes per round; it takes as many cycles.
+ * (crc32c_kernel.h, "joining"). The multiplier is another unit of the processor, and takes eight bytes per
+ * cycle as well: where there is enough data, a part is folded while the chains run over what follows it.
+ * Copy: three chains would store in three places at once where stores have to ascend, so it folds four
+ * accumulators of 16 bytes forward by 64 bytes per round; it takes as many cycles.
  */
 #include "wire/crc32c_kernel.h"
 
@@ -20,7 +22,19 @@ enum {
   FOLD_BYTES = 16,
   ROUND_BYTES = 4 * FOLD_BYTES,
   FOLDED_MIN_BYTES = 2 * ROUND_BYTES,
+  /* Folding and chains together. In a round each chain takes three quadwords, so that both units have as much
+   * to do; the last chain's end must be within reach of a join. */
+  MIXED_ROUNDS = 24,
+  MIXED_FOLDED_BYTES = MIXED_ROUNDS * ROUND_BYTES,
+  MIXED_STEP_BYTES = 24,
+  MIXED_CHAIN_BYTES = MIXED_ROUNDS * MIXED_STEP_BYTES,
+  MIXED_CHAIN_UNITS = MIXED_CHAIN_BYTES / HARP_CRC32C_JOIN_BYTES,
+  MIXED_BYTES = MIXED_FOLDED_BYTES + CHAINS * MIXED_CHAIN_BYTES,
 };
+
+_Static_assert(MIXED_CHAIN_BYTES % HARP_CRC32C_JOIN_BYTES == 0 &&
+                   CHAINS * MIXED_CHAIN_UNITS < HARP_CRC32C_JOIN_COUNT,
+               "the folded part moves over three chains");
 
 SSE42_INLINE uint64_t load8(const uint8_t *p) {
   uint64_t v;
@@ -35,10 +49,63 @@ SSE42_INLINE uint64_t advance(uint64_t state, size_t units) {
   return (uint64_t)_mm_cvtsi128_si64(product);
 }
 
+SSE42_INLINE __m128i fold_row(size_t distance) {
+  return _mm_load_si128((const __m128i *)(const void *)harp_crc32c_fold[HARP_CRC32C_FOLD_ROW(distance)]);
+}
+
+SSE42_INLINE __m128i fold(__m128i acc, __m128i row, __m128i next) {
+  return _mm_xor_si128(
+      _mm_xor_si128(_mm_clmulepi64_si128(acc, row, 0x00), _mm_clmulepi64_si128(acc, row, 0x11)), next);
+}
+
+SSE42_INLINE __m128i load16(const uint8_t *p) {
+  return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+/* Returns the state that the last of four accumulators is worth with the others before it. */
+SSE42_INLINE uint64_t state_of(__m128i a, __m128i b, __m128i c, __m128i d) {
+  d = fold(a, fold_row(3), fold(b, fold_row(2), fold(c, fold_row(1), d)));
+  uint64_t state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(d));
+  return _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(d, 1));
+}
+
+/* Advances three chains over a quadword each. */
+SSE42_INLINE void step(uint64_t chains[CHAINS], const uint8_t *src) {
+  for (unsigned i = 0; i < CHAINS; i++)
+    chains[i] = _mm_crc32_u64(chains[i], load8(src + i * MIXED_CHAIN_BYTES));
+}
+
+/* Advances a state over MIXED_BYTES. */
+SSE42_INLINE uint64_t mixed(uint64_t state, const uint8_t *src) {
+  const __m128i row = fold_row(4);
+  const uint8_t *chained = src + MIXED_FOLDED_BYTES, *end = chained - ROUND_BYTES;
+  __m128i a = _mm_xor_si128(load16(src), _mm_cvtsi64_si128((long long)state));
+  __m128i b = load16(src + 16), c = load16(src + 32), d = load16(src + 48);
+  uint64_t chains[CHAINS] = {0};
+
+  while (src < end) {
+    src += ROUND_BYTES;
+    a = fold(a, row, load16(src));
+    step(chains, chained);
+    b = fold(b, row, load16(src + 16));
+    step(chains, chained + 8);
+    c = fold(c, row, load16(src + 32));
+    d = fold(d, row, load16(src + 48));
+    step(chains, chained + 16);
+    chained += MIXED_STEP_BYTES;
+  }
+  for (unsigned at = 0; at < MIXED_STEP_BYTES; at += 8) step(chains, chained + at);
+  return _mm_crc32_u64(0, advance(state_of(a, b, c, d), 3 * MIXED_CHAIN_UNITS) ^
+                              advance(chains[0], 2 * MIXED_CHAIN_UNITS) ^
+                              advance(chains[1], MIXED_CHAIN_UNITS)) ^
+         chains[2];
+}
+
 SSE42 static uint32_t sse42_crc(uint32_t seed, const void *data, size_t bytes) {
   const uint8_t *src = data;
   uint64_t a = (uint32_t)~seed;
 
+  for (; bytes >= MIXED_BYTES; bytes -= MIXED_BYTES, src += MIXED_BYTES) a = mixed(a, src);
   while (bytes >= CHAINED_MIN_BYTES) {
     size_t units = HARP_MIN(bytes / CHAINED_MIN_BYTES, (size_t)CHAIN_UNITS_MAX);
     size_t chain_bytes = units * HARP_CRC32C_JOIN_BYTES;
@@ -59,15 +126,6 @@ SSE42 static uint32_t sse42_crc(uint32_t seed, const void *data, size_t bytes) {
     bytes -= CHAINS * chain_bytes;
   }
   return ~harp_x86_crc_short((uint32_t)a, false, NULL, src, bytes);
-}
-
-SSE42_INLINE __m128i fold_row(size_t distance) {
-  return _mm_load_si128((const __m128i *)(const void *)harp_crc32c_fold[HARP_CRC32C_FOLD_ROW(distance)]);
-}
-
-SSE42_INLINE __m128i fold(__m128i acc, __m128i row, __m128i next) {
-  return _mm_xor_si128(
-      _mm_xor_si128(_mm_clmulepi64_si128(acc, row, 0x00), _mm_clmulepi64_si128(acc, row, 0x11)), next);
 }
 
 SSE42_INLINE __m128i move(uint8_t *dst, const uint8_t *src) {
@@ -99,9 +157,7 @@ SSE42 static uint32_t sse42_copy(uint32_t seed, void *to, const void *from, size
       c = fold(c, row, move(dst + 32, src + 32));
       d = fold(d, row, move(dst + 48, src + 48));
     }
-    d = fold(a, fold_row(3), fold(b, fold_row(2), fold(c, fold_row(1), d)));
-    state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(d));
-    state = _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(d, 1));
+    state = state_of(a, b, c, d);
   }
   return ~harp_x86_crc_short((uint32_t)state, true, dst, src, bytes);
 }
