@@ -104,7 +104,7 @@ def test_many_connections(make_lab: MakeLab, start: StartJob) -> None:
 def test_two_against_eight(make_lab: MakeLab, start: StartJob) -> None:
     """Each of the eight has a partner, and both directions stripe."""
     spec = LabSpec(enis=8, host_enis=(2, 8), switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS)
-    with start(make_lab(spec), mode="bidir", words=("--iters", "300")) as job:
+    with start(make_lab(spec), mode="bidir", words=("--iters", "1000")) as job:
         _until_moving(job, 0)
         _until_moving(job, 1)
         job.finish()

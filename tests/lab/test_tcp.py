@@ -218,6 +218,21 @@ def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
         assert all(7000 <= _port(job, rank) <= 7003 for rank in range(2))
 
 
+@CARRIERS
+def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
+    """Where the network caps each flow, more connections are put to use."""
+    lab = make_lab(LabSpec(enis=2, flow_cap_mbps=100))
+    words = ("--time", "3", "--warmup", "20")
+    env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
+    with Job(lab, plugin_file, mode="stream", sizes="1M", words=words, env=env) as job:
+        report = job.finish()
+        assert "8 of TCP" in job.log(0)
+        result = report.results[0]
+        rate = result.bytes * result.messages * 8 / result.seconds
+        print(f"{rate / 1e6:.0f} Mbit/s")
+        assert rate > 200e6
+
+
 def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
     """One sends datagrams only, the other none: an error that says what to do."""
     lab = make_lab(LabSpec(enis=2))

@@ -221,32 +221,48 @@ static void tcp_alone(void **state) {
     a.enis[i].tcp_port = b.enis[i].tcp_port = 1000;
   }
   unsigned count = harp_pairing_make(&a, &b, out);
-  assert_int_equal(count, 4);
+  assert_int_equal(count, 6);
   for (unsigned i = 0; i < count; i++) {
     assert_true(out[i].is_tcp);
-    assert_int_equal(out[i].standby, i >= 2);
+    assert_int_equal(out[i].standby, i >= 4);
     assert_int_equal(out[i].standby, out[i].client_eni != out[i].server_eni);
   }
   b.enis[1].tcp_port = 0;
   count = harp_pairing_make(&a, &b, out);
-  assert_int_equal(count, 2);
+  assert_int_equal(count, 3); /* two of a primary pair, one of a standby pair */
   b.enis[0].tcp_port = 0;
   assert_int_equal(harp_pairing_make(&a, &b, out), 0);
 }
 
+/* As many connections as paths of datagrams, for networks that cap each flow; the first of all pairs first.
+ */
+static void several_tcp_paths(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(4, 5, NULL), b = host(4, 5, NULL);
+  for (unsigned i = 0; i < 4; i++) a.enis[i].tcp_port = b.enis[i].tcp_port = 1000;
+  unsigned count = harp_pairing_make(&a, &b, out), first = 0, tcp[4] = {0}, standby[4] = {0};
+  while (!out[first].is_tcp) standby[out[first].client_eni] += out[first].standby, first++;
+  assert_int_equal(count, HARP_PATHS_MAX);
+  for (unsigned i = first; i < count; i++) {
+    assert_true(out[i].is_tcp && !out[i].standby);
+    assert_int_equal(out[i].client_eni, out[i].server_eni);
+    assert_int_equal(out[i].client_eni, (i - first) % 4);
+    tcp[out[i].client_eni]++;
+  }
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(tcp[i], 5);
+    assert_true(standby[i] >= 3); /* one to each other ENI of the server at least */
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tcp_alone),
-      cmocka_unit_test(tcp_paths_come_last),
-      cmocka_unit_test(tcp_paths_find_room),
-      cmocka_unit_test(one_pair_has_its_ports),
-      cmocka_unit_test(no_two_paths_have_the_same_ports),
-      cmocka_unit_test(equals_pair_by_index),
-      cmocka_unit_test(eight_by_eight_is_complete),
-      cmocka_unit_test(two_serve_eight),
-      cmocka_unit_test(speeds_weigh),
-      cmocka_unit_test(families_do_not_mix),
-      cmocka_unit_test(every_eni_has_a_partner),
+      cmocka_unit_test(several_tcp_paths),      cmocka_unit_test(tcp_alone),
+      cmocka_unit_test(tcp_paths_come_last),    cmocka_unit_test(tcp_paths_find_room),
+      cmocka_unit_test(one_pair_has_its_ports), cmocka_unit_test(no_two_paths_have_the_same_ports),
+      cmocka_unit_test(equals_pair_by_index),   cmocka_unit_test(eight_by_eight_is_complete),
+      cmocka_unit_test(two_serve_eight),        cmocka_unit_test(speeds_weigh),
+      cmocka_unit_test(families_do_not_mix),    cmocka_unit_test(every_eni_has_a_partner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

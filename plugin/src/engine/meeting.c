@@ -56,7 +56,8 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   for (unsigned i = 0; i < e->eni_count; i++) {
     uint16_t tcp_port = e->tcp ? harp_tcp_port(e->tcp, i) : 0;
     describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, tcp_port, &self->enis[i]);
-    self->path_count = HARP_MAX(self->path_count, HARP_MAX(self->enis[i].port_count, 1));
+    unsigned paths = self->enis[i].port_count ? self->enis[i].port_count : e->enis[i].paths;
+    self->path_count = (uint16_t)HARP_MAX(self->path_count, paths);
   }
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
 }

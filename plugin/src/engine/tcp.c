@@ -268,6 +268,10 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
 static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
   const struct harp_sender *s = p->peer->session.sender;
   bool is_up = harp_sender_is_up(s, p->path);
+  if (harp_sender_is_dormant(s, p->path)) {
+    p->opened_ns = now; /* it proves itself when it is put to use */
+    return HARP_NEVER;
+  }
   if (is_up && !p->was_up) {
     p->was_up = true;
     p->wait_ns = HARP_TCP_WAIT_NS;

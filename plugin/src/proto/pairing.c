@@ -145,14 +145,23 @@ static bool is_tcp_pair(const struct pairing *g, unsigned m, unsigned f) {
          (g->primary[m][f] || !has_datagrams(g, m, f));
 }
 
-static unsigned tcp_pairs(const struct pairing *g) {
-  unsigned n = 0;
-  for (unsigned m = 0; m < g->many->eni_count; m++)
-    for (unsigned f = 0; f < g->few->eni_count; f++) n += is_tcp_pair(g, m, f);
-  return n;
+/* How many tcp paths each primary pair gets: as many as are wanted, where every standby pair still finds a
+ * place. */
+static unsigned tcp_ports(const struct pairing *g, unsigned wanted, unsigned *pairs) {
+  unsigned standby = 0;
+  *pairs = 0;
+  for (unsigned m = 0; m < g->many->eni_count; m++) {
+    for (unsigned f = 0; f < g->few->eni_count; f++) {
+      *pairs += is_tcp_pair(g, m, f) && g->primary[m][f];
+      standby += may_pair(g, m, f) && !g->primary[m][f];
+    }
+  }
+  if (!*pairs) return 0;
+  unsigned taken = HARP_MIN(g->count + standby, (unsigned)HARP_PATHS_MAX);
+  return HARP_MAX(HARP_MIN(wanted, (HARP_PATHS_MAX - taken) / *pairs), 1u);
 }
 
-/* Where the datagram paths take all places, pairs are left without. */
+/* One for each pair; where the datagram paths take all places, pairs are left without. */
 static void add_tcp(struct pairing *g, bool standby) {
   for (unsigned m = 0; m < g->many->eni_count; m++) {
     for (unsigned f = 0; f < g->few->eni_count && g->count < HARP_PATHS_MAX; f++) {
@@ -184,10 +193,10 @@ unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp
       }
     }
   }
-  unsigned tcp = tcp_pairs(&g);
-  while (pairs && g.count + tcp < HARP_PATHS_MAX && add_standby(&g, ports)) {
+  unsigned tcp_pairs, tcp = tcp_ports(&g, wanted, &tcp_pairs);
+  while (pairs && g.count + tcp * tcp_pairs < HARP_PATHS_MAX && add_standby(&g, ports)) {
   }
-  add_tcp(&g, false);
+  for (unsigned k = 0; k < tcp; k++) add_tcp(&g, false);
   add_tcp(&g, true);
   return g.count;
 }

@@ -20,8 +20,9 @@ struct harp_pairing {
  *
  * Primary pairs first: each ENI of the side that has more is joined to one of the other side, the least
  * loaded for its speed; each pair gets as many paths as the smaller `path_count` says, with different ports.
- * Then standby paths, spread over the pairs that are left, as many as fit. Last, a tcp path for each primary
- * pair whose ENIs both accept them, and for each standby pair of which one has no datagram ports. */
+ * Then standby paths, spread over the pairs that are left, as many as fit. Last tcp paths: for each primary
+ * pair whose ENIs both accept them up to as many as there are datagram paths, while every standby pair still
+ * finds a place; and one for each standby pair of which one ENI has no datagram ports. */
 unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp_endpoint *server,
                            struct harp_pairing out[HARP_PATHS_MAX]);
 

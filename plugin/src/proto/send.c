@@ -336,6 +336,7 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
 void harp_sender_block(struct harp_sender *s, unsigned path) {
   HARP_ASSERT(s->tcp >> path & 1);
   s->paths[path].blocked = true;
+  s->paths[path].cc.round_limited = true; /* the kernel holds as much as it takes */
   s->blocked |= 1ull << path;
 }
 
@@ -343,7 +344,7 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
   p->blocked = false;
   s->blocked &= ~(1ull << path);
-  if (p->state == HARP_PATH_UP || p->probe_due) return;
+  if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT || p->probe_due) return;
   p->probed_ns = now;
   harp_life_want_probe(s, p, true);
 }

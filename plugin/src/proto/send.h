@@ -191,6 +191,9 @@ static inline bool harp_sender_is_down(const struct harp_sender *s, unsigned pat
 static inline bool harp_sender_is_up(const struct harp_sender *s, unsigned path) {
   return s->paths[path].state == HARP_PATH_UP;
 }
+static inline bool harp_sender_is_dormant(const struct harp_sender *s, unsigned path) {
+  return s->paths[path].state == HARP_PATH_DORMANT;
+}
 
 /* Returns how many bytes are in flight on a path. */
 static inline uint32_t harp_sender_inflight_bytes(const struct harp_sender *s, unsigned path) {

@@ -360,7 +360,8 @@ bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refu
   memcpy(&w, body, sizeof w);
   unsigned reason = harp_from_be16(w.reason);
   bool known = reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT ||
-               reason == HARP_REFUSAL_BUSY || reason == HARP_REFUSAL_CROSSED || reason == HARP_REFUSAL_LIMIT;
+               reason == HARP_REFUSAL_BUSY || reason == HARP_REFUSAL_CROSSED ||
+               reason == HARP_REFUSAL_LIMIT || reason == HARP_REFUSAL_PATHS;
   *refuse = (struct harp_refuse){
       .version_min = w.version_min,
       .version_max = w.version_max,
