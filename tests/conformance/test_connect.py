@@ -218,18 +218,19 @@ def test_traffic_class(version: int) -> None:
     assert net.warns() == []
 
 
-def _own_udp_ports() -> set[int]:
-    """Give the ports of this process's UDP sockets over IPv4."""
+def _own_ports(protocol: str) -> set[int]:
+    """Return the ports of this process's sockets of a protocol over IPv4."""
     ours = set(open_files().values())
-    rows = [line.split() for line in Path("/proc/self/net/udp").read_text().splitlines()[1:]]
+    rows = [line.split() for line in Path(f"/proc/self/net/{protocol}").read_text().splitlines()[1:]]
     return {int(row[1].split(":")[1], 16) for row in rows if f"socket:[{row[9]}]" in ours}
 
 
 LARGE_BYTES = 8192  # of a packet on the loopback: no control connection sends such
 
 
-def _marks(tap: socket.socket, ports: set[int]) -> tuple[set[tuple[int, int]], set[int]]:
-    """Give type and class of the datagrams between these ports, and the class of large TCP packets."""
+def _marks(tap: socket.socket) -> tuple[set[tuple[int, int]], set[int]]:
+    """Return type and class of this process's datagrams to itself, and the class of its large TCP packets."""
+    ports = {socket.IPPROTO_UDP: _own_ports("udp"), socket.IPPROTO_TCP: _own_ports("tcp")}
     found: set[tuple[int, int]] = set()
     tcp: set[int] = set()
     while True:
@@ -237,12 +238,14 @@ def _marks(tap: socket.socket, ports: set[int]) -> tuple[set[tuple[int, int]], s
             data = tap.recv(1 << 16)
         except BlockingIOError:
             return found, tcp
-        if data[9] == socket.IPPROTO_TCP and len(data) > LARGE_BYTES:
+        inner = data[(data[0] & 15) * 4 :]
+        source, to = int.from_bytes(inner[0:2], "big"), int.from_bytes(inner[2:4], "big")
+        if not {source, to} <= ports.get(data[9], set()):
+            continue
+        if data[9] == socket.IPPROTO_UDP:
+            found.add((inner[8 + 5], data[1]))
+        elif len(data) > LARGE_BYTES:
             tcp.add(data[1])
-        udp = data[(data[0] & 15) * 4 :]
-        source, to = int.from_bytes(udp[0:2], "big"), int.from_bytes(udp[2:4], "big")
-        if data[9] == socket.IPPROTO_UDP and {source, to} <= ports:
-            found.add((udp[8 + 5], data[1]))
 
 
 @pytest.mark.lab
@@ -260,7 +263,7 @@ def test_traffic_class_on_the_wire(version: int, request: pytest.FixtureRequest)
         with net.pair() as pair:
             pair.transfer([b"small"])
             pair.transfer([b"marked" * 5000])
-            seen, tcp = _marks(tap, _own_udp_ports())
+            seen, tcp = _marks(tap)
     data, ack = 1, 3
     assert {kind for kind, _ in seen} >= {data, ack}
     assert {mark for _, mark in seen} == {traffic_class}
