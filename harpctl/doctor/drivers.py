@@ -30,7 +30,9 @@ _CAPABILITIES = (("cap_net_raw",), ("cap_net_admin",), ("cap_bpf", "cap_sys_admi
 LADDER = (
     Rung("xdp-zc", (5, 9), "links to XDP programs", _CAPABILITIES),
     Rung("xdp-copy", (5, 9), "links to XDP programs", _CAPABILITIES),
+    Rung("udp+tcp", (3, 10), "sockets"),
     Rung("udp", (3, 10), "sockets"),
+    Rung("tcp", (3, 10), "sockets"),
 )
 RUNG_OF = {"xdp": LADDER[1], **{rung.driver: rung for rung in LADDER}}
 
