@@ -1,0 +1,177 @@
+/* NVIDIA's wheels link the CUDA runtime statically and keep the symbol table. So the code of each of its
+ * functions is overwritten with a jump to ours. NVML and the driver are opened by name: dlopen and dlsym are
+ * caught in the library's global offset table. */
+#include "library.h"
+
+#include "entry.h"
+#include "say.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { JUMP_BYTES = 12 };
+
+static const struct box_elf *file;
+static void *handle;
+static uintptr_t base;
+static const char nvml_handle, driver_handle; /* their addresses stand for the two libraries */
+
+/* ---- dlopen ---- */
+
+static void *open_library(const char *name, int flags) {
+  if (name && strstr(name, "libnvidia-ml.so")) return (void *)&nvml_handle;
+  if (name && strstr(name, "libcuda.so")) return (void *)&driver_handle;
+  /* No RDMA: what the machine has of it would be another network than the one to be measured. */
+  if (name && (strstr(name, "libibverbs") || strstr(name, "libmlx5"))) name = "hidden by harp-nccl";
+  return dlopen(name, flags);
+}
+
+static void *find_in_library(void *library, const char *name) {
+  if (library == &nvml_handle) return (void *)box_nvml_find(name);
+  if (library == &driver_handle) return (void *)box_driver_find(name);
+  return dlsym(library, name);
+}
+
+static int close_library(void *library) {
+  return library == &nvml_handle || library == &driver_handle ? 0 : dlclose(library);
+}
+
+/* ---- redirection ---- */
+
+static bool is_runtime_call(const struct box_symbol *s) {
+  return s->is_function && !strncmp(s->name, "cuda", 4) && s->name[4] >= 'A' && s->name[4] <= 'Z';
+}
+
+/* movabs $function, %rax; jmp *%rax */
+static void write_jump(uintptr_t at, box_function *function) {
+  unsigned char code[JUMP_BYTES] = {0x48, 0xb8, [10] = 0xff, 0xe0};
+  memcpy(code + 2, &function, sizeof function);
+  memcpy((void *)at, code, sizeof code);
+}
+
+static int protect_text(int protection) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uintptr_t begin = (base + file->text_begin) & ~(page - 1);
+  uintptr_t end = harp_align_up(base + file->text_end, page);
+  if (!mprotect((void *)begin, end - begin, protection)) return 0;
+  box_say("the code of %s can't be changed in memory: %s", file->path, strerror(errno));
+  return -1;
+}
+
+static int redirect_runtime(void) {
+  int redirected = 0;
+  if (protect_text(PROT_READ | PROT_WRITE | PROT_EXEC)) return -1;
+  for (size_t i = 0; i < file->symbol_count; i++) {
+    const struct box_symbol *s = &file->symbols[i];
+    if (!is_runtime_call(s) || s->bytes < JUMP_BYTES) continue;
+    if (s->address < file->text_begin || s->address >= file->text_end) continue;
+    box_function *function = box_runtime_find(s->name);
+    write_jump(base + s->address, function ? function : (box_function *)box_runtime_unsupported);
+    redirected++;
+  }
+  if (protect_text(PROT_READ | PROT_EXEC)) return -1;
+  if (redirected) return 0;
+  box_say("%s does not contain the CUDA runtime, as NVIDIA's wheels do", file->path);
+  return -1;
+}
+
+static void replace_slot(uintptr_t slot, void *function) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  mprotect((void *)(slot & ~(page - 1)), page, PROT_READ | PROT_WRITE);
+  memcpy((void *)slot, &function, sizeof function);
+}
+
+static void redirect_slots(const Elf64_Rela *relocations, size_t bytes, const Elf64_Sym *symbols,
+                           const char *names) {
+  const struct {
+    const char *name;
+    void *function;
+  } caught[] = {{"dlopen", (void *)open_library},
+                {"dlsym", (void *)find_in_library},
+                {"dlclose", (void *)close_library}};
+  for (size_t i = 0; i < bytes / sizeof *relocations; i++) {
+    uint64_t type = ELF64_R_TYPE(relocations[i].r_info);
+    if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
+    const char *name = names + symbols[ELF64_R_SYM(relocations[i].r_info)].st_name;
+    for (size_t k = 0; k < HARP_ARRAY_COUNT(caught); k++)
+      if (!strcmp(caught[k].name, name)) replace_slot(base + relocations[i].r_offset, caught[k].function);
+  }
+}
+
+static void redirect_loading(const ElfW(Dyn) * dynamic) {
+  const Elf64_Rela *of_calls = NULL, *of_data = NULL;
+  const Elf64_Sym *symbols = NULL;
+  const char *names = NULL;
+  size_t call_bytes = 0, data_bytes = 0;
+  for (const ElfW(Dyn) *d = dynamic; d->d_tag != DT_NULL; d++) {
+    void *at = (void *)d->d_un.d_ptr;
+    switch (d->d_tag) {
+    case DT_JMPREL:
+      of_calls = at;
+      break;
+    case DT_PLTRELSZ:
+      call_bytes = d->d_un.d_val;
+      break;
+    case DT_RELA:
+      of_data = at;
+      break;
+    case DT_RELASZ:
+      data_bytes = d->d_un.d_val;
+      break;
+    case DT_SYMTAB:
+      symbols = at;
+      break;
+    case DT_STRTAB:
+      names = at;
+      break;
+    default:
+      break;
+    }
+  }
+  if (of_calls) redirect_slots(of_calls, call_bytes, symbols, names);
+  if (of_data) redirect_slots(of_data, data_bytes, symbols, names);
+}
+
+int box_library_load(const struct box_elf *elf) {
+  struct link_map *map;
+  file = elf;
+  handle = dlopen(elf->path, RTLD_NOW | RTLD_LOCAL);
+  if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map)) {
+    box_say("%s can't be loaded: %s", elf->path, dlerror());
+    return -1;
+  }
+  base = map->l_addr;
+  if (redirect_runtime()) return -1;
+  redirect_loading(map->l_ld);
+  return 0;
+}
+
+/* ---- looking up ---- */
+
+void *box_library_function(const char *name) {
+  return dlsym(handle, name);
+}
+
+void *box_library_symbol(const char *name, size_t *bytes) {
+  const struct box_symbol *symbol = box_elf_find(file, name);
+  if (!symbol) return NULL;
+  *bytes = symbol->bytes;
+  return (void *)(base + symbol->address);
+}
+
+const char *box_library_function_name(const void *function) {
+  const struct box_symbol *symbol = box_elf_function_at(file, (uintptr_t)function - base);
+  return symbol ? symbol->name : NULL;
+}
+
+int box_library_version(void) {
+  int version = 0;
+  int (*get)(int *) = box_library_function("ncclGetVersion");
+  if (get) get(&version);
+  return version;
+}

@@ -1,0 +1,99 @@
+/* harp-nccl: an official NCCL on a machine without a GPU. Reads the library, forks the ranks, ends them when
+ * one fails or the time is over, kills one where that is asked for. See README.md for how it works. */
+#include "clock.h"
+#include "layout.h"
+#include "rank.h"
+#include "say.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LOOK_US = 2000, SIGNALLED = 128 };
+#define GRACE_S 20.0 /* for the others, when a rank has failed */
+
+struct family {
+  const struct box_options *options;
+  struct box_shared *shared;
+  pid_t pids[BOX_RANKS_MAX]; /* 0: gone */
+  int left, code;
+  double end_s, kill_at_s;
+};
+
+static void start(struct family *f, const struct box_elf *elf) {
+  pid_t parent = getpid();
+  for (int rank = 0; rank < f->options->ranks; rank++) {
+    pid_t pid = fork();
+    if (pid < 0) box_die("fork: %s", strerror(errno));
+    if (!pid) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(BOX_EXIT_LOAD);
+      exit(box_rank_run(f->options, elf, f->shared, rank));
+    }
+    f->pids[rank] = pid;
+    f->left++;
+  }
+}
+
+static void on_end(struct family *f, int rank, int status) {
+  f->pids[rank] = 0;
+  f->left--;
+  if (rank == f->options->killed_rank && WIFSIGNALED(status)) return;
+  int code = WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
+  if (!code) return;
+  if (WIFSIGNALED(status)) box_say("rank %d died: %s", rank, strsignal(WTERMSIG(status)));
+  if (!f->code) f->code = code;
+  atomic_store(&f->shared->failed, true);
+  f->end_s = HARP_MIN(f->end_s, box_clock_s() + GRACE_S);
+}
+
+static void end_all(struct family *f) {
+  box_say(f->code ? "the ranks that are left are ended" : "the time is over");
+  if (!f->code) f->code = BOX_EXIT_TIME;
+  for (int rank = 0; rank < f->options->ranks; rank++)
+    if (f->pids[rank]) kill(f->pids[rank], SIGKILL);
+  f->end_s += 1e9;
+}
+
+static void kill_when_due(struct family *f) {
+  if (f->options->killed_rank == BOX_NONE_KILLED || f->kill_at_s < 0) return;
+  if (!f->kill_at_s && atomic_load(&f->shared->started) == f->options->ranks)
+    f->kill_at_s = box_clock_s() + f->options->kill_ms / 1e3;
+  if (!f->kill_at_s || box_clock_s() < f->kill_at_s) return;
+  if (f->pids[f->options->killed_rank]) kill(f->pids[f->options->killed_rank], SIGKILL);
+  f->kill_at_s = -1;
+}
+
+static int wait_for_all(struct family *f) {
+  while (f->left) {
+    int status;
+    pid_t pid = waitpid(-1, &status, WNOHANG);
+    for (int rank = 0; pid > 0 && rank < f->options->ranks; rank++)
+      if (f->pids[rank] == pid) on_end(f, rank, status);
+    if (pid > 0) continue;
+    kill_when_due(f);
+    if (box_clock_s() > f->end_s) end_all(f);
+    usleep(LOOK_US);
+  }
+  return f->code;
+}
+
+int main(int argc, char **argv) {
+  static struct box_options options;
+  struct box_elf elf;
+  int rc = box_options_parse(&options, argc, argv);
+  if (rc) return rc > 0 ? BOX_EXIT_OK : BOX_EXIT_USAGE;
+  if (box_elf_open(&elf, options.library) || box_layout_load(&elf)) return BOX_EXIT_LOAD;
+  struct family f = {.options = &options, .end_s = box_clock_s() + options.timeout_s};
+  f.shared = mmap(NULL, sizeof *f.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (f.shared == MAP_FAILED) box_die("no memory that the ranks share");
+  fflush(NULL);
+  start(&f, &elf);
+  return wait_for_all(&f);
+}

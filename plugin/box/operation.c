@@ -1,0 +1,66 @@
+#include "operation.h"
+
+#include "memory.h"
+#include "say.h"
+#include "stream.h"
+
+enum { MARGIN_BYTES = 4096 };
+
+struct box_operation box_operation_of(const struct box_options *o, int rank, size_t bytes) {
+  struct box_operation op = {.options = o, .rank = rank, .bytes = bytes, .count = box_op_count(o, bytes)};
+  size_t all = op.count * (size_t)o->ranks;
+  op.send_elements = o->op == BOX_OP_REDUCESCATTER || o->op == BOX_OP_ALLTOALL ? all : op.count;
+  op.receive_elements = o->op == BOX_OP_ALLGATHER || o->op == BOX_OP_ALLTOALL ? all : op.count;
+  return op;
+}
+
+void box_buffers_take(struct box_buffers *buffers, size_t bytes) {
+  buffers->send = box_memory_take(bytes + MARGIN_BYTES, false, 0);
+  buffers->receive = box_memory_take(bytes + MARGIN_BYTES, false, 0);
+  buffers->stream = box_stream_create(0);
+  if (!buffers->send || !buffers->receive) box_die("no memory for buffers of %zu bytes", bytes);
+}
+
+static int exchange(const struct box_operation *op, box_comm comm, const struct box_buffers *b) {
+  const struct box_options *o = op->options;
+  int type = (int)o->type, next = (op->rank + 1) % o->ranks, previous = (op->rank + o->ranks - 1) % o->ranks;
+  size_t part = op->count * box_types[o->type].bytes;
+  int error = box_nccl.GroupStart();
+  if (o->op == BOX_OP_SENDRECV) {
+    if (!error) error = box_nccl.Send(b->send, op->count, type, next, comm, b->stream);
+    if (!error) error = box_nccl.Recv(b->receive, op->count, type, previous, comm, b->stream);
+  } else {
+    for (int peer = 0; peer < o->ranks && !error; peer++) {
+      error = box_nccl.Send(b->send + (size_t)peer * part, op->count, type, peer, comm, b->stream);
+      if (!error)
+        error = box_nccl.Recv(b->receive + (size_t)peer * part, op->count, type, peer, comm, b->stream);
+    }
+  }
+  int end = box_nccl.GroupEnd();
+  return error ? error : end;
+}
+
+int box_operation_start(const struct box_operation *op, box_comm comm, const struct box_buffers *b) {
+  const struct box_options *o = op->options;
+  const int type = (int)o->type, redop = (int)o->redop;
+  switch (o->op) {
+  case BOX_OP_ALLREDUCE:
+    return box_nccl.AllReduce(b->send, b->receive, op->count, type, redop, comm, b->stream);
+  case BOX_OP_ALLGATHER:
+    return box_nccl.AllGather(b->send, b->receive, op->count, type, comm, b->stream);
+  case BOX_OP_REDUCESCATTER:
+    return box_nccl.ReduceScatter(b->send, b->receive, op->count, type, redop, comm, b->stream);
+  case BOX_OP_BROADCAST:
+    return box_nccl.Broadcast(b->send, b->receive, op->count, type, o->root, comm, b->stream);
+  case BOX_OP_REDUCE:
+    return box_nccl.Reduce(b->send, b->receive, op->count, type, redop, o->root, comm, b->stream);
+  default:
+    return exchange(op, comm, b);
+  }
+}
+
+double box_operation_bus_factor(const struct box_options *o) {
+  double others = (double)(o->ranks - 1) / o->ranks;
+  if (o->op == BOX_OP_ALLREDUCE) return 2 * others;
+  return box_op_is_divided(o->op) ? others : 1;
+}

@@ -1,0 +1,39 @@
+/* An operation of NCCL on one rank: its buffers, the call, what the result has to be. */
+#ifndef HARP_BOX_OPERATION_H
+#define HARP_BOX_OPERATION_H
+
+#include "nccl.h"
+#include "options.h"
+
+struct box_buffers {
+  char *send, *receive;
+  void *stream;
+};
+
+/* One size of the operation, on this rank. */
+struct box_operation {
+  const struct box_options *options;
+  int rank;
+  size_t bytes, count; /* as nccl-tests counts them */
+  size_t send_elements, receive_elements;
+};
+
+struct box_operation box_operation_of(const struct box_options *options, int rank, size_t bytes);
+
+/* Takes the memory for sizes up to `bytes`. */
+void box_buffers_take(struct box_buffers *buffers, size_t bytes);
+
+/* Queues the operation. Returns NCCL's result. */
+int box_operation_start(const struct box_operation *op, box_comm comm, const struct box_buffers *buffers);
+
+/* Returns what the rate of an operation is multiplied with to be that of the network, as in nccl-tests. */
+double box_operation_bus_factor(const struct box_options *options);
+
+/* Fills the send buffer with what `seed` gives, and the receive buffer with something else. */
+void box_operation_fill(const struct box_operation *op, const struct box_buffers *buffers, uint64_t seed);
+
+/* Returns how many elements of the result are wrong, with what is behind it. */
+uint64_t box_operation_verify(const struct box_operation *op, const struct box_buffers *buffers,
+                              uint64_t seed);
+
+#endif

@@ -1,0 +1,201 @@
+#include "rank.h"
+
+#include "clock.h"
+#include "func.h"
+#include "library.h"
+#include "report.h"
+#include "say.h"
+#include "stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 256, CALIBRATION_PARTS = 8, ITERATIONS_MAX = 1000000 };
+
+struct rank {
+  const struct box_options *options;
+  struct box_shared *shared;
+  int rank, passed; /* barriers */
+  box_comm comms[BOX_COMMS_MAX];
+  struct box_buffers buffers[BOX_COMMS_MAX];
+  uint64_t seed, wrong;
+};
+
+/* ---- place ---- */
+
+static void enter_namespace(const char *name) {
+  char path[NAME_BYTES];
+  snprintf(path, sizeof path, strchr(name, '/') ? "%s" : "/var/run/netns/%s", name);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || setns(fd, CLONE_NEWNET))
+    box_die("the network namespace %s can't be entered: %s", path, strerror(errno));
+  close(fd);
+}
+
+static void pin(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET((size_t)core, &set);
+  if (sched_setaffinity(0, sizeof set, &set)) box_die("core %d can't be had: %s", core, strerror(errno));
+}
+
+/* Each rank is a host of its own to NCCL, so that all its data takes the network. What fake memory has not
+ * got, or the kernels here don't do, is switched off; what the user has set stays. */
+static void set_environment(const struct box_options *o, int rank) {
+  static const char *const off[] = {"NCCL_PAT_ENABLE",  "NCCL_CUMEM_ENABLE",   "NCCL_CUMEM_HOST_ENABLE",
+                                    "NCCL_NVLS_ENABLE", "NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER",
+                                    "NCCL_RAS_ENABLE"};
+  char host[NAME_BYTES];
+  snprintf(host, sizeof host, "harp-nccl-%d-%d", (int)getppid(), rank);
+  setenv("NCCL_HOSTID", host, 1);
+  setenv("NCCL_NET_PLUGIN", "none", 0);
+  if (!o->namespace_count) setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(off); i++) setenv(off[i], "0", 0);
+}
+
+/* ---- the ranks together ---- */
+
+static void barrier(struct rank *r) {
+  int all = ++r->passed * r->options->ranks;
+  atomic_fetch_add(&r->shared->arrived, 1);
+  while (atomic_load(&r->shared->arrived) < all && !atomic_load(&r->shared->failed)) sched_yield();
+}
+
+static void require(struct rank *r, const char *call, int result) {
+  if (result == BOX_NCCL_OK || result == BOX_NCCL_IN_PROGRESS) return;
+  box_say("rank %d: %s: %s (%s)", r->rank, call, box_nccl.GetErrorString(result), box_nccl_last_error(NULL));
+  atomic_store(&r->shared->failed, true);
+  _exit(BOX_EXIT_NCCL);
+}
+
+static void connect_all(struct rank *r, int cycle) {
+  for (int i = 0; i < r->options->communicators; i++) {
+    struct box_shared *s = r->shared;
+    if (!r->rank) {
+      require(r, "ncclGetUniqueId", box_nccl.GetUniqueId(&s->ids[i]));
+      atomic_store(&s->id_cycle[i], cycle);
+    }
+    while (atomic_load(&s->id_cycle[i]) < cycle && !atomic_load(&s->failed)) sched_yield();
+    require(r, "ncclCommInitRank",
+            box_nccl.CommInitRank(&r->comms[i], r->options->ranks, s->ids[i], r->rank));
+  }
+}
+
+/* ---- work ---- */
+
+static void wait_all(struct rank *r) {
+  for (int i = 0; i < r->options->communicators; i++) box_stream_wait(r->buffers[i].stream);
+}
+
+static void repeat(struct rank *r, const struct box_operation *op, int count) {
+  for (int n = 0; n < count; n++)
+    for (int i = 0; i < r->options->communicators; i++)
+      require(r, box_op_names[r->options->op], box_operation_start(op, r->comms[i], &r->buffers[i]));
+  wait_all(r);
+}
+
+static uint64_t verify(struct rank *r, const struct box_operation *op) {
+  uint64_t wrong = 0;
+  for (int i = 0; i < r->options->communicators; i++)
+    wrong += box_operation_verify(op, &r->buffers[i], r->seed + (uint64_t)i);
+  return wrong;
+}
+
+static uint64_t check_once(struct rank *r, const struct box_operation *op) {
+  r->seed += BOX_COMMS_MAX;
+  for (int i = 0; i < r->options->communicators; i++)
+    box_operation_fill(op, &r->buffers[i], r->seed + (uint64_t)i);
+  repeat(r, op, 1);
+  return verify(r, op);
+}
+
+static double timed(struct rank *r, const struct box_operation *op, int count) {
+  barrier(r);
+  double begin = box_clock_s();
+  repeat(r, op, count);
+  return box_clock_s() - begin;
+}
+
+/* Returns how many operations fill the time; all ranks get rank 0's number. */
+static int iterations_for(struct rank *r, const struct box_operation *op) {
+  const struct box_options *o = r->options;
+  if (o->time_s <= 0) return o->iterations;
+  for (int count = 1;; count *= 2) {
+    double took = timed(r, op, count);
+    if (!r->rank) {
+      bool enough = took * CALIBRATION_PARTS >= o->time_s || count * 2 > ITERATIONS_MAX;
+      double fit = HARP_MIN(ceil(count * o->time_s / HARP_MAX(took, 1e-9)), ITERATIONS_MAX);
+      r->shared->iterations = enough ? (int)fit : 0;
+    }
+    barrier(r);
+    int chosen = r->shared->iterations;
+    barrier(r);
+    if (chosen || atomic_load(&r->shared->failed)) return HARP_MAX(chosen, 1);
+  }
+}
+
+static void run_size(struct rank *r, size_t bytes) {
+  const struct box_options *o = r->options;
+  struct box_operation op = box_operation_of(o, r->rank, bytes);
+  uint64_t wrong = 0;
+  for (int i = 0; o->check && i < o->checked_rounds; i++) wrong += check_once(r, &op);
+  repeat(r, &op, o->iterations || o->time_s > 0 ? o->warmup : 0);
+  int count = iterations_for(r, &op);
+  double took = count ? timed(r, &op, count) : 0;
+  if (count && o->check) wrong += verify(r, &op); /* the last one's result too */
+  r->shared->time_us[r->rank] = count ? took / count / o->communicators * 1e6 : 0;
+  r->shared->wrong[r->rank] = wrong;
+  barrier(r);
+  if (!r->rank) {
+    double slowest = 0;
+    uint64_t all_wrong = 0;
+    for (int i = 0; i < o->ranks; i++) {
+      slowest = HARP_MAX(slowest, r->shared->time_us[i]);
+      all_wrong += r->shared->wrong[i];
+    }
+    r->wrong += all_wrong;
+    box_report_size(&op, slowest, count, all_wrong);
+  }
+  barrier(r);
+}
+
+static void run_cycle(struct rank *r, int cycle) {
+  const struct box_options *o = r->options;
+  double begin = box_clock_s();
+  connect_all(r, cycle);
+  double connected = box_clock_s();
+  for (int i = 0; i < o->size_count; i++) run_size(r, o->sizes[i]);
+  double done = box_clock_s();
+  for (int i = 0; i < o->communicators; i++) require(r, "ncclCommDestroy", box_nccl.CommDestroy(r->comms[i]));
+  if (!r->rank) box_report_cycle(o, cycle, connected - begin, box_clock_s() - done);
+  barrier(r);
+}
+
+int box_rank_run(const struct box_options *o, const struct box_elf *elf, struct box_shared *shared,
+                 int rank) {
+  static struct rank r;
+  size_t most = 0;
+  r.options = o;
+  r.shared = shared;
+  r.rank = rank;
+  if (o->namespace_count) enter_namespace(o->namespaces[rank % o->namespace_count]);
+  if (o->core_count) pin(o->cores[rank % o->core_count]);
+  set_environment(o, rank);
+  if (box_library_load(elf) || box_funcs_load() || box_nccl_load()) return BOX_EXIT_LOAD;
+  for (int i = 0; i < o->size_count; i++) most = HARP_MAX(most, o->sizes[i]);
+  for (int i = 0; i < o->communicators; i++) box_buffers_take(&r.buffers[i], most);
+  if (o->killed_rank != BOX_NONE_KILLED) {
+    connect_all(&r, 1);
+    struct box_operation op = box_operation_of(o, rank, most);
+    return box_survive(&op, shared, r.comms[0], &r.buffers[0]);
+  }
+  if (!rank) box_report_head(o, box_library_version());
+  for (int cycle = 1; cycle <= o->cycles; cycle++) run_cycle(&r, cycle);
+  return r.wrong ? BOX_EXIT_WRONG : BOX_EXIT_OK;
+}
