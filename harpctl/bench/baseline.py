@@ -1,28 +1,22 @@
 """The peer to be measured against: NCCL's own Socket transport as a net plugin.
 
-Fetched only when asked for: the wheel is 300 MB. It goes to the user's cache with the compiled shim, each
-written under another name and renamed, so that two processes may do it at once.
+NCCL is fetched only when asked for (nccl_wheel.py). The shim is compiled into the user's cache, under another
+name, and renamed, so that two processes may do it at once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
-import sys
-import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harpctl.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harpctl.errors import ExitCode, HarpError
 
-NCCL_WHEEL = "nvidia-nccl-cu13"
-NCCL_VERSION = "2.32.3"
-NCCL_MEMBER = "nvidia/nccl/lib/libnccl.so.2"
 SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
-FETCH_TIMEOUT_S = 1800
+COMPILE_TIMEOUT_S = 600
 BEST_OF: tuple[dict[str, str], ...] = (
     {},
     *(
@@ -40,7 +34,7 @@ def cache_dir() -> Path:
 
 def _run(argv: Sequence[str]) -> None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S)
     except FileNotFoundError:
         raise HarpError(
             f"Making the baseline needs the program {argv[0]!r}.", "Install it.", ExitCode.MISSING
@@ -48,29 +42,6 @@ def _run(argv: Sequence[str]) -> None:
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
         raise HarpError(f"`{' '.join(argv)}` failed.", "\n  ".join(said), ExitCode.MISSING)
-
-
-def fetch_nccl(cache: Path, run: Callable[[Sequence[str]], None] = _run) -> Path:
-    """Give the path of the official libnccl.so.2, downloading its wheel the first time."""
-    library = cache / f"nccl-{NCCL_VERSION}" / "libnccl.so.2"
-    if library.exists():
-        return library
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
-        run([*pip, f"{NCCL_WHEEL}=={NCCL_VERSION}"])
-        wheels = list(Path(folder).glob("*.whl"))
-        if len(wheels) != 1:
-            raise HarpError(f"pip fetched {len(wheels)} wheels of {NCCL_WHEEL} where one was expected.")
-        part = Path(folder) / "libnccl.so.2"
-        with (
-            zipfile.ZipFile(wheels[0]) as wheel,
-            wheel.open(NCCL_MEMBER) as source,
-            part.open("wb") as target,
-        ):
-            shutil.copyfileobj(source, target)
-        part.rename(library)
-    return library
 
 
 def compile_shim(
@@ -98,4 +69,4 @@ def compile_shim(
 def socket_baseline() -> tuple[Path, dict[str, str]]:
     """Give the baseline plugin and its environment, fetching and compiling what is not there."""
     cache = cache_dir()
-    return compile_shim(cache), {"NCCL_LIB": str(fetch_nccl(cache))}
+    return compile_shim(cache), {"NCCL_LIB": str(fetch(wheel_of(NEWEST), cache))}

@@ -29,6 +29,15 @@ from harpctl.bench.by_clock import (
 from harpctl.bench.failover import print_courses
 from harpctl.bench.failure import parse_failure
 from harpctl.bench.measure import Side, Step, measure, setting_text, steps_total
+from harpctl.bench.nccl_command import (
+    PROGRAM,
+    NcclOptions,
+    print_nccl,
+    require_right,
+    run_nccl_bench,
+)
+from harpctl.bench.nccl_run import OPERATIONS, REDUCTIONS
+from harpctl.bench.nccl_wheel import NEWEST
 from harpctl.bench.perf import Mode, PerfJob
 from harpctl.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.bench.plot import plot, plot_courses, require_plot
@@ -49,6 +58,7 @@ BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
 CONNECTIONS_MAX = 4096  # harp-perf's
+DEFAULT_INFLIGHT = 8
 SOCKET = "socket"
 RUNS_ALONE = 1
 RUNS_AGAINST = 5
@@ -209,6 +219,33 @@ def _run_counted(
     _require_right(sum(row.wrong or 0 for rows in measured.rows for row in rows))
 
 
+def _plugin_file(given: str | None) -> Path | None:
+    """Resolve what the user named for a side of real NCCL; None stands for NCCL's own sockets."""
+    return None if given == SOCKET else find_program(Path(given) if given else None, "libnccl-net.so")
+
+
+def _refuse_with_nccl(given: dict[str, bool]) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise HarpError(f"--nccl does not take {option}.", "", ExitCode.USAGE)
+
+
+def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback: bool) -> None:
+    """Run official NCCL over both sides in turns, print and write."""
+    console = Console(stderr=True)
+    with _interrupted_by_signals():
+        measured, content, notes = run_nccl_bench(
+            options,
+            spec,
+            find_program(None, PROGRAM),
+            loopback=loopback,
+            progress=lambda total: _progress(console, total),
+        )
+    if output.write(content):
+        print_nccl(measured, notes)
+    require_right(measured)
+
+
 def _variables(sides: Sequence[Side]) -> list[str]:
     """Say which variables the user gave each side."""
     given = ((side.name, {**side.program.env}) for side in sides)
@@ -221,10 +258,11 @@ def _require_right(wrong: int) -> None:
         raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
 
 
-_CLOCK, _SENT, _SIDES, _LAB, _PLACE, _OUTPUT = (
+_CLOCK, _SENT, _SIDES, _NCCL, _LAB, _PLACE, _OUTPUT = (
     "By the clock",
     "What is sent",
     "Who is measured",
+    "Real NCCL",
     "The lab",
     "Instead of the lab",
     "Output",
@@ -245,7 +283,7 @@ def bench(
     ] = 1,
     inflight: Annotated[
         int, typer.Option(min=1, max=32, help="Messages in flight.", rich_help_panel=_SENT)
-    ] = 8,
+    ] = DEFAULT_INFLIGHT,
     wait_sent: Annotated[
         bool,
         typer.Option(
@@ -318,6 +356,38 @@ def bench(
     abi: Annotated[
         int | None,
         typer.Option(min=4, help="Drive this ABI version, not the newest.", rich_help_panel=_SIDES),
+    ] = None,
+    nccl: Annotated[
+        bool,
+        typer.Option(
+            "--nccl",
+            help="Official NCCL without a GPU, over HARP and over its own sockets in turns (fetches a 300 MB "
+            "wheel once).",
+            rich_help_panel=_NCCL,
+        ),
+    ] = False,
+    op: Annotated[
+        str, typer.Option(help=f"The operation: {', '.join(OPERATIONS)}.", rich_help_panel=_NCCL)
+    ] = OPERATIONS[0],
+    type_name: Annotated[
+        str, typer.Option("--type", help="The elements' type, as nccl-tests has it.", rich_help_panel=_NCCL)
+    ] = "float",
+    redop: Annotated[
+        str, typer.Option(help=f"The reduction: {', '.join(REDUCTIONS)}.", rich_help_panel=_NCCL)
+    ] = REDUCTIONS[0],
+    algo: Annotated[
+        str | None, typer.Option(help="Sets NCCL_ALGO, else NCCL chooses: Ring, Tree.", rich_help_panel=_NCCL)
+    ] = None,
+    proto: Annotated[
+        str | None,
+        typer.Option(help="Sets NCCL_PROTO, else NCCL chooses: Simple, LL, LL128.", rich_help_panel=_NCCL),
+    ] = None,
+    nccl_version: Annotated[
+        str, typer.Option(help="The release of NCCL, fetched from PyPI once.", rich_help_panel=_NCCL)
+    ] = NEWEST,
+    nccl_lib: Annotated[
+        Path | None,
+        typer.Option(help="A libnccl.so.2 of NVIDIA's wheels instead.", rich_help_panel=_NCCL),
     ] = None,
     ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=_LAB)] = 2,
     enis: Annotated[
@@ -427,6 +497,47 @@ def bench(
     if show_lab:
         for command in plan_build(spec, "lab-"):
             typer.echo(str(command))
+        return
+    if nccl:
+        _refuse_with_nccl(
+            {
+                "--mode": mode is not Mode.STREAM,
+                "--connections": connections != 1,
+                "--inflight": inflight != DEFAULT_INFLIGHT,
+                "--wait-sent": wait_sent,
+                "--seconds": seconds is not None,
+                "--fail": bool(fail),
+                "--beside-tcp": beside_tcp,
+                "--abi": abi is not None,
+                "--unprivileged": unprivileged,
+                "--hosts": hosts is not None,
+                "--plot": plot_file is not None,
+                "--perf": perf is not None,
+                "--enis with a list": len(counts) > 1,
+            }
+        )
+        own = _own_env(driver, engine, paths, env or [])
+        options = NcclOptions(
+            op=op,
+            type=type_name,
+            redop=redop,
+            sizes_bytes=parse_sizes(sizes) if sizes else (),
+            time_s=time_s,
+            iterations=iters,
+            runs=runs or RUNS_AGAINST,
+            check=check,
+            version=nccl_version,
+            algo=algo,
+            proto=proto,
+            library=find_program(nccl_lib, "libnccl.so.2") if nccl_lib else None,
+            plugin=_plugin_file(plugin),
+            is_own=plugin is None,
+            env=dict(parse_assignment(word) for word in own),
+            against=_plugin_file(against or SOCKET),
+            against_env=dict(parse_assignment(word) for word in against_env or []),
+            best=against_best,
+        )
+        _run_nccl(options, spec, _Output(json_file, None), loopback=loopback)
         return
     failures = [parse_failure(text, spec) for text in fail or []]
     by_clock = seconds is not None or bool(failures) or beside_tcp

@@ -24,7 +24,7 @@ class Column:
     cell: Callable[[Row], str]
 
 
-def _figure(value: float | None) -> str:
+def figure_text(value: float | None) -> str:
     """Write three significant digits or so, never an exponent."""
     if value is None:
         return "-"
@@ -32,23 +32,24 @@ def _figure(value: float | None) -> str:
     return f"{value:.{digits}f}"
 
 
-def _count(value: int | None) -> str:
+def count_text(value: int | None) -> str:
+    """Write a count; nothing was counted without one."""
     return "N/A" if value is None else str(value)
 
 
 RATE_COLUMNS = (
     Column("size", "(B)", lambda row: str(row.bytes)),
     Column("count", "(msgs)", lambda row: str(row.messages)),
-    Column("time", "(us)", lambda row: _figure(row.time_us)),
-    Column("algbw", "(Gbit/s)", lambda row: _figure(row.algbw_gbps)),
-    Column("busbw", "(Gbit/s)", lambda row: _figure(row.busbw_gbps)),
-    Column("#wrong", "", lambda row: _count(row.wrong)),
-    Column("cpu", "(s/GB)", lambda row: _figure(row.cpu_s_per_gb)),
+    Column("time", "(us)", lambda row: figure_text(row.time_us)),
+    Column("algbw", "(Gbit/s)", lambda row: figure_text(row.algbw_gbps)),
+    Column("busbw", "(Gbit/s)", lambda row: figure_text(row.busbw_gbps)),
+    Column("#wrong", "", lambda row: count_text(row.wrong)),
+    Column("cpu", "(s/GB)", lambda row: figure_text(row.cpu_s_per_gb)),
 )
 
 
 def _percentile(field: str) -> Callable[[Row], str]:
-    return lambda row: _figure(getattr(row.latency_us, field) if row.latency_us else None)
+    return lambda row: figure_text(getattr(row.latency_us, field) if row.latency_us else None)
 
 
 LATENCY_COLUMNS = (
@@ -58,7 +59,7 @@ LATENCY_COLUMNS = (
     Column("p99", "(us)", _percentile("p99")),
     Column("p99.9", "(us)", _percentile("p999")),
     Column("max", "(us)", _percentile("max")),
-    Column("#wrong", "", lambda row: _count(row.wrong)),
+    Column("#wrong", "", lambda row: count_text(row.wrong)),
 )
 
 
@@ -88,17 +89,17 @@ def versus_table(
         ["", unit, unit, "of medians", "of pairs", "", *(f"{name} (s/GB)" for name in names), "ratio"],
     ]
     for (ours, theirs), ratio in zip(rows, ratios, strict=True):
-        figures = [_figure(row.time_us if by_time else row.busbw_gbps) for row in (ours, theirs)]
+        figures = [figure_text(row.time_us if by_time else row.busbw_gbps) for row in (ours, theirs)]
         lines.append(
             [
                 format_size(ours.bytes),
                 *figures,
                 f"{ratio.of_medians:.2f}",
                 f"{ratio.least:.2f}-{ratio.greatest:.2f}",
-                _count(None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong),
-                _figure(ours.cpu_s_per_gb),
-                _figure(theirs.cpu_s_per_gb),
-                _figure(ratio.cpu),
+                count_text(None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong),
+                figure_text(ours.cpu_s_per_gb),
+                figure_text(theirs.cpu_s_per_gb),
+                figure_text(ratio.cpu),
             ]
         )
     if by_time:

@@ -87,6 +87,7 @@ static int wait_for_all(struct family *f) {
 int main(int argc, char **argv) {
   static struct box_options options;
   struct box_elf elf;
+  setvbuf(stdout, NULL, _IOLBF, 0); /* what the ranks print, and NCCL in old releases, stays whole lines */
   int rc = box_options_parse(&options, argc, argv);
   if (rc) return rc > 0 ? BOX_EXIT_OK : BOX_EXIT_USAGE;
   if (box_elf_open(&elf, options.library) || box_layout_load(&elf)) return BOX_EXIT_LOAD;

@@ -64,6 +64,7 @@ static unsigned narrow(struct format f, float value) {
   unsigned most = f.has_infinity ? top : (top | ones) - 1;
   float size = fabsf(value);
   if (isinf(size)) return sign | most;
+  if (size == 0) return sign;
   int exponent;
   frexpf(size, &exponent);
   int shift = HARP_MAX(exponent - 1 - f.mantissa, unit); /* what the last bit of the mantissa stands for */
