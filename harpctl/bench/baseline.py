@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harpctl.bench.nccl_wheel import NEWEST, fetch, wheel_of
@@ -30,6 +30,11 @@ def cache_dir() -> Path:
     """Name the folder for fetched files; XDG_CACHE_HOME moves it."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(home) / "harp"
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Drop what the user has set for NCCL and HARP."""
+    return {name: value for name, value in environment.items() if not name.startswith(("NCCL_", "HARP_"))}
 
 
 def _run(argv: Sequence[str]) -> None:

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harpctl.errors import HarpError
-from tests.gpu import job
-from tests.nccl import beside
+from tests.gpu import beside, job
 
 PLUGIN = job.ROOT / "plugin" / "build" / "libnccl-net.so"
 
@@ -43,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--plugin", type=Path, default=PLUGIN)
     parser.add_argument("--interface", default="lo", help="the ENI of both sides (default: lo)")
-    parser.add_argument("--sizes", default=",".join(map(str, beside.SWEEP.told)), help="bytes, comma list")
+    parser.add_argument("--sizes", default=",".join(map(str, beside.SIZES)), help="bytes, comma list")
     parser.add_argument("--rounds", type=int, default=beside.ROUNDS, help="alternating runs")
     parser.add_argument("--turns", type=int, default=20, help="allreduces of each size in a run")
     parser.add_argument("--python", help="the Python that has PyTorch")

@@ -1,13 +1,17 @@
-"""What the tests share: the tool, NCCL releases, hosts, the plugin under all its names."""
+"""What the tests share: harp-nccl, NCCL releases, hosts, the plugin under all its names."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from harpctl.bench.baseline import cache_dir
+from harpctl.bench.command import find_program
+from harpctl.bench.nccl_wheel import fetch as fetch_wheel
+from harpctl.bench.nccl_wheel import wheel_of
 from harpctl.errors import HarpError
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec
@@ -16,11 +20,10 @@ from tests.nccl import box, wheels
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """The tool, compiled."""
-    try:
-        return box.build(cache_dir())
-    except HarpError as error:
-        pytest.skip(error.message)
+    """harp-nccl, as `./harp_setup build` leaves it."""
+    if platform.machine() != "x86_64":
+        pytest.skip("harp-nccl is for x86-64")
+    return find_program(None, "harp-nccl")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +35,7 @@ def fetch() -> Callable[[wheels.Release], Path]:
         if release in failed:
             pytest.skip(failed[release])
         try:
-            return wheels.fetch(release, cache_dir())
+            return fetch_wheel(wheel_of(release.version), cache_dir())
         except HarpError as error:
             failed[release] = str(error)
             pytest.skip(str(error))
@@ -65,9 +68,8 @@ def make_box(
     request: pytest.FixtureRequest,
     program: Path,
     fetch: Callable[[wheels.Release], Path],
-    tmp_path: Path,
 ) -> MakeBox:
-    """Make the tool ready with a release, over that many hosts, a lab, or one of the test's own."""
+    """Make harp-nccl ready with a release, over that many hosts, a lab, or one of the test's own."""
 
     def make(hosts: int | Lab | LabSpec = 2, release: wheels.Release = wheels.NEWEST) -> box.Box:
         library = fetch(release)
@@ -77,7 +79,7 @@ def make_box(
             names = tuple(request.getfixturevalue("make_lab")(hosts).hosts)
         else:
             names = request.getfixturevalue({2: "two_hosts", 4: "four_hosts"}[hosts])
-        return box.Box(program, library, names, tmp_path)
+        return box.Box(program, library, names)
 
     return make
 

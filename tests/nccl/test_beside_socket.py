@@ -1,27 +1,73 @@
-"""Tables of NCCL over HARP beside NCCL over its own sockets: printed and written, never judged."""
+"""NCCL over HARP beside NCCL over its own sockets: the benchmark as users call it; four interfaces.
+
+Times are printed and written, never judged.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
+from harpctl.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
+from harpctl.bench.nccl_report import nccl_table
+from harpctl.bench.table import plain_text
 from harpctl.lab.plan import LabSpec
-from tests.nccl import beside, wheels
+from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
 
+ROUNDS = 5
+STRIPED_SIZES = (64 << 10, 1 << 20, 16 << 20)
 
-def test_table(make_box: MakeBox, harp: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    runs = beside.alternate(make_box(2), {beside.HARP: harp, **beside.socket_sides()})
-    lines = beside.compare(runs)
-    note = (
-        f"NCCL {wheels.NEWEST}, allreduce, 2 ranks in namespaces, one veth ENI, MTU 1500, "
-        f"GPU played by threads; medians of {beside.ROUNDS} alternating runs"
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--op", "allreduce"),
+        ("--op", "alltoall", "--ranks", "4"),
+        ("--op", "sendrecv", "--loopback"),
+        ("--op", "allgather", "--algo", "Ring", "--proto", "LL"),
+        ("--op", "reducescatter", "--driver", "udp", "--type", "half"),
+        ("--op", "broadcast", "--nccl-version", "2.27.7"),
+        ("--op", "reduce", "--against-best", "--redop", "max"),
+    ],
+    ids=" ".join,
+)
+def test_benchmark(words: tuple[str, ...]) -> None:
+    measuring = ("--sizes", "64,4K,1M", "--time", "0.05", "--runs", "2", "--json", "-")
+    done = subprocess.run(
+        [sys.executable, "-m", "harpctl", "bench", "--nccl", *words, *measuring],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    with capsys.disabled():
-        print(f"\n{note}\n{beside.render(lines)}")
-    beside.write_report(lines, runs, note)
-    assert [line.bytes for line in lines] == list(beside.SWEEP.told)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert [side["name"] for side in said["sides"]] == ["HARP", "Socket"]
+    for side in said["sides"]:
+        assert [row["bytes"] for row in side["rows"]] == [64, 4096, 1 << 20]
+        assert {row["wrong"] for row in side["rows"]} == {0}
+        assert all(0 < row["time_min_us"] <= row["time_us"] <= row["time_max_us"] for row in side["rows"])
+    assert all(0 < ratio["least"] <= ratio["greatest"] for ratio in said["ratios"])
+
+
+def test_net_that_is_not_used() -> None:
+    """A plugin that NCCL can't use is told, not measured as the sockets that NCCL takes instead."""
+    words = ("--sizes", "64", "--runs", "1", "--time", "0.05", "--env", "HARP_IFNAME=none-such")
+    done = subprocess.run(
+        [sys.executable, "-m", "harpctl", "bench", "--nccl", "--loopback", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "NCCL over HARP failed" in done.stderr
+    assert "none-such" in done.stderr
 
 
 @pytest.mark.parametrize("cap_mbps", [(1000, 1000, 1000, 1000), (1000, 1000, 1000, 250)], ids=str)
@@ -33,10 +79,18 @@ def test_four_interfaces(
 ) -> None:
     """One device over all, a device for each, and NCCL's sockets, which take all interfaces as well."""
     spec = LabSpec(enis=4, cap_mbps=cap_mbps)
-    sides = beside.device_sides({**harp, "HARP_IFNAME": "eni"})
-    runs = beside.alternate(make_box(spec), sides, beside.STRIPED_SWEEP)
+    box = make_box(spec)
+    eni = {**harp, "HARP_IFNAME": "eni"}
+    sides = [
+        NcclSide("HARP striped", {**eni, "HARP_DEVICES": "striped"}, "HARP"),
+        NcclSide("HARP enis", {**eni, "HARP_DEVICES": "enis"}, "HARP"),
+        NcclSide("Socket", {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}, "Socket"),
+    ]
+    job = NcclJob(sizes_bytes=STRIPED_SIZES, iterations=10)
+    place = NcclPlace(box.program, box.library, box.hosts, env={"NCCL_SOCKET_IFNAME": "eni"})
+    taken = alternate(place, sides, job, ROUNDS, lambda _text: None)
+    measured = fold(sides, taken, STRIPED_SIZES)
     with capsys.disabled():
-        print(f"\nNCCL {wheels.NEWEST}, allreduce, {spec.describe()}")
-        print(f"median, least and greatest of {beside.ROUNDS} alternating runs")
-        print(beside.render_sides(runs))
-    assert set(runs) == set(sides)
+        print(f"\nNCCL {wheels.NEWEST}, allreduce, {spec.describe()}, {ROUNDS} alternating runs")
+        print(plain_text(nccl_table(measured)))
+    assert {row.wrong for rows in measured.rows for row in rows} == {0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harpctl.bench.nccl_run import NcclRun
 from harpctl.lab.plan import LabSpec, Offload
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
@@ -15,12 +16,17 @@ LEAST_BYTES, MOST_BYTES = 8, 64 << 20
 P2P_LL_MOST_BYTES = 64 << 20  # else NCCL sends point to point with LL only what is small
 
 
-def check(run: box.BoxRun, sizes: list[int]) -> None:
+def ring(protocol: str) -> dict[str, str]:
+    """Give the variables that have NCCL use the ring with a protocol."""
+    return {"NCCL_ALGO": "Ring", "NCCL_PROTO": protocol}
+
+
+def check(run: NcclRun, sizes: list[int]) -> None:
     """Every size was there, no element was wrong, and the data went over HARP both ways."""
     told = run.describe()
     assert run.code == 0, told
-    assert [row.bytes for row in run.rows] == sizes, told
-    assert {row.wrong for row in run.rows} == {0}, told
+    assert [row.bytes for row in run.sizes] == sizes, told
+    assert {row.wrong for row in run.sizes} == {0}, told
     assert "Using network HARP" in run.log, told
     assert "[send] via NET/HARP/" in run.log, told  # NCCL 2.25 makes a device 1 of device 0 alone
     assert "[receive] via NET/HARP/" in run.log, told
@@ -37,9 +43,9 @@ def test_all_sizes(
     least = LEAST_BYTES * ranks if operation in ("allgather", "reducescatter", "alltoall") else LEAST_BYTES
     threshold = P2P_LL_MOST_BYTES if protocol == "LL" else 0
     run = make_box(ranks).run(
-        *(f"--op={operation}", "--algo=Ring", f"--proto={protocol}", "--check", "--iters=2", "--warmup=0"),
+        *(f"--op={operation}", "--check", "--iters=2", "--warmup=0"),
         *(f"--min={least}", f"--max={MOST_BYTES}"),
-        environment={**harp, "NCCL_P2P_LL_THRESHOLD": str(threshold)},
+        environment={**harp, **ring(protocol), "NCCL_P2P_LL_THRESHOLD": str(threshold)},
     )
     check(run, box.sizes(least, MOST_BYTES, 2))
 
@@ -52,9 +58,14 @@ def test_large_messages_over_tcp(
 ) -> None:
     least, threshold = LEAST_BYTES * ranks, P2P_LL_MOST_BYTES if protocol == "LL" else 0
     run = make_box(ranks).run(
-        *(f"--op={operation}", "--algo=Ring", f"--proto={protocol}", "--check", "--iters=2", "--warmup=0"),
+        *(f"--op={operation}", "--check", "--iters=2", "--warmup=0"),
         *(f"--min={least}", f"--max={MOST_BYTES}"),
-        environment={**harp, "HARP_DRIVER": "udp+tcp", "NCCL_P2P_LL_THRESHOLD": str(threshold)},
+        environment={
+            **harp,
+            **ring(protocol),
+            "HARP_DRIVER": "udp+tcp",
+            "NCCL_P2P_LL_THRESHOLD": str(threshold),
+        },
     )
     check(run, box.sizes(least, MOST_BYTES, 2))
     assert "TCP connections for data are accepted on port" in run.log
@@ -110,8 +121,8 @@ def test_each_way_to_run_an_engine(make_box: MakeBox, harp: dict[str, str], mode
 def test_other_networks(make_box: MakeBox, harp: dict[str, str], spec: LabSpec, protocol: str) -> None:
     """What is lost and comes later must not show in the lines that NCCL watches while they land."""
     run = make_box(spec).run(
-        *("--op=allreduce", "--algo=Ring", f"--proto={protocol}", "--check", "--rounds=4", "--iters=2"),
+        *("--op=allreduce", "--check", "--rounds=4", "--iters=2"),
         *("--warmup=0", f"--max={2 << 20}", "--factor=4"),
-        environment=harp,
+        environment={**harp, **ring(protocol)},
     )
     check(run, box.sizes(8, 2 << 20, 4))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.bench.nccl_run import WRONG_DATA
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import check
@@ -13,7 +14,7 @@ from tests.nccl.test_collectives import check
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
 
 REMOTE_ERROR = "remote process exited or there was a network error"
-# After so long without an error the tool aborts as a framework's watchdog would, and then says so. Twice what
+# After so long without an error harp-nccl aborts as a framework's watchdog would, and says so. Twice what
 # HARP promises for a process that ended, since the operation began before that.
 PATIENCE_S = 2
 KILL_MS = 1500  # by then the first operation has made its connections
@@ -70,8 +71,8 @@ def test_rank_killed(make_box: MakeBox, harp: dict[str, str], killed: int, opera
 def test_rank_killed_of_four(make_box: MakeBox, harp: dict[str, str]) -> None:
     """Those that had nothing to do with it directly learn of it when its neighbours abort."""
     run = make_box(4).run(
-        *("--op=allreduce", "--algo=Ring", f"--max={16 << 20}", f"--kill=2:{KILL_MS}", "--patience=10"),
-        environment=harp,
+        *("--op=allreduce", f"--max={16 << 20}", f"--kill=2:{KILL_MS}", "--patience=10"),
+        environment={**harp, "NCCL_ALGO": "Ring"},
         timeout_s=120,
     )
     told = run.describe()
@@ -93,7 +94,7 @@ def test_host_without_configuration(make_box: MakeBox, harp: dict[str, str], tmp
     )
     told = run.describe()
     assert run.code == 0, told
-    assert {row.wrong for row in run.rows} == {0}, told
+    assert {row.wrong for row in run.sizes} == {0}, told
     assert "[send] via NET/Socket/0" in run.log, told
     assert "via NET/HARP" not in run.log, told
     warnings = [line for line in run.log.splitlines() if "WARN NET/HARP" in line]
@@ -111,6 +112,6 @@ def test_host_without_configuration_where_harp_is_demanded(
     del environment["HARP_IFNAME"]
     run = make_box(2).run("--op=allreduce", "--check", environment=environment, timeout_s=120)
     told = run.describe()
-    assert run.code not in (0, box.WRONG_DATA), told
+    assert run.code not in (0, WRONG_DATA), told
     assert "Failed to initialize any NET plugin" in run.output + run.log, told
     assert "no ztcp*.conf" in run.log, told

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.bench.nccl_run import NcclRun
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec
 from tests.lab.job import until
@@ -69,12 +70,12 @@ def received(receiver: int) -> list[int]:
     return [int(figure) for figure in re.findall(r"^ *eni\d+: *(\d+)", said, re.MULTILINE)]
 
 
-def check(run: box.BoxRun, sizes: list[int], joined: set[str]) -> None:
+def check(run: NcclRun, sizes: list[int], joined: set[str]) -> None:
     """Every size was there and right, over HARP alone, on connections over these interfaces."""
     told = run.describe()
     assert run.code == 0, told
-    assert [row.bytes for row in run.rows] == sizes, told
-    assert {row.wrong for row in run.rows} == {0}, told
+    assert [row.bytes for row in run.sizes] == sizes, told
+    assert {row.wrong for row in run.sizes} == {0}, told
     assert {via.partition("/")[0] for via in VIA.findall(run.log)} == {"HARP"}, told
     assert set(JOINED.findall(run.log)) == joined, told
     assert "WARN NET/HARP" not in run.log, told
@@ -82,7 +83,7 @@ def check(run: box.BoxRun, sizes: list[int], joined: set[str]) -> None:
 
 def run_checked(
     one: box.Box, environment: dict[str, str], joined: set[str], *options: str, ranks: int = 0
-) -> box.BoxRun:
+) -> NcclRun:
     """Run an allreduce of all sizes."""
     run = one.run(*("--op=allreduce", *CHECKED, *SIZES, *options), environment=environment, ranks=ranks)
     check(run, box.sizes(64, MOST_BYTES, 4), joined)
@@ -141,11 +142,11 @@ def test_lost_and_back(
         run = running.result()
     told = run.describe()
     assert run.code == 0, told
-    assert [row.wrong for row in run.rows] == [0], told
+    assert [row.wrong for row in run.sizes] == [0], told
     assert flaps > 1, f"the loop was over after {flaps} flaps\n{told}"
 
 
-def _carried(receiver: int, running: Future[box.BoxRun], enis: set[int]) -> bool:
+def _carried(receiver: int, running: Future[NcclRun], enis: set[int]) -> bool:
     """Wait until these ENIs have received another MiB each; false when the loop ended before."""
     before = received(receiver)
 
