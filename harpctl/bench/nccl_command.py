@@ -36,7 +36,6 @@ from harpctl.lab.plan import LabSpec
 
 PROGRAM = "harp-nccl"
 DEFAULT_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20)
-RANKS_MAX = 64  # harp-nccl's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +70,6 @@ class NcclOptions:
         ):
             if word not in known:
                 raise HarpError(f"{word!r} is no {what}.", f"One of {', '.join(known)}.", ExitCode.USAGE)
-        if not 2 <= ranks <= RANKS_MAX:
-            raise HarpError(f"--nccl takes 2 to {RANKS_MAX} ranks, not {ranks}.", "", ExitCode.USAGE)
         job = NcclJob(self.op, self.type, self.redop, (), ranks, self.time_s, self.iterations, self.check)
         sizes = self.sizes_bytes or tuple(size for size in DEFAULT_SIZES if size >= job.least_bytes())
         job = dataclasses.replace(job, sizes_bytes=tuple(dict.fromkeys(sizes)))
