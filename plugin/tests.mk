@@ -3,13 +3,17 @@
 T := ../tests
 CORE_OBJ  := $(call obj,$(BASE) $(WIRE) $(PROTO) $(IO) $(wildcard src/io/sim.c) $(HOST) $(ENGINE) $(NET))
 TEST_SRC  := $(sort $(wildcard $(T)/unit/test_*.c $(T)/script/test_*.c $(T)/golden/test_*.c))
+ifeq ($(filter x86_64%,$(TARGET)),)
+TEST_SRC  := $(filter-out %/test_box.c,$(TEST_SRC))
+endif
 TEST_LIB  := $(sort $(wildcard $(T)/lib/*.c))
 TEST_BIN  := $(patsubst $(T)/%.c,$(B)/tests/%,$(TEST_SRC))
 TEST_LIB_OBJ := $(patsubst $(T)/%.c,$(B)/tests/%.o,$(TEST_LIB))
 
 $(B)/tests/%.o: $(T)/%.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$(T) -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) -I$(T) -I. -c -o $@ $<
+$(B)/tests/unit/test_box: $(filter-out %/main.o,$(BOX_OBJ))
 $(B)/tests/%: $(B)/tests/%.o $(CORE_OBJ) $(TEST_LIB_OBJ)
 	$(CC) $(SAN) -o $@ $^ $(LDFLAGS) -lcmocka -lpthread -lm
 

@@ -7,7 +7,7 @@
 
 enum { LINE_BYTES = 1024 };
 
-static void say(const char *fmt, va_list ap) {
+static void HARP_PRINTF(1, 0) say(const char *fmt, va_list ap) {
   char line[LINE_BYTES];
   int head = snprintf(line, sizeof line, "harp-nccl: ");
   int rest = vsnprintf(line + head, sizeof line - (size_t)head - 1, fmt, ap);
