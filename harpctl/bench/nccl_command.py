@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harpctl.bench.baseline import cache_dir
-from harpctl.bench.measure import Step
+from harpctl.bench.measure import Step, setting_text
 from harpctl.bench.nccl_measure import (
     NcclJob,
     NcclMeasured,
@@ -31,7 +31,7 @@ from harpctl.bench.nccl_wheel import fetch, wheel_of
 from harpctl.bench.places import Hosts, LabHosts, LoopbackHosts
 from harpctl.bench.table import print_table
 from harpctl.errors import ExitCode, HarpError
-from harpctl.lab.lab import Lab, require_lab
+from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec
 
 PROGRAM = "harp-nccl"
@@ -76,11 +76,15 @@ class NcclOptions:
         require_sizes(job)
         return job
 
-    def sides(self, folder: Path) -> list[NcclSide]:
-        """Make both sides."""
+    def variables(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the variables that the user gave each side."""
         chosen = {"NCCL_ALGO": self.algo, "NCCL_PROTO": self.proto}
         common = {name: value for name, value in chosen.items() if value}
-        ours, theirs = {**common, **self.env}, {**common, **self.against_env}
+        return {**common, **self.env}, {**common, **self.against_env}
+
+    def sides(self, folder: Path) -> list[NcclSide]:
+        """Make both sides."""
+        ours, theirs = self.variables()
         sides = []
         if self.plugin is None:
             sides.append(dataclasses.replace(socket_sides(ours, best=False)[0], name="Socket (1)"))
@@ -114,18 +118,19 @@ def choose_cores(ranks: int, rps_cores: int, available: Sequence[int]) -> tuple[
 def open_place(spec: LabSpec, *, loopback: bool) -> Iterator[tuple[Hosts, tuple[str, ...], str, list[str]]]:
     """Open the lab, or loopback where it is asked for, or where this machine can't have a plain lab."""
     notes: list[str] = []
-    if not loopback and spec == LabSpec(hosts=spec.hosts):
-        try:
-            require_lab(spec)
-        except HarpError as error:
-            loopback = True
-            notes.append(f"no lab, so over loopback: {error.message}")
-    if loopback:
+    with contextlib.ExitStack() as stack:
+        if not loopback:
+            try:
+                lab = stack.enter_context(Lab(spec))
+            except HarpError as error:
+                if spec != LabSpec(hosts=spec.hosts):
+                    raise
+                notes.append(f"no lab, so over loopback: {error.message}")
+            else:
+                yield LabHosts(lab), tuple(lab.hosts), f"lab: {spec.describe()}", lab.notes
+                return
         where = f"{spec.hosts} processes over the loopback interface"
         yield LoopbackHosts(spec.hosts), (), where, notes
-        return
-    with Lab(spec) as lab:
-        yield LabHosts(lab), tuple(lab.hosts), f"lab: {spec.describe()}", [*notes, *lab.notes]
 
 
 Progress = Callable[[int], AbstractContextManager[Step]]
@@ -151,7 +156,10 @@ def run_nccl_bench(
             taken = alternate(place, sides, job, options.runs, step)
     measured = fold(sides, taken, job.sizes_bytes)
     document = nccl_document(where, version, place, job, options.runs, sides, measured)
-    return measured, document, [*nccl_notes(where, version, job, options.runs, measured), *notes, *core_notes]
+    given = zip(measured.names, options.variables(), strict=True)
+    variables = [f"{name} with {setting_text(env)}" for name, env in given if env]
+    about = nccl_notes(where, version, job, options.runs, measured)
+    return measured, document, [*about, *notes, *core_notes, *variables]
 
 
 def print_nccl(measured: NcclMeasured, notes: Sequence[str]) -> None:

@@ -120,6 +120,8 @@ def test_sides_take_turns(base: list[str], calls: Path) -> None:
     assert "HARP_DRIVER" not in theirs
     assert {side["NCCL_ALGO"] + side["NCCL_PROTO"] for side in (ours, theirs)} == {"RingLL"}
     assert "--netns" not in " ".join(made[0][1])
+    assert "# HARP with NCCL_ALGO=Ring NCCL_PROTO=LL HARP_DRIVER=udp" in done.stdout
+    assert "# Socket with NCCL_ALGO=Ring NCCL_PROTO=LL" in done.stdout
     assert {"--op=allreduce", "--ranks=2", "--sizes=64,4096", "--time=0.01", "--check"} <= set(made[0][1])
 
 
@@ -224,12 +226,11 @@ def test_loopback_where_no_lab_can_be_had(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(_spec: LabSpec) -> None:
         raise HarpError("A lab of network namespaces needs root.")
 
-    monkeypatch.setattr(nccl_command, "require_lab", refuse)
+    monkeypatch.setattr("harpctl.lab.lab.require_lab", refuse)
     with nccl_command.open_place(LabSpec(hosts=3), loopback=False) as (hosts, namespaces, where, notes):
         assert hosts.count() == 3
         assert (namespaces, where) == ((), "3 processes over the loopback interface")
         assert notes == ["no lab, so over loopback: A lab of network namespaces needs root."]
-    monkeypatch.setattr("harpctl.lab.lab.require_lab", refuse)
     asked = nccl_command.open_place(LabSpec(hosts=3, loss=0.01), loopback=False)
     with pytest.raises(HarpError, match="needs root"), asked:
         pytest.fail("a lab that was asked for is not replaced")
