@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import platform
 import shlex
 import signal
 import sys
@@ -232,6 +233,12 @@ def _refuse_with_nccl(given: dict[str, bool]) -> None:
 
 def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback: bool) -> None:
     """Run official NCCL over both sides in turns, print and write."""
+    if platform.machine() != "x86_64":
+        raise HarpError(
+            f"--nccl needs an x86-64 machine; this one is {platform.machine()}.",
+            "Without it, `harpctl bench` measures the plugin alone.",
+            ExitCode.MISSING,
+        )
     console = Console(stderr=True)
     with _interrupted_by_signals():
         measured, content, notes = run_nccl_bench(

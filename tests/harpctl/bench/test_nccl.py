@@ -71,6 +71,7 @@ def call(*words: str, **env: str) -> Result:
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a harp-nccl and a plugin where the built ones are; give the file of the calls."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     write_perf(tmp_path, FAKE).rename(tmp_path / "harp-nccl")
     (tmp_path / "libnccl-net.so").touch()
     monkeypatch.setattr(command, "BUILD_DIR", tmp_path)
@@ -203,12 +204,20 @@ def test_wrong_usage(words: tuple[str, ...], said: str) -> None:
 
 
 def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(command, "BUILD_DIR", tmp_path)
     (tmp_path / "libnccl-net.so").touch()
     done = call("--loopback")
     assert done.exit_code == ExitCode.MISSING
     assert "harp-nccl does not exist." in done.output
     assert "./harp_setup build" in done.output
+
+
+def test_other_machines(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    done = call(*base)
+    assert done.exit_code == ExitCode.MISSING
+    assert "--nccl needs an x86-64 machine; this one is aarch64." in done.output
 
 
 # ---- the place ----
