@@ -1,6 +1,7 @@
 #include "rank.h"
 
 #include "clock.h"
+#include "crash.h"
 #include "func.h"
 #include "library.h"
 #include "report.h"
@@ -181,6 +182,7 @@ int box_rank_run(const struct box_options *o, const struct box_elf *elf, struct 
                  int rank) {
   static struct rank r;
   size_t most = 0;
+  box_crash_init();
   r.options = o;
   r.shared = shared;
   r.rank = rank;

@@ -17,6 +17,7 @@ struct box_stream {
   pthread_cond_t work, idle;
   struct item *first, *last;
   bool is_busy, has_thread, is_dying;
+  atomic_int holders; /* its user, its thread, and who waits for all streams */
   int device;
   uint64_t id;
   struct box_stream *next; /* in the list of all */
@@ -53,6 +54,7 @@ struct box_stream *box_stream_create(int device) {
   pthread_cond_init(&s->work, NULL);
   pthread_cond_init(&s->idle, NULL);
   s->device = device;
+  atomic_init(&s->holders, 1);
   pthread_mutex_lock(&list_lock);
   s->id = ++last_id;
   s->next = all;
@@ -61,7 +63,8 @@ struct box_stream *box_stream_create(int device) {
   return s;
 }
 
-static void release_stream(struct box_stream *s) {
+static void let_go_of_stream(struct box_stream *s) {
+  if (atomic_fetch_sub(&s->holders, 1) != 1) return;
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->work);
   pthread_cond_destroy(&s->idle);
@@ -92,12 +95,13 @@ static void *stream_main(void *word) {
       pthread_cond_wait(&s->work, &s->lock);
   }
   pthread_mutex_unlock(&s->lock);
-  release_stream(s);
+  let_go_of_stream(s);
   return NULL;
 }
 
 static void start_thread(struct box_stream *s) {
   pthread_t thread;
+  atomic_fetch_add(&s->holders, 1);
   if (pthread_create(&thread, NULL, stream_main, s)) box_die("a stream's thread can't be started");
   pthread_detach(thread);
   s->has_thread = true;
@@ -142,10 +146,9 @@ void box_stream_destroy(struct box_stream *s) {
   pthread_mutex_unlock(&list_lock);
   pthread_mutex_lock(&s->lock);
   s->is_dying = true;
-  bool has_thread = s->has_thread;
   pthread_cond_signal(&s->work);
   pthread_mutex_unlock(&s->lock);
-  if (!has_thread) release_stream(s);
+  let_go_of_stream(s);
 }
 
 /* The list is copied: while this waits for a kernel, the proxy that the kernel waits for may create a stream.
@@ -156,9 +159,15 @@ void box_stream_wait_all(void) {
   for (struct box_stream *s = all; s; s = s->next) count++;
   struct box_stream **copied = box_new(count * sizeof *copied);
   count = 0;
-  for (struct box_stream *s = all; s; s = s->next) copied[count++] = s;
+  for (struct box_stream *s = all; s; s = s->next) {
+    atomic_fetch_add(&s->holders, 1); /* another thread may destroy it meanwhile */
+    copied[count++] = s;
+  }
   pthread_mutex_unlock(&list_lock);
-  for (size_t i = 0; i < count; i++) box_stream_wait(copied[i]);
+  for (size_t i = 0; i < count; i++) {
+    box_stream_wait(copied[i]);
+    let_go_of_stream(copied[i]);
+  }
   free(copied);
 }
 
