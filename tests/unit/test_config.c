@@ -257,6 +257,22 @@ static void test_pci_key_where_sysfs_is_silent(void **state) {
 
 /* ---- variables ---- */
 
+static void test_where_statistics_go(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n");
+  assert_int_equal(LOAD("PATH=/bin"), 0);
+  assert_int_equal(cfg.stats_dir_count, 1);
+  assert_string_equal(cfg.stats_dirs[0], "/run/harp");
+  assert_int_equal(LOAD("XDG_RUNTIME_DIR=/run/user/7"), 0);
+  assert_int_equal(cfg.stats_dir_count, 2);
+  assert_string_equal(cfg.stats_dirs[1], "/run/user/7/harp");
+  assert_int_equal(LOAD("XDG_RUNTIME_DIR=/run/user/7", "HARP_STATS_DIR=/dev/shm"), 0);
+  assert_int_equal(cfg.stats_dir_count, 1);
+  assert_string_equal(cfg.stats_dirs[0], "/dev/shm");
+  assert_int_equal(LOAD("HARP_STATS_DIR=off"), 0);
+  assert_int_equal(cfg.stats_dir_count, 0);
+}
+
 static void test_environment_overrides_files(void **state) {
   (void)state;
   tree_write("conf/ztcp0.conf",
@@ -377,6 +393,7 @@ int main(void) {
       T(test_contradictions),
       T(test_pairs),
       T(test_pci_key_where_sysfs_is_silent),
+      T(test_where_statistics_go),
       T(test_environment_overrides_files),
       T(test_conf_dir_variable),
       T(test_ifname_ignores_files),

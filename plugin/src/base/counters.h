@@ -7,7 +7,6 @@
 
 /* name, what it means */
 #define HARP_DROPS(X)                                                                                        \
-  X(NONE, "not dropped")                                                                                     \
   X(SHORT, "shorter than its header says")                                                                   \
   X(VERSION, "another wire version")                                                                         \
   X(TYPE, "unknown packet type")                                                                             \
@@ -25,6 +24,7 @@
   X(CLOSED, "connection has failed or is closing")
 
 enum harp_drop {
+  HARP_DROP_NONE,
 #define X(name, text) HARP_DROP_##name,
   HARP_DROPS(X)
 #undef X
@@ -34,17 +34,45 @@ enum harp_drop {
 /* Returns the counter's name in lower case, as it appears in statistics. */
 const char *harp_drop_name(enum harp_drop drop);
 
-/* clang-format off */
-#define HARP_COUNTERS(X) \
-  X(rx_superframes) X(rx_packets) X(rx_bytes) X(tx_superframes) X(tx_packets) X(tx_bytes) \
-  X(tx_acks) X(acks_riding) X(rx_acks) X(lost_packets) X(spurious_losses) X(probe_timeouts) X(probes) X(tail_duplicates) \
-  X(passes) X(passes_watchdog) X(watchdog_wakeups) X(tx_busy) X(tx_deferred) X(messages_sent) \
-  X(messages_received) X(early_messages) X(absurd_windows) X(tx_records) X(rx_records) X(tcp_ends) X(tcp_avoided) X(path_down) X(path_up) X(nic_rules) X(driver_falls) \
-  X(handshake_refused) X(connections) X(peers)
-/* clang-format on */
+/* name, unit, what it counts. All of one engine; docs/statistics.md has the same table. */
+#define HARP_COUNTERS(X)                                                                                     \
+  X(rx_superframes, "superframes", "superframes that a driver has brought")                                  \
+  X(rx_packets, "packets", "packets in them, dropped ones included")                                         \
+  X(rx_bytes, "bytes", "UDP payload of those packets")                                                       \
+  X(tx_superframes, "superframes", "superframes of data handed to a driver")                                 \
+  X(tx_packets, "packets", "packets in them")                                                                \
+  X(tx_bytes, "bytes", "UDP payload of those packets")                                                       \
+  X(tx_acks, "packets", "acknowledgements sent")                                                             \
+  X(acks_riding, "packets", "of them those that travelled with data")                                        \
+  X(rx_acks, "packets", "acknowledgements received and used")                                                \
+  X(lost_packets, "packets", "packets of ours found lost")                                                   \
+  X(spurious_losses, "packets", "of them those that had only been late")                                     \
+  X(probe_timeouts, "timeouts", "probe timeouts: nothing was acknowledged in time")                          \
+  X(probes, "packets", "probes sent without payload")                                                        \
+  X(tail_duplicates, "packets", "packets sent once more on another path, because theirs fell silent")        \
+  X(passes, "passes", "passes of the engine")                                                                \
+  X(passes_watchdog, "passes", "of them those that the watchdog made")                                       \
+  X(watchdog_wakeups, "wakeups", "times that the watchdog woke")                                             \
+  X(tx_busy, "superframes", "superframes that the kernel refused, which counts as loss")                     \
+  X(tx_deferred, "superframes", "superframes and records that waited for the kernel")                        \
+  X(messages_sent, "messages", "messages that the peer has acknowledged whole")                              \
+  X(messages_received, "messages", "messages received whole")                                                \
+  X(early_messages, "messages", "of them those that came before their receive was posted")                   \
+  X(absurd_windows, "packets", "acknowledgements with a window out of range")                                \
+  X(tx_records, "records", "records sent on TCP connections")                                                \
+  X(rx_records, "records", "records received on TCP connections")                                            \
+  X(tcp_ends, "connections", "TCP connections of paths that ended or were given up")                         \
+  X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
+  X(path_down, "changes", "paths that went down")                                                            \
+  X(path_up, "changes", "paths that came up")                                                                \
+  X(nic_rules, "rules", "steering rules added to NICs")                                                      \
+  X(driver_falls, "times", "times that the xdp driver gave AF_XDP up")                                       \
+  X(handshake_refused, "handshakes", "handshakes that were refused")                                         \
+  X(connections, "connections", "NCCL connections opened")                                                   \
+  X(peers, "peers", "peers met")
 
 struct harp_counters {
-#define X(name) uint64_t name;
+#define X(name, unit, text) uint64_t name;
   HARP_COUNTERS(X)
 #undef X
   uint64_t drops[HARP_DROP_COUNT];

@@ -51,6 +51,7 @@ static void join_instances(struct harp_engine *e, const struct harp_engine_enis 
 }
 
 static void take_seat(struct harp_engine *e, const struct harp_engine_seat *seat) {
+  e->number = seat->number;
   e->core = seat->core;
   if (seat->count > 1)
     snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", seat->number + 1, seat->core);
@@ -237,6 +238,7 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
     return err;
   }
   e->clock = host_clock;
+  harp_stats_join(e);
   *out = e;
   return 0;
 }
@@ -263,7 +265,7 @@ static void log_drivers(const struct harp_engine *e) {
 static void log_counters(const struct harp_engine *e) {
   char text[700];
   int n = 0;
-#define X(name)                                                                                              \
+#define X(name, unit, text_)                                                                                 \
   if (e->counters.name && n < (int)sizeof text)                                                              \
     n += snprintf(text + n, sizeof text - (size_t)n, " " #name " %llu", (unsigned long long)e->counters.name);
   HARP_COUNTERS(X)
@@ -280,6 +282,7 @@ void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->running);
   for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX && e->peer_count; slot++)
     if (e->peers[slot]) harp_peer_destroy(e->peers[slot]);
+  harp_stats_leave(e);
   log_drivers(e);
   harp_outages_forget(&e->outages);
   if (e->io) e->io->ops->close(e->io); /* it may count something yet */

@@ -16,6 +16,7 @@
 #include "engine/limits.h"
 #include "engine/link.h"
 #include "engine/outage.h"
+#include "engine/stats.h"
 #include "engine/tcp.h"
 #include "host/arena.h"
 #include "host/config.h"
@@ -44,6 +45,7 @@ struct harp_engine {
   struct harp_instance instance; /* its configuration: the first ENI's, a thread if any of them has one */
   unsigned eni_count;
   struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
+  unsigned number;                                                 /* which of its device's it is, from 0 */
   int core;                                                        /* that its thread is pinned to; -1: any */
   char enis_name[HARP_ENGINE_NAME_BYTES - HARP_ENGINE_MARK_BYTES]; /* "eth1+eth2": for messages */
   char mark[HARP_ENGINE_MARK_BYTES]; /* " engine 2 (core 5)" where its device has several; "" */
@@ -66,7 +68,8 @@ struct harp_engine {
   _Atomic bool sleeping, stop;
   bool threaded, running;
   pthread_t thread;
-  int wake_fd; /* eventfd that ends the runner's sleep */
+  _Atomic int32_t thread_id; /* the same as the kernel numbers it; 0: not known yet */
+  int wake_fd;               /* eventfd that ends the runner's sleep */
   /* Of the engine's owner, set before the runner starts; NULL: none. The runner calls it every
    * HARP_RUNNER_TICK_NS without the lock, for what nobody else may ever call for again. It may close the
    * engine, and then returns true. */
@@ -90,6 +93,7 @@ struct harp_engine {
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
   struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
   struct harp_outages outages;
+  struct harp_stats stats;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
   struct harp_dial *dials;                      /* connects under way */
   struct harp_listener *listener_turn;          /* the next one to be tended; NULL: the first */

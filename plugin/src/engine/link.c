@@ -102,7 +102,9 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   link->is_open = true;
   link->next_of_peer = peer->links;
   peer->links = link;
+  peer->link_count++;
   peer->idle_ns = HARP_NEVER;
+  harp_stats_add_link(link);
   *out = link;
   if (peer->session.state != HARP_SESSION_OPEN) harp_link_fail_with_peer(link);
   return 0;
@@ -156,9 +158,11 @@ void harp_link_end(struct harp_link *link) {
   struct harp_link **at = &peer->links;
   while (*at != link) at = &(*at)->next_of_peer;
   *at = link->next_of_peer;
+  peer->link_count--;
   tell_close(link);
   close_stream(link);
   forget_outstanding(link);
+  harp_stats_remove_link(link);
   harp_engine_remove_link(e, link);
   free_link(link);
   if (!peer->links) peer->idle_ns = e->clock();
@@ -218,8 +222,18 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   harp_link_check(link, now);
 }
 
+/* Notes what is done, for statistics. */
+static void count_done(struct harp_link *link, unsigned messages, uint64_t bytes) {
+  struct harp_peer_stats *s = &link->peer->stats;
+  link->messages += messages;
+  link->bytes += bytes;
+  *(link->tx ? &s->sent_messages : &s->received_messages) += messages;
+  *(link->tx ? &s->sent_bytes : &s->received_bytes) += bytes;
+}
+
 unsigned harp_link_complete(struct harp_link *link) {
   unsigned n = 0, copies = 0;
+  uint64_t done_bytes = 0;
   void *cookie;
   uint32_t bytes = 0;
   if (!link->is_open) return 0; /* its requests are forgotten already */
@@ -227,12 +241,14 @@ unsigned harp_link_complete(struct harp_link *link) {
                   : harp_rx_stream_poll_done(link->rx, &cookie, &bytes)) {
     struct harp_request *r = cookie;
     r->bytes = link->tx ? r->capacity : bytes;
+    done_bytes += r->bytes;
     copies += r->is_copy;
     if (bytes > HARP_COPY_MAX_BYTES) link->peer->is_awaited = true;
     atomic_store_explicit(&r->state, HARP_REQUEST_DONE, memory_order_release); /* (E) */
     n++;
   }
   if (link->tx) publish_credit(link);
+  if (n) count_done(link, n, done_bytes);
   settle_outstanding(link, n, copies);
   return n;
 }

@@ -63,6 +63,8 @@ struct harp_link {
   uint32_t outstanding;         /* requests taken from the ring and not done */
   uint32_t copies_outstanding;  /* of them copies */
   uint32_t first_message;       /* of the stream */
+  uint64_t messages, bytes;     /* that are done */
+  int stats_entry;              /* -1: none */
   bool is_open;                 /* its stream is */
   bool close_told;              /* to the peer */
   bool is_ended;                /* the peer has closed its end */

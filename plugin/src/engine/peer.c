@@ -223,6 +223,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   }
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
+  harp_stats_add_peer(peer, c);
   harp_engine_attach(e, peer);
   harp_inbound_review(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
@@ -236,6 +237,7 @@ void harp_peer_destroy(struct harp_peer *peer) {
   harp_monitor_close(peer);
   harp_session_close(&peer->session, peer->engine->clock());
   harp_engine_detach(peer->engine, peer);
+  harp_stats_remove_peer(peer);
   free_peer(peer);
 }
 

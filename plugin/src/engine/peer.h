@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "engine/monitor.h"
+#include "engine/stats.h"
 #include "io/io.h"
 #include "proto/session.h"
 
@@ -40,9 +41,11 @@ struct harp_peer {
   harp_ns idle_ns;      /* since when it has no link; HARP_NEVER: it has */
   uint32_t outstanding; /* requests of its links that are posted and not done */
   uint32_t stream_next; /* id to try first for the next stream that we send on */
+  uint32_t link_count;
   struct harp_link *links;
   struct harp_dial *dials; /* that have asked it to open a stream, and wait for the answer */
   struct harp_session session;
+  struct harp_peer_stats stats;
   struct harp_monitor monitor;         /* the control connection, which tells whether the peer lives */
   char name[HARP_PEER_TEXT_BYTES];     /* "host (address) process 123" */
   char error[HARP_ERROR_TEXT_BYTES];   /* why it failed */

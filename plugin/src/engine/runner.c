@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -188,6 +189,7 @@ static void pin(const struct harp_engine *e) {
 
 static void *run(void *arg) {
   struct harp_engine *e = arg;
+  atomic_store_explicit(&e->thread_id, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
   if (e->threaded) {
     pin(e);
     run_thread(e);

@@ -365,6 +365,22 @@ static void resolve_job(struct loader *loader) {
   for (unsigned i = 0; i < loader->draft_count; i++) cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
 }
 
+static void add_stats_dir(struct harp_config *cfg, const char *dir, const char *below) {
+  char *to = cfg->stats_dirs[cfg->stats_dir_count];
+  int n = snprintf(to, HARP_STATS_DIR_BYTES, "%s%s", dir, below);
+  if (n < HARP_STATS_DIR_BYTES) cfg->stats_dir_count++;
+}
+
+/* The directory that is named, else the system's, else the user's. */
+static void choose_stats_dirs(struct harp_config *cfg, const struct loader *loader) {
+  const char *named = loader->env.text[HARP_ENV_STATS_DIR];
+  const char *user = harp_env_find(loader->sources->environment, "XDG_RUNTIME_DIR");
+  if (named && strcmp(named, "off") != 0) add_stats_dir(cfg, named, "");
+  if (named) return;
+  add_stats_dir(cfg, HARP_STATS_DIR_DEFAULT, "");
+  if (user && user[0] == '/') add_stats_dir(cfg, user, "/harp");
+}
+
 /* NCCL_SOCKET_FAMILY means what it means to NCCL: any other word is as if it were not set. */
 static int wanted_family(const char *const *environment) {
   const char *text = harp_env_find(environment, "NCCL_SOCKET_FAMILY");
@@ -393,6 +409,7 @@ static int load(struct loader *loader) {
   HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_MAX_INSTANCES);
   loader->cfg->instance_count = loader->draft_count;
   resolve_job(loader);
+  choose_stats_dirs(loader->cfg, loader);
   for (unsigned i = 0; i < loader->draft_count; i++) log_instance(&loader->cfg->instances[i]);
   return 0;
 }

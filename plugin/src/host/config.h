@@ -16,12 +16,16 @@
 
 #define HARP_CONF_DIR_DEFAULT "/usr/local/tfabric/tools/config"
 
+#define HARP_STATS_DIR_DEFAULT "/run/harp"
+
 enum {
   HARP_MAX_INSTANCES = 16,
   HARP_MAX_CORES = 64, /* of one instance */
   HARP_MAX_PATHS = 16, /* source ports per pair of ENIs */
   HARP_CONGESTION_BYTES = 16,
   HARP_CONF_DIR_BYTES = 256,
+  HARP_STATS_DIRS_MAX = 2,
+  HARP_STATS_DIR_BYTES = 256,
   HARP_CONFIG_ERROR_BYTES = 640, /* room for any error sentence */
 };
 
@@ -80,7 +84,9 @@ struct harp_config {
   /* of the whole job, the same for all instances */
   harp_ns peer_timeout_ns;
   enum harp_device_mode devices;
-  char congestion[HARP_CONGESTION_BYTES]; /* "delay" or "reno" */
+  char congestion[HARP_CONGESTION_BYTES];                     /* "delay" or "reno" */
+  unsigned stats_dir_count;                                   /* 0: no statistics */
+  char stats_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES]; /* the first that works is taken */
   char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when HARP_IFNAME chose the ENIs */
 };
 

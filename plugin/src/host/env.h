@@ -19,7 +19,8 @@
   X(PEER_TIMEOUT, "HARP_PEER_TIMEOUT", HARP_EXPECT_PEER_TIMEOUT)                                             \
   X(PATHS, "HARP_PATHS", HARP_EXPECT_PATHS)                                                                  \
   X(CONGESTION, "HARP_CONGESTION", HARP_EXPECT_CONGESTION)                                                   \
-  X(DEVICES, "HARP_DEVICES", HARP_EXPECT_DEVICES)
+  X(DEVICES, "HARP_DEVICES", HARP_EXPECT_DEVICES)                                                            \
+  X(STATS_DIR, "HARP_STATS_DIR", "off, or an absolute directory path of at most 255 characters")
 
 enum harp_env_id {
 #define HARP_ENV_ENUM(id, name, expected) HARP_ENV_##id,

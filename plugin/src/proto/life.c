@@ -134,7 +134,9 @@ static void restart_size(struct harp_sender *s, struct harp_path *p) {
 static void give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   struct harp_loss_result r = {0};
   harp_loss_give_up(p, &r, s->trace, now);
-  if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT) s->counters->lost_packets += r.lost_packets;
+  if (p->state != HARP_PATH_UP && p->state != HARP_PATH_DORMANT) return;
+  s->counters->lost_packets += r.lost_packets;
+  p->lost_packets += r.lost_packets;
 }
 
 static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -359,6 +361,7 @@ void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct 
                        uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
   s->counters->spurious_losses += r->spurious_packets;
   s->counters->lost_packets += r->lost_packets;
+  p->lost_packets += r->lost_packets;
   if (!r->acked_bytes && !r->lost_bytes) return;
   struct harp_cc_sample sample = {
       .now = now,
@@ -490,6 +493,7 @@ static void ask_again(struct harp_sender *s, struct harp_path *p, bool elsewhere
 static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->pto_from_ns, 0);
   s->counters->probe_timeouts++;
+  p->probe_timeouts++;
   if (!p->pto_count) p->silent_ns = p->pto_from_ns;
   p->pto_count++;
   p->pto_from_ns = now; /* the timeout starts over even if the probe cannot leave at once */

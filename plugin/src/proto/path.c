@@ -26,11 +26,12 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->standby = config->standby;
   p->is_tcp = p->blocked = config->is_tcp;
   p->state = HARP_PATH_NEW;
-  p->next_number = p->ack_next = p->round_end_number = first_number;
+  p->first_number = p->next_number = p->ack_next = p->round_end_number = first_number;
   p->largest_acked = first_number - 1;
   p->any_acked = p->detour = false;
   p->lines = p->lines_max = lines_max;
   p->inflight_bytes = 0;
+  p->sent_bytes = p->lost_packets = p->resent_packets = p->probe_timeouts = 0;
   p->to = to;
   p->unasked_bytes = p->unasked_bursts = 0;
   p->asked_number = first_number - 1;
@@ -86,6 +87,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   burst->copied = false;
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
+  p->sent_bytes += bytes;
   if (!p->inflight_bytes) p->pto_from_ns = now;
   p->inflight_bytes += (uint32_t)bytes;
   p->unasked_bytes += (uint32_t)bytes;

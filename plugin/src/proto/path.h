@@ -84,6 +84,11 @@ struct harp_path {
   uint32_t size_probe_lines; /* size under test, 0 when none */
   uint64_t size_probe_number;
 
+  /* statistics */
+  uint64_t first_number;
+  uint64_t sent_bytes; /* of packets, with headers */
+  uint64_t lost_packets, resent_packets, probe_timeouts;
+
   struct harp_flight flight;
 };
 

@@ -183,6 +183,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   harp_ranges_told(&path->received, ACK_REPEATS);
   *number = path->ack_number++;
   ack_sent(r, i);
+  path->received_bytes += path->unacked_bytes;
   path->unacked_bytes = 0;
   tell_credits(r, ack, credits_max);
   if (r->untold) ack_by(r, i, now); /* more than one acknowledgement can tell */

@@ -26,8 +26,9 @@ struct harp_rx_path {
   harp_ns echo_arrival_ns;
   bool detour; /* the latest packet made one; told in acknowledgements */
   uint32_t unacked_bytes;
-  harp_ns ack_due_ns; /* HARP_NEVER: nothing to say */
-  harp_ns late_ns;    /* it is due then, however much comes meanwhile; HARP_NEVER as above */
+  uint64_t received_bytes; /* statistics: acknowledged, with headers */
+  harp_ns ack_due_ns;      /* HARP_NEVER: nothing to say */
+  harp_ns late_ns;         /* it is due then, however much comes meanwhile; HARP_NEVER as above */
 };
 
 struct harp_receiver {

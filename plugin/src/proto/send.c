@@ -784,6 +784,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   case HARP_TX_RESEND:
     emit(p, c, lines, run, now);
     harp_tx_stream_take_lost(c->stream, c->line, lines);
+    p->resent_packets += run->count;
     break;
   default:
     take_new(s, p, c, lines, run, now);

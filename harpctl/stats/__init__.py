@@ -1,0 +1,1 @@
+"""What the plugin tells of a running job: its statistics files, read, shown and exported."""

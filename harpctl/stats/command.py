@@ -1,0 +1,92 @@
+"""`harpctl stats`: what the statistics files of running jobs hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from harpctl.console import OUT, print_json, print_table
+from harpctl.host.door import Host
+from harpctl.stats.files import Found, Process, find, find_one
+from harpctl.stats.layout import Row
+from harpctl.stats.nested import document
+
+STYLES = {"running": "green", "gone": "dim"}
+HIDDEN = {"index", "id", "session", "eni", "engine", "path_first", "eni_first", "eni_count"}
+
+
+def tell_unread(found: Found) -> None:
+    """Print a line for each file that could not be read."""
+    for unread in found.unread:
+        OUT.print(f"{unread.error} {unread.hint}", style="yellow", markup=False)
+
+
+def _list(found: Found) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for head in ("pid", "state", "rank", "engines", "sessions", "streams", "version", "command"):
+        table.add_column(head, no_wrap=head != "command")
+    for process in found.processes:
+        counts = [str(len(process.page.tables.get(name, []))) for name in ("engine", "session", "stream")]
+        state = Text(process.state, style=STYLES.get(process.state, "yellow"))
+        words = (process.rank, *counts, process.page.version, process.command)
+        table.add_row(str(process.pid), state, *(Text(word) for word in words))
+    return table
+
+
+def _rows(rows: list[Row]) -> Table:
+    """Show the entries of a table with the fields that are not 0 or empty in all of them."""
+    names = [name for name in rows[0] if name not in HIDDEN and any(row.get(name) for row in rows)]
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    if len(rows) == 1:
+        for name in names:
+            table.add_row(name, Text(str(rows[0][name])))
+        table.show_header = False
+        return table
+    for name in names:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(Text(str(row.get(name, ""))) for name in names))
+    return table
+
+
+def _show(process: Process) -> None:
+    words = [f"process {process.pid}", process.state, f"HARP {process.page.version}"]
+    OUT.print(", ".join([*words, *([f"rank {process.rank}"] if process.rank else [])]), markup=False)
+    for name, rows in process.page.tables.items():
+        missing = process.page.missing.get(name, 0)
+        if rows:
+            OUT.print(f"\n{name}", style="bold", markup=False)
+            print_table(_rows(rows), wide=True)
+        if missing:
+            OUT.print(f"{missing} more of the table {name} had no room in the file.", style="yellow")
+
+
+def stats(
+    pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="Show all of this process.")] = None,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all statistics of the processes, or of PID, as JSON.")
+    ] = False,
+) -> None:
+    """Show the statistics of the processes that use HARP, or all that one of them has.
+
+    Processes of other users are shown to root. docs/statistics.md explains every field.
+    """
+    host = Host()
+    found = find(host) if pid is None else find_one(host, pid)
+    if as_json:
+        print_json(document(found))
+    elif pid is not None:
+        for process in found.processes:
+            _show(process)
+    elif found.processes:
+        print_table(_list(found))
+    elif not found.unread:
+        OUT.print("No process here has HARP statistics.")
+    if not as_json:
+        tell_unread(found)
+    if found.unread:
+        raise typer.Exit(found.exit_code())

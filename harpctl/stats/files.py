@@ -1,0 +1,159 @@
+"""Finds the statistics files of a host's processes, and says what has become of each process."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.stats.layout import Page, read_page
+
+DIRECTORY = "/run/harp"
+NAME = re.compile(r"(?P<pid>\d+)-\d+\.stats")
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+LATE_S = 2.0  # an engine writes four times a second
+STOPPED = {"T", "t"}
+ROOT_HINT = "Run it as root, or as that user."
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that has a statistics file."""
+
+    pid: int
+    state: (
+        str  # "running", "stopped", "late": no pass for 2 s, "gone", "elsewhere": another namespace's, late
+    )
+    late_s: float  # since an engine wrote last
+    rank: str  # as the launcher has told the process; "" where that is not known
+    command: str
+    file: str
+    page: Page
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """A statistics file that could not be read."""
+
+    file: str
+    error: str
+    hint: str
+    exit_code: int
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a host's statistics files say."""
+
+    processes: tuple[Process, ...]
+    unread: tuple[Unread, ...]
+
+    def exit_code(self) -> int:
+        """Return 0, or the code of the worst file."""
+        return max((unread.exit_code for unread in self.unread), default=0)
+
+
+def directories(host: Host, environment: Mapping[str, str]) -> list[str]:
+    """Return where files may lie: HARP_STATS_DIR alone if it names a directory, else the defaults."""
+    named = environment.get("HARP_STATS_DIR", "")
+    if named and named != "off":
+        return [named]
+    user = environment.get("XDG_RUNTIME_DIR", "")
+    found = [DIRECTORY, *([f"{user}/harp"] if user else []), *host.glob("/run/user/*/harp")]
+    return list(dict.fromkeys(found))
+
+
+def _start_ticks(stat: str) -> int:
+    """Read field 22 of /proc/PID/stat; the name before it may hold anything. -1: there is no such process."""
+    words = stat.rpartition(")")[2].split()
+    return int(words[19]) if len(words) > 19 else -1
+
+
+def _is_same_namespace(host: Host, page: Page) -> bool:
+    return host.read_link("/proc/self/ns/pid") == f"pid:[{page.pid_namespace}]"
+
+
+def _state(host: Host, page: Page, late_s: float) -> str:
+    if not _is_same_namespace(host, page):
+        return "running" if 0 <= late_s < LATE_S else "elsewhere"
+    stat = host.read_text(f"/proc/{page.pid}/stat") or ""
+    if _start_ticks(stat) != page.start_ticks:
+        return "gone"
+    if stat.rpartition(")")[2].split()[0] in STOPPED:
+        return "stopped"
+    return "late" if late_s > LATE_S else "running"
+
+
+def _rank(host: Host, pid: int) -> str:
+    text = host.read_text(f"/proc/{pid}/environ") or ""
+    told = dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+    return next((told[name] for name in RANK_VARIABLES if told.get(name)), "")
+
+
+def _command(host: Host, pid: int) -> str:
+    words = (host.read_text(f"/proc/{pid}/cmdline") or "").split("\0")
+    return " ".join(word for word in words if word)[:200]
+
+
+def _read(host: Host, path: str) -> Process:
+    file = host.open_file(path)
+    if file is None:
+        raise HarpError(f"{path} belongs to another user.", ROOT_HINT, ExitCode.REFUSED)
+    with file:
+        page = read_page(file, path)
+    late_s = round(time.monotonic() - page.updated_ns / 1e9, 3)
+    state = _state(host, page, late_s)
+    is_here = state != "gone" and _is_same_namespace(host, page)
+    return Process(
+        pid=page.pid,
+        state=state,
+        late_s=late_s,
+        rank=_rank(host, page.pid) if is_here else "",
+        command=_command(host, page.pid) if is_here else "",
+        file=path,
+        page=page,
+    )
+
+
+def _paths(host: Host, pid: int | None) -> Iterator[str]:
+    for directory in directories(host, os.environ if host.is_real else {}):
+        for name in host.list_dir(directory):
+            match = NAME.fullmatch(name)
+            if match and pid in {None, int(match["pid"])}:
+                yield f"{directory}/{name}"
+
+
+def find(host: Host, pid: int | None = None) -> Found:
+    """Read the files of all processes, or of one; what cannot be read is told beside the rest."""
+    processes: list[Process] = []
+    unread: list[Unread] = []
+    for path in _paths(host, pid):
+        try:
+            processes.append(_read(host, path))
+        except HarpError as error:
+            if host.exists(path):  # else its process has ended meanwhile
+                code = int(error.exit_code)
+                unread.append(Unread(file=path, error=error.message, hint=error.hint, exit_code=code))
+    processes.sort(key=lambda process: (process.state == "gone", process.pid))
+    return Found(processes=tuple(processes), unread=tuple(unread))
+
+
+def find_one(host: Host, pid: int) -> Found:
+    """Read the file of one process; raises the HarpError that says why there is none."""
+    found = find(host, pid)
+    if found.processes:
+        return found
+    if found.unread:
+        first = found.unread[0]
+        raise HarpError(first.error, first.hint, ExitCode(first.exit_code))
+    if not host.exists(f"/proc/{pid}"):
+        raise HarpError(
+            f"There is no process {pid}.", "`harpctl stats` lists those with statistics.", ExitCode.MISSING
+        )
+    raise HarpError(
+        f"Process {pid} has no statistics file.",
+        "It has no HARP connections, or HARP_STATS_DIR there is off or a directory: set it here, too.",
+        ExitCode.MISSING,
+    )

@@ -1,0 +1,202 @@
+"""Reads a statistics file, as plugin/src/host/stats_layout.h lays it out; docs/statistics.md tells more.
+
+The file describes its own fields, so that this reads the files of other versions, too. An entry may be
+written while it is read: it is taken when two copies of it are equal, with an even sequence.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+
+MAGIC = b"HARPSTAT"
+FORMAT = 1
+HEADER = struct.Struct("=8sIIqqqqqqII32s64sII")
+TABLE = struct.Struct("=QIIII")
+HEAD = struct.Struct("=Qq")  # of an entry: sequence, id
+TRIES = 20  # of an entry that is being written
+PAUSE_S = 0.0005
+TABLES_MAX = 32
+ENTRIES_MAX = 1 << 20
+ENTRY_BYTES_MAX = 1 << 16
+
+Value = int | str
+Row = dict[str, Value]  # an entry: its fields, and "index" and "id"
+
+
+class Field(NamedTuple):
+    """A line of the schema."""
+
+    kind: str  # "C" counter, "G" gauge, "T" text
+    name: str
+    unit: str  # of a number; "" without
+    text: str  # what it means
+    text_bytes: int = 0
+
+
+class Table(NamedTuple):
+    """A table of the file."""
+
+    name: str
+    fields: tuple[Field, ...]
+    at: int
+    entry_bytes: int
+    used: int
+    missing: int
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file held at one moment."""
+
+    pid: int
+    start_ticks: int
+    pid_namespace: int
+    created_unix_ns: int
+    created_ns: int
+    updated_ns: int
+    version: str
+    host: str
+    missing: dict[str, int]  # entries that had no room, by table
+    torn: int  # entries whose writer died in the middle
+    tables: dict[str, list[Row]]
+
+
+def wrong(name: str, why: str) -> HarpError:
+    """Give the error of a file that cannot be understood."""
+    return HarpError(
+        f"{name} is no statistics file that can be read here: {why}.",
+        "Use the harpctl that belongs to the plugin of that process, or remove the file.",
+        ExitCode.WRONG_DATA,
+    )
+
+
+def parse_schema(text: str) -> dict[str, tuple[Field, ...]]:
+    """Read the fields of each table; raises ValueError for what is no schema."""
+    tables: dict[str, list[Field]] = {}
+    fields: list[Field] | None = None
+    for line in text.splitlines():
+        words = line.split(" ", 3)
+        if words[0] == "table" and len(words) == 2:
+            fields = tables.setdefault(words[1], [])
+        elif fields is None or len(words) != 4 or words[0] not in {"C", "G", "T"}:
+            raise ValueError(line)
+        elif words[0] == "T":
+            fields.append(Field("T", words[1], "", words[3], int(words[2])))
+        else:
+            fields.append(Field(words[0], words[1], words[2].removeprefix("-"), words[3]))
+    return {name: tuple(found) for name, found in tables.items()}
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _pattern(fields: tuple[Field, ...]) -> struct.Struct:
+    return struct.Struct("=16x" + "".join(f"{f.text_bytes}s" if f.kind == "T" else "q" for f in fields))
+
+
+def _tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_bytes: int) -> list[Table]:
+    count = HEADER.unpack_from(header)[13]
+    try:
+        schema = parse_schema(os.pread(file.fileno(), schema_bytes, schema_at).decode("ascii"))
+    except (ValueError, UnicodeDecodeError):
+        raise wrong(name, "its description of itself is damaged") from None
+    if count != len(schema) or count > TABLES_MAX:
+        raise wrong(name, "its description of itself is damaged")
+    found = []
+    for number, (table, fields) in enumerate(schema.items()):
+        at, entry_bytes, entry_max, used, missing = TABLE.unpack_from(
+            header, HEADER.size + number * TABLE.size
+        )
+        fits = _pattern(fields).size <= entry_bytes <= ENTRY_BYTES_MAX and used <= entry_max <= ENTRIES_MAX
+        if not fits:
+            raise wrong(name, "its tables are damaged")
+        found.append(Table(table, fields, at, entry_bytes, used, missing))
+    return found
+
+
+def _copy(file: BinaryIO, name: str, table: Table) -> tuple[list[bytes], int]:
+    """Copy the entries of a table that are in use and whole; says how many are not whole."""
+
+    def entries(first: int, count: int) -> list[bytes]:
+        size = table.entry_bytes
+        data = os.pread(file.fileno(), count * size, table.at + first * size)
+        if len(data) < count * size:
+            raise wrong(name, "it is cut off")
+        return [data[at : at + size] for at in range(0, len(data), size)]
+
+    done: list[bytes] = entries(0, table.used)
+    again = entries(0, table.used)
+    torn = 0
+    for index, (one, two) in enumerate(zip(done, again, strict=True)):
+        for _ in range(TRIES):
+            if one == two and HEAD.unpack_from(one)[0] % 2 == 0:
+                break
+            time.sleep(PAUSE_S)
+            one, two = entries(index, 1)[0], entries(index, 1)[0]  # noqa: PLW2901
+        else:
+            torn += 1
+            one = bytes(table.entry_bytes)  # noqa: PLW2901
+        done[index] = one
+    return done, torn
+
+
+def _rows(table: Table, copies: list[bytes]) -> list[Row]:
+    pattern = _pattern(table.fields)
+    rows: list[Row] = []
+    for index, copy in enumerate(copies):
+        _, number = HEAD.unpack_from(copy)
+        if not number:
+            continue
+        values = pattern.unpack_from(copy)
+        row: Row = {"index": index, "id": number}
+        for field, value in zip(table.fields, values, strict=True):
+            row[field.name] = _text(value) if field.kind == "T" else value
+        rows.append(row)
+    return rows
+
+
+def _header(file: BinaryIO, name: str) -> tuple[bytes, list[Table]]:
+    header = os.pread(file.fileno(), HEADER.size + TABLES_MAX * TABLE.size, 0)
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
+        raise wrong(name, "it does not begin as one" if header else "it is empty")
+    unpacked = HEADER.unpack_from(header)
+    if unpacked[1] != FORMAT:
+        raise wrong(name, f"it has format {unpacked[1]}, and this harpctl knows {FORMAT}")
+    return header, _tables(file, name, header, unpacked[9], unpacked[10])
+
+
+def read_fields(file: BinaryIO, name: str) -> dict[str, tuple[Field, ...]]:
+    """Read which fields each table has."""
+    return {table.name: table.fields for table in _header(file, name)[1]}
+
+
+def read_page(file: BinaryIO, name: str) -> Page:
+    """Read a file, each entry as of one moment; raises HarpErrors, which call it by the name."""
+    header, tables = _header(file, name)
+    _, _, _, pid, ticks, namespace, unix_ns, begun_ns, updated_ns, *rest = HEADER.unpack_from(header)
+    rows: dict[str, list[Row]] = {}
+    torn = 0
+    for table in tables:
+        copies, lost = _copy(file, name, table)
+        rows[table.name] = _rows(table, copies)
+        torn += lost
+    return Page(
+        pid=pid,
+        start_ticks=ticks,
+        pid_namespace=namespace,
+        created_unix_ns=unix_ns,
+        created_ns=begun_ns,
+        updated_ns=updated_ns,
+        version=_text(rest[2]),
+        host=_text(rest[3]),
+        missing={table.name: table.missing for table in tables if table.missing},
+        torn=torn,
+        tables=rows,
+    )

@@ -1,0 +1,167 @@
+/* Life of the statistics: the file, who has which entries, and whose turn it is to be written. */
+#include "engine/stats.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/stats_write.h"
+#include "host/stats_file.h"
+
+enum {
+  LOOK_SLOTS = 512,  /* of peers or links that one update looks at, at most */
+  LOOK_ENTRIES = 64, /* and that it writes, but for one peer's paths */
+  ERROR_BYTES = 512,
+};
+#define LOOK_NS HARP_MS(1)
+
+/* All of a process. */
+static struct {
+  pthread_mutex_t lock;
+  char dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES];
+  unsigned dir_count, user_count;
+  struct harp_stats_file *file;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- the file ---- */
+
+void harp_stats_set_dirs(const char dirs[][HARP_STATS_DIR_BYTES], unsigned count) {
+  HARP_ASSERT(count <= HARP_STATS_DIRS_MAX);
+  pthread_mutex_lock(&process.lock);
+  process.dir_count = count;
+  for (unsigned i = 0; i < count; i++) snprintf(process.dirs[i], sizeof process.dirs[i], "%s", dirs[i]);
+  pthread_mutex_unlock(&process.lock);
+}
+
+/* Makes the file where it can be made. Statistics are never a reason for a job to fail. */
+static void open_file(void) {
+  char error[ERROR_BYTES] = "";
+  unsigned i = 0;
+  while (i < process.dir_count && harp_stats_file_open(&process.file, process.dirs[i], error, sizeof error))
+    i++;
+  if (i && i == process.dir_count)
+    HARP_INFO("%s; there are no statistics of this process; HARP_STATS_DIR names another directory, or off",
+              error);
+}
+
+static struct harp_stats_file *use_file(void) {
+  pthread_mutex_lock(&process.lock);
+  if (!process.user_count++) open_file();
+  struct harp_stats_file *file = process.file;
+  pthread_mutex_unlock(&process.lock);
+  return file;
+}
+
+static void leave_file(void) {
+  pthread_mutex_lock(&process.lock);
+  HARP_ASSERT(process.user_count);
+  if (!--process.user_count && process.file) {
+    harp_stats_file_close(process.file);
+    process.file = NULL;
+  }
+  pthread_mutex_unlock(&process.lock);
+}
+
+/* ---- entries ---- */
+
+static void give_engine(struct harp_engine *e) {
+  harp_stats_give(e->stats.file, HARP_STATS_ENIS, e->stats.eni_first, e->eni_count);
+  harp_stats_give(e->stats.file, HARP_STATS_ENGINES, e->stats.entry, 1);
+}
+
+void harp_stats_join(struct harp_engine *e) {
+  struct harp_stats *s = &e->stats;
+  *s = (struct harp_stats){.is_joined = true, .file = use_file()};
+  if (!s->file) return;
+  s->entry = harp_stats_take(s->file, HARP_STATS_ENGINES, 1);
+  s->eni_first = harp_stats_take(s->file, HARP_STATS_ENIS, e->eni_count);
+  if (s->entry >= 0 && s->eni_first >= 0) {
+    harp_stats_write_engine(e, e->clock());
+  } else { /* nothing of an engine is shown without it */
+    give_engine(e);
+    s->file = NULL;
+  }
+}
+
+void harp_stats_leave(struct harp_engine *e) {
+  struct harp_stats *s = &e->stats;
+  if (!s->is_joined) return;
+  if (s->file) give_engine(e);
+  leave_file();
+  *s = (struct harp_stats){0};
+}
+
+void harp_stats_add_peer(struct harp_peer *peer, const struct harp_peer_config *config) {
+  struct harp_stats_file *file = peer->engine->stats.file;
+  peer->stats = (struct harp_peer_stats){.entry = -1, .path_first = -1};
+  if (!file) return;
+  peer->stats.entry = harp_stats_take(file, HARP_STATS_SESSIONS, 1);
+  peer->stats.path_first = harp_stats_take(file, HARP_STATS_PATHS, peer->path_count);
+  harp_stats_name_peer(peer, config);
+  harp_stats_write_peer(peer);
+}
+
+void harp_stats_remove_peer(struct harp_peer *peer) {
+  struct harp_stats_file *file = peer->engine->stats.file;
+  if (!file) return;
+  harp_stats_write_peer(peer); /* its interfaces count to the end */
+  harp_stats_give(file, HARP_STATS_PATHS, peer->stats.path_first, peer->path_count);
+  harp_stats_give(file, HARP_STATS_SESSIONS, peer->stats.entry, 1);
+}
+
+void harp_stats_add_link(struct harp_link *link) {
+  struct harp_stats_file *file = link->engine->stats.file;
+  if (!file) return;
+  link->stats_entry = harp_stats_take(file, HARP_STATS_STREAMS, 1);
+  harp_stats_write_link(link);
+}
+
+void harp_stats_remove_link(struct harp_link *link) {
+  struct harp_stats_file *file = link->engine->stats.file;
+  if (file) harp_stats_give(file, HARP_STATS_STREAMS, link->stats_entry, 1);
+}
+
+/* ---- writing ---- */
+
+/* Writes peers from where the round is on. */
+static void write_peers(struct harp_engine *e, unsigned *slots, unsigned *entries) {
+  while (e->stats.peer_next < HARP_ENGINE_PEERS_MAX && *slots && *entries) {
+    const struct harp_peer *peer = e->peers[e->stats.peer_next++];
+    --*slots;
+    if (!peer || peer == HARP_SLOT_RESERVED) continue;
+    harp_stats_write_peer(peer);
+    *entries -= HARP_MIN(*entries, 1 + peer->path_count);
+  }
+}
+
+static void write_links(struct harp_engine *e, unsigned *slots, unsigned *entries) {
+  while (e->stats.link_next < HARP_ENGINE_LINKS_MAX && *slots && *entries) {
+    const struct harp_link *link = e->links[e->stats.link_next++];
+    --*slots;
+    if (!link) continue;
+    harp_stats_write_link(link);
+    --*entries;
+  }
+}
+
+static void begin_round(struct harp_engine *e, harp_ns now) {
+  e->stats.round_ns = now + HARP_STATS_ROUND_NS;
+  e->stats.peer_next = e->stats.link_next = 0;
+  harp_stats_write_engine(e, now);
+  harp_stats_file_touch_mt(e->stats.file, now);
+}
+
+void harp_stats_update(struct harp_engine *e, harp_ns now) {
+  unsigned slots = LOOK_SLOTS, entries = LOOK_ENTRIES;
+  if (!e->stats.file || now < e->stats.look_ns) return;
+  e->stats.look_ns = now + LOOK_NS;
+  if (e->stats.link_next >= HARP_ENGINE_LINKS_MAX) {
+    e->stats.look_ns = e->stats.round_ns;
+    if (now < e->stats.round_ns) return;
+    begin_round(e, now);
+  }
+  write_peers(e, &slots, &entries);
+  write_links(e, &slots, &entries);
+}

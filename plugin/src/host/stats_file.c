@@ -1,0 +1,324 @@
+#include "host/stats_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "host/clock.h"
+
+enum {
+  PATH_BYTES = HARP_STATS_DIR_BYTES + 64,
+  TABLE_ALIGN = 65536, /* of a table in the file: no system's pages are larger */
+  GROW_BYTES = 32768,  /* disk space that a table gets at a time */
+  ENTRIES_MAX = 8192,
+  SWEEP_FILES_MAX = 4096, /* names that are looked at in the directory */
+};
+#define STALE_NS (int64_t) HARP_SEC(3600)
+
+static const struct {
+  const char *name;
+  uint32_t entry_bytes, entry_max;
+} tables[] = {
+#define X(id, name, count) {#name, sizeof(struct harp_stats_##name), count},
+    HARP_STATS_TABLES(X)
+#undef X
+};
+
+struct harp_stats_file {
+  int fd;
+  pid_t pid;
+  size_t bytes;
+  struct harp_stats_header *header; /* the mapping */
+  pthread_mutex_t lock;             /* guards what follows */
+  int64_t id_next;
+  bool told_full[HARP_STATS_TABLE_COUNT];
+  size_t backed_bytes[HARP_STATS_TABLE_COUNT]; /* disk space of each table */
+  uint64_t taken[HARP_STATS_TABLE_COUNT][ENTRIES_MAX / 64];
+  char path[PATH_BYTES];
+};
+
+/* ---- removal at exit ---- */
+
+/* The file of this process. The process may exit while threads of ours run, so that what is read then is
+ * never freed, and a path is not changed while its process id stands beside it. */
+static struct {
+  _Atomic pid_t pid; /* 0: there is none */
+  char path[PATH_BYTES];
+} own;
+
+/* A child that was forked inherits the path, but not the process id. */
+__attribute__((destructor)) static void remove_stats_at_exit(void) {
+  if (atomic_load(&own.pid) == getpid()) unlink(own.path);
+}
+
+/* ---- processes ---- */
+
+/* Returns when a process started, in clock ticks since boot; -1: there is no such process. */
+static int64_t start_ticks_of(int64_t pid) {
+  char path[64], text[1024];
+  snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0) return -1;
+  text[n] = 0;
+  char *at = strrchr(text, ')'); /* the name before it may hold anything */
+  for (unsigned field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+  return at ? atoll(at + 1) : -1;
+}
+
+static int64_t pid_namespace(void) {
+  struct stat st;
+  return stat("/proc/self/ns/pid", &st) ? 0 : (int64_t)st.st_ino;
+}
+
+/* ---- left files ---- */
+
+/* Whether a file is ours to remove: of this format, of our namespace, of a process that is gone, and old. */
+static bool is_left(int dir_fd, const char *name, int64_t namespace) {
+  struct harp_stats_header h;
+  struct stat st;
+  int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  bool known = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+               read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, HARP_STATS_MAGIC, 8) &&
+               h.format == HARP_STATS_FORMAT && h.pid_namespace == namespace;
+  close(fd);
+  int64_t age_ns = (int64_t)harp_clock_now() - atomic_load_explicit(&h.updated_ns, memory_order_relaxed);
+  if (!known || (age_ns >= 0 && age_ns < STALE_NS)) return false; /* a negative one is of another boot */
+  return start_ticks_of(h.pid) != h.start_ticks;
+}
+
+static bool has_suffix(const char *name, const char *suffix) {
+  size_t n = strlen(name), m = strlen(suffix);
+  return n > m && !strcmp(name + n - m, suffix);
+}
+
+static void sweep(const char *dir) {
+  DIR *d = opendir(dir);
+  int64_t namespace = pid_namespace();
+  const struct dirent *entry;
+  if (!d) return;
+  for (unsigned i = 0; i < SWEEP_FILES_MAX && (entry = readdir(d)); i++)
+    if (has_suffix(entry->d_name, ".stats") && is_left(dirfd(d), entry->d_name, namespace))
+      unlinkat(dirfd(d), entry->d_name, 0);
+  closedir(d);
+}
+
+/* ---- making ---- */
+
+static int64_t unix_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void fill_header(struct harp_stats_header *h) {
+  uint64_t at = TABLE_ALIGN;
+  memcpy(h->magic, HARP_STATS_MAGIC, sizeof h->magic);
+  h->format = HARP_STATS_FORMAT;
+  h->header_bytes = HARP_STATS_HEADER_BYTES;
+  h->pid = getpid();
+  h->start_ticks = start_ticks_of(h->pid);
+  h->pid_namespace = pid_namespace();
+  h->created_unix_ns = unix_ns();
+  h->created_ns = (int64_t)harp_clock_now();
+  atomic_store_explicit(&h->updated_ns, h->created_ns, memory_order_relaxed);
+  h->schema_at = HARP_STATS_SCHEMA_AT;
+  h->schema_bytes = harp_stats_schema_bytes;
+  snprintf(h->version, sizeof h->version, "%s", HARP_VERSION);
+  if (gethostname(h->host, sizeof h->host - 1)) h->host[0] = 0;
+  h->table_count = HARP_STATS_TABLE_COUNT;
+  for (unsigned t = 0; t < HARP_STATS_TABLE_COUNT; t++) {
+    h->tables[t].at = at;
+    h->tables[t].entry_bytes = tables[t].entry_bytes;
+    h->tables[t].entry_max = tables[t].entry_max;
+    at += harp_align_up((uint64_t)tables[t].entry_bytes * tables[t].entry_max, TABLE_ALIGN);
+  }
+  memcpy((char *)h + HARP_STATS_SCHEMA_AT, harp_stats_schema, harp_stats_schema_bytes);
+}
+
+static size_t file_bytes(void) {
+  size_t bytes = TABLE_ALIGN;
+  for (unsigned t = 0; t < HARP_STATS_TABLE_COUNT; t++)
+    bytes += harp_align_up((uint64_t)tables[t].entry_bytes * tables[t].entry_max, TABLE_ALIGN);
+  return bytes;
+}
+
+/* Allocates disk space; returns 0 or -errno. */
+static int back(int fd, uint64_t at, size_t bytes) {
+  int err;
+  do err = posix_fallocate(fd, (off_t)at, (off_t)bytes);
+  while (err == EINTR);
+  return -err;
+}
+
+/* Fills in a file that has no reader yet. */
+static int map(struct harp_stats_file *file) {
+  if (ftruncate(file->fd, (off_t)file->bytes)) return -errno;
+  int err = back(file->fd, 0, HARP_STATS_HEADER_BYTES);
+  if (err) return err;
+  void *at = mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+  if (at == MAP_FAILED) return -errno;
+  file->header = at;
+  madvise(at, file->bytes, MADV_DONTFORK);
+  fill_header(at);
+  return 0;
+}
+
+/* Makes the file under a name that no reader looks at, then gives it its own. */
+static int make(struct harp_stats_file *file, const char *dir) {
+  char temporary[PATH_BYTES];
+  long long start = (long long)start_ticks_of(file->pid);
+  snprintf(temporary, sizeof temporary, "%s/.%d-%lld.new", dir, file->pid, start);
+  snprintf(file->path, sizeof file->path, "%s/%d-%lld.stats", dir, file->pid, start);
+  if (mkdir(dir, 0755) && errno != EEXIST) return -errno;
+  unlink(temporary);
+  file->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file->fd < 0) return -errno;
+  harp_files_own(file->fd);
+  int err = map(file);
+  if (!err && rename(temporary, file->path)) err = -errno;
+  if (err) unlink(temporary);
+  return err;
+}
+
+static void release(struct harp_stats_file *file) {
+  if (file->header) munmap(file->header, file->bytes);
+  if (file->fd >= 0) harp_files_close(file->fd);
+  pthread_mutex_destroy(&file->lock);
+  free(file);
+}
+
+int harp_stats_file_open(struct harp_stats_file **out, const char *dir, char *error, size_t error_bytes) {
+  struct harp_stats_file *file = calloc(1, sizeof *file);
+  int err = -ENOMEM;
+  if (file) {
+    *file = (struct harp_stats_file){.fd = -1, .pid = getpid(), .bytes = file_bytes(), .id_next = 1};
+    pthread_mutex_init(&file->lock, NULL);
+    sweep(dir);
+    err = make(file, dir);
+    if (err) release(file);
+  }
+  if (err) {
+    snprintf(error, error_bytes, "no statistics file in %s: %s", dir, strerror(-err));
+    return err;
+  }
+  memcpy(own.path, file->path, sizeof own.path);
+  atomic_store(&own.pid, file->pid);
+  *out = file;
+  return 0;
+}
+
+void harp_stats_file_close(struct harp_stats_file *file) {
+  if (file->pid == getpid()) {
+    atomic_store(&own.pid, 0);
+    unlink(file->path);
+  }
+  release(file);
+}
+
+const char *harp_stats_file_path(const struct harp_stats_file *file) {
+  return file->path;
+}
+
+void harp_stats_file_touch_mt(struct harp_stats_file *file, harp_ns now) {
+  atomic_store_explicit(&file->header->updated_ns, (int64_t)now, memory_order_relaxed);
+}
+
+/* ---- entries ---- */
+
+static bool is_taken(const struct harp_stats_file *file, enum harp_stats_table table, unsigned i) {
+  return file->taken[table][i / 64] >> i % 64 & 1;
+}
+
+static void mark(struct harp_stats_file *file, enum harp_stats_table table, unsigned first, unsigned count,
+                 bool taken) {
+  for (unsigned i = first; i < first + count; i++) {
+    uint64_t bit = 1ull << i % 64, *word = &file->taken[table][i / 64];
+    *word = taken ? *word | bit : *word & ~bit;
+  }
+}
+
+/* Finds the first run of free entries; -1: there is none. */
+static int find(const struct harp_stats_file *file, enum harp_stats_table table, unsigned count) {
+  for (unsigned i = 0, run = 0; i < tables[table].entry_max; i++) {
+    run = is_taken(file, table, i) ? 0 : run + 1;
+    if (run == count) return (int)(i + 1 - count);
+  }
+  return -1;
+}
+
+/* Makes sure that the disk space of the entries before `end` is there. */
+static int grow(struct harp_stats_file *file, enum harp_stats_table table, unsigned end) {
+  size_t *backed = &file->backed_bytes[table], bytes = (size_t)end * tables[table].entry_bytes;
+  if (bytes <= *backed) return 0;
+  bytes = harp_align_up(bytes, GROW_BYTES);
+  int err = back(file->fd, file->header->tables[table].at + *backed, bytes - *backed);
+  if (!err) *backed = bytes;
+  return err;
+}
+
+static void begin_use(struct harp_stats_file *file, enum harp_stats_table table, int first, unsigned count) {
+  for (unsigned i = 0; i < count; i++) {
+    struct harp_stats_head *head = harp_stats_entry(file, table, first + (int)i);
+    harp_stats_begin(head);
+    memset(head + 1, 0, tables[table].entry_bytes - sizeof *head);
+    head->id = file->id_next++;
+    harp_stats_end(head);
+  }
+  mark(file, table, (unsigned)first, count, true);
+  struct harp_stats_table_header *t = &file->header->tables[table];
+  uint32_t used = atomic_load_explicit(&t->used, memory_order_relaxed);
+  atomic_store_explicit(&t->used, HARP_MAX(used, (uint32_t)first + count), memory_order_release);
+}
+
+static void tell_full(struct harp_stats_file *file, enum harp_stats_table table, int err) {
+  if (file->told_full[table]) return;
+  file->told_full[table] = true;
+  HARP_INFO("%s: not all entries of the table `%s` are in the statistics: %s", file->path, tables[table].name,
+            err ? strerror(-err) : "it is full");
+}
+
+int harp_stats_take(struct harp_stats_file *file, enum harp_stats_table table, unsigned count) {
+  int err = 0;
+  pthread_mutex_lock(&file->lock);
+  int first = find(file, table, count);
+  if (first >= 0 && (err = grow(file, table, (unsigned)first + count))) first = -1;
+  if (first >= 0)
+    begin_use(file, table, first, count);
+  else
+    atomic_fetch_add_explicit(&file->header->tables[table].missing, count, memory_order_relaxed);
+  if (first < 0) tell_full(file, table, err);
+  pthread_mutex_unlock(&file->lock);
+  return first;
+}
+
+void harp_stats_give(struct harp_stats_file *file, enum harp_stats_table table, int first, unsigned count) {
+  pthread_mutex_lock(&file->lock);
+  if (first < 0) atomic_fetch_sub_explicit(&file->header->tables[table].missing, count, memory_order_relaxed);
+  for (unsigned i = 0; first >= 0 && i < count; i++) {
+    struct harp_stats_head *head = harp_stats_entry(file, table, first + (int)i);
+    harp_stats_begin(head);
+    head->id = 0;
+    harp_stats_end(head);
+  }
+  if (first >= 0) mark(file, table, (unsigned)first, count, false);
+  pthread_mutex_unlock(&file->lock);
+}
+
+void *harp_stats_entry(const struct harp_stats_file *file, enum harp_stats_table table, int index) {
+  HARP_ASSERT(index >= 0 && (uint32_t)index < tables[table].entry_max);
+  return (char *)file->header + file->header->tables[table].at + (size_t)index * tables[table].entry_bytes;
+}

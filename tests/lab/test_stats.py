@@ -1,0 +1,154 @@
+"""What is seen of a running job in its statistics, and that no job suffers from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from harpctl.cli import app
+from harpctl.host.door import Host
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from harpctl.stats.files import Process, find
+from tests.lab.job import Job, drop, until
+
+pytestmark = [pytest.mark.lab]
+MakeLab = Callable[[LabSpec], Lab]
+LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
+MESSAGE_BYTES = 65536
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the jobs of the test have their files, and harpctl looks for them."""
+    monkeypatch.setenv("HARP_STATS_DIR", str(tmp_path / "stats"))
+    return tmp_path / "stats"
+
+
+@pytest.fixture
+def job(make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
+    """A job that goes on until the test ends, of two hosts with two ENIs each."""
+    env = {"HARP_STATS_DIR": str(folder)}
+    meeting = folder.parent / "meeting"
+    with Job(
+        make_lab(LabSpec(enis=2)),
+        plugin_file,
+        mode="bidir",
+        words=LONG,
+        env=env,
+        ifname="eni0,eni1",
+        meeting=meeting,
+    ) as running:
+        until("messages move", lambda: all(map(sent_messages, running.ranks)), wait_s=15)
+        yield running
+
+
+def sent_messages(rank: subprocess.Popen[bytes]) -> int:
+    rows = [row for process in find(Host(), rank.pid).processes for row in process.page.tables["session"]]
+    return sum(int(row["sent_messages"]) for row in rows)
+
+
+def one(pid: int) -> Process:
+    (process,) = find(Host(), pid).processes
+    return process
+
+
+def stats(*words: str) -> tuple[int, Any]:
+    done = CliRunner().invoke(app, ["stats", *words, "--json"])
+    return done.exit_code, json.loads(done.stdout)
+
+
+def session(pid: int) -> dict[str, Any]:
+    (row,) = one(pid).page.tables["session"]
+    return row
+
+
+def test_a_running_job_is_seen_whole(job: Job) -> None:
+    pids = [rank.pid for rank in job.ranks]
+    code, told = stats(str(pids[0]))
+    assert code == 0
+    (process,) = told["processes"]
+    assert process["pid"] == pids[0]
+    assert process["state"] == "running"
+    assert "harp-perf" in process["command"]
+    (engine,) = process["engines"]
+    assert [eni["name"] for eni in engine["enis"]] == ["eni0", "eni1"]
+    assert all(eni["driver"].startswith("udp") and eni["tx_bytes"] > 0 for eni in engine["enis"])
+    (seen_session,) = engine["sessions"]
+    assert seen_session["peer_pid"] == pids[1]
+    assert seen_session["sent_bytes"] == seen_session["sent_messages"] * MESSAGE_BYTES
+    assert 0 < seen_session["rtt_min_ns"] <= seen_session["rtt_ns"] < 1e9
+    assert {stream["direction"] for stream in seen_session["streams"]} == {"send", "receive"}
+    ups = [path for path in seen_session["paths"] if path["state"] == "up" and path["kind"] == "udp"]
+    assert {path["eni"] for path in ups} == {eni["index"] for eni in engine["enis"]}
+
+
+def test_what_is_read_is_whole(job: Job) -> None:
+    """Readers read while the engines write; counters never fall."""
+    before = 0
+    for _ in range(100):
+        row = session(job.ranks[0].pid)
+        assert row["sent_bytes"] == row["sent_messages"] * MESSAGE_BYTES
+        assert row["sent_messages"] >= before
+        before = row["sent_messages"]
+
+
+def test_loss_is_seen_on_its_interface(job: Job) -> None:
+    pid = job.ranks[0].pid
+
+    def lost() -> dict[str, int]:
+        return {str(row["name"]): int(row["lost_packets"]) for row in one(pid).page.tables["eni"]}
+
+    before = lost()
+    drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 2", "eni1")
+    until("loss is seen", lambda: lost()["eni1"] > before["eni1"] + 3, wait_s=20)
+    after = lost()
+    assert after["eni0"] - before["eni0"] < (after["eni1"] - before["eni1"]) / 4
+
+
+def test_states_of_a_process(job: Job, folder: Path) -> None:
+    stopped, killed = (rank.pid for rank in job.ranks)
+    assert [one(pid).state for pid in (stopped, killed)] == ["running", "running"]
+    os.kill(stopped, signal.SIGSTOP)
+    until("it is seen as stopped", lambda: one(stopped).state == "stopped")
+    os.kill(killed, signal.SIGKILL)
+    job.ranks[1].wait()
+    assert one(killed).state == "gone"
+    assert session(killed)["sent_messages"] > 0
+    os.kill(stopped, signal.SIGCONT)
+    until("its file is removed when it ends", lambda: len(list(folder.iterdir())) == 1)
+
+
+def test_an_orderly_end_leaves_nothing(make_lab: MakeLab, plugin_file: Path, folder: Path) -> None:
+    words = ("--iters", "200", "--warmup", "1")
+    with Job(make_lab(LabSpec(enis=2)), plugin_file, words=words, env={"HARP_STATS_DIR": str(folder)}) as job:
+        job.finish()
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [("size=8k", "No space left on device"), ("ro", "Read-only file system")]
+)
+def test_no_disk_for_it(
+    make_lab: MakeLab, plugin_file: Path, folder: Path, options: str, reason: str
+) -> None:
+    """One line says so, and the job does not suffer."""
+    folder.mkdir()
+    mount = f'mount -t tmpfs -o {options} tmpfs {folder} && exec "$@"'
+    start = ("unshare", "--mount", "sh", "-c", mount, "sh")
+    env = {"HARP_STATS_DIR": str(folder)}
+    words = ("--iters", "200", "--warmup", "1")
+    with Job(make_lab(LabSpec(enis=2)), plugin_file, words=words, env=env, start_by=start) as job:
+        job.finish()
+        lines = [line for line in job.log(0).splitlines() if "no statistics file" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("INFO ")
+    assert reason in lines[0]
