@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from harpctl.host.door import Host
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec
 from harpctl.stats.files import Process, find
+from harpctl.stats.sample import sample_of
 from tests.lab.job import Job, drop, until
 
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
 MESSAGE_BYTES = 65536
+LOOK_S = 0.6  # engines write four times a second
 
 
 @pytest.fixture
@@ -54,6 +57,20 @@ def job(make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
 def sent_messages(rank: subprocess.Popen[bytes]) -> int:
     rows = [row for process in find(Host(), rank.pid).processes for row in process.page.tables["session"]]
     return sum(int(row["sent_messages"]) for row in rows)
+
+
+def worst(is_found: Callable[[str], bool]) -> str:
+    """Return the first problem that `harpctl top` finds, once it is one of that kind."""
+    found = [""]
+
+    def look() -> bool:
+        before = find(Host())
+        time.sleep(LOOK_S)
+        found[0] = sample_of(before, find(Host())).processes[0].problem
+        return is_found(found[0])
+
+    until("it is seen", look)
+    return found[0]
 
 
 def one(pid: int) -> Process:
@@ -110,6 +127,7 @@ def test_loss_is_seen_on_its_interface(job: Job) -> None:
     before = lost()
     drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 2", "eni1")
     until("loss is seen", lambda: lost()["eni1"] > before["eni1"] + 3, wait_s=20)
+    assert "eni1" in worst(lambda problem: "lost" in problem)
     after = lost()
     assert after["eni0"] - before["eni0"] < (after["eni1"] - before["eni1"]) / 4
 

@@ -23,7 +23,7 @@ enum {
   ENTRIES_MAX = 8192,
   SWEEP_FILES_MAX = 4096, /* names that are looked at in the directory */
 };
-#define STALE_NS (int64_t) HARP_SEC(3600)
+#define STALE_NS (int64_t) HARP_SEC(600)
 
 static const struct {
   const char *name;

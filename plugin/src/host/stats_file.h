@@ -4,7 +4,7 @@
  * harp_stats_end, which cost a few stores. Disk space is allocated before it is written to, so a full disk is
  * an error of `take`, never a signal. A forked child neither has the mapping nor removes the file. At exit
  * the file is removed; one that is left by a killed process is known by its process id and start time, and
- * removed an hour after its last change, when another process makes a file beside it. */
+ * removed 10 minutes after its last change, when another process makes a file beside it. */
 #ifndef HARP_STATS_FILE_H
 #define HARP_STATS_FILE_H
 

@@ -1,0 +1,247 @@
+"""What happened between two readings of the statistics files: rates, and what is wrong, worst first."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harpctl.stats.files import Found, Process, Unread
+from harpctl.stats.layout import Page, Row
+
+LOSS_PERCENT = 0.1  # of packets sent; less is not called wrong
+IDLE_STATES = {"dormant", "new"}
+TROUBLE_OF_STATE = {
+    "stopped": (80, "the process is stopped (SIGSTOP, or a debugger): `kill -CONT {pid}`"),
+    "late": (80, "no engine has run for {late_s:.0f} s: the process gets no core, or hangs in the kernel"),
+    "gone": (10, "the process ended without closing its connections: these are its last values"),
+    "elsewhere": (10, "a process of another container; it has not written for {late_s:.0f} s"),
+}
+
+
+class PathRate(msgspec.Struct, frozen=True, kw_only=True):
+    """A path over the sample's time."""
+
+    eni: str
+    address: str
+    kind: str
+    state: str
+    tx_bps: float
+    rx_bps: float
+    lost_percent: float
+    resent: int
+    probe_timeouts: int
+    rtt_ns: int
+    rtt_min_ns: int
+    window_bytes: int
+    inflight_bytes: int
+
+
+class SessionRate(msgspec.Struct, frozen=True, kw_only=True):
+    """A session over the sample's time."""
+
+    pid: int
+    host: str
+    peer_pid: int
+    state: str
+    out_bps: float  # payload of messages
+    in_bps: float
+    streams: int
+    outstanding: int
+    lost_percent: float
+    resent: int
+    probe_timeouts: int
+    rtt_ns: int
+    rtt_min_ns: int
+    window_bytes: int
+    inflight_bytes: int
+    severity: int
+    problem: str  # "" where nothing is wrong
+    paths: tuple[PathRate, ...]
+
+
+class ProcessRate(msgspec.Struct, frozen=True, kw_only=True):
+    """A process over the sample's time."""
+
+    pid: int
+    rank: str
+    state: str
+    command: str
+    out_bps: float
+    in_bps: float
+    streams: int
+    outstanding: int
+    lost: int
+    resent: int
+    severity: int
+    problem: str
+    sessions: tuple[SessionRate, ...]
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """All processes of a host over some time; the worst come first."""
+
+    summary: str
+    seconds: float
+    ended: int  # processes that ended without closing their connections, and are left out
+    processes: tuple[ProcessRate, ...]
+    unread: tuple[Unread, ...]
+
+
+class _Change:
+    """How the counters of a process's entries grew between two pages."""
+
+    def __init__(self, before: Page | None, after: Page) -> None:
+        self.page = after
+        self.seconds = (after.updated_ns - before.updated_ns) / 1e9 if before else 0.0
+        tables = before.tables if before else {}
+        self._before = {(table, row["id"]): row for table, rows in tables.items() for row in rows}
+
+    def grown(self, table: str, row: Row, name: str) -> int:
+        """Return by how much a counter grew; 0 for an entry that was not there before."""
+        before = self._before.get((table, row["id"]))
+        return 0 if before is None else max(number(row, name) - number(before, name), 0)
+
+    def per_second(self, table: str, row: Row, name: str) -> float:
+        return self.grown(table, row, name) / self.seconds if self.seconds > 0 else 0.0
+
+
+def number(row: Row, name: str) -> int:
+    """Return a number of an entry; 0 where the file's version does not have it."""
+    value = row.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def text(row: Row, name: str) -> str:
+    """Return a text of an entry; "" where the file's version does not have it."""
+    return str(row.get(name, ""))
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 3) if whole > 0 else 0.0
+
+
+def _path(change: _Change, row: Row) -> PathRate:
+    enis = {eni["index"]: text(eni, "name") for eni in change.page.tables.get("eni", [])}
+    return PathRate(
+        eni=enis.get(row.get("eni", -1), "?"),
+        address=text(row, "address"),
+        kind=text(row, "kind"),
+        state=text(row, "state"),
+        tx_bps=8 * change.per_second("path", row, "tx_bytes"),
+        rx_bps=8 * change.per_second("path", row, "rx_bytes"),
+        lost_percent=_percent(
+            change.grown("path", row, "lost_packets"), change.grown("path", row, "tx_packets")
+        ),
+        resent=change.grown("path", row, "resent_packets"),
+        probe_timeouts=change.grown("path", row, "probe_timeouts"),
+        rtt_ns=number(row, "rtt_ns"),
+        rtt_min_ns=number(row, "rtt_min_ns"),
+        window_bytes=number(row, "window_bytes"),
+        inflight_bytes=number(row, "inflight_bytes"),
+    )
+
+
+def _trouble_of_paths(paths: tuple[PathRate, ...], outstanding: int) -> tuple[int, str]:
+    """Return how bad the worst of the paths is, and what is wrong with it."""
+    found = [(0, "")]
+    for path in paths:
+        where = f"{path.eni} to {path.address}"
+        if path.state in {"down", "silent"}:
+            found.append((70 if outstanding else 50, f"{where}: the path is {path.state}"))
+        elif path.state in IDLE_STATES:
+            continue
+        elif path.lost_percent >= LOSS_PERCENT:
+            found.append((30 + int(min(path.lost_percent, 10)), f"{where}: {path.lost_percent:.2g} % lost"))
+        elif path.probe_timeouts and outstanding:
+            found.append((10, f"{where}: {path.probe_timeouts} probe timeouts"))
+    return max(found)
+
+
+def _session(change: _Change, row: Row, pid: int) -> SessionRate:
+    rows = [path for path in change.page.tables.get("path", []) if path.get("session") == row["index"]]
+    paths = tuple(_path(change, path) for path in rows)
+    outstanding = number(row, "outstanding")
+    severity, problem = _trouble_of_paths(paths, outstanding)
+    if text(row, "state") != "open":
+        severity, problem = 100, f"the session has {text(row, 'state')}: the job's log says why"
+    sent = sum(change.grown("path", path, "tx_packets") for path in rows)
+    return SessionRate(
+        pid=pid,
+        host=text(row, "host"),
+        peer_pid=number(row, "peer_pid"),
+        state=text(row, "state"),
+        out_bps=8 * change.per_second("session", row, "sent_bytes"),
+        in_bps=8 * change.per_second("session", row, "received_bytes"),
+        streams=number(row, "stream_count"),
+        outstanding=outstanding,
+        lost_percent=_percent(change.grown("session", row, "lost_packets"), sent),
+        resent=change.grown("session", row, "resent_packets"),
+        probe_timeouts=change.grown("session", row, "probe_timeouts"),
+        rtt_ns=number(row, "rtt_ns"),
+        rtt_min_ns=number(row, "rtt_min_ns"),
+        window_bytes=number(row, "window_bytes"),
+        inflight_bytes=number(row, "inflight_bytes"),
+        severity=severity,
+        problem=problem,
+        paths=paths,
+    )
+
+
+def _process(before: Page | None, process: Process) -> ProcessRate:
+    change = _Change(before, process.page)
+    rows = process.page.tables.get("session", [])
+    sessions = sorted((_session(change, row, process.pid) for row in rows), key=lambda one: -one.severity)
+    severity, sentence = TROUBLE_OF_STATE.get(process.state, (0, ""))
+    problem = sentence.format(pid=process.pid, late_s=process.late_s)
+    if sessions and sessions[0].severity > severity:
+        worst = sessions[0]
+        severity, problem = worst.severity, f"{worst.host} process {worst.peer_pid}: {worst.problem}"
+    return ProcessRate(
+        pid=process.pid,
+        rank=process.rank,
+        state=process.state,
+        command=process.command,
+        out_bps=sum(session.out_bps for session in sessions),
+        in_bps=sum(session.in_bps for session in sessions),
+        streams=len(process.page.tables.get("stream", [])),
+        outstanding=sum(session.outstanding for session in sessions),
+        lost=sum(change.grown("session", row, "lost_packets") for row in rows),
+        resent=sum(session.resent for session in sessions),
+        severity=severity,
+        problem=problem,
+        sessions=tuple(sessions),
+    )
+
+
+def rate(bps: float) -> str:
+    """Return a rate in bits a second as people write it."""
+    for unit, divisor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if bps >= divisor:
+            return f"{bps / divisor:.1f}{unit}"
+    return f"{bps:.0f}"
+
+
+def _summary(processes: list[ProcessRate]) -> str:
+    sessions = sum(len(process.sessions) for process in processes)
+    out, into = sum(one.out_bps for one in processes), sum(one.in_bps for one in processes)
+    wrong = [f"process {one.pid}: {one.problem}" for one in processes if one.problem]
+    said = f"{len(processes)} processes, {sessions} sessions, {rate(out)}bit/s out, {rate(into)}bit/s in"
+    return f"{said}; {wrong[0]}" if wrong else said
+
+
+def sample_of(before: Found, after: Found, *, with_ended: bool = False) -> Sample:
+    """Return what happened between two readings; with_ended also of processes that are gone."""
+    shown = [process for process in after.processes if with_ended or process.state != "gone"]
+    pages = {process.file: process.page for process in before.processes}
+    processes = [_process(pages.get(process.file), process) for process in shown]
+    processes.sort(key=lambda one: (-one.severity, one.pid))
+    seconds = max(
+        ((p.page.updated_ns - pages[p.file].updated_ns) / 1e9 for p in after.processes if p.file in pages),
+        default=0.0,
+    )
+    return Sample(
+        summary=_summary(processes),
+        seconds=round(seconds, 3),
+        ended=len(after.processes) - len(shown),
+        processes=tuple(processes),
+        unread=after.unread,
+    )

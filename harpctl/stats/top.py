@@ -1,0 +1,194 @@
+"""`harpctl top`: a live table of the processes, sessions and paths of HARP, what is wrong first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from harpctl.console import OUT, print_json, print_table
+from harpctl.host.door import Host
+from harpctl.stats.files import Found, find, find_one
+from harpctl.stats.sample import ProcessRate, Sample, SessionRate, rate, sample_of
+
+INTERVAL_S = 1.0
+INTERVAL_MIN_S = 0.3  # engines write four times a second
+WRONG_FROM = 20  # severity that is shown in red
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, expand=False)
+    for head in heads:
+        table.add_column(head, no_wrap=head != "problem", overflow="fold")
+    return table
+
+
+def _milliseconds(ns: int) -> str:
+    return f"{ns / 1e6:.3g}" if ns else "-"
+
+
+def _kib(count: int) -> str:
+    return f"{count >> 10}K"
+
+
+def _problem(severity: int, problem: str) -> Text:
+    return Text(problem, style="red" if severity >= WRONG_FROM else "dim")
+
+
+def processes_table(sample: Sample) -> Table:
+    """Show a line for each process."""
+    table = _table(
+        "pid", "rank", "state", "out", "in", "sess", "streams", "wait", "lost", "resent", "problem"
+    )
+    for one in sample.processes:
+        words = (str(one.pid), one.rank, one.state, rate(one.out_bps), rate(one.in_bps))
+        counts = (len(one.sessions), one.streams, one.outstanding, one.lost, one.resent)
+        table.add_row(*map(Text, words), *map(str, counts), _problem(one.severity, one.problem))
+    return table
+
+
+def sessions_table(sessions: list[SessionRate]) -> Table:
+    """Show a line for each session."""
+    heads = (
+        "pid",
+        "peer",
+        "state",
+        "out",
+        "in",
+        "wait",
+        "rtt ms",
+        "low",
+        "flight",
+        "window",
+        "lost %",
+        "pto",
+    )
+    table = _table(*heads, "problem")
+    for one in sessions:
+        words = (str(one.pid), f"{one.host}:{one.peer_pid}", one.state, rate(one.out_bps), rate(one.in_bps))
+        rest = (str(one.outstanding), _milliseconds(one.rtt_ns), _milliseconds(one.rtt_min_ns))
+        sizes = (_kib(one.inflight_bytes), _kib(one.window_bytes))
+        loss = (f"{one.lost_percent:.2g}", str(one.probe_timeouts))
+        row = map(Text, (*words, *rest, *sizes, *loss))
+        table.add_row(*row, _problem(one.severity, one.problem))
+    return table
+
+
+def paths_table(process: ProcessRate) -> Table:
+    """Show a line for each path of a process that is not dormant."""
+    heads = (
+        "eni",
+        "to",
+        "kind",
+        "state",
+        "out",
+        "in",
+        "rtt ms",
+        "low",
+        "flight",
+        "window",
+        "lost %",
+        "resent",
+    )
+    table = _table(*heads, "pto")
+    for path in (path for session in process.sessions for path in session.paths if path.state != "dormant"):
+        words = (path.eni, path.address, path.kind, path.state, rate(path.tx_bps), rate(path.rx_bps))
+        rest = (_milliseconds(path.rtt_ns), _milliseconds(path.rtt_min_ns))
+        sizes = (_kib(path.inflight_bytes), _kib(path.window_bytes))
+        loss = (f"{path.lost_percent:.2g}", str(path.resent), str(path.probe_timeouts))
+        table.add_row(*map(Text, (*words, *rest, *sizes, *loss)))
+    return table
+
+
+def views(sample: Sample, *, with_paths: bool) -> list[Table | Text]:
+    """Return what is shown of a sample: processes, sessions, with_paths those of its processes, notes."""
+    sessions = [session for process in sample.processes for session in process.sessions]
+    sessions.sort(key=lambda one: -one.severity)
+    shown: list[Table | Text] = [processes_table(sample)]
+    if not sample.processes:
+        shown = [Text("No process here has HARP statistics.")]
+    if sessions:
+        shown += [Text(), sessions_table(sessions)]
+    if with_paths:
+        for process in sample.processes:
+            shown += [Text(), paths_table(process)]
+    if sample.ended:
+        shown.append(Text(f"{sample.ended} more ended without closing their connections: `harpctl stats`"))
+    shown += [Text(f"{unread.error} {unread.hint}", style="yellow") for unread in sample.unread]
+    return shown
+
+
+def _samples(host: Host, pid: int | None, interval_s: float) -> Iterator[Sample]:
+    def read() -> Found:
+        return find(host) if pid is None else find_one(host, pid)
+
+    before = read()
+    while True:
+        time.sleep(interval_s)
+        after = read()
+        yield sample_of(before, after, with_ended=pid is not None)
+        before = after
+
+
+def _print(sample: Sample, *, with_paths: bool) -> None:
+    for view in views(sample, with_paths=with_paths):
+        if isinstance(view, Table):
+            print_table(view)
+        else:
+            OUT.print(view)
+
+
+def log(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
+    """Write samples one below the other, each with its time; count of them, 0: all."""
+    for number, sample in enumerate(samples, 1):
+        OUT.print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sample.summary}", markup=False)
+        _print(sample, with_paths=with_paths)
+        OUT.file.flush()
+        if number == count:
+            return
+
+
+def watch(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
+    """Show samples on the terminal's whole screen; count of them, 0: all."""
+    with Live(console=OUT, screen=True, auto_refresh=False) as live:
+        for number, sample in enumerate(samples, 1):
+            live.update(Group(*views(sample, with_paths=with_paths)), refresh=True)
+            if number == count:
+                return
+
+
+def top(
+    pid: Annotated[
+        int | None, typer.Argument(metavar="[PID]", help="Show this process alone, with its paths.")
+    ] = None,
+    *,
+    interval_s: Annotated[
+        float, typer.Option("--interval", metavar="S", min=INTERVAL_MIN_S, help="Seconds between two looks.")
+    ] = INTERVAL_S,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="End after N looks; 0: never.")] = 0,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Write one look below the other, for a log.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one look as JSON.")] = False,
+) -> None:
+    """Show live what the processes that use HARP do: processes, sessions, what is wrong first.
+
+    Rates are those between two looks: out and in are bits of messages a second, `wait` counts the requests
+    that NCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one look is printed.
+    """
+    samples = _samples(Host(), pid, interval_s)
+    with_paths = pid is not None
+    if as_json:
+        print_json(next(samples))
+    elif batch:
+        log(samples, count, with_paths=with_paths)
+    elif OUT.is_terminal:
+        watch(samples, count, with_paths=with_paths)
+    else:
+        _print(next(samples), with_paths=with_paths)

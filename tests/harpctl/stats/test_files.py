@@ -1,0 +1,71 @@
+"""Finding the files of a host, and the states of their processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.stats.files import find, find_one
+from tests.harpctl.stats.build import START, page, put, run
+
+
+def states(root: Path) -> dict[int, str]:
+    return {process.pid: process.state for process in find(Host(root)).processes}
+
+
+def test_states(tmp_path: Path) -> None:
+    for pid in (10, 11, 12, 13, 14):
+        put(tmp_path, pid, page(pid, {}, age_s=5.0 if pid == 12 else 0.0))
+    run(tmp_path, 10)
+    run(tmp_path, 11, state="T")
+    run(tmp_path, 12)
+    run(tmp_path, 13, start=START + 1)  # another process has the number now
+    assert states(tmp_path) == {10: "running", 11: "stopped", 12: "late", 13: "gone", 14: "gone"}
+
+
+def test_another_namespace(tmp_path: Path) -> None:
+    run(tmp_path, 10)
+    put(tmp_path, 10, page(10, {}, namespace=1))
+    put(tmp_path, 11, page(11, {}, namespace=1, age_s=5.0))
+    assert states(tmp_path) == {10: "running", 11: "elsewhere"}
+    assert find(Host(tmp_path), 10).processes[0].command == ""  # number 10 is another's here
+
+
+def test_what_the_launcher_says(tmp_path: Path) -> None:
+    put(tmp_path, 10, page(10, {}))
+    run(tmp_path, 10, OMPI_COMM_WORLD_RANK="5", SLURM_PROCID="9")
+    (process,) = find(Host(tmp_path)).processes
+    assert (process.rank, process.command) == ("5", "python train.py")
+
+
+def test_the_rest_is_shown_beside_a_bad_file(tmp_path: Path) -> None:
+    put(tmp_path, 10, page(10, {}))
+    run(tmp_path, 10)
+    bad = put(tmp_path, 11, b"nothing")
+    (bad.parent / "notes.txt").write_text("not ours")
+    found = find(Host(tmp_path))
+    assert [process.pid for process in found.processes] == [10]
+    assert [unread.file for unread in found.unread] == ["/run/harp/11-4711.stats"]
+    assert found.exit_code() == ExitCode.WRONG_DATA
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    put(tmp_path, 10, b"").unlink()
+    (tmp_path / "run" / "harp" / "10-4711.stats").mkdir()  # as little to be opened as another user's
+    with pytest.raises(HarpError) as caught:
+        find_one(Host(tmp_path), 10)
+    assert caught.value.exit_code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("pid", "said"), [(10, "Process 10 has no statistics file."), (9, "There is no process 9.")]
+)
+def test_no_file(tmp_path: Path, pid: int, said: str) -> None:
+    run(tmp_path, 10)
+    with pytest.raises(HarpError) as caught:
+        find_one(Host(tmp_path), pid)
+    assert caught.value.message == said
+    assert caught.value.exit_code == ExitCode.MISSING

@@ -1,0 +1,147 @@
+"""Rates between two readings, what is called wrong, and the tables of `harpctl top`."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from harpctl.host.door import Host
+from harpctl.stats import top
+from harpctl.stats.files import Found, find
+from harpctl.stats.layout import Row
+from harpctl.stats.sample import Sample, rate, sample_of
+from harpctl.stats.top import views
+from tests.harpctl.stats.build import page, put, run
+
+ENIS: list[Row] = [{"id": 2, "name": "eth1"}, {"id": 3, "name": "eth2"}]
+
+
+def rows(sent: int, packets: int, lost: int, state: str = "up", **session: int | str) -> dict[str, list[Row]]:
+    """Give a process with a session of two paths; the second loses, and has the state."""
+    one: Row = {
+        "id": 4,
+        "host": "n1",
+        "state": "open",
+        "peer_pid": 8,
+        "sent_bytes": sent,
+        "lost_packets": lost,
+    }
+    return {
+        "engine": [{"id": 1}],
+        "eni": ENIS,
+        "session": [{**one, **session}],
+        "path": [
+            {"id": 5, "address": "10.0.0.1:9", "state": "up", "kind": "udp", "eni": 0, "tx_packets": packets},
+            {
+                "id": 6,
+                "address": "10.0.1.1:9",
+                "state": state,
+                "kind": "udp",
+                "eni": 1,
+                "tx_packets": packets,
+                "lost_packets": lost,
+            },
+        ],
+    }
+
+
+def reading(root: Path, pages: dict[int, dict[str, list[Row]]], later_s: float) -> Found:
+    for pid, tables in pages.items():
+        run(root, pid)
+        put(root, pid, page(pid, tables, later_s=later_s))
+    return find(Host(root))
+
+
+def sampled(
+    root: Path, before: dict[int, dict[str, list[Row]]], after: dict[int, dict[str, list[Row]]]
+) -> Sample:
+    return sample_of(reading(root, before, -1.0), reading(root, after, 0.0))
+
+
+def test_rates(tmp_path: Path) -> None:
+    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(125_000_000, 1000, 0)})
+    (process,) = sample.processes
+    assert process.out_bps == pytest.approx(1e9, rel=0.05)
+    assert (process.problem, process.severity) == ("", 0)
+    assert sample.summary.startswith("1 processes, 1 sessions, ")
+
+
+def test_a_new_entry_has_no_rate(tmp_path: Path) -> None:
+    after = rows(125_000_000, 1000, 0)
+    after["session"][0]["id"] = 99
+    assert sampled(tmp_path, {10: rows(0, 0, 0)}, {10: after}).processes[0].out_bps == 0
+
+
+def test_the_worst_comes_first(tmp_path: Path) -> None:
+    before = {pid: rows(0, 0, 0) for pid in (10, 11, 12, 13)}
+    after = {
+        10: rows(1000, 1000, 0),
+        11: rows(1000, 1000, 20),
+        12: rows(1000, 1000, 0, state="silent", outstanding=3),
+        13: rows(1000, 1000, 0) | {"session": [{"id": 4, "host": "n1", "state": "failed", "peer_pid": 8}]},
+    }
+    sample = sampled(tmp_path, before, after)
+    assert [process.pid for process in sample.processes] == [13, 12, 11, 10]
+    assert sample.processes[0].problem == "n1 process 8: the session has failed: the job's log says why"
+    assert sample.processes[1].problem == "n1 process 8: eth2 to 10.0.1.1:9: the path is silent"
+    assert sample.processes[2].problem == "n1 process 8: eth2 to 10.0.1.1:9: 2 % lost"
+    assert sample.processes[2].sessions[0].lost_percent == 1.0
+
+
+def test_dormant_paths_are_not_wrong(tmp_path: Path) -> None:
+    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 0, 0, state="dormant")})
+    assert sample.processes[0].problem == ""
+
+
+def test_those_that_ended_are_counted(tmp_path: Path) -> None:
+    before = reading(tmp_path, {10: rows(0, 0, 0)}, -1.0)
+    put(tmp_path, 11, page(11, rows(0, 0, 0)))
+    after = reading(tmp_path, {10: rows(0, 0, 0)}, 0.0)
+    assert (sample_of(before, after).ended, len(sample_of(before, after).processes)) == (1, 1)
+    assert sample_of(before, after, with_ended=True).processes[0].state == "gone"
+
+
+def test_tables(tmp_path: Path) -> None:
+    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(125_000_000, 1000, 20)})
+    console = Console(width=200)
+    with console.capture() as drawn:
+        for view in views(sample, with_paths=True):
+            assert isinstance(view, Table) or not view.plain
+            console.print(view)
+    lines = drawn.get().splitlines()
+    assert lines[0].split()[:5] == ["pid", "rank", "state", "out", "in"]
+    assert "n1:8" in drawn.get()
+    assert any(line.startswith("eth2") and "2 " in line for line in lines)
+
+
+def test_nothing_to_show(tmp_path: Path) -> None:
+    empty = find(Host(tmp_path))
+    (text,) = views(sample_of(empty, empty), with_paths=False)
+    assert str(text) == "No process here has HARP statistics."
+
+
+def test_a_terminal_is_refreshed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(top, "OUT", Console(file=shown, force_terminal=True, width=200))
+    samples = [sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 1000, lost)}) for lost in (0, 20)]
+    top.watch(iter(samples), 2, with_paths=False)
+    assert "eth2 to 10.0.1.1:9: 2 % lost" in shown.getvalue()
+
+
+def test_a_log_has_a_time_for_each_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 1000, 20)})
+    top.log(iter([sample] * 3), 2, with_paths=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 1 processes, ", line)]) == 2
+    )
+
+
+@pytest.mark.parametrize(("bps", "shown"), [(0, "0"), (1500, "1.5k"), (2.5e6, "2.5M"), (98.76e9, "98.8G")])
+def test_rates_are_short(bps: float, shown: str) -> None:
+    assert rate(bps) == shown
