@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/summary.h"
 #include "host/clock.h"
 #include "host/random.h"
 
@@ -261,23 +262,6 @@ static void log_drivers(const struct harp_engine *e) {
               describe_driver(&harp_engine_io(e, i)->info, driver, sizeof driver));
 }
 
-/* Says at INFO what moved and what was dropped: the statistics of a run. */
-static void log_counters(const struct harp_engine *e) {
-  char text[700];
-  int n = 0;
-#define X(name, unit, text_)                                                                                 \
-  if (e->counters.name && n < (int)sizeof text)                                                              \
-    n += snprintf(text + n, sizeof text - (size_t)n, " " #name " %llu", (unsigned long long)e->counters.name);
-  HARP_COUNTERS(X)
-#undef X
-  for (unsigned i = 1; i < HARP_DROP_COUNT && n < (int)sizeof text; i++) {
-    if (e->counters.drops[i])
-      n += snprintf(text + n, sizeof text - (size_t)n, " drop_%s %llu", harp_drop_name((enum harp_drop)i),
-                    (unsigned long long)e->counters.drops[i]);
-  }
-  HARP_INFO("%s: statistics:%s", e->name, n ? text : " nothing moved");
-}
-
 void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->running);
   for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX && e->peer_count; slot++)
@@ -286,7 +270,7 @@ void harp_engine_close(struct harp_engine *e) {
   log_drivers(e);
   harp_outages_forget(&e->outages);
   if (e->io) e->io->ops->close(e->io); /* it may count something yet */
-  log_counters(e);
+  harp_summary_of_engine(e);
   release(e);
 }
 

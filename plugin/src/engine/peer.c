@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/opening.h"
+#include "engine/summary.h"
 #include "engine/tcp.h"
 #include "proto/pairing.h"
 
@@ -238,6 +239,7 @@ void harp_peer_destroy(struct harp_peer *peer) {
   harp_session_close(&peer->session, peer->engine->clock());
   harp_engine_detach(peer->engine, peer);
   harp_stats_remove_peer(peer);
+  harp_summary_of_peer(peer);
   free_peer(peer);
 }
 
