@@ -23,6 +23,7 @@ from harpctl.plugin.command import disable, enable, install, status
 from harpctl.report import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.setup.command import setup
 from harpctl.stats.command import stats
+from harpctl.stats.export import export
 from harpctl.stats.top import top
 
 app = typer.Typer(
@@ -36,7 +37,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
     "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), bench),
-    "See inside a job": (over_hosts(top), over_hosts(stats)),
+    "See inside a job": (over_hosts(top), over_hosts(stats), export),
     "The plugin": (install, enable, disable, status),
     "Inside": (boot,),
 }

@@ -1,0 +1,167 @@
+"""`harpctl export`: the statistics for Prometheus, over HTTP or as a file for node_exporter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harpctl.console import OUT, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.stats.files import Found, Process, find
+from harpctl.stats.layout import read_fields
+from harpctl.stats.metrics import PEERS_MAX, Metric, Totals, metrics_of
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric as Family
+
+INTERVAL_S = 15.0
+PORT = 9472
+TEXTFILE_SUFFIX = ".prom"
+
+
+def _described(host: Host, process: Process) -> dict[str, str]:
+    """Return the counters of engines, and what they mean, as a process's file describes them."""
+    file = host.open_file(process.file)
+    if file is None:
+        return {}
+    with file:
+        fields = read_fields(file, process.file).get("engine", ())
+    return {field.name: field.text for field in fields if field.kind == "C"}
+
+
+class Collector:
+    """What prometheus_client asks for the metrics at each scrape."""
+
+    def __init__(self, host: Host, peers_max: int = PEERS_MAX) -> None:
+        self._host = host
+        self._peers_max = peers_max
+        self._totals = Totals()
+        self._described: dict[str, str] = {}
+        self._lock = threading.Lock()  # scrapes come from several threads
+
+    def metrics(self) -> list[Metric]:
+        """Read the files, and return what they say now."""
+        with self._lock:
+            found = find(self._host)
+            self._learn(found)
+            return list(metrics_of(found, self._described, self._totals, self._peers_max))
+
+    def _learn(self, found: Found) -> None:
+        for process in found.processes:
+            if not self._described:
+                self._described = _described(self._host, process)
+
+    def collect(self) -> Iterator[Family]:
+        """Return them as prometheus_client's."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
+
+        for metric in self.metrics():
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = kind(metric.name, metric.text, labels=metric.labels)
+            for point in metric.points:
+                family.add_metric(point.labels, point.value)
+            yield family
+
+
+def _registry(collector: Collector) -> CollectorRegistry:
+    try:
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415  (optional)
+    except ImportError:
+        raise HarpError(
+            "Metrics need prometheus_client.", "pip install 'harpctl[metrics]'", ExitCode.MISSING
+        ) from None
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise HarpError(
+            f"--listen {listen}: this is no address with a port.",
+            f"Write it as 127.0.0.1:{PORT} or :{PORT}.",
+            ExitCode.USAGE,
+        )
+    return host.strip("[]") or "::", int(port)
+
+
+def _serve(registry: CollectorRegistry, listen: str) -> None:
+    from prometheus_client import start_http_server  # noqa: PLC0415
+
+    address, port = _address(listen)
+    try:
+        _, thread = start_http_server(port, address, registry)
+    except OSError as error:
+        raise HarpError(
+            f"--listen {listen}: {error.strerror}.", "Choose another port, or end what listens there."
+        ) from None
+    OUT.print(f"Serving /metrics on port {port}; ctrl-C ends it.")
+    thread.join()
+
+
+def _write(registry: CollectorRegistry, textfile: Path, interval_s: float) -> None:
+    from prometheus_client import write_to_textfile  # noqa: PLC0415
+
+    if textfile.suffix != TEXTFILE_SUFFIX:
+        raise HarpError(
+            f"--textfile {textfile}: node_exporter reads files that end in {TEXTFILE_SUFFIX}.",
+            f"Name it harp{TEXTFILE_SUFFIX}, in the directory of --collector.textfile.directory.",
+            ExitCode.USAGE,
+        )
+    while True:
+        try:
+            write_to_textfile(str(textfile), registry)
+        except OSError as error:
+            raise HarpError(
+                f"{textfile} can't be written: {error.strerror}.", "Does its directory exist?"
+            ) from None
+        if not interval_s:
+            return
+        time.sleep(interval_s)
+
+
+def export(
+    *,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="[ADDRESS]:PORT", help="Serve /metrics there until ctrl-C.")
+    ] = "",
+    textfile: Annotated[
+        Path | None,
+        typer.Option("--textfile", metavar="FILE", help="Write it for node_exporter, atomically."),
+    ] = None,
+    interval_s: Annotated[
+        float,
+        typer.Option("--interval", metavar="S", min=0, help="Seconds between two writings; 0: once."),
+    ] = INTERVAL_S,
+    peers_max: Annotated[
+        int, typer.Option("--peers", metavar="N", min=0, help="Peers of a process with series of their own.")
+    ] = PEERS_MAX,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics once, as JSON.")] = False,
+) -> None:
+    """Give the statistics to Prometheus: over HTTP, as a file, or without either once on standard output.
+
+    docs/grafana has a dashboard and alerts for these metrics. Processes of other users are seen by root.
+    """
+    if listen and textfile:
+        raise HarpError("--listen and --textfile exclude each other.", "Run it twice.", ExitCode.USAGE)
+    collector = Collector(Host(), peers_max)
+    if as_json:
+        print_json(collector.metrics())
+        return
+    registry = _registry(collector)
+    if listen:
+        _serve(registry, listen)
+    elif textfile:
+        _write(registry, textfile, interval_s)
+    else:
+        from prometheus_client import generate_latest  # noqa: PLC0415
+
+        OUT.file.write(generate_latest(registry).decode())
