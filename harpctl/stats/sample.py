@@ -161,6 +161,10 @@ def _session(change: _Change, row: Row, pid: int) -> SessionRate:
     paths = tuple(_path(change, path) for path in rows)
     outstanding = number(row, "outstanding")
     severity, problem = _trouble_of_paths(paths, outstanding)
+    if text(row, "stall"):
+        where = f" ({text(row, 'stall_eni')})" if text(row, "stall_eni") else ""
+        seconds = number(row, "stalled_ns") // 10**9
+        severity, problem = 90, f"NCCL has waited for {seconds} s: {text(row, 'stall')}{where}"
     if text(row, "state") != "open":
         severity, problem = 100, f"the session has {text(row, 'state')}: the job's log says why"
     sent = sum(change.grown("path", path, "tx_packets") for path in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
 MESSAGE_BYTES = 65536
+STALL_S = 14.0  # 10 s, and what a busy machine needs to see it
 LOOK_S = 0.6  # engines write four times a second
 
 
@@ -170,3 +172,35 @@ def test_no_disk_for_it(
     assert len(lines) == 1
     assert lines[0].startswith("INFO ")
     assert reason in lines[0]
+
+
+def test_the_reason_of_a_stall(make_lab: MakeLab, plugin_file: Path, folder: Path) -> None:
+    """A peer that is stopped and a firewall, at the same time in two labs: each is named within seconds."""
+    env = {"HARP_STATS_DIR": str(folder), "HARP_DRIVER": "udp", "HARP_PEER_TIMEOUT": "120"}
+    with contextlib.ExitStack() as stack:
+        jobs = [
+            stack.enter_context(
+                Job(make_lab(LabSpec(enis=2)), plugin_file, mode="bidir", words=LONG, env=env)
+            )
+            for _ in range(2)
+        ]
+        until("messages move", lambda: all(sent_messages(rank) for job in jobs for rank in job.ranks))
+        with_stopped, with_firewall = jobs
+        os.kill(with_stopped.ranks[1].pid, signal.SIGSTOP)
+        for host in range(2):
+            drop(with_firewall.lab, host, "ip protocol udp")
+        began = time.monotonic()
+        waiting = {
+            with_stopped.ranks[0].pid: "peer stopped",
+            with_firewall.ranks[0].pid: "no packet gets through",
+        }
+        until(
+            "the reasons are known",
+            lambda: {pid: session(pid)["stall"] for pid in waiting} == waiting,
+            wait_s=30,
+        )
+        assert time.monotonic() - began < STALL_S
+        assert session(with_firewall.ranks[0].pid)["stall_eni"] == "eni0"
+        until("the log has it", lambda: all("NCCL has waited for 1" in job.log(0) for job in jobs))
+        os.kill(with_stopped.ranks[1].pid, signal.SIGCONT)
+        until("it goes on", lambda: session(with_stopped.ranks[0].pid)["stall"] == "")

@@ -62,6 +62,15 @@ def test_every_table_is_documented() -> None:
     ]
 
 
+def test_every_reason_of_a_stall_is_documented() -> None:
+    source = (PLUGIN_DIR / "src" / "engine" / "stall.c").read_text(encoding="utf-8")
+    names = re.findall(r'\[HARP_STALL_\w+\] = "([^"]*)"', source.split("names[] = {")[1].split("};")[0])
+    assert len(names) >= 6
+    documented = [row[0] for row in table(DOC.read_text(encoding="utf-8"), "`stall`", "what was seen")]
+    assert documented == [name for name in names if name]
+    assert all(len(name) < 24 for name in names)  # as long as the field
+
+
 def test_the_header_is_read_as_it_is_written() -> None:
     body = LAYOUT.split("struct harp_stats_header {")[1].split("struct harp_stats_table_header {")[0]
     codes = {"int64_t": "q", "uint32_t": "I"}

@@ -365,6 +365,7 @@ static enum harp_status poll_attempt(struct harp_dial *d, harp_ns now) {
 enum harp_status harp_dial_poll(struct harp_dial *d, struct harp_link **link) {
   harp_ns now = d->engine->clock();
   *link = NULL;
+  harp_stall_review_dial(d, now);
   if (d->link) return poll_open(d, link, now);
   return d->meeting.fd < 0 ? poll_begin(d, now) : poll_attempt(d, now);
 }

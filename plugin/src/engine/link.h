@@ -65,13 +65,14 @@ struct harp_link {
   uint32_t first_message;       /* of the stream */
   uint64_t messages, bytes;     /* that are done */
   int stats_entry;              /* -1: none */
-  bool is_open;                 /* its stream is */
-  bool close_told;              /* to the peer */
-  bool is_ended;                /* the peer has closed its end */
-  struct harp_tx_stream *tx;    /* role SENDER, NULL else */
-  struct harp_rx_stream *rx;    /* role RECEIVER, NULL else */
-  uint8_t *staging;             /* receiver only; from the engine's pool */
-  bool is_draining;             /* NCCL has closed it: drain.h */
+  struct harp_link_stall stall;
+  bool is_open;              /* its stream is */
+  bool close_told;           /* to the peer */
+  bool is_ended;             /* the peer has closed its end */
+  struct harp_tx_stream *tx; /* role SENDER, NULL else */
+  struct harp_rx_stream *rx; /* role RECEIVER, NULL else */
+  uint8_t *staging;          /* receiver only; from the engine's pool */
+  bool is_draining;          /* NCCL has closed it: drain.h */
   harp_ns drain_until_ns;
   struct harp_link *next_draining;
 };

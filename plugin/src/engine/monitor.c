@@ -285,6 +285,10 @@ static bool is_unacknowledged(int fd) {
   return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) && !ioctl(fd, SIOCOUTQ, &waiting) && waiting;
 }
 
+bool harp_monitor_is_unacknowledged(const struct harp_peer *peer) {
+  return peer->monitor.fd >= 0 && is_unacknowledged(peer->monitor.fd);
+}
+
 void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   const char *name = peer->engine->name;

@@ -60,6 +60,10 @@ void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now);
 /* The connection is gone: fails the peer if anything waits for it. */
 void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now);
 
+/* Returns whether the peer's kernel owes us an acknowledgement of what was said on the control connection;
+ * that of a process that is only stopped does not. */
+bool harp_monitor_is_unacknowledged(const struct harp_peer *peer);
+
 /* Asks for a word of the peer's, with a PING. */
 void harp_monitor_ask(struct harp_peer *peer, harp_ns now);
 

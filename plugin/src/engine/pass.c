@@ -445,6 +445,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     harp_inbound_review(e, now);
   }
   if (e->tend_ns <= now) tend_multihomed(e, now);
+  harp_stalls_review(e, now);
   harp_stats_update(e, now);
 }
 

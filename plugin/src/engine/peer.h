@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "engine/monitor.h"
+#include "engine/stall.h"
 #include "engine/stats.h"
 #include "io/io.h"
 #include "proto/session.h"
@@ -46,6 +47,7 @@ struct harp_peer {
   struct harp_dial *dials; /* that have asked it to open a stream, and wait for the answer */
   struct harp_session session;
   struct harp_peer_stats stats;
+  struct harp_peer_stall stall;
   struct harp_monitor monitor;         /* the control connection, which tells whether the peer lives */
   char name[HARP_PEER_TEXT_BYTES];     /* "host (address) process 123" */
   char error[HARP_ERROR_TEXT_BYTES];   /* why it failed */

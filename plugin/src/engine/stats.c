@@ -100,13 +100,13 @@ void harp_stats_add_peer(struct harp_peer *peer, const struct harp_peer_config *
   peer->stats.entry = harp_stats_take(file, HARP_STATS_SESSIONS, 1);
   peer->stats.path_first = harp_stats_take(file, HARP_STATS_PATHS, peer->path_count);
   harp_stats_name_peer(peer, config);
-  harp_stats_write_peer(peer);
+  harp_stats_write_peer(peer, peer->engine->clock());
 }
 
 void harp_stats_remove_peer(struct harp_peer *peer) {
   struct harp_stats_file *file = peer->engine->stats.file;
   if (!file) return;
-  harp_stats_write_peer(peer); /* its interfaces count to the end */
+  harp_stats_write_peer(peer, peer->engine->clock()); /* its interfaces count to the end */
   harp_stats_give(file, HARP_STATS_PATHS, peer->stats.path_first, peer->path_count);
   harp_stats_give(file, HARP_STATS_SESSIONS, peer->stats.entry, 1);
 }
@@ -126,12 +126,12 @@ void harp_stats_remove_link(struct harp_link *link) {
 /* ---- writing ---- */
 
 /* Writes peers from where the round is on. */
-static void write_peers(struct harp_engine *e, unsigned *slots, unsigned *entries) {
+static void write_peers(struct harp_engine *e, unsigned *slots, unsigned *entries, harp_ns now) {
   while (e->stats.peer_next < HARP_ENGINE_PEERS_MAX && *slots && *entries) {
     const struct harp_peer *peer = e->peers[e->stats.peer_next++];
     --*slots;
     if (!peer || peer == HARP_SLOT_RESERVED) continue;
-    harp_stats_write_peer(peer);
+    harp_stats_write_peer(peer, now);
     *entries -= HARP_MIN(*entries, 1 + peer->path_count);
   }
 }
@@ -162,6 +162,6 @@ void harp_stats_update(struct harp_engine *e, harp_ns now) {
     if (now < e->stats.round_ns) return;
     begin_round(e, now);
   }
-  write_peers(e, &slots, &entries);
+  write_peers(e, &slots, &entries, now);
   write_links(e, &slots, &entries);
 }

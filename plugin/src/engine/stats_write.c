@@ -195,12 +195,22 @@ static const char *session_state(const struct harp_peer *peer) {
   return names[peer->session.state];
 }
 
-void harp_stats_write_peer(const struct harp_peer *peer) {
+static void write_stall(struct harp_stats_session *s, const struct harp_peer *peer, harp_ns now) {
+  enum harp_stall_reason reason = harp_stall_of_peer(peer, now);
+  bool has_eni = reason && peer->stall.eni >= 0;
+  SET_TEXT(s->stall, harp_stall_name(reason));
+  SET_TEXT(s->stall_eni, has_eni ? peer->engine->enis[peer->stall.eni].ifname : "");
+  s->stalled_ns = reason ? (int64_t)(now - peer->stall.since_ns) : 0;
+  s->stalls = (int64_t)peer->stall.count;
+}
+
+void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {
   for (unsigned i = 0; i < peer->path_count && peer->stats.path_first >= 0; i++) write_path(peer, i);
   if (peer->stats.entry < 0) return;
   struct harp_stats_session *s = session_entry(peer);
   harp_stats_begin(&s->head);
   SET_TEXT(s->state, session_state(peer));
+  write_stall(s, peer, now);
   s->stream_count = peer->link_count;
   s->outstanding = peer->outstanding;
   s->heard_ns = (int64_t)peer->heard_ns;

@@ -29,6 +29,9 @@ G engine - index
 G peer_pid - process
 G stream_count streams how many
 G outstanding requests waits
+T stall 24 reason
+T stall_eni 16 interface
+G stalled_ns nanoseconds for how long
 G rtt_ns nanoseconds RTT
 C sent_bytes bytes payload
 C received_bytes bytes payload

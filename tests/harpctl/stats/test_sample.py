@@ -93,6 +93,14 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
     assert sample.processes[2].sessions[0].lost_percent == 1.0
 
 
+def test_a_stall_and_its_reason(tmp_path: Path) -> None:
+    after = rows(0, 0, 0, stall="no packet gets through", stall_eni="eth2", stalled_ns=12 * 10**9)
+    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: after})
+    assert sample.processes[0].problem == (
+        "n1 process 8: NCCL has waited for 12 s: no packet gets through (eth2)"
+    )
+
+
 def test_dormant_paths_are_not_wrong(tmp_path: Path) -> None:
     sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 0, 0, state="dormant")})
     assert sample.processes[0].problem == ""

@@ -1,0 +1,177 @@
+/* Why NCCL waits, on a virtual clock: the right reason within seconds, and nothing of an idle job. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "engine/dial.h"
+#include "engine/stall.h"
+#include "lib/sides.h"
+
+enum { BYTES = 100000 };
+
+static char said[8192];
+static unsigned said_count;
+static struct side a, b;
+static uint8_t from[BYTES], to[BYTES];
+
+static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  assert_int_equal(level, HARP_LOG_INFO);
+  if (!strstr(text, "NCCL")) return;
+  size_t n = strlen(said);
+  snprintf(said + n, sizeof said - n, "%s\n", text);
+  said_count++;
+}
+
+static int setup(void **state) {
+  (void)state;
+  said[0] = 0;
+  said_count = 0;
+  a = b = (struct side){0};
+  sides_now_ns = HARP_SEC(1);
+  harp_log_set_sink(hear);
+  side_open(&a, &b, false, 1000, 0);
+  side_open(&b, &a, false, 2000, 0);
+  sides_connect(&a, &b, 0);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  side_close(&a);
+  side_close(&b);
+  harp_log_set_sink(NULL);
+  return 0;
+}
+
+static void step(harp_ns for_ns, harp_ns by_ns) {
+  for (harp_ns end = sides_now_ns + for_ns; sides_now_ns < end; sides_now_ns += by_ns) {
+    harp_engine_pass(a.engine);
+    harp_engine_pass(b.engine);
+  }
+}
+
+static enum harp_stall_reason reason(const struct side *s) {
+  return harp_stall_of_peer(s->link->peer, sides_now_ns);
+}
+
+static void test_no_receive(void **state) {
+  (void)state;
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(9), HARP_MS(1));
+  assert_int_equal(said_count, 0);
+  assert_int_equal(reason(&a), HARP_STALL_NONE);
+  step(HARP_SEC(3), HARP_MS(1));
+  assert_int_equal(reason(&a), HARP_STALL_NO_RECEIVE);
+  assert_int_equal(reason(&b), HARP_STALL_NONE);
+  assert_non_null(strstr(said,
+                         "sim0: NCCL has waited for 10 s for host (0.0.0.0) process 7 (1 requests): it has "
+                         "posted no receive"));
+  step(HARP_SEC(60), HARP_MS(1));
+  assert_int_equal(said_count, 3); /* at 10, 40 and 70 s */
+  assert_int_equal(a.link->peer->stall.count, 1);
+  side_submit(b.link, 0, to, BYTES);
+  step(HARP_SEC(5), HARP_MS(1));
+  assert_int_equal(reason(&a), HARP_STALL_NONE);
+  assert_int_equal(said_count, 3);
+}
+
+static void test_nothing_is_sent(void **state) {
+  (void)state;
+  side_submit(b.link, 0, to, BYTES);
+  step(HARP_SEC(13), HARP_MS(1));
+  assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
+  assert_int_equal(said_count, 1);
+  assert_non_null(strstr(said, "nothing of what it is to send has come"));
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(5), HARP_MS(1));
+  assert_int_equal(reason(&b), HARP_STALL_NONE);
+}
+
+static void test_no_packet_gets_through(void **state) {
+  (void)state;
+  side_submit(b.link, 0, to, BYTES);
+  side_submit(a.link, 0, from, BYTES);
+  a.loss_permille = 1000;
+  step(HARP_SEC(13), HARP_MS(1));
+  assert_int_equal(reason(&a), HARP_STALL_NOT_THROUGH);
+  assert_non_null(strstr(said, "no packet from sim0 is acknowledged"));
+  a.loss_permille = 0;
+  step(HARP_SEC(5), HARP_MS(1));
+  assert_int_equal(reason(&a), HARP_STALL_NONE);
+}
+
+/* A peer that has not answered a PING, and whose kernel has: there is no socket here to ask. */
+static void test_a_peer_that_does_not_answer(void **state) {
+  (void)state;
+  side_submit(b.link, 0, to, BYTES);
+  b.link->peer->monitor.ping_ns = sides_now_ns + HARP_SEC(7);
+  step(HARP_SEC(13), HARP_MS(1));
+  assert_int_equal(reason(&b), HARP_STALL_STOPPED);
+  assert_non_null(strstr(said, "its process does not"));
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(5), HARP_MS(1));
+}
+
+/* We were stopped ourselves: that is said, and the peer is not blamed. */
+static void test_no_core(void **state) {
+  (void)state;
+  side_submit(b.link, 0, to, BYTES);
+  step(HARP_SEC(2), HARP_MS(1));
+  sides_now_ns += HARP_SEC(20);
+  step(HARP_SEC(5), HARP_MS(1));
+  assert_int_equal(said_count, 1);
+  assert_non_null(strstr(said, "this engine has had no pass for "));
+  assert_int_equal(reason(&b), HARP_STALL_NONE);
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(2), HARP_MS(1));
+}
+
+static void test_a_connect_that_waits(void **state) {
+  (void)state;
+  struct harp_dial d = {.engine = a.engine, .last_errno = ECONNREFUSED};
+  struct sockaddr_in *addr = (struct sockaddr_in *)&d.to;
+  *addr = (struct sockaddr_in){
+      .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
+  harp_ns now = HARP_SEC(100);
+  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_dial(&d, now);
+  assert_int_equal(said_count, 2); /* at 10 and 40 s */
+  assert_non_null(
+      strstr(said, "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99: Connection refused\n"));
+  d.connected = true;
+  harp_stall_review_dial(&d, now + HARP_SEC(30));
+  assert_non_null(strstr(said, "has not answered"));
+}
+
+static void test_an_idle_job_says_nothing(void **state) {
+  (void)state;
+  side_submit(b.link, 0, to, BYTES);
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(2), HARP_MS(1));
+  assert_int_equal(atomic_load(&b.link->requests[0].state), HARP_REQUEST_DONE);
+  step(HARP_SEC(3600), HARP_MS(100));
+  assert_int_equal(said_count, 0);
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      TEST(test_no_receive),
+      TEST(test_nothing_is_sent),
+      TEST(test_no_packet_gets_through),
+      TEST(test_a_peer_that_does_not_answer),
+      TEST(test_no_core),
+      TEST(test_a_connect_that_waits),
+      TEST(test_an_idle_job_says_nothing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
