@@ -52,7 +52,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(tail_duplicates, "packets", "packets sent once more on another path, because theirs fell silent")        \
   X(passes, "passes", "passes of the engine")                                                                \
   X(passes_watchdog, "passes", "of them those that the watchdog made")                                       \
-  X(watchdog_wakeups, "wakeups", "times that the watchdog woke")                                             \
+  X(watchdog_wakeups, "wakeups", "times that the watchdog woke, up to its last pass")                        \
   X(tx_busy, "superframes", "superframes that the kernel refused, which counts as loss")                     \
   X(tx_deferred, "superframes", "superframes and records that waited for the kernel")                        \
   X(messages_sent, "messages", "messages that the peer has acknowledged whole")                              \

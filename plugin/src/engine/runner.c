@@ -106,13 +106,13 @@ harp_ns harp_runner_next_nap_ns(harp_ns nap_ns, uint32_t visits, bool busy) {
  * only naps; once they are gone, it sleeps on the sockets like an engine thread, so that an idle job costs
  * nothing. What its pass keeps a visitor from is counted as a visit: it gives way at once. */
 static void run_watchdog(struct harp_engine *e) {
-  uint32_t seen = 0;
+  uint32_t seen = 0, wakeups = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;
   bool control_ready = false;
   while (!stopping(e)) {
     if (tick(e, e->clock())) return;
     uint32_t visited = atomic_load_explicit(&e->visit_count, memory_order_relaxed), visits = visited - seen;
-    e->counters.watchdog_wakeups++;
+    wakeups++;
     seen = visited;
     bool busy = atomic_load_explicit(&e->locked, memory_order_relaxed);
     harp_ns next_ns = harp_runner_next_nap_ns(nap_ns, visits, busy);
@@ -126,6 +126,8 @@ static void run_watchdog(struct harp_engine *e) {
     harp_ns deadline_ns = harp_engine_deadline_ns(e);
     e->looked_for = NULL;
     e->counters.passes_watchdog++;
+    e->counters.watchdog_wakeups += wakeups;
+    wakeups = 0;
     unlock(e, !moved);
     control_ready = !moved && sleep_idle(e, deadline_ns);
   }
