@@ -125,36 +125,43 @@ void harp_stats_remove_link(struct harp_link *link) {
 
 /* ---- writing ---- */
 
-/* Writes peers from where the round is on. */
-static void write_peers(struct harp_engine *e, unsigned *slots, unsigned *entries, harp_ns now) {
-  while (e->stats.peer_next < HARP_ENGINE_PEERS_MAX && *slots && *entries) {
-    const struct harp_peer *peer = e->peers[e->stats.peer_next++];
-    --*slots;
-    if (!peer || peer == HARP_SLOT_RESERVED) continue;
+/* Writes peers from where the round is on, as many as `left` entries take; returns how many are left. */
+static unsigned write_peers(struct harp_engine *e, unsigned left, harp_ns now) {
+  struct harp_stats *s = &e->stats;
+  uint32_t slot = s->peer_next, end = HARP_MIN(slot + LOOK_SLOTS, (uint32_t)HARP_ENGINE_PEERS_MAX);
+  for (; slot < end && left && s->peers_seen < e->peer_count; slot++) {
+    const struct harp_peer *peer = e->peers[slot];
+    if (!peer) continue;
+    s->peers_seen++;
+    if (peer == HARP_SLOT_RESERVED) continue;
     harp_stats_write_peer(peer, now);
-    *entries -= HARP_MIN(*entries, 1 + peer->path_count);
+    left -= HARP_MIN(left, 1 + peer->path_count);
   }
+  s->peer_next = s->peers_seen < e->peer_count ? slot : HARP_ENGINE_PEERS_MAX;
+  return left;
 }
 
-static void write_links(struct harp_engine *e, unsigned *slots, unsigned *entries) {
-  while (e->stats.link_next < HARP_ENGINE_LINKS_MAX && *slots && *entries) {
-    const struct harp_link *link = e->links[e->stats.link_next++];
-    --*slots;
+static void write_links(struct harp_engine *e, unsigned left) {
+  struct harp_stats *s = &e->stats;
+  uint32_t slot = s->link_next, end = HARP_MIN(slot + LOOK_SLOTS, (uint32_t)HARP_ENGINE_LINKS_MAX);
+  for (; slot < end && left && s->links_seen < e->link_count; slot++) {
+    const struct harp_link *link = e->links[slot];
     if (!link) continue;
+    s->links_seen++;
     harp_stats_write_link(link);
-    --*entries;
+    left--;
   }
+  s->link_next = s->links_seen < e->link_count ? slot : HARP_ENGINE_LINKS_MAX;
 }
 
 static void begin_round(struct harp_engine *e, harp_ns now) {
   e->stats.round_ns = now + HARP_STATS_ROUND_NS;
-  e->stats.peer_next = e->stats.link_next = 0;
+  e->stats.peer_next = e->stats.link_next = e->stats.peers_seen = e->stats.links_seen = 0;
   harp_stats_write_engine(e, now);
   harp_stats_file_touch_mt(e->stats.file, now);
 }
 
 void harp_stats_update(struct harp_engine *e, harp_ns now) {
-  unsigned slots = LOOK_SLOTS, entries = LOOK_ENTRIES;
   if (!e->stats.file || now < e->stats.look_ns) return;
   e->stats.look_ns = now + LOOK_NS;
   if (e->stats.link_next >= HARP_ENGINE_LINKS_MAX) {
@@ -162,6 +169,6 @@ void harp_stats_update(struct harp_engine *e, harp_ns now) {
     if (now < e->stats.round_ns) return;
     begin_round(e, now);
   }
-  write_peers(e, &slots, &entries, now);
-  write_links(e, &slots, &entries);
+  unsigned left = write_peers(e, LOOK_ENTRIES, now);
+  if (e->stats.peer_next >= HARP_ENGINE_PEERS_MAX && left) write_links(e, left);
 }

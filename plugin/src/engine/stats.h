@@ -24,9 +24,10 @@ struct harp_stats {
   bool is_joined;               /* counts as a user of the file, whether there is one or not */
   struct harp_stats_file *file; /* NULL: it shows nothing */
   int entry, eni_first;
-  harp_ns look_ns;               /* nothing to be written before this */
-  harp_ns round_ns;              /* when the next round begins */
-  uint32_t peer_next, link_next; /* slots that this round comes to next; past the end: it is over */
+  harp_ns look_ns;                 /* nothing to be written before this */
+  harp_ns round_ns;                /* when the next round begins */
+  uint32_t peer_next, link_next;   /* slots that this round comes to next; past the end: it is over */
+  uint32_t peers_seen, links_seen; /* in this round: when all are, it is over, too */
 };
 
 /* Of a peer. */
