@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the private Python: CPython from the distribution's source package, for the oldest glibc in use.
 
 It is one program with its compiled modules inside and the standard library beside it, as byte code, so that

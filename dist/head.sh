@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # HARP @VERSION@ for @ARCH@: the host tool `harpctl`, all that it needs, and the plugin, in one file.
 #
 #   curl -s -L URL/harp_setup.sh | bash                    prepares this host: `harpctl setup --yes`

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs harpctl from the folder that harp_setup.sh made, by the Python in it, or else by one of the host's.
 home=$(readlink -f -- "$0")
 home=${home%/bin/harpctl}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds dist/harp_setup.sh: the tool, its Python packages, a private Python and the plugin in one file.
 
 `make dist` calls it. The same inputs give the same bytes: names are sorted, times fixed, owners root.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts harpctl from the folder that harp_setup.sh made, with nothing of the host's own Python packages."""
 
 import sys

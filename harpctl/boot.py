@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl boot`: what harp.service runs at every boot. Sets what does not survive one, then checks the host.
 
 That is NIC channels, which no distribution has a common place for, and main routes that some network services

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: options common to all commands, and errors turned into one readable line.
 
 A command's own module holds what it does; this file only names the commands, in the order of their use.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What harpctl says while it works: progress on stderr, results on stdout, plain without a terminal."""
 
 from __future__ import annotations

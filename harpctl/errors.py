@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one exception that harpctl shows to a person, and how it is shown.
 
 Whoever first knows the cause raises it; nobody in between wraps it again.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same command on many hosts over ssh, in parallel, and one table of what came of it.
 
 `over_hosts` gives a command the option -H. With it nothing is done here: each host runs its own harpctl with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a command ends when something is wrong: message and hint on stderr, exit code, no traceback.
 
 With --json the same is the document on stdout, for who reads nothing else.

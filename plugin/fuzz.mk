@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Replays every fuzz corpus in an ordinary program under AddressSanitizer; tests.mk has the rules and the search itself.
 fuzz-replay: ## run every fuzz target over its corpus, without libFuzzer
 	$(MAKE) VARIANT=asan fuzz-replay-run

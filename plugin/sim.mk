@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Instructions of the protocol core, counted by valgrind; the simulation itself is in tests.mk.
 PYTHON ?= python3
 callgrind: $(B)/sim $(B)/xdp_cost ## instructions per data packet: a fixed transfer without loss, the xdp driver

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # C tests: each tests/<kind>/test_*.c is one cmocka program linked with every layer below nccl/ and io/sim.c.
 # (tests/unit, tests/script, tests/golden, tests/sim; the fuzz targets are in tests/fuzz.)
 T := ../tests

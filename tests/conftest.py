@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that select the slow suites, what each marker needs, and the paths of what was built."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How Hypothesis draws examples: the same ones in each run of a commit, or, with `--draws N`, other ones.
 
 The ordinary suite draws from a seed that follows from the test's source alone, so that two runs of a commit

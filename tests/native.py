@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and runs the C tests for pytest: which programs there are, which tests each holds, what it said."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interfaces of a lab given places on the PCI bus: conf files that name devices of this machine for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two runs of a commit draw the same examples; `--draws N` draws N times as many, others in each run."""
 
 from __future__ import annotations

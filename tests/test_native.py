@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C tests, so that one summary counts them: each cmocka test is a case, and so is each program's exit.
 
 The ordinary build always; the sanitizer builds when asked for (--asan, with UBSan, and --tsan). Fuzz targets

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for TLS, which harpctl needs not: what libraries look up when they are imported, and no more."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each side once by the clock, with what fails meanwhile and what runs beside it."""
 
 from __future__ import annotations

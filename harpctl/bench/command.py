@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl bench`: build the lab or take hosts, measure, print the table, draw it, write it as JSON."""
 
 from __future__ import annotations

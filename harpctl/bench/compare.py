@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arithmetic of a benchmark: medians of repeated runs, the ratio of two sides and how far it scatters.
 
 Pure functions. Bandwidths are Gbit/s, times microseconds, machine time seconds per gigabyte (10^9 bytes).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run by the clock says: the table, the notes below it, and its JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is broken in the lab during a measurement, and when: `eni1:down@3+4`."""
 
 from __future__ import annotations

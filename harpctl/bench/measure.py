@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measuring: one or two sides over the same hosts, alternating A B A B, size by size.
 
 One harp-perf run measures one size of one side, so that the two sides' runs of a size are neighbours in time

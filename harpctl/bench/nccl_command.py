@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl bench --nccl`: official NCCL without a GPU over HARP and over its own sockets, in turns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real NCCL over several nets in turns: the sides, their runs A B A B, medians and ratios.
 
 A run goes through all sizes, since making NCCL's communicators takes a second. The runs of all sides

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs harp-nccl, which runs an official NCCL without a GPU, and reads its report: a JSON object a line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs harp-perf, one process per rank, and reads its JSON: rank 0's standard output is the report."""
 
 from __future__ import annotations

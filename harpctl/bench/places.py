@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where ranks run: on the hosts of a lab, on loopback, or hosts over ssh; one interface for all three.
 
 A place wraps a rank's command, names the interfaces to use, and tells the machine time.

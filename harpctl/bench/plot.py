@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws a benchmark: rate or half round trip over message size, a line per side, bars from least to most; or
 the rate over time, with what happened marked.
 """

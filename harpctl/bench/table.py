@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Benchmark tables in nccl-tests' manner: the same columns on a terminal (rich) and in a file (plain).
 
 Rates are Gbit/s, as ENIs are sold, where nccl-tests prints GB/s; the head says so.

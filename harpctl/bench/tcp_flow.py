@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One flow of kernel TCP beside what is measured, in the lab: a program that imports only Python's own.
 
 `tcp_flow.py receive ADDRESS PORT INTERVAL_MS` prints `ready`, takes one connection, and at its end or on

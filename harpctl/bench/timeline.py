@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arithmetic of a run by the clock: stalls, rates before and after each event, fairness. Pure functions.
 
 Times are seconds since the start, rates Gbit/s, samples bytes per interval.

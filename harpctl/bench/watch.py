@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs harp-perf by the clock, and does things to the lab at given times after its start.
 
 harp-perf says on standard error when its window starts, in the machine's monotonic time, which is this

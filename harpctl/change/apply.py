@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apply a plan as one transaction: all of it holds afterwards, or nothing of it.
 
 Whatever was there is kept and the journal says how to put it back before a step is done. A step that fails

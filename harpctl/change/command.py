@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl rollback`: undo what harpctl did to a host."""
 
 from __future__ import annotations

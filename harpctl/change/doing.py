@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doer carries out steps: what takes one back is in the journal before it is done."""
 
 from __future__ import annotations

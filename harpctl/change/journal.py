@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The journal: what was changed on a host and what takes it back, one file per transaction.
 
 A file is JSON lines. The first names the format; a record is on the disk before the change it announces is

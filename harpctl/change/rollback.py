@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Roll back: undo what the journal holds, the newest transaction and the last step first.
 
 What somebody else changed since is left as it is and stays in the journal; everything else is undone

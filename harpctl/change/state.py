@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State: what is at a path of a host, as data that can be compared, kept and put back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps: the only kinds of change that harpctl makes to a host.
 
 A planner looks at facts and gives a Plan; apply.py carries it out and journals it; rollback.py undoes it.

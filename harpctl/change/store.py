@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where harpctl keeps what it needs for undoing: /var/lib/harp with its lock, the journal and saved bytes.
 
 The folder appears and disappears in one rename each, so that a crash leaves it whole or not at all, and the

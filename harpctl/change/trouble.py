@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the operating system's errors mean for who changes a host, and what to do about them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Undo data: what takes a change back, as primitives that any version of harpctl can carry out.
 
 They name bytes and paths, never a planner's ideas: a step may change its meaning from one version to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The undoer takes steps back, one by one, and says what it found: a file that somebody changed stays.
 
 What is now at a path decides: `ours` or `was` may be replaced, anything else is foreign. An undoing that was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One ztcp<N>.conf: its keys, its reader, which agrees with the plugin's parser, and its writer.
 
 The format and the keys are those of docs/configuration.md; a test holds this reader against the plugin's

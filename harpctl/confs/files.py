@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conf files that are there: what each holds, or why it holds nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of a conf file: each reader takes one text and raises ValueError when it is no such value.
 
 They accept exactly what the plugin's own readers accept (plugin/src/host/option.c). A text holds one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl validate`, `harpctl doctor` and `harpctl topo`: read-only but for doctor --fix."""
 
 from __future__ import annotations

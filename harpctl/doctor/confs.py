@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the conf files: they parse, name this host's ENIs, fit together, and share no core."""
 
 from __future__ import annotations

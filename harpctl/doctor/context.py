@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a check gets: the host, its facts, its conf files, the environment, and what was asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the packet drivers: what kernel, process and ENI must give the rungs that are asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the ENIs: up, addressed, alike, and what is sent from each leaves through it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the checks and gathers their findings; takes the safe repairs as a plan."""
 
 from __future__ import annotations

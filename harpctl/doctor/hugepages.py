@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the hugepages: there, as many as asked for, where they are needed, and usable by this process."""
 
 from __future__ import annotations

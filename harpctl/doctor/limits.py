@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of what process and kernel allow: memory, socket buffers, files, segmentation."""
 
 from __future__ import annotations

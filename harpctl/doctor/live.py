@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What only the running machine can answer, asked without changing it. A directory tree has no Live.
 
 Anything that could kill or hang us is tried in a child process: a hugepage that the cgroup refuses raises

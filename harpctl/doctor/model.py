@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings and checks: what is looked at, what came out, and what repairs it."""
 
 from __future__ import annotations

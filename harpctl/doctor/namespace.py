@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of a container, pod or namespace: it shows what the plugin needs of the host."""
 
 from __future__ import annotations

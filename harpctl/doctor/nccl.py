@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of NCCL's and HARP's variables, in the environment and in nccl.conf files: NCCL would pick HARP."""
 
 from __future__ import annotations

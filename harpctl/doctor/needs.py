@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a check needs before it can look: each function says why there is nothing to look at, or "".
 
 So a check that had nothing to look at is shown as skipped, never as passed.

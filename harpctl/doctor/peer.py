@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the way to a given peer: it answers over each ENI, at the whole MTU, on the ports of HARP."""
 
 from __future__ import annotations

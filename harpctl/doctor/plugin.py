@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the plugin: there under its name, found first, right for this machine, loadable."""
 
 from __future__ import annotations

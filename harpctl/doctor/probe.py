@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The datagram that doctor sends to a peer, and the peer's responder sends back.
 
 24 bytes of head, then zeros up to the size to be tried. The answer has the request's size and nonce, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a peer can be reached from one ENI: UDP at full MTU with DF set, and TCP.
 
 A responder (`harpctl doctor --serve` over there) echoes, which proves both directions. Without one the peer's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repairs as they can be pasted: for this host, for the container's host, or for a directory tree.
 
 Checks write a repair as if it ran on the host that they look at. Here a `harpctl setup` is given what keeps

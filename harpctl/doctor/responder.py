@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The other side of `harpctl doctor --peer`: answers its probes for a while, and nothing else.
 
 It answers only what is a probe, with as many bytes as it got, so many times a second at most, and ends by

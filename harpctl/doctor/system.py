@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the host: one that HARP knows, no setup unfinished, and what was set up outlasts a boot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The matrix of GPUs and ENIs in the words of `nvidia-smi topo -m`, and which ENI setup gives which GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways from this host's ENIs to a peer's addresses, each probed once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of what an ENI and the kernel must give AF_XDP, beyond the rights of the process (drivers.py).
 
 Each is a refusal of the plugin's ladder, known before a job meets it; docs/drivers.md has all refusals.

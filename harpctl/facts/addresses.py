@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses and next hops of interfaces: one form for what netlink tells and for what proc holds."""
 
 from __future__ import annotations

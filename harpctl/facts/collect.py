@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gathers all facts of a host. What a host lacks is no error: it is unknown then, with the reason."""
 
 from __future__ import annotations

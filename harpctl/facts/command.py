@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl facts`: what harpctl knows of this host, or of a directory tree; it changes nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processors that are online, the cores that their hardware threads share, and their NUMA nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Network interfaces: what sysfs holds, what the kernel of a real host adds, and what the operator told.
 
 sysfs may show another network namespace than ours, in a pod without hostNetwork for one. An interface is then

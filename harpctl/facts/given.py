@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the operator says of a host because its tree does not hold it: the options that go before facts."""
 
 from __future__ import annotations

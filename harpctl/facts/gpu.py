@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's GPUs by PCI class and vendor; neither a driver nor a library of theirs is needed."""
 
 from __future__ import annotations

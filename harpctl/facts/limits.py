@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this process may do: locked memory, open files, hugepages of its cgroup, capabilities."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory, hugepages of the host and of its NUMA nodes, and where hugetlbfs is mounted."""
 
 from __future__ import annotations

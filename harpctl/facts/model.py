@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts: everything that plans and checks need to know of a host, as plain data.
 
 Sizes are bytes, speeds Mbit/s, node numbers -1 where unknown, texts empty where unknown. A fact that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interfaces of our own network namespace, as the running kernel tells them by netlink and ethtool.
 
 pyroute2 is imported where it is needed: it takes longer than all the rest of harpctl's start.

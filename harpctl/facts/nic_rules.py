@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of HARP's in a NIC: what plugin/src/io/nic_rules.c makes, told from others' as it tells them.
 
 A rule is ours if it asks for UDP to one address and one port and for nothing else, and lies at the place

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """UDP ports that processes of our network namespace have, from /proc/net/udp and /proc/net/udp6."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ssh connections that this process runs in; sudo hides them from it, but not from its ancestors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The distribution, its family, the C library, and whether we are in a container."""
 
 from __future__ import annotations

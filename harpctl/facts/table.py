@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts as a person reads them: short lines for the system, tables for GPUs, ENIs and NUMA nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text from the host's own files, made safe: whatever a file holds, it can be printed and encoded."""
 
 from __future__ import annotations

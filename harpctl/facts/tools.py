@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of the host that harpctl may call, and what each is for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best AF_XDP mode that a driver is known for; whether a bind works is the plugin's probe to tell.
 
 Kernel versions are those of the driver's first release with the mode, from the kernel's history and, for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host: a root directory and a runner. Whatever harpctl reads, writes or runs passes through here.
 
 Paths are absolute paths *of that host*: `/etc/default/grub` is the file below the root, and a symbolic link

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How commands are run: on this machine, or not at all for a directory tree. Tests bring their own runner."""
 
 from __future__ import annotations

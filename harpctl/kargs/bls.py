@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boot loader entries as files (/boot/loader/entries/*.conf), and GRUB's environment block beside them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel command line: its words, and the three arguments that reserve hugepages.
 
 Sizes and quotes are read as the kernel reads them (lib/cmdline.c, mm/hugetlb.c): `1G`, `1GB`, `1024M` and

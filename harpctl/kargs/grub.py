@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arguments in /etc/default/grub and its drop-ins, edited in place.
 
 grub-mkconfig sources the files in order and puts GRUB_CMDLINE_LINUX before GRUB_CMDLINE_LINUX_DEFAULT on the

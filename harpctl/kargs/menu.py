@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A generated grub.cfg: which entries boot Linux with which arguments, and the same menu with others."""
 
 from __future__ import annotations

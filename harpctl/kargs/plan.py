@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans the kernel arguments in the place that the host really boots from.
 
 What counts are the effective entries, so where they and the defaults for later kernels already pass what is

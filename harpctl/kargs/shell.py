@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a file of shell assignments, such as /etc/default/grub, so that single letters can be edited.
 
 Only what the shell itself would do without running anything is understood: assignments, quotes, escapes,

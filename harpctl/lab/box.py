@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The box that makes faults between a host's ENI and the switch (faultbox.c): built, put in, told, taken out.
 
 It takes a port out of its bridge, joins the two again by a veth pair, and forwards between the port and the

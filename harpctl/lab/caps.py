@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rate caps: of an ENI, of each flow on it, or both.
 
 An ENI's cap is a token bucket before its link, and where a switch joins the hosts another one at the

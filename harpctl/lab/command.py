@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl lab up`, `status`, `exec`, `fault` and `down`: a lab to try things in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lab's own C sources, compiled when they are first needed and kept in the user's cache."""
 
 from __future__ import annotations

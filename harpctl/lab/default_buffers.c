@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A preloaded library that bounds what a process gets for SO_RCVBUF and SO_SNDBUF, as net.core.rmem_max and
  * wmem_max of LIMIT_BYTES do. Like these it bounds a negative size too, and leaves all other options alone.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lab's box: forwards Ethernet frames between two interfaces, and makes faults on their way.
  *
  *   faultbox SOCKET SEED INSIDE OUTSIDE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults on the way to a host's ENI and from it, which may change while traffic flows.
 
 What throws all or some packets away is a rule of the firewall (rules.py) and costs nothing else; what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lab: hosts made of network namespaces, ENIs made of veth pairs, on one machine.
 
 `Lab` runs a plan (plan.py) as root, and takes everything down again on exit, error and signal. Names hold

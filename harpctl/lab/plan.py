@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that make a lab: pure functions, nothing is run here.
 
 Two hosts are joined by one veth pair per ENI; more hosts, or two with a switch, by bridges in a namespace of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the firewall throws away on the way to a host's ENI and from it.
 
 Where a switch joins the hosts, packets are dropped at its port, before AF_XDP takes them and after it has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a lab looks like, as data, and the names and addresses in it; nothing is planned or run here.
 
 An ENI's address is 10.77.<eni>.<host + 1>, whatever its subnet.

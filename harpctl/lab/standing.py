@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labs that stay: made by one command, found again by its name, taken down by another.
 
 A lab's folder below RUN_DIR is made before anything else and goes last, so whatever is killed in the middle

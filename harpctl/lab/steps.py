@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One step of a lab's plan, and the two kinds that most are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ARP and reverse path settings for several ENIs on one subnet: each answers for its own address only."""
 
 from __future__ import annotations

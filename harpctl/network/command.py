@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl confirm`: say that the host can be reached after a network change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dead man: a process of its own that takes a network change back when nobody stops it in time.
 
 It survives the loss of the ssh session and of harpctl; told to end (SIGTERM: the host is being shut down), it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guard of network changes: a dead man's switch that takes them back if the host can't be reached.
 
 It carries out what change/apply.py asks of a guard. The dead man runs as a service of systemd where it can,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Network-scripts of CentOS 7 and TencentOS 2: ifcfg-, route- and rule- files of each ENI.
 
 An ifcfg file that is there already is replaced; rollback brings it back. NM_CONTROLLED=no, because the

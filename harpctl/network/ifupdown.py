@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debian's ifupdown: a file of ours that /etc/network/interfaces sources.
 
 Its stanzas are `manual` with the commands of ip, each of which may be repeated: a stanza that is there

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NetworkManager: one keyfile per ENI in /etc/NetworkManager/system-connections.
 
 `route-table` puts all routes of the connection, that to its own subnet too, into the ENI's table. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that make the running host hold what the files say, each with the command that undoes it.
 
 Nothing is emitted for what holds already. What is there is read from facts and from `ip`, whose plain output

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of the distribution's means configures the network of a host at boot."""
 
 from __future__ import annotations

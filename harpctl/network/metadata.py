@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the cloud knows of an ENI that has no address in this guest: Tencent Cloud's and EC2's metadata.
 
 Both serve one tree per MAC address over plain HTTP on a link-local address; never by way of a proxy.

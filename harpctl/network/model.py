@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How an ENI shall be configured, whatever the distribution's own means of saying so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Netplan: /etc/netplan/90-harp.yaml, merged over what cloud-init and the installer wrote.
 
 An ENI is named by its interface name, so that a definition that is there already is refined and no second

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """systemd-networkd alone: /etc/systemd/network/05-harp-<interface>.network.
 
 Of all files that match an interface networkd takes the first; ours come before the usual 10- and 50-.

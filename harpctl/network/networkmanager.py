@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a running NetworkManager is told: it takes our connection up itself, with all that the keyfile says.
 
 Addresses given behind its back would go when its own attempt at the interface ends.

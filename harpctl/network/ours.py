@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that are ours: written for the ENIs of this setup, and gone for those of former ones."""
 
 from __future__ import annotations

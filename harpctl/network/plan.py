@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan for the ENIs: files for the next boot, and commands so that it holds now.
 
 Both are one group: where the commands cut the host off, the guard takes the files back as well, lest the next

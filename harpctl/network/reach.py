@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the host can still be reached: what answered before a change must answer after it.
 
 Looked at are the default gateways, by ping, else by their neighbour entry (clouds' gateways often answer ARP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The watch: what harpctl, the dead man and `harpctl confirm` tell each other, as files in /run/harp.
 
 `guard-<transaction>` is there as long as the dead man is armed. Who removes it has decided: harpctl, that the

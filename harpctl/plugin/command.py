@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl install`, `enable`, `disable` and `status`: the plugin of a host, of an image, of many hosts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a shared library says of itself: machine, exports, needs, and the name that a net plugin gives NCCL.
 
 Read with pyelftools from the section headers. Nothing is loaded or run, so a file of another machine, a

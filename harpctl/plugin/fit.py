@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a file is a plugin for a host: its machine, its exports, and the glibc that it asks for."""
 
 from __future__ import annotations

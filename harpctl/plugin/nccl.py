@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each release of NCCL asks of a net plugin, and how a libnccl.so tells its release."""
 
 from __future__ import annotations

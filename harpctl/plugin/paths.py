@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin and NCCL's libraries on a host: their names, and where to look for them.
 
 A plugin is off when its file is not found under its name. Operators were taught five ways of that, and all

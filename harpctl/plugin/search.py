@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a host's loader looks for a library that is named without a folder, as NCCL names libnccl-net.so.
 
 The answer is the one that holds after any run of ldconfig: the folders of ld.so.conf in their order, then the

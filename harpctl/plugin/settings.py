@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the host's settings tell NCCL about plugins: NCCL_NET and NCCL_NET_PLUGIN, and where they are set.
 
 NCCL reads the environment, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf; what is set first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin file that `harpctl install` puts on a host: given, packaged with harpctl, or built beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether NCCL on a host finds HARP, and if not, what it finds instead."""
 
 from __future__ import annotations

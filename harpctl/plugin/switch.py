@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installing, disabling and enabling as plans. Whatever stands against it is raised before any change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which ENIs a host uses, how they pair with its GPUs, and which cores serve each: facts in, choice out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl setup`: plan, show, ask, apply, prove."""
 
 from __future__ import annotations

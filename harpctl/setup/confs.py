@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ztcp<N>.conf files of a choice: what the host dictates is written, what an operator tuned is kept."""
 
 from __future__ import annotations

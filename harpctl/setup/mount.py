@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hugetlbfs on /dev/hugepages: mounted, and mounted again at every boot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugepages: how many, whether they fit, and as many as can be had without a reboot."""
 
 from __future__ import annotations

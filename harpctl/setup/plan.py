@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole setup as one plan. What is wrong with the wish or the host is raised here, before any change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The name `harpctl` on the host: a link to the tool that the self-contained file put there.
 
 The file itself unpacks the tool into TOOLS/<version>-<digest>, where nothing is ever changed in place; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The unit that looks after the host at every boot: sets what does not survive one, and checks the rest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the operator asks of `harpctl setup`: its options, as data."""
 
 from __future__ import annotations

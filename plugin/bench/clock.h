@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The monotonic clock and this process's CPU time. */
 #ifndef HARP_BENCH_CLOCK_H
 #define HARP_BENCH_CLOCK_H

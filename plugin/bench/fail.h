@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a part of harp-perf fails: it records one line and an exit code and returns -1, which everybody passes
  * up to main. Also the flag that SIGINT and SIGTERM set. Used by the one thread of the process only. */
 #ifndef HARP_BENCH_FAIL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The flows of this rank: one end of one connection each, with its comm, buffer and requests, and the loop
  * that drives them all from one thread as NCCL's proxy does.
  *

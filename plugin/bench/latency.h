@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A histogram of times with bounded memory: exact minimum, maximum and mean, percentiles to within 1/128. */
 #ifndef HARP_BENCH_LATENCY_H
 #define HARP_BENCH_LATENCY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harp-perf: how fast and how right is a NCCL net plugin? The ranks are other processes, which a launcher or
  * a person starts, or, with no word about ranks, children that this file forks. See options.c for the command
  * line. */

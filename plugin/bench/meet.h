@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the ranks meet: one TCP connection (or local socket) from each rank to rank 0, used for the exchange of
  * handles, barriers, results, and to learn at once that another rank failed or died.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A loaded net plugin behind one interface, whichever table version it exports.
  *
  * Owns the library, the plugin's context and the last WARN that it logged. Called from harp-perf's one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harp-perf's command line, and who this process is among the ranks: from options or a launcher's
  * environment. Owns nothing but the parsed values; strings point into argv or the environment. Called once,
  * by main. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of checked messages, generated on the fly: a 64-bit word per position, key + position * step,
  * where the key depends on flow and message. A byte that is lost, moved, repeated or left from another
  * message shows. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One rank's run, from meeting the others to taking everything down. */
 #ifndef HARP_BENCH_RANK_H
 #define HARP_BENCH_RANK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What rank 0 prints: a table in the manner of nccl-tests, or one JSON object. Owns the rows of one run. */
 #ifndef HARP_BENCH_REPORT_H
 #define HARP_BENCH_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A window: a run by the clock. All connections carry as much as they can for --time seconds; what arrived is
  * sampled each --interval-ms at the receiving ranks and counted per connection. A plugin that fails or stalls
  * in between is a result and not the end: what arrived before is reported with what the plugin said.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The monotonic clock. */
 #ifndef HARP_BOX_CLOCK_H
 #define HARP_BOX_CLOCK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order of steps in which the data goes around, as NCCL's proxy expects it: it counts the steps of each
  * connection. Ring: each chunk goes from neighbour to neighbour. Tree: reduced towards the root, then back.
  */

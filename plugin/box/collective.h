@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The collectives of NCCL's kernels: one channel's share of one. */
 #ifndef HARP_BOX_COLLECTIVE_H
 #define HARP_BOX_COLLECTIVE_H

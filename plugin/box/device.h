@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the fake GPUs of a process say of themselves, to the CUDA runtime, the driver's interface and NVML. */
 #ifndef HARP_BOX_DEVICE_H
 #define HARP_BOX_DEVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The few functions of the CUDA driver that NCCL asks the runtime for, or looks up in libcuda.so by itself.
  */
 #include "device.h"

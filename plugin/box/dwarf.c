@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A walk over the top-level entries of every unit. Numbers of tags, attributes and forms are those of the
  * DWARF standard (version 5, section 7.5). */
 #include "dwarf.h"

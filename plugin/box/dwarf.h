@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads structures out of an ELF file's debug information: DWARF 2 to 5, uncompressed, of x86-64. */
 #ifndef HARP_BOX_DWARF_H
 #define HARP_BOX_DWARF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a libnccl.so.2: its sections and the symbol table that NVIDIA's wheels keep. Mapped for the
  * life of the process, so that names stay valid; read before the ranks are forked, which share it. */
 #ifndef HARP_BOX_ELF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of functions that NCCL calls by the names of CUDA and NVML, and that this program provides. */
 #ifndef HARP_BOX_ENTRY_H
 #define HARP_BOX_ENTRY_H

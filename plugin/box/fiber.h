@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fibers: the thread blocks of a kernel and their groups of warps, which a GPU runs side by side and wait for
  * one another and for NCCL's proxy, share the one thread that runs the kernel. A set belongs to that thread.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Since 2.19 the library has a table of its device functions, whose symbols name them, as in
  * ncclDevFunc_AllReduce_Sum_f32_RING_LL. Functions for newer GPUs have a number and no symbol; a second
  * table, by which the host code finds numbers, has them in the order of collective, reduction, type,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's device functions by their numbers: what the host code puts into a piece of work says which
  * collective, algorithm, protocol, reduction and type a kernel has to run. */
 #ifndef HARP_BOX_FUNC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A launched kernel of NCCL: reads the work that the host code queued, and does it on the CPU, with one fiber
  * for each thread block. Each block has a channel of the communicator. */
 #ifndef HARP_BOX_KERNEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel launches. The kernel's arguments are copied, as CUDA does; the stream's thread runs it. */
 #include "device.h"
 #include "entry.h"

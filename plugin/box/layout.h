@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where NCCL keeps what its host code hands to its kernels. The structures change from release to release; so
  * their layout is read from the library's own debug information, once, before the ranks are forked.
  *

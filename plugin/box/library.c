@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NVIDIA's wheels link the CUDA runtime statically and keep the symbol table. So the code of each of its
  * functions is overwritten with a jump to ours. NVML and the driver are opened by name: dlopen and dlsym are
  * caught in the library's global offset table. */

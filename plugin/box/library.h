@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The libnccl.so.2 of this process: loaded, and its calls of CUDA and NVML led to this program's functions.
  */
 #ifndef HARP_BOX_LIBRARY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LL and LL128: lines that carry their own flags. */
 #include "layout.h"
 #include "slots.h"

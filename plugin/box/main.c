@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harp-nccl: an official NCCL on a machine without a GPU. Reads the library, forks the ranks, ends them when
  * one fails or the time is over, kills one where that is asked for. See README.md for how it works. */
 #include "clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "Device" memory and pinned host memory: both are ordinary pages, and are told apart as CUDA does. Any
  * thread. */
 #ifndef HARP_BOX_MEMORY_H

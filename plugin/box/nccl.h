@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of NCCL that this program makes, found in the loaded library. */
 #ifndef HARP_BOX_NCCL_H
 #define HARP_BOX_NCCL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's element types that C lacks, and all of them as numbers. */
 #ifndef HARP_BOX_NUMBER_H
 #define HARP_BOX_NUMBER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NVML of a machine whose GPUs are made up: no NVLink, no peer access. */
 #include "device.h"
 #include "entry.h"

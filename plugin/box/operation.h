@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An operation of NCCL on one rank: its buffers, the call, what the result has to be. */
 #ifndef HARP_BOX_OPERATION_H
 #define HARP_BOX_OPERATION_H

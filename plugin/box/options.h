@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of harp-nccl. */
 #ifndef HARP_BOX_OPTIONS_H
 #define HARP_BOX_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sends and receives of a thread block: each transfer is a fiber of its own, as it has warps of its own on a
  * GPU. */
 #ifndef HARP_BOX_P2P_H

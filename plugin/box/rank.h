@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One rank: a process with a GPU, its communicators, and the loop over the sizes. */
 #ifndef HARP_BOX_RANK_H
 #define HARP_BOX_RANK_H

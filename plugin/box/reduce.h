@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reductions of NCCL's kernels on arrays of each type, on the CPU. */
 #ifndef HARP_BOX_REDUCE_H
 #define HARP_BOX_REDUCE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The output: a table, or a JSON object a line. By rank 0, but for survivors. */
 #ifndef HARP_BOX_REPORT_H
 #define HARP_BOX_REPORT_H

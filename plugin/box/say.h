@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How harp-nccl says what is wrong: one line on standard error, with the program's name before it. */
 #ifndef HARP_BOX_SAY_H
 #define HARP_BOX_SAY_H

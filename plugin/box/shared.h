@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the processes of a run share, in memory that was mapped before they were forked. */
 #ifndef HARP_BOX_SHARED_H
 #define HARP_BOX_SHARED_H

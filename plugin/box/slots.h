@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The connections of a thread block with NCCL's proxy: rings of slots in memory that both see. A kernel fills
  * a slot and moves the tail on, the proxy sends it and moves the head on; the other way round for receiving.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams and events of a CUDA device that is played by threads: a stream is a queue with a thread of its
  * own, which runs what can take long (kernels, large copies, waiting); what is short runs in the caller where
  * nothing is queued before it. Any thread. */

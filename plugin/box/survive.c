@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank whose peer is killed. A call that does not come back (connections are made by the first operation)
  * is broken by an abort from a second thread, as a framework's watchdog does it. */
 #include "clock.h"

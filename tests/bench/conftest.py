@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds harp-perf and the plugin that it is tested with, and starts ranks."""
 
 from __future__ import annotations

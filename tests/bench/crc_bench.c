@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measures the CRC32C kernels: GB/s of the checksum and of the fused copy, best of several rounds, against
  * memcpy.
  *

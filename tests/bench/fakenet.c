@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small net plugin over TCP that harp-perf itself is tested with. It exports v4, v8 and v12 and
  * does on request what a broken plugin would do. Correct otherwise, not fast: non-blocking sockets, moved
  * from inside test.

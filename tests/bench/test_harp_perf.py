@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """harp-perf itself: every mode and ABI, what it catches, what it says when something fails."""
 
 from __future__ import annotations

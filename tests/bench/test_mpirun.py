@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """harp-perf under Open MPI's mpirun: on one host, and over namespaces that stand for hosts."""
 
 from __future__ import annotations

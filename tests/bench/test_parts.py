@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pattern and the histogram of harp-perf, through ctypes."""
 
 from __future__ import annotations

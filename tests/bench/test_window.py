@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """harp-perf by the clock: what arrived when, on which connection, and what stopped it; and incast."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a bare UDP socket pair can do here: the floor of a half round trip and the ceiling of a stream,
  * without any protocol.
  *

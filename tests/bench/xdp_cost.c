@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the xdp driver's own code costs for a packet, without the kernel: N superframes of 16 packets go out
  * and N come in, over rings in plain memory with a kernel that does everything at once. count_xdp.py runs it
  * under callgrind. */

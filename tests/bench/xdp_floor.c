@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What bare AF_XDP sockets in generic mode can do here: the ceiling of a stream, without any protocol.
  *
  * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the XDP program costs for a packet of ours, and what its look at the token does: as it is, without
  * that look, and with a lookup of the whole token in a hash map instead.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's interface as Python declares it to cffi: written apart from the plugin's own header, so that the two
 check each other.
 

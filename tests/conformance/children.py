@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenarios that need a process of their own: `python -m tests.conformance.children NAME VERSION`.
 
 Each prints JSON lines and exits with 0 when all went as it must. What comes in on standard input is one JSON

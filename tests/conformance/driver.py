@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives any version of the plugin's tables through one set of calls, as NCCL's proxy would.
 
 Whatever NCCL leaves uninitialised is filled with garbage here: properties, requests, `done`. Calls return

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Listen, connect and accept: in any order, many times, with strangers' handles, and left half-way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every way to fail: one code, one WARN that names who and what, no hang, and the same answer ever after."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Init, finalize, devices, properties: what NCCL does before and after there are connections."""
 
 from __future__ import annotations

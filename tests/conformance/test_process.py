@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What takes a process of its own: configurations, exits, signals, forks, reloads, and peers that die."""
 
 from __future__ import annotations

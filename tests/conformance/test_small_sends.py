@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends of small messages: done at once, out of a copy, and delivered all the same or an error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's connections between the same two engines are streams of one, and share only what is the wire's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of all kinds arrive whole, in order, in the right place, and nowhere else."""
 
 from __future__ import annotations

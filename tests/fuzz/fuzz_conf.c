@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a conf file, and its first line as HARP_IFNAME: no crash, and either values within their
  * bounds or one printable sentence. With HARP_FUZZ_MAIN, a program that replays the files on its command
  * line. */

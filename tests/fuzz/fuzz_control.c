@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control frames: arbitrary bytes, and arbitrary bodies under a good MAC. What decodes must encode to the
  * same. */
 #include "wire/control.h"

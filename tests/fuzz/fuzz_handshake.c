@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake, both roles: arbitrary bytes in arbitrary pieces, and real exchanges in which bytes are
  * changed on the way, with the MAC left as it was or, as by somebody who knows the secret, made good again.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the fuzz targets share: reading their input as numbers, checks, and a main() that replays files.
  *
  * Each target defines LLVMFuzzerTestOneInput. With HARP_FUZZ_MAIN it is an ordinary program that runs the

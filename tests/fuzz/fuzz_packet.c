@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Datagrams: the decoder on arbitrary bytes, and a connection's halves on packets of the only kind that gets
  * past the CRC: those of a peer that knows the seed and yet says what it likes.
  *

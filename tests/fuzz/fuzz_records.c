@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What comes on a tcp path: the decoder of heads on arbitrary bytes, and the reader on streams of records of
  * a peer that knows the seed and yet says what it likes, in reads of any size, while lines come by another
  * path, receives are posted and the stream is closed.

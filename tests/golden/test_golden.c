@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Golden traces: short stories on a virtual clock, whose text is the product's own trace of both ends.
  *
  * A difference prints the first line that differs. `make check UPDATE=1` writes the traces anew; what changed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's allreduce over HARP beside its own Socket transport: alternating runs, medians, the ratio's spread.
 
 The other side is the best of Socket's settings of threads and sockets, chosen for each size by its median.

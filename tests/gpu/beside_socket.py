@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times NCCL's allreduce on a GPU over HARP and its own sockets: python3 -m tests.gpu.beside_socket --help.
 
 Needs a checkout with a built plugin and a Python with PyTorch; nothing of harpctl's own dependencies. The two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python whose PyTorch sees a GPU, or the reason why there is none."""
 
 from __future__ import annotations

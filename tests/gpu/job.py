@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launches a job of two ranks on one GPU: environment, processes, what NCCL's log says. Needs no GPU itself.
 
 Two ranks may share a GPU when each believes itself on a host of its own (NCCL_HOSTID); then NCCL also has no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL through PyTorch on a real GPU, two ranks on one, its traffic over HARP and checked."""
 
 from __future__ import annotations

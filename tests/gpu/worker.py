@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a job on a GPU, started by job.py: checks the collectives byte by byte, or times an allreduce.
 
 It is an ordinary PyTorch program: nothing in it knows of HARP.

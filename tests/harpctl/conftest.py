@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A harp-perf that measures nothing: answers with figures made from its command line and environment."""
 
 from __future__ import annotations

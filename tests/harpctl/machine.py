@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directory trees that stand for whole machines: a distribution's own files and the proc and sys of a shape.
 
 What a distribution ships lies in tests/trees/<name>/ as it is in its cloud image, shortened; everything that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl boot`: what a boot forgets is set again, and the host is checked."""
 
 from __future__ import annotations

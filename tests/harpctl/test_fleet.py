@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands on many hosts: over a stand-in for ssh, and over a real sshd on the loopback address."""
 
 from __future__ import annotations

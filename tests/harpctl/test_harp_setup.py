@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """harp_setup on machines that lack something: a PATH of its own with only what the test gives it."""
 
 from __future__ import annotations

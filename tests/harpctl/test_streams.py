@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands with streams that are closed, full, or read by nobody: real processes, a tree as the host."""
 
 from __future__ import annotations

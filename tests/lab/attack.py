@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What strangers send: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
 
 strangers ADDRESS PORT...

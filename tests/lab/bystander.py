@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traffic that is none of the job's: run on a host of a lab as `python -m tests.lab.bystander ROLE ...`.
 
 echo PORT

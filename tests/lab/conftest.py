@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the C programs of the lab tests, and runs suites over one packet driver and the other.
 
 A test that uses the fixture `driver` runs over udp and over xdp: of each function the first case also over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a process: counts its heap allocations and mappings in a file that others can read
  * meanwhile. The file's name is in COUNT_MALLOC_FILE; it holds one 64-bit count. */
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer that speaks only another wire version: run as `python -m tests.lab.fake ROLE ...`.
 
 client HANDLE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A harp-perf job on the hosts of a lab, that tests can watch, hurt and question.
 
 The job's ENI is eni0; the ranks meet over eni1, which few tests hurt, so that harp-perf itself can tell what

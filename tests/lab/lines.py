@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run a connection whose receiver's buffer is read by a second thread, as a GPU reads LL and LL128 lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU's view: with NCCL's LL and LL128 protocols a GPU reads lines out of the receive buffer while they
  * land, and trusts each as soon as its flag is right.
  *

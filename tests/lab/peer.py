@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One end of a connection as a process of its own, steered over its standard input.
 
 It is for tests that need to know exactly what it waits for. `python -m tests.lab.peer` reads a JSON list a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts peers (tests/lab/peer.py) on the hosts of a lab, and talks to them."""
 
 from __future__ import annotations

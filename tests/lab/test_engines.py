@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A device with an engine for each of its cores: each with connections, queues and statistics of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that die or stop, links that go, and UDP that is blocked.
 
 Either the job survives, or an error names the cause in time. The bounds are the promises (dead process: 1 s,

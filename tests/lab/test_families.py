@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IPv6 and IPv4 in one job: link-local addresses, ENIs of both families in one device, hosts that differ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU sees that reads LL and LL128 lines while they land (tests/lab/ll_reader.c)."""
 
 from __future__ import annotations

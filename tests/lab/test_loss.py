@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random loss of superframes and packets, and loss in bursts while connecting: every byte arrives right."""
 
 from __future__ import annotations

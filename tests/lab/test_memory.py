@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process holds with many connections, and that messages cost no memory."""
 
 from __future__ import annotations

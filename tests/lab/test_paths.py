@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several paths over one ENI, as many as NICs of 25 and 100 Gbit/s have by default: every byte arrives right.
 
 That a path of a busy machine is taken for dead now and then is nobody's error, so a test asserts that a path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that are none of ours: of another wire version, or behind a handle that another plugin made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small sends are done at once.
 
 What was said to be sent arrives, though the sender goes right then, over links that lose. A peer that dies or

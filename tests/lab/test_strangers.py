@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Port scans, floods, garbage and replayed packets on every open port: the job does not notice."""
 
 from __future__ import annotations

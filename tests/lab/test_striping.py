@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection over several ENIs: all of them used, any of them lost, back again, and the last one lost."""
 
 from __future__ import annotations

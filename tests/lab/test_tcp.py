@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large messages over kernel TCP, beside datagrams; and what happens when one of the two goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checked transfers of all sizes over loopback and veth, in every shape of traffic, engine and network."""
 
 from __future__ import annotations

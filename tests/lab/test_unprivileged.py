@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks as most containers start them: no capability, and socket buffers of a kernel's default limits.
 
 All connections of an engine share such a buffer. What a full send buffer refuses leaves later: it is no loss.

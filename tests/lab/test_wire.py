@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reordering, duplicates and corruption that repairs its checksum, on a real path."""
 
 from __future__ import annotations

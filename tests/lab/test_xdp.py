@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checked transfers over AF_XDP, alone and with a peer that uses sockets; nothing of it stays attached."""
 
 from __future__ import annotations

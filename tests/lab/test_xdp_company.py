@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AF_XDP on an ENI that others use: foreign traffic, other HARP processes, other XDP programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AF_XDP on devices that lie over others, and what the kernel merges before a generic program sees it.
 
 None of those devices has native mode: the ladder says so and takes what is left.

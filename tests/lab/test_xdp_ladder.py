@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each rung of AF_XDP that is refused says why, and what would help."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to an ENI while AF_XDP uses it: no wrong byte, no hang; the job goes on or says why not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the xdp driver ask of a lab: XDP programs on its ENIs, what its sockets received."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Holds an XDP program on an interface until it is killed: HARP's own filter, as another process of it would,
  * or one of somebody else that passes everything.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The acknowledgements of a receiver that can send on every path. */
 #ifndef TESTS_ACKS_H
 #define TESTS_ACKS_H

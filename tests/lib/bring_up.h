@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers a new sender's first probes, so that a test can begin with paths that are up. Shows no RTT. */
 #ifndef HARP_TESTS_BRING_UP_H
 #define HARP_TESTS_BRING_UP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/crowd.h"
 
 bool crowd_run(struct duo *duos, unsigned count, harp_ns until_ns) {

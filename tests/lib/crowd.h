@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several connections on one virtual clock, so that they can share bottlenecks (struct simnet_wire). */
 #ifndef HARP_TESTS_CROWD_H
 #define HARP_TESTS_CROWD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ends of one connection over a simulated network: the harness plays NCCL, both engines and both drivers.
  *
  * Each end has a sending and a receiving half; streams go from end 0 to end 1 and the other way. The harness

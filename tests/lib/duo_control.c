@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/duo_control.h"
 
 #include <stdlib.h>

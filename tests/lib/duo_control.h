@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the ends of duo.h agree on streams: the sending end asks for an id; the receiving end opens the stream
  * and answers; then the sending end opens it. Either end closes it, when it is done or before, and tells the
  * other, the receiving end with how far it came. An id is free again when both ends have closed its stream,

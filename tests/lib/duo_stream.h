@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stream of duo.h as NCCL and the engines at both ends see it: its messages, their buffers, and what was
  * placed in them. Called by duo.c alone. */
 #ifndef HARP_TESTS_DUO_STREAM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The windows of a duo: each end announces one, now and then another, and holds what arrives while it sleeps
  * in a buffer that is no larger than the largest of them. */
 #ifndef HARP_TESTS_DUO_WINDOW_H

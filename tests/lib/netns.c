@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See netns.h. */
 #include "lib/netns.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A network namespace for one test program, made with ip(8), in which devices, addresses and neighbours are
  * the test's own. Needs root. */
 #ifndef HARP_TESTS_NETNS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a peer with one link, of stream 0, as a handshake would: for tests of engines. */
 #ifndef HARP_TESTS_NEW_LINK_H
 #define HARP_TESTS_NEW_LINK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A seeded generator for tests: splitmix64. The same seed gives the same numbers on every machine. */
 #ifndef HARP_TESTS_RNG_H
 #define HARP_TESTS_RNG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Scripts of one side of a connection: at a time inject this, expect that, in the manner of packetdrill.
  *
  * A script is a text file. `#` starts a comment. The first line says which side is played and how:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two engines over the sim driver on a virtual clock, joined by a wire that may lose: for tests of what is
  * around the protocol. */
 #ifndef HARP_TESTS_SIDES_H

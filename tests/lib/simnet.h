@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A network of datagrams on a virtual clock, with every fault that a seed or a test asks for.
  *
  * One link per path and direction. Owned by a harness that moves the clock: it sends, asks when the next

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/cli.md, made from the commands themselves: `python -m tests.meta.cli_doc` writes it anew."""
 
 from __future__ import annotations

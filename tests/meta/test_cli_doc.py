@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/cli.md says what the commands say."""
 
 from __future__ import annotations

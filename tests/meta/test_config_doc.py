@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/configuration.md has the tables of the source: every key and every variable, with what is expected."""
 
 from __future__ import annotations

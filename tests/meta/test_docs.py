@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README and docs/architecture.md name only what exists, and repeat the code's tables and numbers.
 
 A table or a number of the code that the text repeats is listed here, so that who changes one finds the other.
@@ -22,7 +23,7 @@ SRC = ROOT / "plugin" / "src"
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
-DOCS = sorted([README, *(ROOT / "docs").rglob("*.md")])
+DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
 REPO_PATH = re.compile(r"(?<![\w/.<>-])(?:plugin|tests|docs|harpctl|\.ci)/[\w./<>-]*\w")

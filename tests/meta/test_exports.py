@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a loader sees of the built plugin: nine tables of the right sizes, and nothing that runs by itself.
 
 The demands on glibc and the libraries are in test_portable.py.

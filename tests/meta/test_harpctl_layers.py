@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """harpctl's packages import only what docs/architecture.md allows them; only change/ changes a host."""
 
 from __future__ import annotations

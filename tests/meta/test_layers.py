@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder of plugin/src is a layer; it includes only the layers that design allows it."""
 
 from __future__ import annotations

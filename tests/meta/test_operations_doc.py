@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/operations.md does what it says: its commands on a tree, its paths, the contract's lines."""
 
 from __future__ import annotations

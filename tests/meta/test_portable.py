@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The built plugin drops into any image: old glibc, libc alone, no SONAME, not unloaded, only NCCL's tables.
 
 And it compiles for aarch64, with the same compiler from PyPI that builds the portable plugin.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects of wire/ and proto/ need nothing but four copying functions and the assert hook.
 
 That is what sans-IO means: no clock, no system call, no allocation, no thread can hide there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python of the project is formatted, linted and typed; nothing in the tree depends on one machine."""
 
 from __future__ import annotations

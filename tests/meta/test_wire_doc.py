@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/wire.md says what the code does: each table of a layout, each constant, each code, each key label."""
 
 from __future__ import annotations

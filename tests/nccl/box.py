@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """harp-nccl with one NCCL and the namespaces of its ranks."""
 
 from __future__ import annotations

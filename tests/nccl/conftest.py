@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: harp-nccl, NCCL releases, hosts, the plugin under all its names."""
 
 from __future__ import annotations

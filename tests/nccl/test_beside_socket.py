@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL over HARP beside NCCL over its own sockets: the benchmark as users call it; four interfaces.
 
 Times are printed and written, never judged.

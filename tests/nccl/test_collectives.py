@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The newest NCCL moves checked data over HARP: each operation, size and protocol, two and four ranks."""
 
 from __future__ import annotations

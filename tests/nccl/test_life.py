@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's own life cycle over HARP: made and destroyed often, a rank that dies, an unconfigured host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every release that asks for another version of the table finds the plugin and moves checked data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real NCCL over several ENIs: all carry its collectives, one is lost and comes back, NCCL merges them."""
 
 from __future__ import annotations

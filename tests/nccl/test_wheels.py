@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The releases that the other tests drive."""
 
 from __future__ import annotations

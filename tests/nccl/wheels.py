@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The official NCCL libraries that the tests drive: at least one for each version of the plugin's table."""
 
 from __future__ import annotations

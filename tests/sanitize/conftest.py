@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the plugin and harp-perf with each sanitizer that runs here; what a report of one looks like."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin itself and harp-perf, both built with a sanitizer, over loopback: modes, both kinds of engine, a
 rank that dies and one that is told to stop. Nothing may be reported.
 

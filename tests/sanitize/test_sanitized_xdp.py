@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same over AF_XDP, between namespaces: rungs, frame sizes, an ENI that goes down, a rank that dies.
 
 By default AddressSanitizer sees a transfer and a flap; with --xdp every sanitizer sees everything.

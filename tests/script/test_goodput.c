@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the protocol makes of a network, on the virtual clock: shares of the rate that the links would carry.
  *
  * Nothing here depends on the machine. The bounds are those of the design (loss at a rate cap; several capped

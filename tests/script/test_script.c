@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs every *.script file beside this one; lib/script.h says how they read. HARP_SCRIPTS names another
  * folder. */
 #include <dirent.h>

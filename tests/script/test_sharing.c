@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several connections that share a bottleneck, on the virtual clock: fairness among themselves and towards a
  * flow that gives way only to loss, incast, and how long the queue grows. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the streams of one connection make of what they share, on the virtual clock: equal shares, small
  * messages beside large ones, superframes filled by several. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one connection makes of several paths, on the virtual clock: shares of what they carry together, and
  * how long a receiver waits when one of them fails. */
 #include <setjmp.h>

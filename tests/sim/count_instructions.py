@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Print how many instructions the protocol core spends on a data packet, counted by callgrind.
 
 `make -C plugin callgrind` runs it; the numbers go into docs/benchmarks.md.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a seed stands for: paths, network, faults, streams, messages. Draws, and starts the ends with it. */
 #ifndef HARP_TESTS_SCENARIO_H
 #define HARP_TESTS_SCENARIO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The seeded simulation: one seed is one random scenario of one connection, with faults for a while, then
  * none.
  *

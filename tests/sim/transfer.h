@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fixed transfer without loss, straight from the sender's calls to the receiver's, to count instructions.
  */
 #ifndef HARP_TESTS_TRANSFER_H

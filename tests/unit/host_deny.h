@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes one system call of the calling process fail with an errno, as an older kernel or a refusal would: a
  * seccomp filter. It cannot be taken back, so it is installed in a forked child of the test. */
 #ifndef HARP_TEST_HOST_DENY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A directory tree in a temporary directory, a list of interfaces and a log sink, for the tests of host/. */
 #ifndef HARP_TEST_HOST_TREE_H
 #define HARP_TEST_HOST_TREE_H

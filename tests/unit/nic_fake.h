@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A NIC with a table of rules, for the tests of what makes some: the program has its own ioctl, which answers
  * the commands for rules and leaves all others to the kernel. The table is shared with forked children.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arena's ladder, with what this host has and with rungs refused by a system call filter. */
 #include <sys/mman.h>
 

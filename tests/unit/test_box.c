@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harp-nccl without an NCCL: small numbers, reductions, debug information, memory, streams, fibers. */
 #include <setjmp.h>
 #include <stdarg.h>

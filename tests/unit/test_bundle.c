@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several drivers as one: routes and frames find their member, what any member receives comes out, no member
  * is forgotten while another is busy, and idle ones cost nothing but one question. */
 #include <netinet/in.h>

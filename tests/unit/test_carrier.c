@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When large messages leave a tcp path to datagrams, and when they come back. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Congestion control: both algorithms through the interface. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The conf file's parser and the values it takes. */
 #include "host/conf.h"
 #include "unit/host_tree.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The whole configuration, from files, variables and interfaces to instances. */
 #include "host/config.h"
 #include "unit/host_tree.h"

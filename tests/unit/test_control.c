@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control messages: framing, MAC, and what an endpoint may say. */
 #include "wire/control.h"
 

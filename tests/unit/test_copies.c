@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small sends that are copied: their ring, the credit that they need, and what becomes of them when NCCL has
  * closed the link. */
 #include <setjmp.h>

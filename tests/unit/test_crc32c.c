@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C: published vectors, every kernel against the portable one, copies, and the constants recomputed bit
  * by bit. */
 #include "wire/crc32c.h"

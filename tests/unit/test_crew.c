@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engines of a device: how many there are and on which cores, who gets which, when they end, and what
  * each has of memory and queues. Real engines over loopback, with sockets. */
 #include <errno.h>

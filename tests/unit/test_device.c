@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices that are used by several threads while one of their engines is slow to open, as with AF_XDP, whose
  * queues take seconds. Real engines over loopback, which is merged into a second device; the line that an
  * engine logs when its driver is open is where it is held up. And what nobody calls for any more. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two engines over the sim driver on a virtual clock: passes, requests, superframes of both shapes, with
  * loss, refused sends and late completions. The protocol itself is tested in tests/sim; here it is everything
  * around it. */

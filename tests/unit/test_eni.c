@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Interfaces: addresses, PCI place, NUMA node and speed on a tree; the real list against this host's
  * loopback. */
 #include "host/eni.h"

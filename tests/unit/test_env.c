@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The HARP_ variables. */
 #include "host/env.h"
 #include "unit/host_tree.h"

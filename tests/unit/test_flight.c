@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of what is under way. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many paths between two ENIs are in use, beside networks of which only the rate is known. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake: two peers with one secret agree, everyone else is refused, whatever the pieces the bytes
  * come in. */
 #include "proto/handshake.h"

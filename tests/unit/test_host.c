@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The small ones of host/: clock, cpu, random, fork. */
 #include <pthread.h>
 #include <sys/mman.h>

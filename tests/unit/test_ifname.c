@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HARP_IFNAME against a list of interfaces. */
 #include "host/ifname.h"
 #include "unit/host_tree.h"

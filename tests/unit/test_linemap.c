@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ring bitmap over lines, against a plain array of flags. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loss detection on one path: what is settled, lost, forgiven, given up. */
 #include <setjmp.h>
 #include <stdarg.h>

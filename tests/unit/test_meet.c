@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A listener and what strangers or a shortage of files make of it, on a real engine over loopback whose
  * passes the test does itself. */
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The control connection of a link: what its end, its silence and its answers do. An engine over the sim
  * driver on a virtual clock; the peer is the other end of a socket pair, played by hand. */
 #include <errno.h>

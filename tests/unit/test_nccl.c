@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What nccl/ decides by itself: result codes, and how lines reach NCCL's logger. The tables are driven by
  * tests/conformance. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way to a peer as the kernel tells it, in a network namespace: next hops of both IP versions, and which
  * changes are noticed. And netlink's attributes as bytes: found, not there, cut off. */
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rules in the NIC: which are made, told from others', swept and removed, on NICs that behave as drivers do
  * (nic_fake.h); what the kernel says of an interface that has none; and when the xdp driver makes some, on
  * veth in a network namespace (needs root; skipped without). */

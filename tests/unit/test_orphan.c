@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that is killed while a child that it forked lives on (a data loader's worker): its peer must see it
  * die. */
 #include <fcntl.h>

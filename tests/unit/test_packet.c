@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Datagrams: documented bytes, every field there and back, what is dropped and why, and what the CRC notices.
  */
 #include "wire/packet.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which ENIs a connection joins, and by how many paths. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges of packet numbers: joining, forgetting, and agreement with a plain set. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sockets have something: the kernel is asked when no mark is left, seldom while one is or while all
  * comes from one socket, and no socket waits long for another. */
 #include <setjmp.h>

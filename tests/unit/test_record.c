@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Heads of records: every field there and back, what is refused and why, and what CRC and proof notice. */
 #include "wire/record.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What comes on a tcp path, cut at every byte: each byte is at its place, whatever happens to the message
  * between the two parts; and nothing is written where nothing belongs any more. */
 #include "proto/records.h"

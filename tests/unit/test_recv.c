@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The receiving half: placement, early data, bounds, contradictions, and when it acknowledges. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The set of lines to send again. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Round-trip times. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sending half: posting, bounds, numbering, and acknowledgements that make no sense. */
 #include <errno.h>
 #include <setjmp.h>

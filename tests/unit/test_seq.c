@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wrapping sequence numbers. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection's dispatch: direction, path, checksum, state; and its life cycle. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4 against the vectors its authors published: key 00..0f, inputs of 0..63 bytes 00, 01, 02, ...
  * OpenSSL prints the same: openssl mac -macopt hexkey:000102...0f -macopt size:8 -in FILE SIPHASH (and
  * size:16). */

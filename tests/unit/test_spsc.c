@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ring between two threads: bounds, order, and both threads at once (the TSan build watches the
  * barriers). */
 #include <pthread.h>

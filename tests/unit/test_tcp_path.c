@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A tcp path beside one of datagrams, from the sender's side: what takes which, and what happens when it
  * takes nothing, stops, or is given up. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several of NCCL's threads on one device at once, over loopback: each connects, moves checked messages,
  * aborts and closes on comms of its own while the others do the same on the same engine, or on the engine of
  * another core. Run under ThreadSanitizer by tests/sanitize. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trace ring and its text. */
 #include <setjmp.h>
 #include <stdarg.h>

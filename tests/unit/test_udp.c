@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver for UDP sockets, over loopback: every combination of offloads that a kernel may lack, both
  * versions of IP, by copy and by reference, what does not fit, ports, and the frames' accounts. */
 #include <arpa/inet.h>

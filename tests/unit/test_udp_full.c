@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A send buffer without room: the superframe waits in its frame and leaves later, whole and once; its port
  * waits with it, others go on, and a sleeper is woken. A real refusal is still a loss. */
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What strangers send to the UDP driver's ports costs a bounded number of drops and nobody else's packets. */
 #include <arpa/inet.h>
 #include <netinet/in.h>

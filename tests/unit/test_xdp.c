@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The xdp driver in a network namespace of its own: which queue it takes, how long it waits for one that is
  * being let go, and what it makes of a kernel that sends later, not at all, or never says that it has sent.
  *

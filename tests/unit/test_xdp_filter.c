@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The XDP program on an interface: how many queues its tables are made for, who joins whose, what is counted
  * on a port. In a network namespace of its own; needs root, skipped without. */
 #include <arpa/inet.h>

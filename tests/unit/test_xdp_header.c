@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The headers that the xdp driver writes and reads: every byte of a packet against what the RFCs say,
  * checksums against a plain sum, and frames whose lengths lie. */
 #include <arpa/inet.h>

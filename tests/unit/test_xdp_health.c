@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When the queues of an xdp driver count as dead, and when not. */
 #include <setjmp.h>
 #include <stdarg.h>

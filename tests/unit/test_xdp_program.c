@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The XDP program, run by the kernel on packets that this test makes (BPF_PROG_TEST_RUN), in both modes: who
  * goes to a socket, who to the kernel, who nowhere, and what is counted. Needs root; skipped without. */
 #include <arpa/inet.h>

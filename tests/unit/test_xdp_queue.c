@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One NIC queue over plain memory, the test playing the kernel: what it delivers late, in part, twice or as
  * nonsense, and who owns each frame meanwhile. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boots the guests of the AF_XDP tests, once for each file of tests."""
 
 from __future__ import annotations

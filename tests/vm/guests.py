@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guests of the AF_XDP tests: what they are made of, and the ranks of harp-perf that they run.
 
 The wires of eth0 and eth1 are sockets that the two qemus share; eth2, with several queues and a real NIC's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk of the virtual machine: a small Debian out of Debian's packages, with the real GRUB on it.
 
 Made once and kept in .cache/vm under a name that its recipe gives. The partition is filled without loop

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual machine in qemu, without KVM: booted from a disk, driven over its second serial line.
 
 Every wait has an end; what the machine wrote to its console is in the error then.

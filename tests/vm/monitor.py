@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The monitor of a qemu: what a host does to a machine from outside, by qemu's machine protocol (QMP)."""
 
 from __future__ import annotations

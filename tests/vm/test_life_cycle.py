@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to a NIC under a job that uses it by AF_XDP, on a real NIC driver: virtio_net in two guests.
 
 The ranks meet over eth1, which nothing happens to, so that harp-perf itself can tell how it ended.

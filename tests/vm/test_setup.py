@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole life of a prepared host, in a virtual machine that boots through the real GRUB.
 
 Set up from a pipe by the self-contained file, rebooted, validated; rolled back, rebooted, as it was before.

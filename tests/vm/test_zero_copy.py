@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Zero-copy AF_XDP on a real NIC driver: two guests whose virtio_net binds it, and wires between them.
 
 The ranks meet over eth0: the kernel's own packets have to pass.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk of the zero-copy guests: the smallest Debian with a kernel whose virtio_net has zero-copy.
 
 That is Linux 6.13 or later, so the kernel comes from Debian's backports. No boot loader, no init system: qemu

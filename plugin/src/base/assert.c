@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one place where an assertion ends. */
 #include "base/assert.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Assertions for our own mistakes; input from the network must never reach one.
  * HARP_ASSERT is always compiled in. A failure ends in harp_assert_failed, which prints and aborts:
  * going on with broken invariants would risk wrong bytes in a gradient. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small things every layer uses: types, attributes, container_of, powers of two. */
 #ifndef HARP_BASE_H
 #define HARP_BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A copy whose order others may rely on. */
 #ifndef HARP_COPY_H
 #define HARP_COPY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/counters.h"
 
 const char *harp_drop_name(enum harp_drop drop) {

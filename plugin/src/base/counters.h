@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Free-running counters of one engine, and the reasons for which a packet is dropped. One list each; the
  * owner of the engine writes, anyone may read (a torn read of a statistic is harmless). */
 #ifndef HARP_COUNTERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Big-endian integers as they stand on the wire, wrapped so that mixing them with native ones does not
  * compile. */
 #ifndef HARP_ENDIAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See files.h. Owns one bit for each file.
  *
  * The handler runs in the child, whose only thread is the one that forked; others may have been in the middle

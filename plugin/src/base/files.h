@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets and files that a forked child must not keep.
  *
  * A child that never execs (a data loader's worker) holds copies of all files of its parent. When the parent

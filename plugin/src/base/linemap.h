@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A ring bitmap over line numbers: which 128-byte lines of a connection's line sequence are in a set.
  *
  * One struct serves both ends: the receiver marks lines that have arrived, the sender lines that must be sent

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Logging through a sink that the host process gives us (NCCL's logger); stderr-free when none is set.
  *
  * NCCL keeps the last WARN of a process as its "last error", so: exactly one WARN just before an error is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An ordered, bounded set of 64-bit numbers kept as disjoint ranges [begin, end), newest (highest) first.
  *
  * Used for the packet numbers a receiver has seen. When full, the oldest range is forgotten: its packets are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A bounded ring of pointers between exactly one producer thread and one consumer thread (Lamport's queue).
  *
  * The producer owns tail, the consumer head; each sits on its own cache line.

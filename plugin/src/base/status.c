@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/status.h"
 
 const char *harp_status_name(enum harp_status s) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a function above the operating system returns when it can fail: HARP_OK, or a status that says whose
  * fault it is. Set-up code that wraps one system call returns -errno instead. nccl/ maps a status to NCCL's
  * codes. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A ring of protocol events: what happened, when, with up to four numbers. Golden tests compare its text; a
  * stuck job's last events tell why. Writing one event is a few stores; a NULL trace costs a branch. */
 #ifndef HARP_TRACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* IP addresses with their ports: what the socket calls and messages to people need of them. */
 #ifndef HARP_ADDRESS_H
 #define HARP_ADDRESS_H

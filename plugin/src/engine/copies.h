@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of small messages: a send of at most HARP_COPY_MAX_BYTES is copied when NCCL's thread submits it,
  * and is done for NCCL at once, while the copy travels as any message does.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connects that cross: two engines that connect to each other at the same moment get one connection, whose
  * client is the engine with the lower id.
  *

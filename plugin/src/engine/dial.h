@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A dial: one connect of NCCL's that is under way. It asks the peer for a stream where there is one
  * (opening.h), else it meets the engine that listens (meeting.h). Whoever polls connect drives it, one thread
  * at a time. */

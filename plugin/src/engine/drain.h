@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Links that NCCL has closed while copies of its messages were under way: NCCL was told that they are sent,
  * so the engine delivers them, then says CLOSE and frees the link. That ends with the peer's death, with the
  * link's failure, and after the peer timeout.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One stack instance: an ENI or several, their packet drivers, the connections on it, and the bounded pass
  * that moves everything.
  *

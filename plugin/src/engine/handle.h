@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's handle: where the receiver listens, and the secret that proves who may connect. 64 bytes, so that
  * the plugin ABI v4 can carry it. Layout: docs/wire.md. The bytes travel over NCCL's bootstrap; another
  * plugin's handle may come in their place, so they are checked like anything from the network. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the peers of an engine may have in flight towards it, so that its receive buffers hold all of it: the
  * window that each announces to its sender (proto/window.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an engine and its process can have at most, and what to say when it has it: each limit has an error of
  * its own, so that the one WARN names the limit, its number, and what to change. */
 #ifndef HARP_LIMITS_H

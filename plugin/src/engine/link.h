@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A link: an NCCL connection as NCCL's threads and an engine share it: the requests, the ring through which
  * they reach the engine, and the stream of a peer that carries it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A listener: what hears for one NCCL listenComm, and its guests, the handshakes on the sockets that it has
  * accepted.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A meeting: the handshake of two processes on one TCP socket, without blocking, until there is a peer with a
  * link. A listener's guests and a dial's attempts are made of it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The control connection of a peer: is its process alive, what does it say of streams, and when it leaves.
  *
  * The kernel answers keepalives for a paused process and reports a crash at once, so: connection gone = peer

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a further link is made of a peer that there is: by one round trip on its control connection, OPEN and
  * OPENED, in which the side that connects proves the secret of the listener. All of it under the engine's
  * lock.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which interfaces, ours and the peers', do not work any more though others do: told at WARN when that has
  * lasted for a moment, and at INFO when it ends; once, however many engines of the process find it. Nothing
  * is decided here; the paths have done that long before. Under the engine's lock. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pass of an engine: everything that moves, moves here.
  *
  *   receive     superframes from the driver: decode, find the peer, check, place, complete

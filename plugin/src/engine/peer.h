@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A peer: our engine's connection with one engine of another process. It has the protocol's halves, routes
  * over our drivers, a control connection, and links: NCCL's connections, each a stream of it in one
  * direction. What belongs to the wire between the two engines exists once, here.

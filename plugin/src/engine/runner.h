@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who does an engine's passes, and the engine's own thread, in one of two roles.
  *
  * thread: it does all passes: spins while there is work, then sleeps in ppoll until a packet, a submission or

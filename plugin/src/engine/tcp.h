@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tcp paths of an engine: kernel TCP connections that carry records (wire/record.h) between two
  * interfaces, beside the datagrams of the packet drivers. To the protocol each is a path like others; this is
  * what opens its connection, moves its bytes, and gives it up.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a tcp path: records go to the kernel, what comes goes to the session. Called by tcp.c and by
  * the engine's pass, under the engine's lock. */
 #ifndef HARP_TCP_PATH_H

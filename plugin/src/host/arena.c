@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ladder of page sizes. See arena.h.
  *
  * A hugetlb page that mmap promised can still be refused when it is first touched: the hugetlb cgroup of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One large block of memory for frames and rings, from the best pages the host gives.
  *
  * The ladder: 1 GiB pages, 2 MiB pages, transparent huge pages, ordinary pages. Every page is populated

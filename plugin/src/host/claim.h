@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cores that engines of this host's processes have to themselves.
  *
  * A claim is a name in the abstract Unix namespace, held by a socket: it goes when its file is closed, also

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one clock of the product: nanoseconds of CLOCK_MONOTONIC.
  *
  * Owns no state. Read by engine/ once per pass and passed down as `now`; proto/ and io/ take time as a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The conf file's parser: bytes to lines, lines to sections and keys, keys to values. See conf.h. */
 #include "host/conf.h"
 

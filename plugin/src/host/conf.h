@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One ztcp<N>.conf: the format, its keys, and the values that were set. What the values mean for this host is
  * config.c's business.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From conf files, variables and interfaces to instances. See config.h.
  *
  * The steps: read the variables; gather one struct harp_conf per instance, from the files or, with nothing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the operator configured: one instance per ENI, from ztcp<N>.conf or from HARP_IFNAME, with the
  * environment laid over it and checked against the interfaces of this host.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sched_getaffinity and sched_setaffinity with masks wide enough for any machine. See cpu.h. */
 #include "host/cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cores: how many there are, which ones this process may use, and pinning the calling thread.
  *
  * Owns no state. Called by engine/ when it starts a thread, and by config.c for the notation of core lists.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Interfaces from getifaddrs, their PCI place and speed from sysfs. See eni.h. */
 #include "host/eni.h"
 

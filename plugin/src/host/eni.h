@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The network interfaces of this host (ENIs): which there are, their addresses, speed and place on the PCI
  * bus.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The HARP_ variables: one table, read once.
  *
  * Owns no state. Called by config.c at init; nothing else in the plugin reads the environment. A variable

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One finished sentence about what is wrong with the configuration, for the caller to log as its one WARN.
  *
  * Owns nothing: the text is the caller's buffer. Used by the readers of the configuration only. */

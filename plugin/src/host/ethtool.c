@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The link speed from the driver, for an interface that sysfs does not describe (a namespace without a sysfs
  * of its own). Two ways in: generic netlink's "ethtool" family (Linux 5.6), and the ETHTOOL_GLINKSETTINGS
  * ioctl.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The page that is wiped in children. See fork.h.
  *
  * `mark` is NULL before init. Otherwise it points to a word that holds OWNER here and 0 in a child.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tells a forked child (a DataLoader worker) from the process that initialised the plugin, so that a child
  * which inherits our handles touches nothing: no socket, no ring, no frame.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HARP_IFNAME: which interfaces to use, in the notation of NCCL_SOCKET_IFNAME: a comma list of prefixes,
  * after ^ to exclude them, after = to match whole names (^= excludes whole names).
  *

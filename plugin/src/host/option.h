@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The values that conf files and variables share: numbers, sizes, lists and words, each with its bounds.
  *
  * Owns no state. Every function takes a NUL-terminated text of any content, stores a value and returns true,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* getrandom, and /dev/urandom on kernels before 3.17 (CentOS 7). See random.h. */
 #include "host/random.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random bytes from the kernel, for secrets, tokens and seeds.
  *
  * Owns no state. Called when something is set up, from any thread; never on the data path. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bpf(2), as far as the xdp driver uses it: maps, programs and links, by file descriptor.
  *
  * Every function returns 0 or a file descriptor, or -errno (-EPERM: a capability is missing); descriptors are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several drivers as one: a driver instance for each ENI of a striped device, behind the driver interface.
  *
  * The engine's pass sees one driver. A route belongs to the member that opened it, so sending goes to that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One interface for all packet drivers: superframes of equal segments go out, superframes come in.
  *
  * A superframe is up to HARP_SEGMENTS_MAX packets to one destination; all but the last are segment_bytes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See neighbour.h. */
 #include "io/neighbour.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel knows of the way to a peer: next hop, its MAC address, and what is attached to an
  * interface.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See netlink.h. */
 #include "io/netlink.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One question to the kernel by rtnetlink, and its one answer. Source: netlink(7), rtnetlink(7). */
 #ifndef HARP_IO_NETLINK_H
 #define HARP_IO_NETLINK_H

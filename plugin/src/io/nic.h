@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel says of a network interface: its driver, its queues, the XDP program on it.
  *
  * Asked at open, answered at once; changes nothing, but for what harp_nic_ethtool is asked to do. Called by

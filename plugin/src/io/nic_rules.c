@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See nic_rules.h. */
 #include "io/nic_rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rules in a NIC (ntuple filters) that lead the packets of our UDP ports to our queues, where a process has
  * some of a NIC's queues and not all.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver of an interface that sends no datagrams: its paths are TCP connections (engine/tcp.h). It has no
  * ports, so nobody opens a route over it. */
 #include <errno.h>

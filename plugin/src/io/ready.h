@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of many sockets have something to receive: one system call to ask for all of them, instead of one
  * each that finds nothing. A socket is marked when the kernel says so, and unmarked by the driver that found
  * it empty, or that got an error. While marked sockets are being emptied the kernel is asked only now and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A driver without a network: superframes become datagrams in memory, which the caller carries as it likes.
  *
  * For tests, on a virtual clock: not linked into the plugin. It plays both kinds of real drivers: `packed`

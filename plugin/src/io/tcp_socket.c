@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See tcp_socket.h. */
 #include "io/tcp_socket.h"
 

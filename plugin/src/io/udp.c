@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver for ordinary UDP sockets: works on every host, without any privilege.
  *
  * One unconnected socket per local port, shared by all connections of the engine. The first takes what comes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See udp_socket.h. */
 #include "io/udp_socket.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* UDP sockets as the udp driver wants them: large buffers, DF, merging, and which interface they send by. One
  * that is bound to a port takes what comes from anywhere; beside it there may be some that are connected,
  * each to one peer, from the same port. */

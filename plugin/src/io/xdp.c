@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The AF_XDP driver: packets go between UMEM frames and the NIC's queue, past the kernel's stack.
  *
  * It is a fast path laid over the udp driver, which it opens first, on the same ports. So an ordinary socket

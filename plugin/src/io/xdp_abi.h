@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's interface for AF_XDP and XDP programs, as far as the xdp driver uses it, in our own names.
  *
  * Spelled out here because the headers of the machine that compiles may be older than the kernel that runs.

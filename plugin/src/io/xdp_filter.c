@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See xdp_filter.h. */
 #include "io/xdp_filter.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The XDP program on an interface (xdp_program.h): attached or joined, and its tables filled. It hands the
  * packets of our UDP ports to AF_XDP sockets, drops strangers' packets to them, passes all others.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Ethernet, IP and UDP headers around a packet: a template per route, written before each packet, and
  * read off received frames. Pure functions; the xdp driver calls them. Sources: RFC 791, 8200, 768, 1071. */
 #ifndef HARP_IO_XDP_HEADER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See xdp_health.h. */
 #include "io/xdp_health.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tells from counters whether the queues of an xdp driver still move. The driver looks now and then; what one
  * look finds under way has until a later look to come out, so that neither a burst that arrives just before a
  * look nor a process that stood still is taken for a failure. Pure functions; owned by one xdp driver. */

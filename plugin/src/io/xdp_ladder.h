@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of a NIC that an xdp driver got: queues, their frames, its entries in the XDP program's tables and
  * its rules in the NIC; and the ladder of modes in which it is asked for: zero-copy, native copy, generic
  * copy, in an order that depends on the NIC's kernel driver. */

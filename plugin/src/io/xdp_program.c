@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* See xdp_program.h. */
 #include "io/xdp_program.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The text of the XDP program of an interface, and its tables: which packets go to AF_XDP sockets, which to
  * the kernel, and which nowhere.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See xdp_queue.h. */
 #include "io/xdp_queue.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One NIC queue: a UMEM of its own, four rings, and the account of who owns each frame.
  *
  * The first frames of the UMEM are for receiving and circulate POOL -> FILL -> RX_HELD -> POOL. The others

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The four rings of an AF_XDP socket: single producer, single consumer, in memory shared with the kernel.
  *
  * We produce into the fill and the tx ring and consume from the completion and the rx ring. Counters run free

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See xdp_socket.h. */
 #include "io/xdp_socket.h"
 

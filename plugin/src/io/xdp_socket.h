@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An AF_XDP socket bound to one queue: UMEM registered, rings mapped, the kernel's answer read back.
  *
  * Opens what struct harp_xdp_queue then works on. Called at open and close. Source: Linux

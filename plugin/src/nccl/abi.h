@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The binary interface between NCCL and a net plugin, versions 4 to 12: operations tables, properties,
  * constants.
  *

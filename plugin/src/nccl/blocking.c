@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See blocking.h. No state; called from NCCL's threads, several at once, each on its own connection. */
 #include "nccl/blocking.h"
 

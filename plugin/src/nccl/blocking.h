@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connect and accept of table v4 (NCCL 2.8 to 2.11), whose NCCL expects a comm at the first call: they wait.
  *
  * Two ranks may well sit in connect to each other before either calls accept. That ends well because

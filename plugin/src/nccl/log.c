@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bridge between base/log.h's sink and NCCL's logger.
  *
  * Any thread logs through it; NCCL's logger takes its own lock. Never called on the data path. The bits INIT

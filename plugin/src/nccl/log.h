@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Leads HARP's log lines into the logger that NCCL passes to init. */
 #ifndef HARP_NCCL_LOG_H
 #define HARP_NCCL_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operations as NCCL means them, in one form for all versions: NCCL's result codes, size_t sizes,
  * contexts as an argument. tables.c adapts each version to these, net/net.h does the work.
  *

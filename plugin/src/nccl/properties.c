@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What NCCL is told about a device. Most of it is true of every HARP device; the rest comes from
  * net/net.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fills each version's properties of a device. The caller's struct may hold anything: every byte of it is
  * written. */
 #ifndef HARP_NCCL_PROPERTIES_H

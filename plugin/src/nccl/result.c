@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "nccl/result.h"
 
 enum harp_nccl_result harp_nccl_result_of(enum harp_status status) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From HARP's status to NCCL's result code: the one place that knows both. Pure; any thread. */
 #ifndef HARP_NCCL_RESULT_H
 #define HARP_NCCL_RESULT_H

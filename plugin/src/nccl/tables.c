@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nine exported tables, and the adapters between each version's signatures and ops.h.
  *
  * An adapter is named after the oldest version whose signature it has, and serves all until the next. It

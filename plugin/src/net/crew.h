@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engines of a device: one for each of its cores in thread mode that no other process's engine has, else
  * one.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The devices of this process: what NCCL knows by a number. A device is some of the configured ENIs, and has
  * engines while anything is open on it (crew.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What nccl/ calls: the network, without any version of NCCL's ABI.
  *
  * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device is all

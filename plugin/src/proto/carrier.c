@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/carrier.h"
 
 /* Counts are of the last few of these: what was long ago says nothing. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether large messages go over a tcp path or over datagrams: a pure function of what its kernel has
  * measured.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Congestion control of one path: how many bytes may be in flight. One file per algorithm, behind one table.
  *
  * A path calls on_ack after every acknowledgement that brought something, with all that happened since the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The default: delay first, loss by what the delay says of it.
  *
  * Idea (after TIMELY/Swift, and BBR's tolerance of random loss): once per round trip compare the round's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/eni_report.h"
 
 /* Whether the paths can tell an interface that fails from a peer that is gone. */

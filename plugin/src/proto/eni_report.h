@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the paths of a sender show of the interfaces that they join: which work, and which let nothing
  * through.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The packets of one path that were sent and are not settled yet: neither acknowledged nor found lost.
  *
  * A record stands for a burst: consecutive packets that carry consecutive lines of one message, sent at one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/flows.h"
 
 /* The rate is taken over so much time with something in flight, and over so many round trips. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many of the paths between two ENIs are in use. They differ in their source ports alone, so a second one
  * brings something only where the network caps each flow; elsewhere it costs more than it brings.
  *

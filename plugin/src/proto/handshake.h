@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake of a connection over its control connection (kernel TCP), sans-IO: two peers that hold the
  * same 128-bit secret from NCCL's handle prove it to each other, agree on a wire version and exchange
  * endpoints and keys.

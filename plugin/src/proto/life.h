@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a sender's paths: NEW -> UP -> DOWN -> UP ..., their timers, and which of them may carry data.
  *
  * Of the paths between the same two ENIs as many are in use as flows.h says, at first one; the others are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finds lost packets on one path, and settles acknowledged ones.
  *
  * Idea (RACK, RFC 8985, and QUIC's probe timeout, RFC 9002): a packet is lost when a packet sent later was

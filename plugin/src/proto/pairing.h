@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which paths a connection between two endpoints has: a pure function of what both have told each other, so
  * that both sides number the paths alike. docs/wire.md is the normative text.
  *

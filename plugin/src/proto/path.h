@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One path of a sending session: (local ENI, remote ENI, source port), with its own packet numbers, flight,
  * RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on it.
  *

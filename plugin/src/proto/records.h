@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The receiving end of a tcp path, sans-IO: cuts what comes into records, judges each head before its payload
  * is read, and says where the next bytes belong.
  *

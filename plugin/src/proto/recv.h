@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The receiving half of a session, sans-IO: which packets came over which path, what to acknowledge and when,
  * and which streams may go on sending (credit).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lines that a sender must send again: found lost on some path and not yet resent. A set over the
  * connection's line sequence, so losses of several paths merge and a line waits at most once. */
 #ifndef HARP_RESEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/rtt.h"
 
 void harp_rtt_init(struct harp_rtt *r, harp_ns now) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Round-trip time of one path, from echoed time stamps, as RFC 6298 smooths it; integers only. */
 #ifndef HARP_RTT_H
 #define HARP_RTT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The receiving end of a stream, sans-IO: the receives of one NCCL connection, and where each of its packets'
  * bytes belongs.
  *

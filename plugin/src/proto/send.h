@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sending half of a session, sans-IO: over which paths the packets of its streams go out and when, and
  * what became of them.
  *

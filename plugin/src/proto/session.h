@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The association of two engines: its secrets, its life cycle, and the dispatch of packets to its sending and
  * its receiving half. Owned by one engine. Sans-IO. */
 #ifndef HARP_SESSION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/stripe.h"
 
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which path gets the next superframe: a function of the paths' states and of how much there is to send.
  *
  * Idea (earliest completion first, as MPTCP's ECF): the path that will deliver it first, judged by its base

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tail: when there is nothing else to send and an acknowledgement is overdue, what waits for it is sent
  * once more on another path, since that is quicker than to find out what became of it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sending end of a stream, sans-IO: the messages of one NCCL connection on their way to the peer, which
  * of their lines have arrived, which must be sent again, and how far the peer's posted receives allow it to
  * go.

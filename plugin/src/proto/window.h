@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a sender may have in flight towards one interface of its peer: the window that the peer announces, so
  * that its receive buffer holds all of it. Paths to the same interface share one. Owned by the sender.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages on the control connection: framing, layout, encoding, decoding, MAC. docs/wire.md is normative.
  *
  * Owns no state. Called by the handshake (proto/handshake.c) and afterwards, for PING, PONG and FINAL, by the

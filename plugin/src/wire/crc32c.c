@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the CRC32C kernel and passes calls to it.
  *
  * The choice is one pointer to a constant, read and written atomically; it starts at a kernel that chooses.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C: the checksum of every packet, alone and fused with the copy that moves a payload.
  *
  * Owns the choice of the kernel: one of the crc32c_*.c files, picked once from what the CPU can do. The

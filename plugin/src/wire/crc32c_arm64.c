@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C with the aarch64 CRC32 instructions, joined by PMULL. Called through crc32c.c's choice, from any
  * thread; no state.
  *

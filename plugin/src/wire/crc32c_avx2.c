@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C by folding with AVX2 and VPCLMULQDQ, for CPUs that have no AVX-512 (Zen 3, Alder Lake). Called
  * through crc32c.c's choice, from any thread; no state.
  *

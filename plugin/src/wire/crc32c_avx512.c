@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C by folding with AVX-512 and VPCLMULQDQ. Called through crc32c.c's choice, from any thread; no state.
  *
  * A zmm register holds four 16-byte accumulators; four of them take 256 bytes a round, each multiplied 256

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The constants of the CRC32C kernels; crc32c_kernel.h derives them, test_crc32c recomputes them.
  * Read-only data; no code. */
 #include "wire/crc32c_kernel.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the crc32c_*.c kernels offer to crc32c.c, and what they share. Internal to the crc32c files.
  *
  * Arithmetic of all kernels. A string of bytes is a polynomial over GF(2): the first bit on the wire, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C on any CPU: slicing-by-8. Called through crc32c.c's choice, from any thread; no state.
  *
  * Eight bytes at a time: the state is XORed into the first four, and each byte is then looked up in the table

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C with SSE4.2 and PCLMULQDQ. Called through crc32c.c's choice, from any thread; no state.
  *
  * Checksum alone: the crc32 instruction takes eight bytes per cycle but answers after three, so three chains

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the x86-64 kernels share: what the CPU can do, and the crc32 instruction over short runs and tails.
  * Internal to the crc32c files; any thread; no state. The CPU is asked by instruction, not through the
  * compiler's library, so that these objects need nothing from it. */

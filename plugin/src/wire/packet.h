@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The datagrams of wire version 2: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta
  * compares its tables with the offsets here. Called by the engine on every packet; does no I/O, allocates
  * nothing.

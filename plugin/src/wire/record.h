@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The records of a tcp path: layout, encoding, decoding. docs/wire.md is the normative text.
  *
  * A record is a head of HARP_RECORD_HEAD_BYTES and a payload of any length up to HARP_RECORD_MAX_BYTES. Its

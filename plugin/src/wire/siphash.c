@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4, 64 and 128 bits of output. See siphash.h.
  *
  * Four 64-bit words start as the key XORed with four constants. Each 8-byte word of input, little-endian, is

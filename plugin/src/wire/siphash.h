@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4: a keyed hash for short inputs, for tokens and proofs of a shared secret (Aumasson and
  * Bernstein, "SipHash: a fast short-input PRF", 2012). Pure functions of their arguments; any thread. Not for
  * payloads: about a byte per cycle. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl bench --seconds` and `--fail`, with a harp-perf that measures nothing, and in a lab."""
 
 from __future__ import annotations

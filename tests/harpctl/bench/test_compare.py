@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Medians, ratios and their spread; machine time per gigabyte."""
 
 from __future__ import annotations

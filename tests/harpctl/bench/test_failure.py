@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be broken, as people write it."""
 
 from __future__ import annotations

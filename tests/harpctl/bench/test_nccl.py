@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl bench --nccl` from the command line to the table, with a harp-nccl that measures nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running ranks: command lines, reports, failures named, nobody left behind."""
 
 from __future__ import annotations

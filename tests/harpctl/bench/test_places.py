@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where ranks run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tables say, plain and on a terminal."""
 
 from __future__ import annotations

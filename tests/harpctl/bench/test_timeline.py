@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arithmetic of runs by the clock: stalls, rates between events, fairness."""
 
 from __future__ import annotations

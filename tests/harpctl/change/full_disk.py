@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Set up hosts on a file system that gets full in between; run in a mount namespace of its own.
 
 Usage: python -m tests.harpctl.change.full_disk DIR.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small host as a directory tree, commands that only write into it, and a plan with every kind of step."""
 
 from __future__ import annotations

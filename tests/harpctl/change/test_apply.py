@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applying: all of a plan or nothing of it, whatever fails."""
 
 from __future__ import annotations

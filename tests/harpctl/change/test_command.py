@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl rollback` as it is typed."""
 
 from __future__ import annotations

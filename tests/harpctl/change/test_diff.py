@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What --dry-run prints: a diff that patch takes, with modes, links and commands in their places."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A full and a read-only disk, for real: a small tmpfs in a mount namespace of its own."""
 
 from __future__ import annotations

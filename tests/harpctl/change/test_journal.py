@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The journal's format: torn, foreign, newer and old ones."""
 
 from __future__ import annotations

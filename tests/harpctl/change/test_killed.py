@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Killed at any point: a rollback restores every byte, and a second setup ends where one undisturbed does."""
 
 from __future__ import annotations

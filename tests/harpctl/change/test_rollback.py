@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rolling back: what somebody changed stays and is named, everything else is as it was."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Killed by a tracer at the n-th system call of a kind, whatever Python makes of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conf file's reader against the plugin's own parser, and the writer against the reader."""
 
 from __future__ import annotations

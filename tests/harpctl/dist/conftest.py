@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the self-contained file share: a host that has no Python."""
 
 from __future__ import annotations

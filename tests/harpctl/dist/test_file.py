@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The self-contained file, with a stand-in for harpctl inside: pipes, cut downloads, where the tool goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher on a host where no Python fits."""
 
 from __future__ import annotations

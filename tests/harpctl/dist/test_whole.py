@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real self-contained file: its own Python, on a host that has none, sets a tree up and undoes it."""
 
 from __future__ import annotations

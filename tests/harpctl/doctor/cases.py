@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For every check: how a healthy host is spoilt, and what the check then says. One function per case."""
 
 from __future__ import annotations

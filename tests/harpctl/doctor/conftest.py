@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The healthy host of each test."""
 
 from __future__ import annotations

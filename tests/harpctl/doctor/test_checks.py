@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every check in both directions: silent on a healthy host, and right about each way to spoil one."""
 
 from __future__ import annotations

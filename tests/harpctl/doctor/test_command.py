@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """validate, doctor and topo as an operator runs them, on trees of whole machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of the running machine: children that may die, and a responder on the loopback interface."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repairs that the doctor prints for a tree are pasted into a shell: what they were printed for is gone."""
 
 from __future__ import annotations

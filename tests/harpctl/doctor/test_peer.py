@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl doctor --peer` between two hosts with a router between them, made of network namespaces."""
 
 from __future__ import annotations

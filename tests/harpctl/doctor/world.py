@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host on which every check passes, to be spoilt in one place."""
 
 from __future__ import annotations

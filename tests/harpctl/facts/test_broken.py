@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever is missing or broken in a tree, facts are gathered, and they can be printed."""
 
 from __future__ import annotations

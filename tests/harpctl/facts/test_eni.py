@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interfaces of trees: kinds, drivers, addresses and routes, and what proc leaves open."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits: locked memory, hugepages of cgroup v1 and v2, capabilities."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine that runs the tests, looked at only; and a network namespace of our own."""
 
 from __future__ import annotations

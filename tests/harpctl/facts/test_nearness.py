@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distances between devices, in nvidia-smi's words."""
 
 from __future__ import annotations

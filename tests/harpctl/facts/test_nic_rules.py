@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules in NICs: told from others', on a NIC that answers as drivers do; and the ports that sockets have.
 
 Which rules are HARP's is what plugin/src/io/nic_rules.c says; its tests are tests/unit/test_nic_rules.c.

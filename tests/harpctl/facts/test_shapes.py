@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory, processors, GPUs and ENIs of machines of several shapes."""
 
 from __future__ import annotations

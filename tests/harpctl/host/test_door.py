@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The door to a host: no path leads out of a tree, and what is written is written whole or not at all."""
 
 from __future__ import annotations

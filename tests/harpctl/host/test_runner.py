@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands of this machine: a fixed environment, nothing to read, and an end."""
 
 from __future__ import annotations

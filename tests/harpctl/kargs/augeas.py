@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Augeas' own reading of shell variable files, the second opinion on how /etc/default/grub is edited.
 
 Speaks to libaugeas by cffi, so that no Python package of it is needed (Debian: libaugeas0 augeas-lenses).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A distribution's own commands, update-grub, grub2-mkconfig and grubby, acting on a directory tree.
 
 grubby does what grubby-bls does to a line of arguments: a name to remove goes with all its values, an

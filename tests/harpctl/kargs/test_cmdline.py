@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel command line: what is replaced, what stays, and that a second time changes nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What really boots: menus, boot loader entries, the environment block, and which of them a host reads."""
 
 from __future__ import annotations

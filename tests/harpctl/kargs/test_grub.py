@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/etc/default/grub and its drop-ins: edited in place, with bash and augeas as the judges."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole plans on the distributions' trees: by files alone, and by the distributions' own commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applied, booted once, rolled back: every distribution has its own files and entries again."""
 
 from __future__ import annotations

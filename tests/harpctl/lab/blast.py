@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Datagrams from one host of a lab to another, counted one by one: what a fault did is what arrived."""
 
 from __future__ import annotations

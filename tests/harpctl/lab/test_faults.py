@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each fault does to packets what its name says, as much as it was told, and nothing once it is cleared."""
 
 from __future__ import annotations

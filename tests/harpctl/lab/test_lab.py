@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab on this machine: what it builds is there, does what it says, and is gone afterwards."""
 
 from __future__ import annotations

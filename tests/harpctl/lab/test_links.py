@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links, addresses and routes of a lab, changed while it stands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a lab would run, without running it; and what it does around it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl lab`: what it makes stays, says what it is, and goes without a trace, whatever was killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A box: a network and mount namespace of its own with eth0, eth1 and eth2, and the net they are wired to.
 
     box                                net (a second namespace)

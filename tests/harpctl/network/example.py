@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ENIs and facts that the tests of the network share: eth1 to eth3 beside eth0, which is the primary."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan's own commands, and the dead man's switch, for real in namespaces: each case of box.py."""
 
 from __future__ import annotations

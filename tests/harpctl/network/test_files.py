@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of each manager: golden per distribution, read back by other readers, and the second run."""
 
 from __future__ import annotations

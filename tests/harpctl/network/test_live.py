@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands for the running host: what is emitted, its undo, and nothing for what holds already."""
 
 from __future__ import annotations

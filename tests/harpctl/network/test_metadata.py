@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses from the cloud: both services as a server on loopback."""
 
 from __future__ import annotations

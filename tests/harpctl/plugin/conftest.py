@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images of both families, our plugin, and small shared libraries compiled to be somebody else's."""
 
 from __future__ import annotations

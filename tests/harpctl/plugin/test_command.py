@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands as they are typed: output, JSON and exit codes."""
 
 from __future__ import annotations

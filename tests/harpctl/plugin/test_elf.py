@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read from shared libraries, and that damaged ones are refused by name."""
 
 from __future__ import annotations

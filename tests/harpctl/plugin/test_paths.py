@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where plugins and NCCL's libraries are looked for, on both families."""
 
 from __future__ import annotations

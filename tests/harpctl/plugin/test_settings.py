@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is set for NCCL: the environment goes before files, and empty is not set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `status` says of a host: who wins, what NCCL picks, and what stands in the way."""
 
 from __future__ import annotations

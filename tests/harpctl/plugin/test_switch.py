@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """install, disable, enable and rollback on images of both families: what they change and what they refuse."""
 
 from __future__ import annotations

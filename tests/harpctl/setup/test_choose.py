@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which ENIs, which GPU each, which cores: on small machines made of facts."""
 
 from __future__ import annotations

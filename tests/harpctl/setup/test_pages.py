@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many hugepages, and whether they fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mount, the conf files and the boot unit, planned on trees made here."""
 
 from __future__ import annotations

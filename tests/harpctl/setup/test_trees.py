@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl setup` as a whole on trees of eleven distributions: golden plans, run twice, undone."""
 
 from __future__ import annotations
