@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from harpctl import __version__
 from harpctl.bench.command import bench
 from harpctl.boot import boot
 from harpctl.change.command import rollback
 from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
 from harpctl.fleet import over_hosts
+from harpctl.identity import build_version
 from harpctl.lab.command import LAB_COMMANDS
 from harpctl.network.command import confirm
 from harpctl.plugin.command import disable, enable, install, status
@@ -47,7 +47,7 @@ GROUPS = {"lab": ("Prove it", "Network namespaces that stand for hosts, to try t
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"harpctl {__version__}")
+        typer.echo(f"harpctl {build_version()}")
         raise typer.Exit
 
 

@@ -19,7 +19,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Annotated, cast
+from typing import IO, Annotated, cast, overload
 
 import msgspec
 import typer
@@ -54,7 +54,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What came of the command on one host; a list of these is what --json prints."""
 
     host: str
-    result: str  # "ok", "failed", "unreachable", "no harpctl", "no answer", "timed out"
+    result: str  # "ok", "failed", "differs", "unreachable", "no harpctl", "no answer", "timed out"
     code: int  # the command's exit code there, or one that stands for the result
     detail: str = ""
     remedy: str = ""
@@ -83,6 +83,8 @@ def find_remote(given: str | None) -> Remote:
     file = os.environ.get(DIST_VARIABLE, "")
     return Remote(file=file) if file and Path(file).is_file() else Remote()
 
+
+Compare = Callable[[Sequence[Answer]], list[Answer]]
 
 # ---- hosts ----
 
@@ -271,12 +273,19 @@ def show(answers: Sequence[Answer]) -> None:
 
 
 def run_on_hosts(
-    words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float, *, as_json: bool
+    words: Sequence[str],
+    hosts: Sequence[str],
+    remote: Remote,
+    timeout_s: float,
+    compare: Compare | None = None,
+    *,
+    as_json: bool,
 ) -> int:
-    """Run a command on hosts, print the table or the JSON, and give the worst exit code."""
+    """Run a command on hosts, print the table or the JSON, and return the worst exit code."""
     progress = NoProgress() if as_json else ConsoleProgress()
     with progress.working(f"{words[0]} on {len(hosts)} host{'s' * (len(hosts) != 1)}"):
         answers = ask_hosts([words[0], JSON, *words[1:]], hosts, remote, timeout_s)
+    answers = compare(answers) if compare else answers
     if as_json:
         print_json(answers)
     else:
@@ -327,9 +336,25 @@ OPTIONS = (
 )
 
 
-def over_hosts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options -H, --remote and --remote-timeout. It must have --json, with one value."""
+@overload
+def over_hosts(command: Callable[..., None]) -> Callable[..., None]: ...
 
+
+@overload
+def over_hosts(*, compare: Compare) -> Callable[[Callable[..., None]], Callable[..., None]]: ...
+
+
+def over_hosts(command: Callable[..., None] | None = None, compare: Compare | None = None) -> object:
+    """Give a command the options -H, --remote and --remote-timeout. It must have --json, with one value.
+
+    `compare` looks at the answers of all hosts together, and returns what they are then.
+    """
+    if command is None:
+        return functools.partial(_over_hosts, compare=compare)
+    return _over_hosts(command, compare)
+
+
+def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(*, context: typer.Context, **values: object) -> None:
         hosts = cast("list[str] | None", values.pop("hosts"))
@@ -342,7 +367,7 @@ def over_hosts(command: Callable[..., None]) -> Callable[..., None]:
         as_json = any(
             context.params[str(param.name)] for param in context.command.params if JSON in param.opts
         )
-        code = run_on_hosts(words, parse_hosts(hosts), remote, timeout_s, as_json=as_json)
+        code = run_on_hosts(words, parse_hosts(hosts), remote, timeout_s, compare, as_json=as_json)
         if code:
             raise typer.Exit(code)
 

@@ -16,8 +16,7 @@ $(B)/tests/%.o: $(T)/%.c
 	$(CC) $(ALL_CFLAGS) -I$(T) -I. -c -o $@ $<
 $(B)/tests/unit/test_box: $(filter-out %/main.o,$(BOX_OBJ))
 $(B)/tests/%: $(B)/tests/%.o $(CORE_OBJ) $(TEST_LIB_OBJ)
-	$(CC) $(SAN) -o $@ $^ $(LDFLAGS) -lcmocka -lpthread -lm
-
+	$(CC) $(SAN) -o $@ $^ $(LDFLAGS) -Wl,--build-id=0x0123456789abcdef -lcmocka -lpthread -lm
 check: $(TEST_BIN) ## build and run the C unit, script and golden tests
 	@set -e; for t in $(TEST_BIN); do echo "== $$t"; $$t; done
 asan tsan: ## run `check` in a sanitizer build

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from harpctl.change.diff import render
 from harpctl.change.rollback import recover
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.errors import ExitCode
-from harpctl.fleet import over_hosts
+from harpctl.fleet import Answer, over_hosts
 from harpctl.host.door import Host, open_host
 from harpctl.plugin.search import search_dirs
 from harpctl.plugin.source import find_source
@@ -168,11 +169,37 @@ def disable(
     _do(host, "disable", lambda: plan_disable(host), dry_run=dry_run, as_json=as_json)
 
 
-@over_hosts
+def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
+    """Mark the hosts whose plugin is another build than that of most hosts."""
+    builds: dict[str, tuple[str, str]] = {}
+    for answer in answers:
+        if answer.result == "ok" and isinstance(answer.answer, dict):
+            builds[answer.host] = (answer.answer.get("version", ""), answer.answer.get("build", ""))
+    if len(set(builds.values())) < 2:
+        return list(answers)
+    (version, build), count = Counter(builds.values()).most_common(1)[0]
+    others = {host: found for host, found in builds.items() if found != (version, build)}
+    return [
+        msgspec.structs.replace(
+            answer,
+            result="differs",
+            code=int(ExitCode.FAILED),
+            detail=f"{answer.detail} It is build {others[answer.host][1] or 'unknown'};"
+            f" {count} of {len(builds)} hosts have HARP {version}, build {build or 'unknown'}.",
+            remedy=f"Install the same file on all hosts: harpctl install --plugin FILE -H {answer.host}",
+        )
+        if answer.host in others
+        else answer
+        for answer in answers
+    ]
+
+
+@over_hosts(compare=compare_builds)
 def status(*, root: Root = None, as_json: AsJson = False) -> None:
     """Show whether NCCL finds HARP here, and what else has a part in that.
 
-    Exit code 0: enabled. 1: disabled, absent, broken, or another plugin in its place.
+    Exit code 0: enabled. 1: disabled, absent, broken, or another plugin in its place; with -H also where the
+    hosts have different builds.
     """
     found = read_status(open_host(root))
     if as_json:
@@ -205,7 +232,8 @@ def _file_text(file: File) -> str:
     if file.problem or not file.abis:
         return file.problem
     abis = f"v{file.abis[-1]} to v{file.abis[0]}" if len(file.abis) > 1 else f"v{file.abis[0]}"
-    return f"{file.name} {file.version}".strip() + f", {file.machine}, interfaces {abis}"
+    build = f", build {file.build}" if file.build else ""
+    return f"{file.name} {file.version}".strip() + f"{build}, {file.machine}, interfaces {abis}"
 
 
 def _nccl_text(library: Nccl) -> str:

@@ -19,7 +19,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.relocation import RelocationSection
-from elftools.elf.sections import Section, SymbolTableSection
+from elftools.elf.sections import NoteSection, Section, SymbolTableSection
 
 from harpctl.errors import ExitCode, HarpError
 
@@ -30,6 +30,7 @@ GLIBC = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")
 MARK = re.compile(rb"@\(#\)HARP ([0-9A-Za-z.+~-]{1,40})\0")  # as what(1) finds it
 NAME = "HARP"
 NAME_BYTES_MAX = 128
+BUILD_DIGITS = 12  # of the linker's id, as the plugin logs it
 READ_BYTES_MAX = 16 << 20
 DAMAGED = (
     ELFError,
@@ -59,6 +60,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     abis: tuple[int, ...] = ()  # N of each ncclNetPlugin_vN exported, newest first
     name: str = ""  # what the newest of these tables calls itself: "Using network NAME"
     version: str = ""  # HARP's
+    build: str = ""  # first digits of the id that the linker gave the file
 
     @property
     def is_harp(self) -> bool:
@@ -117,6 +119,7 @@ def _read(elf: ELFFile) -> Elf:
         abis=abis,
         name=name,
         version=_version(elf) if name.upper() == NAME else "",
+        build=_build(elf),
     )
 
 
@@ -196,6 +199,14 @@ def _version(elf: ELFFile) -> str:
     elf.stream.seek(section["sh_offset"])
     match = MARK.search(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
     return match[1].decode() if match else ""
+
+
+def _build(elf: ELFFile) -> str:
+    section = _section(elf, ".note.gnu.build-id", NoteSection)
+    notes = (
+        note for note in (section.iter_notes() if section else ()) if note["n_type"] == "NT_GNU_BUILD_ID"
+    )
+    return next((str(note["n_desc"])[:BUILD_DIGITS] for note in notes), "")
 
 
 def function_code(file: BinaryIO, name: str, bytes_max: int = 256) -> tuple[str, bytes]:

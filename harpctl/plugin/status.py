@@ -29,6 +29,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     form: str  # "installed", "bak.", "_bak", "moved", "typo"
     name: str = ""  # what it calls itself
     version: str = ""
+    build: str = ""
     machine: str = ""
     abis: tuple[int, ...] = ()
     is_harp: bool = False
@@ -51,6 +52,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     path: str = ""  # the file that the state speaks of
     version: str = ""
+    build: str = ""  # tells builds of one version apart
     files: tuple[File, ...] = ()
     libraries: tuple[Nccl, ...] = ()
     conf_files: tuple[str, ...] = ()
@@ -126,6 +128,7 @@ def read_status(host: Host) -> Status:
         summary=summary,
         path=spoken.path if spoken else "",
         version=spoken.elf.version if spoken and spoken.elf else "",
+        build=spoken.elf.build if spoken and spoken.elf else "",
         files=tuple(_file(copy, copy is winner) for copy in copies),
         libraries=tuple(libraries),
         conf_files=tuple(find_confs(host)),
@@ -142,5 +145,5 @@ def _file(copy: Copy, is_loaded: bool) -> File:
         return file
     elf = copy.elf
     return msgspec.structs.replace(
-        file, name=elf.name, version=elf.version, machine=elf.machine, abis=elf.abis
+        file, name=elf.name, version=elf.version, build=elf.build, machine=elf.machine, abis=elf.abis
     )

@@ -75,6 +75,7 @@ static const char help_text[] =
     "  --log LEVEL            show the plugin's log lines up to none, version, warn, info or trace on "
     "standard error\n"
     "                         (default: the environment's NCCL_DEBUG, else none)\n"
+    "  --version              print the version\n"
     "\n"
     "Columns\n"
     "  count   messages received by all ranks together\n"
@@ -317,7 +318,8 @@ enum {
   OPT_TIMEOUT,
   OPT_JSON,
   OPT_LOG,
-  OPT_HELP
+  OPT_HELP,
+  OPT_VERSION
 };
 
 static const struct option long_options[] = {
@@ -345,6 +347,7 @@ static const struct option long_options[] = {
     {"json", required_argument, NULL, OPT_JSON},
     {"log", required_argument, NULL, OPT_LOG},
     {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -451,6 +454,10 @@ int harp_options_parse(struct harp_options *opt, int argc, char **argv) {
   for (int id; (id = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
     if (id == OPT_HELP) {
       fputs(help_text, stdout);
+      return 1;
+    }
+    if (id == OPT_VERSION) {
+      puts("harp-perf " HARP_VERSION);
       return 1;
     }
     if (apply_option(opt, &range, id, optarg)) return -1;

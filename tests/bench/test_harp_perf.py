@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -447,6 +448,12 @@ def test_help_names_every_option(perf: Perf) -> None:
     options = "plugin abi mode sizes min max factor connections inflight time iters warmup check no-check dev"
     for option in (*options.split(), "json", "rank", "nranks", "rendezvous", "timeout", "log"):
         assert f"--{option}" in ended.out
+
+
+def test_version(perf: Perf) -> None:
+    ended = perf.run("--version")
+    assert ended.code == OK
+    assert re.fullmatch(r"harp-perf \d+\.\d+\.\d+(-\d+-g[0-9a-f]+)?(-dirty)?\n", ended.out)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ static void run_endpoint(struct fuzz_input *in) {
   if (harp_control_get_endpoint(exact, bytes, &e)) {
     FUZZ_CHECK(harp_control_get_hello(exact, bytes, &hello));
     FUZZ_CHECK(e.eni_count >= 1 && e.eni_count <= HARP_ENDPOINT_ENIS_MAX);
-    FUZZ_CHECK(memchr(e.name, 0, sizeof e.name));
+    FUZZ_CHECK(memchr(e.name, 0, sizeof e.name) && memchr(e.build, 0, sizeof e.build));
     for (unsigned i = 0; i < e.eni_count; i++) {
       FUZZ_CHECK(e.enis[i].port_count >= 1 && e.enis[i].port_count <= HARP_ENDPOINT_PORTS_MAX);
       FUZZ_CHECK(e.enis[i].mtu >= HARP_ENDPOINT_MTU_MIN_BYTES);

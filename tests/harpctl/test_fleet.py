@@ -46,6 +46,9 @@ def end(code, out="", err=""):
 host = host.rpartition("@")[2]
 if host.startswith("up"):
     end(0, json.dumps({"summary": f"HARP is enabled on {host}."}))
+elif host.startswith("build"):
+    told = {"summary": "HARP 2 is enabled.", "version": "2", "build": host.split("-")[1]}
+    end(0, json.dumps(told))
 elif host == "off":
     end(1, json.dumps({"summary": "HARP is disabled."}))
 elif host == "noisy":
@@ -277,6 +280,21 @@ def test_a_table_with_every_kind_of_answer(ssh_log: Log) -> None:
         "old failed No such command 'x'.",
     ]
     assert len(ssh_log()) == 9
+
+
+@pytest.mark.usefixtures("ssh_log")
+def test_hosts_with_another_build_are_named() -> None:
+    same = run("status", "-H", "build-a,root@build-a,off")
+    assert "differs" not in same.output
+    result = run("status", "-H", "build-a,build-b,root@build-a")
+    assert result.exit_code == 1
+    assert [row.split()[:2] for row in rows(result.stdout) if row.startswith("build")] == [
+        ["build-a", "ok"],
+        ["build-b", "differs"],
+    ]
+    assert "It is build b; 2 of 3 hosts have HARP 2, build a." in " ".join(result.stdout.split())
+    told = json.loads(run("status", "-H", "build-a,build-b,root@build-a", "--json").stdout)
+    assert [one["result"] for one in told] == ["ok", "differs", "ok"]
 
 
 def test_json_is_a_list_in_the_order_of_the_hosts(ssh_log: Log) -> None:

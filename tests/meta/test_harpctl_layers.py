@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
-COMMON = {"errors", "console"}  # what everything may import
+COMMON = {"errors", "console", "identity"}  # what everything may import
 TOP = {"", "__main__", "cli", "report"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
 DOERS = ("change.apply", "change.doing", "change.rollback", "change.undoer")
@@ -23,9 +23,11 @@ SPAWNS = {
     "host.runner": "the one runner of commands",
     "fleet": "ssh to other hosts",
     "network.guard": "the dead man, which outlives harpctl",
+    "identity": "the script that tells a checkout's version",
     "doctor.live": "children that may die of what they try",
 }
 OPENS = {
+    "identity": "the version that a package brings",
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",

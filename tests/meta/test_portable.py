@@ -19,10 +19,13 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
+from harpctl.plugin.elf import inspect
+
 GLIBC_MAX = (2, 27)
 LIBC_PARTS = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 EXPORTS = {f"ncclNetPlugin_v{version}" for version in range(4, 13)}
+SIZE_MAX = 400_000
 DF_1_NODELETE = 0x8
 CROSS_TIMEOUT_S = 580
 CROSS_FLAGS = "-target aarch64-linux-gnu.2.27 -fno-sanitize=undefined"
@@ -37,6 +40,13 @@ def elf(plugin_file: Path) -> Iterator[ELFFile]:
 def tags(elf: ELFFile, name: str) -> list[object]:
     (dynamic,) = (section for section in elf.iter_sections() if isinstance(section, DynamicSection))
     return list(dynamic.iter_tags(name))
+
+
+def build_id(path: Path) -> str:
+    with path.open("rb") as file:
+        found = inspect(file, str(path)).build
+    assert found
+    return found
 
 
 def glibc_versions(elf: ELFFile) -> set[tuple[int, ...]]:
@@ -76,6 +86,15 @@ def test_exports_nccls_tables_and_nothing_else(elf: ELFFile) -> None:
     (dynsym,) = (s for s in elf.iter_sections() if isinstance(s, SymbolTableSection) and s.name == ".dynsym")
     exported = {s.name for s in dynsym.iter_symbols() if s.entry.st_shndx != "SHN_UNDEF" and s.name}
     assert exported == EXPORTS
+
+
+def test_is_small_and_its_symbols_lie_beside_it(plugin_file: Path) -> None:
+    assert plugin_file.stat().st_size < SIZE_MAX
+    debug = plugin_file.with_name(f"{plugin_file.name}.debug")
+    assert build_id(debug) == build_id(plugin_file)
+    with debug.open("rb") as file, plugin_file.open("rb") as product:
+        assert ELFFile(file).get_section_by_name(".debug_info")
+        assert not ELFFile(product).get_section_by_name(".debug_info")
 
 
 def test_stack_is_not_executable(elf: ELFFile) -> None:

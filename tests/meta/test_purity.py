@@ -31,7 +31,14 @@ def build(layers: tuple[str, ...], out: Path) -> list[Path]:
     for layer in layers:
         for source in sorted((PLUGIN / "src" / layer).glob("*.c")):
             target = out / f"{layer}-{source.stem}.o"
-            flags = ["-std=gnu11", "-O2", "-fPIC", "-D_GNU_SOURCE", f"-I{PLUGIN / 'src'}"]
+            flags = [
+                "-std=gnu11",
+                "-O2",
+                "-fPIC",
+                "-D_GNU_SOURCE",
+                '-DHARP_VERSION="0"',
+                f"-I{PLUGIN / 'src'}",
+            ]
             subprocess.run([*compiler(), *flags, "-c", "-o", str(target), str(source)], check=True)
             objects.append(target)
     return objects

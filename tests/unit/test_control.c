@@ -32,6 +32,7 @@ static struct harp_endpoint an_endpoint(void) {
                 .ports = {4791}}},
       .pid = 4242,
       .name = "gpu-7.example",
+      .build = "HARP 0.2.0-12-gabc1234",
   };
 }
 
@@ -220,6 +221,7 @@ static void assert_same_endpoint(const struct harp_endpoint *a, const struct har
   assert_int_equal(encode(body[0], a), encode(body[1], b));
   assert_memory_equal(body[0], body[1], sizeof body[0]);
   assert_string_equal(a->name, b->name);
+  assert_string_equal(a->build, b->build);
 }
 
 static bool accepted(const struct harp_endpoint *e) {
@@ -235,7 +237,8 @@ static void test_hello_comes_back(void **state) {
   struct harp_hello hello;
   (void)state;
   size_t bytes = encode(body, &e);
-  assert_int_equal(bytes, sizeof(struct harp_wire_hello) + 2 * sizeof(struct harp_wire_eni));
+  assert_int_equal(bytes, sizeof(struct harp_wire_hello) + 2 * sizeof(struct harp_wire_eni) +
+                              sizeof(struct harp_wire_build));
   assert_true(harp_control_get_versions(body, bytes, &version_min, &version_max));
   assert_int_equal(version_min, 1);
   assert_int_equal(version_max, 2);
@@ -299,6 +302,7 @@ static void test_senseless_bytes_are_refused(void **state) {
   uint8_t good[HARP_CONTROL_MAX_BYTES], body[HARP_CONTROL_MAX_BYTES];
   struct harp_endpoint e = an_endpoint(), back;
   const size_t eni = sizeof(struct harp_wire_hello), endpoint = offsetof(struct harp_wire_hello, endpoint);
+  const size_t build = eni + e.eni_count * sizeof(struct harp_wire_eni);
   const struct {
     size_t at, bytes;
     uint8_t value;
@@ -307,6 +311,7 @@ static void test_senseless_bytes_are_refused(void **state) {
       {endpoint + offsetof(struct harp_wire_endpoint, eni_count) + 1, 1, 9},
       {endpoint + offsetof(struct harp_wire_endpoint, eni_count), 1, 0xff},
       {endpoint + offsetof(struct harp_wire_endpoint, name), HARP_ENDPOINT_NAME_BYTES, 'x'},
+      {build, HARP_ENDPOINT_BUILD_BYTES, 'x'},
       {eni + offsetof(struct harp_wire_eni, port_count), 1, 17},
       {eni + offsetof(struct harp_wire_eni, port_count), 1, 0},
       {eni + offsetof(struct harp_wire_eni, addr) + 15, 1, 1}, /* an IPv4 address of 16 bytes */
@@ -335,12 +340,15 @@ static void test_names_are_safe_to_print(void **state) {
   struct harp_endpoint e = an_endpoint(), back;
   (void)state;
   strcpy(e.name, "a\x1b[31m\xc3\xa4\x7f\n~ ");
+  strcpy(e.build, "HARP\n2");
   size_t bytes = encode(body, &e);
   body[offsetof(struct harp_wire_hello, endpoint) + offsetof(struct harp_wire_endpoint, name) + 20] = 'Z';
   assert_true(harp_control_get_endpoint(body, bytes, &back));
   assert_string_equal(back.name, "a?[31m????~ ");
   assert_int_equal(back.name[20], 0);
+  assert_string_equal(back.build, "HARP?2");
   memset(e.name, 'n', sizeof e.name); /* ours, too long: cut */
+  memset(e.build, 'n', sizeof e.build);
   assert_true(accepted(&e));
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/files.h"
+#include "base/identity.h"
 #include "base/log.h"
 #include "engine/address.h"
 #include "engine/engine.h"
@@ -61,6 +62,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
     self->path_count = (uint16_t)HARP_MAX(self->path_count, paths);
   }
   if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
+  snprintf(self->build, sizeof self->build, "HARP %s", harp_version());
 }
 
 /* Makes a token: upper half the engine's, so that a driver can tell strangers' packets without looking for a
@@ -135,9 +137,10 @@ bool harp_meeting_done(const struct harp_meeting *m) {
 void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
   link->engine->counters.connections++;
   char text[HARP_ADDRESS_TEXT_BYTES];
-  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u (%s)",
+  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u, %s (%s)",
             link->engine->name, link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name,
-            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, harp_address_text(addr, text));
+            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, link->peer->build,
+            harp_address_text(addr, text));
 }
 
 struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,

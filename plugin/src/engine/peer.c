@@ -48,6 +48,7 @@ static void name_peer(struct harp_peer *peer, const struct harp_peer_config *c) 
   else
     inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, address, sizeof address);
   snprintf(peer->name, sizeof peer->name, "%s (%s) process %u", c->peer->name, address, c->peer->pid);
+  snprintf(peer->build, sizeof peer->build, "%s", c->peer->build);
 }
 
 /* Lines of payload that fit into a packet of this MTU: IP and UDP headers and our own off, whole lines. */

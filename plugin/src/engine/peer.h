@@ -49,11 +49,12 @@ struct harp_peer {
   struct harp_session session;
   struct harp_peer_stats stats;
   struct harp_peer_stall stall;
-  struct harp_monitor monitor;         /* the control connection, which tells whether the peer lives */
-  char name[HARP_PEER_TEXT_BYTES];     /* "host (address) process 123" */
-  char error[HARP_ERROR_TEXT_BYTES];   /* why it failed */
-  uint32_t engine_id;                  /* the other engine: the upper half of all its tokens */
-  struct sockaddr_storage engine_addr; /* of its first interface */
+  struct harp_monitor monitor;           /* the control connection, which tells whether the peer lives */
+  char name[HARP_PEER_TEXT_BYTES];       /* "host (address) process 123" */
+  char build[HARP_ENDPOINT_BUILD_BYTES]; /* "HARP 0.2.0" */
+  char error[HARP_ERROR_TEXT_BYTES];     /* why it failed */
+  uint32_t engine_id;                    /* the other engine: the upper half of all its tokens */
+  struct sockaddr_storage engine_addr;   /* of its first interface */
   unsigned path_count, route_count;
   struct harp_io_route *routes[HARP_PATHS_MAX];
   unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/identity.h"
 #include "base/log.h"
 #include "nccl/log.h"
 #include "nccl/result.h"
@@ -31,6 +32,12 @@ enum harp_nccl_result harp_nccl_negative(const char *what, int size) {
 
 /* ---- contexts ---- */
 
+static void tell_identity(void) {
+  char build[HARP_BUILD_ID_TEXT_BYTES];
+  harp_build_id(build);
+  HARP_INFO("HARP %s, build %s", harp_version(), build);
+}
+
 static void learn_hints(void) {
   const char *optional = getenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
   atomic_store_explicit(&is_without_hints, optional && strcmp(optional, "0") == 0, memory_order_relaxed);
@@ -47,11 +54,9 @@ enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_lo
   harp_nccl_log_use(log);
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
   *ctx = NULL;
+  tell_identity();
   enum harp_status status = harp_net_open(&c, traffic_class);
-  if (status == HARP_OK) {
-    *ctx = c;
-    HARP_INFO("HARP " HARP_VERSION);
-  }
+  if (status == HARP_OK) *ctx = c;
   return harp_nccl_result_of(status);
 }
 
@@ -63,10 +68,10 @@ enum harp_nccl_result harp_nccl_close(void *ctx) {
 enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log) {
   struct harp_context *mine = NULL, *none = NULL;
   harp_nccl_log_use(log);
+  tell_identity();
   enum harp_status status = harp_net_open(&mine, HARP_NCCL_UNDEFINED);
   if (status == HARP_OK && !atomic_compare_exchange_strong(&process_context, &none, mine))
     harp_net_close(mine);
-  if (status == HARP_OK) HARP_INFO("HARP " HARP_VERSION);
   return harp_nccl_result_of(status);
 }
 

@@ -13,9 +13,6 @@
 #define HARP_EXPORT __attribute__((visibility("default")))
 static const char plugin_name[] = "HARP";
 
-/* Says to who looks into the file which HARP it is (what(1), strings(1), harpctl status). */
-__attribute__((used)) static const char mark[] = "@(#)HARP " HARP_VERSION;
-
 /* ---- init ---- */
 
 static enum harp_nccl_result init_v4(harp_nccl_logger log) {

@@ -225,6 +225,12 @@ static struct harp_wire_eni wire_of_eni(const struct harp_endpoint_eni *e) {
   return w;
 }
 
+/* Copies as much of a text as fits its field with a NUL; the rest of the field is zero. */
+static void put_text(uint8_t *wire, size_t bytes, const char *text) {
+  memset(wire, 0, bytes);
+  for (size_t i = 0; i + 1 < bytes && text[i]; i++) wire[i] = (uint8_t)text[i];
+}
+
 size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
                               const struct harp_endpoint *endpoint) {
   const struct harp_endpoint *e = endpoint;
@@ -246,14 +252,15 @@ size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
   };
   HARP_ASSERT(e->eni_count <= HARP_ENDPOINT_ENIS_MAX);
   memcpy(w.nonce, hello->nonce, sizeof w.nonce);
-  for (size_t i = 0; i + 1 < sizeof w.endpoint.name && e->name[i]; i++)
-    w.endpoint.name[i] = (uint8_t)e->name[i];
+  put_text(w.endpoint.name, sizeof w.endpoint.name, e->name);
   memcpy(body, &w, sizeof w);
   for (uint32_t i = 0; i < e->eni_count; i++) {
     struct harp_wire_eni eni = wire_of_eni(&e->enis[i]);
     memcpy(body + sizeof w + i * sizeof eni, &eni, sizeof eni);
   }
-  return sizeof w + e->eni_count * sizeof(struct harp_wire_eni);
+  size_t length = sizeof w + e->eni_count * sizeof(struct harp_wire_eni);
+  put_text(body + length, HARP_ENDPOINT_BUILD_BYTES, e->build);
+  return length + sizeof(struct harp_wire_build);
 }
 
 bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *version_min,
@@ -305,12 +312,12 @@ static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) 
   return true;
 }
 
-/* Copies a name that must end within its field; it will be shown to people, so only plain characters pass. */
-static bool get_name(const uint8_t wire[HARP_ENDPOINT_NAME_BYTES], char name[HARP_ENDPOINT_NAME_BYTES]) {
-  memset(name, 0, HARP_ENDPOINT_NAME_BYTES);
-  for (size_t i = 0; i < HARP_ENDPOINT_NAME_BYTES; i++) {
+/* Copies a text that must end within its field; it will be shown to people, so only plain characters pass. */
+static bool get_text(const uint8_t *wire, char *text, size_t bytes) {
+  memset(text, 0, bytes);
+  for (size_t i = 0; i < bytes; i++) {
     if (!wire[i]) return true;
-    name[i] = wire[i] >= ' ' && wire[i] <= '~' ? (char)wire[i] : '?';
+    text[i] = wire[i] >= ' ' && wire[i] <= '~' ? (char)wire[i] : '?';
   }
   return false;
 }
@@ -330,10 +337,12 @@ bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_en
       .eni_count = harp_from_be16(w->eni_count),
       .pid = harp_from_be32(w->pid),
   };
-  if (!get_name(w->name, endpoint->name)) return false;
+  if (!get_text(w->name, endpoint->name, sizeof endpoint->name)) return false;
   if (!endpoint->path_count || endpoint->path_count > HARP_ENDPOINT_PATHS_MAX) return false;
   if (!endpoint->eni_count || endpoint->eni_count > HARP_ENDPOINT_ENIS_MAX) return false;
-  if (bytes - sizeof h < endpoint->eni_count * sizeof(struct harp_wire_eni)) return false;
+  size_t enis_bytes = endpoint->eni_count * sizeof(struct harp_wire_eni);
+  if (bytes - sizeof h < enis_bytes + sizeof(struct harp_wire_build)) return false;
+  if (!get_text(body + sizeof h + enis_bytes, endpoint->build, sizeof endpoint->build)) return false;
   for (uint32_t i = 0; i < endpoint->eni_count; i++) {
     struct harp_wire_eni eni;
     memcpy(&eni, body + sizeof h + i * sizeof eni, sizeof eni);

@@ -25,6 +25,7 @@ enum {
   HARP_ENDPOINT_ENIS_MAX = 8,
   HARP_ENDPOINT_PORTS_MAX = 16,
   HARP_ENDPOINT_NAME_BYTES = 64,
+  HARP_ENDPOINT_BUILD_BYTES = 48,
   HARP_ENDPOINT_PATHS_MAX = 256, /* a packet names its path in one byte */
   HARP_ENDPOINT_MTU_MIN_BYTES = 1280,
   HARP_ENDPOINT_SPEED_MBPS = 100, /* the unit of an ENI's speed */
@@ -94,7 +95,11 @@ struct harp_wire_eni {
   struct harp_be16 ports[HARP_ENDPOINT_PORTS_MAX];
 } __attribute__((packed, aligned(4)));
 
-/* Body of HELLO and WELCOME; eni_count times struct harp_wire_eni follow. */
+struct harp_wire_build {
+  uint8_t version[HARP_ENDPOINT_BUILD_BYTES];
+} __attribute__((packed, aligned(4)));
+
+/* Body of HELLO and WELCOME; eni_count times struct harp_wire_eni follow, and one struct harp_wire_build. */
 struct harp_wire_hello {
   uint8_t version_min;
   uint8_t version_max;
@@ -145,6 +150,7 @@ struct harp_wire_close {
 _Static_assert(sizeof(struct harp_wire_control) == HARP_CONTROL_HEADER_BYTES, "control header");
 _Static_assert(sizeof(struct harp_wire_endpoint) == 96, "endpoint");
 _Static_assert(sizeof(struct harp_wire_eni) == 56, "ENI of an endpoint");
+_Static_assert(sizeof(struct harp_wire_build) == HARP_ENDPOINT_BUILD_BYTES, "build of an endpoint");
 _Static_assert(sizeof(struct harp_wire_hello) == 120, "HELLO and WELCOME");
 _Static_assert(sizeof(struct harp_wire_refuse) == 16, "REFUSE");
 _Static_assert(sizeof(struct harp_wire_final) == 8, "FINAL");
@@ -154,7 +160,8 @@ _Static_assert(sizeof(struct harp_wire_close) == 20, "CLOSE");
 
 enum {
   HARP_CONTROL_HELLO_MAX_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_hello) +
-                                 HARP_ENDPOINT_ENIS_MAX * (int)sizeof(struct harp_wire_eni),
+                                 HARP_ENDPOINT_ENIS_MAX * (int)sizeof(struct harp_wire_eni) +
+                                 (int)sizeof(struct harp_wire_build),
   HARP_CONTROL_REFUSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_refuse),
   HARP_CONTROL_PING_BYTES = HARP_CONTROL_MIN_BYTES,
   HARP_CONTROL_FINAL_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_final),
@@ -191,7 +198,8 @@ struct harp_endpoint {
   uint16_t eni_count;
   struct harp_endpoint_eni enis[HARP_ENDPOINT_ENIS_MAX];
   uint32_t pid;
-  char name[HARP_ENDPOINT_NAME_BYTES]; /* host name, NUL-terminated: for messages to people */
+  char name[HARP_ENDPOINT_NAME_BYTES];   /* host name, NUL-terminated: for messages to people */
+  char build[HARP_ENDPOINT_BUILD_BYTES]; /* version of the software, NUL-terminated: for messages to people */
 };
 
 /* FINAL: the last word of a side that leaves in order. */
@@ -323,7 +331,7 @@ bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *versi
 bool harp_control_get_hello(const uint8_t *body, size_t bytes, struct harp_hello *hello);
 
 /* Reads and checks the endpoint of a HELLO or WELCOME of this version. Returns false when it makes no sense;
- * *endpoint is then not to be used. Bytes of the name that are not printable ASCII become '?'. */
+ * *endpoint is then not to be used. Bytes of its texts that are not printable ASCII become '?'. */
 bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_endpoint *endpoint);
 
 /* Writes, and reads, the body of a REFUSE. A reason unknown here reads as HARP_REFUSAL_PEER. */

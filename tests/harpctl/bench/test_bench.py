@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from harpctl import __version__
 from harpctl.bench import baseline, measure
 from harpctl.bench.command import build_side, told_apart
 from harpctl.bench.perf import PerfJob, PerfReport, PerfRun
@@ -19,6 +18,7 @@ from harpctl.bench.perf import Result as PerfResult
 from harpctl.bench.places import CpuTimes, Hosts, LoopbackHosts, Program
 from harpctl.cli import app
 from harpctl.errors import HarpError
+from harpctl.identity import build_version
 
 
 def call(*words: str) -> Result:
@@ -31,7 +31,7 @@ def base(fake_perf: Path, fake_plugin: Path) -> list[str]:
 
 
 def test_version_and_help() -> None:
-    assert call("--version").output == f"harpctl {__version__}\n"
+    assert call("--version").output == f"harpctl {build_version()}\n"
     assert call("bench", "--help").exit_code == 0
     assert call().exit_code != 0
 

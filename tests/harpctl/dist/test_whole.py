@@ -14,7 +14,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from dist.cpython import GLIBC
-from harpctl import __version__
+from harpctl.identity import build_version
 from tests.harpctl.machine import build
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
@@ -79,7 +79,7 @@ def test_nothing_in_it_names_the_machine_that_built_it(root: Path, inside: Path)
 def test_it_runs_where_there_is_no_python(file: Path, inside: Path, bare: dict[str, str]) -> None:
     del inside
     done = pipe(file, bare, "--version")
-    assert (done.returncode, done.stdout) == (0, f"harpctl {__version__}\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"harpctl {build_version()}\n"), done.stderr
 
 
 def test_it_sets_a_tree_up_and_undoes_it(

@@ -60,6 +60,13 @@ def test_version_in_rodata(compile_library: Compile) -> None:
     assert read_elf(compile_library("marked", code)).version == "1.2.3-rc1"
 
 
+def test_build_is_what_the_linker_wrote(compile_library: Compile) -> None:
+    code = TABLE.format(symbol="ncclNetPlugin_v8", name="HARP")
+    file = compile_library("built", code, "-Wl,--build-id=0x0123456789abcdef0123")
+    assert read_elf(file).build == "0123456789ab"
+    assert read_elf(compile_library("unbuilt", code, "-Wl,--build-id=none")).build == ""
+
+
 def test_a_table_that_is_wanted_but_not_defined_is_no_plugin(compile_library: Compile) -> None:
     code = "extern int ncclNetPlugin_v8; int *where(void) { return &ncclNetPlugin_v8; }"
     assert read_elf(compile_library("wants", code)).abis == ()

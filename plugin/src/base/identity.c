@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/identity.h"
+
+#include <elf.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* Says to who looks into the file which HARP it is (what(1), strings(1), harpctl status). */
+#define MARK "@(#)HARP "
+static const char mark[] = MARK HARP_VERSION;
+
+const char *harp_version(void) {
+  return mark + sizeof MARK - 1;
+}
+
+static size_t padded(size_t bytes) {
+  return (bytes + 3) & ~(size_t)3;
+}
+
+bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD_ID_TEXT_BYTES]) {
+  ElfW(Nhdr) note;
+  while (bytes >= sizeof note) {
+    memcpy(&note, notes, sizeof note);
+    const uint8_t *name = notes + sizeof note, *id = name + padded(note.n_namesz);
+    size_t whole = sizeof note + padded(note.n_namesz) + padded(note.n_descsz);
+    if (whole > bytes) return false;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof "GNU" &&
+        !memcmp(name, "GNU", sizeof "GNU")) {
+      size_t count = HARP_MIN(note.n_descsz, (HARP_BUILD_ID_TEXT_BYTES - 1) / 2);
+      for (size_t i = 0; i < count; i++) snprintf(text + 2 * i, 3, "%02x", id[i]);
+      return count > 0;
+    }
+    notes += whole;
+    bytes -= whole;
+  }
+  return false;
+}
+
+/* Looks at one loaded object; returns 1, which ends the search, for the one that holds the mark. */
+static int look_at(struct dl_phdr_info *object, size_t bytes, void *arg) {
+  char *text = arg;
+  uintptr_t own = (uintptr_t)mark;
+  bool is_own = false;
+  (void)bytes;
+  for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+    if (p->p_type == PT_LOAD && own - (object->dlpi_addr + p->p_vaddr) < p->p_memsz) is_own = true;
+  }
+  for (unsigned i = 0; is_own && i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+    const uint8_t *notes = (const uint8_t *)(uintptr_t)(object->dlpi_addr + p->p_vaddr);
+    if (p->p_type == PT_NOTE && harp_build_id_read(notes, p->p_memsz, text)) break;
+  }
+  return is_own;
+}
+
+void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]) {
+  snprintf(text, HARP_BUILD_ID_TEXT_BYTES, "unknown");
+  dl_iterate_phdr(look_at, text);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which build this is. No state; any thread. */
+#ifndef HARP_IDENTITY_H
+#define HARP_IDENTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HARP_BUILD_ID_TEXT_BYTES = 13 }; /* 6 bytes of the id as digits, and the NUL */
+
+/* Returns the version of the source that this was built from, such as "0.2.0-12-gabc1234". */
+const char *harp_version(void);
+
+/* Writes the first digits of the id that the linker gave this library or program; "unknown" where it gave
+ * none. It differs between any two builds that differ. */
+void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]);
+
+/* Reads it out of a segment of ELF notes; returns false where that holds none or is cut off. */
+bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD_ID_TEXT_BYTES]);
+
+#endif
