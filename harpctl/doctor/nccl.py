@@ -27,6 +27,7 @@ def _conf_dir(text: str) -> str:
 
 # what is expected, and the reader
 VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
+    "HARP_DISABLE": ("0 or 1", values.word("0", "1")),
     "HARP_CONF_DIR": ("a directory path of at most 255 characters", _conf_dir),
     "HARP_IFNAME": ("a comma list of interface names, after ^ to exclude or = to match exactly", _any_text),
     "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
@@ -70,6 +71,14 @@ def check_net(context: Context) -> Iterator[Said]:
 def check_net_plugin(context: Context) -> Iterator[Said]:
     """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried."""
     yield from _obstacles(context, "NCCL_NET_PLUGIN")
+
+
+@check("nccl.disable", "HARP_DISABLE does not turn HARP off")
+def check_disable(context: Context) -> Iterator[Said]:
+    """Look for HARP's own switch: its init then steps aside."""
+    for setting in _set(context, "HARP_DISABLE"):
+        if setting.value == "1":
+            yield fail(f"HARP_DISABLE=1 ({setting.source}) turns HARP off.", _removal(setting))
 
 
 @check("nccl.socket_ifname", "NCCL_SOCKET_IFNAME names interfaces of this host", validates=False)

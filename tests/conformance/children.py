@@ -67,11 +67,13 @@ def unconfigured(version: int) -> None:
     for _ in range(2):
         result = net.init()
         context_is_null = net.ctx == ffi.NULL
+        lines = [line.text for line in net.log.lines] if net.log else []
         warns = net.warns()
         finalized = net.finalize()
         say(
             result=result,
             warns=warns,
+            lines=lines,
             context_is_null=context_is_null,
             finalized=finalized,
             threads=thread_count() - threads,

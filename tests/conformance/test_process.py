@@ -156,9 +156,23 @@ def test_not_configured(version: int, start: Start, tmp_path: Path) -> None:
         assert (attempt["threads"], attempt["files"]) == (0, 0)
 
 
+def test_disabled(version: int, start: Start) -> None:
+    """Init steps aside in one INFO line, whatever else is set, and leaves nothing behind."""
+    attempts = start("unconfigured", version, {**ENVIRONMENT, "HARP_DISABLE": "1", "HARP_PATHS": "0"}).end()
+    assert len(attempts) == 2
+    for attempt in attempts:
+        assert attempt["result"] not in (abi.SUCCESS, 7)
+        assert attempt["warns"] == []
+        (line,) = attempt["lines"]
+        assert "is disabled by HARP_DISABLE=1" in line
+        assert attempt["context_is_null"]
+        assert (attempt["threads"], attempt["files"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("HARP_DISABLE", "yes"),
         ("HARP_ENGINE", "fast"),
         ("HARP_PATHS", "0"),
         ("HARP_PEER_TIMEOUT", "soon"),

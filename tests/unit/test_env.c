@@ -13,7 +13,8 @@ static void test_every_variable(void **state) {
   (void)state;
   assert_int_equal(READ("PATH=/bin", "HARP_CONF_DIR=/etc/harp", "HARP_IFNAME=^docker,lo", "HARP_DRIVER=udp",
                         "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
-                        "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x"),
+                        "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x",
+                         "HARP_DISABLE=0"),
                    0);
   for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_non_null(env.text[i]);
   assert_string_equal(env.text[HARP_ENV_CONF_DIR], "/etc/harp");
@@ -39,6 +40,7 @@ static void test_bad_values_name_variable_and_value(void **state) {
   static const struct {
     const char *setting, *sentence;
   } rows[] = {
+      {"HARP_DISABLE=yes", "HARP_DISABLE = 'yes': expected 0 or 1"},
       {"HARP_DRIVER=rdma", "HARP_DRIVER = 'rdma': expected auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp"},
       {"HARP_ENGINE=fast", "HARP_ENGINE = 'fast': expected auto, inline or thread"},
       {"HARP_PEER_TIMEOUT=0", "HARP_PEER_TIMEOUT = '0': expected whole seconds from 1 to 600"},
@@ -56,6 +58,17 @@ static void test_bad_values_name_variable_and_value(void **state) {
   memset(path + 15, 'd', 300);
   assert_int_equal(READ(path), -EINVAL);
   assert_non_null(strstr(error_text, "expected a directory path of at most 255 characters"));
+}
+
+static void test_only_1_disables(void **state) {
+  static const char *const on[] = {"HARP_PATHS=0", "HARP_DISABLE=1", NULL};
+  static const char *const off[] = {"HARP_DISABLE=0", NULL}, *const empty[] = {"HARP_DISABLE=", NULL};
+  static const char *const wrong[] = {"HARP_DISABLE=11", NULL};
+  (void)state;
+  assert_true(harp_env_is_disabled(on));
+  assert_false(harp_env_is_disabled(off));
+  assert_false(harp_env_is_disabled(empty));
+  assert_false(harp_env_is_disabled(wrong));
 }
 
 /* At INFO, never WARN: NCCL keeps a process's last WARN as the reason of a later error. */
@@ -92,6 +105,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_every_variable, tree_setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_empty_is_unset, tree_setup, tree_teardown),
+      cmocka_unit_test(test_only_1_disables),
       cmocka_unit_test_setup_teardown(test_bad_values_name_variable_and_value, tree_setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_unknown_variables_are_said, tree_setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_unknown_variables_are_bounded, tree_setup, tree_teardown),

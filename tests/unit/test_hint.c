@@ -13,7 +13,7 @@
 #include "nccl/result.c"
 
 /* Has the variable read, as each init does; without a place for its context this one goes no further. */
-static void begin(const char *value) {
+static void init_with(const char *value) {
   if (value)
     setenv("NCCL_NET_OPTIONAL_RECV_COMPLETION", value, 1);
   else
@@ -29,7 +29,7 @@ static bool watched(uintptr_t before) {
 static void the_hint_is_what_the_request_holds(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
-    begin(i ? "1" : NULL);
+    init_with(i ? "1" : NULL);
     assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
     assert_false(watched(0));
     assert_false(watched((uintptr_t)&state)); /* one that is stale */
@@ -38,10 +38,10 @@ static void the_hint_is_what_the_request_holds(void **state) {
 
 static void without_hints_all_are_watched(void **state) {
   (void)state;
-  begin("0");
+  init_with("0");
   assert_true(watched(0));
   assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
-  begin(NULL);
+  init_with(NULL);
   assert_false(watched(0));
 }
 

@@ -30,6 +30,12 @@ const char *harp_env_find(const char *const *environment, const char *name) {
   return NULL;
 }
 
+bool harp_env_is_disabled(const char *const *environment) {
+  const char *text = harp_env_find(environment, variables[HARP_ENV_DISABLE].name);
+  bool is_disabled = false;
+  return text && harp_option_switch(text, &is_disabled) && is_disabled;
+}
+
 /* ---- unknown variables ---- */
 
 /* How many insertions, deletions and replacements lie between two short names (Levenshtein). */
@@ -85,6 +91,8 @@ static void report_unknown(const char *const *environment) {
 
 static bool set_value(struct harp_env *env, enum harp_env_id id, const char *text) {
   switch (id) {
+  case HARP_ENV_DISABLE:
+    return harp_option_switch(text, &env->is_disabled);
   case HARP_ENV_CONF_DIR:
     return strlen(text) < HARP_CONF_DIR_BYTES;
   case HARP_ENV_IFNAME:

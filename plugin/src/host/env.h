@@ -13,6 +13,7 @@
 
 /* X(ID, name, what is expected); docs/configuration.md has the same table, and a test compares them. */
 #define HARP_ENV(X)                                                                                          \
+  X(DISABLE, "HARP_DISABLE", HARP_EXPECT_SWITCH)                                                             \
   X(CONF_DIR, "HARP_CONF_DIR", "a directory path of at most 255 characters")                                 \
   X(IFNAME, "HARP_IFNAME", "a comma list of interface names, after ^ to exclude or = to match exactly")      \
   X(DRIVER, "HARP_DRIVER", HARP_EXPECT_DRIVER)                                                               \
@@ -33,6 +34,7 @@ enum harp_env_id {
 struct harp_env {
   const char *text[HARP_ENV_COUNT]; /* points into the environment; NULL: not set, its value below is 0 */
 
+  bool is_disabled;
   enum harp_driver driver;
   enum harp_engine_mode mode;
   harp_ns peer_timeout_ns;
@@ -49,5 +51,8 @@ HARP_MUST_CHECK int harp_env_read(struct harp_env *env, const char *const *envir
 
 /* Finds a variable of any name; NULL when it is not set or empty. */
 const char *harp_env_find(const char *const *environment, const char *name);
+
+/* Returns whether HARP_DISABLE is 1. */
+bool harp_env_is_disabled(const char *const *environment);
 
 #endif

@@ -48,6 +48,11 @@ const char *harp_device_mode_name(enum harp_device_mode mode) {
   return (unsigned)mode < HARP_ARRAY_COUNT(device_mode_names) ? device_mode_names[mode] : "?";
 }
 
+bool harp_option_switch(const char *text, bool *is_on) {
+  *is_on = strcmp(text, "1") == 0;
+  return *is_on || strcmp(text, "0") == 0;
+}
+
 bool harp_option_devices(const char *text, enum harp_device_mode *mode) {
   int word = find_word(text, device_mode_names, HARP_ARRAY_COUNT(device_mode_names));
   if (word >= 0) *mode = (enum harp_device_mode)word;

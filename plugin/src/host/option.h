@@ -57,6 +57,9 @@ bool harp_option_driver(const char *text, enum harp_driver *driver);
 bool harp_option_devices(const char *text, enum harp_device_mode *mode);
 bool harp_option_page_size(const char *text, enum harp_page_rung *page_size);
 
+/* "0" or "1". */
+bool harp_option_switch(const char *text, bool *is_on);
+
 /* The number of source ports per pair of ENIs. */
 bool harp_option_paths(const char *text, unsigned *paths);
 
@@ -72,5 +75,6 @@ bool harp_option_congestion(const char *text, char name[HARP_CONGESTION_BYTES]);
 #define HARP_EXPECT_DRIVER       "auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp"
 #define HARP_EXPECT_MODE         "auto, inline or thread"
 #define HARP_EXPECT_DEVICES      "striped or enis"
+#define HARP_EXPECT_SWITCH       "0 or 1"
 
 #endif

@@ -32,10 +32,16 @@ enum harp_nccl_result harp_nccl_negative(const char *what, int size) {
 
 /* ---- contexts ---- */
 
-static void tell_identity(void) {
+/* Says which HARP this is. Returns whether it may begin. */
+static bool begin(void) {
   char build[HARP_BUILD_ID_TEXT_BYTES];
+  if (harp_net_is_disabled()) {
+    HARP_INFO("HARP %s is disabled by HARP_DISABLE=1; NCCL uses another network", harp_version());
+    return false;
+  }
   harp_build_id(build);
   HARP_INFO("HARP %s, build %s", harp_version(), build);
+  return true;
 }
 
 static void learn_hints(void) {
@@ -54,7 +60,7 @@ enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_lo
   harp_nccl_log_use(log);
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
   *ctx = NULL;
-  tell_identity();
+  if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
   enum harp_status status = harp_net_open(&c, traffic_class);
   if (status == HARP_OK) *ctx = c;
   return harp_nccl_result_of(status);
@@ -68,7 +74,7 @@ enum harp_nccl_result harp_nccl_close(void *ctx) {
 enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log) {
   struct harp_context *mine = NULL, *none = NULL;
   harp_nccl_log_use(log);
-  tell_identity();
+  if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
   enum harp_status status = harp_net_open(&mine, HARP_NCCL_UNDEFINED);
   if (status == HARP_OK && !atomic_compare_exchange_strong(&process_context, &none, mine))
     harp_net_close(mine);

@@ -13,6 +13,8 @@
 #include "engine/dial.h"
 #include "engine/listener.h"
 #include "engine/runner.h"
+#include "host/config.h"
+#include "host/env.h"
 #include "host/fork.h"
 #include "net/device.h"
 #include "wire/crc32c.h"
@@ -87,6 +89,10 @@ enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
 }
 
 /* ---- contexts ---- */
+
+bool harp_net_is_disabled(void) {
+  return harp_env_is_disabled(harp_config_sources_system().environment);
+}
 
 enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   enum harp_status status = HARP_OK;

@@ -38,6 +38,9 @@ enum {
   HARP_NET_COMMS_MAX = 4096,    /* of one device */
 };
 
+/* Returns whether the operator has turned HARP off, by HARP_DISABLE. */
+bool harp_net_is_disabled(void);
+
 /* Reads the configuration, if no other context has, and makes a context. Fails with one WARN that says what
  * to do. */
 enum harp_status harp_net_open(struct harp_context **ctx, int traffic_class);

@@ -597,6 +597,16 @@ def other_network_in_file(world: World) -> None:
 
 
 @case(
+    "nccl.disable",
+    "fail",
+    "HARP_DISABLE=1 (/etc/nccl.conf)",
+    "sed -i '/^\\s*HARP_DISABLE\\s*=/d' /etc/nccl.conf",
+)
+def switched_off(world: World) -> None:
+    world.write("/etc/nccl.conf", "HARP_DISABLE=1\n")
+
+
+@case(
     "nccl.net_plugin",
     "fail",
     "NCCL_NET_PLUGIN=none (/root/.nccl.conf)",
