@@ -36,6 +36,8 @@ def fetch() -> Callable[[wheels.Release], Path]:
         if release in failed:
             pytest.skip(failed[release])
         try:
+            if release == wheels.OLDEST:
+                return wheels.fetch_oldest(cache_dir())
             return fetch_wheel(wheel_of(release.version), cache_dir())
         except HarpError as error:
             failed[release] = str(error)

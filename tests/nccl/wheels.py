@@ -4,6 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shutil import copyfileobj
 
 from harpctl.bench import nccl_wheel
 
@@ -19,6 +25,11 @@ class Release:
         return self.version
 
 
+# No wheel of NVIDIA's is that old. This one carries the library as NVIDIA built it; its Python is not used.
+OLDEST = Release("2.8.4", 4)
+OLDEST_WHEEL = "cupy-cuda112==8.6.0"
+OLDEST_MEMBER = "cupy/.data/lib/libnccl.so.2"
+OLDEST_BUILD = ("--python-version=3.8", "--implementation=cp", "--platform=manylinux1_x86_64")
 NEWEST = Release(nccl_wheel.NEWEST, 12)
 RELEASES = (
     Release("2.13.4", 6),
@@ -32,3 +43,20 @@ RELEASES = (
     Release("2.30.7", 12),
     NEWEST,
 )
+
+
+def fetch_oldest(cache: Path, run: Callable[[Sequence[str]], None] = nccl_wheel.run_pip) -> Path:
+    """Return the oldest release's library in the cache, downloading its wheel the first time."""
+    library = cache / f"nccl-{OLDEST.version}" / "libnccl.so.2"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        run([*pip, *OLDEST_BUILD, "--dest", folder, OLDEST_WHEEL])
+        (wheel,) = Path(folder).glob("*.whl")
+        part = Path(folder) / library.name
+        with zipfile.ZipFile(wheel) as opened, opened.open(OLDEST_MEMBER) as source, part.open("wb") as target:
+            copyfileobj(source, target)
+        part.rename(library)
+    return library
