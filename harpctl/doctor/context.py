@@ -17,9 +17,10 @@ from harpctl.doctor.ways import Way, ephemeral_ports, plan_ways, probe
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
 from harpctl.host.door import Host
+from harpctl.plugin.choice import chosen, named
 from harpctl.plugin.fit import Ground, ground
 from harpctl.plugin.paths import Copy, find_copies
-from harpctl.plugin.status import loaded
+from harpctl.plugin.settings import Setting, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
 from harpctl.setup.wish import Wish
@@ -63,7 +64,18 @@ class Context:
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:
         """Give whatever bears one of the plugin's names, installed ones first and in the loader's order."""
-        return find_copies(self.host)
+        return find_copies(self.host, named(self.settings))
+
+    @functools.cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """Return the NCCL_ and HARP_ variables that are set for jobs of this host."""
+        found = all_settings(self.host, self.environment)
+        return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))
+
+    @property
+    def taken(self) -> Copy | None:
+        """Return the file that NCCL takes; None where there is none."""
+        return chosen(self.copies, self.settings, self.ground)
 
     @functools.cached_property
     def ground(self) -> Ground:
@@ -116,7 +128,7 @@ class Context:
     @functools.cached_property
     def plugin(self) -> Copy | None:
         """Give HARP's plugin where it is what NCCL's dlopen takes; None when it is not."""
-        copy = loaded(self.copies, self.ground)
+        copy = self.taken
         return copy if copy is not None and copy.is_harp else None
 
     @functools.cached_property

@@ -10,7 +10,9 @@ from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.plugin.settings import ENVIRONMENT, Setting, all_settings
+from harpctl.plugin.choice import leads_to_harp, obstacle, tried
+from harpctl.plugin.paths import INSTALLED, SUFFIX, SUFFIXED
+from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, Setting
 
 CONF_DIR_CHARS_MAX = 255
 
@@ -39,14 +41,20 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
 }
 
 
-def settings(context: Context) -> tuple[Setting, ...]:
-    """Give the NCCL_ and HARP_ variables that are set for jobs of this host."""
-    found = all_settings(context.host, context.environment)
-    return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))
+def _repair(setting: Setting, context: Context) -> str:
+    """Return the command after which the file is there that a setting names as HARP."""
+    files = tried(setting.value)
+    if any(copy.is_harp and copy.form != INSTALLED for copy in context.copies):
+        return "harpctl enable"
+    if any(copy.is_harp and copy.form == INSTALLED and copy.aliases for copy in context.copies):
+        return (
+            f"harpctl install --name {SUFFIX}  # and {PLUGIN_VARIABLE}={SUFFIX}: an NCCL here takes no path"
+        )
+    return f"harpctl install --name {SUFFIX if SUFFIXED in files else 'plain'}"
 
 
 def _set(context: Context, name: str) -> list[Setting]:
-    return [setting for setting in settings(context) if setting.name == name]
+    return [setting for setting in context.settings if setting.name == name]
 
 
 def _removal(setting: Setting) -> str:
@@ -55,22 +63,24 @@ def _removal(setting: Setting) -> str:
     return f"sed -i '/^\\s*{setting.name}\\s*=/d' {setting.source}"
 
 
-def _obstacles(context: Context, name: str) -> Iterator[Said]:
-    for setting in _set(context, name):
+@check("nccl.net", "NCCL_NET leaves HARP its turn")
+def check_net(context: Context) -> Iterator[Said]:
+    """Look for NCCL_NET with another network's name: NCCL then refuses HARP."""
+    for setting in _set(context, "NCCL_NET"):
         if setting.obstacle:
             yield fail(setting.obstacle, _removal(setting))
 
 
-@check("nccl.net", "NCCL_NET leaves HARP its turn")
-def check_net(context: Context) -> Iterator[Said]:
-    """Look for NCCL_NET with another network's name: NCCL then refuses HARP."""
-    yield from _obstacles(context, "NCCL_NET")
-
-
 @check("nccl.net_plugin", "NCCL_NET_PLUGIN leads to HARP's plugin")
 def check_net_plugin(context: Context) -> Iterator[Said]:
-    """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried."""
-    yield from _obstacles(context, "NCCL_NET_PLUGIN")
+    """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried. What names HARP stays."""
+    releases = {library.version for library in context.facts.libraries if library.version}
+    for setting in _set(context, PLUGIN_VARIABLE):
+        said = obstacle(setting, context.copies, context.ground, releases)
+        if said and leads_to_harp(setting, context.copies, context.ground):
+            yield fail(said, _repair(setting, context))
+        elif said:
+            yield fail(said, _removal(setting))
 
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")
@@ -124,7 +134,7 @@ def check_values(context: Context) -> Iterator[Said]:
 @check("nccl.harp_names", "Every HARP_ variable is one that the plugin knows", validates=False)
 def check_names(context: Context) -> Iterator[Said]:
     """Look for variables that do nothing, most likely misspelt."""
-    for setting in settings(context):
+    for setting in context.settings:
         if setting.name.startswith("HARP_") and setting.name not in VARIABLES:
             near = difflib.get_close_matches(setting.name, VARIABLES, 1)
             meant = f"; {near[0]} was probably meant" if near else ""

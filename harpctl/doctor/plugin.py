@@ -12,8 +12,9 @@ from harpctl.doctor.model import Said, check, fail, warn
 from harpctl.plugin.elf import version_key
 from harpctl.plugin.fit import misfit
 from harpctl.plugin.nccl import abi_picked
-from harpctl.plugin.paths import INSTALLED, NAME, Copy
-from harpctl.plugin.status import loaded
+from harpctl.plugin.paths import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
+from harpctl.plugin.settings import PLUGIN_VARIABLE
+from harpctl.plugin.status import unchosen
 
 READ_ALL = 0o444
 NCCL_MIN = "2.8"
@@ -24,38 +25,54 @@ def installed(context: Context) -> list[Copy]:
     return [copy for copy in context.copies if copy.form == INSTALLED]
 
 
-def chosen(context: Context) -> Copy | None:
-    """Give the file that NCCL's dlopen takes; None when there is none."""
-    return loaded(context.copies, context.ground)
-
-
 def _parked(context: Context) -> list[Copy]:
     return [copy for copy in context.copies if copy.form != INSTALLED and copy.is_harp]
 
 
-@check("plugin.installed", f"HARP's plugin is found as {NAME}")
+def _second(context: Context) -> Copy | None:
+    copy = unchosen(context.copies, context.ground)
+    return copy if copy and copy.name == SUFFIXED else None
+
+
+def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
+    """Say how the second name is chosen, with what NCCL takes as it is."""
+    first = context.taken
+    takes = f"NCCL takes {first.path}, which is {first.what}, as it has the plain name" if first else ""
+    beside = f"{takes}; HARP is beside it" if takes else "HARP is installed"
+    yield fail(
+        f"{beside} as {second.path}, which NCCL takes where {PLUGIN_VARIABLE} says so.",
+        f"export {PLUGIN_VARIABLE}={SUFFIX}",
+    )
+
+
+@check("plugin.installed", f"HARP's plugin is found as {NAME}, or as the file that is chosen")
 def check_installed(context: Context) -> Iterator[Said]:
     """Look for the file; a host that only starts containers needs none, so that this warns there."""
-    if installed(context):
+    second = _second(context)
+    if second and context.taken is None:
+        yield from _choose_second(second, context)
+    elif installed(context):
         return  # the other checks say what is wrong with it
-    if parked := _parked(context):
+    elif parked := _parked(context):
         yield warn(f"It is turned off: parked as {parked[0].path}.", "harpctl enable")
     else:
         yield warn(f"No {NAME} is in the loader's path here; an image may carry its own.", "harpctl install")
 
 
-@check("plugin.first", f"The first {NAME} in the loader's path is HARP's")
+@check("plugin.first", "The plugin that NCCL takes is HARP's")
 def check_first(context: Context) -> Iterator[Said]:
-    """Look for another plugin of that name before ours."""
-    first = chosen(context)
+    """Look for another plugin before ours. It may be the image's own, so nothing is moved away."""
+    first = context.taken
     if first is None or first.is_harp:
+        return
+    if second := _second(context):
+        yield from _choose_second(second, context)
         return
     ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
     behind = f"; HARP's, {ours}, is behind it" if ours else ""
     yield fail(
         f"The loader finds {first.path} first, which is {first.what}{behind}.",
-        f"mv {first.path} {first.folder}/bak.{NAME}",
-        *([] if ours else ["harpctl install"]),
+        f"harpctl install --name {SUFFIX}" if ours else "harpctl install",
     )
 
 
@@ -63,7 +80,11 @@ def check_first(context: Context) -> Iterator[Said]:
 def check_once(context: Context) -> Iterator[Said]:
     """Look for several installed ones, and for one that is installed and parked."""
     ours = [copy for copy in context.copies if copy.is_harp]
-    extra = [copy for copy in ours if copy is not context.plugin]
+    extra = (
+        [copy for copy in ours if copy is not context.plugin and copy.name == context.plugin.name]
+        if context.plugin
+        else []
+    )
     if context.plugin and extra:
         yield warn(
             f"Beside {context.plugin.path} there is {', '.join(copy.path for copy in extra)}: turned off, the"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,9 +21,10 @@ from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_js
 from harpctl.errors import ExitCode
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.door import Host, open_host
+from harpctl.plugin.paths import NAME, SUFFIXED
 from harpctl.plugin.search import search_dirs
 from harpctl.plugin.source import find_source
-from harpctl.plugin.status import ENABLED, FOREIGN, File, Nccl, Status, read_status
+from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
 
 Root = Annotated[
@@ -31,6 +33,16 @@ Root = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; these commands never ask.")]
+
+
+class Name(str, enum.Enum):
+    """The two names that the plugin goes by."""
+
+    PLAIN = "plain"
+    HARP = "harp"
+
+
+FILES = {Name.PLAIN: NAME, Name.HARP: SUFFIXED}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +81,11 @@ def run_switch(
     transaction = apply(switch.plan, host, what=action, progress=progress)
     after = read_status(host)
     notes = list(after.notes)
-    is_found = after.path == switch.path and after.state in {ENABLED, FOREIGN}
-    ok = after.state != ENABLED if action == "disable" else is_found
-    if action != "disable" and not is_found:
+    is_found = after.path == switch.path and after.state in {ENABLED, BESIDE, FOREIGN}
+    ok = after.state not in {ENABLED, BESIDE} if action == "disable" else is_found
+    if action != "disable" and after.state == BESIDE and is_found:
+        notes.insert(0, after.summary)
+    elif action != "disable" and not is_found:
         notes.insert(0, f"NCCL does not load it by name: {after.summary}")
         ok = switch.path.rpartition("/")[0] not in search_dirs(host)  # a directory of the operator's choice
     return Result(
@@ -109,6 +123,10 @@ def install(
     folder: Annotated[
         str, typer.Option("--dir", metavar="DIR", help="Install here; else in the library directory.")
     ] = "",
+    name: Annotated[
+        Name | None,
+        typer.Option("--name", help="plain: libnccl-net.so; harp: libnccl-net-harp.so. Else what is free."),
+    ] = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Move another plugin aside, install where HARP has been disabled."),
@@ -118,16 +136,20 @@ def install(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put libnccl-net.so where NCCL finds it. `harpctl rollback` takes it out again.
+    """Put the plugin where NCCL finds it. `harpctl rollback` takes it out again.
 
-    A running job keeps the file that it has loaded. Refused: a file that is no plugin for this machine or
-    needs a newer glibc, and a host where another plugin has the name or where HARP was disabled.
+    It becomes libnccl-net.so, or libnccl-net-harp.so where another plugin has that name, which stays as it
+    is: then NCCL_NET_PLUGIN=harp makes a job use HARP. A running job keeps the file that it has loaded.
+    Refused: a file that is no plugin for this machine or needs a newer glibc, and a host where HARP was
+    disabled.
     """
     del yes
     host = open_host(root)
 
     def make() -> Switch:
-        return plan_install(host, find_source(host, plugin), folder, force=force)
+        return plan_install(
+            host, find_source(host, plugin), folder, name=FILES[name] if name else "", force=force
+        )
 
     _do(host, "install", make, dry_run=dry_run, as_json=as_json)
 
@@ -141,10 +163,11 @@ def enable(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn HARP on: give the parked libnccl-net.so its name back, whichever way it was turned off.
+    """Turn HARP on: give the parked plugin its name back, whichever way it was turned off.
 
     Found are bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
-    /root, and libnccl-net.so itself in the last two. Refused when several are there.
+    /root, and libnccl-net.so itself in the last two; the same of libnccl-net-harp.so, and beside a path that
+    NCCL_NET_PLUGIN names. Refused when several of one name are there.
     """
     del yes
     host = open_host(root)
@@ -161,7 +184,8 @@ def disable(
 ) -> None:
     """Turn HARP off: rename libnccl-net.so to bak.libnccl-net.so, so that NCCL uses its own sockets.
 
-    It stays off whatever ldconfig does. Jobs that run keep what they have loaded. Refused where both names
+    So with libnccl-net-harp.so, and with a HARP at a path that NCCL_NET_PLUGIN names. It stays off whatever
+    ldconfig does. Jobs that run keep what they have loaded. Refused where both names
     are there; the other plugins of a host are left alone.
     """
     del yes
@@ -198,8 +222,8 @@ def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
 def status(*, root: Root = None, as_json: AsJson = False) -> None:
     """Show whether NCCL finds HARP here, and what else has a part in that.
 
-    Exit code 0: enabled. 1: disabled, absent, broken, or another plugin in its place; with -H also where the
-    hosts have different builds.
+    Exit code 0: enabled. 1: beside another plugin and not chosen by a setting, disabled, absent, broken, or
+    another plugin in its place; with -H also where the hosts have different builds.
     """
     found = read_status(open_host(root))
     if as_json:
@@ -237,4 +261,5 @@ def _file_text(file: File) -> str:
 
 
 def _nccl_text(library: Nccl) -> str:
-    return f"takes interface v{library.abi}" if library.abi else ""
+    takes = f"takes {library.plugin}" if library.plugin else "takes no plugin"
+    return f"{takes}, interface v{library.abi}" if library.abi and library.plugin else takes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from harpctl.plugin.nccl import library_version
 from harpctl.plugin.search import environment_dirs, search_dirs
 
 NAME = "libnccl-net.so"
+SUFFIX = "harp"  # the value of NCCL_NET_PLUGIN that leads to the second name
+SUFFIXED = f"libnccl-net-{SUFFIX}.so"  # beside another plugin that has the plain name
 PARKED = f"bak.{NAME}"  # the form that `harpctl disable` uses: ldconfig looks at lib* alone
 INSTALLED = "installed"
 FORMS = {NAME: INSTALLED, PARKED: "bak.", f"{NAME}_bak": "_bak", "libncc-net.so": "typo"}
@@ -62,6 +65,9 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     form: str  # as PluginFile's
     folder: str
+    name: str = NAME  # of the file where it is on
+    aliases: tuple[str, ...] = ()  # paths by which settings name it where it is on
+    is_searched: bool = True  # the loader looks into its folder
     target: str = ""  # where a link leads
     elf: Elf | None = None
     problem: str = ""  # why it cannot be loaded, a sentence; "" when it can
@@ -76,6 +82,11 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     def is_seen_by(self, machine: str) -> bool:
         """Say whether the loader of a machine stops here; it passes by what is for another one."""
         return self.can_be_opened and (self.elf is None or machine in {"", self.elf.machine})
+
+    @property
+    def installs_as(self) -> str:
+        """Return the path that it has where it is on."""
+        return f"{self.folder}/{self.name}"
 
     @property
     def what(self) -> str:
@@ -96,10 +107,10 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def look(host: Host, path: str, form: str) -> Copy:
+def look(host: Host, path: str, form: str, name: str = NAME, *, is_searched: bool = True) -> Copy:
     """Look at one file that bears one of the plugin's names."""
-    folder = path.rpartition("/")[0]
-    copy = Copy(path=path, form=form, folder=folder, target=host.read_link(path) or "")
+    folder, target = path.rpartition("/")[0], host.read_link(path) or ""
+    copy = Copy(path=path, form=form, folder=folder, name=name, is_searched=is_searched, target=target)
     file = host.open_file(path)
     if file is None:
         return _unreadable(host, copy)
@@ -127,19 +138,48 @@ def _unreadable(host: Host, copy: Copy) -> Copy:
     return replace(copy, problem=problem, can_be_read=False, can_be_opened=False)
 
 
-def find_copies(host: Host) -> tuple[Copy, ...]:
-    """Find whatever bears one of the plugin's names, the installed ones first as they are searched."""
+def parked_as(name: str) -> str:
+    """Return what `harpctl disable` renames a file to."""
+    return f"bak.{name}"
+
+
+def _forms(name: str) -> dict[str, str]:
+    return FORMS if name == NAME else {name: INSTALLED, parked_as(name): "bak.", f"{name}_bak": "_bak"}
+
+
+def find_copies(host: Host, also: Iterable[str] = ()) -> tuple[Copy, ...]:
+    """Find whatever bears one of the plugin's names, the installed ones first as they are searched.
+
+    `also` are other names and paths, those that settings make NCCL look for.
+    """
     folders = search_dirs(host)
-    found = [(f"{folder}/{NAME}", INSTALLED) for folder in folders]
-    parked = ((name, form) for name, form in FORMS.items() if form != INSTALLED)
-    found += [(f"{folder}/{name}", form) for name, form in parked for folder in (*folders, *MOVED_DIRS)]
     searched = {host.leads_to(folder) for folder in folders}
-    found += [(f"{folder}/{NAME}", MOVED) for folder in MOVED_DIRS if host.leads_to(folder) not in searched]
-    return tuple(look(host, path, form) for path, form in found if host.stat(path) is not None)
+    names = dict.fromkeys((NAME, SUFFIXED, *(name for name in also if "/" not in name)))
+    moved = [folder for folder in MOVED_DIRS if host.leads_to(folder) not in searched]
+    aliases: dict[str, str] = {}
+    wanted = [(folder, name, name, INSTALLED) for name in names for folder in folders]
+    for path in also:
+        given, _slash, name = path.rpartition("/")
+        if given.startswith("/") and name:
+            folder = host.leads_to(given) or given
+            aliases[f"{folder}/{name}"] = path
+            wanted += [(folder, file, name, form) for file, form in _forms(name).items()]
+    for name in names:
+        parked = [(file, form) for file, form in _forms(name).items() if form != INSTALLED]
+        wanted += [(folder, file, name, form) for file, form in parked for folder in (*folders, *moved)]
+        wanted += [(folder, name, name, MOVED) for folder in moved]
+    found: dict[str, Copy] = {}
+    for folder, file, name, form in wanted:
+        path = f"{folder}/{file}"
+        if path not in found and host.stat(path) is not None:
+            copy = look(host, path, form, name, is_searched=folder in folders)
+            alias = aliases.get(copy.installs_as)
+            found[path] = replace(copy, aliases=(alias,)) if alias else copy
+    return tuple(sorted(found.values(), key=lambda copy: copy.form != INSTALLED))
 
 
 def find_plugins(host: Host) -> tuple[PluginFile, ...]:
-    """Find the plugin under all of its names, as facts."""
+    """Find the plugin under all of its own names, as facts."""
     return tuple(copy.fact() for copy in find_copies(host))
 
 

@@ -15,11 +15,11 @@ import msgspec
 from harpctl.host.door import Host
 from harpctl.plugin.elf import NAME
 
-NAMES = ("NCCL_NET", "NCCL_NET_PLUGIN")
+PLUGIN_VARIABLE = "NCCL_NET_PLUGIN"
+NAMES = ("NCCL_NET", PLUGIN_VARIABLE)
 ENVIRONMENT = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILES = ("/root/.nccl.conf", "/home/*/.nccl.conf")
-OWN_FILE = "libnccl-net.so"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,18 +29,16 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     source: str  # a file, or "environment"
 
+    def __str__(self) -> str:
+        """Return it as messages name it."""
+        return f"{self.name}={self.value} ({self.source})"
+
     @property
     def obstacle(self) -> str:
-        """Say why NCCL does not pick HARP by its own name under this setting; "" when it does."""
+        """Say why NCCL refuses HARP by what it calls itself under this setting; "" when it does not."""
         if self.name == "NCCL_NET" and self.value.lower() != NAME.lower():
-            return f"NCCL_NET={self.value} ({self.source}) makes NCCL use that network and no other."
-        if self.name == "NCCL_NET_PLUGIN" and not self._names_us():
-            return f"NCCL_NET_PLUGIN={self.value} ({self.source}) makes NCCL load that plugin and no other."
+            return f"{self} makes NCCL use that network and no other."
         return ""
-
-    def _names_us(self) -> bool:
-        files = [value.strip() for value in self.value.split(",")]
-        return any(file.rpartition("/")[2] == OWN_FILE for file in files)
 
 
 def parse_conf(text: str) -> dict[str, str]:

@@ -9,14 +9,16 @@ import msgspec
 
 from harpctl.confs.files import find_confs
 from harpctl.host.door import Host
+from harpctl.plugin.choice import NEWEST, advice, chosen, deciding, find_all, obstacle, taken, tried, works
 from harpctl.plugin.fit import Ground, ground, misfit
 from harpctl.plugin.nccl import abi_picked
-from harpctl.plugin.paths import INSTALLED, NAME, Copy, find_copies, find_libraries
+from harpctl.plugin.paths import INSTALLED, NAME, SUFFIXED, Copy, find_libraries, parked_as
 from harpctl.plugin.search import environment_dirs
 from harpctl.plugin.settings import Setting, find_settings
 
 ENABLED = "enabled"
 DISABLED = "disabled"
+BESIDE = "beside"
 ABSENT = "absent"
 FOREIGN = "foreign"
 BROKEN = "broken"
@@ -33,7 +35,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     abis: tuple[int, ...] = ()
     is_harp: bool = False
-    is_loaded: bool = False  # the one that NCCL finds by the plain name
+    is_loaded: bool = False  # the one that NCCL takes
     problem: str = ""
 
 
@@ -42,13 +44,14 @@ class Nccl(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     version: str = ""
+    plugin: str = ""  # the file that it takes here; "" where it finds none
     abi: int | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What `status --json` prints."""
 
-    state: str  # "enabled", "disabled", "absent", "foreign", "broken"
+    state: str  # "enabled", "beside", "disabled", "absent", "foreign", "broken"
     summary: str
     path: str = ""  # the file that the state speaks of
     version: str = ""
@@ -60,22 +63,31 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def loaded(copies: tuple[Copy, ...], place: Ground) -> Copy | None:
-    """Give the copy that the loader takes, loadable or not."""
-    installed = (copy for copy in copies if copy.form == INSTALLED)
-    return next((copy for copy in installed if copy.is_seen_by(place.machine)), None)
+def unchosen(copies: tuple[Copy, ...], place: Ground) -> Copy | None:
+    """Return a HARP that is on and that NCCL takes only where a setting says so."""
+    return next((copy for copy in copies if copy.form == INSTALLED and works(copy, place)), None)
 
 
-def _state(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> tuple[str, str, Copy | None]:
+def _state(
+    winner: Copy | None, copies: tuple[Copy, ...], place: Ground, decides: Setting | None
+) -> tuple[str, str, Copy | None]:
     """Give the state, the sentence that says it, and the copy that it speaks of."""
     if winner is not None and (winner.elf is None or winner.problem):
         return BROKEN, f"NCCL finds no network plugin: {winner.problem}", winner
-    if winner is not None and winner.elf is not None:
-        unfit = misfit(winner.elf, place)
-        if unfit:
-            return BROKEN, f"NCCL cannot load {winner.path}: it {unfit}.", winner
-        if winner.is_harp:
-            return ENABLED, f"{winner.what} is enabled: {winner.path}.", winner
+    if winner is not None and winner.elf is not None and (unfit := misfit(winner.elf, place)):
+        return BROKEN, f"NCCL cannot load {winner.path}: it {unfit}.", winner
+    if winner is not None and winner.is_harp:
+        return ENABLED, f"{winner.what} is enabled: {winner.path}.", winner
+    copy = unchosen(copies, place)
+    if copy is not None and (decides or copy.name == SUFFIXED):
+        beside = f", beside {winner.what} ({winner.path})" if winner else ""
+        why = obstacle(decides, copies, place) if decides else advice()
+        return BESIDE, f"{copy.what} is installed as {copy.path}{beside}. {why}", copy
+    return _without_harp(winner, copies)
+
+
+def _without_harp(winner: Copy | None, copies: tuple[Copy, ...]) -> tuple[str, str, Copy | None]:
+    if winner is not None:
         return FOREIGN, f"NCCL finds {winner.what}, not HARP: {winner.path}.", winner
     parked = next((copy for copy in copies if copy.form != INSTALLED and copy.is_harp), None)
     if parked is not None:
@@ -88,39 +100,47 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> list
     for copy in copies:
         if copy is winner:
             continue
-        if copy.form == INSTALLED:
+        if copy.form == INSTALLED and copy.name != NAME:
+            if copy.problem:
+                notes.append(copy.problem)
+        elif copy.form == INSTALLED:
             first = f"; {winner.path} comes first" if winner else ""
             notes.append(f"{copy.path} is {copy.what} too{first}." if not copy.problem else copy.problem)
         elif copy.problem:
             notes.append(copy.problem)
         elif copy.elf and (unfit := misfit(copy.elf, place)):
             notes.append(f"{copy.path} {unfit}.")
-        elif copy.elf and copy.elf.soname == NAME and not copy.path.rpartition("/")[2].startswith("bak."):
+        elif copy.elf and copy.elf.soname == NAME and not copy.path.endswith(f"/{parked_as(copy.name)}"):
             notes.append(f"ldconfig will enable {copy.path} again: its SONAME is {NAME}.")
     parked = [copy.path for copy in copies if copy.form != INSTALLED]
-    if len(parked) > 1:
+    if len(parked) > len({copy.name for copy in copies if copy.form != INSTALLED}):
         notes.append(f"There are {len(parked)} parked copies: {', '.join(parked)}.")
     return notes
 
 
 def read_status(host: Host) -> Status:
     """Look at the plugin, NCCL's libraries, conf files and settings of a host. Needs no root."""
-    place, copies = ground(host), find_copies(host)
-    winner = loaded(copies, place)
-    state, summary, spoken = _state(winner, copies, place)
-    settings = find_settings(host)
+    place, copies, settings = ground(host), find_all(host), find_settings(host)
+    winner = chosen(copies, settings, place)
+    decides = deciding(settings)
+    state, summary, spoken = _state(winner, copies, place, decides)
     notes = _notes(winner, copies, place)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
     for folder in environment_dirs(host):
         if host.exists(f"{folder}/{NAME}"):
             notes.append(f"LD_LIBRARY_PATH leads to {folder}/{NAME} first, for jobs that are given it.")
-    notes += [setting.obstacle for setting in settings if setting.obstacle]
+    found = find_libraries(host)
+    releases = {library.version for library in found if library.version}
+    said = (obstacle(setting, copies, place, releases) for setting in settings)
+    notes += [text for text in said if text]
     exported = spoken.elf.abis if spoken and spoken.elf else ()
     libraries = []
-    for library in find_libraries(host):
+    for library in found:
         abi = abi_picked(library.version, exported)
-        libraries.append(Nccl(path=library.path, version=library.version, abi=abi))
+        takes = taken(copies, tried(decides.value if decides else "", library.version or NEWEST), place)
+        plugin = takes.path if takes else ""
+        libraries.append(Nccl(path=library.path, version=library.version, plugin=plugin, abi=abi))
         if exported and library.version and abi is None:
             notes.append(f"NCCL {library.version} ({library.path}) finds no interface that it knows.")
     return Status(

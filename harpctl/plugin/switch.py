@@ -10,12 +10,13 @@ import msgspec
 from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, WriteFile, needed
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
+from harpctl.plugin.choice import chosen, deciding, find_all, tried
 from harpctl.plugin.elf import Elf
 from harpctl.plugin.fit import ground, misfit
-from harpctl.plugin.paths import INSTALLED, NAME, PARKED, Copy, find_copies, look
+from harpctl.plugin.paths import INSTALLED, NAME, SUFFIXED, Copy, look, parked_as
 from harpctl.plugin.search import library_dir, search_dirs, system_dirs
+from harpctl.plugin.settings import find_settings
 
-ASIDE = f"replaced.{NAME}"  # what --force moves another plugin to: no form that `enable` looks for
 MODE = 0o755
 
 
@@ -46,11 +47,14 @@ def _list(copies: Sequence[Copy]) -> str:
     return ", ".join(f"{copy.path} ({copy.what})" for copy in copies)
 
 
-def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = False) -> Switch:
+def plan_install(
+    host: Host, source: Source, folder: str = "", *, name: str = "", force: bool = False
+) -> Switch:
     """Plan to put a plugin into the library directory, or over the HARP that is installed elsewhere.
 
-    Raises HarpError when the file is none for this host, when another plugin holds the name or would be found
-    first, and when HARP has been disabled here. `force` moves other plugins aside and leaves parked copies.
+    Without a name it gets the plain one, or the second one where another plugin has the plain one or would be
+    found before it. Raises HarpError when the file is none for this host, when something else holds the name,
+    and when HARP has been disabled here. `force` moves others aside and leaves parked copies.
     """
     unfit = misfit(source.elf, ground(host))
     if unfit:
@@ -65,15 +69,18 @@ def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = 
             "Install it all the same with --force.",
             ExitCode.REFUSED,
         )
-    copies = list(find_copies(host))
-    path = f"{_install_dir(host, source, copies, folder)}/{NAME}"
-    if host.stat(path) is not None and all(copy.path != path for copy in copies):
-        copies.append(look(host, path, INSTALLED))  # in a directory that is not searched
+    copies = list(find_all(host))
+    path = _install_path(host, source, copies, folder, name)
     others = _in_the_way(host, path, source.elf.machine, copies)
+    are_plugins = all(copy.elf is not None and copy.elf.abis for copy in others)
+    if others and are_plugins and not (force or name):
+        path = f"{path.rpartition('/')[0]}/{SUFFIXED}"
+        others = _in_the_way(host, path, source.elf.machine, copies)
+    name = path.rpartition("/")[2]
     if others and not force:
         raise HarpError(
-            f"Another {NAME} is on this host, and NCCL would load that one: {_list(others)}.",
-            f"Remove its package, or let --force move it aside to {ASIDE}.",
+            f"Another {name} is on this host, and NCCL would load that one: {_list(others)}.",
+            f"Remove it, or let --force move it aside to {aside_as(name)}.",
             ExitCode.REFUSED,
         )
     parked = [copy for copy in copies if copy.form != INSTALLED and copy.is_harp]
@@ -92,10 +99,29 @@ def plan_install(host: Host, source: Source, folder: str = "", *, force: bool = 
     return _switch(host, "plugin", [*steps, *_refresh(host, path, copies)], path, said)
 
 
-def _install_dir(host: Host, source: Source, copies: Sequence[Copy], folder: str) -> str:
+def aside_as(name: str) -> str:
+    """Return what --force renames another file of a name to: no form that `enable` looks for."""
+    return f"replaced.{name}"
+
+
+def _install_path(host: Host, source: Source, copies: list[Copy], folder: str, name: str) -> str:
+    """Return where the plugin goes; what lies there is among the copies afterwards."""
+    settings = find_settings(host)
+    wanted = tried(decides.value) if (decides := deciding(settings)) else (NAME,)
+    ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp and name in {"", copy.name}]
+    if ours and not folder:
+        first = chosen(ours, settings, ground(host))
+        return (first or ours[0]).path
+    name = name or next((file for file in wanted if file in {NAME, SUFFIXED}), NAME)
+    path = f"{_install_dir(host, source, folder)}/{name}"
+    if host.stat(path) is not None and all(copy.path != path for copy in copies):
+        copies.append(look(host, path, INSTALLED, name, is_searched=False))
+    return path
+
+
+def _install_dir(host: Host, source: Source, folder: str) -> str:
     if not folder:
-        ours = [copy.folder for copy in copies if copy.form == INSTALLED and copy.is_harp]
-        return ours[0] if ours else library_dir(host, source.elf.machine)
+        return library_dir(host, source.elf.machine)
     place = host.leads_to(folder) if folder.startswith("/") and host.is_dir(folder) else None
     if place is None:
         raise HarpError(
@@ -108,7 +134,8 @@ def _install_dir(host: Host, source: Source, copies: Sequence[Copy], folder: str
 
 def _in_the_way(host: Host, path: str, machine: str, copies: Sequence[Copy]) -> list[Copy]:
     """Give what holds the path, or is found by the loader before it, and is not HARP."""
-    folders = [f"{folder}/{NAME}" for folder in search_dirs(host)]
+    name = path.rpartition("/")[2]
+    folders = [f"{folder}/{name}" for folder in search_dirs(host)]
     first = folders[: folders.index(path)] if path in folders else []
     others = [copy for copy in copies if copy.form == INSTALLED and not copy.is_harp]
     return [copy for copy in others if copy.path == path or (copy.path in first and copy.is_seen_by(machine))]
@@ -117,7 +144,7 @@ def _in_the_way(host: Host, path: str, machine: str, copies: Sequence[Copy]) -> 
 def _moves_aside(host: Host, others: Sequence[Copy]) -> list[AnyStep]:
     steps: list[AnyStep] = []
     for copy in others:
-        aside = f"{copy.folder}/{ASIDE}"
+        aside = f"{copy.folder}/{aside_as(copy.name)}"
         if host.stat(aside) is not None:
             raise HarpError(
                 f"{copy.path} cannot be moved aside: {aside} is there already.",
@@ -133,20 +160,22 @@ def plan_disable(host: Host) -> Switch:
 
     Raises HarpError when one has both names, and when a file under the name cannot be read.
     """
-    copies = find_copies(host)
+    copies = find_all(host)
     installed = [copy for copy in copies if copy.form == INSTALLED]
     if unreadable := [copy for copy in installed if not copy.can_be_read]:
         raise HarpError(unreadable[0].problem, "Run it as root: sudo harpctl disable", ExitCode.REFUSED)
     ours = [copy for copy in installed if copy.is_harp]
     for copy in ours:
-        to = f"{copy.folder}/{PARKED}"
+        to = f"{copy.folder}/{parked_as(copy.name)}"
         if host.stat(to) is not None:
             raise HarpError(
                 f"Both {copy.path} and {to} are there, so disabling would overwrite one.",
                 f"Compare them with `harpctl status`; to keep the installed one: rm {to}",
                 ExitCode.REFUSED,
             )
-    steps = [Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{PARKED}") for copy in ours]
+    steps = [
+        Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{parked_as(copy.name)}") for copy in ours
+    ]
     parked = [step.to for step in steps]
     parked += [copy.path for copy in copies if copy.form != INSTALLED and copy.is_harp]
     if not parked:
@@ -158,32 +187,41 @@ def plan_disable(host: Host) -> Switch:
 
 
 def plan_enable(host: Host, *, force: bool = False) -> Switch:
-    """Plan to give the one parked copy its name back, in its own directory or the library directory.
+    """Plan to give each parked copy its name back, in its own directory or the library directory.
 
-    Raises HarpError when none or several are parked, when it is damaged or for another machine, and when
-    another plugin holds the name or would be found first. `force` enables a plugin that is not HARP.
+    Raises HarpError when none is parked, or several of one name, when one is damaged or for another machine,
+    and when another plugin holds the name or would be found first. `force` enables what is not HARP.
     """
-    copies = find_copies(host)
-    ours = next((copy for copy in copies if copy.form == INSTALLED and copy.is_harp), None)
-    copy = ours or _one_parked([copy for copy in copies if copy.form != INSTALLED])
-    elf = _checked(host, copy, force=force)
-    beside = copy.folder in search_dirs(host)
-    path = f"{copy.folder if beside else library_dir(host, elf.machine)}/{NAME}"
-    if others := _in_the_way(host, path, elf.machine, copies):
-        raise HarpError(
-            f"Another {NAME} is on this host, and NCCL would load that one: {_list(others)}.",
-            f"Remove its package, or move it away; {copy.path} is HARP's.",
-            ExitCode.REFUSED,
-        )
-    why = "HARP on"
+    copies = find_all(host)
+    ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp]
+    parked = [] if ours else _one_of_each([copy for copy in copies if copy.form != INSTALLED])
     steps: list[AnyStep] = []
-    if beside and ours is None:
-        steps = [Rename(why=why, path=copy.path, to=path)]
-    elif ours is None:  # perhaps from another file system
-        data = host.read_bytes(copy.path) or b""
-        steps = [WriteFile(why=why, path=path, data=data, mode=MODE), RemoveFile(why=why, path=copy.path)]
-    said = (f"{copy.what} is enabled: {path}.", f"{copy.what} is enabled already: {path}.")
-    return _switch(host, "plugin on", [*steps, *_refresh(host, path, copies)], path, said)
+    paths = []
+    for copy in parked or ours[:1]:
+        elf = _checked(host, copy, force=force)
+        beside = copy.is_searched or bool(copy.aliases)
+        path = copy.installs_as if beside else f"{library_dir(host, elf.machine)}/{copy.name}"
+        if others := _in_the_way(host, path, elf.machine, copies):
+            raise HarpError(
+                f"Another {copy.name} is on this host, and NCCL would load that one: {_list(others)}.",
+                f"Remove its package, or move it away; {copy.path} is HARP's.",
+                ExitCode.REFUSED,
+            )
+        paths.append(path)
+        if not ours:
+            steps += _brings_back(host, copy, path, beside=beside)
+    found = (parked or ours)[0].what
+    said = (f"{found} is enabled: {', '.join(paths)}.", f"{found} is enabled already: {paths[0]}.")
+    refresh = [step for path in paths[:1] for step in _refresh(host, path, copies)]
+    return _switch(host, "plugin on", [*steps, *refresh], paths[0], said)
+
+
+def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[AnyStep]:
+    why = "HARP on"
+    if beside:
+        return [Rename(why=why, path=copy.path, to=path)]
+    data = host.read_bytes(copy.path) or b""  # perhaps from another file system
+    return [WriteFile(why=why, path=path, data=data, mode=MODE), RemoveFile(why=why, path=copy.path)]
 
 
 def _refresh(host: Host, path: str, copies: Sequence[Copy]) -> list[AnyStep]:
@@ -195,20 +233,23 @@ def _refresh(host: Host, path: str, copies: Sequence[Copy]) -> list[AnyStep]:
     return [Run(why="the loader's cache", argv=command, rewrites=("/etc/ld.so.cache",), again=command)]
 
 
-def _one_parked(parked: Sequence[Copy]) -> Copy:
+def _one_of_each(parked: Sequence[Copy]) -> list[Copy]:
+    """Return the parked copy of each name."""
     if not parked:
         raise HarpError(
             f"HARP is not on this host: no {NAME}, installed or parked.",
             "Run: harpctl install",
             ExitCode.MISSING,
         )
-    if len(parked) > 1:
-        raise HarpError(
-            f"There are {len(parked)} parked copies, and only one can be enabled: {_list(parked)}.",
-            f"Remove the others, for example: rm {parked[-1].path}",
-            ExitCode.REFUSED,
-        )
-    return parked[0]
+    for name in dict.fromkeys(copy.name for copy in parked):
+        same = [copy for copy in parked if copy.name == name]
+        if len(same) > 1:
+            raise HarpError(
+                f"There are {len(same)} parked copies, and only one can be enabled: {_list(same)}.",
+                f"Remove the others, for example: rm {same[-1].path}",
+                ExitCode.REFUSED,
+            )
+    return list(parked)
 
 
 def _checked(host: Host, copy: Copy, *, force: bool) -> Elf:

@@ -514,6 +514,7 @@ def strict_filter(world: World) -> None:
 # ---- plugin ----
 
 PARKED = "/usr/lib/x86_64-linux-gnu/bak.libnccl-net.so"
+SECOND = "/usr/lib/x86_64-linux-gnu/libnccl-net-harp.so"
 
 
 @case("plugin.installed", "warn", "No libnccl-net.so is in the loader's path", "harpctl install")
@@ -530,11 +531,39 @@ def turned_off(world: World) -> None:
     "plugin.first",
     "fail",
     f"finds /opt/x/libnccl-net.so first, which is the plugin AWS Libfabric; HARP's, {LIBRARY}, is behind it",
-    "mv /opt/x/libnccl-net.so /opt/x/bak.libnccl-net.so",
+    "harpctl install --name harp",
 )
 def another_plugin_first(world: World) -> None:
     other = plugin("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
     world.copies = (other, plugin())
+
+
+@case(
+    "plugin.first",
+    "fail",
+    f"which is the plugin AWS Libfabric, as it has the plain name; HARP is beside it as {SECOND}",
+    "export NCCL_NET_PLUGIN=harp",
+)
+def beside_another_plugin(world: World) -> None:
+    other = plugin("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
+    world.copies = (other, replace(plugin(SECOND), name="libnccl-net-harp.so"))
+
+
+@case("plugin.installed", "fail", f"HARP is installed as {SECOND}", "export NCCL_NET_PLUGIN=harp")
+def only_the_second_name(world: World) -> None:
+    world.copies = (replace(plugin(SECOND), name="libnccl-net-harp.so"),)
+
+
+@case("nccl.net_plugin", "fail", "look for harp and libnccl-net-harp.so", "harpctl install --name harp")
+def second_name_is_not_there(world: World) -> None:
+    world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
+
+
+@case("nccl.net_plugin", "fail", "look for harp and libnccl-net-harp.so", "harpctl enable")
+def second_name_is_turned_off(world: World) -> None:
+    world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
+    parked = plugin(SECOND.replace("libnccl", "bak.libnccl"), "bak.")
+    world.copies = (*world.copies, replace(parked, name="libnccl-net-harp.so"))
 
 
 @case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"rm {PARKED}")

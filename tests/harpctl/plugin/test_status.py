@@ -131,7 +131,7 @@ def test_settings_that_keep_nccl_from_harp(image: Image, plugin_file: Path) -> N
         ("NCCL_NET", "Socket", "/etc/nccl.conf"),
     ]
     assert len(found.notes) == 2
-    assert "no other" in found.notes[0]
+    assert "look for ofi and libnccl-net-ofi.so, and there is none" in found.notes[0]
 
 
 @pytest.mark.parametrize(

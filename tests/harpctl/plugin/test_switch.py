@@ -17,13 +17,14 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
 from harpctl.host.runner import Completed
 from harpctl.plugin.command import Result, run_switch
-from harpctl.plugin.paths import FORMS, NAME, PARKED
+from harpctl.plugin.paths import FORMS, NAME, PARKED, SUFFIXED
 from harpctl.plugin.source import find_source, read_source
 from harpctl.plugin.status import read_status
-from harpctl.plugin.switch import ASIDE, Switch, plan_disable, plan_enable, plan_install
+from harpctl.plugin.switch import Switch, aside_as, plan_disable, plan_enable, plan_install
 from tests.harpctl.machine import DEBIAN_DISTROS, DISTROS, build
 from tests.harpctl.plugin.conftest import TRIPLET, Compile, Image
 
+ASIDE = aside_as(NAME)
 PARKED_PLACES = [
     (folder, name)
     for folder in ("beside", "/mnt", "/root")
@@ -36,9 +37,9 @@ def do(image: Image, action: str, make: Callable[[], Switch]) -> Result:
     return run_switch(image.host, action, make, NoProgress(), dry_run=False)
 
 
-def install(image: Image, file: Path, folder: str = "", *, force: bool = False) -> Result:
+def install(image: Image, file: Path, folder: str = "", *, name: str = "", force: bool = False) -> Result:
     source = read_source(image.host, file)
-    return do(image, "install", lambda: plan_install(image.host, source, folder, force=force))
+    return do(image, "install", lambda: plan_install(image.host, source, folder, name=name, force=force))
 
 
 def enable(image: Image, *, force: bool = False) -> Result:
@@ -169,7 +170,7 @@ def test_another_plugin_in_the_place_is_moved_aside_only_by_force(
 ) -> None:
     image.put(foreign, installed(image))
     before = image.files()
-    error = refused(lambda: install(image, plugin_file), image)
+    error = refused(lambda: install(image, plugin_file, name=NAME), image)
     assert f"{installed(image)} (the plugin AWS Libfabric)" in error.message
     assert install(image, plugin_file, force=True).state == "enabled"
     assert image.at(f"{image.libraries}/{ASIDE}").read_bytes() == foreign.read_bytes()
@@ -177,10 +178,36 @@ def test_another_plugin_in_the_place_is_moved_aside_only_by_force(
     assert image.files() == before
 
 
+@pytest.mark.parametrize("place", ["libraries", "/opt/amazon/lib"])
+def test_beside_another_plugin_harp_takes_the_second_name(
+    image: Image, plugin_file: Path, foreign: Path, place: str
+) -> None:
+    image.put(b"/opt/amazon/lib\n", "/etc/ld.so.conf")
+    other = f"{image.libraries if place == 'libraries' else place}/{NAME}"
+    image.put(foreign, other)
+    before = image.files()
+    result = install(image, plugin_file)
+    path = f"{image.libraries}/{SUFFIXED}"
+    assert (result.ok, result.state, result.path) == (True, "beside", path)
+    assert "Set NCCL_NET_PLUGIN=harp for the job" in result.notes[0]
+    assert "AWS Libfabric" in result.notes[0]
+    assert image.at(path).read_bytes() == plugin_file.read_bytes()
+    assert not image.at(path).is_symlink()
+    assert image.at(other).read_bytes() == foreign.read_bytes()
+    assert not install(image, plugin_file).changed
+    image.put(b"NCCL_NET_PLUGIN=harp\n", "/etc/nccl.conf")
+    found = read_status(image.host)
+    assert (found.state, found.path, found.notes[-1:]) == ("enabled", path, found.notes[-1:])
+    assert not any("makes NCCL" in note for note in found.notes)
+    image.at("/etc/nccl.conf").unlink()
+    rollback(image.host, progress=NoProgress())
+    assert image.files() == before
+
+
 def test_another_plugin_that_would_be_found_first(debian: Image, plugin_file: Path, foreign: Path) -> None:
     debian.put(b"/opt/amazon/lib\n", "/etc/ld.so.conf")
     debian.put(foreign, f"/opt/amazon/lib/{NAME}")
-    error = refused(lambda: install(debian, plugin_file), debian)
+    error = refused(lambda: install(debian, plugin_file, name=NAME), debian)
     assert "NCCL would load that one" in error.message
     assert install(debian, plugin_file, force=True).state == "enabled"
     assert debian.at(f"/opt/amazon/lib/{ASIDE}").is_file()

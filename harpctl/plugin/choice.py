@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which file NCCL takes for its net plugin: the names that a release tries, and what they lead to here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from harpctl.host.door import Host
+from harpctl.plugin.elf import version_key
+from harpctl.plugin.fit import Ground, misfit
+from harpctl.plugin.paths import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy, find_copies
+from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SYSTEM_FILE, Setting, find_settings
+
+NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an image
+SINCE = (2, 11)  # NCCL_NET_PLUGIN; before, the variable is ignored
+SINCE_VERBATIM = (2, 21)  # its value is tried as a file; before, as a suffix alone
+SINCE_LOOK = (2, 26)  # no suffix is tried for what is a path or looks like a library
+SINCE_LIST = (2, 27)  # it may be a list
+SINCE_NONE = (2, 28)
+
+
+def tried(value: str, nccl: str = NEWEST) -> tuple[str, ...]:
+    """Return the files that a release of NCCL tries in turn, for a value of NCCL_NET_PLUGIN ("": not set)."""
+    release = version_key(nccl)[:2]
+    if not value or release < SINCE:
+        return (NAME,)
+    if value.lower() == "none" and release >= SINCE_NONE:
+        return ()
+    found: list[str] = []
+    for word in value.split(",") if release >= SINCE_LIST else [value]:
+        suffixed = f"libnccl-net-{word}.so"
+        is_library = "/" in word or (word.startswith("lib") and word.endswith(".so"))
+        if release < SINCE_VERBATIM:
+            found.append(suffixed)
+        elif release < SINCE_LOOK or not is_library:
+            found += [word, suffixed]
+        else:
+            found.append(word)
+    return tuple(found)
+
+
+def named(settings: Iterable[Setting]) -> tuple[str, ...]:
+    """Return all files that settings may make a release of NCCL try, beside those that HARP goes by."""
+    values = [setting.value for setting in settings if setting.name == PLUGIN_VARIABLE]
+    return tuple(dict.fromkeys(file for value in values for file in tried(value)))
+
+
+def find_all(host: Host) -> tuple[Copy, ...]:
+    """Find whatever bears a name of the plugin, those that the host's settings give it among them."""
+    return find_copies(host, named(find_settings(host)))
+
+
+def taken(copies: Sequence[Copy], files: Iterable[str], place: Ground) -> Copy | None:
+    """Return the copy that the loader takes for the first of the files that it finds, loadable or not."""
+    for file in files:
+        for copy in copies:
+            fits = file in copy.aliases if "/" in file else (copy.name == file and copy.is_searched)
+            if copy.form == INSTALLED and fits and copy.is_seen_by(place.machine):
+                return copy
+    return None
+
+
+def deciding(settings: Iterable[Setting]) -> Setting | None:
+    """Return the NCCL_NET_PLUGIN that holds for every job: of the environment, else of /etc/nccl.conf."""
+    found = [
+        one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, SYSTEM_FILE}
+    ]
+    return found[0] if found else None
+
+
+def chosen(copies: Sequence[Copy], settings: Iterable[Setting], place: Ground) -> Copy | None:
+    """Return what the newest NCCL takes: what the deciding setting leads to, or what has the plain name."""
+    setting = deciding(settings)
+    return taken(copies, tried(setting.value if setting else ""), place)
+
+
+def works(copy: Copy | None, place: Ground) -> bool:
+    """Say whether a copy is a HARP that this host can load."""
+    return copy is not None and copy.is_harp and copy.elf is not None and not misfit(copy.elf, place)
+
+
+def obstacle(setting: Setting, copies: Sequence[Copy], place: Ground, releases: Collection[str] = ()) -> str:
+    """Say why a setting keeps an NCCL of this host, or the newest one, from HARP; "" where it does not."""
+    if setting.name != PLUGIN_VARIABLE:
+        return setting.obstacle
+    for nccl in sorted(set(releases) or {NEWEST}, key=version_key):
+        files = tried(setting.value, nccl)
+        copy = taken(copies, files, place)
+        if works(copy, place):
+            continue
+        who = f"NCCL {nccl}" if releases else "NCCL"
+        if copy is not None:
+            return f"{setting} makes {who} load {copy.path}, which is {copy.what}."
+        if not files:
+            return f"{setting} makes {who} load no plugin."
+        return f"{setting} makes {who} look for {' and '.join(files)}, and there is none."
+    return ""
+
+
+def leads_to_harp(setting: Setting, copies: Sequence[Copy], place: Ground) -> bool:
+    """Say whether a NCCL_NET_PLUGIN names HARP, be it there, turned off, or not installed yet."""
+    files = tried(setting.value)
+    if works(taken(copies, files, place), place) or {NAME, SUFFIXED} & set(files):
+        return True
+    return any(copy.is_harp and {copy.name, copy.installs_as} & set(files) for copy in copies)
+
+
+def advice() -> str:
+    """Say how NCCL is made to load HARP by its second name."""
+    return f"Set {PLUGIN_VARIABLE}={SUFFIX} for the job (NCCL 2.11 or newer)."
