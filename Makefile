@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# `make dist` builds dist/harp_setup.sh, and `make` the plugin; the plugin's other targets: make -C plugin help.
+# `make dist` builds the packages into dist/out, and `make` the plugin; the plugin's other targets: make -C plugin help.
 
 .PHONY: build dist test
 build dist test:

@@ -22,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 from dist.cpython import TAG, UnavailableError, compile_tree, private_python
+from harpctl.identity import PACKAGED, build_version
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
@@ -69,7 +70,9 @@ def _split(requirement: str) -> tuple[str, str]:
 def install_packages(tag: str, target: Path) -> None:
     """Install the packages for one Python, from wheels only."""
     arch = platform.machine()
-    specs = [f"{name}=={version}" for name, version in sorted(requirements().items())]
+    # Another Python may be too old for the release that is tested here; it gets the newest before that.
+    relation = "==" if tag == TAG else "<="
+    specs = [f"{name}{relation}{version}" for name, version in sorted(requirements().items())]
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     argv += ["--no-compile", "--only-binary=:all:", "--target", str(target), "--implementation", "cp"]
     argv += ["--python-version", f"{tag[2]}.{tag[3:]}", "--no-warn-conflicts"]
@@ -140,12 +143,6 @@ def tree_digest(stage: Path) -> str:
     return digest.hexdigest()
 
 
-def version() -> str:
-    """Give harpctl's version."""
-    text = (TOP / "harpctl" / "__init__.py").read_text(encoding="utf-8")
-    return text.split('__version__ = "')[1].split('"')[0]
-
-
 def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     """Lay out everything that the archive holds, but for the script."""
     for name in BUILT:
@@ -155,6 +152,9 @@ def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     shutil.copytree(
         TOP / "harpctl", stage / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
     )
+    (stage / "app" / "harpctl" / "data").mkdir()
+    told = stage / "app" / "harpctl" / "data" / PACKAGED
+    told.write_text(build_version() + "\n", encoding="utf-8")
     if python:
         shutil.copytree(python, stage / "python", ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (stage / "app", stage / "ext"):
@@ -173,7 +173,11 @@ def assemble(stage: Path) -> bytes:
     """Give the whole file: functions, the line that calls them, the archive."""
     head = (HERE / "head.sh").read_text(encoding="utf-8")
     digest = hashlib.sha256((tree_digest(stage) + head).encode()).hexdigest()[:LENGTH_ID]
-    words = {"@VERSION@": version(), "@ARCH@": platform.machine(), "@ID@": f"{version()}-{digest}"}
+    words = {
+        "@VERSION@": build_version(),
+        "@ARCH@": platform.machine(),
+        "@ID@": f"{build_version()}-{digest}",
+    }
     for word, value in words.items():
         head = head.replace(word, value)
     (stage / "head.sh").write_text(head, encoding="utf-8")  # with it, the file can be put together anew

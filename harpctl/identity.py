@@ -11,7 +11,9 @@ from pathlib import Path
 from harpctl import __version__
 
 PACKAGED = "version"  # a file of harpctl/data that a package brings
-TELLS = Path(__file__).resolve().parents[1] / "plugin" / "version.sh"  # in a checkout
+PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # of a checkout
+TELLS = PLUGIN_DIR / "version.sh"
+BUILD_DIR = PLUGIN_DIR / "build"
 
 
 @functools.cache
@@ -25,3 +27,9 @@ def build_version() -> str:
         if done.returncode == 0 and done.stdout.strip():
             return done.stdout.strip()
     return __version__
+
+
+def built_file(name: str) -> Path:
+    """Return where a built file is, or would be: in the package, else in the checkout's build folder."""
+    packaged = Path(__file__).resolve().parent / "data" / name
+    return packaged if packaged.is_file() else BUILD_DIR / name

@@ -53,10 +53,10 @@ from harpctl.bench.sizes import (
     parse_sizes,
 )
 from harpctl.errors import ExitCode, HarpError
+from harpctl.identity import built_file
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
-BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
 CONNECTIONS_MAX = 4096  # harp-perf's
@@ -100,7 +100,7 @@ def _interrupted_by_signals() -> Iterator[None]:
 
 def find_program(given: Path | None, name: str) -> Path:
     """Resolve a built file, or the user's own."""
-    file = (given or BUILD_DIR / name).expanduser().resolve()
+    file = (given or built_file(name)).expanduser().resolve()
     if not file.is_file():
         raise HarpError(
             f"{file} does not exist.",

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds all packages into dist/out, with their checksums: `make dist`.
+
+The same sources, built by the same compiler, give the same bytes in any folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from dist.deb import build_deb, stage_tree
+from dist.make import BUILD, HERE, TOP, pack, say
+from dist.names import plain_version
+from dist.wheel import build_wheel
+from harpctl.identity import build_version
+from harpctl.plugin.elf import inspect
+from harpctl.plugin.paths import NAME
+
+SUMS = "SHA256SUMS"
+DOCKERFILE = """\
+FROM your-training-image
+ADD {layer} /
+"""
+
+
+def build_layer(tree: Path, out: Path) -> Path:
+    """Pack a staged tree as a layer for `ADD` or `tar -x`; return its path."""
+    target = out / f"harp-{plain_version()}-{platform.machine()}-layer.tar.gz"
+    target.write_bytes(pack(tree))
+    (out / "Dockerfile").write_text(DOCKERFILE.format(layer=target.name), encoding="utf-8")
+    return target
+
+
+def write_sums(out: Path) -> None:
+    """Write the checksums of all files of a folder, as sha256sum -c reads them."""
+    files = sorted(path for path in out.iterdir() if path.name != SUMS)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (out / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def check_built() -> None:
+    """Refuse to pack a library that was built from another state of the sources."""
+    file = BUILD / NAME
+    with file.open("rb") as stream:
+        built = inspect(stream, str(file)).version
+    if built != build_version():
+        raise SystemExit(
+            f"dist: {file} is HARP {built}, and the sources are {build_version()}; run: ./harp_setup dist"
+        )
+
+
+def main() -> None:
+    """Build what --only names, or everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=HERE / "out")
+    kinds = ("file", "wheel", "deb", "layer")
+    parser.add_argument("--only", choices=kinds, action="append", help="repeatable; else all")
+    options = parser.parse_args()
+    wanted = options.only or list(kinds)
+    check_built()
+    cache = TOP / ".cache" / "dist"
+    if options.out.exists():
+        shutil.rmtree(options.out)
+    options.out.mkdir(parents=True)
+    if "file" in wanted:
+        file = options.out / "harp_setup.sh"
+        subprocess.run([sys.executable, "-m", "dist.make", "--out", str(file)], cwd=TOP, check=True)
+    if "wheel" in wanted:
+        build_wheel(options.out)
+    if {"deb", "layer"} & set(wanted):
+        with tempfile.TemporaryDirectory(prefix="harp-tree-") as name:
+            tree = Path(name) / "root"
+            tree.mkdir()
+            stage_tree(tree, cache)
+            if "deb" in wanted and shutil.which("dpkg-deb"):
+                build_deb(tree, options.out)
+            elif "deb" in wanted:
+                say("notice: no Debian package: dpkg-deb is not here; install dpkg")
+            if "layer" in wanted:
+                build_layer(tree, options.out)
+    write_sums(options.out)
+    for path in sorted(options.out.iterdir()):
+        say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()
