@@ -76,8 +76,8 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def stage_tree(stage: Path, cache: Path) -> None:
-    """Lay out the files of a host: what the package and the container layer have in common."""
+def stage_tree(stage: Path, cache: Path, folder: str) -> None:
+    """Lay out the files of a host, with the library in a folder of it: what packages and layer hold."""
     home = stage / HOME
     home.mkdir(parents=True)
     stage_packages(TAGS, home, cache)
@@ -86,7 +86,7 @@ def stage_tree(stage: Path, cache: Path) -> None:
     )
     data = home / "app" / "harpctl" / "data"
     data.mkdir()
-    libraries = stage / "usr" / "lib" / triplet()
+    libraries = stage / folder
     libraries.mkdir(parents=True)
     shutil.copy(BUILD / NAME, libraries / SUFFIXED)
     (data / NAME).symlink_to(os.path.relpath(libraries / SUFFIXED, data))

@@ -13,11 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dist.deb import build_deb, stage_tree
 from dist.make import BUILD, HERE, TOP, pack, say
-from dist.names import plain_version
+from dist.names import plain_version, triplet
+from dist.rpm import LIBRARIES, build_rpm
 from dist.wheel import build_wheel
 from harpctl.identity import build_version
 from harpctl.plugin.elf import inspect
@@ -28,6 +31,24 @@ DOCKERFILE = """\
 FROM your-training-image
 ADD {layer} /
 """
+
+
+@contextmanager
+def staged(cache: Path, libraries: str) -> Iterator[Path]:
+    """Lay a tree out for as long as packages are made of it."""
+    with tempfile.TemporaryDirectory(prefix="harp-tree-") as name:
+        tree = Path(name) / "root"
+        tree.mkdir()
+        stage_tree(tree, cache, libraries)
+        yield tree
+
+
+def has(tool: str, package: str) -> bool:
+    """Say whether a tool is here; where it is not, what goes without."""
+    if shutil.which(tool):
+        return True
+    say(f"notice: {tool} is not here, so its package is not made; install {package}")
+    return False
 
 
 def build_layer(tree: Path, out: Path) -> Path:
@@ -60,7 +81,7 @@ def main() -> None:
     """Build what --only names, or everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "out")
-    kinds = ("file", "wheel", "deb", "layer")
+    kinds = ("file", "wheel", "deb", "rpm", "layer")
     parser.add_argument("--only", choices=kinds, action="append", help="repeatable; else all")
     options = parser.parse_args()
     wanted = options.only or list(kinds)
@@ -75,16 +96,14 @@ def main() -> None:
     if "wheel" in wanted:
         build_wheel(options.out)
     if {"deb", "layer"} & set(wanted):
-        with tempfile.TemporaryDirectory(prefix="harp-tree-") as name:
-            tree = Path(name) / "root"
-            tree.mkdir()
-            stage_tree(tree, cache)
-            if "deb" in wanted and shutil.which("dpkg-deb"):
+        with staged(cache, f"usr/lib/{triplet()}") as tree:
+            if "deb" in wanted and has("dpkg-deb", "dpkg"):
                 build_deb(tree, options.out)
-            elif "deb" in wanted:
-                say("notice: no Debian package: dpkg-deb is not here; install dpkg")
             if "layer" in wanted:
                 build_layer(tree, options.out)
+    if "rpm" in wanted and has("rpmbuild", "rpm"):
+        with staged(cache, LIBRARIES) as tree:
+            build_rpm(tree, options.out)
     write_sums(options.out)
     for path in sorted(options.out.iterdir()):
         say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

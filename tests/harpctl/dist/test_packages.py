@@ -24,7 +24,7 @@ DEB_BYTES_MAX = 12_000_000
 
 
 def build(root: Path, out: Path) -> Path:
-    kinds = ("--only", "wheel", "--only", "deb", "--only", "layer")
+    kinds = [word for kind in ("wheel", "deb", "rpm", "layer") for word in ("--only", kind)]
     subprocess.run([sys.executable, "-m", "dist.out", "--out", str(out), *kinds], cwd=root, check=True)
     return out
 
@@ -113,3 +113,25 @@ def test_deb_is_installed_used_and_purged(out: Path, tmp_path: Path, release: st
     run("chroot", chroot, "harpctl", "rollback", "--yes")
     run("chroot", chroot, "dpkg", "--purge", "harp")
     assert files(chroot) == before
+
+
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild (Debian: rpm)")
+def test_rpm_is_installed_queried_and_erased_in_a_root_of_its_own(out: Path, tmp_path: Path) -> None:
+    package, root = one(out, "*.rpm"), tmp_path / "root"
+    rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
+    run(*rpm, "--initdb")
+    run(*rpm, "--install", "--nodeps", "--noscripts", package)
+    assert run(*rpm, "--query", "harp").startswith(f"harp-{plain_version()}-1.")
+    assert f"/usr/lib64/{SUFFIXED}" in run(*rpm, "--query", "--list", "harp").splitlines()
+    run(*rpm, "--verify", "--nodeps", "harp")
+    program = root / "usr" / "lib" / "harp" / "bin" / "harpctl"
+    assert run(program, "--version") == f"harpctl {build_version()}\n"
+    journal = root / "var" / "lib" / "harp" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "0001").touch()
+    if os.geteuid() == 0:  # scripts run in the root
+        run(*rpm, "--erase", "harp", code=1)
+        assert program.exists()
+    (journal / "0001").unlink()
+    run(*rpm, "--erase", *([] if os.geteuid() == 0 else ["--noscripts"]), "harp")
+    assert not (root / "usr" / "lib" / "harp").exists()
