@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.nccl import box, wheels
+from harpctl.bench.nccl_run import NcclRun
+from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
@@ -28,7 +29,7 @@ TOPOLOGY = """\
 CYCLES = 3
 
 
-def run(make_box: MakeBox, folder: Path, environment: dict[str, str]) -> box.BoxRun:
+def run(make_box: MakeBox, folder: Path, environment: dict[str, str]) -> NcclRun:
     """Make communicators of two ranks, connect them, and destroy them."""
     file = folder / "topology.xml"
     file.write_text(TOPOLOGY)

@@ -56,7 +56,11 @@ def fetch_oldest(cache: Path, run: Callable[[Sequence[str]], None] = nccl_wheel.
         run([*pip, *OLDEST_BUILD, "--dest", folder, OLDEST_WHEEL])
         (wheel,) = Path(folder).glob("*.whl")
         part = Path(folder) / library.name
-        with zipfile.ZipFile(wheel) as opened, opened.open(OLDEST_MEMBER) as source, part.open("wb") as target:
+        with (
+            zipfile.ZipFile(wheel) as opened,
+            opened.open(OLDEST_MEMBER) as source,
+            part.open("wb") as target,
+        ):
             copyfileobj(source, target)
         part.rename(library)
     return library
