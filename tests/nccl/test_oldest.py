@@ -15,7 +15,11 @@ from harpctl.bench.nccl_run import NcclRun
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 
-pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
+REFUSED = "harp-nccl refuses a release whose device structures it can't read, even to connect only"
+pytestmark = [
+    *(pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow),
+    pytest.mark.xfail(strict=True, reason=REFUSED),
+]
 
 TOPOLOGY = """\
 <system version="1">
