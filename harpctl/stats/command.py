@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl stats`: what the statistics files of running jobs hold."""
 
 from __future__ import annotations

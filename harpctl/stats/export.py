@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl export`: the statistics for Prometheus, over HTTP or as a file for node_exporter."""
 
 from __future__ import annotations

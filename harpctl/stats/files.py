@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the statistics files of a host's processes, and says what has become of each process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a statistics file, as plugin/src/host/stats_layout.h lays it out; docs/statistics.md tells more.
 
 The file describes its own fields, so that this reads the files of other versions, too. An entry may be

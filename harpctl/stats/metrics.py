@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statistics as Prometheus metrics: names, units and labels by its conventions, in a bounded number.
 
 Engines and interfaces have a series each; sessions are added up by the peer's host name, paths by their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of a statistics file as one tree: engines with interfaces and sessions, these with the rest."""
 
 from __future__ import annotations

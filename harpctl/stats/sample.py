@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happened between two readings of the statistics files: rates, and what is wrong, worst first."""
 
 from __future__ import annotations

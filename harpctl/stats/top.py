@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl top`: a live table of the processes, sessions and paths of HARP, what is wrong first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/statistics.md has every field of the statistics file, with its unit and meaning."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why NCCL waits, on a virtual clock: the right reason within seconds, and nothing of an idle job. */
 #include <arpa/inet.h>
 #include <errno.h>

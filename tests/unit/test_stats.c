@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What engines write into the statistics file, while messages move between two of them. */
 #include <setjmp.h>
 #include <stdarg.h>

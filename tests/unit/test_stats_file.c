@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The statistics file: entries, readers beside a writer, exits, forks, left files, full and read-only disks.
  */
 #include <dirent.h>

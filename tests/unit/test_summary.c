@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is said at the end: all counters, drops first, in lines that fit; sessions that lost much. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What NCCL waits for, when it waits for long: once a second the pass looks for links with requests under way
  * on which nothing has moved for HARP_STALL_NS, finds the reason, and says it in one INFO line for the peer,
  * again after each HARP_STALL_AGAIN_NS. The reason stands in the statistics as well. A link without requests

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Life of the statistics: the file, who has which entries, and whose turn it is to be written. */
 #include "engine/stats.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an engine shows in the process's statistics file (host/stats_file.h): itself, its interfaces, its
  * sessions with their paths, and its streams.
  *

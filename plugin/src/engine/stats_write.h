@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fills the entries of the statistics file with what engines, peers and links hold. Peers, paths and links
  * for which there was no room are left out. Under the engine's lock. */
 #ifndef HARP_STATS_WRITE_H

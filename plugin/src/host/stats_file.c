@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "host/stats_file.h"
 
 #include <dirent.h>
@@ -13,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/files.h"
+#include "base/identity.h"
 #include "base/log.h"
 #include "host/clock.h"
 
@@ -137,7 +139,7 @@ static void fill_header(struct harp_stats_header *h) {
   atomic_store_explicit(&h->updated_ns, h->created_ns, memory_order_relaxed);
   h->schema_at = HARP_STATS_SCHEMA_AT;
   h->schema_bytes = harp_stats_schema_bytes;
-  snprintf(h->version, sizeof h->version, "%s", HARP_VERSION);
+  snprintf(h->version, sizeof h->version, "%s", harp_version());
   if (gethostname(h->host, sizeof h->host - 1)) h->host[0] = 0;
   h->table_count = HARP_STATS_TABLE_COUNT;
   for (unsigned t = 0; t < HARP_STATS_TABLE_COUNT; t++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The statistics file of this process (stats_layout.h): made, given entries, grown, removed.
  *
  * Any thread may take and give entries; each is then written by its one owner, between harp_stats_begin and

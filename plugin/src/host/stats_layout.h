@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The statistics file: how its bytes lie. One file for each process, mapped, written while the process runs.
  *
  * A header, then five tables of entries of equal size. The header names the tables and holds a text that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text that describes the tables; see stats_layout.h. */
 #include "host/stats_layout.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statistics files as the plugin writes them, for tests of who reads them."""
 
 from __future__ import annotations

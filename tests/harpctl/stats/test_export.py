@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harpctl export`: metrics that Prometheus takes, sums that never fall, and what names them."""
 
 from __future__ import annotations

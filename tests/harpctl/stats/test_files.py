@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding the files of a host, and the states of their processes."""
 
 from __future__ import annotations

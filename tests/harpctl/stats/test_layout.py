@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a statistics file: whole entries, other versions, damage."""
 
 from __future__ import annotations

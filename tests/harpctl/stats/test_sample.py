@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rates between two readings, what is called wrong, and the tables of `harpctl top`."""
 
 from __future__ import annotations
