@@ -75,7 +75,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     write_perf(tmp_path, FAKE).rename(tmp_path / "harp-nccl")
     (tmp_path / "libnccl-net.so").touch()
-    monkeypatch.setattr(command, "BUILD_DIR", tmp_path)
+    monkeypatch.setattr(command, "built_file", lambda name: tmp_path / name)
     file = tmp_path / "calls"
     monkeypatch.setenv("FAKE_CALLS", str(file))
     return file
@@ -206,7 +206,7 @@ def test_wrong_usage(words: tuple[str, ...], said: str) -> None:
 
 def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(command, "BUILD_DIR", tmp_path)
+    monkeypatch.setattr(command, "built_file", lambda name: tmp_path / name)
     (tmp_path / "libnccl-net.so").touch()
     done = call("--loopback")
     assert done.exit_code == ExitCode.MISSING
@@ -402,8 +402,9 @@ def test_files_that_are_no_nccl(tmp_path: Path) -> None:
     for words, said in (
         (f"--lib={tmp_path / 'none'}", "No such file or directory"),
         (f"--lib={text}", "is no 64-bit ELF file for x86-64"),
+        (f"--lib={command.find_program(None, 'harp-perf')}", "has no symbol table"),
         (
-            f"--lib={command.find_program(None, 'harp-perf')}",
+            f"--lib={command.find_program(None, 'harp-nccl')}",
             "its debug information does not describe NCCL's device structures",
         ),
     ):
