@@ -19,13 +19,13 @@ static struct harp_counters counters;
 static uint8_t data[LARGE];
 static harp_ns now;
 
-static int init(void **state) {
-  (void)state;
+static int init_with(bool has_udp) {
   struct harp_sender_config c = {
       .first_number = NUMBER,
       .stream_max = 1,
       .path_count = PATHS,
-      .paths = {{.lines_max = 11}, {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
+      .paths = {{.lines_max = has_udp ? 11 : HARP_RECORD_MAX_LINES, .is_tcp = !has_udp},
+                {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
       .window_bytes = 4 << 20,
       .cc = &harp_cc_delay,
   };
@@ -37,6 +37,17 @@ static int init(void **state) {
   harp_sender_init(s, &c, NULL, &counters, now);
   harp_sender_open(s, &st, &stream);
   return 0;
+}
+
+static int init(void **state) {
+  (void)state;
+  return init_with(true);
+}
+
+/* Two tcp paths between the same ENIs, of which the second rests. */
+static int init_alone(void **state) {
+  (void)state;
+  return init_with(false);
 }
 
 static int fini(void **state) {
@@ -264,7 +275,66 @@ static void it_comes_back_with_another_connection(void **state) {
   assert_int_equal(run.path, TCP);
 }
 
+/* An acknowledgement may come by another path when its connection is gone. */
+static void what_went_over_an_old_connection_proves_nothing(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  harp_sender_block(s, TCP);
+  harp_sender_path_down(s, TCP, now);
+  now += HARP_SEC(1);
+  harp_sender_unblock(s, TCP, now);
+  assert_true(take(&run));
+  assert_int_equal(run.path, TCP);
+  harp_sender_block(s, TCP);
+  harp_sender_path_down(s, TCP, now);
+  acknowledge(TCP, run.number + 1);
+  assert_false(harp_sender_is_up(s, TCP));
+}
+
+/* Small messages wait for company, but not on a tcp path. */
+static void it_does_not_wait_for_what_holds_back_datagrams(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  do post(1000);
+  while (take(&run));
+  assert_int_not_equal(s->cork_ns, HARP_NEVER);
+  harp_sender_path_down(s, UDP, now);
+  do assert_true(take(&run)); /* its probe, then what was in flight */
+  while (s->load.resend_lines);
+  assert_int_equal(run.path, TCP);
+  harp_sender_block(s, TCP);
+  now += HARP_US(20);
+  assert_false(take(&run)); /* and says when to ask again */
+}
+
+/* Passes time, and answers nothing; returns whether a path sent something. */
+static bool sends(unsigned path, harp_ns span_ns) {
+  struct harp_tx_run run;
+  bool sent = false;
+  for (harp_ns end = now + span_ns; now < end; now += HARP_MS(1))
+    while (take(&run)) sent |= run.path == path;
+  return sent;
+}
+
+static void one_that_rests_takes_the_place_of_one_that_does_not_connect(void **state) {
+  (void)state;
+  harp_sender_unblock(s, 1, now);
+  assert_true(harp_sender_is_dormant(s, 1));
+  post(100000);
+  assert_true(sends(1, HARP_MS(100)));
+}
+
+static void where_none_connects_nothing_goes_on(void **state) {
+  (void)state;
+  post(100000);
+  assert_false(sends(0, HARP_MS(100)));
+  assert_int_not_equal(harp_sender_stalled_since_ns(s), 0);
+}
+
 int main(void) {
+#define A(test) cmocka_unit_test_setup_teardown(test, init_alone, fini)
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
   const struct CMUnitTest tests[] = {
       T(one_that_is_not_connected_takes_nothing),
@@ -278,6 +348,10 @@ int main(void) {
       T(so_is_one_that_is_blocked),
       T(one_that_is_slow_is_not),
       T(it_comes_back_with_another_connection),
+      T(what_went_over_an_old_connection_proves_nothing),
+      T(it_does_not_wait_for_what_holds_back_datagrams),
+      A(one_that_rests_takes_the_place_of_one_that_does_not_connect),
+      A(where_none_connects_nothing_goes_on),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

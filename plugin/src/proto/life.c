@@ -145,6 +145,7 @@ static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns no
   p->probe_count = 0;
   p->probed_ns = now;
   harp_life_want_probe(s, p, true);
+  harp_life_touch(s, p);
 }
 
 static void restart_window(struct harp_path *p) {
@@ -302,7 +303,10 @@ static void ask_kin(struct harp_sender *s, const struct harp_path *p) {
 }
 
 void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  if (p->state != HARP_PATH_UP) return;
+  if (p->state != HARP_PATH_UP) {
+    p->proof_number = p->next_number; /* what was sent on it before proves nothing any more */
+    return;
+  }
   ask_kin(s, p);
   give_up(s, p, now);
   move_to(s, p, HARP_PATH_DOWN, now);
@@ -394,7 +398,8 @@ static harp_ns probe_interval_ns(const struct harp_sender *s, const struct harp_
 static harp_ns timer_ns(const struct harp_sender *s, const struct harp_path *p) {
   if (p->state == HARP_PATH_DORMANT)
     return p->inflight_bytes ? HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p)) : HARP_NEVER;
-  if (p->state != HARP_PATH_UP) return p->probe_due ? HARP_NEVER : p->probed_ns + probe_interval_ns(s, p);
+  if (p->state != HARP_PATH_UP)
+    return p->probe_due && !p->blocked ? HARP_NEVER : p->probed_ns + probe_interval_ns(s, p);
   /* A probe that is due leaves at once, but on a path that takes nothing. */
   if (p->probe_due && !(p->blocked && p->inflight_bytes)) return p->loss_deadline_ns;
   if (p->inflight_bytes) return HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p));

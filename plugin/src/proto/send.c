@@ -339,6 +339,7 @@ void harp_sender_block(struct harp_sender *s, unsigned path) {
   s->paths[path].blocked = true;
   s->paths[path].cc.round_limited = true; /* the kernel holds as much as it takes */
   s->blocked |= 1ull << path;
+  harp_life_touch(s, &s->paths[path]);
 }
 
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
@@ -611,8 +612,8 @@ static bool choose(struct harp_sender *s, struct harp_tx_choice *c, harp_ns now)
 static harp_ns data_ns(struct harp_sender *s, harp_ns now) {
   const struct harp_tx_stream *st = next_stream(s);
   if (!s->eligible || !st) return HARP_NEVER;
-  if (s->cork_ns != HARP_NEVER && !s->load.resend_lines) return s->cork_ns;
   struct harp_stripe stripe = stripe_of(s, s->by_class[st->class]);
+  if (s->cork_ns != HARP_NEVER && !s->load.resend_lines && !(stripe.among & s->tcp)) return s->cork_ns;
   stripe.among = harp_stripe_answering(s->paths, stripe.among);
   harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
   for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
