@@ -52,6 +52,7 @@ struct harp_tcp_path {
   const uint8_t *payload; /* borrowed from the stream's message */
   uint32_t payload_bytes;
   const struct harp_tx_stream *payload_of;
+  uint32_t payload_message;
   uint8_t out[HARP_TCP_OUT_BYTES];
 
   struct harp_records in;

@@ -39,8 +39,17 @@ static void advance(struct harp_tcp_path *p, size_t bytes) {
   p->payload_bytes -= (uint32_t)bytes;
 }
 
+/* Whether the payload that waits is the user's again: other paths have delivered its message meanwhile. */
+static bool is_payload_gone(const struct harp_tcp_path *p) {
+  return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
+}
+
 void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
   struct harp_engine *e = p->peer->engine;
+  if (harp_unlikely(is_payload_gone(p))) {
+    harp_tcp_path_end(p, now, "its message went another way");
+    return;
+  }
   while (has_waiting(p)) {
     struct iovec iov[2] = {{p->out + p->out_sent, p->out_bytes - p->out_sent},
                            {(void *)(uintptr_t)p->payload, p->payload_bytes}};
@@ -136,6 +145,7 @@ static void put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
   p->payload = run->data;
   p->payload_bytes = length;
   p->payload_of = stream;
+  p->payload_message = run->message;
 }
 
 void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now) {

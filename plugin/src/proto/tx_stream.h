@@ -139,6 +139,11 @@ void harp_tx_stream_take_lost(struct harp_tx_stream *st, uint32_t line, uint32_t
 /* Takes a delivered message, oldest first: returns true and its cookie. */
 bool harp_tx_stream_poll_done(struct harp_tx_stream *st, void **cookie);
 
+/* Returns whether a message was posted and not given back: its data may be read. */
+static inline bool harp_tx_stream_holds(const struct harp_tx_stream *st, uint32_t message) {
+  return message - st->done < st->tail - st->done;
+}
+
 /* Takes a stream of the load that has delivered messages to poll; NULL: none has. */
 struct harp_tx_stream *harp_tx_load_take_done(struct harp_tx_load *load);
 

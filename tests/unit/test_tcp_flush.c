@@ -1,0 +1,157 @@
+/* A record that waits for the kernel: what is sent of its payload, and when no more of it may be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "engine/tcp_path.h"
+
+enum { UDP, TCP, PATHS, NUMBER = 5, BYTES = 512 << 10 };
+static struct harp_engine *engine;
+static struct harp_peer *peer;
+static struct harp_tcp_path *p;
+static struct harp_tx_stream st;
+static struct harp_counters counters;
+static uint8_t data[BYTES], received[BYTES];
+static int other; /* the peer's end of the connection */
+static harp_ns now;
+
+static void make_sender(void) {
+  static const struct harp_sender_config c = {
+      .first_number = NUMBER,
+      .stream_max = 1,
+      .path_count = PATHS,
+      .paths = {{.lines_max = 11}, {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_delay,
+  };
+  static const struct harp_receiver_config rc = {
+      .first_number = NUMBER, .path_count = PATHS, .stream_max = 1};
+  static const struct harp_tx_stream_config stream = {.id = 0};
+  static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2};
+  struct harp_sender *s = malloc(harp_sender_bytes(&c));
+  struct harp_receiver *r = malloc(harp_receiver_bytes(&rc));
+  assert_true(s && r);
+  harp_sender_init(s, &c, NULL, &counters, now);
+  harp_sender_open(s, &st, &stream);
+  harp_receiver_init(r, &rc, NULL, &counters);
+  harp_session_init(&peer->session, &keys, s, r);
+}
+
+static void make_connection(void) {
+  int fds[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  p->peer = peer;
+  p->path = TCP;
+  p->fd = fds[0];
+  other = fds[1];
+  engine->tcp->open_count = 1;
+  harp_sender_unblock(peer->session.sender, TCP, now);
+}
+
+static int init(void **state) {
+  (void)state;
+  now = HARP_MS(1);
+  engine = calloc(1, sizeof *engine);
+  peer = calloc(1, sizeof *peer);
+  p = calloc(1, sizeof *p);
+  assert_true(engine && peer && p);
+  engine->tcp = calloc(1, sizeof *engine->tcp);
+  assert_non_null(engine->tcp);
+  engine->tcp->fd = epoll_create1(EPOLL_CLOEXEC);
+  peer->engine = engine;
+  peer->tcp = p;
+  peer->tcp_count = 1;
+  make_sender();
+  make_connection();
+  return 0;
+}
+
+static int fini(void **state) {
+  (void)state;
+  harp_sender_check(peer->session.sender);
+  if (p->fd >= 0) close(p->fd);
+  close(other);
+  close(engine->tcp->fd);
+  free(peer->session.sender), free(peer->session.receiver);
+  free(engine->tcp), free(engine), free(peer), free(p);
+  return 0;
+}
+
+/* Sends what is chosen for the tcp path, until a record of data has gone there. */
+static void send_record(void) {
+  struct harp_sender *s = peer->session.sender;
+  struct harp_packet ack = {.type = HARP_PACKET_ACK, .path = TCP};
+  struct harp_tx_choice c = harp_sender_choose(s, now);
+  struct harp_tx_run run;
+  while (c.kind == HARP_TX_PROBE) {
+    if (c.path == TCP)
+      harp_tcp_send(peer, &c, now);
+    else
+      harp_sender_take(s, &c, 1, &run, now);
+    c = harp_sender_choose(s, now);
+  }
+  ack.ack.range_count = 1;
+  ack.ack.ranges[0].begin = NUMBER, ack.ack.ranges[0].end = NUMBER + 1;
+  ack.ack.credit_count = 1;
+  ack.ack.credits[0] = (struct harp_credit){0, 8};
+  ack.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
+  ack.ack.echo_time = harp_ticks_from_ns(now);
+  now += HARP_US(10);
+  assert_int_equal(harp_sender_on_ack(s, &ack, harp_sender_ack_number(s, &ack), now), HARP_DROP_NONE);
+  assert_int_equal(harp_sender_post(s, &st, data, BYTES, NULL, now), 0);
+  c = harp_sender_choose(s, now);
+  assert_int_equal(c.kind, HARP_TX_NEW);
+  assert_int_equal(c.path, TCP);
+  harp_tcp_send(peer, &c, now);
+  assert_true(p->is_waiting && p->payload_bytes);
+}
+
+/* Reads what the connection holds; returns how much that was. */
+static size_t drain(void) {
+  size_t bytes = 0;
+  for (ssize_t n; (n = recv(other, received, sizeof received, MSG_DONTWAIT)) > 0;) bytes += (size_t)n;
+  return bytes;
+}
+
+static void the_rest_of_a_record_follows(void **state) {
+  (void)state;
+  size_t bytes = 0;
+  send_record();
+  for (unsigned i = 0; i < 1000 && p->payload_bytes; i++) {
+    bytes += drain();
+    harp_tcp_path_flush(p, now);
+  }
+  bytes += drain();
+  assert_int_equal(bytes, 2 * HARP_RECORD_HEAD_BYTES + BYTES); /* the probe before it */
+  assert_false(p->is_waiting);
+}
+
+/* Its lines were lost, wrongly, on another path, and arrived there after all. */
+static void nothing_is_sent_from_a_buffer_that_was_given_back(void **state) {
+  (void)state;
+  void *cookie;
+  send_record();
+  drain();
+  harp_tx_stream_on_delivered(&st, BYTES / HARP_LINE_BYTES, now);
+  assert_true(harp_tx_stream_poll_done(&st, &cookie));
+  harp_tcp_path_flush(p, now);
+  assert_int_equal(p->fd, -1);
+  assert_int_equal(drain(), 0);
+  assert_true(harp_sender_is_down(peer->session.sender, TCP));
+}
+
+int main(void) {
+#define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
+  const struct CMUnitTest tests[] = {
+      T(the_rest_of_a_record_follows),
+      T(nothing_is_sent_from_a_buffer_that_was_given_back),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
