@@ -9,6 +9,7 @@
 #include "base/seq.h"
 #include "lib/duo_control.h"
 #include "lib/duo_stream.h"
+#include "lib/duo_tcp.h"
 #include "lib/duo_window.h"
 
 enum {
@@ -127,10 +128,12 @@ void duo_start(struct duo *d, const struct duo_config *config) {
   d->steps = d->same_instant = d->data_packets = d->probe_packets = d->ack_packets = 0;
   memset(d->path_packets, 0, sizeof d->path_packets);
   for (unsigned i = 0; i < DUO_ENDS; i++) start_end(d, i);
+  duo_tcp_start(d);
 }
 
 void duo_fini(struct duo *d) {
   simnet_fini(&d->net);
+  duo_tcp_fini(d);
   free(d->pattern), free(d->arena), free(d->bits);
   for (unsigned i = 0; i < DUO_STREAMS_MAX; i++) duo_stream_fini(&d->streams[i]);
   for (unsigned i = 0; i < DUO_ENDS; i++)
@@ -256,6 +259,7 @@ static void check_run(struct duo *d, struct duo_end *e, const struct harp_tx_run
   const struct duo_stream *s = run->stream < DUO_IDS_MAX ? e->sends[run->stream] : NULL;
   if (!s) duo_fail(d, "run of stream %u, which is not open", run->stream);
   duo_stream_check_run(d, s, run);
+  e->exceeds |= probing;
   if (!probing) duo_window_check(d, e, p);
   if (!probing && p->inflight_bytes > p->cc.window_bytes)
     duo_fail(d, "path %u: %u bytes in flight, window %u", run->path, p->inflight_bytes, p->cc.window_bytes);
@@ -351,6 +355,10 @@ static harp_ns send_data(struct duo *d, struct duo_end *e) {
       return choice.deadline_ns;
     }
     if (polls > POLLS_MAX) duo_fail(d, "endless sending");
+    if (duo_tcp_is(d, choice.path)) {
+      duo_tcp_send(d, e, &choice);
+      continue;
+    }
     if (lacks_frame(d, e)) return d->now;
     send_superframe(d, e, choice);
   }
@@ -359,15 +367,26 @@ static harp_ns send_data(struct duo *d, struct duo_end *e) {
 static harp_ns send_acks(struct duo *d, struct duo_end *e) {
   static struct superframe sf;
   struct harp_packet ack;
-  uint64_t number;
+  uint64_t number, held = 0; /* paths whose acknowledgements nothing takes now */
   int path;
-  for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, 0, d->now)) >= 0; polls++) {
-    if (lacks_frame(d, e)) return d->now;
+  for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, held, d->now)) >= 0; polls++) {
+    int over = duo_tcp_path_of_ack(d, e, (unsigned)path);
+    if (over < 0) {
+      held |= 1ull << path;
+      continue;
+    }
+    bool is_tcp = duo_tcp_is(d, (unsigned)over);
+    if (!is_tcp && lacks_frame(d, e)) return d->now;
     harp_receiver_take_ack(e->receiver, (unsigned)path, &ack, &number, d->now);
     if (ack.path != path) duo_fail(d, "an acknowledgement of another path");
     if (polls > d->config.path_count + d->config.stream_max / HARP_ACK_CREDITS_MAX)
       duo_fail(d, "endless acknowledgements");
-    sf.path = ack.path;
+    if (is_tcp) {
+      ack.token = e->session.keys.tx_token;
+      duo_tcp_send_ack(d, e, (unsigned)over, &ack, number);
+      continue;
+    }
+    sf.path = (unsigned)over;
     sf.count = 0;
     sf.count_max = 1;
     sf.segment_bytes = HARP_ACK_MAX_BYTES;
@@ -375,7 +394,7 @@ static harp_ns send_acks(struct duo *d, struct duo_end *e) {
     e->acks_alone++;
     submit(d, e, &sf);
   }
-  harp_ns deadline_ns = harp_receiver_deadline_ns(e->receiver, 0);
+  harp_ns deadline_ns = harp_receiver_deadline_ns(e->receiver, held);
   if (deadline_ns <= d->now) duo_fail(d, "%s: the receiver's deadline stays due", e->name);
   return deadline_ns;
 }
@@ -387,10 +406,14 @@ static void pump(struct duo *d, struct duo_end *e) {
     if (s->config.way != e->index && s->rx_state == DUO_STREAM_OPEN) duo_stream_complete_receives(d, s);
     duo_control_review(d, e, s);
   }
+  bool has_tcp = duo_tcp_count(d);
+  if (has_tcp) duo_tcp_note_progress(d, e);
   harp_session_on_timeout(&e->session, d->now);
+  harp_ns review_ns = has_tcp ? duo_tcp_review(d, e) : HARP_NEVER;
   e->deadline_ns = HARP_NEVER;
   if (e->sender) e->deadline_ns = send_data(d, e);
   if (e->receiver && e->deadline_ns > d->now) e->deadline_ns = HARP_MIN(e->deadline_ns, send_acks(d, e));
+  e->deadline_ns = HARP_MIN(e->deadline_ns, review_ns);
 }
 
 /* ---- what an end receives ---- */
@@ -398,14 +421,9 @@ static void pump(struct duo *d, struct duo_end *e) {
 /* Whether a packet that nobody damaged may be dropped for this. */
 static bool is_expected(struct duo *d, const struct duo_end *e, const struct harp_packet *p,
                         enum harp_drop drop) {
-  if (drop == HARP_DROP_WINDOW || (drop == HARP_DROP_FIELD && d->forged)) return true;
-  if (p->type != HARP_PACKET_DATA) return false;
+  if (p->type != HARP_PACKET_DATA) return drop == HARP_DROP_WINDOW || (drop == HARP_DROP_FIELD && d->forged);
   const struct duo_stream *s = p->data.stream < DUO_IDS_MAX ? e->receives[p->data.stream] : NULL;
-  if (!s) return drop == HARP_DROP_STREAM;
-  uint32_t k = p->data.message - s->config.first_message;
-  if (s->forged || k >= s->count) return true; /* or the last stream's of the same id */
-  const struct duo_message *m = duo_message(d, s, k);
-  return drop == HARP_DROP_CONTRADICTION && m->bytes > m->capacity;
+  return duo_stream_expects_drop(d, s, p, drop);
 }
 
 static void on_datagram(struct duo *d, struct duo_end *e) {
@@ -497,6 +515,7 @@ harp_ns duo_next_ns(const struct duo *d) {
   harp_ns at = simnet_next_ns(&d->net);
   for (unsigned i = 0; i < DUO_ENDS; i++)
     at = HARP_MIN(at, HARP_MIN(next_ns(d, &d->ends[i]), duo_control_arrival_ns(&d->ends[i])));
+  for (unsigned i = 0; d->tcp && i < DUO_ENDS; i++) at = HARP_MIN(at, duo_tcp_next_ns(d, &d->ends[i]));
   return HARP_MAX(at, d->now);
 }
 
@@ -524,6 +543,9 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
   } else if (duo_control_arrival_ns(&d->ends[0]) <= at || duo_control_arrival_ns(&d->ends[1]) <= at) {
     e = &d->ends[duo_control_arrival_ns(&d->ends[0]) > at];
     duo_control_on_message(d, e);
+  } else if (d->tcp && (duo_tcp_next_ns(d, &d->ends[0]) <= at || duo_tcp_next_ns(d, &d->ends[1]) <= at)) {
+    e = &d->ends[duo_tcp_next_ns(d, &d->ends[0]) > at];
+    duo_tcp_act(d, e);
   } else {
     e = &d->ends[next_ns(d, &d->ends[0]) > at];
     act(d, e);
@@ -559,14 +581,19 @@ bool duo_run(struct duo *d, harp_ns until_ns) {
   return true;
 }
 
+void duo_heal(struct duo *d) {
+  simnet_heal(&d->net);
+  duo_tcp_heal(d);
+  d->faults = false;
+}
+
 void duo_check_buffers(struct duo *d) {
   for (unsigned i = 0; i < d->stream_count; i++) {
     const struct duo_stream *s = &d->streams[i];
     for (uint32_t k = 0; k < s->count; k++) {
       const struct duo_message *m = duo_message(d, s, k);
-      uint32_t end = s->forged ? m->capacity : HARP_MIN(m->bytes, m->capacity);
-      if (!s->forged && m->received && memcmp(m->buffer, m->content, m->bytes))
-        duo_fail(d, "stream %u, message %u changed after it was done", i, k);
+      uint32_t end = s->forged || m->poisoned == m->capacity ? m->capacity : HARP_MIN(m->bytes, m->capacity);
+      duo_stream_check_poison(d, s, k);
       for (uint32_t at = end; at < m->capacity + DUO_GUARD_BYTES; at++)
         if (m->buffer[at] != GUARD) duo_fail(d, "a write behind message %u of stream %u", k, i);
       for (uint32_t at = 1; at <= DUO_GUARD_BYTES; at++)

@@ -7,6 +7,8 @@
  * when whole; windows, credit and deadlines are respected. A violation ends in duo_fail, which prints `label`
  * (the command that replays it) and stops the process.
  *
+ * Some paths may be tcp paths, whose connections the harness opens, moves and breaks (lib/duo_tcp.h).
+ *
  * Streams are open from the start; or the ends agree on them over a control connection, which is reliable and
  * keeps the order (lib/duo_control.c). */
 #ifndef HARP_TESTS_DUO_H
@@ -15,6 +17,7 @@
 #include <stdio.h>
 
 #include "lib/simnet.h"
+#include "lib/tcpnet.h"
 #include "proto/session.h"
 
 enum {
@@ -27,6 +30,7 @@ enum {
   DUO_DOWNS_MAX = 16,         /* links reported down in a scenario: each gives up a whole flight */
   DUO_GUARD_BYTES = 64,       /* around each, checked at the end */
   DUO_CONTROLS_MAX = 1024,    /* messages on the control connection that are under way */
+  DUO_TCP_MAX = 8,            /* tcp paths, which come after the others */
 };
 
 struct duo_message {
@@ -37,7 +41,8 @@ struct duo_message {
   uint8_t *buffer;
   uint64_t *placed, *staged; /* a bit a line */
   uint32_t placed_lines;
-  bool received;
+  bool received, is_watched;
+  uint32_t poisoned;              /* bytes of `buffer` that may change no more, since it was given back */
   harp_ns posted_at, received_at; /* of the send, and when all of it was there */
 };
 
@@ -93,7 +98,10 @@ struct duo_config {
   uint32_t down_ppm;     /* after an event that end is told that the link of some path went down */
   uint32_t stray_ppm;    /* of acknowledgements that tell the credit of a stream that is not open */
   harp_ns control_ns[2]; /* of the control connection, to end 0 and to end 1: up to so long, as drawn */
-  bool trace;            /* keep the ends' traces; they go to trace_out as they grow */
+  uint32_t watched_ppm;  /* of receives whose buffer is read while it fills */
+  uint32_t avoid_ppm;    /* after an event some tcp path is avoided, or no more */
+  struct tcpnet_config tcp;
+  bool trace; /* keep the ends' traces; they go to trace_out as they grow */
 };
 
 struct duo_control {
@@ -127,13 +135,16 @@ struct duo_end {
   uint64_t ack_next[SIMNET_PATHS_MAX];       /* of those that may announce it */
   uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* that came while it sleeps, by its interface */
   uint64_t overflows;
+  bool exceeds; /* it has sent data whatever the window said: as a probe */
 };
 
+struct duo_tcp;
 struct duo {
   char label[160];
   struct duo_config config;
   struct rng rng;
   struct simnet net;
+  struct duo_tcp *tcp; /* NULL: there never were tcp paths */
   harp_ns now;
   struct duo_end ends[DUO_ENDS];
   uint8_t *arena, *pattern;
@@ -177,6 +188,9 @@ bool duo_step(struct duo *d, harp_ns until_ns);
 
 /* Runs until all messages are complete or the time has come; returns whether they are. */
 bool duo_run(struct duo *d, harp_ns until_ns);
+
+/* Ends every fault but those that simnet_heal leaves. */
+void duo_heal(struct duo *d);
 
 /* Final checks: buffers and guards. */
 void duo_check_buffers(struct duo *d);

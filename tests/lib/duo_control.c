@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#include "lib/duo_stream.h"
+#include "lib/duo_tcp.h"
+
 enum { ASK, OPENED, CLOSED };
 
 static void tell(struct duo *d, struct duo_end *to, uint8_t kind, struct duo_stream *s) {
@@ -55,6 +58,7 @@ static void close_tx(struct duo *d, struct duo_stream *s) {
   struct duo_end *e = sending_end(d, s);
   s->failed |= s->sent_count != s->count;
   if (s->tx_state == DUO_STREAM_OPEN) {
+    duo_tcp_forget(d, e, s);
     harp_sender_close(e->sender, s->tx);
     e->sends[s->config.id] = NULL;
   }
@@ -68,6 +72,7 @@ static void close_rx(struct duo *d, struct duo_stream *s) {
   s->failed |= s->received_count != s->count;
   s->last_rx_delivered = s->rx->delivered;
   harp_receiver_close(e->receiver, s->rx);
+  duo_stream_give_back(d, s);
   e->receives[s->config.id] = NULL;
   s->rx_state = DUO_STREAM_CLOSED;
   tell(d, sending_end(d, s), CLOSED, s);

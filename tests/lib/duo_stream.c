@@ -6,6 +6,8 @@
 
 #include "base/seq.h"
 
+enum { POISON = 0x96 };
+
 static unsigned index_of(const struct duo *d, const struct duo_stream *s) {
   return (unsigned)(s - d->streams);
 }
@@ -116,6 +118,69 @@ void duo_stream_place(struct duo *d, struct duo_stream *s, const struct harp_pac
   }
 }
 
+void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t message, uint32_t offset,
+                           const uint8_t *dst, uint32_t bytes) {
+  uint32_t k = message - s->config.first_message, line = offset / HARP_LINE_BYTES;
+  unsigned i = index_of(d, s);
+  if (s->forged) {
+    if (!is_inside(d, s, dst, bytes)) duo_fail(d, "stream %u: a read outside its buffers", i);
+    return;
+  }
+  if (k < s->received_count || k >= s->recv_next)
+    duo_fail(d, "stream %u: payload is read for message %u, whose receive is not open", i, k);
+  const struct duo_message *m = duo_message(d, s, k);
+  if (m->is_watched) duo_fail(d, "stream %u, message %u: a read into a watched buffer", i, k);
+  if (offset + bytes > m->bytes || m->bytes > m->capacity || dst != m->buffer + offset)
+    duo_fail(d, "stream %u, message %u: %u+%u is read to the wrong address", i, k, offset, bytes);
+  for (; line * HARP_LINE_BYTES < offset + bytes; line++)
+    if (m->placed[line / 64] >> (line % 64) & 1)
+      duo_fail(d, "stream %u, message %u: line %u is read once more", i, k, line);
+}
+
+void duo_stream_note_read(struct duo *d, struct duo_stream *s, const struct harp_packet *p) {
+  if (s->forged) return;
+  uint32_t k = p->data.message - s->config.first_message, line = p->data.offset / HARP_LINE_BYTES;
+  unsigned i = index_of(d, s);
+  if (k < s->received_count || k >= s->recv_next) duo_fail(d, "stream %u: message %u is not open", i, k);
+  struct duo_message *m = duo_message(d, s, k);
+  if (memcmp(m->buffer + p->data.offset, m->content + p->data.offset, p->data.length))
+    duo_fail(d, "stream %u, message %u: wrong bytes at %u+%u", i, k, p->data.offset, p->data.length);
+  for (; line * HARP_LINE_BYTES < p->data.offset + p->data.length; line++) {
+    uint64_t bit = 1ull << (line % 64);
+    m->placed_lines += !(m->placed[line / 64] & bit);
+    m->placed[line / 64] |= bit;
+  }
+}
+
+bool duo_stream_expects_drop(struct duo *d, const struct duo_stream *s, const struct harp_packet *p,
+                             enum harp_drop drop) {
+  if (drop == HARP_DROP_WINDOW || (drop == HARP_DROP_FIELD && d->forged)) return true;
+  if (!s) return drop == HARP_DROP_STREAM;
+  uint32_t k = p->data.message - s->config.first_message;
+  if (s->forged || k >= s->count) return true; /* or the last stream's of the same id */
+  const struct duo_message *m = duo_message(d, s, k);
+  return drop == HARP_DROP_CONTRADICTION && m->bytes > m->capacity;
+}
+
+static void poison(struct duo_message *m, uint32_t bytes) {
+  m->poisoned = bytes;
+  memset(m->buffer, POISON, bytes);
+}
+
+void duo_stream_give_back(struct duo *d, struct duo_stream *s) {
+  for (uint32_t k = s->received_count; k < s->recv_next; k++) {
+    struct duo_message *m = duo_message(d, s, k);
+    poison(m, m->capacity);
+  }
+}
+
+void duo_stream_check_poison(struct duo *d, const struct duo_stream *s, uint32_t k) {
+  const struct duo_message *m = duo_message(d, s, k);
+  if (!m->poisoned) return;
+  if (m->buffer[0] != POISON || memcmp(m->buffer, m->buffer + 1, m->poisoned - 1))
+    duo_fail(d, "stream %u, message %u: written after its buffer was given back", index_of(d, s), k);
+}
+
 harp_ns duo_stream_receive_ns(const struct duo *d, const struct duo_stream *s) {
   if (s->rx_state != DUO_STREAM_OPEN || s->recv_next == s->count) return HARP_NEVER;
   if (s->recv_next - s->received_count >= s->config.in_flight_max) return HARP_NEVER;
@@ -128,7 +193,8 @@ void duo_stream_receive(struct duo *d, struct duo_stream *s) {
   unsigned i = index_of(d, s);
   struct harp_placement p;
   const uint8_t *early;
-  if (harp_receiver_post(e->receiver, s->rx, m->buffer, m->capacity, false, m, &p, &early, d->now))
+  m->is_watched = rng_chance(&d->rng, d->config.watched_ppm);
+  if (harp_receiver_post(e->receiver, s->rx, m->buffer, m->capacity, m->is_watched, m, &p, &early, d->now))
     duo_fail(d, "stream %u: receive %u refused", i, s->recv_next);
   check_ascending(d, &p);
   if (p.count && (!early || p.dst != m->buffer)) duo_fail(d, "early data without its source");
@@ -160,11 +226,15 @@ void duo_stream_complete_receives(struct duo *d, struct duo_stream *s) {
     if (m != duo_message(d, s, k)) duo_fail(d, "stream %u: receives complete out of order", i);
     m->received = true;
     m->received_at = d->now;
-    if (s->forged) continue;
+    if (s->forged) {
+      poison(m, m->capacity);
+      continue;
+    }
     if (bytes != m->bytes) duo_fail(d, "stream %u: receive %u: %u bytes reported", i, k, bytes);
     if (m->bytes && m->placed_lines != harp_lines_of(m->bytes))
       duo_fail(d, "stream %u: receive %u done with %u lines", i, k, m->placed_lines);
     if (memcmp(m->buffer, m->content, m->bytes)) duo_fail(d, "stream %u: receive %u: wrong bytes", i, k);
+    poison(m, m->bytes);
   }
 }
 

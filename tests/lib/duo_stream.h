@@ -26,6 +26,24 @@ void duo_stream_complete_receives(struct duo *d, struct duo_stream *s);
 void duo_stream_place(struct duo *d, struct duo_stream *s, const struct harp_packet *p,
                       const struct harp_placement *where);
 
+/* Checks that payload from byte `offset` of a message on may be read straight to `dst`. */
+void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t message, uint32_t offset,
+                           const uint8_t *dst, uint32_t bytes);
+
+/* Books a record whose payload was read to its place. */
+void duo_stream_note_read(struct duo *d, struct duo_stream *s, const struct harp_packet *p);
+
+/* Returns whether a packet of the stream that nobody damaged may be dropped for this; NULL: it is not open.
+ */
+bool duo_stream_expects_drop(struct duo *d, const struct duo_stream *s, const struct harp_packet *p,
+                             enum harp_drop drop);
+
+/* The receives that the end has posted are the user's again: nothing may be written there any more. */
+void duo_stream_give_back(struct duo *d, struct duo_stream *s);
+
+/* Checks that nothing was written to the buffer of a message since it was given back. */
+void duo_stream_check_poison(struct duo *d, const struct duo_stream *s, uint32_t k);
+
 /* Checks a run of packets that is to be sent. */
 void duo_stream_check_run(struct duo *d, const struct duo_stream *s, const struct harp_tx_run *run);
 

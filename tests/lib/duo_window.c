@@ -13,6 +13,7 @@ void duo_window_start(struct duo *d, struct duo_end *e) {
   e->window_bytes = harp_window_bounded(d->config.window_bytes);
   for (unsigned i = 0; i < d->config.path_count; i++) e->ack_next[i] = d->config.first_number;
   e->overflows = 0;
+  e->exceeds = false;
   duo_window_on_sleep(e);
 }
 
@@ -44,6 +45,7 @@ void duo_window_check(const struct duo *d, const struct duo_end *e, const struct
   uint64_t bytes = 0;
   unsigned eni = eni_of(d, 1 - e->index, p->index);
   for (unsigned i = 0; i < d->config.path_count; i++) {
+    if (d->config.paths[i].is_tcp) continue;
     const struct harp_flight *f = &e->sender->paths[i].flight;
     if (eni_of(d, 1 - e->index, i) != eni) continue;
     for (uint32_t k = f->head; k != f->tail; k++) {
@@ -71,8 +73,9 @@ bool duo_window_holds(struct duo *d, struct duo_end *e) {
   if (*buffered <= harp_window_bounded(d->config.window_bytes)) return true;
   e->overflows++;
   /* What was taken for lost is in no window, nor is what a timeout sends. */
-  const struct harp_counters *c = &d->ends[1 - e->index].counters;
-  if (!c->lost_packets && !c->probe_timeouts && !c->tail_duplicates)
+  const struct duo_end *from = &d->ends[1 - e->index];
+  const struct harp_counters *c = &from->counters;
+  if (!from->exceeds && !c->lost_packets && !c->probe_timeouts && !c->tail_duplicates)
     duo_fail(d, "%s: a packet is lost in its own buffer: %u bytes", e->name, *buffered);
   return false;
 }

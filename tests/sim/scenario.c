@@ -3,11 +3,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/pairing.h"
 
 #define FAULTS_MAX_NS HARP_SEC(3)
-enum { TOTAL_MAX_BYTES = 3 << 20, LONG_MESSAGES = 11, EDGE_MESSAGES = 8 };
+enum { TCP_ONE_IN = 4, TOTAL_MAX_BYTES = 3 << 20, LONG_MESSAGES = 11, EDGE_MESSAGES = 8 };
 
 static struct duo *duo; /* of the scenario that is drawn */
 
@@ -133,6 +134,65 @@ static void draw_eni_faults(struct rng *r, struct scenario *s) {
       from = to + rng_below(r, HARP_MS(100));
     }
   }
+}
+
+/* ---- tcp paths ---- */
+
+/* One to three connections between the ENIs of a path. */
+static unsigned add_tcp(struct rng *r, struct duo_config *c, const struct harp_path_config *like,
+                        unsigned left) {
+  unsigned most = rng_below(r, 2) ? 1 : 3, count = (unsigned)rng_between(r, 1, HARP_MIN(most, left));
+  for (unsigned i = 0; i < count; i++) {
+    struct harp_path_config *p = &c->paths[c->path_count++];
+    *p = *like;
+    p->is_tcp = true;
+    p->lines_max = HARP_RECORD_MAX_LINES;
+  }
+  return count;
+}
+
+/* tcp paths in place of all others, or beside those of some pairs of ENIs. */
+static void draw_tcp_paths(struct rng *r, struct duo_config *c) {
+  struct harp_path_config others[HARP_PATHS_MAX];
+  unsigned count = c->path_count, left = DUO_TCP_MAX;
+  bool alone = !rng_below(r, 3);
+  memcpy(others, c->paths, sizeof others);
+  if (alone) c->path_count = 0;
+  for (unsigned i = 0; i < count && left && c->path_count + left <= HARP_PATHS_MAX; i++) {
+    bool is_new_pair = !i || others[i].local_eni != others[i - 1].local_eni ||
+                       others[i].remote_eni != others[i - 1].remote_eni;
+    bool skips = !alone && rng_below(r, 4) == 0 && c->path_count > count;
+    if (is_new_pair && !skips && (alone || !others[i].standby)) left -= add_tcp(r, c, &others[i], left);
+  }
+}
+
+static void draw_tcp_faults(struct rng *r, struct duo_config *c) {
+  static const uint32_t rooms[] = {16 << 10, 64 << 10, TCPNET_ROOM_BYTES};
+  static const uint32_t reads[] = {2000, 20000, 1 << 20};
+  c->tcp.room_bytes = rooms[rng_below(r, 3)];
+  c->tcp.read_bytes = reads[rng_below(r, 3)];
+  c->tcp.partial_ppm = draw_ppm(r, 500000, 3);
+  c->tcp.reset_ppm = draw_ppm(r, 1000000, 3);
+  c->tcp.mute_ppm = draw_ppm(r, 600000, 2);
+  c->tcp.refuse_ppm = draw_ppm(r, 500000, 3);
+  c->tcp.timeout_ns = HARP_MS(100) + rng_below(r, HARP_SEC(2));
+}
+
+/* Makes the seed one with tcp paths, or not. Its own numbers are drawn for that: seeds without are what they
+ * would be if there were no such paths. */
+static void draw_tcp(struct rng *r, struct duo_config *c, bool clean) {
+  if (rng_below(r, TCP_ONE_IN)) return;
+  draw_tcp_paths(r, c);
+  c->is_one_way = false; /* the engine has both halves */
+  c->watched_ppm = draw_ppm(r, 1000000, 2);
+  c->tcp = (struct tcpnet_config){
+      .room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)};
+  if (clean) return;
+  c->avoid_ppm = draw_ppm(r, 10000, 2);
+  /* Of two records with the same lines that are read in place at once, a changed one spoils the other. */
+  bool is_single = !c->paths[HARP_MAX(c->path_count, 2u) - 2].is_tcp || c->path_count == 1;
+  if (is_single) c->tcp.spoil_ppm = draw_ppm(r, 20000, 3);
+  draw_tcp_faults(r, c);
 }
 
 static uint32_t near_wrap(struct rng *r, bool wrap, uint32_t span) {
@@ -354,8 +414,10 @@ struct scenario scenario_start(struct duo *d, uint64_t seed, bool trace, int rid
   struct scenario s = {.clean = !rng_below(&r, 10)};
   struct duo_config c = {.seed = seed, .trace = trace};
   struct counts n;
+  struct rng tcp = {seed * 0x9FB21C651E98DF25ull + 7};
   duo = d;
   draw_config(&r, &c, s.clean);
+  draw_tcp(&tcp, &c, s.clean);
   if (ride >= 0) c.ride = ride;
   s.churns = !rng_below(&r, 3);
   s.misused = !s.clean && !rng_below(&r, 10);

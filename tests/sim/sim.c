@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/duo_tcp.h"
 #include "sim/scenario.h"
 #include "sim/transfer.h"
 
@@ -28,7 +29,7 @@
 #define LIVE_SMALL_WINDOW_NS HARP_SEC(80)
 #define CALM_NS              HARP_SEC(2)
 #define SILENCE_NS           HARP_SEC(2)
-enum { SEED_ALARM_S = 60, DEAD_PROBES = 16 };
+enum { SEED_ALARM_S = 60, DEAD_PROBES = 16, UNSETTLED_PACKETS = 12 };
 
 static struct duo duo;
 static char replay[96];
@@ -38,7 +39,8 @@ static int ride = -1; /* of acknowledgements on data: as the seed says, or 0 or 
  */
 static struct tally {
   _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
-      up, duplicates, bad_crc, smaller, tails, striped, streams, failed, both_ways, superframes, alone, rides;
+      up, duplicates, bad_crc, smaller, tails, striped, streams, failed, both_ways, superframes, alone, rides,
+      with_tcp, tcp_alone, records, in_place, scrapped, connections, ended, broken;
 } * tally;
 
 static void on_signal(int number) {
@@ -83,22 +85,22 @@ static void run_seed(uint64_t seed, bool trace) {
   duo.trace_out = stdout;
 
   if (!duo_run(&duo, s.heal)) {
-    simnet_heal(&duo.net);
-    duo.faults = false;
-    bool small = duo.config.window_bytes <= 64 << 10;
+    duo_heal(&duo);
+    bool small =
+        duo.config.window_bytes <= 64 << 10 || (duo_tcp_count(&duo) && duo.config.tcp.room_bytes <= 64 << 10);
     if (!duo_run(&duo, duo.now + (small ? LIVE_SMALL_WINDOW_NS : LIVE_NS))) not_live();
   }
   duo_check_buffers(&duo);
   if (s.clean && lost_packets())
     duo_fail(&duo, "%" PRIu64 " packets called lost in a clean network", lost_packets());
 
-  simnet_heal(&duo.net);
-  duo.faults = false;
+  duo_heal(&duo);
   harp_ns calm = HARP_MAX(duo.now, s.heal) + CALM_NS;
   while (duo_step(&duo, calm)) {
   }
   /* Probes of a dead path go on, and with each one a live path may look for its packet size. */
   uint64_t before = live_packets(&s), allowed = s.dead ? DEAD_PROBES : 0;
+  allowed += UNSETTLED_PACKETS * duo_tcp_unsettled(&duo); /* connections come back ever more rarely */
   while (duo_step(&duo, calm + SILENCE_NS)) {
   }
   if (live_packets(&s) - before > allowed)
@@ -140,6 +142,15 @@ static void count_seed(void) {
   tally->striped += duo.config.path_count > 4;
   tally->both_ways += !duo.config.is_one_way;
   for (unsigned i = 0; i < DUO_ENDS; i++) count_end(&duo.ends[i]);
+  struct duo_tcp_tally t = duo_tcp_tally(&duo);
+  tally->with_tcp += duo_tcp_count(&duo) != 0;
+  tally->tcp_alone += duo_tcp_count(&duo) == duo.config.path_count;
+  tally->records += t.records;
+  tally->in_place += t.in_place;
+  tally->scrapped += t.scrapped;
+  tally->connections += t.connections;
+  tally->ended += t.ended;
+  tally->broken += t.broken;
 }
 
 static void print_tally(void) {
@@ -158,6 +169,11 @@ static void print_tally(void) {
   printf("both ways at once: seeds %" PRIu64 ", superframes %" PRIu64
          ", of them acknowledgements alone %" PRIu64 ", acknowledgements that rode on data %" PRIu64 "\n",
          tally->both_ways, tally->superframes, tally->alone, tally->rides);
+  printf("tcp paths: seeds %" PRIu64 " (%" PRIu64 " without others), records %" PRIu64
+         ", read in place %" PRIu64 ", to scrap %" PRIu64 ", ends of connections %" PRIu64 ", %" PRIu64
+         " of them early, %" PRIu64 " over what is no record\n",
+         tally->with_tcp, tally->tcp_alone, tally->records, tally->in_place, tally->scrapped,
+         tally->connections, tally->ended, tally->broken);
 }
 
 static double now_s(void) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A record that waits for the kernel: what is sent of its payload, and when no more of it may be. */
 #include <setjmp.h>
 #include <stdarg.h>
