@@ -292,6 +292,23 @@ static void what_went_over_an_old_connection_proves_nothing(void **state) {
   assert_false(harp_sender_is_up(s, TCP));
 }
 
+/* What goes on may be the other direction, and the acknowledgement was lost on its way. */
+static void one_that_goes_on_without_an_acknowledgement_is_asked(void **state) {
+  (void)state;
+  struct harp_tx_run run = {.path = UDP};
+  bring_both_up();
+  post(LARGE / 4);
+  assert_true(take(&run));
+  assert_int_equal(run.path, TCP);
+  run.path = UDP;
+  for (harp_ns end = now + HARP_MS(200); now < end && run.path != TCP; now += HARP_MS(1)) {
+    harp_sender_on_progress(s, TCP, now);
+    while (take(&run) && run.path != TCP) acknowledge(UDP, run.number + run.count);
+  }
+  assert_int_equal(run.path, TCP);
+  assert_int_equal(run.type, HARP_PACKET_PROBE);
+}
+
 /* Small messages wait for company, but not on a tcp path. */
 static void it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   (void)state;
@@ -349,6 +366,7 @@ int main(void) {
       T(one_that_is_slow_is_not),
       T(it_comes_back_with_another_connection),
       T(what_went_over_an_old_connection_proves_nothing),
+      T(one_that_goes_on_without_an_acknowledgement_is_asked),
       T(it_does_not_wait_for_what_holds_back_datagrams),
       A(one_that_rests_takes_the_place_of_one_that_does_not_connect),
       A(where_none_connects_nothing_goes_on),

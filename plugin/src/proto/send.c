@@ -15,6 +15,9 @@
 #define CREDIT_PROBE_MAX_NS    HARP_MS(256)
 #define CREDIT_REVIEW_NS       HARP_MS(1) /* between two looks at the streams that wait for it */
 #define CORK_NS                HARP_US(10)
+/* Progress of a tcp path may be that of acknowledgements for the other direction, and the one that is waited
+ * for may have been lost with another connection: after so long it is asked for again. */
+#define PROGRESS_ASK_NS HARP_MS(100)
 /* An RTT that was not measured for so long says little of what an idle path would take now. */
 #define RTT_STALE_NS HARP_MS(50)
 enum {
@@ -362,6 +365,9 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
   if (p->state != HARP_PATH_UP || !p->inflight_bytes) return;
   p->pto_from_ns = now;
   p->pto_count = 0;
+  harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
+  harp_ns since_ns = HARP_MAX(HARP_MAX(p->last_ack_ns, p->probed_ns), sent_ns);
+  if (now - since_ns >= PROGRESS_ASK_NS && !harp_flight_full(&p->flight)) harp_life_want_probe(s, p, true);
   harp_life_touch(s, p);
 }
 
