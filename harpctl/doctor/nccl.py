@@ -27,6 +27,12 @@ def _conf_dir(text: str) -> str:
     return text
 
 
+def _stats_dir(text: str) -> str:
+    if text != "off" and not text.startswith("/"):
+        raise ValueError(text)
+    return _conf_dir(text)
+
+
 # what is expected, and the reader
 VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "HARP_DISABLE": ("0 or 1", values.word("0", "1")),
@@ -38,6 +44,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "HARP_PATHS": ("a number from 1 to 16", values.number(1, 16)),
     "HARP_CONGESTION": ("delay or reno", values.word(*CONGESTIONS)),
     "HARP_DEVICES": ("striped or enis", values.word(*DEVICES)),
+    "HARP_STATS_DIR": ("off, or an absolute directory path of at most 255 characters", _stats_dir),
 }
 
 

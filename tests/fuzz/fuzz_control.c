@@ -59,7 +59,8 @@ static void run_endpoint(struct fuzz_input *in) {
     FUZZ_CHECK(e.eni_count >= 1 && e.eni_count <= HARP_ENDPOINT_ENIS_MAX);
     FUZZ_CHECK(memchr(e.name, 0, sizeof e.name) && memchr(e.build, 0, sizeof e.build));
     for (unsigned i = 0; i < e.eni_count; i++) {
-      FUZZ_CHECK(e.enis[i].port_count >= 1 && e.enis[i].port_count <= HARP_ENDPOINT_PORTS_MAX);
+      FUZZ_CHECK(e.enis[i].port_count <= HARP_ENDPOINT_PORTS_MAX);
+      FUZZ_CHECK(e.enis[i].port_count || e.enis[i].tcp_port);
       FUZZ_CHECK(e.enis[i].mtu >= HARP_ENDPOINT_MTU_MIN_BYTES);
       FUZZ_CHECK(e.enis[i].family == 4 || e.enis[i].family == 6);
     }

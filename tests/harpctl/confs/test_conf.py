@@ -73,7 +73,8 @@ def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     sources = [*SOURCE.glob("base/*.c"), *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "error"))]
     sources += [SOURCE / "host/arena.c"]
     library = folder / "oracle.so"
-    argv = ["cc", "-shared", "-fPIC", "-std=gnu11", "-D_GNU_SOURCE", f"-I{SOURCE}", "-o", str(library)]
+    argv = ["cc", "-shared", "-fPIC", "-std=gnu11", "-D_GNU_SOURCE", '-DHARP_VERSION="oracle"']
+    argv += [f"-I{SOURCE}", "-o", str(library)]
     subprocess.run([*argv, str(folder / "oracle.c"), *map(str, sources), "-lpthread"], check=True)
     ffi = cffi.FFI()
     ffi.cdef("int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);")
