@@ -136,6 +136,7 @@ void duo_tcp_end_path(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   if (!e->index) retry_later(d, p);
   if (!was_open) return;
+  harp_records_end(&p->in);
   d->tcp->tally.ended++;
   harp_sender_block(e->sender, p->path);
   harp_sender_path_down(e->sender, p->path, d->now);

@@ -189,9 +189,7 @@ static void draw_tcp(struct rng *r, struct duo_config *c, bool clean) {
       .room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)};
   if (clean) return;
   c->avoid_ppm = draw_ppm(r, 10000, 2);
-  /* Of two records with the same lines that are read in place at once, a changed one spoils the other. */
-  bool is_single = !c->paths[HARP_MAX(c->path_count, 2u) - 2].is_tcp || c->path_count == 1;
-  if (is_single) c->tcp.spoil_ppm = draw_ppm(r, 20000, 3);
+  c->tcp.spoil_ppm = draw_ppm(r, 20000, 3);
   draw_tcp_faults(r, c);
 }
 

@@ -308,6 +308,74 @@ static void a_payload_that_is_wrong_ends_it(void **state) {
   }
 }
 
+/* A connection beside the first: one record with the same lines and other bytes. */
+static struct harp_records beside;
+static uint8_t beside_ahead[HARP_RECORDS_AHEAD_BYTES], beside_bytes[LARGE + HARP_RECORD_HEAD_BYTES];
+static size_t beside_fed;
+
+static void begin_beside(void) {
+  struct harp_packet p = packet(UDP, NUMBER, 0, LARGE);
+  harp_record_encode(beside_bytes, &p, LARGE, harp_crc32c(0, other, LARGE), p.number, keys.rx_seed);
+  memcpy(beside_bytes + HARP_RECORD_HEAD_BYTES, other, LARGE);
+  harp_records_init(&beside, &session, UDP, beside_ahead);
+  beside_fed = 0;
+}
+
+/* Feeds it up to `end`; returns what came of it last. */
+static enum harp_records_event feed_beside(size_t end) {
+  enum harp_records_event event = HARP_RECORDS_MORE;
+  while (beside_fed < end) {
+    struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
+    unsigned n = harp_records_room(&beside, scrap, sizeof scrap, room);
+    size_t read = 0;
+    for (unsigned i = 0; i < n; i++) {
+      size_t part = HARP_MIN(end - beside_fed - read, room[i].iov_len);
+      memcpy(room[i].iov_base, beside_bytes + beside_fed + read, part);
+      read += part;
+    }
+    beside_fed += read;
+    harp_records_on_read(&beside, read);
+    event = harp_records_next(&beside);
+  }
+  if (event == HARP_RECORDS_PLACED)
+    assert_int_equal(harp_session_on_record(&session, &beside.record, beside.number, NULL, HARP_US(2)), 0);
+  return event;
+}
+
+/* What comes of a record that was changed on its way must not go over the same lines of a good one. */
+static void who_begins_last_has_the_lines(void **state) {
+  (void)state;
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 331) {
+    begin();
+    put_whole(payload);
+    bytes[byte_count - 1] ^= 0x40;
+    begin_beside();
+    feed_to(cut, 5000);
+    assert_int_equal(feed_beside(sizeof beside_bytes - 1), HARP_RECORDS_MORE);
+    feed_to(byte_count, 5000);
+    assert_true(broken);
+    assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_PLACED);
+    assert_memory_equal(buffer, other, LARGE);
+    assert_untouched(LARGE);
+    assert_true(is_done());
+  }
+}
+
+/* A connection that ends in the middle of a record leaves nothing behind. */
+static void one_that_ends_is_forgotten(void **state) {
+  (void)state;
+  begin();
+  put_whole(payload);
+  feed_to(LARGE / 2, 5000);
+  assert_ptr_equal(session.reading, &in);
+  harp_records_end(&in);
+  harp_records_end(&in);
+  assert_null(session.reading);
+  begin_beside();
+  assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_PLACED);
+  assert_memory_equal(buffer, other, LARGE);
+}
+
 static void a_small_payload_that_is_wrong_is_never_placed(void **state) {
   (void)state;
   begin();
@@ -394,6 +462,8 @@ int main(void) {
       BOTH_WAYS(nothing_is_written_for_a_stream_that_is_closed),
       BOTH_WAYS(what_was_refused_at_first_is_not_taken),
       BOTH_WAYS(a_payload_that_is_wrong_ends_it),
+      BOTH_WAYS(who_begins_last_has_the_lines),
+      BOTH_WAYS(one_that_ends_is_forgotten),
       BOTH_WAYS(a_small_payload_that_is_wrong_is_never_placed),
       BOTH_WAYS(a_head_that_is_wrong_ends_it),
       BOTH_WAYS(records_of_others_end_it),

@@ -197,6 +197,7 @@ static void close_path(struct harp_tcp_path *p) {
   struct harp_tcp *t = p->peer->engine->tcp;
   unlist(t, p);
   if (p->fd < 0) return;
+  if (!p->connecting) harp_records_end(&p->in);
   drop(t, p->fd);
   p->fd = -1;
   p->out_sent = p->out_bytes = p->payload_bytes = 0;

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/copy.h"
+#include "base/seq.h"
 #include "wire/crc32c.h"
 
 _Static_assert(HARP_RECORDS_AHEAD_BYTES >= 2 * (HARP_RECORD_HEAD_BYTES + HARP_RECORD_WHOLE_BYTES),
@@ -15,6 +16,32 @@ void harp_records_init(struct harp_records *r, struct harp_session *session, uns
 }
 
 /* ---- payload in place ---- */
+
+static bool overlaps(const struct harp_packet *a, const struct harp_packet *b) {
+  return a->data.stream == b->data.stream &&
+         harp_seq_before(a->data.line, b->data.line + harp_lines_of(b->data.length)) &&
+         harp_seq_before(b->data.line, a->data.line + harp_lines_of(a->data.length));
+}
+
+/* Takes the lines of the record from those that are reading them, too. */
+static void begin_reading(struct harp_records *r) {
+  for (struct harp_records *other = r->session->reading; other; other = other->next_reading)
+    other->refused |= overlaps(&other->record.packet, &r->record.packet);
+  r->next_reading = r->session->reading;
+  r->session->reading = r;
+  r->in_place = true;
+}
+
+static void end_reading(struct harp_records *r) {
+  struct harp_records **at = &r->session->reading;
+  while (*at != r) at = &(*at)->next_reading;
+  *at = r->next_reading;
+  r->in_place = false;
+}
+
+void harp_records_end(struct harp_records *r) {
+  if (r->in_place) end_reading(r);
+}
 
 static uint32_t left_of(const struct harp_records *r) {
   return r->record.length - r->done;
@@ -99,7 +126,7 @@ static enum harp_records_event broken(struct harp_records *r, enum harp_drop why
 /* The payload has come: is it right? */
 static enum harp_records_event end_in_place(struct harp_records *r) {
   if (left_of(r)) return HARP_RECORDS_MORE;
-  r->in_place = false;
+  end_reading(r);
   if (!harp_record_payload_ok(&r->record, r->crc)) return broken(r, HARP_DROP_CRC);
   if (!r->refused) return HARP_RECORDS_PLACED;
   r->why = HARP_DROP_CLOSED;
@@ -109,8 +136,8 @@ static enum harp_records_event end_in_place(struct harp_records *r) {
 static enum harp_records_event begin_in_place(struct harp_records *r) {
   const struct harp_rx_stream *st = harp_receiver_stream(r->session->receiver, r->record.packet.data.stream);
   r->from += HARP_RECORD_HEAD_BYTES;
-  r->in_place = true;
   r->refused = false;
+  begin_reading(r);
   r->is_watched = st && harp_rx_stream_is_watched(st, r->record.packet.data.message);
   r->done = r->crc = 0;
   take_ahead(r);

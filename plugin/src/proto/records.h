@@ -8,6 +8,9 @@
  * is closed, and lines that have arrived by another path are read to scrap. Its lines count as arrived only
  * when all of it came and its CRC is right. One buffer is read ahead: behind a payload comes the next head.
  *
+ * Where two connections bring the same lines at once, the one whose head came last has them: the other might
+ * write wrong bytes over right ones, and be found out too late. What is left of it goes to scrap.
+ *
  * A message whose buffer is watched gets its payload out of the buffer as well, line by line: the kernel's
  * own copy keeps no order within a line.
  *
@@ -44,7 +47,8 @@ struct harp_records {
 
   /* while a payload is read in place */
   bool in_place, refused, is_watched;
-  uint32_t done, crc; /* bytes of it so far, and their CRC-32C */
+  struct harp_records *next_reading; /* of the session's */
+  uint32_t done, crc;                /* bytes of it so far, and their CRC-32C */
   unsigned piece_count;
   struct iovec pieces[HARP_RECORDS_PIECES_MAX]; /* of the read under way; of them the payload's */
 
@@ -52,6 +56,9 @@ struct harp_records {
 };
 
 void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead);
+
+/* The connection has ended: the session forgets what was being read. May be called again. */
+void harp_records_end(struct harp_records *r);
 
 /* Says where to read next: fills up to HARP_RECORDS_PIECES_MAX + 1 pieces and returns how many there are.
  * `scrap` takes what belongs nowhere. Between this and on_read nothing else may be fed to the session. */

@@ -20,6 +20,8 @@ struct harp_session_keys {
   uint32_t tx_seed, rx_seed;   /* of their CRCs */
 };
 
+struct harp_records;
+
 struct harp_session {
   enum harp_session_state state;
   enum harp_status status; /* why it failed */
@@ -29,6 +31,7 @@ struct harp_session {
   struct harp_counters *counters;
   struct harp_sender *sender;     /* NULL: it sends nothing; memory of the owner */
   struct harp_receiver *receiver; /* NULL: it receives nothing; memory of the owner */
+  struct harp_records *reading;   /* tcp paths whose payload is being read in place; records.c's list */
 };
 
 /* At least one of sender and receiver is given, initialised, with as many paths as the other. */
