@@ -40,9 +40,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def job(make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
-    """A job that goes on until the test ends, of two hosts with two ENIs each."""
-    env = {"HARP_STATS_DIR": str(folder)}
+def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
+    """A job without end of two hosts with two ENIs each; the parameter is environment."""
+    env = {"HARP_STATS_DIR": str(folder), **getattr(request, "param", {})}
     meeting = folder.parent / "meeting"
     with Job(
         make_lab(LabSpec(enis=2)),
@@ -121,6 +121,7 @@ def test_what_is_read_is_whole(job: Job) -> None:
         before = row["sent_messages"]
 
 
+@pytest.mark.parametrize("job", [{"HARP_DRIVER": "udp"}], indirect=True, ids=["udp"])
 def test_loss_is_seen_on_its_interface(job: Job) -> None:
     pid = job.ranks[0].pid
 
