@@ -138,7 +138,7 @@ void duo_tcp_end_path(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   if (!was_open) return;
   harp_records_end(&p->in);
   d->tcp->tally.ended++;
-  harp_sender_block(e->sender, p->path);
+  harp_sender_block(e->sender, p->path, d->now);
   harp_sender_path_down(e->sender, p->path, d->now);
 }
 
@@ -171,7 +171,7 @@ static void flush(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
     long n = tcpnet_write(&p->conn->net, e->index, iov, p->payload_bytes ? 2 : 1, d->faults, d->now);
     if (n == TCPNET_AGAIN) {
       p->is_waiting = true;
-      harp_sender_block(e->sender, p->path);
+      harp_sender_block(e->sender, p->path, d->now);
       return;
     }
     if (n < 0) {
@@ -293,11 +293,16 @@ void duo_tcp_forget(struct duo *d, struct duo_end *e, const struct duo_stream *s
 
 /* ---- what keeps connections going ---- */
 
+/* Whether the connection is watched: for an answer, or until the kernel takes more. */
+static bool owes(const struct duo_end *e, const struct duo_tcp_end *p) {
+  return p->is_waiting || harp_sender_inflight_bytes(e->sender, p->path);
+}
+
 void duo_tcp_note_progress(struct duo *d, struct duo_end *e) {
   for (unsigned i = 0; i < d->tcp->count; i++) {
     struct duo_tcp_end *p = &ends_of(d, e)[i];
     if (!p->conn || p->is_connecting || !harp_sender_is_up(e->sender, p->path)) continue;
-    if (!harp_sender_inflight_bytes(e->sender, p->path)) continue;
+    if (!owes(e, p)) continue;
     if (p->look_ns <= d->now) {
       uint64_t acked = tcpnet_acked(&p->conn->net, e->index, d->now);
       if (acked != p->acked) harp_sender_on_progress(e->sender, p->path, d->now);
@@ -326,7 +331,7 @@ static harp_ns review_open(struct duo *d, struct duo_end *e, struct duo_tcp_end 
     return p->retry_ns;
   }
   if (!is_up) return p->opened_ns + PROOF_NS + 1;
-  return harp_sender_inflight_bytes(e->sender, p->path) ? HARP_MAX(p->look_ns, d->now + 1) : HARP_NEVER;
+  return owes(e, p) ? HARP_MAX(p->look_ns, d->now + 1) : HARP_NEVER;
 }
 
 /* What the engine's statistics of the kernel say of a path, and what its keepalives ask. */

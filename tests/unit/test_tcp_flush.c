@@ -148,11 +148,57 @@ static void nothing_is_sent_from_a_buffer_that_was_given_back(void **state) {
   assert_true(harp_sender_is_down(peer->session.sender, TCP));
 }
 
+/* Answers what goes out over datagrams, and keeps what is for the connection. */
+static void pass_once(void) {
+  struct harp_sender *s = peer->session.sender;
+  struct harp_packet ack = {.type = HARP_PACKET_ACK, .path = UDP};
+  struct harp_tx_run run;
+  now += HARP_MS(1);
+  harp_tcp_note_progress(peer, now);
+  harp_session_on_timeout(&peer->session, now);
+  harp_tcp_review(peer, now);
+  for (struct harp_tx_choice c; (c = harp_sender_choose(s, now)).kind != HARP_TX_NOTHING;) {
+    assert_int_equal(c.path, UDP);
+    harp_sender_take(s, &c, 1, &run, now);
+    ack.ack.range_count = 1;
+    ack.ack.ranges[0].begin = (uint32_t)run.number, ack.ack.ranges[0].end = (uint32_t)run.number + 1;
+    ack.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
+    ack.ack.echo_time = harp_ticks_from_ns(now);
+    assert_int_equal(harp_sender_on_ack(s, &ack, harp_sender_ack_number(s, &ack), now), HARP_DROP_NONE);
+  }
+}
+
+/* The peer's data come, and nothing of ours arrives. */
+static void one_that_takes_no_acknowledgement_is_given_up(void **state) {
+  (void)state;
+  struct harp_packet ack = {.type = HARP_PACKET_ACK, .path = TCP, .token = 1};
+  send_record();
+  for (unsigned i = 0; i < 1000 && p->is_waiting; i++) drain(), harp_tcp_path_flush(p, now);
+  drain();
+  harp_tx_stream_on_delivered(&st, BYTES / HARP_LINE_BYTES, now);
+  struct harp_packet all = {.type = HARP_PACKET_ACK, .path = TCP};
+  all.ack.range_count = 1;
+  all.ack.ranges[0].begin = NUMBER, all.ack.ranges[0].end = NUMBER + 2;
+  all.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
+  all.ack.echo_time = harp_ticks_from_ns(now);
+  now += HARP_US(10);
+  assert_int_equal(
+      harp_sender_on_ack(peer->session.sender, &all, harp_sender_ack_number(peer->session.sender, &all), now),
+      HARP_DROP_NONE);
+  for (unsigned i = 0; i < 300; i++) pass_once(); /* it idles, and stays */
+  assert_true(p->fd >= 0);
+  for (uint64_t n = 0; harp_tcp_ready(peer, TCP); n++) harp_tcp_send_ack(p, &ack, n, now);
+  harp_ns since = now;
+  while (p->fd >= 0 && now - since < HARP_SEC(1)) pass_once();
+  assert_in_range(now - since, HARP_MS(10), HARP_MS(100));
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
   const struct CMUnitTest tests[] = {
       T(the_rest_of_a_record_follows),
       T(nothing_is_sent_from_a_buffer_that_was_given_back),
+      T(one_that_takes_no_acknowledgement_is_given_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,7 +179,7 @@ static void datagrams_alone_carry_all_and_so_does_tcp(void **state) {
   post(100);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
-  harp_sender_block(s, TCP);
+  harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
   assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
 }
@@ -188,7 +188,7 @@ static void what_is_blocked_is_waited_for(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  harp_sender_block(s, TCP);
+  harp_sender_block(s, TCP, now);
   post(LARGE);
   assert_false(take(&run));
   harp_sender_unblock(s, TCP, now);
@@ -200,7 +200,7 @@ static void what_is_blocked_is_waited_for(void **state) {
 static void pass_once(void) {
   struct harp_tx_run run;
   harp_sender_on_timeout(s, now);
-  if (harp_sender_is_down(s, TCP)) harp_sender_block(s, TCP); /* its connection is closed at once */
+  if (harp_sender_is_down(s, TCP)) harp_sender_block(s, TCP, now); /* its connection is closed at once */
   while (take(&run)) {
     if (run.path == UDP)
       acknowledge(UDP, run.number + run.count);
@@ -228,7 +228,7 @@ static void stop_and_give_up(bool blocked) {
   post(LARGE / 4);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
-  if (blocked) harp_sender_block(s, TCP);
+  if (blocked) harp_sender_block(s, TCP, now);
   harp_ns since = now, down = pass(HARP_SEC(1), false);
   assert_in_range(down - since, HARP_MS(10), HARP_MS(100));
   void *cookie;
@@ -248,6 +248,36 @@ static void so_is_one_that_is_blocked(void **state) {
   stop_and_give_up(true);
 }
 
+/* Nothing of ours is in flight on it: acknowledgements are what it does not take. */
+static void so_is_one_that_is_blocked_by_acknowledgements(void **state) {
+  (void)state;
+  bring_both_up();
+  now += HARP_SEC(1);
+  harp_sender_block(s, TCP, now);
+  post(LARGE / 4);
+  harp_ns since = now, down = pass(HARP_SEC(1), false);
+  assert_in_range(down - since, HARP_MS(10), HARP_MS(100));
+  void *cookie;
+  bool done = false;
+  for (unsigned i = 0; i < 1000 && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
+  assert_true(done);
+}
+
+static void one_that_takes_acknowledgements_slowly_is_not(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  bring_both_up();
+  harp_sender_block(s, TCP, now);
+  post(LARGE / 4);
+  assert_int_equal(pass(HARP_SEC(2), true), 0);
+  now += HARP_MS(50); /* the timeout has passed once, and nobody has looked */
+  harp_sender_on_timeout(s, now);
+  harp_sender_unblock(s, TCP, now);
+  do assert_true(take(&run));
+  while (run.type == HARP_PACKET_PROBE);
+  assert_int_equal(run.path, TCP);
+}
+
 static void one_that_is_slow_is_not(void **state) {
   (void)state;
   struct harp_tx_run run;
@@ -264,7 +294,7 @@ static void it_comes_back_with_another_connection(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  harp_sender_block(s, TCP);
+  harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
   now += HARP_SEC(1);
   harp_sender_unblock(s, TCP, now);
@@ -280,13 +310,13 @@ static void what_went_over_an_old_connection_proves_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  harp_sender_block(s, TCP);
+  harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
   now += HARP_SEC(1);
   harp_sender_unblock(s, TCP, now);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
-  harp_sender_block(s, TCP);
+  harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
   acknowledge(TCP, run.number + 1);
   assert_false(harp_sender_is_up(s, TCP));
@@ -321,7 +351,7 @@ static void it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   do assert_true(take(&run)); /* its probe, then what was in flight */
   while (s->load.resend_lines);
   assert_int_equal(run.path, TCP);
-  harp_sender_block(s, TCP);
+  harp_sender_block(s, TCP, now);
   now += HARP_US(20);
   assert_false(take(&run)); /* and says when to ask again */
 }
@@ -363,6 +393,8 @@ int main(void) {
       T(what_is_blocked_is_waited_for),
       T(one_that_stops_is_given_up_to_the_other),
       T(so_is_one_that_is_blocked),
+      T(so_is_one_that_is_blocked_by_acknowledgements),
+      T(one_that_takes_acknowledgements_slowly_is_not),
       T(one_that_is_slow_is_not),
       T(it_comes_back_with_another_connection),
       T(what_went_over_an_old_connection_proves_nothing),

@@ -14,6 +14,7 @@
 #include "engine/address.h"
 #include "engine/crossing.h"
 #include "engine/opening.h"
+#include "io/tcp_socket.h"
 
 #define DIAL_RETRY_NS HARP_MS(50)
 /* With several interfaces, an attempt from one that gets no answer for so long gives way to the next. */
@@ -135,7 +136,7 @@ static int dial_connected(struct harp_dial *d) {
 static int start_hello(struct harp_dial *d, harp_ns now) {
   int err = harp_meeting_start(&d->meeting, d->engine, true, d->secret);
   if (err) return err;
-  harp_monitor_set_timeouts(d->meeting.fd, d->engine->instance.peer_timeout_ns);
+  harp_tcp_socket_set_timeouts(d->meeting.fd, d->engine->instance.peer_timeout_ns);
   d->connected = true;
   d->connected_ns = d->hello_ns = now;
   return 0;

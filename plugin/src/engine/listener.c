@@ -16,6 +16,7 @@
 #include "engine/address.h"
 #include "engine/crossing.h"
 #include "host/random.h"
+#include "io/tcp_socket.h"
 #include "proto/pairing.h"
 
 /* What one event of the control epoll may cost; what is left is an event again. */
@@ -247,7 +248,7 @@ static void let_in(struct harp_listener *l, harp_ns now) {
     m->peer_addr = from;
     m->since_ns = now;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    harp_monitor_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
+    harp_tcp_socket_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     l->guest_count++;
     err = watch(l->engine, fd, name_of_guest(m));
     if (!err) err = harp_meeting_start(m, l->engine, false, l->secret);

@@ -14,29 +14,18 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/opening.h"
+#include "io/tcp_socket.h"
 
 /* Reads of a close, of a frame's size each: what an honest peer has said and we have not read is less. */
 enum { CLOSE_READS = 4 };
 
-static void set_int(int fd, int level, int option, int value) {
-  setsockopt(fd, level, option, &value, sizeof value);
-}
-
-void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns) {
-  int seconds = (int)HARP_MAX(peer_timeout_ns / HARP_SEC(1), 1u);
-  set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, HARP_MAX(seconds / 4, 1));
-  set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, HARP_MAX(seconds / 4, 1));
-  set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
-}
-
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
                        harp_ns peer_timeout_ns) {
+  int one = 1;
   *m = (struct harp_monitor){.fd = fd, .keys = *keys};
   if (fd < 0) return;
-  harp_monitor_set_timeouts(fd, peer_timeout_ns);
-  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  harp_tcp_socket_set_timeouts(fd, peer_timeout_ns);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
 /* Sends what waits. Bytes that the connection does not take for good are the reader's to find out about. */

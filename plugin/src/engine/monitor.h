@@ -39,10 +39,6 @@ struct harp_monitor {
   uint8_t in[HARP_CONTROL_MAX_BYTES];
 };
 
-/* Sets a TCP socket's keepalive and timeout, so that a host that is gone breaks the connection in that time.
- */
-void harp_monitor_set_timeouts(int fd, harp_ns peer_timeout_ns);
-
 /* Takes over the socket and sets its timeouts. */
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
                        harp_ns peer_timeout_ns);

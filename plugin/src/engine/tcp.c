@@ -217,7 +217,7 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
     if (peer->links && !peer->monitor.final_received) /* else it is the end of all */
       HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
                 peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
-    harp_sender_block(peer->session.sender, p->path);
+    harp_sender_block(peer->session.sender, p->path, now);
     harp_sender_path_down(peer->session.sender, p->path, now);
   }
   harp_peer_touch(peer);
@@ -254,6 +254,11 @@ void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream
   }
 }
 
+/* Whether the connection is watched: for an answer, or until the kernel takes more. */
+static bool owes(const struct harp_tcp_path *p) {
+  return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
+}
+
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
 static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_tcp_figures f;
@@ -284,14 +289,14 @@ static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
     return now;
   }
   if (!is_up) return p->opened_ns + HARP_TCP_PROOF_NS;
-  return harp_sender_inflight_bytes(s, p->path) ? p->look_ns : HARP_NEVER;
+  return owes(p) ? p->look_ns : HARP_NEVER;
 }
 
 void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
   const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
-    if (p->fd < 0 || !harp_sender_is_up(s, p->path) || !harp_sender_inflight_bytes(s, p->path)) continue;
+    if (p->fd < 0 || !harp_sender_is_up(s, p->path) || !owes(p)) continue;
     if (p->look_ns <= now) look(p, now);
     if (p->readable) harp_sender_on_progress(peer->session.sender, p->path, now); /* it may be an answer */
   }

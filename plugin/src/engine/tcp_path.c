@@ -59,7 +59,7 @@ void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
     if (n < 0 && errno == EAGAIN) {
       if (!p->is_waiting) e->counters.tx_deferred++;
       p->is_waiting = true;
-      harp_sender_block(p->peer->session.sender, p->path);
+      harp_sender_block(p->peer->session.sender, p->path, now);
       return;
     }
     if (n < 0) {

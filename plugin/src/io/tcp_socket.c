@@ -22,13 +22,22 @@ static void set_int(int fd, int level, int option, int value) {
   (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
+void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns) {
+  int seconds = (int)HARP_MAX(timeout_ns / HARP_SEC(1), 1u);
+  set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, HARP_MAX(seconds / 4, 1));
+  set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, HARP_MAX(seconds / 4, 1));
+  set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
+}
+
 /* Buffers are left to the kernel, which makes them as large as the path needs: fixed ones were slower
  * wherever they were tried. A refused option is no reason not to use the socket. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
   bool is_v6 = o->local->ss_family == AF_INET6;
   uint32_t index = htonl(o->ifindex);
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(o->timeout_ns / HARP_MS(1)));
+  harp_tcp_socket_set_timeouts(fd, o->timeout_ns);
   if (o->traffic_class >= 0)
     set_int(fd, is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_TCLASS : IP_TOS, o->traffic_class);
   if (o->ifindex)

@@ -13,7 +13,7 @@ struct harp_tcp_options {
   const struct sockaddr_storage *local; /* address of the interface; its port is ignored */
   unsigned ifindex;   /* what is sent must leave by this interface; 0: as the kernel's tables say */
   int traffic_class;  /* DSCP << 2, or -1 */
-  harp_ns timeout_ns; /* unacknowledged for so long, the kernel gives the connection up */
+  harp_ns timeout_ns; /* of harp_tcp_socket_set_timeouts */
 };
 
 /* Listens on the interface's address: on *port (host byte order), or where that is taken, or 0, on the first
@@ -24,6 +24,10 @@ int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t low,
 
 /* Accepts a connection; -EAGAIN: none waits. */
 int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *options) HARP_MUST_CHECK;
+
+/* Sets a TCP socket's keepalive and timeout, so that a host that is gone breaks the connection in that time,
+ * whether something waits to be acknowledged or not. */
+void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns);
 
 /* Sets the options of a socket that is open. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *options);

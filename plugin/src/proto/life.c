@@ -401,8 +401,8 @@ static harp_ns timer_ns(const struct harp_sender *s, const struct harp_path *p) 
   if (p->state != HARP_PATH_UP)
     return p->probe_due && !p->blocked ? HARP_NEVER : p->probed_ns + probe_interval_ns(s, p);
   /* A probe that is due leaves at once, but on a path that takes nothing. */
-  if (p->probe_due && !(p->blocked && p->inflight_bytes)) return p->loss_deadline_ns;
-  if (p->inflight_bytes) return HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p));
+  if (p->probe_due && !p->blocked) return p->loss_deadline_ns;
+  if (harp_path_owes(p)) return HARP_MIN(p->loss_deadline_ns, harp_path_pto_ns(p));
   if (s->path_count == 1 || !has_work(s)) return HARP_NEVER;
   return p->last_ack_ns + (s->eligible & bit_of(p) ? IDLE_PROBE_NS : STANDBY_PROBE_NS);
 }
@@ -441,7 +441,7 @@ static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
   for (unsigned n = 0; n < s->path_count; n++) {
     struct harp_path *q = &s->paths[s->ask_next];
     s->ask_next = s->ask_next + 1 == s->path_count ? 0 : s->ask_next + 1;
-    if (q == p || q->state != HARP_PATH_UP || q->inflight_bytes || !(idle & bit_of(q))) continue;
+    if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(idle & bit_of(q))) continue;
     if (harp_flight_full(&q->flight)) continue;
     harp_life_want_probe(s, q, true);
     if (p->pto_count < ASK_ALL_PTOS) return;
@@ -539,7 +539,7 @@ static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns 
     give_up(s, p, now);
   else if (p->state != HARP_PATH_UP)
     on_probe_time(s, p, now);
-  else if (p->inflight_bytes)
+  else if (harp_path_owes(p))
     on_pto(s, p, now);
   else
     harp_life_want_probe(s, p, true);

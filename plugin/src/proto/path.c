@@ -103,7 +103,7 @@ harp_ns harp_path_patience_ns(const struct harp_path *p) {
 }
 
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
-  if (!p->inflight_bytes) return HARP_NEVER;
+  if (!harp_path_owes(p)) return HARP_NEVER;
   unsigned shift = HARP_MIN(p->pto_count, 10u);
   harp_ns patience_ns = harp_path_patience_ns(p);
   return p->pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);

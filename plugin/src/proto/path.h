@@ -67,8 +67,8 @@ struct harp_path {
       reorder_ns; /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
   harp_ns last_ack_ns;
   harp_ns silent_ns;   /* pto_from_ns before the first timeout in a row */
-  harp_ns pto_from_ns; /* when waiting began: flight taken up, acknowledgement, last probe timeout, or its
-                          probe */
+  harp_ns pto_from_ns; /* when waiting began: flight taken up, blocked, acknowledgement, last probe timeout,
+                          or its probe */
   uint32_t pto_count;  /* consecutive, without an acknowledgement between */
   bool detour;         /* what is sent on it takes a slower way at the receiver */
   bool drained;        /* silent while others progress: its flight was given up, nothing but probes go out */
@@ -133,11 +133,16 @@ harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
  */
 uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now);
 
-/* Returns the probe timeout's deadline, HARP_NEVER when nothing is in flight. */
+/* Returns the probe timeout's deadline, HARP_NEVER when the path owes nothing. */
 harp_ns harp_path_pto_ns(const struct harp_path *p);
 
 /* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
 void harp_path_on_round(struct harp_path *p);
+
+/* Returns whether something is to come, for which the path is watched: an answer, or room in the kernel. */
+static inline bool harp_path_owes(const struct harp_path *p) {
+  return p->inflight_bytes || p->blocked;
+}
 
 /* Whether nothing but probes may go out now. */
 static inline bool harp_path_silent(const struct harp_path *p) {

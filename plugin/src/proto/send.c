@@ -337,16 +337,19 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_life_down(s, &s->paths[path], now);
 }
 
-void harp_sender_block(struct harp_sender *s, unsigned path) {
+void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
   HARP_ASSERT(s->tcp >> path & 1);
-  s->paths[path].blocked = true;
-  s->paths[path].cc.round_limited = true; /* the kernel holds as much as it takes */
+  if (!p->blocked && !p->inflight_bytes) p->pto_from_ns = now;
+  p->blocked = true;
+  p->cc.round_limited = true; /* the kernel holds as much as it takes */
   s->blocked |= 1ull << path;
-  harp_life_touch(s, &s->paths[path]);
+  harp_life_touch(s, p);
 }
 
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
+  harp_sender_on_progress(s, path, now);
   p->blocked = false;
   s->blocked &= ~(1ull << path);
   if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT || p->probe_due) return;
@@ -362,9 +365,13 @@ void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
 
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
-  if (p->state != HARP_PATH_UP || !p->inflight_bytes) return;
+  if (p->state != HARP_PATH_UP || !harp_path_owes(p)) return;
   p->pto_from_ns = now;
   p->pto_count = 0;
+  if (!p->inflight_bytes) { /* blocked */
+    harp_life_touch(s, p);
+    return;
+  }
   harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
   harp_ns since_ns = HARP_MAX(HARP_MAX(p->last_ack_ns, p->probed_ns), sent_ns);
   if (now - since_ns >= PROGRESS_ASK_NS && !harp_flight_full(&p->flight)) harp_life_want_probe(s, p, true);

@@ -174,8 +174,10 @@ void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now)
 /* Takes a path down because the outside knows (link state): its flight moves to the others at once. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* A tcp path takes something now, or does not. A path that was never connected is blocked. */
-void harp_sender_block(struct harp_sender *s, unsigned path);
+/* A tcp path takes something now, or does not. A path that was never connected is blocked. One that is
+ * blocked by what does not count as in flight, acknowledgements, is given up like one that does not answer.
+ */
+void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 
 /* Large messages take a tcp path no more while there is another between the same ENIs, or do again. */
