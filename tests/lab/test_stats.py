@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -21,15 +20,16 @@ from harpctl.host.door import Host
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import LabSpec
 from harpctl.stats.files import Process, find
-from harpctl.stats.sample import sample_of
 from tests.lab.job import Job, drop, until
 
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
+ENIS = 4
+ENI_NAMES = [f"eni{number}" for number in range(ENIS)]
 LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
 MESSAGE_BYTES = 65536
-STALL_S = 14.0  # 10 s, and what a busy machine needs to see it
 LOOK_S = 0.6  # engines write four times a second
+SEEN_S = 2.0 + 1.0  # and what a busy machine needs
 
 
 @pytest.fixture
@@ -41,16 +41,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
-    """A job without end of two hosts with two ENIs each; the parameter is environment."""
+    """A job without end of two hosts with four ENIs each; the parameter is environment."""
     env = {"HARP_STATS_DIR": str(folder), **getattr(request, "param", {})}
     meeting = folder.parent / "meeting"
     with Job(
-        make_lab(LabSpec(enis=2)),
+        make_lab(LabSpec(enis=ENIS)),
         plugin_file,
         mode="bidir",
         words=LONG,
         env=env,
-        ifname="eni0,eni1",
+        ifname=",".join(ENI_NAMES),
         meeting=meeting,
     ) as running:
         until("messages move", lambda: all(map(sent_messages, running.ranks)), wait_s=15)
@@ -62,18 +62,11 @@ def sent_messages(rank: subprocess.Popen[bytes]) -> int:
     return sum(int(row["sent_messages"]) for row in rows)
 
 
-def worst(is_found: Callable[[str], bool]) -> str:
-    """Return the first problem that `harpctl top` finds, once it is one of that kind."""
-    found = [""]
-
-    def look() -> bool:
-        before = find(Host())
-        time.sleep(LOOK_S)
-        found[0] = sample_of(before, find(Host())).processes[0].problem
-        return is_found(found[0])
-
-    until("it is seen", look)
-    return found[0]
+def top() -> Any:
+    """Return what `harpctl top --json` shows of the worst process."""
+    done = CliRunner().invoke(app, ["top", "--json", "--interval", str(LOOK_S)])
+    assert done.exit_code == 0
+    return json.loads(done.stdout)["processes"][0]
 
 
 def one(pid: int) -> Process:
@@ -100,7 +93,7 @@ def test_a_running_job_is_seen_whole(job: Job) -> None:
     assert process["state"] == "running"
     assert "harp-perf" in process["command"]
     (engine,) = process["engines"]
-    assert [eni["name"] for eni in engine["enis"]] == ["eni0", "eni1"]
+    assert [eni["name"] for eni in engine["enis"]] == ENI_NAMES
     assert all(eni["driver"].startswith("udp") and eni["tx_bytes"] > 0 for eni in engine["enis"])
     (seen_session,) = engine["sessions"]
     assert seen_session["peer_pid"] == pids[1]
@@ -123,17 +116,19 @@ def test_what_is_read_is_whole(job: Job) -> None:
 
 @pytest.mark.parametrize("job", [{"HARP_DRIVER": "udp"}], indirect=True, ids=["udp"])
 def test_loss_is_seen_on_its_interface(job: Job) -> None:
+    """1 % of what one of four ENIs of the other host is sent."""
     pid = job.ranks[0].pid
+    drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 1", "eni1")
+    began = time.monotonic()
 
-    def lost() -> dict[str, int]:
-        return {str(row["name"]): int(row["lost_packets"]) for row in one(pid).page.tables["eni"]}
+    def lossy() -> set[str]:
+        shown = top()
+        paths = [path for each in shown["sessions"] for path in each["paths"]]
+        lost = {str(path["eni"]) for path in paths if path["lost_percent"] > 0.3}
+        return lost if shown["pid"] == pid and "eni1" in shown["problem"] else set()
 
-    before = lost()
-    drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 2", "eni1")
-    until("loss is seen", lambda: lost()["eni1"] > before["eni1"] + 3, wait_s=20)
-    assert "eni1" in worst(lambda problem: "lost" in problem)
-    after = lost()
-    assert after["eni0"] - before["eni0"] < (after["eni1"] - before["eni1"]) / 4
+    until("it is shown of that interface alone", lambda: lossy() == {"eni1"})
+    assert time.monotonic() - began < SEEN_S
 
 
 def test_states_of_a_process(job: Job, folder: Path) -> None:
@@ -174,35 +169,3 @@ def test_no_disk_for_it(
     assert len(lines) == 1
     assert lines[0].startswith("INFO ")
     assert reason in lines[0]
-
-
-def test_the_reason_of_a_stall(make_lab: MakeLab, plugin_file: Path, folder: Path) -> None:
-    """A peer that is stopped and a firewall, at the same time in two labs: each is named within seconds."""
-    env = {"HARP_STATS_DIR": str(folder), "HARP_DRIVER": "udp", "HARP_PEER_TIMEOUT": "120"}
-    with contextlib.ExitStack() as stack:
-        jobs = [
-            stack.enter_context(
-                Job(make_lab(LabSpec(enis=2)), plugin_file, mode="bidir", words=LONG, env=env)
-            )
-            for _ in range(2)
-        ]
-        until("messages move", lambda: all(sent_messages(rank) for job in jobs for rank in job.ranks))
-        with_stopped, with_firewall = jobs
-        os.kill(with_stopped.ranks[1].pid, signal.SIGSTOP)
-        for host in range(2):
-            drop(with_firewall.lab, host, "ip protocol udp")
-        began = time.monotonic()
-        waiting = {
-            with_stopped.ranks[0].pid: "peer stopped",
-            with_firewall.ranks[0].pid: "no packet gets through",
-        }
-        until(
-            "the reasons are known",
-            lambda: {pid: session(pid)["stall"] for pid in waiting} == waiting,
-            wait_s=30,
-        )
-        assert time.monotonic() - began < STALL_S
-        assert session(with_firewall.ranks[0].pid)["stall_eni"] == "eni0"
-        until("the log has it", lambda: all("NCCL has waited for 1" in job.log(0) for job in jobs))
-        os.kill(with_stopped.ranks[1].pid, signal.SIGCONT)
-        until("it goes on", lambda: session(with_stopped.ranks[0].pid)["stall"] == "")

@@ -280,12 +280,13 @@ static void test_environment_overrides_files(void **state) {
              "[eni]\ninterface = eth1\n[engine]\nmode = thread\n"
              "[transport]\ndriver = xdp\npaths = 3\npeer_timeout = 20\ncongestion = delay\n");
   assert_int_equal(LOAD("HARP_DRIVER=udp", "HARP_ENGINE=inline", "HARP_PATHS=7", "HARP_PEER_TIMEOUT=2",
-                        "HARP_CONGESTION=reno"),
+                        "HARP_CONGESTION=reno", "HARP_STALL_TIME=4"),
                    0);
   assert_int_equal(cfg.instances[0].driver, HARP_DRIVER_UDP);
   assert_int_equal(cfg.instances[0].mode, HARP_ENGINE_INLINE);
   assert_int_equal(cfg.instances[0].paths, 7);
   assert_int_equal(cfg.instances[0].peer_timeout_ns, HARP_SEC(2));
+  assert_int_equal(cfg.instances[0].stall_ns, HARP_SEC(4));
   assert_string_equal(cfg.congestion, "reno");
   assert_int_equal(LOAD("HARP_DRIVER=xdp-zc"), 0);
   assert_int_equal(cfg.instances[0].driver, HARP_DRIVER_XDP_ZC);

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "engine/dial.h"
+#include "engine/listener.h"
 #include "engine/stall.h"
 #include "lib/sides.h"
 
@@ -27,7 +28,7 @@ static uint8_t from[BYTES], to[BYTES];
 static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   assert_int_equal(level, HARP_LOG_INFO);
-  if (!strstr(text, "NCCL")) return;
+  if (!strstr(text, "NCCL") && !strstr(text, "thread")) return;
   size_t n = strlen(said);
   snprintf(said + n, sizeof said - n, "%s\n", text);
   said_count++;
@@ -105,7 +106,8 @@ static void test_no_packet_gets_through(void **state) {
   a.loss_permille = 1000;
   step(HARP_SEC(13), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NOT_THROUGH);
-  assert_non_null(strstr(said, "no packet from sim0 is acknowledged"));
+  assert_non_null(strstr(said, "nothing sent by UDP from sim0 is acknowledged: look for a firewall or "
+                               "security group that drops UDP"));
   a.loss_permille = 0;
   step(HARP_SEC(5), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NONE);
@@ -134,6 +136,83 @@ static void test_no_core(void **state) {
   assert_non_null(strstr(said, "this engine has had no pass for "));
   assert_int_equal(reason(&b), HARP_STALL_NONE);
   side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(2), HARP_MS(1));
+}
+
+/* Its thread runs, but rarely. */
+static void test_a_core_that_is_shared(void **state) {
+  (void)state;
+  harp_ns delay = 0;
+  side_submit(b.link, 0, to, BYTES);
+  for (unsigned i = 0; i < 200; i++) { /* what an engine may well bear */
+    step(HARP_MS(100), HARP_MS(1));
+    harp_stalls_note_delay(b.engine, delay += HARP_MS(40), sides_now_ns);
+  }
+  assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
+  said[0] = 0, said_count = 0;
+  for (unsigned i = 0; i < 200; i++) {
+    step(HARP_MS(100), HARP_MS(1));
+    harp_stalls_note_delay(b.engine, delay += HARP_MS(90), sides_now_ns);
+    assert_int_equal(reason(&b) == HARP_STALL_NO_CORE, i >= 99);
+  }
+  assert_int_equal(said_count, 1); /* no peer is blamed */
+  assert_non_null(strstr(said, "sim0: of the last 10 s this engine's thread has waited for a core for 9 s"));
+  step(HARP_SEC(4), HARP_MS(1));
+  harp_stalls_note_delay(b.engine, delay, sides_now_ns);
+  assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_SEC(2), HARP_MS(1));
+}
+
+static void visit(harp_ns for_ns) {
+  for (harp_ns end = sides_now_ns + for_ns; sides_now_ns < end; sides_now_ns += HARP_MS(100))
+    for (unsigned i = 0; i < 2000; i++) harp_stall_watch_mt(b.engine);
+}
+
+/* It does not run at all: NCCL's thread says so. */
+static void test_a_thread_that_does_not_run(void **state) {
+  (void)state;
+  b.engine->turn_count = 5;
+  visit(HARP_SEC(9));
+  assert_int_equal(said_count, 0);
+  b.engine->turn_count++;
+  visit(HARP_SEC(9));
+  assert_int_equal(said_count, 0);
+  visit(HARP_SEC(40));
+  assert_int_equal(said_count, 2); /* at 10 and 40 s */
+  assert_non_null(strstr(said, "sim0: NCCL waits, and this engine's thread has not run for 10 s"));
+}
+
+static void test_an_accept_that_waits(void **state) {
+  (void)state;
+  struct harp_listener *l = calloc(1, sizeof *l);
+  assert_non_null(l);
+  l->engine = a.engine;
+  l->fd = -1;
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) l->guests[i].fd = -1;
+  harp_ns now = HARP_SEC(100);
+  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_accept(l, now);
+  assert_int_equal(said_count, 2);
+  assert_non_null(strstr(said, "sim0: an accept of NCCL has waited for 10 s for anybody to connect to "));
+  struct sockaddr_in *addr = (struct sockaddr_in *)&l->guests[3].peer_addr;
+  *addr = (struct sockaddr_in){
+      .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
+  l->guests[3].fd = 0;
+  harp_stall_review_accept(l, now + HARP_SEC(30));
+  assert_non_null(strstr(said, "for a process at 10.0.0.7:99: it has connected"));
+  free(l);
+}
+
+static void test_the_time_is_the_operators(void **state) {
+  (void)state;
+  a.engine->instance.stall_ns = HARP_SEC(2);
+  side_submit(a.link, 0, from, BYTES);
+  step(HARP_MS(1800), HARP_MS(1));
+  assert_int_equal(said_count, 0);
+  step(HARP_MS(600), HARP_MS(1));
+  assert_int_equal(reason(&a), HARP_STALL_NO_RECEIVE);
+  assert_non_null(strstr(said, "waited for 2 s"));
+  side_submit(b.link, 0, to, BYTES);
   step(HARP_SEC(2), HARP_MS(1));
 }
 
@@ -171,6 +250,10 @@ int main(void) {
       TEST(test_no_packet_gets_through),
       TEST(test_a_peer_that_does_not_answer),
       TEST(test_no_core),
+      TEST(test_a_core_that_is_shared),
+      TEST(test_a_thread_that_does_not_run),
+      TEST(test_an_accept_that_waits),
+      TEST(test_the_time_is_the_operators),
       TEST(test_a_connect_that_waits),
       TEST(test_an_idle_job_says_nothing),
   };

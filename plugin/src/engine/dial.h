@@ -32,8 +32,8 @@ struct harp_dial {
   harp_ns
       deadline_ns; /* moves on by as long as TCP is up: the peer's process lives, and may be slow to accept */
   harp_ns retry_ns;
-  harp_ns begun_ns, told_ns; /* when it began, and when that it waits was said last; 0: not yet */
-  unsigned turn;             /* of our interfaces, whose address the next attempt comes from */
+  struct harp_stall_wait wait;
+  unsigned turn; /* of our interfaces, whose address the next attempt comes from */
   int last_errno;
   bool is_refused_busy; /* the last attempt, by a peer that too many wait for */
   uint8_t secret[HARP_SECRET_BYTES];

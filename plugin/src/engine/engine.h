@@ -67,6 +67,7 @@ struct harp_engine {
   /* runner */
   /* Of NCCL's threads' visits, whether they came to a pass or not; wraps. Two at once may count as one. */
   HARP_CACHE_ALIGNED _Atomic uint32_t visit_count;
+  struct harp_stall_watch watch;
   _Atomic bool sleeping, stop;
   bool threaded, running;
   pthread_t thread;
@@ -79,8 +80,10 @@ struct harp_engine {
   harp_ns tick_ns; /* the runner's: not before this again */
 
   /* owned by the lock's holder */
-  HARP_CACHE_ALIGNED struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
-  harp_ns looked_ns;                     /* when the last pass looked for input */
+  HARP_CACHE_ALIGNED _Atomic uint32_t
+      turn_count;         /* of the engine's own thread, which alone writes it; wraps */
+  struct harp_io *io;     /* the ENI's driver, or a bundle of all ENIs' */
+  harp_ns looked_ns;      /* when the last pass looked for input */
   const void *looked_for; /* the request whose test made the last pass, which found nothing; NULL: it found
                              something, or was another's */
   harp_ns look_again_ns;  /* until then such a pass stands for the tests of other requests; 0: not known */

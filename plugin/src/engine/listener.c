@@ -287,6 +287,15 @@ void harp_listeners_tend(struct harp_engine *e, harp_ns now) {
   }
 }
 
+struct harp_link *harp_listener_poll(struct harp_listener *l) {
+  struct harp_link *link = harp_listener_take(l);
+  if (link)
+    l->wait = (struct harp_stall_wait){0};
+  else
+    harp_stall_review_accept(l, l->engine->clock());
+  return link;
+}
+
 struct harp_link *harp_listener_take(struct harp_listener *l) {
   if (!atomic_load_explicit(&l->ready_count, memory_order_acquire)) return NULL;
   harp_engine_lock(l->engine);

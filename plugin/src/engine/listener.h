@@ -24,6 +24,7 @@ struct harp_listener {
   bool busy_told;               /* that somebody was refused since too many wait for accept */
   _Atomic uint32_t ready_count; /* written under the engine's lock; a glance at it saves taking the lock */
   struct harp_link *ready_first, *ready_last; /* met and not taken yet, oldest first */
+  struct harp_stall_wait wait;                /* of who polls accept */
   uint8_t secret[HARP_SECRET_BYTES];
   unsigned guest_count;
   struct harp_meeting guests[HARP_GUESTS_MAX];
@@ -42,6 +43,8 @@ void harp_listeners_on_ready(uint64_t what, harp_ns now);
 void harp_listeners_tend(struct harp_engine *e, harp_ns now);
 /* Any thread: takes the link that has waited longest, NULL if none has come. */
 struct harp_link *harp_listener_take(struct harp_listener *l);
+/* The same for NCCL's accept, one thread at a time: one that waits for long says for whom. */
+struct harp_link *harp_listener_poll(struct harp_listener *l);
 /* Closes the socket, sends the guests away and destroys links that nobody took. Takes the engine's lock. */
 void harp_listener_close(struct harp_listener *l);
 

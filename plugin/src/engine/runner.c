@@ -80,7 +80,8 @@ static bool tick(struct harp_engine *e, harp_ns now) {
 static void run_thread(struct harp_engine *e) {
   harp_ns busy_ns = e->clock();
   bool control_ready = false;
-  while (!stopping(e)) {
+  for (uint32_t turns = 1; !stopping(e); turns++) {
+    atomic_store_explicit(&e->turn_count, turns, memory_order_relaxed);
     if (!harp_engine_try_lock(e)) {
       sched_yield(); /* a control call is at work */
       continue;
@@ -159,7 +160,10 @@ static void end_visit(struct harp_engine *e, unsigned moved) {
 }
 
 void harp_runner_visit_mt(struct harp_engine *e, const void *request) {
-  if (e->threaded) return;
+  if (e->threaded) {
+    harp_stall_watch_mt(e);
+    return;
+  }
   count_visit(e);
   if (!harp_engine_try_lock(e)) return;
   if (has_just_looked(e, request)) {

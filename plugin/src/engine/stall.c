@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -10,15 +11,33 @@
 #include "engine/address.h"
 #include "engine/dial.h"
 #include "engine/engine.h"
+#include "engine/listener.h"
+#include "host/cpu.h"
 
 enum {
   LOOK_SLOTS = 512, /* of links, in one pass */
   TEXT_BYTES = 320,
+  VISITS_PER_WATCH = 1024, /* of NCCL's threads: each costs them a look at the clock */
 };
-#define ROUND_NS   HARP_SEC(1)
-#define ANSWER_NS  HARP_SEC(2) /* a process that runs answers within this */
-#define FORGET_NS  HARP_SEC(3) /* a stall that was not seen again for so long is over */
-#define NO_PASS_NS HARP_SEC(3) /* a round that is so late means that nobody made a pass */
+
+/* Tenths of the stall time. */
+enum {
+  ROUND = 1,
+  ANSWER = 2,  /* a process that runs answers within this */
+  FORGET = 3,  /* a stall that was not seen again for so long is over */
+  NO_PASS = 3, /* a round that is so late means that nobody made a pass */
+  ASK = 7,     /* the peer is asked by then */
+  STALL = 10,
+  AGAIN = 30,
+};
+
+static harp_ns tenths_ns(const struct harp_engine *e, unsigned tenths) {
+  return (e->instance.stall_ns ? e->instance.stall_ns : HARP_STALL_NS) / 10 * tenths;
+}
+
+static unsigned long long seconds(harp_ns ns) {
+  return ns / HARP_SEC(1);
+}
 
 const char *harp_stall_name(enum harp_stall_reason reason) {
   static const char *const names[] = {
@@ -28,29 +47,56 @@ const char *harp_stall_name(enum harp_stall_reason reason) {
       [HARP_STALL_STOPPED] = "peer stopped",
       [HARP_STALL_UNREACHABLE] = "peer unreachable",
       [HARP_STALL_NOT_THROUGH] = "no packet gets through",
+      [HARP_STALL_NO_CORE] = "engine has no core",
   };
   HARP_ASSERT((unsigned)reason < HARP_STALL_REASONS);
   return names[reason];
 }
 
+static bool is_stalled(const struct harp_peer *peer, harp_ns now) {
+  return peer->stall.reason && peer->stall.seen_ns + tenths_ns(peer->engine, FORGET) > now;
+}
+
+static bool is_starved(const struct harp_engine *e, harp_ns now) {
+  return e->stalls.core.seen_ns && e->stalls.core.seen_ns + tenths_ns(e, FORGET) > now;
+}
+
 enum harp_stall_reason harp_stall_of_peer(const struct harp_peer *peer, harp_ns now) {
-  return peer->stall.seen_ns + FORGET_NS > now ? peer->stall.reason : HARP_STALL_NONE;
+  if (is_starved(peer->engine, now) && peer->outstanding) return HARP_STALL_NO_CORE;
+  return is_stalled(peer, now) ? peer->stall.reason : HARP_STALL_NONE;
+}
+
+harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason reason) {
+  return reason == HARP_STALL_NO_CORE ? peer->engine->stalls.core.since_ns : peer->stall.since_ns;
 }
 
 /* ---- finding the reason ---- */
+
+/* Whether a path in use carries nothing. */
+static bool is_mute(const struct harp_path *p) {
+  return p->state != HARP_PATH_DORMANT && harp_path_silent(p);
+}
 
 /* An interface of which a path carries nothing; -1: there is none. */
 static int silent_eni(const struct harp_peer *peer) {
   const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < s->path_count; i++)
-    if (s->paths[i].state != HARP_PATH_DORMANT && harp_path_silent(&s->paths[i]))
-      return s->paths[i].local_eni;
+    if (is_mute(&s->paths[i])) return s->paths[i].local_eni;
   return -1;
+}
+
+/* What does not get through. */
+static const char *silent_carrier(const struct harp_peer *peer) {
+  const struct harp_sender *s = peer->session.sender;
+  bool udp = false, tcp = false;
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (is_mute(&s->paths[i])) *(s->paths[i].is_tcp ? &tcp : &udp) = true;
+  return udp && tcp ? "UDP and TCP" : tcp ? "TCP" : "UDP";
 }
 
 /* Whether the peer's process owes us an answer for longer than one that runs takes. */
 static bool owes_answer(const struct harp_peer *peer, harp_ns now) {
-  return peer->monitor.ping_ns && now - peer->monitor.ping_ns >= ANSWER_NS;
+  return peer->monitor.ping_ns && now - peer->monitor.ping_ns >= tenths_ns(peer->engine, ANSWER);
 }
 
 static enum harp_stall_reason reason_of(const struct harp_link *link, harp_ns now) {
@@ -83,11 +129,11 @@ static const char *advice(const struct harp_link *link, enum harp_stall_reason r
   };
   int eni = link->peer->stall.eni;
   if (reason != HARP_STALL_NOT_THROUGH) return plain[reason];
-  snprintf(
-      text, bytes,
-      "its process answers, but no packet from %s is acknowledged: look for a firewall or security group "
-      "between the hosts, and at that interface",
-      eni < 0 ? link->engine->enis_name : link->engine->enis[eni].ifname);
+  const char *carrier = silent_carrier(link->peer);
+  snprintf(text, bytes,
+           "its process answers, but nothing sent by %s from %s is acknowledged: look for a firewall or "
+           "security group that drops %s between the hosts, and at that interface",
+           carrier, eni < 0 ? link->engine->enis_name : link->engine->enis[eni].ifname, carrier);
   return text;
 }
 
@@ -95,14 +141,13 @@ static void tell(const struct harp_link *link, harp_ns now) {
   char text[TEXT_BYTES];
   const struct harp_peer *peer = link->peer;
   HARP_INFO("%s: NCCL has waited for %llu s for %s (%u requests): %s", link->engine->name,
-            (unsigned long long)((now - peer->stall.since_ns) / HARP_SEC(1)), peer->name,
-            link->outstanding - link->copies_outstanding,
+            seconds(now - peer->stall.since_ns), peer->name, link->outstanding - link->copies_outstanding,
             advice(link, peer->stall.reason, text, sizeof text));
 }
 
 static void note(struct harp_link *link, harp_ns now) {
   struct harp_peer_stall *s = &link->peer->stall;
-  if (harp_stall_of_peer(link->peer, now) == HARP_STALL_NONE) {
+  if (!is_stalled(link->peer, now)) {
     s->count++;
     s->told_ns = 0;
     s->since_ns = link->stall.since_ns;
@@ -111,26 +156,64 @@ static void note(struct harp_link *link, harp_ns now) {
   s->seen_ns = now;
   s->since_ns = HARP_MIN(s->since_ns, link->stall.since_ns);
   s->reason = reason_of(link, now);
-  s->eni = s->reason == HARP_STALL_NOT_THROUGH ? silent_eni(link->peer) : -1;
-  if (s->told_ns && now - s->told_ns < HARP_STALL_AGAIN_NS) return;
+  bool is_of_network = s->reason == HARP_STALL_NOT_THROUGH || s->reason == HARP_STALL_UNREACHABLE;
+  s->eni = is_of_network ? silent_eni(link->peer) : -1;
+  if (is_starved(link->engine, now)) return; /* said, and no fault of the peer */
+  if (s->told_ns && now - s->told_ns < tenths_ns(link->engine, AGAIN)) return;
   s->told_ns = now;
   tell(link, now);
 }
 
+/* ---- connects and accepts ---- */
+
+/* Returns whether it is to be said now for what it waits. */
+static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_ns now) {
+  if (!w->begun_ns) w->begun_ns = w->told_ns = now;
+  if (harp_likely(now - w->told_ns < tenths_ns(e, w->told_ns == w->begun_ns ? STALL : AGAIN))) return false;
+  w->told_ns = now;
+  return true;
+}
+
 void harp_stall_review_dial(struct harp_dial *d, harp_ns now) {
   char address[HARP_ADDRESS_TEXT_BYTES];
-  if (!d->begun_ns) d->begun_ns = d->told_ns = now;
-  harp_ns quiet_ns = d->told_ns == d->begun_ns ? HARP_STALL_NS : HARP_STALL_AGAIN_NS;
-  if (harp_likely(now - d->told_ns < quiet_ns)) return;
-  d->told_ns = now;
+  if (!is_due(&d->wait, d->engine, now)) return;
   HARP_INFO("%s: a connect of NCCL has waited for %llu s for %s: %s", d->engine->name,
-            (unsigned long long)((now - d->begun_ns) / HARP_SEC(1)), harp_address_text(&d->to, address),
+            seconds(now - d->wait.begun_ns), harp_address_text(&d->to, address),
             d->link || d->connected
                 ? "its process accepts connections and has not answered: it is stopped, or its "
                   "rank does not accept yet; look what it does"
             : d->is_refused_busy ? "too many wait there for their accept: its rank does not accept yet"
             : d->last_errno      ? strerror(d->last_errno)
                                  : "nothing there answers: try ping, and look for a firewall that drops TCP");
+}
+
+/* Returns whose handshake has been under way for longest; NULL: nobody's. */
+static const struct harp_meeting *first_guest(const struct harp_listener *l) {
+  const struct harp_meeting *first = NULL;
+  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
+    const struct harp_meeting *m = &l->guests[i];
+    if (m->fd >= 0 && (!first || m->since_ns < first->since_ns)) first = m;
+  }
+  return first;
+}
+
+void harp_stall_review_accept(struct harp_listener *l, harp_ns now) {
+  char here[HARP_ADDRESS_TEXT_BYTES], guest[HARP_ADDRESS_TEXT_BYTES] = "";
+  struct harp_engine *e = l->engine;
+  if (!is_due(&l->wait, e, now)) return;
+  harp_engine_lock(e);
+  const struct harp_meeting *m = first_guest(l);
+  if (m) harp_address_text(&m->peer_addr, guest);
+  harp_engine_unlock(e);
+  struct sockaddr_storage a = {0};
+  socklen_t n = sizeof a;
+  getsockname(l->fd, (struct sockaddr *)&a, &n);
+  HARP_INFO(
+      "%s: an accept of NCCL has waited for %llu s for %s%s: %s", e->name, seconds(now - l->wait.begun_ns),
+      m ? "a process at " : "anybody to connect to ", m ? guest : harp_address_text(&a, here),
+      m ? "it has connected and not finished the handshake: it is stopped, or a firewall drops what it sends"
+        : "the rank that is to connect has not come to it, or a firewall drops TCP to this port; look "
+          "what that rank says");
 }
 
 /* ---- rounds ---- */
@@ -155,27 +238,85 @@ static void review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   }
   harp_ns waited_ns = now - s->since_ns;
   struct harp_monitor *m = &link->peer->monitor;
-  if (waited_ns >= HARP_STALL_ASK_NS && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
-      now - m->pong_ns >= ANSWER_NS)
+  if (waited_ns >= tenths_ns(link->engine, ASK) && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
+      now - m->pong_ns >= tenths_ns(link->engine, ANSWER))
     harp_monitor_ask(link->peer, now);
-  if (waited_ns >= HARP_STALL_NS) note(link, now);
+  if (waited_ns >= tenths_ns(link->engine, STALL)) note(link, now);
 }
 
 /* Nobody has made a pass for long: what waited did not wait for peers. */
 static void wake_up(struct harp_engine *e, harp_ns late_ns, harp_ns now) {
   e->stalls.awake_ns = now;
-  if (late_ns < HARP_STALL_NS || !e->outstanding) return;
+  if (late_ns < tenths_ns(e, STALL) || !e->outstanding) return;
   HARP_INFO("%s: this engine has had no pass for %llu s while NCCL waited for %u requests: the process was "
             "stopped, or its threads had no core; see its cpuset and what else runs there",
-            e->name, (unsigned long long)(late_ns / HARP_SEC(1)), e->outstanding);
+            e->name, seconds(late_ns), e->outstanding);
 }
+
+/* ---- the engine's own thread ---- */
+
+static void tell_starved(struct harp_engine *e, harp_ns now) {
+  char core[32] = "a core";
+  if (e->core >= 0) snprintf(core, sizeof core, "core %d", e->core);
+  HARP_INFO(
+      "%s: of the last %llu s this engine's thread has waited for %s for %llu s: something else runs there, "
+      "or a CPU quota (cpu.max) holds it back; look at that core, and at the cores of the other jobs",
+      e->name, seconds(now - e->stalls.core.since_ns), core,
+      seconds(e->stalls.core.delay_ns - e->stalls.core.since_delay_ns));
+}
+
+void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now) {
+  struct harp_stall_core *c = &e->stalls.core;
+  bool is_waiting = c->looked_ns && 2 * (delay_ns - c->delay_ns) >= now - c->looked_ns;
+  if (!is_waiting) {
+    c->since_ns = c->seen_ns = 0;
+  } else if (!c->since_ns) {
+    c->since_ns = c->looked_ns;
+    c->since_delay_ns = c->delay_ns;
+    c->told_ns = 0;
+  }
+  c->looked_ns = now;
+  c->delay_ns = delay_ns;
+  if (!c->since_ns || now - c->since_ns < tenths_ns(e, STALL)) return;
+  c->seen_ns = now;
+  if (c->told_ns && now - c->told_ns < tenths_ns(e, AGAIN)) return;
+  c->told_ns = now;
+  tell_starved(e, now);
+}
+
+/* Two threads that look at once may both say it. */
+void harp_stall_watch_mt(struct harp_engine *e) {
+  struct harp_stall_watch *w = &e->watch;
+  uint32_t visits = atomic_load_explicit(&w->visits, memory_order_relaxed) + 1;
+  atomic_store_explicit(&w->visits, visits, memory_order_relaxed);
+  if (harp_likely(visits % VISITS_PER_WATCH)) return;
+  uint32_t turns = atomic_load_explicit(&e->turn_count, memory_order_relaxed);
+  harp_ns now = e->clock(), since_ns = atomic_load_explicit(&w->since_ns, memory_order_relaxed);
+  if (turns != atomic_load_explicit(&w->turns, memory_order_relaxed)) {
+    atomic_store_explicit(&w->turns, turns, memory_order_relaxed);
+    atomic_store_explicit(&w->since_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&w->told_ns, 0, memory_order_relaxed);
+    return;
+  }
+  harp_ns told_ns = atomic_load_explicit(&w->told_ns, memory_order_relaxed);
+  if (now - since_ns < tenths_ns(e, STALL) || (told_ns && now - told_ns < tenths_ns(e, AGAIN))) return;
+  atomic_store_explicit(&w->told_ns, now, memory_order_relaxed);
+  HARP_INFO("%s: NCCL waits, and this engine's thread has not run for %llu s: something else has its core "
+            "(%d, -1: any), a CPU quota (cpu.max) holds it back, or it is stopped; look at thread %d",
+            e->name, seconds(now - since_ns), e->core,
+            (int)atomic_load_explicit(&e->thread_id, memory_order_relaxed));
+}
+
+/* ---- rounds of an engine ---- */
 
 void harp_stalls_review(struct harp_engine *e, harp_ns now) {
   struct harp_stalls *s = &e->stalls;
   if (s->link_next >= HARP_ENGINE_LINKS_MAX || !s->round_ns) {
     if (now < s->round_ns) return;
-    if (s->round_ns && now - s->round_ns >= NO_PASS_NS) wake_up(e, now - s->round_ns, now);
-    s->round_ns = now + ROUND_NS;
+    harp_ns delay_ns;
+    if (s->round_ns && now - s->round_ns >= tenths_ns(e, NO_PASS)) wake_up(e, now - s->round_ns, now);
+    if (e->threaded && !harp_cpu_delay_ns(&delay_ns)) harp_stalls_note_delay(e, delay_ns, now);
+    s->round_ns = now + tenths_ns(e, ROUND);
     s->link_next = 0;
   }
   uint32_t end = HARP_MIN(s->link_next + LOOK_SLOTS, (uint32_t)HARP_ENGINE_LINKS_MAX);

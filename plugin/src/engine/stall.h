@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL waits for, when it waits for long: once a second the pass looks for links with requests under way
- * on which nothing has moved for HARP_STALL_NS, finds the reason, and says it in one INFO line for the peer,
- * again after each HARP_STALL_AGAIN_NS. The reason stands in the statistics as well. A link without requests
- * says nothing, however long.
+/* What NCCL waits for, when it waits for long: the pass looks for links with requests under way on which
+ * nothing has moved for the stall time, finds the reason, and says it in one INFO line for the peer, again
+ * after each three such times. The reason stands in the statistics as well. A link without requests says
+ * nothing, however long. All other times here are parts of the stall time.
  *
  * Before that the peer is asked for a word on the control connection (PING): one that does not answer while
- * its kernel does is stopped or starved. Under the engine's lock. */
+ * its kernel does is stopped or starved. Under the engine's lock.
+ *
+ * An engine's thread that waits for its core says so itself, or, where it does not run at all, NCCL's thread
+ * does that waits for it. */
 #ifndef HARP_STALL_H
 #define HARP_STALL_H
 
+#include <stdatomic.h>
+
 #include "base/base.h"
 
-#define HARP_STALL_NS       HARP_SEC(10)
-#define HARP_STALL_AGAIN_NS HARP_SEC(30)
-#define HARP_STALL_ASK_NS   HARP_SEC(7) /* the peer is asked by then */
+#define HARP_STALL_NS HARP_SEC(10) /* unless HARP_STALL_TIME says otherwise */
 
 struct harp_dial;
 struct harp_engine;
+struct harp_listener;
 struct harp_peer;
 
 enum harp_stall_reason {
@@ -26,6 +30,7 @@ enum harp_stall_reason {
   HARP_STALL_STOPPED,       /* the peer's kernel answers, its process does not */
   HARP_STALL_UNREACHABLE,   /* nothing of the peer answers */
   HARP_STALL_NOT_THROUGH,   /* the peer answers, but no packet is acknowledged */
+  HARP_STALL_NO_CORE,       /* our own engine's thread waits for its core */
   HARP_STALL_REASONS
 };
 
@@ -44,12 +49,31 @@ struct harp_peer_stall {
   uint64_t count;                /* of stalls */
 };
 
+/* Of a thing that waits: a connect or an accept. */
+struct harp_stall_wait {
+  harp_ns begun_ns, told_ns; /* since when, and when that was said last; 0: not yet */
+};
+
+/* What NCCL's threads see of an engine's thread. */
+struct harp_stall_watch {
+  _Atomic uint32_t visits, turns;    /* theirs; the engine's turns as they saw them last */
+  _Atomic harp_ns since_ns, told_ns; /* since when these are the same; when that was said, 0: not yet */
+};
+
+/* Of the core of an engine's thread. */
+struct harp_stall_core {
+  harp_ns looked_ns, delay_ns;      /* when the thread's waiting was looked at, and what it came to */
+  harp_ns since_ns, since_delay_ns; /* the same when it began to wait most of the time; 0: it does not */
+  harp_ns seen_ns, told_ns;         /* when it was found to have waited for long; 0: not */
+};
+
 /* Of an engine. */
 struct harp_stalls {
   harp_ns round_ns; /* when the next round begins; 0: none has begun */
   harp_ns
       awake_ns; /* when the engine had a pass again after it had none for long: nothing waits since before */
   uint32_t link_next; /* slot that the round comes to next; past the end: it is over */
+  struct harp_stall_core core;
 };
 
 /* Returns the reason in a few words, as the statistics have it; "" for none. */
@@ -58,11 +82,21 @@ const char *harp_stall_name(enum harp_stall_reason reason);
 /* Returns why a peer's links wait now, NONE if none has waited for long. */
 enum harp_stall_reason harp_stall_of_peer(const struct harp_peer *peer, harp_ns now);
 
-/* Says for whom a connect waits, and what is known, when it has waited for long. By who polls it, without the
- * lock. */
-void harp_stall_review_dial(struct harp_dial *d, harp_ns now);
+/* Returns since when a peer's links wait for that reason. */
+harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason reason);
 
-/* Looks at some links; a round is over within HARP_STALL_NS / 10. */
+/* Say for whom a connect or an accept waits, and what is known, when it has waited for long. By who polls it,
+ * without the lock. */
+void harp_stall_review_dial(struct harp_dial *d, harp_ns now);
+void harp_stall_review_accept(struct harp_listener *l, harp_ns now);
+
+/* Looks at some links; a round is over within a tenth of the stall time. */
 void harp_stalls_review(struct harp_engine *e, harp_ns now);
+
+/* Takes note of how long the engine's thread has waited for a core since it began. */
+void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now);
+
+/* NCCL's thread waits for a request of an engine with a thread of its own: says when that does not run. */
+void harp_stall_watch_mt(struct harp_engine *e);
 
 #endif

@@ -198,10 +198,10 @@ static const char *session_state(const struct harp_peer *peer) {
 
 static void write_stall(struct harp_stats_session *s, const struct harp_peer *peer, harp_ns now) {
   enum harp_stall_reason reason = harp_stall_of_peer(peer, now);
-  bool has_eni = reason && peer->stall.eni >= 0;
+  bool has_eni = reason && reason == peer->stall.reason && peer->stall.eni >= 0;
   SET_TEXT(s->stall, harp_stall_name(reason));
   SET_TEXT(s->stall_eni, has_eni ? peer->engine->enis[peer->stall.eni].ifname : "");
-  s->stalled_ns = reason ? (int64_t)(now - peer->stall.since_ns) : 0;
+  s->stalled_ns = reason ? (int64_t)(now - harp_stall_since_ns(peer, reason)) : 0;
   s->stalls = (int64_t)peer->stall.count;
 }
 

@@ -363,7 +363,10 @@ static void resolve_job(struct loader *loader) {
   if (loader->env.text[HARP_ENV_CONGESTION])
     memcpy(cfg->congestion, loader->env.congestion, sizeof cfg->congestion);
   if (loader->env.text[HARP_ENV_DEVICES]) cfg->devices = loader->env.devices;
-  for (unsigned i = 0; i < loader->draft_count; i++) cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
+  for (unsigned i = 0; i < loader->draft_count; i++) {
+    cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
+    cfg->instances[i].stall_ns = loader->env.stall_ns;
+  }
 }
 
 static void add_stats_dir(struct harp_config *cfg, const char *dir, const char *below) {

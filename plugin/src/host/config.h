@@ -76,6 +76,7 @@ struct harp_instance {
   unsigned paths;               /* 1 to HARP_MAX_PATHS */
   bool paths_are_set;           /* by the operator */
   harp_ns peer_timeout_ns;
+  harp_ns stall_ns; /* what NCCL waits for so long is named; 0: the default */
 };
 
 struct harp_config {

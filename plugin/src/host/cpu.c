@@ -3,10 +3,13 @@
 #include "host/cpu.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Wider than the fixed cpu_set_t (1024), which the kernel refuses to fill on a larger machine. */
 struct cpu_mask {
@@ -46,6 +49,22 @@ int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
     mask.words[cores[i] / WORD_BITS] |= 1UL << cores[i] % WORD_BITS;
   }
   return sched_setaffinity(0, sizeof mask, (const cpu_set_t *)(const void *)&mask) < 0 ? -errno : 0;
+}
+
+/* The second number of the file; the first is the time on a core. */
+int harp_cpu_delay_ns(harp_ns *delay_ns) {
+  char text[96];
+  int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -errno;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0) return -EIO;
+  text[n] = 0;
+  char *end;
+  (void)strtoull(text, &end, 10);
+  if (*end != ' ') return -EPROTO;
+  *delay_ns = strtoull(end, NULL, 10);
+  return 0;
 }
 
 struct trial {

@@ -29,4 +29,8 @@ unsigned harp_cpu_sort_usable(uint16_t *cores, unsigned count);
  * cpuset of this container forbids them all, or when `count` is 0. */
 HARP_MUST_CHECK int harp_cpu_pin_self(const uint16_t *cores, unsigned count);
 
+/* Fills in for how long, since it began, the calling thread was ready to run and waited for a core. Returns
+ * 0, or -errno where the kernel does not tell. */
+HARP_MUST_CHECK int harp_cpu_delay_ns(harp_ns *delay_ns);
+
 #endif

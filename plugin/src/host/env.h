@@ -22,6 +22,7 @@
   X(PATHS, "HARP_PATHS", HARP_EXPECT_PATHS)                                                                  \
   X(CONGESTION, "HARP_CONGESTION", HARP_EXPECT_CONGESTION)                                                   \
   X(DEVICES, "HARP_DEVICES", HARP_EXPECT_DEVICES)                                                            \
+  X(STALL_TIME, "HARP_STALL_TIME", HARP_EXPECT_STALL_TIME)                                                   \
   X(STATS_DIR, "HARP_STATS_DIR", "off, or an absolute directory path of at most 255 characters")
 
 enum harp_env_id {
@@ -37,7 +38,7 @@ struct harp_env {
   bool is_disabled;
   enum harp_driver driver;
   enum harp_engine_mode mode;
-  harp_ns peer_timeout_ns;
+  harp_ns peer_timeout_ns, stall_ns;
   unsigned paths;
   char congestion[HARP_CONGESTION_BYTES];
   enum harp_device_mode devices;

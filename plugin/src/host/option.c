@@ -114,11 +114,19 @@ bool harp_option_paths(const char *text, unsigned *paths) {
   return true;
 }
 
-bool harp_option_peer_timeout(const char *text, harp_ns *timeout_ns) {
+static bool take_seconds(const char *text, unsigned long max, harp_ns *time_ns) {
   unsigned long seconds;
-  if (!harp_option_number(text, 1, HARP_PEER_TIMEOUT_MAX_SEC, &seconds)) return false;
-  *timeout_ns = HARP_SEC(seconds);
+  if (!harp_option_number(text, 1, max, &seconds)) return false;
+  *time_ns = HARP_SEC(seconds);
   return true;
+}
+
+bool harp_option_peer_timeout(const char *text, harp_ns *timeout_ns) {
+  return take_seconds(text, HARP_PEER_TIMEOUT_MAX_SEC, timeout_ns);
+}
+
+bool harp_option_stall_time(const char *text, harp_ns *stall_ns) {
+  return take_seconds(text, HARP_STALL_TIME_MAX_SEC, stall_ns);
 }
 
 bool harp_option_bytes(const char *text, size_t *bytes) {

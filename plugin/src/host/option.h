@@ -22,6 +22,7 @@ enum {
   HARP_PORT_MIN = 1024,
   HARP_PEER_TIMEOUT_MAX_SEC = 600,
   HARP_PEER_TIMEOUT_DEFAULT_SEC = 10,
+  HARP_STALL_TIME_MAX_SEC = 3600,
   HARP_MEMORY_MIN_MIB = 1,
   HARP_MEMORY_MAX_MIB = 64 << 10,
 };
@@ -66,11 +67,15 @@ bool harp_option_paths(const char *text, unsigned *paths);
 /* Whole seconds, 1 to HARP_PEER_TIMEOUT_MAX_SEC. */
 bool harp_option_peer_timeout(const char *text, harp_ns *timeout_ns);
 
+/* Whole seconds, 1 to HARP_STALL_TIME_MAX_SEC. */
+bool harp_option_stall_time(const char *text, harp_ns *stall_ns);
+
 /* The name of a congestion control of this build. */
 bool harp_option_congestion(const char *text, char name[HARP_CONGESTION_BYTES]);
 
 #define HARP_EXPECT_PATHS        "a number from 1 to 16"
 #define HARP_EXPECT_PEER_TIMEOUT "whole seconds from 1 to 600"
+#define HARP_EXPECT_STALL_TIME   "whole seconds from 1 to 3600"
 #define HARP_EXPECT_CONGESTION   "delay or reno"
 #define HARP_EXPECT_DRIVER       "auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp"
 #define HARP_EXPECT_MODE         "auto, inline or thread"

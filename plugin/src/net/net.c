@@ -247,7 +247,7 @@ static struct harp_comm *comm_of(int dev, struct harp_link *link) {
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm) {
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("accept");
-  struct harp_link *link = harp_listener_take(listen->listener);
+  struct harp_link *link = harp_listener_poll(listen->listener);
   if (!link) return HARP_OK;
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
