@@ -39,6 +39,8 @@ static int wake_answer;                /* of waking a queue to send: 0, or -errn
 static bool wake_is_ignored;           /* the kernel hears it and does nothing */
 static int ignored_fd = -1;            /* the same, of this queue only */
 static int64_t clock_ahead_ns, nap_ns; /* how far the clock is ahead; how far each nap takes it */
+static pid_t doomed;                   /* a process that a nap kills, when the clock is ahead so far */
+static int64_t doom_ns;
 
 ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to,
                socklen_t to_bytes) {
@@ -58,6 +60,10 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
 int poll(struct pollfd *fds, nfds_t count, int timeout_ms) {
   struct timespec limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000000};
   if (!count) clock_ahead_ns += nap_ns;
+  if (!count && doomed && clock_ahead_ns >= doom_ns) {
+    (void)kill(doomed, SIGKILL);
+    doomed = 0, nap_ns = 0;
+  }
   if (wake_is_ignored) return 0;
   return (int)syscall(SYS_ppoll, fds, count, timeout_ms < 0 ? NULL : &limit, NULL, 0);
 }
@@ -255,6 +261,23 @@ static void test_a_killed_process_queue_is_waited_for(void **state) {
   close_it(io, frames);
   end_holder(holder);
   harp_xdp_filter_close(&others);
+}
+
+/* A process was killed on a host whose kernel has much to do. */
+static void test_a_queue_that_is_let_go_late_is_waited_for(void **state) {
+  (void)state;
+  char error[640] = "";
+  struct harp_io *io;
+  uint8_t *frames;
+  if (!has_namespace) skip();
+  pid_t holder = doomed = start_holder(0);
+  clock_ahead_ns = 0, nap_ns = HARP_MS(200), doom_ns = HARP_SEC(7);
+  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, error);
+  nap_ns = clock_ahead_ns = 0;
+  if (err) fail_msg("open: %d %s", err, error);
+  assert_string_equal(io->info.queues, "queue 0");
+  close_it(io, frames);
+  end_holder(holder);
 }
 
 static void test_a_queue_that_stays_taken_is_an_error(void **state) {
@@ -658,6 +681,7 @@ int main(void) {
       cmocka_unit_test(test_an_odd_queue_is_the_first_engines),
       cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
       cmocka_unit_test(test_a_killed_process_queue_is_waited_for),
+      cmocka_unit_test(test_a_queue_that_is_let_go_late_is_waited_for),
       cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),
       cmocka_unit_test(test_a_queue_that_moves_nothing_is_refused),
       ON_ENI(test_frames_that_are_sent_come_back),

@@ -23,8 +23,11 @@ enum {
   PROOF_BYTES = 60,
   RELEASE_POLL_MS = 5,
 };
-#define PROOF_NS   HARP_MS(200)
-#define RELEASE_NS HARP_SEC(2) /* for the kernel to release what was closed; a loaded host took 500 ms */
+#define PROOF_NS HARP_MS(200)
+/* For the kernel to release what was closed. It gives a queue back from a work queue, under the lock of all
+ * network settings (rtnl), which a host that makes and deletes interfaces meanwhile may hold for seconds. */
+#define RELEASE_QUEUE_NS  HARP_SEC(10)
+#define RELEASE_MEMORY_NS HARP_SEC(2) /* that was locked; a loaded host took 500 ms */
 
 static harp_ns now_ns(void) {
   struct timespec t;
@@ -240,7 +243,8 @@ static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
   for (;;) {
     int err = open_free_queues(nic, rung, config, wanted, error, error_bytes);
     bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));
-    if (!may_change || now_ns() >= nic->release_deadline_ns)
+    harp_ns limit_ns = err == -ENOBUFS ? RELEASE_MEMORY_NS : RELEASE_QUEUE_NS;
+    if (!may_change || now_ns() >= nic->climb_ns + limit_ns)
       return err == -EBUSY && harp_xdp_nic_is_open(nic) ? 0 : err;
     (void)poll(NULL, 0, RELEASE_POLL_MS);
   }
@@ -292,7 +296,7 @@ int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config 
   harp_nic_driver(nic->ifindex, driver);
   order_rungs(driver, rungs);
   nic->filter = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
-  nic->release_deadline_ns = now_ns() + RELEASE_NS;
+  nic->climb_ns = now_ns();
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
     char reason[200];
     if (!is_wanted(rungs[i], config->xdp_mode)) continue;

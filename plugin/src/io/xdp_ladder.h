@@ -27,7 +27,7 @@ struct harp_xdp_nic {
   struct harp_xdp_socket sockets[HARP_XDP_NIC_QUEUES_MAX];
   struct harp_nic_rules rules; /* where these are not all of the NIC's queues */
   bool is_behind_merging;      /* generic mode, perhaps over a device whose packets the kernel merges */
-  harp_ns release_deadline_ns; /* until then the climb waits for what the kernel is releasing */
+  harp_ns climb_ns;            /* when the climb began, which waits for what the kernel is releasing */
 };
 
 /* Returns how many bytes of UMEM an instance wants for all its queues together: frames for what the interface
