@@ -250,7 +250,7 @@ __attribute__((no_sanitize("thread"))) static void *scribble(void *arg) {
  * enough copies had the source change under them; on a busy machine that waits for the thread to get a CPU.
  */
 static void check_changing_source(void) {
-  enum { ENOUGH_CHANGED = 100, YIELD_EVERY = 4096, MOST_SECONDS = 60 };
+  enum { ENOUGH_CHANGED = 20, YIELD_EVERY = 4096, MOST_SECONDS = 60 };
   static HARP_CACHE_ALIGNED uint8_t src[1408], dst[1408 + 64];
   static const size_t lengths[] = {44, 100, 128, 300, 1407, 1408};
   struct scribbler s = {.target = src, .bytes = sizeof(src)};

@@ -164,7 +164,9 @@ static bool is_done(void) {
 }
 
 static void assert_untouched(size_t from) {
-  for (size_t i = from; i < sizeof buffer; i++) assert_int_equal(buffer[i], 0xee);
+  static uint8_t untouched[sizeof buffer];
+  if (!untouched[0]) memset(untouched, 0xee, sizeof untouched);
+  assert_int_equal(memcmp(buffer + from, untouched, sizeof buffer - from), 0); /* cmocka's is slow */
 }
 
 static void cut_at_every_byte(void **state) {
@@ -176,7 +178,7 @@ static void cut_at_every_byte(void **state) {
     assert_int_equal(placed, cut == byte_count);
     feed_to(byte_count, SIZE_MAX);
     assert_int_equal(placed, 1);
-    assert_memory_equal(buffer, payload, LARGE);
+    assert_int_equal(memcmp(buffer, payload, LARGE), 0);
     assert_untouched(LARGE);
     assert_true(is_done());
   }
@@ -233,11 +235,11 @@ static void lines_that_came_by_another_path_stay(void **state) {
       arrive_by_udp(from, to - from);
       feed_to(byte_count, SIZE_MAX);
       assert_int_equal(placed, 1);
-      assert_memory_equal(buffer, payload, from);
+      assert_int_equal(memcmp(buffer, payload, from), 0);
       /* They are other bytes, so the record's would show. */
       size_t head = HARP_RECORD_HEAD_BYTES;
       if (cut <= head + from) assert_memory_equal(buffer + from, other + from, to - from);
-      assert_memory_equal(buffer + to, payload + to, LARGE - to);
+      assert_int_equal(memcmp(buffer + to, payload + to, LARGE - to), 0);
       assert_true(is_done());
     }
   }
