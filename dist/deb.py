@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dist.make import BUILD, HERE, TAGS, TIME, TOP, stage_packages
 from dist.names import debian_machine, plain_version, triplet
-from harpctl.identity import PACKAGED, build_version
+from harpctl.identity import PACKAGED, WIRE_DOC, build_version
 from harpctl.plugin.paths import NAME, SUFFIXED
 
 HOME = "usr/lib/harp"
@@ -93,6 +93,7 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     (stage / "usr" / "bin").mkdir()
     shutil.copy(BUILD / "harp-perf", stage / "usr" / "bin" / "harp-perf")
     (data / "harp-perf").symlink_to(os.path.relpath(stage / "usr" / "bin" / "harp-perf", data))
+    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
     _write(data / PACKAGED, build_version() + "\n")
     (home / "bin").mkdir()
     shutil.copy(HERE / "launch.sh", home / "bin" / "harpctl")

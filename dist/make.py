@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from dist.cpython import TAG, UnavailableError, compile_tree, private_python
-from harpctl.identity import PACKAGED, build_version
+from harpctl.identity import PACKAGED, WIRE_DOC, build_version
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
@@ -153,6 +153,7 @@ def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
         TOP / "harpctl", stage / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
     )
     (stage / "app" / "harpctl" / "data").mkdir()
+    shutil.copy(TOP / "docs" / WIRE_DOC, stage / "app" / "harpctl" / "data" / WIRE_DOC)
     told = stage / "app" / "harpctl" / "data" / PACKAGED
     told.write_text(build_version() + "\n", encoding="utf-8")
     if python:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dist.make import BUILD, BUILT, TIME, TOP
 from dist.names import plain_version
-from harpctl.identity import PACKAGED, build_version
+from harpctl.identity import PACKAGED, WIRE_DOC, build_version
 
 BACKEND = "hatchling==1.27.0"  # pinned: another one may write other bytes
 GLIBC = "2_27"
@@ -40,6 +40,7 @@ def stage_wheel(stage: Path) -> None:
     for name in BUILT:
         shutil.copy(BUILD / name, data / name)
         (data / name).chmod(0o755)
+    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
     (data / PACKAGED).write_text(build_version() + "\n", encoding="utf-8")
     init = stage / "harpctl" / "__init__.py"
     head = init.read_text(encoding="utf-8").split("__version__")[0]

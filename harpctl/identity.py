@@ -14,6 +14,7 @@ PACKAGED = "version"  # a file of harpctl/data that a package brings
 PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # of a checkout
 TELLS = PLUGIN_DIR / "version.sh"
 BUILD_DIR = PLUGIN_DIR / "build"
+WIRE_DOC = "wire.md"  # a file of harpctl/data that a package brings
 
 
 @functools.cache
@@ -33,3 +34,10 @@ def built_file(name: str) -> Path:
     """Return where a built file is, or would be: in the package, else in the checkout's build folder."""
     packaged = Path(__file__).resolve().parent / "data" / name
     return packaged if packaged.is_file() else BUILD_DIR / name
+
+
+def wire_doc() -> str:
+    """Return docs/wire.md: the package's, else the checkout's."""
+    packaged = Path(__file__).resolve().parent / "data" / WIRE_DOC
+    file = packaged if packaged.is_file() else PLUGIN_DIR.parent / "docs" / WIRE_DOC
+    return file.read_text(encoding="utf-8")

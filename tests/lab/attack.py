@@ -13,6 +13,8 @@ flood FILE ADDRESS COUNT
     does, and a tenth of that whose token begins right and ends wrong
 capture INTERFACE COUNT FILE
     record UDP payloads that pass, with the ports that they went to
+record INTERFACE FILE
+    record all IP packets that pass, as a pcap file, until standard input ends; tells how many were missed
 """
 
 from __future__ import annotations
@@ -28,11 +30,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.lab.fake import OUR_VERSION
+from tests.layer import layer
 
+h = layer()
 SOCKET_MAGIC = struct.pack("=Q", 0x564AB9F2FC4B9D6C)  # what NCCL's own sockets begin with
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(32)) * 5
-FRAME_HEAD = struct.pack(">IBBHII", 0x48415250, 1, 0, 200, 0, 0)  # the beginning of a HELLO
+
+
+def _head(kind: int, length: int) -> bytes:
+    """Return the beginning of a control frame."""
+    return bytes(h.HarpControl(magic=h.CONTROL_MAGIC, type=kind, length=length))[:16]
+
+
 HELLOS = (
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     TLS_HELLO,
@@ -40,19 +49,22 @@ HELLOS = (
     b"SSH-2.0-OpenSSH_9.2p1\r\n",
     b"\0" * 4096,
     b"H",
-    FRAME_HEAD,
-    FRAME_HEAD + bytes(184),
-    struct.pack(">IBBHII", 0x48415250, 1, 0, 65535, 0, 0) + bytes(4096),
-    struct.pack(">IBBHII", 0x48415250, 7, 0, 40, 0, 0) + bytes(24),
+    _head(1, 200),
+    _head(1, 200) + bytes(184),
+    _head(1, 65535) + bytes(4096),
+    _head(7, 40) + bytes(24),
 )
 EVERY_PROTOCOL = 3  # what leaves as well as what comes
 IP4_PROTOCOL = 0x0800
+IP_PROTOCOLS = (IP4_PROTOCOL, 0x86DD)
+SOL_PACKET, PACKET_STATISTICS, SO_RCVBUFFORCE = 263, 6, 33
+RECORD_BYTES = 64 * 1024 * 1024
+PCAP_HEAD = (0xA1B2C3D4, 2, 4, 0, 0, 65535, 101)  # 101: packets begin with their IP header
 CROWD = 200
 SLOW_BYTE_S = 1.0
 CLOSED_WITHIN_S = 40.0
 CONNECT_S = 5.0
 ELSEWHERE = "192.0.2.77"
-TOKEN_AT = 8  # in a packet
 SO_NO_CHECK = 11
 SIZES = (0, 1, 3, 4, 19, 20, 43, 44, 45, 63, 64, 100, 511, 1000, 1400, 1472)
 
@@ -134,10 +146,14 @@ def garbage(address: str, *port_words: str) -> None:
     for port in (int(word) for word in port_words):
         payloads = [rng.randbytes(size) for size in SIZES for _ in range(4)]
         # Right as far as a stranger can know: version and type, and a token out of the air.
-        for kind in (1, 2, 3):
-            ends = [rng.randbytes(n) for n in (16, 36, 200, 1400)]
-            ends += [rng.randbytes(8) + bytes(28) for _ in range(4)]
-            payloads += [rng.randbytes(4) + bytes([OUR_VERSION, kind, 0, 0]) + end for end in ends]
+        for kind, name in h.PACKET_TYPES.items():
+            ends = [rng.randbytes(n) for n in (4, 24, 188, 1388)] + [bytes(24)] * 4
+            for end in ends:
+                prefix = {"type": kind, "token": rng.getrandbits(64), "number": rng.getrandbits(32)}
+                payloads.append(bytes(h.Harp(**prefix, crc=rng.getrandbits(32))) + end)
+            if name in {"DATA", "PROBE"}:  # right but for token and seed, which nobody guesses
+                whole = h.HarpData(type=kind, token=rng.getrandbits(64), size=1280) / h.Raw(bytes(1280))
+                payloads.append(h.sealed(whole))
         for payload in payloads:
             plain.sendto(payload, (address, port))
         _send_from_elsewhere(address, port, payloads[::8], ELSEWHERE, 9)
@@ -168,16 +184,16 @@ def replay(file: str, address: str, source: str) -> None:
 def flood(file: str, address: str, count_word: str) -> None:
     records = [json.loads(line) for line in Path(file).read_text().splitlines()]
     record = next(record for record in records if record["to"] == address)
-    packet, count = bytes.fromhex(record["payload"]), int(count_word)
-    other_begin, other_end = bytearray(packet), bytearray(packet)
-    other_begin[TOKEN_AT] ^= 1
-    other_end[TOKEN_AT + 4] ^= 1
+    other_begin, other_end = (h.Harp(bytes.fromhex(record["payload"])) for _ in range(2))
+    other_begin.token ^= 1 << 56
+    other_end.token ^= 1 << 24
+    count, (begin, end) = int(count_word), (bytes(other_begin), bytes(other_end))
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     out.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
     for i in range(count):
-        out.sendto(other_begin, (address, record["port"]))
+        out.sendto(begin, (address, record["port"]))
         if not i % 10:
-            out.sendto(other_end, (address, record["port"]))
+            out.sendto(end, (address, record["port"]))
     print(json.dumps({"begin": count, "end": (count + 9) // 10}))
 
 
@@ -206,5 +222,23 @@ def capture(interface: str, count: str, file: str) -> None:
     print(json.dumps({"captured": len(lines)}))
 
 
+def record(interface: str, file: str) -> None:
+    watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERY_PROTOCOL))
+    watch.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECORD_BYTES)
+    watch.bind((interface, EVERY_PROTOCOL))
+    watch.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)  # from here on
+    print("ready", flush=True)
+    kept: list[bytes] = []
+    while watch in (ready := select.select([watch, sys.stdin], [], [])[0]) or sys.stdin not in ready:
+        data, (_, protocol, *_) = watch.recvfrom(65535)
+        if protocol in IP_PROTOCOLS:
+            kept.append(
+                struct.pack("=IIII", *divmod(time.time_ns() // 1000, 10**6), len(data), len(data)) + data
+            )
+    seen, missed = struct.unpack("=II", watch.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+    Path(file).write_bytes(struct.pack("=IHHiIII", *PCAP_HEAD) + b"".join(kept))
+    print(json.dumps({"kept": len(kept), "seen": seen, "missed": missed}))
+
+
 if __name__ == "__main__":
-    {f.__name__: f for f in (strangers, garbage, replay, flood, capture)}[sys.argv[1]](*sys.argv[2:])
+    {f.__name__: f for f in (strangers, garbage, replay, flood, capture, record)}[sys.argv[1]](*sys.argv[2:])

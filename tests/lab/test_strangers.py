@@ -36,9 +36,12 @@ def _open_ports(lab: Lab, host: int, protocol: str) -> list[str]:
     return sorted(ports)
 
 
-def _attack(namespace: str, *words: str) -> subprocess.Popen[str]:
+def start_attack(namespace: str, *words: str) -> subprocess.Popen[str]:
+    """Start a stranger in a namespace."""
     argv = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.lab.attack", *words]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ))
+    return subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ)
+    )
 
 
 def _finished(attack: subprocess.Popen[str]) -> Counter[str]:
@@ -71,7 +74,7 @@ def test_strangers_before_the_peer(make_lab: MakeLab, plugin_file: Path) -> None
         handle = receiver.call("listen")
         receiver.ask("accept")
         ports = _open_ports(lab, 0, "tcp")
-        counts = _finished(_attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports))
+        counts = _finished(start_attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports))
         assert counts["connections"] > 200
         assert counts["closed"] == counts["connections"]
         assert sender.call("connect", handle) == 0
@@ -89,7 +92,7 @@ def test_peer_among_strangers(make_lab: MakeLab, plugin_file: Path) -> None:
         handle = receiver.call("listen")
         receiver.ask("accept")
         ports = _open_ports(lab, 0, "tcp")
-        attack = _attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports)
+        attack = start_attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports)
         assert sender.call("connect", handle) == 0
         assert receiver.answer() == 0
         for _ in range(8):
@@ -106,7 +109,7 @@ def test_garbage_packets(make_lab: MakeLab, plugin_file: Path) -> None:
         connect(receiver, sender)
         for victim in (0, 1):
             ports = _open_ports(lab, victim, "udp")
-            attack = _attack(lab.hosts[STRANGER], "garbage", lab.address(victim), *ports)
+            attack = start_attack(lab.hosts[STRANGER], "garbage", lab.address(victim), *ports)
             while attack.poll() is None:
                 transfer(receiver, sender, 8, 200_000)
             assert _finished(attack)["sent"] > 100
@@ -125,13 +128,13 @@ def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) 
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         connect(receiver, sender)
         file = tmp_path / "packets"
-        capture = _attack(fabric, "capture", "h0eni0", "250", str(file))
+        capture = start_attack(fabric, "capture", "h0eni0", "250", str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 100_000)
         assert _finished(capture)["captured"] == 250
         for victim in (0, 1):
             words = ("replay", str(file), lab.address(victim), lab.address(1 - victim))
-            attack = _attack(lab.hosts[STRANGER], *words)
+            attack = start_attack(lab.hosts[STRANGER], *words)
             while attack.poll() is None:
                 transfer(receiver, sender, 8, 200_000)
             assert _finished(attack)["sent"] > 0
@@ -148,11 +151,11 @@ def test_flood_of_other_tokens(make_lab: MakeLab, plugin_file: Path, tmp_path: P
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         connect(receiver, sender)
         file = tmp_path / "packets"
-        capture = _attack(f"{lab.prefix}fabric", "capture", "h0eni0", "50", str(file))
+        capture = start_attack(f"{lab.prefix}fabric", "capture", "h0eni0", "50", str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 10_000)
         assert _finished(capture)["captured"] == 50
-        attack = _attack(lab.hosts[STRANGER], "flood", str(file), lab.address(0), str(FLOOD))
+        attack = start_attack(lab.hosts[STRANGER], "flood", str(file), lab.address(0), str(FLOOD))
         sent = _finished(attack)
         transfer(receiver, sender, 8, 100_000)
         _close(sender)

@@ -27,7 +27,8 @@ SPAWNS = {
     "doctor.live": "children that may die of what they try",
 }
 OPENS = {
-    "identity": "the version that a package brings",
+    "identity": "the version and the documents that a package brings",
+    "dissector.command": "harpctl's own templates, and the files that the operator asks for",
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from harpctl.dissector.tables import CODE, CONSTANT, UNIT_BYTES, layouts
 
 HEADERS = (
     "base/status.h",
@@ -18,35 +19,13 @@ HEADERS = (
     "proto/recv.h",
     "engine/handle.h",
 )
-STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
-CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
-CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
 NAME = re.compile(r"`(HARP_\w+)`")
 LABEL = re.compile(r"^\| `(HARP [a-z ]+)` \|", re.MULTILINE)
-UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96}
 LABEL_CHARS = 15
-
-
-@dataclasses.dataclass(frozen=True)
-class Field:
-    """One row of a layout's table."""
-
-    offset: int
-    size: int
-    type: str
-    name: str
 
 
 def text_of(root: Path) -> str:
     return (root / "docs" / "wire.md").read_text(encoding="utf-8")
-
-
-def layouts(text: str) -> dict[str, list[Field]]:
-    found = {}
-    for match in STRUCT.finditer(text):
-        rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in match[2].splitlines()]
-        found[match[1]] = [Field(int(row[0]), int(row[1]), row[2], row[3]) for row in rows]
-    return found
 
 
 def dump(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int]:

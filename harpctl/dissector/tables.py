@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the tables of docs/wire.md: layouts, constants, codes.
+
+tests/meta/test_wire_doc.py compares the same tables with the code.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
+CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
+CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
+UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96}
+NESTED = {"prefix": "harp_wire_prefix", "endpoint": "harp_wire_endpoint"}  # types that are layouts
+
+
+class Field(NamedTuple):
+    """A row of a layout's table."""
+
+    offset: int
+    size: int
+    type: str
+    name: str
+    meaning: str
+
+    @property
+    def values(self) -> int:
+        """How many values of its type it holds."""
+        return self.size // UNIT_BYTES[self.type]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds a text that ends with a zero."""
+        return self.type == "bytes" and "NUL-terminated" in self.meaning
+
+
+def layouts(text: str) -> dict[str, list[Field]]:
+    """Return the fields of each layout by its name in the code."""
+    found = {}
+    for match in STRUCT.finditer(text):
+        rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in match[2].splitlines()]
+        found[match[1]] = [Field(int(row[0]), int(row[1]), *row[2:]) for row in rows]
+    return found
+
+
+def constants(text: str) -> dict[str, int]:
+    """Return the constants by name."""
+    return {name: int(value, 0) for name, value in CONSTANT.findall(text)}
+
+
+def codes(text: str, prefix: str) -> dict[int, str]:
+    """Return the names, less the prefix that they share, of a kind of codes."""
+    return {
+        int(code): name.removeprefix(prefix) for code, name in CODE.findall(text) if name.startswith(prefix)
+    }
+
+
+def expanded(tables: dict[str, list[Field]], name: str) -> list[Field]:
+    """Return the fields of a layout, with those of nested layouts in their places."""
+    found: list[Field] = []
+    for field in tables[name]:
+        found += expanded(tables, NESTED[field.type]) if field.type in NESTED else [field]
+    return found

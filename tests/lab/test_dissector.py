@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded job, read by what `harpctl dissector` writes: nothing is malformed, a flipped bit is told."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from harpctl.cli import app
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from tests.lab.remote import RemotePeer, transfer
+from tests.lab.test_strangers import start_attack
+from tests.layer import layer
+
+pytestmark = pytest.mark.lab
+pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
+MakeLab = Callable[[LabSpec], Lab]
+FLIPS = 200
+PCAP_HEAD_BYTES, PACKET_HEAD_BYTES = 24, 16
+
+
+def _recorded(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
+    """Record a job with messages of several sizes; return the secret of its handle."""
+    recorder = start_attack(lab.hosts[0], "record", "eni0", str(file))
+    assert recorder.stdout is not None
+    assert recorder.stdout.readline() == "ready\n"
+    env = {"HARP_DRIVER": carrier, "HARP_PATHS": "2"}
+    with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
+        handle = receiver.call("listen")
+        receiver.ask("accept")
+        assert sender.call("connect", handle) == 0
+        assert receiver.answer() == 0
+        for count, size in ((8, 8), (8, 5000), (4, 100_000), (2, 300_000)):
+            transfer(receiver, sender, count, size)
+        for peer in (sender, receiver):
+            peer.call("close")
+    told, _ = recorder.communicate("", timeout=60)
+    said = json.loads(told)
+    assert said["kept"] > 10
+    assert not said["missed"]
+    return bytes(layer().HarpHandle(bytes.fromhex(handle)).secret)
+
+
+def _seeds(h: Any, frames: list[list[Any]], secret: bytes) -> dict[int, int]:
+    """Return the CRC seeds that follow from the handshake, by the token; every MAC is right."""
+    kinds = {h.CONTROL_TYPES[way[0].packet.type]: way for way in frames}
+    hello, welcome = kinds["HELLO"], kinds["WELCOME"]
+    client, server = hello[0].packet.body, welcome[0].packet.body
+    keys = h.keys(secret, server.version, client.nonce, server.nonce)
+    for way, key, first in ((hello, keys.mac_client, secret), (welcome, keys.mac_server, keys.mac_server)):
+        assert h.mac_is_right(way[0].data, first)
+        assert len(way) >= 2
+        assert all(h.mac_is_right(one.data, key) for one in way[1:])
+    return {server.token: keys.crc_client, client.token: keys.crc_server}
+
+
+@pytest.mark.parametrize("carrier", ["udp", "udp+tcp"])
+def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
+    """Superframes, records and control frames; the seeds that were learned are those of the handshake."""
+    from scapy.utils import rdpcap
+
+    h, file, dice = layer(), tmp_path / "job.pcap", random.Random(4)
+    secret = _recorded(make_lab(LabSpec()), plugin_file, file, carrier)
+    capture = rdpcap(str(file))
+    datagrams = [data for _, data in h.payloads(capture)]
+    packets = [one for data in datagrams for one in h.packets(data)]
+    ways = list(h.streams(capture).values())
+    frames = [h.frames(data) for data in ways if data[:4] == b"HARP"]
+    records = [h.records(data) for data in ways if data[:4] != b"HARP"]
+    assert len(frames) == 2
+    assert len(records) % 2 == 0
+    assert bool(records) == (carrier == "udp+tcp")
+    assert [rest for _, rest in (*frames, *records)] == [b""] * (len(frames) + len(records))
+    whole = [*packets, *(one for found, _ in records for one in found)]
+    assert [one.wrong for one in (*whole, *(one for found, _ in frames for one in found)) if one.wrong] == []
+    assert {"DATA", "PROBE", "ACK"} <= {h.PACKET_TYPES[one.packet.type] for one in packets}
+    assert sum(len(h.packets(data)) for data in datagrams) > len(datagrams)  # superframes
+    if carrier == "udp+tcp":
+        assert "JOIN" in {h.PACKET_TYPES[found[0].packet.type] for found, _ in records if found}
+        assert sum(len(one.data) for found, _ in records for one in found) > 900_000
+    seeds = _seeds(h, [found for found, _ in frames], secret)
+    learned, told = h.CrcCheck(), h.CrcCheck(seeds)
+    for one in whole:
+        learned.add(one)
+        told.add(one)
+    assert {told.verdict(one) for one in whole} == {"right"}
+    verdicts = [learned.verdict(one) for one in whole]
+    assert "wrong" not in verdicts
+    assert verdicts.count("right") > verdicts.count("alone")
+    for _ in range(FLIPS):
+        data = bytearray(dice.choice(packets).data)
+        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        found = h.packet(bytes(data))
+        learned.add(found)
+        assert found.wrong or learned.verdict(found) != "right"
+
+
+def _tshark(folder: Path, file: Path, query: str) -> list[list[str]]:
+    """Return path of the layers, and verdicts, of the packets that a filter takes; two passes."""
+    argv = ["tshark", "-2", "-X", f"lua_script:{folder / 'harp.lua'}", "-r", str(file), "-Y", query]
+    argv += ["-o", "udp.try_heuristic_first:TRUE", "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields"]
+    for name in ("frame.number", "frame.protocols", "harp.crc.status", "harp.payload_crc.status"):
+        argv += ["-e", name]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Lua" not in done.stderr, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark: a package of Debian and Fedora")
+@pytest.mark.parametrize("carrier", ["udp", "udp+tcp"])
+def test_tshark(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
+    file, dice = tmp_path / "job.pcap", random.Random(5)
+    _recorded(make_lab(LabSpec()), plugin_file, file, carrier)
+    assert CliRunner().invoke(app, ["dissector", str(tmp_path)]).exit_code == 0
+    assert (
+        _tshark(tmp_path, file, "harp.malformed or harp.crc.bad or harp.payload_crc.bad or _ws.malformed")
+        == []
+    )
+    found = _tshark(tmp_path, file, "harp or harp_control or harp_record")
+    layers = {words[1].split(":")[-1] for words in found}
+    assert layers == {"harp", "harp_control", *(["harp_record"] if carrier == "udp+tcp" else [])}
+    assert any("right" in words[2] for words in found)
+    if carrier == "udp+tcp":
+        assert any("right" in words[3] for words in found)
+    data, flipped = bytearray(file.read_bytes()), 0
+    at = PCAP_HEAD_BYTES
+    while at < len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "little")
+        start, at = at + PACKET_HEAD_BYTES, at + PACKET_HEAD_BYTES + size
+        if data[start + 9] == 17 and size > 20 + 8 + 44 + 100 and flipped < 5:  # large ones of UDP
+            data[start + 20 + 8 + 44 + dice.randrange(100)] ^= 1 << dice.randrange(8)
+            flipped += 1
+    damaged = tmp_path / "damaged.pcap"
+    damaged.write_bytes(data)
+    assert len(_tshark(tmp_path, damaged, "harp.crc.bad")) == flipped > 0
