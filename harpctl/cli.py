@@ -13,6 +13,7 @@ import typer
 
 from harpctl.bench.command import bench
 from harpctl.boot import boot
+from harpctl.bundle.command import report
 from harpctl.change.command import rollback
 from harpctl.dissector.command import dissector
 from harpctl.doctor.command import doctor, topo, validate
@@ -38,7 +39,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
-    "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), bench),
+    "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), report, bench),
     "See inside a job": (over_hosts(top), over_hosts(stats), export, dissector),
     "The plugin": (install, enable, disable, status),
     "Inside": (boot,),

@@ -15,6 +15,7 @@ from harpctl.change.apply import apply
 from harpctl.change.rollback import recover
 from harpctl.change.trouble import require_root
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
+from harpctl.doctor.bundled import printable, read_findings
 from harpctl.doctor.context import Options, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst
@@ -92,10 +93,21 @@ def doctor(
         bool, typer.Option("--fix", help="Carry out the repairs that are safe, then look again.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is well, too.")] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", metavar="FILE", help="Say what doctor said on the host of this `harpctl report`."
+        ),
+    ] = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
     """Say why HARP does not work here, or not well, and the command that repairs each finding."""
+    if bundle is not None:
+        if peer or serve or fix or root is not None:
+            raise typer.BadParameter("goes with --verbose and --json alone", param_hint="--bundle")
+        _tell_bundle(bundle, verbose=verbose, as_json=json)
+        return
     if serve:
         _serve(port, seconds)
         return
@@ -112,6 +124,24 @@ def doctor(
     if json:
         _print_findings(findings, fixed)
     else:
+        show_all(findings, verbose=verbose)
+    if worst(findings) == "fail":
+        raise typer.Exit(FAILED)
+
+
+def _tell_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
+    """Show the findings of a bundle as they would be shown on its host."""
+    told, findings = read_findings(path)
+    if as_json:
+        level = worst(findings)
+        shown = [plain(finding) for finding in findings]
+        about = {"host": told.host, "time": told.time, "unread": msgspec.to_builtins(told.unread)}
+        print_json({"ok": level != "fail", "worst": level, "findings": shown, **about})
+    else:
+        who = "root" if told.is_root else "no root"
+        OUT.print(printable(f"{told.host} at {told.time}, harpctl {told.harpctl}, {who}"), markup=False)
+        for unread in told.unread:
+            OUT.print(printable(f"not in the bundle: {unread.what}: {unread.why}"), style="dim", markup=False)
         show_all(findings, verbose=verbose)
     if worst(findings) == "fail":
         raise typer.Exit(FAILED)

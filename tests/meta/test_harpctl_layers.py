@@ -28,6 +28,7 @@ SPAWNS = {
 }
 OPENS = {
     "identity": "the version and the documents that a package brings",
+    "bundle.archive": "the bundle, where the operator says",
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may go into a bundle: variables, keys and kernel arguments, by name. All else stays out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from harpctl.confs.conf import KEYS, QUOTE_CHARS_MAX, SECTIONS
+from harpctl.facts.model import Facts
+from harpctl.plugin.settings import Setting
+
+LEFT_OUT = "(left out)"
+PREFIXES = ("NCCL_", "HARP_")
+HARP = (
+    "CONF_DIR", "CONGESTION", "DEVICES", "DISABLE", "DRIVER", "DUMP_DIR", "ENGINE", "IFNAME", "PATHS",
+    "PEER_TIMEOUT", "STATS_DIR",
+)  # fmt: skip
+NCCL = (
+    "ALGO", "BUFFSIZE", "CHECKS_DISABLE", "CHECK_POINTERS", "COMM_BLOCKING", "COMM_ID", "CONF_FILE",
+    "CONNECT_ROUND_MAX_PEERS", "CROSS_NIC", "CUMEM_ENABLE", "CUMEM_HOST_ENABLE", "DEBUG", "DEBUG_FILE",
+    "DEBUG_SUBSYS", "DMABUF_ENABLE", "GDRCOPY_ENABLE", "GDR_FLUSH_DISABLE", "GIN_PLUGIN", "GIN_TYPE",
+    "GRAPH_FILE", "GRAPH_MIXING_SUPPORT", "GRAPH_REGISTER", "HOSTID", "IB_DISABLE", "IB_HCA",
+    "IGNORE_CPU_AFFINITY", "IGNORE_DISABLED_P2P", "LAUNCH_MODE", "LOCAL_REGISTER", "MAX_CTAS",
+    "MAX_NCHANNELS", "MAX_P2P_NCHANNELS",
+    "MIN_CTAS", "MIN_NCHANNELS", "MIN_P2P_NCHANNELS", "MNNVL_ENABLE", "NCHANNELS_PER_NET_PEER",
+    "NCHANNELS_PER_PEER", "NET", "NET_DISABLE_INTRA", "NET_FORCE_MERGE", "NET_GDR_C2C", "NET_GDR_LEVEL",
+    "NET_GDR_READ", "NET_MERGE_LEVEL", "NET_OPTIONAL_RECV_COMPLETION", "NET_OVERHEAD", "NET_PLUGIN",
+    "NET_SHARED_BUFFERS", "NET_SHARED_COMMS", "NSOCKS_PERTHREAD", "NTHREADS", "NVB_DISABLE", "NVLS_ENABLE",
+    "OOB_NET_ENABLE", "OOB_NET_IFNAME", "P2P_DISABLE", "P2P_LEVEL", "P2P_NET_CHUNKSIZE",
+    "P2P_PXN_LEVEL", "PROFILER_PLUGIN", "PROGRESS_APPENDOP_FREQ", "PROTO", "PXN_C2C", "PXN_DISABLE",
+    "RAS_ADDR", "RAS_ENABLE", "RAS_TIMEOUT_FACTOR", "RUNTIME_CONNECT", "SET_STACK_SIZE", "SET_THREAD_NAME",
+    "SHM_DISABLE", "SINGLE_RING_THRESHOLD", "SOCKET_FAMILY", "SOCKET_IFNAME", "SOCKET_NTHREADS",
+    "SOCKET_POLL_TIMEOUT_MSEC",
+    "SOCKET_RETRY_CNT", "SOCKET_RETRY_SLEEP_MSEC", "THREAD_THRESHOLDS", "TOPO_DUMP_FILE", "TOPO_FILE",
+    "TUNER_CONFIG_FILE", "TUNER_PLUGIN", "UNPACK_ENABLE", "WIN_ENABLE", "WORK_ARGS_BYTES", "WORK_FIFO_BYTES",
+)  # fmt: skip
+OTHERS = (
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LD_PRELOAD", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT", "NVIDIA_VISIBLE_DEVICES", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "RANK", "SLURM_JOB_NUM_NODES",
+    "SLURM_LOCALID", "SLURM_NNODES", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID", "WORLD_SIZE",
+    "XDG_RUNTIME_DIR",
+)  # fmt: skip
+VARIABLES = {*(f"HARP_{name}" for name in HARP), *(f"NCCL_{name}" for name in NCCL), *OTHERS}
+KERNEL_ARGUMENTS = {
+    "amd_iommu", "cgroup_enable", "default_hugepagesz", "hugepages", "hugepagesz", "idle",
+    "intel_idle.max_cstate", "intel_iommu", "intel_pstate", "iommu", "iommu.passthrough", "iommu.strict",
+    "irqaffinity", "isolcpus", "maxcpus", "mem", "mitigations", "nohz", "nohz_full", "nosmt", "nr_cpus",
+    "numa", "numa_balancing", "pci",
+    "processor.max_cstate", "quiet", "rcu_nocbs", "ro", "rw", "skew_tick", "systemd.unified_cgroup_hierarchy",
+    "transparent_hugepage", "tsc",
+}  # fmt: skip
+VALUE = re.compile(r"[\w.,:;/^=+%<>\[\]() -]{0,400}", re.ASCII)
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+SECRET_CHARS_MIN = 6
+HOME = re.compile(r"/home/[^/\s:,;'\"]+")
+_KEYS = {(key.section, key.name): key for key in KEYS}
+
+
+class Scrubber:
+    """Takes out of texts what names alone could not keep out: values of variables that stay out, home paths.
+
+    This is the second line: what is collected is chosen by name before.
+    """
+
+    def __init__(self) -> None:
+        self._secrets: set[str] = set()
+
+    def hide(self, *texts: str) -> None:
+        """Note texts that may not be told, also as harpctl's messages quote them."""
+        for text in texts:
+            quoted = "".join(char if " " <= char <= "~" else "?" for char in text[:QUOTE_CHARS_MAX])
+            self._secrets |= {one for one in (text, quoted) if len(one) >= SECRET_CHARS_MIN}
+
+    def learn(self, environment: Mapping[str, str]) -> None:
+        """Note the values of variables that may not be told."""
+        for name, value in environment.items():
+            is_told = name in VARIABLES and VALUE.fullmatch(value)
+            if not is_told and (name.startswith(PREFIXES) or SECRET_NAME.search(name)):
+                self.hide(value, value.strip())
+
+    def text(self, text: str) -> str:
+        """Return the text without them."""
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            text = text.replace(secret, LEFT_OUT)
+        return HOME.sub("/home/USER", text)
+
+    def data(self, value: object) -> object:
+        """Return plain data without them."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(str(key)): self.data(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.data(item) for item in value]
+        return value
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that may be told, and the names of other NCCL_ and HARP_ ones: misspelt, maybe."""
+    told = {}
+    for name, value in sorted(environment.items()):
+        if name in VARIABLES:
+            told[name] = value if VALUE.fullmatch(value) else LEFT_OUT
+        elif name.startswith(PREFIXES) and VALUE.fullmatch(name):
+            told[name] = LEFT_OUT
+    return told
+
+
+def kernel_arguments(text: str) -> str:
+    """Return a kernel command line; of arguments that are not known only the name."""
+    words = []
+    for word in text.split():
+        name, equals, _value = word.partition("=")
+        is_known = not equals or name in KERNEL_ARGUMENTS
+        words.append(word if is_known and VALUE.fullmatch(word) else f"{name}={LEFT_OUT}")
+    return " ".join(words)
+
+
+def conf(text: str, scrubber: Scrubber) -> str:
+    """Return a conf file's lines that the plugin takes; comments and all else are left out, and hidden."""
+    lines, section = [], ""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip()
+        name, _, value = (part.strip() for part in words.partition("="))
+        if words.startswith("[") and words.endswith("]") and words[1:-1] in SECTIONS:
+            section = words[1:-1]
+            lines.append(words)
+        elif _is_taken(section, name, value):
+            lines.append(f"{name} = {value}")
+        elif words:
+            what = "a comment" if words[0] in "#;" else "no key and value that the plugin takes"
+            scrubber.hide(value or words, words.strip("[]"))
+            lines.append(f"# line {number} is left out: {what}")
+    return "\n".join(lines) + "\n"
+
+
+def _is_taken(section: str, name: str, value: str) -> bool:
+    key = _KEYS.get((section, name))
+    try:
+        return key is not None and key.read(value) is not None
+    except ValueError:
+        return False
+
+
+def facts(found: Facts) -> dict[str, Any]:
+    """Return facts as plain data."""
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    boot = plain["boot"]
+    boot["cmdline"] = kernel_arguments(boot.get("cmdline", ""))
+    for entry in boot.get("entries", ()):
+        entry["args"] = kernel_arguments(entry.get("args", ""))
+    return plain
+
+
+def settings(found: Iterable[Setting]) -> list[dict[str, str]]:
+    """Return settings as far as they may be told."""
+    told = []
+    for setting in found:
+        value = variables({setting.name: setting.value}).get(setting.name)
+        if value is not None:
+            told.append({"name": setting.name, "value": value, "source": setting.source})
+    return told

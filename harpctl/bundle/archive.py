@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes and reads the file of a bundle: a tar.gz with one folder, whose first file is manifest.json."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import tarfile
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+
+FORMAT = 1
+MANIFEST, DOCTOR = "manifest.json", "doctor.json"
+BYTES_MAX = 512 << 20  # of all that a bundle holds
+PART_BYTES = 1 << 20
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """What could not be read on the host."""
+
+    what: str
+    why: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bundle says about itself."""
+
+    format: int
+    host: str
+    harpctl: str
+    time: str
+    is_root: bool
+    files: tuple[str, ...]
+    unread: tuple[Unread, ...] = ()
+
+
+def write_archive(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
+    """Write the files, which only the user may read; never over a file that is there."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise _unwritten(path, error) from None
+    try:
+        with os.fdopen(fd, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
+            for name, data in files.items():
+                member = tarfile.TarInfo(f"{folder}/{name}")
+                member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
+                tar.addfile(member, io.BytesIO(data))
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        if isinstance(error, OSError):
+            raise _unwritten(path, error) from None
+        raise
+
+
+def _unwritten(path: Path, error: OSError) -> HarpError:
+    return HarpError(f"{path}: {error.strerror}.", "Name another file by --output.")
+
+
+def _wrong(path: Path, why: str) -> HarpError:
+    return HarpError(
+        f"{path} is no bundle that can be read: {why}.",
+        "Take the file that `harpctl report` wrote, copied whole.",
+        ExitCode.WRONG_DATA,
+    )
+
+
+def _unpacked(path: Path) -> bytes:
+    """Return the tar file, all of which its checksum has shown to be whole."""
+    parts, total = [], 0
+    with path.open("rb") as file, gzip.GzipFile(fileobj=file) as packed:
+        while part := packed.read(PART_BYTES):
+            total += len(part)
+            if total > BYTES_MAX:
+                raise _wrong(path, f"it holds more than {BYTES_MAX >> 20} MiB")
+            parts.append(part)
+    return b"".join(parts)
+
+
+def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """Return what a bundle says about itself, and its files by name; nothing of it is written to the disk."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(_unpacked(path)), mode="r:") as tar:
+            files = {}
+            for member in tar:
+                data = tar.extractfile(member) if member.isfile() else None
+                if data is not None:
+                    files[member.name.partition("/")[2]] = data.read()
+    except FileNotFoundError:
+        raise HarpError(f"{path}: there is no such file.", "", ExitCode.MISSING) from None
+    except gzip.BadGzipFile:
+        raise _wrong(path, "it is no gzip file, or damaged") from None
+    except EOFError:
+        raise _wrong(path, "it is cut off") from None
+    except (zlib.error, tarfile.TarError):
+        raise _wrong(path, "it is damaged") from None
+    except OSError as error:
+        raise HarpError(f"{path}: {error.strerror}.", "", ExitCode.REFUSED) from None
+    if MANIFEST not in files:
+        raise _wrong(path, f"{MANIFEST} is not in it")
+    return _manifest(path, files[MANIFEST]), files
+
+
+def _manifest(path: Path, data: bytes) -> Manifest:
+    try:
+        found = msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError:
+        raise _wrong(path, f"its {MANIFEST} is not understood") from None
+    if found.format != FORMAT:
+        raise _wrong(path, f"it has format {found.format}, and this harpctl knows {FORMAT}")
+    return found

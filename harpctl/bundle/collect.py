@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what goes into a bundle. What cannot be read is listed with the reason, and the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from harpctl.bundle import allow
+from harpctl.bundle.archive import FORMAT
+from harpctl.confs.conf import CONF_DIR
+from harpctl.confs.files import find_confs
+from harpctl.doctor.context import Options, real_context
+from harpctl.doctor.examine import examine
+from harpctl.doctor.model import plain
+from harpctl.errors import HarpError
+from harpctl.facts.collect import collect
+from harpctl.host.door import Host
+from harpctl.identity import build_version
+from harpctl.plugin.settings import all_settings
+from harpctl.plugin.status import read_status
+from harpctl.stats.files import NAME as STATS_NAME
+from harpctl.stats.files import directories, find
+from harpctl.stats.nested import document
+
+DUMP_NAME = re.compile(r"harp-.*\.trace")  # of the flight recorder, in HARP_DUMP_DIR or beside the statistics
+MAGIC = b"HARPSTAT"  # what statistics files and dumps begin with
+FILE_BYTES_MAX = 64 << 20
+TOTAL_BYTES_MAX = 256 << 20
+PROCESSES_MAX = 1024
+AS_ROOT = "run harpctl report as root, outside of containers"
+
+
+class Bundle:
+    """The files of a bundle, by name, and what could not be read."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.files: dict[str, bytes] = {}
+        self.unread: list[dict[str, str]] = []
+        self.scrubber = allow.Scrubber()
+        self._room = TOTAL_BYTES_MAX
+
+    def add(self, name: str, data: bytes) -> None:
+        """Add a file."""
+        self.files[name] = data
+        self._room -= len(data)
+
+    def add_json(self, name: str, data: object) -> None:
+        """Add plain data, cleaned."""
+        self.add(name, msgspec.json.format(msgspec.json.encode(self.scrubber.data(data)), indent=2) + b"\n")
+
+    def miss(self, what: str, why: str) -> None:
+        """Note what could not be read."""
+        self.unread.append({"what": self.scrubber.text(what), "why": self.scrubber.text(why)})
+
+    def attempt(self, name: str, make: Callable[[], object]) -> None:
+        """Add what a part of harpctl says; that it fails must not cost the rest."""
+        try:
+            self.add_json(name, make())
+        except HarpError as error:
+            self.miss(name, str(error.message))
+        except Exception as error:  # noqa: BLE001
+            self.miss(name, f"a defect of harpctl: {type(error).__name__}")
+
+    def add_page(self, name: str, path: str) -> None:
+        """Add a statistics file or a dump, if it is one."""
+        file = self.host.open_file(path)
+        if file is None:
+            self.miss(path, f"it is not readable: {AS_ROOT}")
+            return
+        with file:
+            data = file.read(min(FILE_BYTES_MAX, max(self._room, 0)) + 1)
+        if not data.startswith(MAGIC):
+            self.miss(path, "it does not begin as a file of HARP's")
+        elif len(data) > FILE_BYTES_MAX or len(data) > self._room:
+            self.miss(path, "there is no room for it in the bundle")
+        else:
+            self.add(name, data)
+
+
+def _environment(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
+
+def _environments(bundle: Bundle) -> dict[int, dict[str, str]]:
+    """Read the environments of all processes that may be read and have variables of NCCL or HARP."""
+    found: dict[int, dict[str, str]] = {}
+    refused = 0
+    for name in bundle.host.list_dir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        text = bundle.host.read_text(f"/proc/{name}/environ")
+        if text is None:
+            refused += bundle.host.exists(f"/proc/{name}")
+            continue
+        environment = _environment(text)
+        bundle.scrubber.learn(environment)
+        if any(key.startswith(allow.PREFIXES) for key in environment) and len(found) < PROCESSES_MAX:
+            found[int(name)] = environment
+    if refused:
+        bundle.miss(f"the environment of {refused} processes", f"they are not readable: {AS_ROOT}")
+    return found
+
+
+def _dump_directories(host: Host, environments: list[dict[str, str]]) -> Iterator[str]:
+    for environment in environments:
+        named = environment.get("HARP_DUMP_DIR", "")
+        yield from [named] if named.startswith("/") else directories(host, environment)
+
+
+def _pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
+    host = bundle.host
+    stats = {folder for environment in environments for folder in directories(host, environment)}
+    for folder in sorted({*stats, *_dump_directories(host, environments)}):
+        if (
+            host.is_dir(folder)
+            and not host.list_dir(folder)
+            and not os.access(folder, os.R_OK)
+            and host.is_real
+        ):
+            bundle.miss(folder, f"it is not readable: {AS_ROOT}")
+        for name in host.list_dir(folder):
+            path = f"{folder}/{name}"
+            if host.is_link(path) or not host.is_file(path):
+                continue
+            if folder in stats and STATS_NAME.fullmatch(name):
+                bundle.add_page(f"statistics/{name}", path)
+            elif DUMP_NAME.fullmatch(name):
+                bundle.add_page(f"dumps/{name}", path)
+
+
+def _confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
+    folders = [CONF_DIR, *(environment.get("HARP_CONF_DIR", "") for environment in environments)]
+    for number, folder in enumerate(dict.fromkeys(folder.rstrip("/") for folder in folders)):
+        for path in find_confs(bundle.host, folder) if folder.startswith("/") else ():
+            text = bundle.host.read_text(path)
+            if text is None:
+                bundle.miss(path, f"it is not readable: {AS_ROOT}")
+                continue
+            name = f"confs/{'' if not number else f'{number}-'}{path.rpartition('/')[2]}"
+            told = f"# {path}\n{allow.conf(text, bundle.scrubber)}"
+            bundle.add(name, bundle.scrubber.text(told).encode("utf-8", "replace"))
+
+
+def _status(host: Host) -> dict[str, Any]:
+    status: dict[str, Any] = msgspec.to_builtins(read_status(host))
+    status.pop("settings")  # environment.json has them
+    return status
+
+
+def gather(host: Host) -> Bundle:
+    """Gather all that a bundle holds; works without root and in a container."""
+    bundle = Bundle(host)
+    own = dict(os.environ) if host.is_real else {}
+    bundle.scrubber.learn(own)
+    processes = _environments(bundle)
+    set_ = all_settings(host, own)
+    bundle.scrubber.learn({setting.name: setting.value for setting in set_})
+    facts = collect(host)
+    environments = [own, *processes.values()]
+    _confs(bundle, environments)  # before what may quote them
+    bundle.attempt(
+        "doctor.json", lambda: [plain(one) for one in examine(real_context(host, facts, Options()))]
+    )
+    bundle.attempt("facts.json", lambda: allow.facts(facts))
+    bundle.attempt("status.json", lambda: _status(host))
+    bundle.attempt(
+        "environment.json",
+        lambda: {
+            "settings": allow.settings(set_),
+            "processes": {str(pid): allow.variables(found) for pid, found in processes.items()},
+        },
+    )
+    bundle.attempt("versions.json", lambda: _versions(bundle.host))
+    found = find(host)
+    for unread in found.unread:
+        bundle.miss(unread.file, unread.error)
+    bundle.attempt("statistics.json", lambda: _without_commands(document(found)))
+    _pages(bundle, environments)
+    return bundle
+
+
+def _versions(host: Host) -> dict[str, str]:
+    told = {"harpctl": build_version(), "python": sys.version.split()[0]}
+    return {**told, "kernel": platform.release()} if host.is_real else told
+
+
+def _without_commands(data: object) -> object:
+    """Leave out the command lines of processes: nobody knows what users put there."""
+    if isinstance(data, dict):
+        return {key: _without_commands(value) for key, value in data.items() if key != "command"}
+    if isinstance(data, list):
+        return [_without_commands(value) for value in data]
+    return data
+
+
+def manifest(bundle: Bundle, name: str) -> bytes:
+    """Return what tells a bundle's reader what it holds."""
+    text = {
+        "format": FORMAT,
+        "host": name,
+        "harpctl": build_version(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "is_root": os.geteuid() == 0,
+        "files": sorted(bundle.files),
+        "unread": bundle.unread,
+    }
+    return msgspec.json.format(msgspec.json.encode(text), indent=2) + b"\n"

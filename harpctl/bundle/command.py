@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl report`: the support bundle."""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harpctl.bundle.archive import MANIFEST, write_archive
+from harpctl.bundle.collect import gather, manifest
+from harpctl.console import ERR, OUT, print_json
+from harpctl.host.door import open_host
+
+
+def report(
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write; else harp-report-HOST-TIME.tar.gz."
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the file's name and what it lacks as JSON.")
+    ] = False,
+) -> None:
+    """Put what helps to find a fault of this host into one file, a support bundle.
+
+    It holds what doctor, facts and status say, conf files, the variables of NCCL and HARP, here and of
+    running processes, statistics, dumps of the last events, and versions. Variables, conf keys and kernel
+    arguments that harpctl does not know stay out, so that no secret is in it. Without root it holds less, and
+    says what is missing. `harpctl doctor --bundle FILE` reads it on any host.
+    """
+    bundle = gather(open_host(root))
+    name = re.sub(r"[^\w.-]", "_", platform.node() if root is None else "image") or "host"
+    folder = f"harp-report-{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    path = output or Path(f"{folder}.tar.gz")
+    write_archive(path, folder, {MANIFEST: manifest(bundle, name), **bundle.files})
+    if as_json:
+        print_json({"file": str(path), "files": sorted(bundle.files), "unread": bundle.unread})
+        return
+    for unread in bundle.unread:
+        ERR.print(f"Left out {unread['what']}: {unread['why']}.", style="yellow", markup=False)
+    OUT.print(str(path), markup=False)
