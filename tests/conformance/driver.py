@@ -126,6 +126,8 @@ class Net:
     version: int
     log: Log | None = field(default_factory=Log)
     file: Path = PLUGIN_FILE
+    profiler: Any = ffi.NULL  # the callback that init is given
+    phandle: Any = ffi.NULL  # of each isend; of irecv with n = 1, where it is not NULL
 
     def __post_init__(self) -> None:
         self.lib: Any = ffi.dlopen(str(self.file), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
@@ -140,10 +142,10 @@ class Net:
         if self.version < 10:
             return int(self.table.init(log))
         if self.version == 10:
-            return int(self.table.init(log, ffi.NULL))
+            return int(self.table.init(log, self.profiler))
         slot = ffi.new("void **", ffi.cast("void *", STALE))
         config = ffi.NULL if traffic_class is None else ffi.new("int *", traffic_class)
-        result = int(self.table.init(slot, 0, config, log, ffi.NULL))
+        result = int(self.table.init(slot, 0, config, log, self.profiler))
         self.ctx = slot[0]
         return result
 
@@ -218,21 +220,22 @@ class Net:
         if self.version >= 5:
             middle = (tag, mhandle)
         if self.version >= 10:
-            middle = (tag, mhandle, ffi.NULL)
+            middle = (tag, mhandle, self.phandle)
         result = int(self.table.isend(comm, address, size, *middle, slot))
         return Request(result, slot[0])
 
     def receive(
         self, comm: Any, address: Any, size: int, mhandle: Any = ffi.NULL, tag: int = 7, n: int = 1
     ) -> Request:
-        """Post a receive. The array of phandles is NULL, as NCCL's own bootstrap passes it."""
+        """Post a receive. Without a phandle their array is NULL, as NCCL's own bootstrap passes it."""
         slot = ffi.new("void **", ffi.cast("void *", STALE))
         if self.version == 4:
             return Request(int(self.table.irecv(comm, address, size, mhandle, slot)), slot[0])
         kind = "size_t[]" if self.version >= 9 else "int[]"
         data, sizes = ffi.new("void *[]", [address] * n), ffi.new(kind, [size] * n)
         tags, mhandles = ffi.new("int[]", [tag] * n), ffi.new("void *[]", [mhandle] * n)
-        end = (ffi.NULL, slot) if self.version >= 10 else (slot,)
+        phandles = ffi.NULL if self.phandle == ffi.NULL else ffi.new("void *[]", [self.phandle] * n)
+        end = (phandles, slot) if self.version >= 10 else (slot,)
         result = int(self.table.irecv(comm, n, data, sizes, tags, mhandles, *end))
         return Request(result, slot[0])
 

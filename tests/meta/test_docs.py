@@ -23,6 +23,8 @@ SRC = ROOT / "plugin" / "src"
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
+COMMANDED = (README, ARCHITECTURE, OPERATIONS, TROUBLESHOOTING)
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
@@ -80,9 +82,9 @@ def code_lines(text: str) -> Iterator[str]:
 
 
 def commands(start: str) -> list[list[str]]:
-    """Find the commands in README, architecture and operations that begin so; give what follows, in words."""
+    """Find the commands in the documents that show some; give what follows, in words."""
     pattern = re.compile(rf"(?:^|\s)(?:\S*/)?{re.escape(start)}(?=\s|$)(.*)")
-    lines = [line for path in (README, ARCHITECTURE, OPERATIONS) for line in code_lines(read(path))]
+    lines = [line for path in COMMANDED for line in code_lines(read(path))]
     return [match[1].split() for line in lines if (match := pattern.search(line))]
 
 

@@ -10,6 +10,7 @@
 
 #include "nccl/log.c"
 #include "nccl/ops.c"
+#include "nccl/profile.c"
 #include "nccl/result.c"
 
 /* Has the variable read, as each init does; without a place for its context this one goes no further. */
@@ -18,7 +19,7 @@ static void init_with(const char *value) {
     setenv("NCCL_NET_OPTIONAL_RECV_COMPLETION", value, 1);
   else
     unsetenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
-  assert_int_equal(harp_nccl_open(NULL, 0, NULL), HARP_NCCL_INTERNAL_ERROR);
+  assert_int_equal(harp_nccl_open(NULL, 0, NULL, NULL), HARP_NCCL_INTERNAL_ERROR);
 }
 
 static bool watched(uintptr_t before) {

@@ -34,6 +34,7 @@ struct harp_request {
   bool is_watched;   /* a receive: the buffer is read while it fills */
   bool is_tested;    /* a copy: NCCL has heard that it is done. NCCL's thread */
   void *data;        /* NCCL's buffer, borrowed until DONE; or the copy */
+  void *note;        /* what the caller keeps with it, NULL at first. NCCL's thread */
 };
 
 struct harp_link {

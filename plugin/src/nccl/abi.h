@@ -125,6 +125,22 @@ enum harp_nccl_profiler_type {
   HARP_NCCL_PROFILER_UPDATE_STOP = 3,
 };
 
+/* The `plugin_id` of events described as NCCL's own Socket describes its: type in the upper, version in the
+ * lower 16 bits. */
+#define HARP_NCCL_PROFILER_SOCKET ((int64_t)2 << 16 | 1)
+
+/* What such an event is: `data` at its start. */
+struct harp_nccl_profiler_socket {
+  uint8_t type; /* 1: a transfer */
+  union {
+    struct {
+      int fd;
+      int op; /* 0: send, 1: receive */
+      size_t length;
+    } sock;
+  };
+};
+
 /* Records an event under the message's `phandle` (v10 on). May be NULL; its use is optional. */
 typedef enum harp_nccl_result (*harp_nccl_profiler)(void **event, int type, void *phandle, int64_t plugin_id,
                                                     void *data);

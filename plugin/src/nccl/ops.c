@@ -8,6 +8,7 @@
 #include "base/identity.h"
 #include "base/log.h"
 #include "nccl/log.h"
+#include "nccl/profile.h"
 #include "nccl/result.h"
 
 /* Of the versions without contexts. Set once, by an exchange and not under a lock: a lock could be held by
@@ -54,10 +55,12 @@ bool harp_nccl_is_watched(void *const *request) {
          atomic_load_explicit(&is_without_hints, memory_order_relaxed);
 }
 
-enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log) {
+enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log,
+                                     harp_nccl_profiler profiler) {
   struct harp_context *c = NULL;
   learn_hints();
   harp_nccl_log_use(log);
+  harp_nccl_profile_use(profiler);
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
   *ctx = NULL;
   if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
@@ -71,9 +74,10 @@ enum harp_nccl_result harp_nccl_close(void *ctx) {
   return HARP_NCCL_SUCCESS;
 }
 
-enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log) {
+enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log, harp_nccl_profiler profiler) {
   struct harp_context *mine = NULL, *none = NULL;
   harp_nccl_log_use(log);
+  harp_nccl_profile_use(profiler);
   if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
   enum harp_status status = harp_net_open(&mine, HARP_NCCL_UNDEFINED);
   if (status == HARP_OK && !atomic_compare_exchange_strong(&process_context, &none, mine))
@@ -131,6 +135,7 @@ enum harp_nccl_result harp_nccl_accept(void *listen, void **comm) {
 }
 
 enum harp_nccl_result harp_nccl_close_comm(void *comm) {
+  harp_nccl_profile_stop_all(comm);
   harp_net_close_comm(comm);
   return HARP_NCCL_SUCCESS;
 }
@@ -159,17 +164,18 @@ enum harp_nccl_result harp_nccl_deregister(void *comm, void *mhandle) {
 
 /* ---- data ---- */
 
-enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void **request) {
+enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void *phandle, void **request) {
   struct harp_request *r = NULL;
   *request = NULL;
   if (harp_unlikely(!comm)) return harp_nccl_misuse("isend: no comm");
   enum harp_status status = harp_net_send(comm, data, bytes, &r);
+  if (r) harp_nccl_profile_start(r, HARP_NCCL_PROFILE_SEND, phandle, bytes);
   *request = r;
   return harp_nccl_result_of(status);
 }
 
 enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, bool is_watched,
-                                        void **request) {
+                                        void *phandle, void **request) {
   struct harp_request *r = NULL;
   *request = NULL;
   if (harp_unlikely(!comm)) return harp_nccl_misuse("irecv: no comm");
@@ -178,6 +184,7 @@ enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const si
     return HARP_NCCL_INTERNAL_ERROR;
   }
   enum harp_status status = harp_net_receive(comm, data[0], sizes[0], is_watched, &r);
+  if (r) harp_nccl_profile_start(r, HARP_NCCL_PROFILE_RECEIVE, phandle, sizes[0]);
   *request = r;
   return harp_nccl_result_of(status);
 }
@@ -197,6 +204,7 @@ enum harp_nccl_result harp_nccl_test(void *request, int *done, int *sizes) {
     return HARP_NCCL_SUCCESS;
   }
   enum harp_status status = harp_net_test(request, &is_done, &bytes);
+  if (is_done || status != HARP_OK) harp_nccl_profile_stop(request);
   *done = is_done;
   if (is_done && sizes) sizes[0] = (int)bytes; /* at most HARP_NET_MAX_BYTES, an int */
   return harp_nccl_result_of(status);

@@ -12,13 +12,14 @@
 #include "net/net.h"
 
 /* Initialises for one communicator (v11 on). *ctx is NULL on error. */
-enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log);
+enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_logger log,
+                                     harp_nccl_profiler profiler);
 /* Ends a context; NULL is fine, and so is one that was ended before. */
 enum harp_nccl_result harp_nccl_close(void *ctx);
 
 /* Initialises for the process, where the version has no contexts (to v10). Idempotent: NCCL calls again once
  * all communicators are gone. */
-enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log);
+enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log, harp_nccl_profiler profiler);
 /* Returns the context of the process, NULL before harp_nccl_open_process. It is never closed: there is no
  * finalize. */
 struct harp_context *harp_nccl_process(void);
@@ -39,14 +40,15 @@ enum harp_nccl_result harp_nccl_register(void *comm, void *data, size_t bytes, i
 /* Always SUCCESS: with an error NCCL would never close the comm. */
 enum harp_nccl_result harp_nccl_deregister(void *comm, void *mhandle);
 
-enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void **request);
+/* `phandle` is the profiler's, NULL without. */
+enum harp_nccl_result harp_nccl_send(void *comm, void *data, size_t bytes, void *phandle, void **request);
 /* Returns NCCL's hint, in what *request holds before irecv since v9: whether a GPU reads the buffer while it
  * fills, and needs no completion (LL, LL128). Where the user has switched such completions on there is no
  * hint, and any buffer may be such a one. */
 bool harp_nccl_is_watched(void *const *request);
 /* is_watched: the buffer may be read while it fills, as the flags of NCCL's LL and LL128 are. */
 enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, bool is_watched,
-                                        void **request);
+                                        void *phandle, void **request);
 /* Host memory needs no flush: gives a request that is done at once. */
 enum harp_nccl_result harp_nccl_flush(void **request);
 enum harp_nccl_result harp_nccl_test(void *request, int *done, int *sizes);

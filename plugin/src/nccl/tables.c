@@ -3,8 +3,7 @@
  *
  * An adapter is named after the oldest version whose signature it has, and serves all until the next. It
  * converts sizes and result codes, drops what HARP does not use (tags: with n = 1 order alone decides;
- * profiler and phandles, which may be NULL; device handles, which a HOST plugin leaves alone), and nothing
- * more. */
+ * device handles, which a HOST plugin leaves alone), and nothing more. */
 #include "nccl/blocking.h"
 #include "nccl/ops.h"
 #include "nccl/properties.h"
@@ -16,12 +15,11 @@ static const char plugin_name[] = "HARP";
 /* ---- init ---- */
 
 static enum harp_nccl_result init_v4(harp_nccl_logger log) {
-  return harp_nccl_open_process(log);
+  return harp_nccl_open_process(log, NULL);
 }
 
 static enum harp_nccl_result init_v10(harp_nccl_logger log, harp_nccl_profiler profiler) {
-  (void)profiler;
-  return harp_nccl_open_process(log);
+  return harp_nccl_open_process(log, profiler);
 }
 
 static int traffic_class_of(const struct harp_nccl_comm_config_v10 *config) {
@@ -31,8 +29,7 @@ static int traffic_class_of(const struct harp_nccl_comm_config_v10 *config) {
 static enum harp_nccl_result init_v11(void **ctx, uint64_t comm_id, struct harp_nccl_comm_config_v10 *config,
                                       harp_nccl_logger log, harp_nccl_profiler profiler) {
   (void)comm_id;
-  (void)profiler;
-  return harp_nccl_open(ctx, traffic_class_of(config), log);
+  return harp_nccl_open(ctx, traffic_class_of(config), log, profiler);
 }
 
 static enum harp_nccl_result finalize_v11(void *ctx) {
@@ -133,7 +130,7 @@ static enum harp_nccl_result get_device_mr_v7(void *comm, void *mhandle, void **
 static enum harp_nccl_result isend_int(void *comm, void *data, int size, void **request) {
   *request = NULL;
   if (harp_unlikely(size < 0)) return harp_nccl_negative("isend: a message", size);
-  return harp_nccl_send(comm, data, (size_t)size, request);
+  return harp_nccl_send(comm, data, (size_t)size, NULL, request);
 }
 
 static enum harp_nccl_result irecv_int(void *comm, int n, void **data, const int *sizes, void **request) {
@@ -143,7 +140,7 @@ static enum harp_nccl_result irecv_int(void *comm, int n, void **data, const int
     if (harp_unlikely(sizes[0] < 0)) return harp_nccl_negative("irecv: a buffer", sizes[0]);
     size = (size_t)sizes[0];
   }
-  return harp_nccl_receive(comm, n, data, &size, true, request); /* nobody says whether */
+  return harp_nccl_receive(comm, n, data, &size, true, NULL, request); /* nobody says whether */
 }
 
 static enum harp_nccl_result isend_v4(void *comm, void *data, int size, void *mhandle, void **request) {
@@ -165,13 +162,13 @@ static enum harp_nccl_result isend_v5(void *comm, void *data, int size, int tag,
 static enum harp_nccl_result isend_v9(void *comm, void *data, size_t size, int tag, void *mhandle,
                                       void **request) {
   (void)tag, (void)mhandle;
-  return harp_nccl_send(comm, data, size, request);
+  return harp_nccl_send(comm, data, size, NULL, request);
 }
 
 static enum harp_nccl_result isend_v10(void *comm, void *data, size_t size, int tag, void *mhandle,
                                        void *phandle, void **request) {
-  (void)tag, (void)mhandle, (void)phandle;
-  return harp_nccl_send(comm, data, size, request);
+  (void)tag, (void)mhandle;
+  return harp_nccl_send(comm, data, size, phandle, request);
 }
 
 static enum harp_nccl_result irecv_v4(void *comm, void *data, int size, void *mhandle, void **request) {
@@ -193,13 +190,14 @@ static enum harp_nccl_result irecv_v5(void *comm, int n, void **data, int *sizes
 static enum harp_nccl_result irecv_v9(void *comm, int n, void **data, size_t *sizes, int *tags,
                                       void **mhandles, void **request) {
   (void)tags, (void)mhandles;
-  return harp_nccl_receive(comm, n, data, sizes, harp_nccl_is_watched(request), request);
+  return harp_nccl_receive(comm, n, data, sizes, harp_nccl_is_watched(request), NULL, request);
 }
 
 static enum harp_nccl_result irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags,
                                        void **mhandles, void **phandles, void **request) {
-  (void)tags, (void)mhandles, (void)phandles;
-  return harp_nccl_receive(comm, n, data, sizes, harp_nccl_is_watched(request), request);
+  (void)tags, (void)mhandles;
+  return harp_nccl_receive(comm, n, data, sizes, harp_nccl_is_watched(request),
+                           phandles && n == 1 ? phandles[0] : NULL, request);
 }
 
 static enum harp_nccl_result irecv_consumed_v7(void *comm, int n, void *request) {

@@ -380,6 +380,15 @@ void harp_net_close_comm(struct harp_comm *comm) {
   free(comm);
 }
 
+void **harp_net_note(struct harp_request *request) {
+  return &request->note;
+}
+
+void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note)) {
+  if (!comm || harp_fork_is_child()) return;
+  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].note);
+}
+
 /* ---- memory ---- */
 
 enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t bytes, void **mr) {

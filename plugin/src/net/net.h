@@ -81,6 +81,12 @@ enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t byt
 /* Tells whether the request is done, and then how many bytes it moved; a done request is dead. */
 enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t *bytes);
 
+/* Returns where the caller may note something of its own with a request: NULL after init of the comm, then
+ * what is written there, whatever becomes of the request. */
+void **harp_net_note(struct harp_request *request);
+/* Calls for the notes of all requests of a comm, open or not; in a forked child for none. */
+void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note));
+
 void harp_net_close_comm(struct harp_comm *comm);
 void harp_net_close_listen(struct harp_listen *listen);
 
