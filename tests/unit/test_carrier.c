@@ -89,6 +89,15 @@ static void a_long_good_time_makes_rests_short_again(void **state) {
   assert_in_range(rest(), HARP_CARRIER_REST_NS - HARP_MS(4), HARP_CARRIER_REST_NS + HARP_MS(4));
 }
 
+/* Where a kernel does not tell the segments they are worked out, and a larger packet size makes them fewer.
+ */
+static void fewer_segments_than_before_hide_no_loss(void **state) {
+  (void)state;
+  assert_true(busy(HARP_MS(40), 1000, 0) >= HARP_MS(40));
+  counted.segments -= 5000;
+  assert_true(busy(HARP_SEC(1), 1000, 10000) <= HARP_MS(100));
+}
+
 static void another_connection_counts_from_zero(void **state) {
   (void)state;
   (void)busy(HARP_MS(400), 1000, 100);
@@ -105,6 +114,7 @@ int main(void) {
       T(loss_turns_the_choice_soon),
       T(it_is_tried_again_ever_more_rarely),
       T(a_long_good_time_makes_rests_short_again),
+      T(fewer_segments_than_before_hide_no_loss),
       T(another_connection_counts_from_zero),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

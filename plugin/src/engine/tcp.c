@@ -162,7 +162,7 @@ static void begin_path(struct harp_tcp_path *p, harp_ns now) {
   p->connecting = p->was_up = p->is_waiting = false;
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   p->payload_of = NULL;
-  p->acked_bytes = 0;
+  p->acked_bytes = p->sent_bytes = 0;
   harp_carrier_restart(&p->carrier, now);
   p->look_ns = p->opened_ns = now;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
@@ -263,7 +263,7 @@ static bool owes(const struct harp_tcp_path *p) {
 static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_tcp_figures f;
   p->look_ns = now + HARP_TCP_LOOK_NS;
-  harp_tcp_socket_look(p->fd, &f);
+  harp_tcp_socket_look(p->fd, p->sent_bytes, &f);
   if (f.acked_bytes != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
   p->acked_bytes = f.acked_bytes;
   struct harp_carrier_sample sample = {.segments = f.segments, .retransmitted = f.retransmitted};

@@ -41,6 +41,7 @@ struct harp_tcp_path {
   harp_ns wait_ns;      /* between the next attempt that fails and the one after it */
   harp_ns opened_ns;    /* when the connection, or the attempt, began */
   harp_ns look_ns;      /* when to look for progress */
+  uint64_t sent_bytes;  /* that the kernel has taken */
   uint64_t acked_bytes; /* at the last look */
   struct harp_carrier carrier; /* whether large messages take it */
   struct harp_tcp_path *next_readable;

@@ -67,6 +67,7 @@ void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
       return;
     }
     e->counters.tx_bytes += (uint64_t)n;
+    p->sent_bytes += (uint64_t)n;
     advance(p, (size_t)n);
   }
   p->out_sent = p->out_bytes = 0;

@@ -3,16 +3,18 @@
 #include "io/tcp_socket.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "base/files.h"
 
-/* Offsets in the struct tcp_info of <linux/tcp.h>, of tcpi_total_retrans, tcpi_bytes_acked and
- * tcpi_data_segs_out: the C library's struct ends before most of them. */
-enum { TOTAL_RETRANS = 100, BYTES_ACKED = 120, DATA_SEGS_OUT = 156 };
+/* Offsets in the struct tcp_info of <linux/tcp.h>, of tcpi_snd_mss, tcpi_total_retrans, tcpi_bytes_acked and
+ * tcpi_data_segs_out: the C library's struct ends before most of them, and so does an old kernel's. */
+enum { SND_MSS = 16, TOTAL_RETRANS = 100, BYTES_ACKED = 120, DATA_SEGS_OUT = 156 };
 
 static socklen_t address_bytes(const struct sockaddr_storage *a) {
   return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -125,16 +127,30 @@ int harp_tcp_socket_error(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? -errno : -error;
 }
 
-static void read_at(const uint8_t *info, socklen_t bytes, size_t offset, void *out, size_t out_bytes) {
-  if (offset + out_bytes <= bytes) memcpy(out, info + offset, out_bytes);
+/* Returns whether the kernel's struct has the field. */
+static bool read_at(const uint8_t *info, socklen_t bytes, size_t offset, void *out, size_t out_bytes) {
+  if (offset + out_bytes > bytes) return false;
+  memcpy(out, info + offset, out_bytes);
+  return true;
 }
 
-void harp_tcp_socket_look(int fd, struct harp_tcp_figures *f) {
+/* What is neither waiting nor unacknowledged. */
+static uint64_t no_longer_queued(int fd, uint64_t sent_bytes) {
+  int queued = 0;
+  if (ioctl(fd, SIOCOUTQ, &queued) || (uint64_t)queued > sent_bytes) return 0;
+  return sent_bytes - (uint64_t)queued;
+}
+
+void harp_tcp_socket_look(int fd, uint64_t sent_bytes, struct harp_tcp_figures *f) {
   uint8_t info[256];
   socklen_t n = sizeof info;
+  uint32_t mss = 0;
   *f = (struct harp_tcp_figures){0};
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n)) return;
-  read_at(info, n, TOTAL_RETRANS, &f->retransmitted, sizeof f->retransmitted);
-  read_at(info, n, BYTES_ACKED, &f->acked_bytes, sizeof f->acked_bytes);
-  read_at(info, n, DATA_SEGS_OUT, &f->segments, sizeof f->segments);
+  (void)read_at(info, n, TOTAL_RETRANS, &f->retransmitted, sizeof f->retransmitted);
+  if (!read_at(info, n, BYTES_ACKED, &f->acked_bytes, sizeof f->acked_bytes))
+    f->acked_bytes = no_longer_queued(fd, sent_bytes);
+  if (!read_at(info, n, DATA_SEGS_OUT, &f->segments, sizeof f->segments) &&
+      read_at(info, n, SND_MSS, &mss, sizeof mss) && mss)
+    f->segments = (uint32_t)(f->acked_bytes / mss) + f->retransmitted;
 }

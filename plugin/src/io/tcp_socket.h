@@ -39,14 +39,14 @@ int harp_tcp_socket_connect(const struct harp_tcp_options *options,
 /* Returns the error that waits on the socket, 0 or -errno, and clears it. */
 int harp_tcp_socket_error(int fd);
 
-/* What the kernel has counted since the connection began; what an old kernel does not tell is 0. */
+/* What the kernel has counted since the connection began. */
 struct harp_tcp_figures {
-  uint64_t acked_bytes;   /* by the peer's kernel (Linux 4.1) */
+  uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1 what is no longer queued */
   uint32_t retransmitted; /* segments */
-  uint32_t segments;      /* with data, sent (Linux 4.6) */
+  uint32_t segments;      /* with data, sent; before Linux 4.6 as many as the acknowledged bytes fill */
 };
 
-/* Fills in the figures of a connection. */
-void harp_tcp_socket_look(int fd, struct harp_tcp_figures *figures);
+/* Fills in the figures of a connection, of which the kernel has been given `sent_bytes`. */
+void harp_tcp_socket_look(int fd, uint64_t sent_bytes, struct harp_tcp_figures *figures);
 
 #endif

@@ -31,7 +31,8 @@ static void avoid(struct harp_carrier *c, harp_ns now) {
 }
 
 bool harp_carrier_on_look(struct harp_carrier *c, const struct harp_carrier_sample *sample, harp_ns now) {
-  uint32_t segments = sample->segments - c->known.segments;
+  int32_t more = (int32_t)(sample->segments - c->known.segments); /* less where it was worked out otherwise */
+  uint32_t segments = more > 0 ? (uint32_t)more : 0;
   uint32_t retransmitted = sample->retransmitted - c->known.retransmitted;
   c->known = *sample;
   if (c->avoided) return false; /* what is in flight yet says nothing new */
