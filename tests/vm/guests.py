@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guests of the AF_XDP tests: what they are made of, and the ranks of harp-perf that they run.
+"""The guests of the network tests: what they are made of, and the ranks of harp-perf that they run.
 
 The wires of eth0 and eth1 are sockets that the two qemus share; eth2, with several queues and a real NIC's
 offloads, hangs on a bridge in a network namespace. eth0 and eth2 have VIRTIO_F_ACCESS_PLATFORM; eth1 has not,
@@ -28,6 +28,7 @@ NICS: dict[str, dict[str, object]] = {  # properties of the devices
     "eth1": {},
     "eth2": {**PLATFORM, "mq": True, "vectors": 4 * QUEUES + 2},
 }
+PLUGIN = "libnccl-net.so"
 JOB_S = 240
 KILLED, TIMED_OUT = 137, 124  # exit codes of timeout(1)
 MEETING = "10.7.0.1:20500"
@@ -55,6 +56,7 @@ class Guest:
         self.rank = rank
         self._before: dict[str, Counter[str]] = {}
         machine.run("mount -o ro /dev/vdb /mnt; ip link set lo up; dmesg --clear")
+        self.kernel = machine.run("uname -r").strip()
         for number, nic in enumerate(NICS):
             self.bring_up(nic, number)
             for version in (4, 6):
@@ -91,10 +93,12 @@ class Guest:
         count = dict(zip(four[0].split(), four[1].split(), strict=True))["InDatagrams"]
         return int(count) + int(re.findall(r"^Udp6InDatagrams\s+(\d+)", listed, re.MULTILINE)[0])
 
-    def start(self, env: str, words: str, *, meeting: str = MEETING, job: str = "job") -> None:
+    def start(
+        self, env: str, words: str, *, meeting: str = MEETING, job: str = "job", plugin: str = PLUGIN
+    ) -> None:
         """Start harp-perf in the background, where it yields to the test; another job of this name ends."""
         self._before = {nic: self._counters(nic) for nic in NICS}
-        perf = f"/mnt/harp-perf --plugin /mnt/libnccl-net.so --nranks 2 --rank {self.rank} --log info {words}"
+        perf = f"/mnt/harp-perf --plugin /mnt/{plugin} --nranks 2 --rank {self.rank} --log info {words}"
         self.machine.run(
             f"mkdir -p /run/{job}; cd /run/{job}; kill -9 $(cat pid) 2>/dev/null; rm -f code log\n"
             f"(timeout {JOB_S} env {env} nice -n 19 {perf} --rendezvous {meeting} --json - >report 2>log &\n"

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -71,6 +72,22 @@ static int bpf(int command, union args *args) {
   return rc < 0 ? -errno : (int)rc;
 }
 
+/* Makes an object. Before Linux 5.11 it is charged against RLIMIT_MEMLOCK, whoever makes it, and EPERM is
+ * what the kernel says when it does not fit. Its charge is judged here only, so the limit is raised for the
+ * call. */
+static int make(int command, union args *args) {
+  struct rlimit before, most = {RLIM_INFINITY, RLIM_INFINITY};
+  int rc = bpf(command, args);
+  if (rc != -EPERM || getrlimit(RLIMIT_MEMLOCK, &before) || before.rlim_cur == RLIM_INFINITY) return rc;
+  if (setrlimit(RLIMIT_MEMLOCK, &most)) {
+    most.rlim_cur = most.rlim_max = before.rlim_max;
+    if (setrlimit(RLIMIT_MEMLOCK, &most)) return rc;
+  }
+  rc = bpf(command, args);
+  (void)setrlimit(RLIMIT_MEMLOCK, &before);
+  return rc;
+}
+
 /* ---- maps ---- */
 
 int harp_bpf_map_make(uint32_t type, uint32_t key_bytes, uint32_t value_bytes, uint32_t entries_max,
@@ -82,7 +99,7 @@ int harp_bpf_map_make(uint32_t type, uint32_t key_bytes, uint32_t value_bytes, u
   a.map.value_bytes = value_bytes;
   a.map.entries_max = entries_max;
   snprintf(a.map.name, sizeof a.map.name, "%s", name);
-  return bpf(HARP_BPF_MAP_CREATE, &a);
+  return make(HARP_BPF_MAP_CREATE, &a);
 }
 
 static int element(int command, int map_fd, const void *key, const void *value, uint64_t flags) {
@@ -157,7 +174,7 @@ int harp_bpf_program_load(const struct harp_bpf_insn *code, int count, const cha
   a.program.license = pointer(license);
   a.program.flags = frags ? HARP_BPF_XDP_HAS_FRAGS : 0;
   snprintf(a.program.name, sizeof a.program.name, "%s", name);
-  return bpf(HARP_BPF_PROG_LOAD, &a);
+  return make(HARP_BPF_PROG_LOAD, &a);
 }
 
 int harp_bpf_link_make(int program_fd, unsigned ifindex, uint32_t mode) {

@@ -101,7 +101,7 @@ enum harp_status harp_net_device(int dev, struct harp_device *d) {
       .name = device->name,
       .pci_path = place_of(&device->enis),
       .port = 0,
-      .latency_us = 0, /* NCCL adds its own constant; ours is not known before a peer is */
+      .latency_us = 0, /* NCCL's constant holds it: docs/decisions/0009-what-nccl-is-told.md */
       .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
       .part_count = device->part_count,
   };

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk of the zero-copy guests: the smallest Debian with a kernel whose virtio_net has zero-copy.
+"""The disks of guests that need no boot loader: the smallest Debian, each with one of Debian's kernels.
 
-That is Linux 6.13 or later, so the kernel comes from Debian's backports. No boot loader, no init system: qemu
-starts the kernel, and process 1 is a script that keeps the agent running. Kept in .cache/vm under a name that
-the recipe gives; the kernel within is the one that Debian had on the day of the build.
+Zero-copy on virtio_net takes Linux 6.13 or later, so that kernel comes from Debian's backports; the oldest is
+that of the oldest release which Debian's archive still has. No boot loader, no init system: qemu starts the
+kernel, and process 1 is a script that keeps the agent running. Kept in .cache/vm under a name that the recipe
+gives; the kernel within is the one that Debian had on the day of the build.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from tests.vm.image import AGENT, run_tool, write_filesystem
 
 SUITE = "trixie"
 ARCHIVE = "http://deb.debian.org/debian"
-SOURCES = (f"deb {ARCHIVE} {SUITE} main", f"deb {ARCHIVE} {SUITE}-backports main")
-PACKAGES = (
-    *(f"linux-image-cloud-amd64/{SUITE}-backports", "initramfs-tools"),
-    *("kmod", "iproute2", "ethtool", "bpftool", "procps"),
-)
+NEWEST = f"{SUITE}-backports"  # suites of Debian that have a kernel
+OLDEST = "bullseye"  # Linux 5.10
+PACKAGES = ("initramfs-tools", "kmod", "iproute2", "ethtool", "bpftool", "procps")
 DISK_BYTES = 1 << 30
 CLOCK = "no_timer_check lpj=10000000 tsc=reliable"  # measure no clock: a busy host makes nonsense of it
 ARGUMENTS = f"root=LABEL=root rw console=ttyS0,115200 net.ifnames=0 {CLOCK} init=/usr/local/sbin/guest"
@@ -42,10 +41,18 @@ class GuestImage(NamedTuple):
     direct: tuple[str, str, str]  # kernel, initrd, kernel arguments
 
 
-def _build(folder: Path) -> None:
+def _sources(kernel: str) -> list[str]:
+    return [f"deb {ARCHIVE} {suite} main" for suite in (SUITE, kernel)]
+
+
+def _packages(kernel: str) -> list[str]:
+    return [f"linux-image-cloud-amd64/{kernel}", *PACKAGES]
+
+
+def _build(folder: Path, kernel: str) -> None:
     tree = folder / "tree"
-    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    run_tool([*argv, SUITE, str(tree), *SOURCES])
+    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_packages(kernel))}"]
+    run_tool([*argv, SUITE, str(tree), *_sources(kernel)])
     for name, text in {"guest": GUEST, "agent": AGENT}.items():
         file = tree / "usr/local/sbin" / name
         file.write_text(text, encoding="utf-8")
@@ -56,15 +63,15 @@ def _build(folder: Path) -> None:
     shutil.rmtree(tree)
 
 
-def guest_image(cache: Path) -> GuestImage:
-    """Give the image, made now or before."""
-    recipe = repr((SOURCES, PACKAGES, DISK_BYTES, GUEST, AGENT))
-    done = cache / f"{SUITE}-xdp-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+def guest_image(cache: Path, kernel: str = NEWEST) -> GuestImage:
+    """Return the image with the kernel of a suite of Debian, made now or before."""
+    recipe = repr((_sources(kernel), _packages(kernel), DISK_BYTES, GUEST, AGENT))
+    done = cache / f"{SUITE}-{kernel}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if not done.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="vm-", dir=cache) as name:
             folder = Path(name) / "image"
             folder.mkdir()
-            _build(folder)
+            _build(folder, kernel)
             folder.rename(done)
     return GuestImage(done / "disk.img", (str(done / "vmlinuz"), str(done / "initrd.img"), ARGUMENTS))
