@@ -73,6 +73,7 @@ struct harp_tcp {
   int fd; /* epoll set of all of it; -1: the engine has no tcp paths */
   unsigned guest_count;
   unsigned open_count; /* connections of paths */
+  bool is_alone;       /* no interface has datagrams */
   harp_ns poll_ns;     /* not before this again, while nothing comes */
   harp_ns brought_ns;  /* when something came last */
   struct harp_tcp_path *readable_first, *readable_last;
