@@ -26,6 +26,9 @@ enum {
   HARP_TCP_OUT_BYTES = 16 << 10,  /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
+/* Nothing has come for so long: it may be long until something does. */
+#define HARP_TCP_IDLE_NS HARP_MS(1)
+
 /* The connection of one path. */
 struct harp_tcp_path {
   struct harp_peer *peer;
@@ -94,6 +97,11 @@ void harp_tcp_close(struct harp_engine *e);
 /* Returns the port on which an interface accepts tcp paths; 0: none. */
 static inline uint16_t harp_tcp_port(const struct harp_tcp *t, unsigned eni) {
   return t->listeners[eni].port;
+}
+
+/* Returns whether something has come lately. */
+static inline bool harp_tcp_is_live(const struct harp_tcp *t, harp_ns now) {
+  return now - t->brought_ns < HARP_TCP_IDLE_NS;
 }
 
 /* Describes a path of a new peer; nothing is connected before the next pass. Only the client's has a remote

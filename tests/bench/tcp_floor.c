@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one bare kernel TCP connection can do here with the records of a tcp path: a head of 64 bytes, a
+ * payload that stands in the user's buffer, and no protocol.
+ *
+ * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
+ * proportion. Build and run from the repository:
+ *
+ *   cc -O2 -Iplugin/src -o tcp_floor tests/bench/tcp_floor.c plugin/src/wire/crc32c*.c
+ * plugin/src/base/assert.c ip netns exec B taskset -c 1 ./tcp_floor echo 10.0.0.2 BYTES CRC & ip netns exec A
+ * taskset -c 0 ./tcp_floor ping 10.0.0.2 BYTES CRC ip netns exec B taskset -c 1 ./tcp_floor sink 10.0.0.2
+ * BYTES CRC & ip netns exec A taskset -c 0 ./tcp_floor flood 10.0.0.2 BYTES CRC
+ *
+ * BYTES: of a message, one record each; eight buffers are used in turn. CRC: 1 takes the payload's CRC-32C
+ * before it is sent and when it has come; 0 does without. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire/crc32c.h"
+
+enum { PORT = 9997, HEAD = 64, BUFFERS = 8, CRC_AT = 32 };
+static const double WARM_UP_S = 0.2, MEASURED_S = 1.0;
+
+struct connection {
+  int fd;
+  bool checks;
+  size_t bytes;
+  uint8_t *buffers;
+  unsigned sent, received;
+};
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *what) {
+  perror(what);
+  exit(1);
+}
+
+static int open_connection(const char *address, bool listens) {
+  struct sockaddr_in a = {
+      .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr(address)};
+  int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  if (fd < 0) fail("socket");
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (listens) {
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1)) fail("listen");
+    int accepted = accept(fd, NULL, NULL);
+    close(fd);
+    fd = accepted;
+  } else if (connect(fd, (struct sockaddr *)&a, sizeof a)) {
+    fail("connect");
+  }
+  if (fd < 0) fail("accept");
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+/* Moves all of head and payload; false: the other side is done. */
+static bool move(struct connection *c, uint8_t *head, uint8_t *payload, bool sends) {
+  size_t done = 0, all = HEAD + c->bytes;
+  while (done < all) {
+    size_t in_head = done < HEAD ? HEAD - done : 0, at = done < HEAD ? 0 : done - HEAD;
+    struct iovec iov[2] = {{head + HEAD - in_head, in_head}, {payload + at, c->bytes - at}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    ssize_t n = sends ? sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(c->fd, &m, MSG_DONTWAIT);
+    if (n == 0) return false;
+    if (n > 0) done += (size_t)n;
+  }
+  return true;
+}
+
+static void send_message(struct connection *c) {
+  uint8_t head[HEAD] = {0}, *payload = c->buffers + c->sent++ % BUFFERS * c->bytes;
+  uint32_t crc = c->checks ? harp_crc32c(0, payload, c->bytes) : 0;
+  memcpy(head + CRC_AT, &crc, sizeof crc);
+  if (!move(c, head, payload, true)) exit(0);
+}
+
+static bool receive_message(struct connection *c) {
+  uint8_t head[HEAD], *payload = c->buffers + c->received++ % BUFFERS * c->bytes;
+  uint32_t crc;
+  if (!move(c, head, payload, false)) return false;
+  memcpy(&crc, head + CRC_AT, sizeof crc);
+  if (c->checks && crc != harp_crc32c(0, payload, c->bytes)) {
+    fprintf(stderr, "tcp_floor: wrong bytes\n");
+    exit(1);
+  }
+  return true;
+}
+
+static void measure(struct connection *c, bool pings) {
+  double start = seconds(), begin = start + WARM_UP_S, end = begin + MEASURED_S;
+  unsigned before = 0;
+  for (double now = start; now < end; now = seconds()) {
+    if (now < begin) before = c->sent;
+    send_message(c);
+    if (pings && !receive_message(c)) exit(1);
+  }
+  double count = c->sent - before, us = 1e6 * (seconds() - begin) / count;
+  if (pings)
+    printf("half round trip of %zu bytes: %.2f us\n", c->bytes, us / 2);
+  else
+    printf("stream of %zu bytes: %.1f Gbit/s\n", c->bytes, 8e-3 * (double)c->bytes / us);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 5) {
+    fprintf(stderr, "usage: tcp_floor echo|ping|sink|flood ADDRESS BYTES CRC\n");
+    return 2;
+  }
+  bool listens = !strcmp(argv[1], "echo") || !strcmp(argv[1], "sink");
+  harp_crc32c_init(0);
+  struct connection c = {.bytes = strtoul(argv[3], NULL, 10), .checks = argv[4][0] == '1'};
+  c.buffers = aligned_alloc(4096, (BUFFERS * c.bytes + 4095) & ~4095ul);
+  if (!c.buffers) fail("memory");
+  memset(c.buffers, 1, BUFFERS * c.bytes);
+  c.fd = open_connection(argv[2], listens);
+  if (!listens) measure(&c, !strcmp(argv[1], "ping"));
+  while (listens && receive_message(&c))
+    if (!strcmp(argv[1], "echo")) send_message(&c);
+  close(c.fd);
+  return 0;
+}
