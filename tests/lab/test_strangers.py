@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ MakeLab = Callable[[LabSpec], Lab]
 STRANGER = 2  # its host
 ATTACK_S = 90
 FLOOD = 20_000
+CAPTURED = 120
 REASONS = ("SHORT", "VERSION", "TYPE", "FIELD", "TOKEN", "PATH", "CRC", "DIRECTION")
 
 
@@ -48,6 +49,16 @@ def _finished(attack: subprocess.Popen[str]) -> Counter[str]:
     said, _ = attack.communicate(timeout=ATTACK_S)
     assert attack.returncode == 0
     return Counter(json.loads(said))
+
+
+def _attacked(
+    lab: Lab, attacks: Sequence[Sequence[str]], meanwhile: Callable[[], object]
+) -> list[Counter[str]]:
+    """Run attacks at once, and something else again and again until they have ended; give their counts."""
+    running = [start_attack(lab.hosts[STRANGER], *words) for words in attacks]
+    while any(attack.poll() is None for attack in running):
+        meanwhile()
+    return [_finished(attack) for attack in running]
 
 
 @contextmanager
@@ -107,12 +118,9 @@ def test_garbage_packets(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(hosts=3))
     with _peers(lab, plugin_file, "inline") as (receiver, sender):
         connect(receiver, sender)
-        for victim in (0, 1):
-            ports = _open_ports(lab, victim, "udp")
-            attack = start_attack(lab.hosts[STRANGER], "garbage", lab.address(victim), *ports)
-            while attack.poll() is None:
-                transfer(receiver, sender, 8, 200_000)
-            assert _finished(attack)["sent"] > 100
+        words = [("garbage", lab.address(victim), *_open_ports(lab, victim, "udp")) for victim in (0, 1)]
+        for counts in _attacked(lab, words, lambda: transfer(receiver, sender, 8, 200_000)):
+            assert counts["sent"] > 100
         transfer(receiver, sender, 8, 200_000)
         counted = _close(sender, receiver)
         assert counted["drop_SHORT"] > 0
@@ -128,16 +136,13 @@ def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) 
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         connect(receiver, sender)
         file = tmp_path / "packets"
-        capture = start_attack(fabric, "capture", "h0eni0", "250", str(file))
+        capture = start_attack(fabric, "capture", "h0eni0", str(CAPTURED), str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 100_000)
-        assert _finished(capture)["captured"] == 250
-        for victim in (0, 1):
-            words = ("replay", str(file), lab.address(victim), lab.address(1 - victim))
-            attack = start_attack(lab.hosts[STRANGER], *words)
-            while attack.poll() is None:
-                transfer(receiver, sender, 8, 200_000)
-            assert _finished(attack)["sent"] > 0
+        assert _finished(capture)["captured"] == CAPTURED
+        words = [("replay", str(file), lab.address(victim), lab.address(1 - victim)) for victim in (0, 1)]
+        for counts in _attacked(lab, words, lambda: transfer(receiver, sender, 8, 200_000)):
+            assert counts["sent"] > 0
         transfer(receiver, sender, 8, 200_000)
         counted = _close(sender, receiver)
         assert counted["drop_CRC"] > 0

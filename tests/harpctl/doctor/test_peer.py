@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl doctor --peer` between two hosts with a router between them, made of network namespaces."""
+"""`harpctl doctor --peer` between two hosts with a router between them, made of network namespaces.
+
+Cases share nothing and mostly wait, so some of them run at once.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ pytestmark = pytest.mark.lab
 PORT = 17717
 MTU = 4000
 WAIT_S = 60
+AT_ONCE = 3
 HERE, THERE = "10.77.1.1", "10.77.2.1"
 HERE6, THERE6 = "fd77:1::1", "fd77:2::1"
 
@@ -30,9 +36,9 @@ def run(*argv: str) -> str:
 class Site:
     """Two hosts, `a` and `b`, and the router `m` between them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, number: int) -> None:
         self.folder = folder
-        self.names = {name: f"harpdoc{os.getpid()}{name}" for name in "amb"}
+        self.names = {name: f"harpdoc{os.getpid()}-{number}{name}" for name in "amb"}
 
     def inside(self, name: str, *argv: str) -> list[str]:
         return ["ip", "netns", "exec", self.names[name], *argv]
@@ -104,37 +110,45 @@ class Site:
         return {one["id"]: one for one in findings if one["id"].startswith(("peer.", "enis.egress"))}
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    built = Site(tmp_path)
-    try:
-        built.build()
-        yield built
-    finally:
-        built.destroy()
-
-
 def levels(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {id_: one["level"] for id_, one in found.items() if one["level"] != "ok"}
 
 
-@pytest.mark.parametrize("peer", [THERE, THERE6])
-def test_all_well(site: Site, peer: str) -> None:
+Case = Callable[[Site], None]
+CASES: dict[str, Case] = {}
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__] = function
+    return function
+
+
+def _with_peer(function: Callable[[Site, str], None], peer: str, site: Site) -> None:
+    function(site, peer)
+
+
+def case_of_both_families(function: Callable[[Site, str], None]) -> None:
+    for family, peer in (("v4", THERE), ("v6", THERE6)):
+        CASES[f"{function.__name__}_{family}"] = functools.partial(_with_peer, function, peer)
+
+
+@case_of_both_families
+def all_well(site: Site, peer: str) -> None:
     with site.serving():
         found = site.doctor(peer)
     assert levels(found) == {}
     assert len(found) == 7
 
 
-@pytest.mark.parametrize("peer", [THERE, THERE6])
-def test_no_responder(site: Site, peer: str) -> None:
+@case_of_both_families
+def no_responder(site: Site, peer: str) -> None:
     found = site.doctor(peer)
     assert levels(found) == {"peer.both_ways": "warn"}
     assert found["peer.both_ways"]["repair"][0].startswith(f"harpctl doctor --serve --port {PORT}")
 
 
-@pytest.mark.parametrize("peer", [THERE, THERE6])
-def test_bottleneck(site: Site, peer: str) -> None:
+@case_of_both_families
+def bottleneck(site: Site, peer: str) -> None:
     site.narrow(1500)
     with site.serving():
         found = site.doctor(peer)
@@ -143,7 +157,8 @@ def test_bottleneck(site: Site, peer: str) -> None:
     assert found["peer.mtu"]["repair"][0].startswith("ip link set dev eth1 mtu 1500")
 
 
-def test_bottleneck_that_says_nothing(site: Site) -> None:
+@case
+def bottleneck_that_says_nothing(site: Site) -> None:
     site.narrow(1400)
     site.filter("m", "output", "icmp type destination-unreachable drop")
     with site.serving():
@@ -152,14 +167,16 @@ def test_bottleneck_that_says_nothing(site: Site) -> None:
     assert "it vanishes; 1400 bytes pass" in found["peer.mtu"]["cause"]
 
 
-def test_bottleneck_without_responder(site: Site) -> None:
+@case
+def bottleneck_without_responder(site: Site) -> None:
     site.narrow(1500)
     found = site.doctor()
     assert levels(found) == {"peer.mtu": "fail", "peer.both_ways": "warn"}
     assert "1500 bytes pass" in found["peer.mtu"]["cause"]
 
 
-def test_udp_dropped(site: Site) -> None:
+@case
+def udp_dropped(site: Site) -> None:
     site.filter("b", "input", "meta l4proto udp drop")
     with site.serving():
         found = site.doctor()
@@ -168,7 +185,8 @@ def test_udp_dropped(site: Site) -> None:
     assert f"udp dport {{ {PORT}, 32768-60999 }} ip saddr {HERE} accept" in found["peer.udp"]["repair"][0]
 
 
-def test_ports_of_the_conf_dropped(site: Site) -> None:
+@case
+def ports_of_the_conf_dropped(site: Site) -> None:
     site.filter("b", "input", "udp dport 41000-41999 drop")
     with site.serving():
         found = site.doctor(ports="40000-41000")
@@ -176,7 +194,8 @@ def test_ports_of_the_conf_dropped(site: Site) -> None:
     assert "UDP port 41000 is silent" in found["peer.ports"]["cause"]
 
 
-def test_tcp_dropped(site: Site) -> None:
+@case
+def tcp_dropped(site: Site) -> None:
     site.filter("b", "input", f"tcp dport != {PORT} drop")
     with site.serving():
         found = site.doctor()
@@ -184,7 +203,8 @@ def test_tcp_dropped(site: Site) -> None:
     assert "TCP port 32768 and 60999: no answer" in found["peer.tcp"]["cause"]
 
 
-def test_wrong_way_out(site: Site) -> None:
+@case
+def wrong_way_out(site: Site) -> None:
     """A second interface on the subnet takes what the first one's address should send."""
     site.ip("a", "link", "add", "eth0", "type", "veth", "peer", "name", "other")
     site.ip("a", "link", "set", "dev", "other", "up")
@@ -197,3 +217,36 @@ def test_wrong_way_out(site: Site) -> None:
     site.ip("a", "route", "add", "10.77.1.0/24", "dev", "eth1", "table", "7700")
     site.ip("a", "rule", "add", "from", HERE, "lookup", "7700")
     assert site.doctor()["enis.egress"]["level"] == "ok"
+
+
+# ---- all of them ----
+
+
+def _run(run_case: Case, folder: Path, number: int) -> None:
+    site = Site(folder, number)
+    try:
+        site.build()
+        run_case(site)
+    finally:
+        site.destroy()
+
+
+@pytest.fixture(scope="module")
+def under_way(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """Every case that is asked for, on a site of its own."""
+    items = [item for item in request.session.items if item.path == request.path]
+    asked = {item.callspec.params["name"] for item in items if isinstance(item, pytest.Function)}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            name: pool.submit(_run, one, tmp_path_factory.mktemp("site"), number)
+            for number, (name, one) in enumerate(CASES.items())
+            if name in asked
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_peer(name: str, under_way: dict[str, Future[None]]) -> None:
+    under_way[name].result()
