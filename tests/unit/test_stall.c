@@ -166,13 +166,16 @@ static void test_a_core_that_is_shared(void **state) {
 
 static void visit(harp_ns for_ns) {
   for (harp_ns end = sides_now_ns + for_ns; sides_now_ns < end; sides_now_ns += HARP_MS(100))
-    for (unsigned i = 0; i < 2000; i++) harp_stall_watch_mt(b.engine);
+    harp_stall_watch_mt(b.engine);
 }
 
 /* It does not run at all: NCCL's thread says so. */
 static void test_a_thread_that_does_not_run(void **state) {
   (void)state;
   b.engine->turn_count = 5;
+  visit(HARP_SEC(40));
+  assert_int_equal(said_count, 0); /* an engine without a thread of its own */
+  b.engine->threaded = true;
   visit(HARP_SEC(9));
   assert_int_equal(said_count, 0);
   b.engine->turn_count++;
@@ -181,6 +184,7 @@ static void test_a_thread_that_does_not_run(void **state) {
   visit(HARP_SEC(40));
   assert_int_equal(said_count, 2); /* at 10 and 40 s */
   assert_non_null(strstr(said, "sim0: NCCL waits, and this engine's thread has not run for 10 s"));
+  b.engine->threaded = false;
 }
 
 static void test_an_accept_that_waits(void **state) {

@@ -45,6 +45,7 @@ struct harp_link {
   /* NCCL's thread */
   uint64_t requests_free; /* one bit a request */
   uint32_t submitted;     /* sends, modulo 2^32 */
+  uint32_t test_count;    /* of tests that found nothing; wraps */
   bool warned;            /* the error was logged */
   struct harp_copies copies;
 

@@ -160,10 +160,7 @@ static void end_visit(struct harp_engine *e, unsigned moved) {
 }
 
 void harp_runner_visit_mt(struct harp_engine *e, const void *request) {
-  if (e->threaded) {
-    harp_stall_watch_mt(e);
-    return;
-  }
+  if (e->threaded) return;
   count_visit(e);
   if (!harp_engine_try_lock(e)) return;
   if (has_just_looked(e, request)) {

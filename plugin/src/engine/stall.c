@@ -17,7 +17,6 @@
 enum {
   LOOK_SLOTS = 512, /* of links, in one pass */
   TEXT_BYTES = 320,
-  VISITS_PER_WATCH = 1024, /* of NCCL's threads: each costs them a look at the clock */
 };
 
 /* Tenths of the stall time. */
@@ -287,9 +286,7 @@ void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now
 /* Two threads that look at once may both say it. */
 void harp_stall_watch_mt(struct harp_engine *e) {
   struct harp_stall_watch *w = &e->watch;
-  uint32_t visits = atomic_load_explicit(&w->visits, memory_order_relaxed) + 1;
-  atomic_store_explicit(&w->visits, visits, memory_order_relaxed);
-  if (harp_likely(visits % VISITS_PER_WATCH)) return;
+  if (!e->threaded) return;
   uint32_t turns = atomic_load_explicit(&e->turn_count, memory_order_relaxed);
   harp_ns now = e->clock(), since_ns = atomic_load_explicit(&w->since_ns, memory_order_relaxed);
   if (turns != atomic_load_explicit(&w->turns, memory_order_relaxed)) {

@@ -56,7 +56,7 @@ struct harp_stall_wait {
 
 /* What NCCL's threads see of an engine's thread. */
 struct harp_stall_watch {
-  _Atomic uint32_t visits, turns;    /* theirs; the engine's turns as they saw them last */
+  _Atomic uint32_t turns;            /* the engine's, as they saw them last */
   _Atomic harp_ns since_ns, told_ns; /* since when these are the same; when that was said, 0: not yet */
 };
 
@@ -96,7 +96,10 @@ void harp_stalls_review(struct harp_engine *e, harp_ns now);
 /* Takes note of how long the engine's thread has waited for a core since it began. */
 void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now);
 
-/* NCCL's thread waits for a request of an engine with a thread of its own: says when that does not run. */
+/* A link's tests that found nothing, after each so many of which the engine's thread is watched. */
+enum { HARP_STALL_TESTS = 1024 };
+
+/* NCCL's thread waits for a request: says when the engine has a thread of its own, and that does not run. */
 void harp_stall_watch_mt(struct harp_engine *e);
 
 #endif

@@ -501,6 +501,7 @@ enum harp_status harp_net_test(struct harp_request *r, bool *done, size_t *bytes
   *done = take_done(r, bytes);
   if (*done) return HARP_OK;
   harp_runner_visit_mt(r->link->engine, r);
+  if (harp_unlikely(!(++r->link->test_count % HARP_STALL_TESTS))) harp_stall_watch_mt(r->link->engine);
   *done = take_done(r, bytes);
   return *done ? HARP_OK : harp_link_error(r->link);
 }
