@@ -125,10 +125,28 @@ def test_every_flipped_bit_is_found(h: Any, kind: str) -> None:
     assert [check.verdict(one) for one in rights] == ["right"] * 4
     for data in _flips(whole[3])[:: 7 if kind == "data" else 1]:
         found = h.packets(data)[0]
-        flipped = h.CrcCheck()
-        for one in (*rights, found):
-            flipped.add(one)
-        assert found.wrong or flipped.verdict(found) != "right"
+        assert found.wrong or check.verdict(found) != "right"
+
+
+def test_the_same_damage_twice(h: Any) -> None:
+    """Two packets whose path was changed alike agree with each other, and not with the others."""
+    whole = [h.sealed(_data(h, number), SEED) for number in range(3)]
+    damaged = [data[:7] + b"\x13" + data[8:] for data in whole[:2]]
+    check, found = h.CrcCheck(), [h.packets(data)[0] for data in (*whole, *damaged)]
+    for one in found:
+        check.add(one)
+    assert [check.verdict(one) for one in found] == ["right"] * 3 + ["wrong"] * 2
+
+
+def test_a_path_that_began_long_before(h: Any) -> None:
+    """Its numbers have passed 2^32 three times, those of the other path never."""
+    data = [h.sealed(_data(h, number), SEED) for number in range(3)]
+    data += [h.sealed(_data(h, number, path=4), SEED ^ 3) for number in range(2)]
+    data += [h.sealed(_data(h, 1, path=5), SEED), h.sealed(_data(h, 1, path=6), SEED ^ 3)]
+    check, found = h.CrcCheck(), [h.packets(one)[0] for one in data]
+    for one in found:
+        check.add(one)
+    assert [check.verdict(one) for one in found] == ["right"] * 6 + ["alone"]
 
 
 def test_a_single_packet_needs_the_secret(h: Any) -> None:

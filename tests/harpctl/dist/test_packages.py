@@ -63,6 +63,7 @@ def test_wheel_in_an_empty_environment(out: Path, tmp_path: Path) -> None:
     programs = tmp_path / "venv" / "bin"
     run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
     assert run(programs / "harpctl", "--version") == f"harpctl {build_version()}\n"
+    assert "harp.lua" in run(programs / "harpctl", "dissector", tmp_path)
     image = tmp_path / "image"
     for folder in ("usr/lib64", "var/lib"):
         (image / folder).mkdir(parents=True)
@@ -105,6 +106,7 @@ def test_deb_is_installed_used_and_purged(out: Path, tmp_path: Path, release: st
     shutil.copy(one(out, "*.deb"), chroot / "tmp" / "harp.deb")
     run("chroot", chroot, "dpkg", "-i", "/tmp/harp.deb")
     assert run("chroot", chroot, "harpctl", "--version") == f"harpctl {build_version()}\n"
+    assert "harp_scapy.py" in run("chroot", chroot, "harpctl", "dissector", "/tmp")
     assert "NCCL_NET_PLUGIN=harp" in run("chroot", chroot, "harpctl", "status", code=1)
     run("chroot", chroot, "harpctl", "install", "--name", "plain")
     assert "is enabled" in run("chroot", chroot, "harpctl", "status")
