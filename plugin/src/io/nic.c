@@ -52,6 +52,17 @@ static int ask_link(unsigned ifindex, void *reply) {
   return harp_netlink_ask(&r, RTM_NEWLINK, reply);
 }
 
+unsigned harp_nic_index(const char *ifname) {
+  _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
+  struct harp_netlink_request r;
+  harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
+  r.body.link.ifi_family = AF_UNSPEC;
+  harp_netlink_add(&r, IFLA_IFNAME, ifname, (uint32_t)strlen(ifname) + 1);
+  if (harp_netlink_ask(&r, RTM_NEWLINK, reply)) return 0;
+  return (unsigned)((const struct ifinfomsg *)NLMSG_DATA((const struct nlmsghdr *)(const void *)reply))
+      ->ifi_index;
+}
+
 int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   int err = ask_link(ifindex, reply);

@@ -2,7 +2,7 @@
 /* What the kernel says of a network interface: its driver, its queues, the XDP program on it.
  *
  * Asked at open, answered at once; changes nothing, but for what harp_nic_ethtool is asked to do. Called by
- * the xdp driver. Sources: rtnetlink(7), Linux include/uapi/linux/ethtool.h. */
+ * the drivers. Sources: rtnetlink(7), Linux include/uapi/linux/ethtool.h. */
 #ifndef HARP_IO_NIC_H
 #define HARP_IO_NIC_H
 
@@ -16,6 +16,10 @@ HARP_MUST_CHECK int harp_nic_ethtool(unsigned ifindex, void *command);
 
 /* Finds the name of an interface's kernel driver ("veth", "mlx5_core"); "" when it does not say. */
 void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);
+
+/* Returns the number of an interface, 0 when there is none of that name. Asks by netlink: the ioctl behind
+ * if_nametoindex would run modprobe for a name that is gone, and wait for it. */
+unsigned harp_nic_index(const char *ifname);
 
 /* Returns the number of receive queues in use, at least 1. */
 unsigned harp_nic_queues(unsigned ifindex);

@@ -29,6 +29,7 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "io/io.h"
+#include "io/nic.h"
 #include "io/ready.h"
 #include "io/udp_socket.h"
 
@@ -124,7 +125,7 @@ static size_t udp_frames_bytes(const struct harp_io_config *config) {
 
 /* An interface that was removed and is there again has another index. */
 static void follow_interface(struct udp *u) {
-  unsigned ifindex = u->options.ifindex ? if_nametoindex(u->ifname) : 0;
+  unsigned ifindex = u->options.ifindex ? harp_nic_index(u->ifname) : 0;
   if (!ifindex || ifindex == u->options.ifindex) return;
   u->options.ifindex = ifindex;
   for (unsigned i = 0; i < u->io.info.port_count; i++)
