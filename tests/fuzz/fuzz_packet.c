@@ -18,7 +18,8 @@ enum {
 };
 
 static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
-static struct harp_trace trace;
+static struct harp_trace_ring ring;
+static const struct harp_trace trace = {.ring = &ring, .is_full = true};
 static struct harp_counters counters;
 static const uint8_t payload[UINT16_MAX] = {[0 ... UINT16_MAX - 1] = PAYLOAD};
 

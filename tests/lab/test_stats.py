@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
     """A job without end of two hosts with four ENIs each; the parameter is environment."""
-    env = {"HARP_STATS_DIR": str(folder), **getattr(request, "param", {})}
+    env = {"HARP_STATS_DIR": str(folder), "HARP_DUMP_DIR": "off", **getattr(request, "param", {})}
     meeting = folder.parent / "meeting"
     with Job(
         make_lab(LabSpec(enis=ENIS)),

@@ -50,7 +50,9 @@ static void make_memory(struct duo *d) {
   }
   d->arena = duo_must(malloc(DUO_ARENA_BYTES));
   d->bits = duo_must(malloc(BITS_WORDS * sizeof *d->bits));
-  for (unsigned i = 0; i < DUO_ENDS; i++) d->ends[i].trace = duo_must(malloc(sizeof *d->ends[i].trace));
+  for (unsigned i = 0; i < DUO_ENDS; i++)
+    d->ends[i].trace =
+        (struct harp_trace){.ring = duo_must(malloc(sizeof *d->ends[i].trace.ring)), .is_full = true};
 }
 
 static void start_sender(struct duo *d, struct duo_end *e) {
@@ -71,7 +73,7 @@ static void start_sender(struct duo *d, struct duo_end *e) {
   e->sender_memory = duo_must(realloc(e->sender_memory, harp_sender_bytes(&sc)));
   memset(e->sender_memory, 0x5A, harp_sender_bytes(&sc));
   e->sender = e->sender_memory;
-  harp_sender_init(e->sender, &sc, config->trace ? e->trace : NULL, &e->counters, d->now);
+  harp_sender_init(e->sender, &sc, config->trace ? &e->trace : NULL, &e->counters, d->now);
 }
 
 static void start_receiver(struct duo *d, struct duo_end *e) {
@@ -85,7 +87,7 @@ static void start_receiver(struct duo *d, struct duo_end *e) {
   e->receiver_memory = duo_must(realloc(e->receiver_memory, harp_receiver_bytes(&rc)));
   memset(e->receiver_memory, 0x5A, harp_receiver_bytes(&rc));
   e->receiver = e->receiver_memory;
-  harp_receiver_init(e->receiver, &rc, d->config.trace ? e->trace : NULL, &e->counters);
+  harp_receiver_init(e->receiver, &rc, d->config.trace ? &e->trace : NULL, &e->counters);
 }
 
 static void start_end(struct duo *d, unsigned index) {
@@ -99,7 +101,8 @@ static void start_end(struct duo *d, unsigned index) {
   memset(e->sends, 0, sizeof e->sends);
   memset(e->receives, 0, sizeof e->receives);
   memset(e->owners, 0, sizeof e->owners);
-  e->trace->count = e->traced = 0;
+  harp_trace_init(e->trace.ring);
+  memset(e->traced, 0, sizeof e->traced);
   e->asleep_until_ns = e->no_frame_until_ns = 0;
   e->deadline_ns = d->now;
   e->users_known = false;
@@ -137,7 +140,7 @@ void duo_fini(struct duo *d) {
   free(d->pattern), free(d->arena), free(d->bits);
   for (unsigned i = 0; i < DUO_STREAMS_MAX; i++) duo_stream_fini(&d->streams[i]);
   for (unsigned i = 0; i < DUO_ENDS; i++)
-    free(d->ends[i].sender_memory), free(d->ends[i].receiver_memory), free(d->ends[i].trace);
+    free(d->ends[i].sender_memory), free(d->ends[i].receiver_memory), free(d->ends[i].trace.ring);
   memset(d, 0, sizeof *d);
 }
 
@@ -180,11 +183,24 @@ void duo_add(struct duo *d, uint32_t bytes, uint32_t capacity, harp_ns send_at, 
 
 /* ---- traces ---- */
 
+/* Returns the oldest entry that was not printed yet; NULL: there is none. */
+static const struct harp_trace_entry *next_entry(struct duo_end *e) {
+  uint8_t rare = (uint8_t)(e->traced[HARP_TRACE_TROUBLE] + e->traced[HARP_TRACE_LIFE]);
+  for (unsigned part = 0; part < HARP_TRACE_PARTS; part++) {
+    if (e->traced[part] == atomic_load(&e->trace.ring->heads[part].count)) continue;
+    const struct harp_trace_entry *entry =
+        harp_trace_slot(e->trace.ring, (enum harp_trace_part)part, e->traced[part]);
+    if (entry->order != (uint8_t)(rare + (part != HARP_TRACE_FLOW))) continue;
+    e->traced[part]++;
+    return entry;
+  }
+  return NULL;
+}
+
 static void flush_trace(struct duo *d, struct duo_end *e) {
   char text[200];
-  if (e->trace->count - e->traced > HARP_TRACE_SLOTS) e->traced = e->trace->count - HARP_TRACE_SLOTS;
-  for (; e->traced < e->trace->count; e->traced++) {
-    harp_trace_format(&e->trace->slots[e->traced % HARP_TRACE_SLOTS], text, sizeof text);
+  for (const struct harp_trace_entry *entry; (entry = next_entry(e));) {
+    harp_trace_format(entry, text, sizeof text);
     if (d->trace_out) fprintf(d->trace_out, "%s %s\n", e->name, text);
   }
 }

@@ -116,9 +116,9 @@ struct duo_end {
   const char *name;
   struct harp_session session;
   struct harp_counters counters;
-  struct harp_trace *trace;
-  uint64_t traced;            /* entries printed or collected */
-  struct harp_sender *sender; /* NULL: the end does not send */
+  struct harp_trace trace;
+  uint64_t traced[HARP_TRACE_PARTS]; /* entries printed or collected */
+  struct harp_sender *sender;        /* NULL: the end does not send */
   struct harp_receiver *receiver;
   void *sender_memory, *receiver_memory;
   harp_ns deadline_ns; /* by what the last pump said */

@@ -24,6 +24,7 @@ struct transfer {
   struct harp_receiver *receiver;
   struct harp_rx_stream rx_stream;
   struct harp_counters counters;
+  struct harp_trace trace; /* as in the product: what it costs counts */
   uint8_t *from, *to, *staging, *frame;
   harp_ns now;
   uint32_t stride;
@@ -56,18 +57,23 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned 
     sc.paths[i] = (struct harp_path_config){
         .lines_max = lines, .local_eni = (uint8_t)(i % enis), .remote_eni = (uint8_t)(i % enis)};
   t->now = HARP_MS(1);
+  t->trace = (struct harp_trace){.ring = malloc(sizeof *t->trace.ring),
+                                 .message_min_bytes = HARP_TRACE_MESSAGE_BYTES};
+  if (!t->trace.ring) abort();
+  harp_trace_init(t->trace.ring);
   t->stride = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES;
-  harp_sender_init(t->sender, &sc, NULL, &t->counters, t->now);
+  harp_sender_init(t->sender, &sc, &t->trace, &t->counters, t->now);
   harp_sender_open(t->sender, &t->tx_stream, &ts);
   bring_up(t->sender, t->now);
-  harp_receiver_init(t->receiver, &rc, NULL, &t->counters);
+  harp_receiver_init(t->receiver, &rc, &t->trace, &t->counters);
   harp_receiver_open(t->receiver, &t->rx_stream, &rs);
   harp_session_init(&t->tx, &tx, t->sender, NULL);
   harp_session_init(&t->rx, &rx, NULL, t->receiver);
 }
 
 static void tear_down(struct transfer *t) {
-  free(t->from), free(t->to), free(t->staging), free(t->frame), free(t->sender), free(t->receiver);
+  free(t->from), free(t->to), free(t->staging), free(t->trace.ring), free(t->frame), free(t->sender),
+      free(t->receiver);
 }
 
 static void post(struct transfer *t) {

@@ -272,6 +272,16 @@ static void test_where_statistics_go(void **state) {
   assert_string_equal(cfg.stats_dirs[0], "/dev/shm");
   assert_int_equal(LOAD("HARP_STATS_DIR=off"), 0);
   assert_int_equal(cfg.stats_dir_count, 0);
+  assert_int_equal(cfg.dump_dir_count, 0);
+  assert_int_equal(LOAD("HARP_STATS_DIR=/dev/shm"), 0);
+  assert_int_equal(cfg.dump_dir_count, 1);
+  assert_string_equal(cfg.dump_dirs[0], "/dev/shm");
+  assert_int_equal(LOAD("HARP_STATS_DIR=off", "HARP_DUMP_DIR=/var/tmp"), 0);
+  assert_int_equal(cfg.dump_dir_count, 1);
+  assert_string_equal(cfg.dump_dirs[0], "/var/tmp");
+  assert_int_equal(LOAD("HARP_DUMP_DIR=off"), 0);
+  assert_int_equal(cfg.stats_dir_count, 1);
+  assert_int_equal(cfg.dump_dir_count, 0);
 }
 
 static void test_environment_overrides_files(void **state) {

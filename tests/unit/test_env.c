@@ -14,7 +14,7 @@ static void test_every_variable(void **state) {
   assert_int_equal(READ("PATH=/bin", "HARP_CONF_DIR=/etc/harp", "HARP_IFNAME=^docker,lo", "HARP_DRIVER=udp",
                         "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
                         "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x",
-                        "HARP_STALL_TIME=3", "HARP_DISABLE=0"),
+                        "HARP_STALL_TIME=3", "HARP_DUMP_DIR=off", "HARP_DISABLE=0"),
                    0);
   for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_non_null(env.text[i]);
   assert_string_equal(env.text[HARP_ENV_CONF_DIR], "/etc/harp");

@@ -11,6 +11,7 @@
 
 #define harp_likely(x)   __builtin_expect(!!(x), 1)
 #define harp_unlikely(x) __builtin_expect(!!(x), 0)
+#define HARP_COLD        __attribute__((noinline, cold))
 
 #define HARP_ARRAY_COUNT(a)                (sizeof(a) / sizeof((a)[0]))
 #define HARP_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))

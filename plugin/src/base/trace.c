@@ -2,22 +2,93 @@
 #include "base/trace.h"
 
 #include <stdio.h>
+#include <string.h>
 
-int harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_bytes) {
+#define X(name, part, text) #name " " #part " " text "\n"
+const char harp_trace_schema[] = HARP_EVENTS(X);
+#undef X
+const uint32_t harp_trace_schema_bytes = sizeof harp_trace_schema - 1;
+
+void harp_trace_init(struct harp_trace_ring *ring) {
+  static const uint32_t slots[] = {HARP_TRACE_FLOW_SLOTS, HARP_TRACE_TROUBLE_SLOTS, HARP_TRACE_LIFE_SLOTS};
+  ring->rare_count = 0;
+  for (unsigned part = 0; part < HARP_TRACE_PARTS; part++) {
+    struct harp_trace_entry *first = harp_trace_slot(ring, (enum harp_trace_part)part, 0);
+    ring->heads[part].at_bytes = (uint32_t)((char *)first - (char *)ring);
+    ring->heads[part].slots = slots[part];
+    atomic_store_explicit(&ring->heads[part].count, 0, memory_order_release);
+  }
+}
+
+/* ---- text ---- */
+
+/* A text that is filled until it is full. */
+struct filled {
+  char *text;
+  size_t length, bytes;
+};
+
+static void add(struct filled *to, const char *from, size_t length) {
+  size_t room = to->bytes - 1 - to->length;
+  length = HARP_MIN(length, room);
+  memcpy(to->text + to->length, from, length);
+  to->length += length;
+  to->text[to->length] = 0;
+}
+
+static uint64_t field_of(const struct harp_trace_entry *e, const char *name, size_t length) {
+  const struct {
+    const char *name;
+    uint64_t value;
+  } fields[] = {{"path", e->path},     {"number", e->number}, {"count", e->count},
+                {"stream", e->stream}, {"a", e->a},           {"b", e->b}};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(fields); i++)
+    if (strlen(fields[i].name) == length && !memcmp(fields[i].name, name, length)) return fields[i].value;
+  return 0;
+}
+
+/* Adds the word of this number out of "x|y|z}". Returns whether there is one. */
+static bool add_word(struct filled *to, const char *words, uint64_t number) {
+  for (; number; number--) {
+    size_t length = strcspn(words, "|}");
+    if (words[length] == '}') return false;
+    words += length + 1;
+  }
+  add(to, words, strcspn(words, "|}"));
+  return true;
+}
+
+/* Adds what stands for "{field}" or "{field:words}" at `at`; returns where it ends. */
+static const char *add_field(struct filled *to, const char *at, const struct harp_trace_entry *e) {
+  char digits[24];
+  size_t length = strcspn(at + 1, ":}");
+  uint64_t value = field_of(e, at + 1, length);
+  const char *rest = at + 1 + length;
+  if (*rest != ':' || !add_word(to, rest + 1, value))
+    add(to, digits, (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)value));
+  return strchr(rest, '}') + 1;
+}
+
+size_t harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_bytes) {
   static const char *const formats[] = {
-#define X(name, format) format,
+#define X(name, part, format) format,
       HARP_EVENTS(X)
 #undef X
   };
-  if ((unsigned)e->event >= HARP_EVENT_COUNT) return snprintf(text, text_bytes, "unknown event");
-  int n = snprintf(text, text_bytes, "[%9llu.%03llu us] ", (unsigned long long)(e->at_ns / 1000),
-                   (unsigned long long)(e->at_ns % 1000));
-  if (n < 0 || (size_t)n >= text_bytes) return n;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-extra-args"
-  return n + snprintf(text + n, text_bytes - (size_t)n, formats[e->event], (unsigned long long)e->arg[0],
-                      (unsigned long long)e->arg[1], (unsigned long long)e->arg[2],
-                      (unsigned long long)e->arg[3]);
-#pragma GCC diagnostic pop
+  char time[48];
+  struct filled to = {text, 0, text_bytes};
+  if (e->event >= HARP_EVENT_COUNT) {
+    add(&to, "unknown event", strlen("unknown event"));
+    return to.length;
+  }
+  add(&to, time,
+      (size_t)snprintf(time, sizeof time, "[%9llu.%03llu us] ", (unsigned long long)(e->at_ns / 1000),
+                       (unsigned long long)(e->at_ns % 1000)));
+  for (const char *at = formats[e->event]; *at;) {
+    size_t plain = strcspn(at, "{");
+    add(&to, at, plain);
+    at += plain;
+    if (*at) at = add_field(&to, at, e);
+  }
+  return to.length;
 }

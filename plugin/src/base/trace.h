@@ -1,61 +1,160 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of protocol events: what happened, when, with up to four numbers. Golden tests compare its text; a
- * stuck job's last events tell why. Writing one event is a few stores; a NULL trace costs a branch. */
+/* The flight recorder: a ring of protocol events with time and numbers, one ring for each engine.
+ *
+ * It has three parts, so that what is rare outlives what is frequent: what is sent and acknowledged, what
+ * goes wrong, and what begins and ends. The engine's lock holder writes, with a few stores an event and
+ * without a lock; another process may read at the same time (docs/trace.md). Golden tests compare its text.
+ * A NULL trace costs a branch. */
 #ifndef HARP_TRACE_H
 #define HARP_TRACE_H
 
+#include <stdatomic.h>
+
 #include "base/base.h"
 
-/* name, printf format of the four arguments (each used as uint64_t, unused ones ignored) */
+#define HARP_TRACE_PATH_STATES    "new|up|down|dormant"
+#define HARP_TRACE_SESSION_STATES "open|failed|closed"
+#define HARP_TRACE_DIRECTIONS     "send|receive"
+
+/* name, part, text: {field} stands for the number, {field:x|y} for the word of that number. */
 #define HARP_EVENTS(X)                                                                                       \
-  X(SEND_POST, "send message %llu of %llu bytes")                                                            \
-  X(RECV_POST, "receive %llu posted for %llu bytes")                                                         \
-  X(TX_DATA, "path %llu sends packets %llu+%llu at line %llu")                                               \
-  X(TX_AGAIN, "path %llu resends as packets %llu+%llu at line %llu")                                         \
-  X(TX_PROBE, "path %llu probes with packet %llu of %llu padding bytes")                                     \
-  X(TX_ACK, "path %llu acknowledges up to %llu, credit of %llu stream(s)")                                   \
-  X(RX_DATA, "path %llu packet %llu brings line %llu count %llu")                                            \
-  X(RX_DUPLICATE, "path %llu packet %llu repeats line %llu")                                                 \
-  X(RX_DROP, "path %llu packet %llu dropped, reason %llu")                                                   \
-  X(RX_ACK, "path %llu acked up to %llu, %llu message(s) under way")                                         \
-  X(LOST, "path %llu lost packet %llu at line %llu count %llu")                                              \
-  X(SPURIOUS, "path %llu packet %llu was not lost")                                                          \
-  X(PTO, "path %llu probe timeout number %llu after %llu ns")                                                \
-  X(SENT, "message %llu sent")                                                                               \
-  X(RECEIVED, "message %llu received, %llu bytes")                                                           \
-  X(PATH_STATE, "path %llu goes from state %llu to %llu")                                                    \
-  X(PATH_SIZE, "path %llu packets from %llu to %llu lines")                                                  \
-  X(WINDOW, "path %llu window %llu bytes, rtt %llu ns")                                                      \
-  X(SESSION_STATE, "session goes from state %llu to %llu")
+  X(TX_DATA, FLOW, "path {path} sends packets {number}+{count} of stream {stream} at line {a}, {b} lines")   \
+  X(TX_COPY, FLOW, "path {path} copies as packets {number}+{count} of stream {stream} line {a}, {b} lines")  \
+  X(TX_ACK, FLOW, "path {path} acknowledges up to {number}, {b} ns old, as {a}; credit of {count} streams")  \
+  X(RX_ACK, FLOW, "path {path} acked up to {number} by {a}, window {b} bytes")                               \
+  X(RX_DATA, FLOW, "path {path} packet {number} brings line {a} count {b}")                                  \
+  X(SEND_POST, FLOW, "stream {stream} sends message {number} of {a} bytes")                                  \
+  X(SENT, FLOW, "stream {stream} message {number} sent")                                                     \
+  X(RECV_POST, FLOW, "stream {stream} receive {number} posted for {a} bytes")                                \
+  X(TX_AGAIN, TROUBLE,                                                                                       \
+    "path {path} resends as packets {number}+{count} of stream {stream} at line {a}, {b} lines")             \
+  X(TX_PROBE, TROUBLE, "path {path} probes with packet {number} of {b} padding bytes")                       \
+  X(RX_GAP, TROUBLE, "path {path} packet {number} came, {a} before it are missing")                          \
+  X(RX_DUPLICATE, TROUBLE, "path {path} packet {number} repeats line {a}")                                   \
+  X(RX_DROP, TROUBLE, "path {path} packet {number} dropped, reason {a}")                                     \
+  X(LOST, TROUBLE, "path {path} lost {count} packets from {number} on, line {a} first")                      \
+  X(SPURIOUS, TROUBLE, "path {path} {count} packets from {number} on were not lost")                         \
+  X(PTO, TROUBLE, "path {path} probe timeout number {a} after {b} us")                                       \
+  X(WINDOW, TROUBLE, "path {path} window falls to {a} bytes, RTT {b} us")                                    \
+  X(REFUSED, TROUBLE, "{a} superframes refused by the kernel and {b} deferred")                              \
+  X(PATH_STATE, LIFE,                                                                                        \
+    "path {path} goes from {a:" HARP_TRACE_PATH_STATES "} to {b:" HARP_TRACE_PATH_STATES "}")                \
+  X(PATH_SIZE, LIFE, "path {path} packets from {a} to {b} lines")                                            \
+  X(SESSION_OPEN, LIFE, "session {number} opens over {a} paths")                                             \
+  X(SESSION_STATE, LIFE,                                                                                     \
+    "session goes from {a:" HARP_TRACE_SESSION_STATES "} to {b:" HARP_TRACE_SESSION_STATES "}")              \
+  X(STREAM_OPEN, LIFE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                             \
+  X(STREAM_CLOSED, LIFE, "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes, status {b}")              \
+  X(CARRIER, LIFE, "path {path} {a:carries large messages again|carries no large messages}")                 \
+  X(TCP_CLOSED, LIFE, "path {path} its TCP connection ended")                                                \
+  X(STALL, LIFE,                                                                                             \
+    "NCCL has waited for {b} ms: {a:nothing|no receive at the peer|peer sends nothing|peer stopped|"         \
+    "peer unreachable|no packet gets through|engine has no core}")                                           \
+  X(NO_PASS, LIFE, "the engine has had no pass for {b} ms")
 
 enum harp_event {
-#define X(name, format) HARP_EVENT_##name,
+#define X(name, part, text) HARP_EVENT_##name,
   HARP_EVENTS(X)
 #undef X
       HARP_EVENT_COUNT
 };
 
-enum { HARP_TRACE_SLOTS = 1024 };
+enum harp_trace_part { HARP_TRACE_FLOW, HARP_TRACE_TROUBLE, HARP_TRACE_LIFE, HARP_TRACE_PARTS };
+
+/* 768 KiB in all. At 100 Gbit/s an engine writes some 300 000 FLOW events a second, so that these reach back
+ * 50 ms: hundreds of RTTs. */
+enum {
+  HARP_TRACE_FLOW_SLOTS = 16384,
+  HARP_TRACE_TROUBLE_SLOTS = 4096,
+  HARP_TRACE_LIFE_SLOTS = 4096,
+  HARP_TRACE_NO_PEER = 0xffff,
+};
 
 struct harp_trace_entry {
   harp_ns at_ns;
-  enum harp_event event;
-  uint64_t arg[4];
+  uint64_t number;
+  uint32_t a, b;
+  uint16_t peer; /* whose session: its entry in the statistics; HARP_TRACE_NO_PEER */
+  uint16_t stream;
+  uint8_t event, path, count;
+  uint8_t order; /* how many events outside FLOW there were, this one included: the low byte */
+};
+_Static_assert(sizeof(struct harp_trace_entry) == 32, "half a cache line");
+
+struct harp_trace_head {
+  _Atomic uint64_t count;   /* ever written; the last ones are kept */
+  uint32_t at_bytes, slots; /* of the entries, in the ring; a power of two */
+  uint8_t reserved[48];
 };
 
+struct harp_trace_ring {
+  struct harp_trace_entry flow[HARP_TRACE_FLOW_SLOTS]; /* first: its entries are found soonest */
+  struct harp_trace_entry trouble[HARP_TRACE_TROUBLE_SLOTS];
+  struct harp_trace_entry life[HARP_TRACE_LIFE_SLOTS];
+  struct harp_trace_head heads[HARP_TRACE_PARTS];
+  uint8_t rare_count; /* of the entries outside FLOW, ever written */
+};
+
+/* Where one session's events, or the rest of an engine's, go. */
 struct harp_trace {
-  uint64_t count; /* ever written; the last HARP_TRACE_SLOTS are kept */
-  struct harp_trace_entry slots[HARP_TRACE_SLOTS];
+  struct harp_trace_ring *ring;
+  uint16_t peer;
+  bool is_full;               /* each packet that comes has an event: for tests */
+  uint32_t message_min_bytes; /* shorter messages have no events */
 };
 
-static inline void harp_trace(struct harp_trace *t, harp_ns now, enum harp_event event, uint64_t a,
-                              uint64_t b, uint64_t c, uint64_t d) {
-  if (harp_likely(!t)) return;
-  t->slots[t->count++ % HARP_TRACE_SLOTS] = (struct harp_trace_entry){now, event, {a, b, c, d}};
+/* Of a message the product records only what is long enough that its events do not count. */
+enum { HARP_TRACE_MESSAGE_BYTES = 65536 };
+
+/* Empties a ring. */
+void harp_trace_init(struct harp_trace_ring *ring);
+
+static inline enum harp_trace_part harp_trace_part_of(enum harp_event event) {
+  static const uint8_t parts[] = {
+#define X(name, part, text) HARP_TRACE_##part,
+      HARP_EVENTS(X)
+#undef X
+  };
+  return (enum harp_trace_part)parts[event];
 }
 
-/* Writes one entry as text without newline ("[   12.345 us] path 0 ..."); returns its length as snprintf
- * does. */
-int harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_bytes);
+static inline struct harp_trace_entry *harp_trace_slot(struct harp_trace_ring *ring,
+                                                       enum harp_trace_part part, uint64_t i) {
+  switch (part) {
+  case HARP_TRACE_FLOW:
+    return &ring->flow[i % HARP_TRACE_FLOW_SLOTS];
+  case HARP_TRACE_TROUBLE:
+    return &ring->trouble[i % HARP_TRACE_TROUBLE_SLOTS];
+  default:
+    return &ring->life[i % HARP_TRACE_LIFE_SLOTS];
+  }
+}
+
+/* Writes an event; fills in time, peer and order. */
+static inline void harp_trace(const struct harp_trace *t, harp_ns now, struct harp_trace_entry e) {
+  if (harp_unlikely(!t)) return;
+  struct harp_trace_ring *ring = t->ring;
+  enum harp_trace_part part = harp_trace_part_of((enum harp_event)e.event);
+  uint64_t i = atomic_load_explicit(&ring->heads[part].count, memory_order_relaxed);
+  e.at_ns = now;
+  e.peer = t->peer;
+  e.order = part == HARP_TRACE_FLOW ? ring->rare_count : ++ring->rare_count;
+  *harp_trace_slot(ring, part, i) = e;
+  /* (N) A reader that sees the count sees the entry. */
+  atomic_store_explicit(&ring->heads[part].count, i + 1, memory_order_release);
+}
+
+/* Returns whether a message is long enough to have events. */
+static inline bool harp_trace_is_long(const struct harp_trace *t, uint32_t bytes) {
+  return t && bytes >= t->message_min_bytes;
+}
+
+/* Writes one entry as text without newline ("[   12.345 us] path 0 ..."); returns its length, cut to what
+ * fits. */
+size_t harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_bytes);
+
+/* One line for each event, in order: "NAME PART TEXT". */
+extern const char harp_trace_schema[];
+extern const uint32_t harp_trace_schema_bytes;
 
 #endif

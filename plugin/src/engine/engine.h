@@ -17,6 +17,7 @@
 #include "engine/limits.h"
 #include "engine/link.h"
 #include "engine/outage.h"
+#include "engine/recorder.h"
 #include "engine/stall.h"
 #include "engine/stats.h"
 #include "engine/tcp.h"
@@ -100,6 +101,7 @@ struct harp_engine {
   struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
   struct harp_outages outages;
   struct harp_stats stats;
+  struct harp_recorder recorder;
   struct harp_stalls stalls;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
   struct harp_dial *dials;                      /* connects under way */

@@ -106,6 +106,7 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   peer->link_count++;
   peer->idle_ns = HARP_NEVER;
   harp_stats_add_link(link);
+  harp_recorder_note_link(link, true);
   *out = link;
   if (peer->session.state != HARP_SESSION_OPEN) harp_link_fail_with_peer(link);
   return 0;
@@ -161,6 +162,7 @@ void harp_link_end(struct harp_link *link) {
   *at = link->next_of_peer;
   peer->link_count--;
   tell_close(link);
+  harp_recorder_note_link(link, false);
   close_stream(link);
   forget_outstanding(link);
   harp_stats_remove_link(link);

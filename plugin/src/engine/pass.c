@@ -479,6 +479,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
   if (harp_unlikely(e->draining && e->drain_check_ns <= now)) harp_drain_review(e, now);
   harp_outages_review(e, now);
+  harp_recorder_note_refused(e, now);
   return moved;
 }
 

@@ -227,6 +227,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
   harp_stats_add_peer(peer, c);
+  harp_recorder_add_peer(peer);
   harp_engine_attach(e, peer);
   harp_inbound_review(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
@@ -306,6 +307,7 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   vsnprintf(peer->error, sizeof peer->error, fmt, ap);
   va_end(ap);
   harp_session_fail(&peer->session, status, now);
+  if (peer->links) harp_recorder_dump(peer, "a session has failed", now);
   harp_tcp_leave(peer);
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
   harp_dials_forget(peer);

@@ -47,6 +47,7 @@ struct harp_peer {
   struct harp_link *links;
   struct harp_dial *dials; /* that have asked it to open a stream, and wait for the answer */
   struct harp_session session;
+  struct harp_trace trace; /* of its events */
   struct harp_peer_stats stats;
   struct harp_peer_stall stall;
   struct harp_monitor monitor;           /* the control connection, which tells whether the peer lives */

@@ -159,8 +159,14 @@ static void note(struct harp_link *link, harp_ns now) {
   s->eni = is_of_network ? silent_eni(link->peer) : -1;
   if (is_starved(link->engine, now)) return; /* said, and no fault of the peer */
   if (s->told_ns && now - s->told_ns < tenths_ns(link->engine, AGAIN)) return;
+  bool is_first = !s->told_ns;
   s->told_ns = now;
+  harp_recorder_note_peer(link->peer, now,
+                          (struct harp_trace_entry){.event = HARP_EVENT_STALL,
+                                                    .a = s->reason,
+                                                    .b = (uint32_t)((now - s->since_ns) / HARP_MS(1))});
   tell(link, now);
+  if (is_first) harp_recorder_dump(link->peer, "NCCL waits", now);
 }
 
 /* ---- connects and accepts ---- */
@@ -246,6 +252,8 @@ static void review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
 /* Nobody has made a pass for long: what waited did not wait for peers. */
 static void wake_up(struct harp_engine *e, harp_ns late_ns, harp_ns now) {
   e->stalls.awake_ns = now;
+  harp_recorder_note(
+      e, now, (struct harp_trace_entry){.event = HARP_EVENT_NO_PASS, .b = (uint32_t)(late_ns / HARP_MS(1))});
   if (late_ns < tenths_ns(e, STALL) || !e->outstanding) return;
   HARP_INFO("%s: this engine has had no pass for %llu s while NCCL waited for %u requests: the process was "
             "stopped, or its threads had no core; see its cpuset and what else runs there",

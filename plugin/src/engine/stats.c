@@ -36,7 +36,8 @@ void harp_stats_set_dirs(const char dirs[][HARP_STATS_DIR_BYTES], unsigned count
   pthread_mutex_unlock(&process.lock);
 }
 
-/* Makes the file where it can be made. Statistics are never a reason for a job to fail. */
+/* Makes the file where it can be made; for dumps alone, where it has no name. Statistics are never a reason
+ * for a job to fail. */
 static void open_file(void) {
   char error[ERROR_BYTES] = "";
   unsigned i = 0;
@@ -45,6 +46,9 @@ static void open_file(void) {
   if (i && i == process.dir_count)
     HARP_INFO("%s; there are no statistics of this process; HARP_STATS_DIR names another directory, or off",
               error);
+  if (i == process.dir_count && harp_recorder_has_dirs() &&
+      harp_stats_file_open(&process.file, NULL, error, sizeof error))
+    HARP_INFO("%s; there will be no dumps", error);
 }
 
 static struct harp_stats_file *use_file(void) {
@@ -84,6 +88,7 @@ void harp_stats_join(struct harp_engine *e) {
     give_engine(e);
     s->file = NULL;
   }
+  harp_recorder_join(e);
 }
 
 void harp_stats_leave(struct harp_engine *e) {
@@ -92,6 +97,7 @@ void harp_stats_leave(struct harp_engine *e) {
   if (s->file) give_engine(e);
   leave_file();
   *s = (struct harp_stats){0};
+  e->recorder = (struct harp_recorder){0};
 }
 
 void harp_stats_add_peer(struct harp_peer *peer, const struct harp_peer_config *config) {

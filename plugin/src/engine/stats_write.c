@@ -166,6 +166,7 @@ void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_c
   set_address(s->address, sizeof s->address, &c->peer_addr);
   s->engine = peer->engine->stats.entry;
   s->peer_pid = c->peer->pid;
+  s->mark = (int64_t)peer->session.sender->paths[0].first_number;
   s->path_first = peer->stats.path_first;
   s->path_count = peer->stats.path_first < 0 ? 0 : peer->path_count;
   harp_stats_end(&s->head);

@@ -217,6 +217,8 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
   if (peer->is_client) retry_later(p, now);
   if (was_open) {
     peer->engine->counters.tcp_ends++;
+    harp_recorder_note_peer(
+        peer, now, (struct harp_trace_entry){.event = HARP_EVENT_TCP_CLOSED, .path = (uint8_t)p->path});
     if (peer->links && !peer->monitor.final_received) /* else it is the end of all */
       HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
                 peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
@@ -262,6 +264,13 @@ static bool owes(const struct harp_tcp_path *p) {
   return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
 }
 
+static void avoid(const struct harp_tcp_path *p, bool avoided, harp_ns now) {
+  harp_sender_avoid(p->peer->session.sender, p->path, avoided);
+  harp_recorder_note_peer(
+      p->peer, now,
+      (struct harp_trace_entry){.event = HARP_EVENT_CARRIER, .path = (uint8_t)p->path, .a = avoided});
+}
+
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
 static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_tcp_figures f;
@@ -272,7 +281,7 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_carrier_sample sample = {.segments = f.segments, .retransmitted = f.retransmitted};
   if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
   p->peer->engine->counters.tcp_avoided++;
-  harp_sender_avoid(p->peer->session.sender, p->path, true);
+  avoid(p, true, now);
 }
 
 static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
@@ -309,7 +318,7 @@ harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
-    if (harp_carrier_on_time(&p->carrier, now)) harp_sender_avoid(peer->session.sender, p->path, false);
+    if (harp_carrier_on_time(&p->carrier, now)) avoid(p, false, now);
     if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
     if (p->fd >= 0 && p->connecting && now - p->opened_ns > HARP_TCP_PROOF_NS)
       harp_tcp_path_end(p, now, "no answer");

@@ -385,6 +385,18 @@ static void choose_stats_dirs(struct harp_config *cfg, const struct loader *load
   if (user && user[0] == '/') add_stats_dir(cfg, user, "/harp");
 }
 
+/* The directory that is named, else those of the statistics. */
+static void choose_dump_dirs(struct harp_config *cfg, const struct loader *loader) {
+  const char *named = loader->env.text[HARP_ENV_DUMP_DIR];
+  if (!named) {
+    memcpy(cfg->dump_dirs, cfg->stats_dirs, sizeof cfg->dump_dirs);
+    cfg->dump_dir_count = cfg->stats_dir_count;
+  } else if (strcmp(named, "off") != 0) {
+    snprintf(cfg->dump_dirs[0], sizeof cfg->dump_dirs[0], "%s", named);
+    cfg->dump_dir_count = 1;
+  }
+}
+
 /* NCCL_SOCKET_FAMILY means what it means to NCCL: any other word is as if it were not set. */
 static int wanted_family(const char *const *environment) {
   const char *text = harp_env_find(environment, "NCCL_SOCKET_FAMILY");
@@ -414,6 +426,7 @@ static int load(struct loader *loader) {
   loader->cfg->instance_count = loader->draft_count;
   resolve_job(loader);
   choose_stats_dirs(loader->cfg, loader);
+  choose_dump_dirs(loader->cfg, loader);
   for (unsigned i = 0; i < loader->draft_count; i++) log_instance(&loader->cfg->instances[i]);
   return 0;
 }

@@ -89,6 +89,8 @@ struct harp_config {
   char congestion[HARP_CONGESTION_BYTES];                     /* "delay" or "reno" */
   unsigned stats_dir_count;                                   /* 0: no statistics */
   char stats_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES]; /* the first that works is taken */
+  unsigned dump_dir_count;                                    /* 0: no dumps */
+  char dump_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES];  /* the same */
   char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when HARP_IFNAME chose the ENIs */
 };
 

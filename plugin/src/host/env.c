@@ -112,6 +112,7 @@ static bool set_value(struct harp_env *env, enum harp_env_id id, const char *tex
   case HARP_ENV_STALL_TIME:
     return harp_option_stall_time(text, &env->stall_ns);
   case HARP_ENV_STATS_DIR:
+  case HARP_ENV_DUMP_DIR:
     return strcmp(text, "off") == 0 || (text[0] == '/' && strlen(text) < HARP_STATS_DIR_BYTES);
   case HARP_ENV_COUNT:
     break;

@@ -23,7 +23,8 @@
   X(CONGESTION, "HARP_CONGESTION", HARP_EXPECT_CONGESTION)                                                   \
   X(DEVICES, "HARP_DEVICES", HARP_EXPECT_DEVICES)                                                            \
   X(STALL_TIME, "HARP_STALL_TIME", HARP_EXPECT_STALL_TIME)                                                   \
-  X(STATS_DIR, "HARP_STATS_DIR", "off, or an absolute directory path of at most 255 characters")
+  X(STATS_DIR, "HARP_STATS_DIR", "off, or an absolute directory path of at most 255 characters")             \
+  X(DUMP_DIR, "HARP_DUMP_DIR", "off, or an absolute directory path of at most 255 characters")
 
 enum harp_env_id {
 #define HARP_ENV_ENUM(id, name, expected) HARP_ENV_##id,

@@ -4,11 +4,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@ enum {
   GROW_BYTES = 32768,  /* disk space that a table gets at a time */
   ENTRIES_MAX = 8192,
   SWEEP_FILES_MAX = 4096, /* names that are looked at in the directory */
+  RING_BYTES = (sizeof(struct harp_trace_ring) + 4095) & ~4095u,
 };
 #define STALE_NS (int64_t) HARP_SEC(600)
 
@@ -41,9 +44,12 @@ struct harp_stats_file {
   pid_t pid;
   size_t bytes;
   struct harp_stats_header *header; /* the mapping */
-  pthread_mutex_t lock;             /* guards what follows */
+  int rings_fd;                     /* the same file, or one in memory */
+  char *rings;                      /* the mapping of ring 0 */
+  size_t rings_backed_bytes;
+  pthread_mutex_t lock; /* guards what follows */
   int64_t id_next;
-  bool told_full[HARP_STATS_TABLE_COUNT];
+  bool told_full[HARP_STATS_TABLE_COUNT], told_no_ring;
   size_t backed_bytes[HARP_STATS_TABLE_COUNT]; /* disk space of each table */
   uint64_t taken[HARP_STATS_TABLE_COUNT][ENTRIES_MAX / 64];
   char path[PATH_BYTES];
@@ -126,6 +132,28 @@ static int64_t unix_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Whether writing to a mapping of the file never waits for a disk. */
+static bool is_in_memory(int fd) {
+  struct statfs fs;
+  return !fstatfs(fd, &fs) && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+static void fill_rings_header(struct harp_stats_header *h, uint64_t at) {
+  h->rings = (struct harp_stats_rings_header){
+      .at = at,
+      .ring_bytes = RING_BYTES,
+      .ring_count = tables[HARP_STATS_ENGINES].entry_max,
+      .head_bytes = sizeof(struct harp_trace_head),
+      .entry_bytes = sizeof(struct harp_trace_entry),
+      .heads_at = (int32_t)offsetof(struct harp_trace_ring, heads),
+      .events_at = HARP_STATS_EVENTS_AT,
+      .events_bytes = harp_trace_schema_bytes,
+      .fd = -1,
+  };
+  HARP_ASSERT(HARP_STATS_EVENTS_AT + harp_trace_schema_bytes <= HARP_STATS_HEADER_BYTES);
+  memcpy((char *)h + HARP_STATS_EVENTS_AT, harp_trace_schema, harp_trace_schema_bytes);
+}
+
 static void fill_header(struct harp_stats_header *h) {
   uint64_t at = TABLE_ALIGN;
   memcpy(h->magic, HARP_STATS_MAGIC, sizeof h->magic);
@@ -149,8 +177,10 @@ static void fill_header(struct harp_stats_header *h) {
     at += harp_align_up((uint64_t)tables[t].entry_bytes * tables[t].entry_max, TABLE_ALIGN);
   }
   memcpy((char *)h + HARP_STATS_SCHEMA_AT, harp_stats_schema, harp_stats_schema_bytes);
+  fill_rings_header(h, at);
 }
 
+/* Without the rings. */
 static size_t file_bytes(void) {
   size_t bytes = TABLE_ALIGN;
   for (unsigned t = 0; t < HARP_STATS_TABLE_COUNT; t++)
@@ -166,6 +196,26 @@ static int back(int fd, uint64_t at, size_t bytes) {
   return -err;
 }
 
+/* The file grows when a ring is taken. Where writing to the file itself might wait for a disk, the rings are
+ * in a file of their own. */
+static int map_rings(struct harp_stats_file *file) {
+  struct harp_stats_rings_header *h = &file->header->rings;
+  size_t bytes = (size_t)h->ring_count * RING_BYTES;
+  file->rings_fd = file->fd;
+  if (!is_in_memory(file->fd)) {
+    file->rings_fd = memfd_create("harp-trace", MFD_CLOEXEC);
+    if (file->rings_fd < 0) return -errno;
+    harp_files_own(file->rings_fd);
+    h->fd = file->rings_fd;
+    h->at = 0;
+  }
+  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->rings_fd, (off_t)h->at);
+  if (at == MAP_FAILED) return -errno;
+  file->rings = at;
+  madvise(at, bytes, MADV_DONTFORK);
+  return 0;
+}
+
 /* Fills in a file that has no reader yet. */
 static int map(struct harp_stats_file *file) {
   if (ftruncate(file->fd, (off_t)file->bytes)) return -errno;
@@ -176,7 +226,14 @@ static int map(struct harp_stats_file *file) {
   file->header = at;
   madvise(at, file->bytes, MADV_DONTFORK);
   fill_header(at);
-  return 0;
+  return map_rings(file);
+}
+
+static int make_in_memory(struct harp_stats_file *file) {
+  file->fd = memfd_create("harp-stats", MFD_CLOEXEC);
+  if (file->fd < 0) return -errno;
+  harp_files_own(file->fd);
+  return map(file);
 }
 
 /* Makes the file under a name that no reader looks at, then gives it its own. */
@@ -197,6 +254,8 @@ static int make(struct harp_stats_file *file, const char *dir) {
 }
 
 static void release(struct harp_stats_file *file) {
+  if (file->rings) munmap(file->rings, (size_t)tables[HARP_STATS_ENGINES].entry_max * RING_BYTES);
+  if (file->rings_fd >= 0 && file->rings_fd != file->fd) harp_files_close(file->rings_fd);
   if (file->header) munmap(file->header, file->bytes);
   if (file->fd >= 0) harp_files_close(file->fd);
   pthread_mutex_destroy(&file->lock);
@@ -207,18 +266,21 @@ int harp_stats_file_open(struct harp_stats_file **out, const char *dir, char *er
   struct harp_stats_file *file = calloc(1, sizeof *file);
   int err = -ENOMEM;
   if (file) {
-    *file = (struct harp_stats_file){.fd = -1, .pid = getpid(), .bytes = file_bytes(), .id_next = 1};
+    *file = (struct harp_stats_file){
+        .fd = -1, .rings_fd = -1, .pid = getpid(), .bytes = file_bytes(), .id_next = 1};
     pthread_mutex_init(&file->lock, NULL);
-    sweep(dir);
-    err = make(file, dir);
+    if (dir) sweep(dir);
+    err = dir ? make(file, dir) : make_in_memory(file);
     if (err) release(file);
   }
   if (err) {
-    snprintf(error, error_bytes, "no statistics file in %s: %s", dir, strerror(-err));
+    snprintf(error, error_bytes, "no statistics file in %s: %s", dir ? dir : "memory", strerror(-err));
     return err;
   }
-  memcpy(own.path, file->path, sizeof own.path);
-  atomic_store(&own.pid, file->pid);
+  if (dir) {
+    memcpy(own.path, file->path, sizeof own.path);
+    atomic_store(&own.pid, file->pid);
+  }
   *out = file;
   return 0;
 }
@@ -226,13 +288,17 @@ int harp_stats_file_open(struct harp_stats_file **out, const char *dir, char *er
 void harp_stats_file_close(struct harp_stats_file *file) {
   if (file->pid == getpid()) {
     atomic_store(&own.pid, 0);
-    unlink(file->path);
+    if (file->path[0]) unlink(file->path);
   }
   release(file);
 }
 
 const char *harp_stats_file_path(const struct harp_stats_file *file) {
   return file->path;
+}
+
+const struct harp_stats_header *harp_stats_file_header(const struct harp_stats_file *file) {
+  return file->header;
 }
 
 void harp_stats_file_touch_mt(struct harp_stats_file *file, harp_ns now) {
@@ -323,4 +389,24 @@ void harp_stats_give(struct harp_stats_file *file, enum harp_stats_table table, 
 void *harp_stats_entry(const struct harp_stats_file *file, enum harp_stats_table table, int index) {
   HARP_ASSERT(index >= 0 && (uint32_t)index < tables[table].entry_max);
   return (char *)file->header + file->header->tables[table].at + (size_t)index * tables[table].entry_bytes;
+}
+
+/* ---- rings ---- */
+
+struct harp_trace_ring *harp_stats_file_ring(struct harp_stats_file *file, int engine) {
+  size_t end = ((size_t)engine + 1) * RING_BYTES;
+  int err = 0;
+  pthread_mutex_lock(&file->lock);
+  if (end > file->rings_backed_bytes)
+    err = back(file->rings_fd, file->header->rings.at + file->rings_backed_bytes,
+               end - file->rings_backed_bytes);
+  if (!err) file->rings_backed_bytes = HARP_MAX(file->rings_backed_bytes, end);
+  bool tells = err && !file->told_no_ring;
+  file->told_no_ring |= tells;
+  pthread_mutex_unlock(&file->lock);
+  if (tells) HARP_INFO("%s: no room for the flight recorder: %s", file->path, strerror(-err));
+  if (err) return NULL;
+  struct harp_trace_ring *ring = (struct harp_trace_ring *)(file->rings + (size_t)engine * RING_BYTES);
+  harp_trace_init(ring);
+  return ring;
 }

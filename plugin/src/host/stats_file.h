@@ -16,8 +16,9 @@
 
 struct harp_stats_file;
 
-/* Makes the file in a directory, which is made as well if only it is missing. One in a process at a time.
- * Returns 0, or -errno with a sentence in `error`. */
+/* Makes the file in a directory, which is made as well if only it is missing; without a name, in memory that
+ * no other process finds, where the directory is NULL. One in a process at a time. Returns 0, or -errno with
+ * a sentence in `error`. */
 int harp_stats_file_open(struct harp_stats_file **file, const char *dir, char *error,
                          size_t error_bytes) HARP_MUST_CHECK;
 
@@ -26,6 +27,13 @@ void harp_stats_file_close(struct harp_stats_file *file);
 
 /* Returns the file's path; valid until close. */
 const char *harp_stats_file_path(const struct harp_stats_file *file);
+
+/* Returns the mapped header. */
+const struct harp_stats_header *harp_stats_file_header(const struct harp_stats_file *file);
+
+/* Empties and returns the ring of an entry of the table engine that was taken; NULL: there is no memory for
+ * it, which is said once at INFO. It is there until close. */
+struct harp_trace_ring *harp_stats_file_ring(struct harp_stats_file *file, int engine);
 
 /* Notes that an engine has written its entries. */
 void harp_stats_file_touch_mt(struct harp_stats_file *file, harp_ns now);

@@ -9,19 +9,25 @@
  * An entry begins with `sequence`, which is odd while the entry is written, and greater after each change.
  * Each entry has one writer. A reader that finds the same even sequence before and after it has copied an
  * entry has a whole one. `id` is 0 in an entry that is not in use, and no two users of the entries of a
- * process have the same one. */
+ * process have the same one.
+ *
+ * Behind the tables are the flight recorder's rings (base/trace.h), one for each entry of the table engine,
+ * where there is memory for them. A dump is a file of the same format, with the entries and the ring of one
+ * engine (docs/trace.md). */
 #ifndef HARP_STATS_LAYOUT_H
 #define HARP_STATS_LAYOUT_H
 
 #include <stdatomic.h>
 
 #include "base/counters.h"
+#include "base/trace.h"
 
 #define HARP_STATS_MAGIC "HARPSTAT"
 enum {
   HARP_STATS_FORMAT = 1, /* of header and entry heads; fields are described by the schema */
   HARP_STATS_HEADER_BYTES = 16384,
   HARP_STATS_SCHEMA_AT = 512,
+  HARP_STATS_EVENTS_AT = 12288,
 };
 
 /* Lists of fields, for four macros:
@@ -71,6 +77,7 @@ enum {
   G(stalled_ns, "nanoseconds", "for how long it has been waiting so") \
   G(engine, "-", "index of its engine's entry") \
   G(peer_pid, "-", "process id of the peer") \
+  G(mark, "-", "number of its first packet, the same at both ends") \
   G(path_first, "-", "index of its first entry in the table paths") \
   G(path_count, "paths", "how many entries of that table are its paths") \
   G(stream_count, "streams", "NCCL connections that it has") \
@@ -183,6 +190,19 @@ struct harp_stats_header {
     _Atomic uint32_t used;    /* entries from here on were never in use */
     _Atomic uint32_t missing; /* how many there would be now if the table had no end */
   } tables[HARP_STATS_TABLE_COUNT];
+  struct harp_stats_rings_header {
+    uint64_t at;                     /* of ring 0 */
+    uint32_t ring_bytes, ring_count; /* ring i is that of entry `first` + i of the table engine */
+    uint32_t first;
+    uint32_t head_bytes, entry_bytes;
+    uint32_t events_at, events_bytes; /* a text: one line for each event, "NAME PART TEXT" */
+    int32_t heads_at;                 /* of a ring, from its beginning */
+    int32_t fd;                       /* file of the process that the rings are in; -1: this one */
+    uint32_t reserved;
+    int64_t dumped_ns; /* of a dump: when it was made, CLOCK_MONOTONIC; 0: this is no dump */
+    int64_t dumped_unix_ns;
+    char why[96];
+  } rings;
 };
 _Static_assert(sizeof(struct harp_stats_header) <= HARP_STATS_SCHEMA_AT, "the schema stands behind it");
 

@@ -28,5 +28,5 @@ const char harp_stats_schema[] = "table engine\n" FIELDS_OF(HARP_STATS_ENGINE) H
 
 const uint32_t harp_stats_schema_bytes = sizeof harp_stats_schema - 1;
 
-_Static_assert(HARP_STATS_SCHEMA_AT + sizeof harp_stats_schema <= HARP_STATS_HEADER_BYTES,
+_Static_assert(HARP_STATS_SCHEMA_AT + sizeof harp_stats_schema <= HARP_STATS_EVENTS_AT,
                "the schema fits the header");

@@ -113,7 +113,9 @@ static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_s
       [HARP_PATH_DORMANT] = {[HARP_PATH_NEW] = true},
   };
   HARP_ASSERT(allowed[p->state][to]);
-  harp_trace(s->trace, now, HARP_EVENT_PATH_STATE, p->index, p->state, to, 0);
+  harp_trace(
+      s->trace, now,
+      (struct harp_trace_entry){.event = HARP_EVENT_PATH_STATE, .path = p->index, .a = p->state, .b = to});
   p->state = to;
   choose_eligible(s);
 }
@@ -362,6 +364,17 @@ static void note_flow(struct harp_sender *s, const struct harp_path *p, const st
   if (harp_flows_on_round(f, held_back, p->rtt.smoothed_ns, sample->now)) settle(s, f, sample->now);
 }
 
+/* Small falls are seen where acknowledgements are traced. */
+static void trace_fall(const struct harp_sender *s, const struct harp_path *p, uint32_t from_bytes,
+                       harp_ns now) {
+  if (harp_likely(p->cc.window_bytes >= from_bytes - from_bytes / 8)) return;
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_WINDOW,
+                                       .path = p->index,
+                                       .a = p->cc.window_bytes,
+                                       .b = (uint32_t)(p->rtt.smoothed_ns / HARP_US(1))});
+}
+
 void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
                        uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
   s->counters->spurious_losses += r->spurious_packets;
@@ -382,8 +395,7 @@ void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct 
   if (s->pair_count < s->path_count) note_flow(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
-  if (p->cc.window_bytes != window)
-    harp_trace(s->trace, now, HARP_EVENT_WINDOW, p->index, p->cc.window_bytes, p->rtt.smoothed_ns, 0);
+  trace_fall(s, p, window, now);
 }
 
 /* ---- timers ---- */
@@ -467,7 +479,9 @@ static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   uint32_t lines = p->lines;
   if (!harp_path_shrink(p, now)) return;
   harp_life_note_size(s, p);
-  harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, lines, p->lines, 0);
+  harp_trace(
+      s->trace, now,
+      (struct harp_trace_entry){.event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = lines, .b = p->lines});
 }
 
 /* Whether no other path may carry data until this one is DOWN: none that may answers, nor one between the
@@ -497,13 +511,19 @@ static void ask_again(struct harp_sender *s, struct harp_path *p, bool elsewhere
 }
 
 static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_trace(s->trace, now, HARP_EVENT_PTO, p->index, p->pto_count, now - p->pto_from_ns, 0);
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_PTO,
+                                       .path = p->index,
+                                       .a = p->pto_count,
+                                       .b = (uint32_t)((now - p->pto_from_ns) / HARP_US(1))});
   s->counters->probe_timeouts++;
   p->probe_timeouts++;
   if (!p->pto_count) p->silent_ns = p->pto_from_ns;
   p->pto_count++;
   p->pto_from_ns = now; /* the timeout starts over even if the probe cannot leave at once */
+  uint32_t window = p->cc.window_bytes;
   if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
+  trace_fall(s, p, window, now);
   bool elsewhere = s->path_count > 1 && others_progress(s, p);
   bool long_silent = now - p->silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
   if (elsewhere && p->pto_count >= DRAIN_PTOS && long_silent) {

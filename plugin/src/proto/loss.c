@@ -20,12 +20,13 @@ static void settle(struct harp_path *p, const struct harp_burst *b, uint32_t pac
 
 /* Packets found lost and now acknowledged: they were only late. Tolerates more from now on. */
 static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_loss_result *result,
-                    struct harp_trace *trace, harp_ns now) {
-  for (uint64_t m = bits; m; m &= m - 1) {
-    uint32_t i = (uint32_t)__builtin_ctzll(m);
-    harp_trace(trace, now, HARP_EVENT_SPURIOUS, p->index, b->number + i, 0, 0);
-    result->spurious_packets++;
-  }
+                    const struct harp_trace *trace, harp_ns now) {
+  result->spurious_packets += harp_popcount(bits);
+  harp_trace(trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_SPURIOUS,
+                                       .path = p->index,
+                                       .number = b->number + (unsigned)__builtin_ctzll(bits),
+                                       .count = (uint8_t)harp_popcount(bits)});
   harp_ns late_ns = now - b->sent_ns;
   harp_ns excess_ns = late_ns > p->rtt.smoothed_ns ? late_ns - p->rtt.smoothed_ns : 0;
   p->reorder_ns = HARP_MIN(HARP_MAX(2 * p->reorder_ns, excess_ns), REORDER_MAX_NS);
@@ -50,7 +51,7 @@ static void deliver(const struct harp_burst *b, uint64_t bits, harp_ns now) {
 }
 
 void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_loss_result *result,
-                        struct harp_trace *trace, harp_ns now) {
+                        const struct harp_trace *trace, harp_ns now) {
   struct harp_flight *f = &p->flight;
   HARP_ASSERT(begin < end && end <= p->next_number);
   for (uint32_t i = f->head; i != f->tail; i++) {
@@ -80,19 +81,24 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
 }
 
 static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_loss_result *result,
-                 struct harp_trace *trace, harp_ns now) {
+                 const struct harp_trace *trace, harp_ns now) {
   b->lost |= bits;
   settle(p, b, harp_popcount(bits), &result->lost_bytes);
   result->lost_packets += harp_popcount(bits);
+  uint32_t first = (uint32_t)__builtin_ctzll(bits);
+  harp_trace(trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_LOST,
+                                       .path = p->index,
+                                       .number = b->number + first,
+                                       .count = (uint8_t)harp_popcount(bits),
+                                       .a = harp_burst_line(b, first)});
   for (; bits; bits &= bits - 1) {
     uint32_t i = (uint32_t)__builtin_ctzll(bits);
-    harp_trace(trace, now, HARP_EVENT_LOST, p->index, b->number + i, harp_burst_line(b, i),
-               harp_burst_lines(b, i));
     if (b->stream) harp_tx_stream_on_lost(b->stream, harp_burst_line(b, i), harp_burst_lines(b, i));
   }
 }
 
-void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, const struct harp_trace *trace,
                       harp_ns now) {
   struct harp_flight *f = &p->flight;
   p->loss_deadline_ns = HARP_NEVER;
@@ -113,7 +119,7 @@ void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, stru
   trim(p, now);
 }
 
-void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, const struct harp_trace *trace,
                        harp_ns now) {
   struct harp_flight *f = &p->flight;
   for (uint32_t i = f->head; i != f->tail; i++) {

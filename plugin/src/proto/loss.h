@@ -28,14 +28,14 @@ struct harp_loss_result {
  * arrived.
  */
 void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_loss_result *result,
-                        struct harp_trace *trace, harp_ns now);
+                        const struct harp_trace *trace, harp_ns now);
 
 /* Marks what is lost by now, tells its streams, and sets the loss deadline for the rest. */
-void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, const struct harp_trace *trace,
                       harp_ns now);
 
 /* Gives up every pending packet of the path (it goes down). */
-void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, struct harp_trace *trace,
+void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, const struct harp_trace *trace,
                        harp_ns now);
 
 #endif

@@ -38,11 +38,12 @@ size_t harp_receiver_bytes(const struct harp_receiver_config *config) {
 }
 
 void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config,
-                        struct harp_trace *trace, struct harp_counters *counters) {
+                        const struct harp_trace *trace, struct harp_counters *counters) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
   HARP_ASSERT(config->stream_max >= 1 && config->stream_max <= HARP_STREAMS_MAX);
   memset(r, 0, harp_receiver_bytes(config));
   r->trace = trace;
+  r->packet_trace = trace && trace->is_full;
   r->counters = counters;
   r->path_count = config->path_count;
   r->stream_max = config->stream_max;
@@ -98,10 +99,19 @@ static void ack_late(struct harp_receiver *r, unsigned path, harp_ns now) {
   r->ack_due_ns = first_due_ns(r, 0);
 }
 
+static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uint64_t number, harp_ns now) {
+  harp_trace(r->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_RX_GAP,
+                                       .path = path,
+                                       .number = number,
+                                       .a = (uint32_t)(number - r->paths[path].next_number)});
+}
+
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
   if (harp_unlikely(p->path != r->recent)) r->recent = p->path, r->mixed = MIXED_ACKS;
+  if (harp_unlikely(number > path->next_number)) trace_gap(r, p->path, number, now);
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
   path->echo_time = p->data.time;
@@ -190,7 +200,15 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   if (r->untold) ack_by(r, i, now); /* more than one acknowledgement can tell */
   r->mixed -= r->mixed > 0;
   r->counters->tx_acks++;
-  harp_trace(r->trace, now, HARP_EVENT_TX_ACK, i, path->next_number - 1, ack->ack.credit_count, 0);
+  harp_trace(r->trace, now,
+             (struct harp_trace_entry){
+                 .event = HARP_EVENT_TX_ACK,
+                 .path = (uint8_t)i,
+                 .number = path->next_number - 1,
+                 .count = (uint8_t)ack->ack.credit_count,
+                 .a = (uint32_t)*number,
+                 .b = (uint32_t)HARP_MIN(now - path->echo_arrival_ns, (harp_ns)UINT32_MAX),
+             });
 }
 
 void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_packet *ack, uint64_t *number,
@@ -285,6 +303,28 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
     if (r->streams[i]) tell(r, r->streams[i]);
 }
 
+/* Records what was dropped; in tests each packet. Out of line, which keeps its work off the others. */
+static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct harp_packet *p,
+                                   uint64_t number, enum harp_drop drop, harp_ns now) {
+  struct harp_trace_entry e = {.path = p->path, .stream = p->data.stream, .number = number};
+  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace)
+    return; /* many, and no trouble: copies are meant to be */
+  if (drop == HARP_DROP_DUPLICATE) {
+    e.event = HARP_EVENT_RX_DUPLICATE;
+    e.a = p->data.line;
+  } else if (drop) {
+    e.event = HARP_EVENT_RX_DROP;
+    e.a = drop;
+  } else if (p->type == HARP_PACKET_DATA) {
+    e.event = HARP_EVENT_RX_DATA;
+    e.a = p->data.line;
+    e.b = harp_lines_of(p->data.length);
+  } else {
+    return;
+  }
+  harp_trace(r->trace, now, e);
+}
+
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now) {
   HARP_ASSERT(p->path < r->path_count);
@@ -299,13 +339,7 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
   if (harp_likely(drop == HARP_DROP_NONE) || drop == HARP_DROP_DUPLICATE ||
       (drop == HARP_DROP_STREAM && is_closed(r, p)))
     note_arrival(r, p, number, now);
-  if (drop == HARP_DROP_NONE && p->type == HARP_PACKET_DATA)
-    harp_trace(r->trace, now, HARP_EVENT_RX_DATA, p->path, number, p->data.line,
-               harp_lines_of(p->data.length));
-  else if (drop == HARP_DROP_DUPLICATE)
-    harp_trace(r->trace, now, HARP_EVENT_RX_DUPLICATE, p->path, number, p->data.line, 0);
-  else if (drop)
-    harp_trace(r->trace, now, HARP_EVENT_RX_DROP, p->path, number, drop, 0);
+  if (harp_unlikely(drop || r->packet_trace)) trace_packet(r, p, number, drop, now);
   return drop;
 }
 

@@ -33,7 +33,8 @@ struct harp_rx_path {
 };
 
 struct harp_receiver {
-  struct harp_trace *trace;
+  const struct harp_trace *trace;
+  bool packet_trace; /* of each packet that comes: for tests */
   struct harp_counters *counters;
   uint32_t window_bytes;    /* announced in acknowledgements */
   uint32_t ack_every_bytes; /* at least one for so many */
@@ -55,7 +56,7 @@ struct harp_receiver {
 size_t harp_receiver_bytes(const struct harp_receiver_config *config);
 
 void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_config *config,
-                        struct harp_trace *trace, struct harp_counters *counters);
+                        const struct harp_trace *trace, struct harp_counters *counters);
 
 /* Opens a stream whose id is free; closes it: its packets are dropped from then on, and acknowledged. The
  * stream's memory is the caller's, and borrowed while it is open. */

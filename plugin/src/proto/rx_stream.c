@@ -14,7 +14,7 @@ static struct harp_recv_message *message_at(struct harp_rx_stream *st, uint32_t 
 }
 
 void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
-                         struct harp_trace *trace, struct harp_counters *counters) {
+                         const struct harp_trace *trace, struct harp_counters *counters) {
   memset(st, 0, sizeof *st);
   st->trace = trace;
   st->counters = counters;
@@ -62,7 +62,10 @@ int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity
   *early = NULL;
   if (st->posted - st->done == HARP_MESSAGES_MAX) return -EAGAIN;
   struct harp_recv_message *msg = message_at(st, st->posted);
-  harp_trace(st->trace, now, HARP_EVENT_RECV_POST, st->posted, capacity, 0, 0);
+  if (harp_trace_is_long(st->trace, capacity))
+    harp_trace(st->trace, now,
+               (struct harp_trace_entry){
+                   .event = HARP_EVENT_RECV_POST, .stream = st->id, .number = st->posted, .a = capacity});
   if (msg->begun && msg->size > capacity) {
     refuse_size(st, st->posted, msg->size, capacity); /* and what still comes of it stays in staging */
   } else {

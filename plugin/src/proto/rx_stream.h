@@ -48,7 +48,7 @@ struct harp_recv_message {
 };
 
 struct harp_rx_stream {
-  struct harp_trace *trace;
+  const struct harp_trace *trace;
   struct harp_counters *counters;
   uint16_t id; /* in packets */
   void *owner; /* whose it is: the opener's to set */
@@ -79,7 +79,7 @@ struct harp_placement {
 };
 
 void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
-                         struct harp_trace *trace, struct harp_counters *counters);
+                         const struct harp_trace *trace, struct harp_counters *counters);
 
 /* Posts a receive for the next message; is_watched: somebody reads its buffer while it fills. If some of it
  * came early, fills *place with what to copy from staging

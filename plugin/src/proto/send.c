@@ -137,7 +137,7 @@ static void on_busy(struct harp_sender *s, harp_ns now) {
 /* ---- set-up ---- */
 
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
-                      struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
+                      const struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
   HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
   HARP_ASSERT(config->stream_max >= 1 && config->stream_max <= HARP_STREAMS_MAX);
   s->trace = trace;
@@ -261,7 +261,9 @@ int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const voi
 /* ---- acknowledgements ---- */
 
 static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_trace(s->trace, now, HARP_EVENT_PATH_SIZE, p->index, p->lines, p->size_probe_lines, 0);
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){
+                 .event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = p->lines, .b = p->size_probe_lines});
   p->lines = HARP_MAX(p->lines, p->size_probe_lines);
   p->size_probe_lines = 0;
   p->size_probe_ns = p->lines < p->lines_max ? now + SIZE_PROBE_NEXT_NS : HARP_NEVER;
@@ -311,7 +313,12 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
-  harp_trace(s->trace, now, HARP_EVENT_RX_ACK, p->path, path->largest_acked, s->load.messages, 0);
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_RX_ACK,
+                                       .path = p->path,
+                                       .number = path->largest_acked,
+                                       .a = (uint32_t)number,
+                                       .b = path->cc.window_bytes});
   harp_life_note_detour(s, path, p->flags & HARP_FLAG_DETOUR, now);
   bool proven =
       (path->state == HARP_PATH_NEW || path->state == HARP_PATH_DOWN) && newest > path->proof_number;
@@ -707,7 +714,12 @@ static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t line
                               .last_bytes = lines * HARP_LINE_BYTES};
   s->credit_wanted = false;
   s->counters->probes++;
-  harp_trace(s->trace, now, HARP_EVENT_TX_PROBE, p->index, run->number, run->last_bytes, 0);
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_TX_PROBE,
+                                       .path = p->index,
+                                       .number = run->number,
+                                       .count = 1,
+                                       .b = run->last_bytes});
 }
 
 static void take_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
@@ -779,6 +791,24 @@ static void note_asked(struct harp_path *p, const struct harp_tx_run *run) {
   p->unasked_bytes = p->unasked_bursts = 0;
 }
 
+static struct harp_trace_entry entry_of(enum harp_event event, const struct harp_tx_run *run,
+                                        uint32_t lines) {
+  return (struct harp_trace_entry){
+      .event = (uint8_t)event,
+      .path = run->path,
+      .number = run->number,
+      .count = (uint8_t)run->count,
+      .stream = run->stream,
+      .a = run->line,
+      .b = lines,
+  };
+}
+
+static HARP_COLD void trace_again(const struct harp_sender *s, const struct harp_tx_run *run, uint32_t lines,
+                                  bool is_copy, harp_ns now) {
+  harp_trace(s->trace, now, entry_of(is_copy ? HARP_EVENT_TX_COPY : HARP_EVENT_TX_AGAIN, run, lines));
+}
+
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t max_packets,
                       struct harp_tx_run *run, harp_ns now) {
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
@@ -804,9 +834,10 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   default:
     take_new(s, p, c, lines, run, now);
   }
-  if (run->type == HARP_PACKET_DATA)
-    harp_trace(s->trace, now, c->kind == HARP_TX_NEW ? HARP_EVENT_TX_DATA : HARP_EVENT_TX_AGAIN, p->index,
-               run->number, run->count, run->line);
+  if (harp_likely(c->kind == HARP_TX_NEW))
+    harp_trace(s->trace, now, entry_of(HARP_EVENT_TX_DATA, run, lines));
+  else if (run->type == HARP_PACKET_DATA)
+    trace_again(s, run, lines, c->kind == HARP_TX_COPY, now);
   if (in_turn) {
     end_turn(s, c, lines);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;

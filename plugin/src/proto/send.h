@@ -67,7 +67,7 @@ struct harp_tx_run {
 };
 
 struct harp_sender {
-  struct harp_trace *trace;
+  const struct harp_trace *trace;
   struct harp_counters *counters;
 
   struct harp_tx_load load; /* of all streams */
@@ -112,7 +112,7 @@ struct harp_sender {
 size_t harp_sender_bytes(const struct harp_sender_config *config);
 
 void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
-                      struct harp_trace *trace, struct harp_counters *counters, harp_ns now);
+                      const struct harp_trace *trace, struct harp_counters *counters, harp_ns now);
 
 /* Opens a stream whose id is free; closes it: none of its lines goes out any more. The stream's memory is the
  * caller's, and borrowed while it is open. The receiver opens its end first. An id may be used again when

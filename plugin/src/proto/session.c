@@ -77,7 +77,8 @@ static void move_to(struct harp_session *c, enum harp_session_state to, harp_ns 
       [HARP_SESSION_FAILED] = {[HARP_SESSION_CLOSED] = true},
   };
   HARP_ASSERT(allowed[c->state][to]);
-  harp_trace(c->trace, now, HARP_EVENT_SESSION_STATE, c->state, to, 0, 0);
+  harp_trace(c->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_SESSION_STATE, .a = c->state, .b = to});
   c->state = to;
 }
 

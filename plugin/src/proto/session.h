@@ -27,7 +27,7 @@ struct harp_session {
   enum harp_status status; /* why it failed */
   struct harp_session_keys keys;
   unsigned path_count;
-  struct harp_trace *trace;
+  const struct harp_trace *trace;
   struct harp_counters *counters;
   struct harp_sender *sender;     /* NULL: it sends nothing; memory of the owner */
   struct harp_receiver *receiver; /* NULL: it receives nothing; memory of the owner */

@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_config *config,
-                         struct harp_tx_load *load, struct harp_trace *trace,
+                         struct harp_tx_load *load, const struct harp_trace *trace,
                          struct harp_counters *counters) {
   st->load = load;
   st->trace = trace;
@@ -90,7 +90,10 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   uint32_t lines = harp_lines_of(bytes);
   st->messages[st->tail % HARP_MESSAGES_MAX] =
       (struct harp_send_message){data, cookie, bytes, st->tail_line, lines};
-  harp_trace(st->trace, now, HARP_EVENT_SEND_POST, st->tail, bytes, 0, 0);
+  if (harp_trace_is_long(st->trace, bytes))
+    harp_trace(st->trace, now,
+               (struct harp_trace_entry){
+                   .event = HARP_EVENT_SEND_POST, .stream = st->id, .number = st->tail, .a = bytes});
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
@@ -136,7 +139,9 @@ static void complete(struct harp_tx_stream *st, harp_ns now) {
   while (st->oldest != st->tail) {
     const struct harp_send_message *m = harp_tx_stream_message(st, st->oldest);
     if (harp_seq_before(st->delivered, m->line + m->lines)) break;
-    harp_trace(st->trace, now, HARP_EVENT_SENT, st->oldest, 0, 0, 0);
+    if (harp_unlikely(st->trace && st->trace->is_full)) /* acknowledgements show as much */
+      harp_trace(st->trace, now,
+                 (struct harp_trace_entry){.event = HARP_EVENT_SENT, .stream = st->id, .number = st->oldest});
     st->oldest++;
     st->load->messages--;
     st->counters->messages_sent++;

@@ -52,7 +52,7 @@ struct harp_send_message {
 
 struct harp_tx_stream {
   struct harp_tx_load *load; /* of the sender that it is open on */
-  struct harp_trace *trace;
+  const struct harp_trace *trace;
   struct harp_counters *counters;
   uint16_t id; /* in packets */
   void *owner; /* whose it is: the opener's to set */
@@ -90,7 +90,8 @@ struct harp_tx_stream_config {
 };
 
 void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_config *config,
-                         struct harp_tx_load *load, struct harp_trace *trace, struct harp_counters *counters);
+                         struct harp_tx_load *load, const struct harp_trace *trace,
+                         struct harp_counters *counters);
 
 /* Posts a message. The data is borrowed until poll_done gives back `cookie`. Returns -EAGAIN when
  * HARP_MESSAGES_MAX messages are under way. */
