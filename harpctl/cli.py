@@ -28,6 +28,7 @@ from harpctl.setup.command import setup
 from harpctl.stats.command import stats
 from harpctl.stats.export import export
 from harpctl.stats.top import top
+from harpctl.trace.command import trace
 
 app = typer.Typer(
     name="harpctl",
@@ -40,7 +41,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
     "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), report, bench),
-    "See inside a job": (over_hosts(top), over_hosts(stats), export, dissector),
+    "See inside a job": (over_hosts(top), over_hosts(stats), trace, export, dissector),
     "The plugin": (install, enable, disable, status),
     "Inside": (boot,),
 }

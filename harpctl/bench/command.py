@@ -42,7 +42,7 @@ from harpctl.bench.nccl_run import OPERATIONS, REDUCTIONS
 from harpctl.bench.nccl_wheel import NEWEST
 from harpctl.bench.perf import Mode, PerfJob
 from harpctl.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
-from harpctl.bench.plot import plot, plot_courses, require_plot
+from harpctl.bench.plot import plot, plot_courses
 from harpctl.bench.report import document, print_measured
 from harpctl.bench.sizes import (
     format_size,
@@ -56,6 +56,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.identity import built_file
 from harpctl.lab.lab import Lab
 from harpctl.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
+from harpctl.picture import require_plot
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"

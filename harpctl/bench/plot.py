@@ -12,28 +12,12 @@ from typing import TYPE_CHECKING
 from harpctl.bench.compare import Row
 from harpctl.bench.failover import Course
 from harpctl.bench.sizes import format_size
-from harpctl.errors import ExitCode, HarpError
+from harpctl.errors import HarpError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = 500  # of a line over time
-SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def require_plot(file: Path) -> None:
-    """Raise the HarpError that says why this picture could not be drawn, before a long run for it."""
-    if file.suffix.lower() not in SUFFIXES:
-        raise HarpError(
-            f"{file} is not a picture's name.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE
-        )
-    try:
-        import matplotlib as mpl  # noqa: PLC0415  (optional, and slow to load)
-    except ImportError:
-        raise HarpError(
-            "Drawing a plot needs matplotlib.", "pip install 'harpctl[plot]'", ExitCode.MISSING
-        ) from None
-    mpl.use("Agg")
 
 
 def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[Row]]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
-COMMON = {"errors", "console", "identity"}  # what everything may import
+COMMON = {"errors", "console", "identity", "picture"}  # what everything may import
 TOP = {"", "__main__", "cli", "report"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
 DOERS = ("change.apply", "change.doing", "change.rollback", "change.undoer")
@@ -34,8 +34,10 @@ OPENS = {
     "network.metadata": "addresses of the web",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
     "setup.command": "the terminal that is asked",
+    "trace.rings": "the memory of a process that holds its rings",
 }
 WRITES = {
+    "trace.command": "the dump that the operator asks for",
     "network.watch": "notes in /run/harp, between harpctl and the dead man",
     "network.deadman": "its sign of life there",
 }

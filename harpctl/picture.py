@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What drawing needs before it begins: matplotlib, which is optional, and a file's name that it knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harpctl.errors import ExitCode, HarpError
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def require_plot(file: Path) -> None:
+    """Raise the HarpError that says why this picture could not be drawn, before long work for it."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise HarpError(
+            f"{file} is not a picture's name.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE
+        )
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  (optional, and slow to load)
+    except ImportError:
+        raise HarpError(
+            "Drawing a plot needs matplotlib.", "pip install 'harpctl[plot]'", ExitCode.MISSING
+        ) from None
+    mpl.use("Agg")

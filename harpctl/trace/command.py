@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl trace`: what the last events of a process were, of a running one, a killed one, or a dump."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harpctl.console import OUT, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host
+from harpctl.picture import require_plot
+from harpctl.stats.files import find_one
+from harpctl.trace.plot import plot
+from harpctl.trace.rings import Recording, read_recording
+from harpctl.trace.save import dump_of
+from harpctl.trace.story import Story, Told, counts_of, sentences, story_of
+
+DUMP_HINT = "Processes leave dumps where HARP_DUMP_DIR says; `harpctl trace PID` reads a running one."
+
+
+def _read(host: Host, source: str) -> Recording:
+    path = (
+        find_one(host, int(source)).processes[0].file if source.isdecimal() else str(Path(source).absolute())
+    )
+    if not host.exists(path):
+        raise HarpError(f"There is no file {source}.", DUMP_HINT, ExitCode.MISSING)
+    file = host.open_file(path)
+    if file is None:
+        raise HarpError(f"{source} can't be read.", "Run it as root, or as its owner.", ExitCode.REFUSED)
+    with file:
+        return read_recording(file, source)
+
+
+def _clock_time(unix_ns: int) -> str:
+    return f"{time.strftime('%H:%M:%S', time.localtime(unix_ns // 10**9))}.{unix_ns // 1000 % 10**6:06d}"
+
+
+def _title(recording: Recording) -> str:
+    page = recording.page
+    said = f"{page.host} process {page.pid}, HARP {page.version}, {len(recording.events)} events"
+    if recording.why:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.dumped_unix_ns // 10**9))
+        said += f", dump of {moment}: {recording.why}"
+    return said
+
+
+def _shown(story: Story, *, everything: bool, last: int) -> list[Told]:
+    shown = [told for told in story.events if everything or told.event.kind.part != "FLOW"]
+    return shown[-last:] if last else shown
+
+
+def _print(story: Story, *, everything: bool, last: int) -> None:
+    for side in story.sides:
+        OUT.print(_title(side.recording), style="bold", markup=False)
+        if side.recording.cut:
+            OUT.print("This file is cut off; what is left of it follows.", style="yellow")
+    if story.clock:
+        OUT.print(story.clock.told(*(side.title() for side in story.sides)), markup=False)
+    if not story.events:
+        OUT.print("Nothing was recorded.")
+        return
+    shown = _shown(story, everything=everything, last=last)
+    width = max((len(story.name_of(told)) for told in shown), default=0)
+    first = story.sides[0].recording
+    for told in shown:
+        moment = _clock_time(first.unix_ns(told.at_ns))
+        OUT.print(f"{moment}  {story.name_of(told):{width}}  {story.text_of(told)}", markup=False)
+    hidden = len(story.events) - len(shown)
+    if hidden and not everything:
+        OUT.print(
+            f"{hidden} events of what was sent and acknowledged, or earlier, are left out: --all, --last 0."
+        )
+    said = list(sentences(story))
+    OUT.print("\nNothing recorded was lost." if not said else "", style="bold")
+    for sentence in said:
+        OUT.print(sentence, markup=False)
+
+
+def _document(story: Story) -> dict[str, object]:
+    return {
+        "sides": [
+            {
+                "host": side.recording.page.host,
+                "pid": side.recording.page.pid,
+                "version": side.recording.page.version,
+                "why": side.recording.why,
+                "dumped_unix_ns": side.recording.dumped_unix_ns,
+                "cut": side.recording.cut,
+                "sessions": list(side.sessions.values()),
+            }
+            for side in story.sides
+        ],
+        "clock": story.clock,
+        "paths": counts_of(story),
+        "events": [
+            {
+                "unix_ns": story.sides[0].recording.unix_ns(told.at_ns),
+                "side": told.side,
+                "session": told.mark,
+                "event": told.event.kind.name,
+                "path": told.event.path,
+                "number": told.event.number,
+                "count": told.event.count,
+                "stream": told.event.stream,
+                "a": told.event.a,
+                "b": told.event.b,
+                "text": told.event.told(),
+            }
+            for told in story.events
+        ],
+    }
+
+
+def trace(
+    source: Annotated[str, typer.Argument(metavar="PID|FILE", help="A process here, or a dump.")],
+    other: Annotated[
+        str | None, typer.Argument(metavar="[PID|FILE]", help="The other end, to be merged on one clock.")
+    ] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print also each superframe and acknowledgement.")
+    ] = False,
+    last: Annotated[
+        int, typer.Option("--last", metavar="N", min=0, help="Print the last N events at most; 0: all.")
+    ] = 0,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", metavar="FILE", help="Draw packet numbers and windows over time."),
+    ] = None,
+    span_ms: Annotated[
+        float, typer.Option("--span", metavar="MS", min=0, help="Draw the last MS milliseconds; 0: all.")
+    ] = 0.0,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Keep what was read of the process as a dump."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all events as JSON.")] = False,
+) -> None:
+    """Show the last events that a process has recorded: what was lost, which paths fell silent, what ended.
+
+    A running process is read without disturbing it. Where a session fails or NCCL waits for long, the process
+    leaves a dump. With the recordings of both ends all is told on one clock. docs/trace.md explains events
+    and files.
+    """
+    host = Host()
+    if png:
+        require_plot(png)
+    recordings = [_read(host, word) for word in (source, other) if word is not None]
+    if save:
+        _save(host, source, save)
+    story = story_of(recordings)
+    if png:
+        plot(png, story, span_ms)
+    if as_json:
+        print_json(_document(story))
+    else:
+        _print(story, everything=everything, last=last)
+    if any(recording.cut for recording in recordings):
+        raise typer.Exit(int(ExitCode.WRONG_DATA))
+
+
+def _save(host: Host, source: str, to: Path) -> None:
+    if not source.isdecimal():
+        raise HarpError("--save keeps what a process has recorded.", "Copy the file instead.", ExitCode.USAGE)
+    file = host.open_file(find_one(host, int(source)).processes[0].file)
+    if file is None:
+        raise HarpError(f"Process {source} has ended.", DUMP_HINT, ExitCode.MISSING)
+    with file:
+        data = dump_of(file, source)
+    try:
+        host.write_file(str(to.absolute()), data, 0o600)
+    except OSError as error:
+        raise HarpError(f"{to} can't be written: {error.strerror}.", "Is there room?") from None

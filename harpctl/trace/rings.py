@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the flight recorder's rings out of a statistics file or a dump; docs/trace.md tells their layout.
+
+An engine may write while this reads: entries that it may have overwritten meanwhile are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import struct
+from collections.abc import Iterator
+from functools import cmp_to_key
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.stats.layout import HEADER, TABLE, Page, read_page, wrong
+
+RINGS = struct.Struct("=QIIIIIIIiiIqq96s")
+HEAD = struct.Struct("=QII48x")
+ENTRY = struct.Struct("=QQIIHHBBBB")
+PARTS = ("FLOW", "TROUBLE", "LIFE")
+MEMORY_NAME = "/memfd:harp-trace"
+MARGIN = 64  # entries that the writer may be ahead of its count
+NO_PEER = 0xFFFF
+SLOTS_MAX = 1 << 20
+RINGS_MAX = 1024
+FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
+
+
+class Kind(NamedTuple):
+    """A line of the list of events that a file brings."""
+
+    name: str
+    part: str
+    text: str
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """An event as an engine has recorded it."""
+
+    at_ns: int  # CLOCK_MONOTONIC of its host
+    kind: Kind
+    part: int
+    order: int
+    engine: int  # its entry in the table engine
+    peer: int  # entry in the table session; NO_PEER
+    path: int
+    number: int
+    count: int
+    stream: int
+    a: int
+    b: int
+
+    def told(self) -> str:
+        """Return the event in words."""
+
+        def word(match: re.Match[str]) -> str:
+            value = getattr(self, match[1], "?")
+            words = match[2].split("|") if match[2] else []
+            return words[value] if isinstance(value, int) and value < len(words) else str(value)
+
+        return FIELD.sub(word, self.kind.text)
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file holds."""
+
+    name: str
+    page: Page
+    why: str  # of a dump: why it was made
+    dumped_unix_ns: int  # 0: the process was read itself
+    cut: bool  # the file ends early
+    events: list[Event]  # of all its engines, oldest first
+
+    def unix_ns(self, at_ns: int) -> int:
+        """Return the time of day of a point in time of the process."""
+        return at_ns + self.page.created_unix_ns - self.page.created_ns
+
+
+class Rings(NamedTuple):
+    """Where the rings are."""
+
+    at: int
+    ring_bytes: int
+    ring_count: int
+    first: int
+    head_bytes: int
+    entry_bytes: int
+    events_at: int
+    events_bytes: int
+    heads_at: int
+    fd: int
+    reserved: int
+    dumped_ns: int
+    dumped_unix_ns: int
+    why: bytes
+
+
+def rings_of(file: BinaryIO, name: str) -> Rings:
+    """Read that; raises the HarpError that says what is wrong."""
+    header = os.pread(file.fileno(), HEADER.size, 0)
+    table_count = HEADER.unpack(header)[13]
+    data = os.pread(file.fileno(), RINGS.size, HEADER.size + table_count * TABLE.size)
+    rings = Rings(*RINGS.unpack(data)) if len(data) == RINGS.size else None
+    if rings is None or not rings.ring_bytes:
+        raise wrong(name, "it has no flight recorder")
+    if rings.head_bytes != HEAD.size or rings.entry_bytes != ENTRY.size or rings.ring_count > RINGS_MAX:
+        raise wrong(name, "its flight recorder has another layout")
+    return rings
+
+
+def _kinds(file: BinaryIO, name: str, rings: Rings) -> list[Kind]:
+    text = os.pread(file.fileno(), rings.events_bytes, rings.events_at).decode("ascii", "replace")
+    lines = [line.split(" ", 2) for line in text.splitlines()]
+    if not lines or any(len(words) != 3 or words[1] not in PARTS for words in lines):
+        raise wrong(name, "its list of events is damaged")
+    return [Kind(*words) for words in lines]
+
+
+def _part(
+    file: BinaryIO, start: int, head: bytes, *, living: bool, read_head: int
+) -> tuple[list[tuple[int, ...]], bool]:
+    """Return the entries of a part of a ring, oldest first, and whether some are cut off."""
+    count, at, slots = HEAD.unpack(head)
+    if not 0 < slots <= SLOTS_MAX:
+        return [], True
+    data = os.pread(file.fileno(), slots * ENTRY.size, start + at)
+    first = max(0, count - slots)
+    if living:
+        after = HEAD.unpack(os.pread(file.fileno(), HEAD.size, read_head))[0]
+        first = max(0, after + MARGIN - slots)
+    whole = len(data) // ENTRY.size
+    indices = [i % slots for i in range(first, count)]
+    found = [ENTRY.unpack_from(data, i * ENTRY.size) for i in indices if i < whole]
+    return found, len(found) < len(indices)
+
+
+def _ring(
+    file: BinaryIO, rings: Rings, index: int, kinds: list[Kind], *, living: bool
+) -> tuple[list[Event], bool]:
+    start = rings.at + index * rings.ring_bytes
+    heads_at = start + rings.heads_at
+    heads = os.pread(file.fileno(), len(PARTS) * HEAD.size, heads_at)
+    if living and not any(heads):  # there was no memory for it
+        return [], False
+    if len(heads) < len(PARTS) * HEAD.size:
+        return [], True
+    events: list[Event] = []
+    cut = False
+    for part in range(len(PARTS)):
+        head = heads[part * HEAD.size : (part + 1) * HEAD.size]
+        entries, is_cut = _part(file, start, head, living=living, read_head=heads_at + part * HEAD.size)
+        cut |= is_cut
+        for at_ns, number, a, b, peer, stream, event, path, count, order in entries:
+            if not at_ns:  # it was being written when it was copied
+                continue
+            kind = kinds[event] if event < len(kinds) else Kind(f"EVENT_{event}", PARTS[part], "{a} {b}")
+            engine = rings.first + index
+            events.append(Event(at_ns, kind, part, order, engine, peer, path, number, count, stream, a, b))
+    return events, cut
+
+
+def _before(one: Event, two: Event) -> int:
+    """Compare events of one moment: those of FLOW keep the order in which they were written."""
+    if one.engine != two.engine or one.part == two.part == 0:
+        return 0
+    ahead, behind = (two.order - one.order) & 255, (one.order - two.order) & 255
+    if one.part and two.part:
+        return 0 if not ahead else -1 if ahead < behind else 1
+    if one.part:  # what is rare comes before the flow that has counted it
+        return -1 if ahead < 128 else 1
+    return 1 if behind < 128 else -1
+
+
+def _in_order(events: list[Event]) -> list[Event]:
+    """Sort by time, and those of one moment as they were written."""
+    moments = groupby(sorted(events, key=lambda event: event.at_ns), key=lambda event: event.at_ns)
+    found: list[Event] = []
+    for _, group in moments:
+        together = list(group)
+        found += sorted(together, key=cmp_to_key(_before)) if len(together) > 1 else together
+    return found
+
+
+@contextlib.contextmanager
+def in_memory(file: BinaryIO, rings: Rings, pid: int, name: str) -> Iterator[BinaryIO]:
+    """Open the file that the rings are in: where that of the statistics is on a disk, they are not in it."""
+    if rings.fd < 0:
+        yield file
+        return
+    path = f"/proc/{pid}/fd/{rings.fd}"
+    try:
+        if not str(Path(path).readlink()).startswith(MEMORY_NAME):  # another process has the number now
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        refused = isinstance(error, PermissionError)
+        raise HarpError(
+            f"The flight recorder of {name} is in the memory of process {pid}: {error.strerror}.",
+            "Run it as root, or as the owner of the process."
+            if refused
+            else "It is there while the process runs; HARP_STATS_DIR on a tmpfs keeps it longer.",
+            ExitCode.REFUSED if refused else ExitCode.MISSING,
+        ) from None
+    with os.fdopen(descriptor, "rb") as memory:
+        yield memory
+
+
+def read_recording(file: BinaryIO, name: str) -> Recording:
+    """Read a statistics file or a dump; raises HarpErrors, which call it by the name."""
+    page = read_page(file, name)
+    rings = rings_of(file, name)
+    kinds = _kinds(file, name, rings)
+    engines = {row["index"] for row in page.tables.get("engine", [])}
+    events: list[Event] = []
+    cut = False
+    with in_memory(file, rings, page.pid, name) as source:
+        for index in range(rings.ring_count):
+            if rings.first + index not in engines:
+                continue
+            found, is_cut = _ring(source, rings, index, kinds, living=not rings.dumped_ns)
+            events += found
+            cut |= is_cut
+    return Recording(
+        name=name,
+        page=page,
+        why=rings.why.partition(b"\0")[0].decode("utf-8", "replace"),
+        dumped_unix_ns=rings.dumped_unix_ns,
+        cut=cut,
+        events=_in_order(events),
+    )

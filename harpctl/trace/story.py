@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the events of one or two recordings tell: whose they are, on one clock, and what got lost where."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from harpctl.stats.layout import Row
+from harpctl.trace.clock import SENDING, Clock, clock_between
+from harpctl.trace.rings import NO_PEER, Event, Recording
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as its recording names it."""
+
+    mark: int  # the same at both ends; 0: not known
+    peer: str
+    paths: dict[int, str]  # "eni0 to 10.0.0.2:1234", by index
+
+
+class Told(NamedTuple):
+    """An event on the common clock."""
+
+    at_ns: int  # of the first recording's host
+    side: int  # which recording it is of
+    mark: int  # of its session; 0: none
+    event: Event
+
+
+class PathCount(msgspec.Struct, kw_only=True):
+    """What was recorded of one path of a session, sent by one side."""
+
+    side: int
+    mark: int
+    path: int
+    name: str
+    sent: int = 0
+    resent: int = 0
+    lost: int = 0
+    late: int = 0
+    gaps: int = 0  # that the other end saw
+    timeouts: int = 0
+    rtt_us: int = 0  # when the window fell last
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording, and its sessions by mark."""
+
+    recording: Recording
+    sessions: dict[int, Session]
+    events: list[tuple[int, Event]]  # with the marks of their sessions
+
+    def title(self) -> str:
+        """Return whose it is."""
+        return f"{self.recording.page.host}:{self.recording.page.pid}"
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """One or two sides on one clock."""
+
+    sides: tuple[Side, ...]
+    clock: Clock | None  # of the second side against the first
+    events: list[Told]
+
+    def name_of(self, told: Told) -> str:
+        """Return whose session an event is of."""
+        side = self.sides[told.side]
+        session = side.sessions.get(told.mark)
+        return f"{side.title()} > {session.peer}" if session else side.title()
+
+    def text_of(self, told: Told) -> str:
+        """Return an event in words, with its path named."""
+        session = self.sides[told.side].sessions.get(told.mark)
+        text = told.event.told()
+        name = session.paths.get(told.event.path, "") if session else ""
+        start = f"path {told.event.path} "
+        return (
+            f"path {told.event.path} ({name}) {text.removeprefix(start)}"
+            if name and text.startswith(start)
+            else text
+        )
+
+
+def _paths(recording: Recording, row: Row) -> dict[int, str]:
+    enis = {eni["index"]: eni.get("name", "?") for eni in recording.page.tables.get("eni", [])}
+    first = row.get("path_first", -1)
+    rows = [path for path in recording.page.tables.get("path", []) if path.get("session") == row["index"]]
+    return {
+        int(path["index"]) - int(first): f"{enis.get(path.get('eni', -1), '?')} to {path.get('address', '?')}"
+        for path in rows
+    }
+
+
+def _marks(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int, Event]]:
+    """Give each event the mark of its session: an entry of the table may have had several in turn."""
+    events = list(events)
+    opened = {event.peer for event in events if event.kind.name == "SESSION_OPEN"}
+    now = {index: int(row.get("mark", 0)) for index, row in rows.items() if index not in opened}
+    for event in events:
+        if event.kind.name == "SESSION_OPEN":
+            now[event.peer] = event.number
+        yield (0 if event.peer == NO_PEER else now.get(event.peer, 0)), event
+
+
+def side_of(recording: Recording) -> Side:
+    """Return a recording with its sessions."""
+    rows = {int(row["index"]): row for row in recording.page.tables.get("session", [])}
+    sessions = {
+        int(row.get("mark", 0)): Session(
+            mark=int(row.get("mark", 0)),
+            peer=f"{row.get('host', '?')}:{row.get('peer_pid', '?')}",
+            paths=_paths(recording, row),
+        )
+        for row in rows.values()
+    }
+    return Side(recording=recording, sessions=sessions, events=list(_marks(recording.events, rows)))
+
+
+def story_of(recordings: list[Recording]) -> Story:
+    """Merge one or two recordings."""
+    sides = tuple(side_of(recording) for recording in recordings)
+    clock = None
+    ahead_ns = [0] * len(sides)
+    if len(sides) > 1:
+        clock = clock_between(sides[0].recording, sides[0].events, sides[1].recording, sides[1].events)
+        ahead_ns[1] = clock.ahead_ns
+    events = [
+        Told(event.at_ns - ahead_ns[number], number, mark, event)
+        for number, side in enumerate(sides)
+        for mark, event in side.events
+    ]
+    events.sort(key=lambda told: told.at_ns)  # stable: each side keeps its order
+    return Story(sides=sides, clock=clock, events=events)
+
+
+def counts_of(story: Story) -> list[PathCount]:
+    """Return what was recorded of each path, what lost most first."""
+    found: dict[tuple[int, int, int], PathCount] = {}
+
+    def count(side: int, mark: int, path: int) -> PathCount:
+        session = story.sides[side].sessions.get(mark)
+        name = session.paths.get(path, "") if session else ""
+        one = PathCount(side=side, mark=mark, path=path, name=name)
+        return found.setdefault((side, mark, path), one)
+
+    gaps: dict[tuple[int, int, int], int] = defaultdict(int)
+    for told in story.events:
+        event, name = told.event, told.event.kind.name
+        if name == "RX_GAP":
+            gaps[told.side, told.mark, event.path] += 1
+            continue
+        if name not in {*SENDING, "LOST", "SPURIOUS", "PTO", "WINDOW"}:
+            continue
+        one = count(told.side, told.mark, event.path)
+        one.sent += event.count if name in SENDING else 0
+        one.resent += event.count if name == "TX_AGAIN" else 0
+        one.lost += event.count if name == "LOST" else 0
+        one.late += event.count if name == "SPURIOUS" else 0
+        one.timeouts += name == "PTO"
+        one.rtt_us = event.b if name == "WINDOW" else one.rtt_us
+    for (side, mark, path), seen in gaps.items():
+        if len(story.sides) > 1 and (1 - side, mark, path) in found:
+            found[1 - side, mark, path].gaps = seen
+    return sorted(found.values(), key=lambda one: (-(one.lost - one.late), -one.timeouts, -one.sent))
+
+
+def sentences(story: Story) -> Iterator[str]:
+    """Say what is wrong, a sentence for each path that lost something or fell silent."""
+    for one in counts_of(story):
+        if not one.lost and not one.timeouts:
+            continue
+        side = story.sides[one.side]
+        session = side.sessions.get(one.mark)
+        to = session.peer if session else "a peer that is not known any more"
+        path = f"path {one.path} ({one.name})" if one.name else f"path {one.path}"
+        said = f"{side.title()} to {to}, {path}: {one.lost} packets were found lost"
+        said += f", {one.late} of them had only been late" if one.late else ""
+        said += f", {one.resent} sent again" if one.resent else ""
+        said += f", {one.timeouts} probe timeouts" if one.timeouts else ""
+        if one.gaps:
+            said += f"; the other end saw {one.gaps} gaps"
+        yield f"{said}."

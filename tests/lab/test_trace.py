@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last events of jobs in a lab: read while they run, after they were killed, and out of dumps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from harpctl.cli import app
+from harpctl.errors import ExitCode
+from harpctl.host.door import Host
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from harpctl.stats.files import find
+from harpctl.trace.clock import SENDING
+from tests.lab.job import Job, drop, until
+
+pytestmark = [pytest.mark.lab]
+MakeLab = Callable[[LabSpec], Lab]
+LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
+ERROR_MAX_NS = 20e6  # of the clocks, on a busy machine
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the jobs of the test have their files: in memory, as /run is."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        monkeypatch.setenv("HARP_STATS_DIR", f"{name}/stats")
+        yield Path(name)
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
+    """A job without end of two hosts over eni0; the parameter is environment."""
+    env = {
+        "HARP_STATS_DIR": f"{folder}/stats",
+        "HARP_DUMP_DIR": f"{folder}/dumps",
+        "HARP_DRIVER": "udp",
+        **getattr(request, "param", {}),
+    }
+    with Job(make_lab(LabSpec(enis=2)), plugin_file, words=LONG, env=env) as running:
+        until("messages move", lambda: all(map(moves, running.ranks)), wait_s=15)
+        yield running
+
+
+def moves(rank: Any) -> bool:
+    rows = [row for process in find(Host(), rank.pid).processes for row in process.page.tables["session"]]
+    return any(int(row["sent_messages"]) + int(row["received_messages"]) > 0 for row in rows)
+
+
+def lost(pid: int) -> int:
+    return sum(int(row["lost_packets"]) for row in find(Host(), pid).processes[0].page.tables["session"])
+
+
+def trace(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["trace", *map(str, words)])
+    return done.exit_code, done.output
+
+
+def story(*words: object) -> Any:
+    code, output = trace(*words, "--json")
+    assert code == 0, output
+    return json.loads(output)
+
+
+def dumps(folder: Path) -> list[Path]:
+    return sorted((folder / "dumps").glob("harp-*.trace"))
+
+
+def test_the_merged_story_names_the_loss(job: Job, tmp_path: Path) -> None:
+    sender, receiver = (rank.pid for rank in job.ranks)
+
+    drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 2", "eni0")
+    until("loss is recorded", lambda: lost(sender) > 20, wait_s=20)
+    found = story(sender, receiver)
+    assert 0 <= found["clock"]["error_ns"] < ERROR_MAX_NS
+    assert abs(found["clock"]["ahead_ns"]) < ERROR_MAX_NS  # it is one clock in truth
+    assert [side["pid"] for side in found["sides"]] == [sender, receiver]
+    (mark,) = {session["mark"] for side in found["sides"] for session in side["sessions"]}
+    worst = found["paths"][0]
+    assert (worst["side"], worst["mark"]) == (0, mark)
+    assert worst["name"].startswith("eni0 to ")
+    assert worst["lost"] > 0 < worst["gaps"]
+    moments = [event["unix_ns"] for event in found["events"]]
+    assert moments == sorted(moments)
+    code, output = trace(sender, receiver, "--png", tmp_path / "story.png", "--last", 1000)
+    assert code == 0
+    assert f"path {worst['path']} (eni0 to " in output
+    assert "packets were found lost" in output
+    assert "the other end saw" in output
+    assert (tmp_path / "story.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_lost_packet_is_seen_to_leave_before_it_is_missed(job: Job) -> None:
+    sender, receiver = (rank.pid for rank in job.ranks)
+    drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 2", "eni0")
+
+    def order() -> list[tuple[int, int, int]]:
+        """Return when packets that were lost were sent, missed there, and found lost here."""
+        events = story(sender, receiver)["events"]
+        sent: dict[tuple[int, int], int] = {}
+        for event in (one for one in events if one["event"] in SENDING):
+            for number in range(event["number"], event["number"] + event["count"]):
+                sent[event["path"], number] = event["unix_ns"]
+        missed = {
+            (one["path"], one["number"] - one["a"]): one["unix_ns"]
+            for one in events
+            if one["event"] == "RX_GAP"
+        }
+        lost = {(one["path"], one["number"]): one["unix_ns"] for one in events if one["event"] == "LOST"}
+        return [(sent[key], missed[key], lost[key]) for key in lost if key in sent and key in missed]
+
+    until("such packets are recorded", lambda: len(order()) > 3, wait_s=20)
+    assert all(left <= missed <= found for left, missed, found in order())
+
+
+def test_a_running_process_can_be_kept_as_a_dump(job: Job, tmp_path: Path) -> None:
+    pid = job.ranks[0].pid
+    kept = tmp_path / "kept.trace"
+    assert trace(pid, "--save", kept)[0] == 0
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    found = story(kept)
+    assert found["sides"][0]["pid"] == pid
+    assert found["sides"][0]["why"] == "on demand"
+    assert {"SESSION_OPEN", "PATH_STATE", "STREAM_OPEN"} <= {event["event"] for event in found["events"]}
+
+
+def test_a_killed_process_tells_its_story_and_the_other_leaves_a_dump(job: Job, folder: Path) -> None:
+    left, killed = (rank.pid for rank in job.ranks)
+    os.kill(killed, signal.SIGKILL)
+    job.ranks[1].wait()
+    assert story(killed)["events"][-1]["event"]
+    until("there is a dump", lambda: len(dumps(folder)) == 1, wait_s=20)
+    job.ranks[0].wait()
+    (dump,) = dumps(folder)
+    assert stat.S_IMODE(dump.stat().st_mode) == 0o600
+    found = story(dump)
+    assert found["sides"][0]["pid"] == left
+    assert found["sides"][0]["why"].startswith("a session has failed: ")
+    assert [event["text"] for event in found["events"] if event["event"] == "SESSION_STATE"] == [
+        "session goes from open to failed"
+    ]
+    assert str(dump) in job.log(0)
+    merged = story(dump, killed)
+    assert merged["clock"]["error_ns"] >= 0
+
+
+def test_a_stall_leaves_a_dump(make_lab: MakeLab, plugin_file: Path, folder: Path) -> None:
+    env = {
+        "HARP_STATS_DIR": f"{folder}/stats",
+        "HARP_DUMP_DIR": f"{folder}/dumps",
+        "HARP_PEER_TIMEOUT": "120",
+        "HARP_STALL_TIME": "3",
+    }
+    with Job(make_lab(LabSpec(enis=2)), plugin_file, words=LONG, env=env) as job:
+        until("messages move", lambda: all(map(moves, job.ranks)), wait_s=15)
+        os.kill(job.ranks[1].pid, signal.SIGSTOP)
+        until("there is a dump", lambda: len(dumps(folder)) == 1, wait_s=20)
+        until("it is whole", lambda: str(dumps(folder)[0]) in job.log(0))
+        found = story(dumps(folder)[0])
+    assert found["sides"][0]["why"].startswith("NCCL waits: ")
+    (stall,) = [event["text"] for event in found["events"] if event["event"] == "STALL"]
+    assert stall.startswith("NCCL has waited for 3")
+    assert stall.endswith("peer stopped")
+
+
+def test_a_dump_that_is_cut_off(job: Job, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.trace", tmp_path / "part.trace"
+    assert trace(job.ranks[0].pid, "--save", whole)[0] == 0
+    data = whole.read_bytes()
+    part.write_bytes(data[: len(data) - 200_000])
+    code, output = trace(part)
+    assert code == ExitCode.WRONG_DATA
+    assert "This file is cut off" in output

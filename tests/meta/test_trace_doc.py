@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/trace.md has every event and every field of the flight recorder, as the source has them."""
+
+from __future__ import annotations
+
+import re
+
+from harpctl.trace import rings
+from tests.conftest import PLUGIN_DIR, ROOT
+from tests.meta.test_docs import table
+
+TRACE = (PLUGIN_DIR / "src" / "base" / "trace.h").read_text(encoding="utf-8").replace("\\\n", " ")
+LAYOUT = (PLUGIN_DIR / "src" / "host" / "stats_layout.h").read_text(encoding="utf-8")
+DOC = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
+BYTES = {"uint64_t": 8, "int64_t": 8, "harp_ns": 8, "uint32_t": 4, "int32_t": 4, "uint16_t": 2, "uint8_t": 1}
+CODES = {"uint64_t": "Q", "int64_t": "q", "harp_ns": "Q", "uint32_t": "I", "int32_t": "i"}
+CODES |= {"uint16_t": "H", "uint8_t": "B"}
+
+
+def fields(source: str, struct: str) -> list[tuple[str, str, int]]:
+    """Return name, struct code and bytes of the fields of a struct."""
+    end = "\n  } rings" if "rings" in struct else "\n};"
+    body = source.split(f"struct {struct} {{")[1].split(end, maxsplit=1)[0]
+    found = []
+    for words, names in re.findall(r"^\s+(?:_Atomic )?(char|\w+_t|harp_ns) ([^;]+);", body, re.MULTILINE):
+        for name in names.split(","):
+            length = re.search(r"\[(\d+)\]", name)
+            code = f"{length[1]}{'s' if words == 'char' else 'x'}" if length else CODES[words]
+            found.append((name.split("[")[0].strip(), code, int(length[1]) if length else BYTES[words]))
+    return found
+
+
+def events() -> list[list[str]]:
+    """Return name, part and text of each event."""
+    source = TRACE
+    for name, words in re.findall(r'#define (HARP_TRACE_\w+)\s+"([^"]*)"', TRACE):
+        source = re.sub(rf"(?<!define )\b{name}\b", f'"{words}"', source)
+    (body,) = re.findall(r"#define HARP_EVENTS\(X\)(.*)", source)
+    found = re.findall(r'X\((\w+), (\w+),\s*((?:"[^"]*"\s*)+)\)', body)
+    return [[name, part, "".join(re.findall(r'"([^"]*)"', text))] for name, part, text in found]
+
+
+def test_every_event_is_documented() -> None:
+    assert len(events()) > 20
+    rows = [line for line in DOC.splitlines() if re.match(r"\| [A-Z_]+ \| (FLOW|TROUBLE|LIFE) \|", line)]
+    assert rows == [
+        f"| {name} | {part} | {text.replace('|', chr(92) + '|')} |" for name, part, text in events()
+    ]
+
+
+def test_the_parts_are_documented() -> None:
+    slots = dict(re.findall(r"HARP_TRACE_(\w+)_SLOTS = (\d+)", TRACE))
+    assert tuple(slots) == rings.PARTS
+    assert [row[:2] for row in table(DOC, "part", "entries")] == [list(item) for item in slots.items()]
+
+
+def test_the_layout_is_documented_and_read_as_it_is_written() -> None:
+    before, after = DOC.split("with 64 to spare.")
+    header = fields(LAYOUT, "harp_stats_rings_header")
+    assert [row[:2] for row in table(before, "field", "bytes")] == [[f"`{n}`", str(b)] for n, _, b in header]
+    assert "=" + "".join(code for _, code, _ in header) == rings.RINGS.format
+    entry = fields(TRACE, "harp_trace_entry")
+    assert [row[:2] for row in table(after, "field", "bytes")] == [[f"`{n}`", str(b)] for n, _, b in entry]
+    assert "=" + "".join(code for _, code, _ in entry) == rings.ENTRY.format
+    head = fields(TRACE, "harp_trace_head")
+    assert "=" + "".join(code for _, code, _ in head) == rings.HEAD.format
+
+
+def test_the_words_of_a_stall_are_those_of_the_statistics() -> None:
+    source = (PLUGIN_DIR / "src" / "engine" / "stall.c").read_text(encoding="utf-8")
+    names = re.findall(r'\[HARP_STALL_\w+\] = "([^"]*)"', source.split("names[] = {")[1].split("};")[0])
+    (text,) = [text for name, _, text in events() if name == "STALL"]
+    assert text.split("{a:nothing|")[1].rstrip("}").split("|") == names[1:]
