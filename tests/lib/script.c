@@ -441,6 +441,6 @@ bool script_run(const char *file) {
   if (ok && s->out_head != s->out_tail)
     ok = fail(s, "unexpected at the end: %s", kind_of(&s->out[s->out_head % OUT_MAX]));
   if (f) fclose(f);
-  free(s->sender), free(s->receiver), free(s), free(buffer), free(staging);
+  free(s->sender), free(s->tx), free(s->receiver), free(s->rx), free(s), free(buffer), free(staging);
   return ok;
 }
