@@ -131,7 +131,7 @@ def _apt_options(folder: Path) -> list[str]:
 
 
 def _fetch(package: str, options: list[str], folder: Path) -> Path:
-    """Fetch and unpack a source package, the newest version that can really be had; give its folder."""
+    """Fetch and unpack a source package, the newest version that can really be had; return its folder."""
     listed = _run("asking apt for versions", ["apt-cache", *options, "showsrc", package], folder)
     versions = {line.split()[1] for line in listed.splitlines() if line.startswith("Version:")}
     named = {line.split()[1] for line in listed.splitlines() if line.startswith("Package:")}
@@ -170,7 +170,7 @@ def _split_digits(word: str) -> list[str]:
 
 
 def _compiler(zig: Path, folder: Path, cache: Path) -> dict[str, str]:
-    """Write the compiler's commands; give the environment that makes a build use them."""
+    """Write the compiler's commands; return the environment that makes a build use them."""
     folder.mkdir()
     target = f"{platform.machine()}-linux-gnu.{GLIBC}"
     commands = {
@@ -208,7 +208,7 @@ def _build_libraries(sources: dict[str, Path], prefix: Path, env: dict[str, str]
 
 
 def _build_program(source: Path, build: Path, prefix: Path, env: dict[str, str]) -> Path:
-    """Build the interpreter with its modules inside; give the program."""
+    """Build the interpreter with its modules inside; return the program."""
     build.mkdir()
     argv = [
         str(source / "configure"),
@@ -279,7 +279,7 @@ def _licenses(sources: dict[str, Path], target: Path) -> None:
 
 
 def private_python(zig: Path | None, stand_ins: Path, cache: Path, say: Callable[[str], None]) -> Path:
-    """Give the folder of the private Python, built now or before. Raises UnavailableError with the reason."""
+    """Return the folder of the private Python, built now or before. Raises UnavailableError."""
     if zig is None:
         raise UnavailableError("no compiler for an old glibc (PyPI: ziglang)")
     for tool in ("apt-get", "dpkg-source", "make"):

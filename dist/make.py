@@ -42,7 +42,7 @@ def say(line: str) -> None:
 
 
 def requirements() -> dict[str, str]:
-    """Give harpctl's packages with all that they need, in the versions that are installed and tested here."""
+    """Return harpctl's packages with all that they need, in the versions installed and tested here."""
     found: dict[str, str] = {}
     todo = ["harpctl"]
     while todo:
@@ -134,7 +134,7 @@ def pack(stage: Path) -> bytes:
 
 
 def tree_digest(stage: Path) -> str:
-    """Give a hash of a folder's names, modes and bytes."""
+    """Return a hash of a folder's names, modes and bytes."""
     digest = hashlib.sha256()
     for path in sorted(stage.rglob("*")):
         if path.is_file():
@@ -171,7 +171,7 @@ def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
 
 
 def assemble(stage: Path) -> bytes:
-    """Give the whole file: functions, the line that calls them, the archive."""
+    """Return the whole file: functions, the line that calls them, the archive."""
     head = (HERE / "head.sh").read_text(encoding="utf-8")
     digest = hashlib.sha256((tree_digest(stage) + head).encode()).hexdigest()[:LENGTH_ID]
     words = {
@@ -190,7 +190,7 @@ def assemble(stage: Path) -> bytes:
 
 
 def find_python(cache: Path) -> Path | None:
-    """Give the private Python, or None where it can't be built, and say so."""
+    """Return the private Python, or None where it can't be built, and say so."""
     spec = importlib.util.find_spec("ziglang")
     zig = Path(spec.origin).parent / "zig" if spec and spec.origin else None
     try:

@@ -69,12 +69,12 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
 
     def command(self, words: Sequence[str]) -> str:
-        """Give the one line that the host's login shell gets, every word quoted."""
+        """Return the one line that the host's login shell gets, every word quoted."""
         return shlex.join([*(("bash", "-s", "--") if self.file else self.program), *words])
 
 
 def find_remote(given: str | None) -> Remote:
-    """Give how --remote says to start harpctl; else the self-contained file that runs now, or PATH."""
+    """Return how --remote says to start harpctl; else the self-contained file that runs now, or PATH."""
     if given is not None:
         words = tuple(shlex.split(given))
         if not words:
@@ -135,7 +135,7 @@ def _checked(host: str) -> str:
 def ask_hosts(
     words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float = TIMEOUT_S
 ) -> list[Answer]:
-    """Run `harpctl WORDS...` on all hosts, up to 32 at once; give the answers in the order of the hosts.
+    """Run `harpctl WORDS...` on all hosts, up to 32 at once; return the answers in the order of the hosts.
 
     A host that fails or does not answer in time is an answer too. Raises HarpError without a local ssh. When
     interrupted, the ssh processes are ended; what was begun on the hosts may still finish there.
@@ -190,7 +190,7 @@ async def _ask(host: str, remote: Remote, words: Sequence[str], timeout_s: float
 
 
 async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, str, int | None]:
-    """Wait for the end; give both outputs and the exit code, None when it was ended for taking too long."""
+    """Wait for the end; return both outputs and the exit code, None when it was ended for taking too long."""
     try:
         out, err = await asyncio.wait_for(process.communicate(), timeout_s)
     except asyncio.TimeoutError:
@@ -235,7 +235,7 @@ def judge(host: str, code: int, out: str, err: str) -> Answer:
 
 
 def find_json(text: str) -> object:
-    """Give the JSON object or list that ends an output, whatever a login shell wrote before; None without."""
+    """Return the JSON object or list that ends an output, after what a login shell wrote; None without."""
     lines = text.splitlines(keepends=True)
     for at, line in enumerate(lines):
         if line[:1] in {"{", "["}:
@@ -246,7 +246,7 @@ def find_json(text: str) -> object:
 
 
 def _error(err: str) -> tuple[str, str]:
-    """Give message and hint as harpctl prints them, else the last line that says something."""
+    """Return message and hint as harpctl prints them, else the last line that says something."""
     lines = [line.strip(FRAME) for line in err.splitlines()]
     for at, line in enumerate(lines):
         if line.startswith("harpctl: "):
@@ -294,7 +294,7 @@ def run_on_hosts(
 
 
 def given_words(context: typer.Context) -> list[str]:
-    """Give the command of a context as words again: its name, and what was given to it."""
+    """Return the command of a context as words again: its name, and what was given to it."""
     words, arguments = [str(context.command.name)], []
     for param in context.command.params:
         name = str(param.name)
@@ -345,7 +345,7 @@ def over_hosts(*, compare: Compare) -> Callable[[Callable[..., None]], Callable[
 
 
 def over_hosts(command: Callable[..., None] | None = None, compare: Compare | None = None) -> object:
-    """Give a command the options -H, --remote and --remote-timeout. It must have --json, with one value.
+    """Return a command the options -H, --remote and --remote-timeout. It must have --json, with one value.
 
     `compare` looks at the answers of all hosts together, and returns what they are then.
     """

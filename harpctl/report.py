@@ -64,7 +64,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _told(error: Exception) -> HarpError:
-    """Give an error that a person can read; what nobody foresaw is a defect, and says so."""
+    """Return an error that a person can read; what nobody foresaw is a defect, and says so."""
     if isinstance(error, HarpError):
         return error
     if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:

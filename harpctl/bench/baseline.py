@@ -73,6 +73,6 @@ def compile_shim(
 
 
 def socket_baseline() -> tuple[Path, dict[str, str]]:
-    """Give the baseline plugin and its environment, fetching and compiling what is not there."""
+    """Return the baseline plugin and its environment, fetching and compiling what is not there."""
     cache = cache_dir()
     return compile_shim(cache), {"NCCL_LIB": str(fetch(wheel_of(NEWEST), cache))}

@@ -74,7 +74,7 @@ def clock_job(
 def run_courses(
     sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, step: Step
 ) -> tuple[list[Course], str, list[str]]:
-    """Run each side in a place of its own, so that none meets what another broke; give what the place was."""
+    """Run each side in a new place, so that none meets what another broke; return what the place was."""
     courses: list[Course] = []
     places: list[tuple[str, list[str]]] = []
     for side in sides:

@@ -150,7 +150,7 @@ def _own_env(driver: str | None, engine: str | None, paths: int | None, env: Seq
 def _open_hosts(
     spec: LabSpec, given: str | None, ifname: str, ssh: Sequence[str], *, loopback: bool
 ) -> Iterator[Opened]:
-    """Give the hosts, a line that describes them, and notes."""
+    """Provide the hosts, a line that describes them, and notes."""
     if given:
         names = [name.strip() for name in given.split(",") if name.strip()]
         if len(names) < 2:

@@ -45,7 +45,7 @@ class Ratio:
 
 
 def time_us(result: Result) -> float:
-    """Give the time of one message: half a round trip where that was measured, else size over rate."""
+    """Return the time of one message: half a round trip where that was measured, else size over rate."""
     if result.latency_us is not None:
         return result.latency_us.p50
     if result.algbw_gbps > 0:
@@ -54,7 +54,7 @@ def time_us(result: Result) -> float:
 
 
 def cpu_s_per_gb(run: PerfRun, startup_busy_s: float) -> float | None:
-    """Give the machine time per gigabyte of a run of one size, less what a run costs that moves nothing."""
+    """Return the machine time per gigabyte of a run of one size, less what a run costs that moves nothing."""
     report = run.report
     moved = sum(result.messages * result.bytes for result in report.results) / 1e9
     busy_s = run.cpu.busy_s - startup_busy_s

@@ -51,7 +51,7 @@ class Failure:
         return f"host {self.host} eni{self.eni} {self.kind.value}{figure}"
 
     def end_s(self) -> float:
-        """Give the time at which nothing more happens."""
+        """Return the time at which nothing more happens."""
         return self.at_s + (self.for_s or 0.0)
 
 

@@ -192,7 +192,7 @@ class Ranks:
         self._stack.close()
 
     def wait(self) -> list[int]:
-        """Wait for all, or for one to fail and the others to notice; give the ranks that still run."""
+        """Wait for all, or for one to fail and the others to notice; return the ranks that still run."""
         return _wait(self._children, self._job.timeout_s())
 
     def running(self) -> bool:
@@ -204,11 +204,11 @@ class Ranks:
         return all(child.returncode == 0 for child in self._children)
 
     def output(self, rank: int) -> str:
-        """Give a rank's standard output so far."""
+        """Return a rank's standard output so far."""
         return _text(self._outputs[rank])
 
     def said(self, rank: int) -> str:
-        """Give a rank's standard error so far."""
+        """Return a rank's standard error so far."""
         return _text(self._errors[rank])
 
     def failure(self, late: Sequence[int]) -> HarpError:

@@ -43,7 +43,7 @@ class CpuTimes:
     interrupt_s: float
 
     def since(self, before: CpuTimes) -> CpuTimes:
-        """Give the time between two readings."""
+        """Return the time between two readings."""
         return CpuTimes(self.busy_s - before.busy_s, self.interrupt_s - before.interrupt_s)
 
 
@@ -54,13 +54,13 @@ class Hosts(Protocol):
         """Say how many ranks there are."""
 
     def place(self, program: Program) -> Program:
-        """Make the program's files available to all ranks; give their paths there."""
+        """Make the program's files available to all ranks; return their paths there."""
 
     def env(self, rank: int) -> dict[str, str]:
-        """Give the variables that tell the transports which interfaces to use."""
+        """Return the variables that tell the transports which interfaces to use."""
 
     def rendezvous(self) -> str:
-        """Give a fresh HOST:PORT or file that rank 0 can bind and the others can reach."""
+        """Return a fresh HOST:PORT or file that rank 0 can bind and the others can reach."""
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """Wrap a rank's command so that it runs in its place with these variables."""
@@ -218,7 +218,7 @@ class SshHosts:
         return CpuTimes(sum(t.busy_s for t in times), sum(t.interrupt_s for t in times))
 
     def _copy(self, file: Path) -> str:
-        """Copy a file to each host's folder; give its path there with FOLDER for the folder."""
+        """Copy a file to each host's folder; return its path there with FOLDER for the folder."""
         if file not in self._placed:
             name = f"{len(self._placed)}-{file.name}"
             for host, folder in self._folders.items():

@@ -22,15 +22,15 @@ class Samples:
     bytes: Sequence[int]
 
     def seconds(self) -> float:
-        """Give the length of the run."""
+        """Return the length of the run."""
         return len(self.bytes) * self.interval_s
 
     def index(self, at_s: float) -> int:
-        """Give the sample that holds a time, at most the one behind the last."""
+        """Return the sample that holds a time, at most the one behind the last."""
         return min(max(int(at_s / self.interval_s + 1e-9), 0), len(self.bytes))
 
     def rate_gbps(self, from_s: float, to_s: float) -> float:
-        """Give the mean rate between two times."""
+        """Return the mean rate between two times."""
         first, last = self.index(from_s), self.index(to_s)
         if last <= first:
             return 0.0
@@ -80,7 +80,7 @@ def stretches(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Str
 
 
 def longest_stall_ms(samples: Samples, from_s: float, to_s: float) -> float:
-    """Give the longest run of empty samples of which at least one lies between two times."""
+    """Return the longest run of empty samples of which at least one lies between two times."""
     longest = run = 0
     first, last = samples.index(from_s), samples.index(to_s)
     for at, got in enumerate(samples.bytes):
@@ -94,7 +94,7 @@ def longest_stall_ms(samples: Samples, from_s: float, to_s: float) -> float:
 
 
 def reached_ms(samples: Samples, from_s: float, to_s: float, rate_gbps: float) -> float | None:
-    """Give how long after `from_s` the rate, taken over SMOOTH_S, was first BACK_SHARE of a rate."""
+    """Return how long after `from_s` the rate, taken over SMOOTH_S, was first BACK_SHARE of a rate."""
     if rate_gbps <= 0:
         return None
     first, last = samples.index(from_s), samples.index(to_s)
@@ -109,6 +109,6 @@ def reached_ms(samples: Samples, from_s: float, to_s: float, rate_gbps: float) -
 
 
 def jain(figures: Sequence[float]) -> float:
-    """Give Jain's index of fairness: 1 where all are equal, 1/n where one has everything; 1 of nothing."""
+    """Return Jain's index of fairness: 1 where all are equal, 1/n where one has everything; 1 of nothing."""
     squares = sum(figure * figure for figure in figures)
     return sum(figures) ** 2 / (len(figures) * squares) if squares else 1.0

@@ -147,7 +147,7 @@ def watch(
 
 
 def _await_start(ranks: Ranks, job: PerfJob) -> int:
-    """Wait until the window starts; give when, or 0 where the ranks ended before."""
+    """Wait until the window starts; return when, or 0 where the ranks ended before."""
     deadline = time.monotonic() + job.timeout_s()
     while time.monotonic() < deadline:
         running = ranks.running()

@@ -51,7 +51,7 @@ class Guard(Protocol):
 
 
 def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard | None = None) -> str:
-    """Carry out what of a plan does not hold yet; give the transaction's id, "" when all holds already.
+    """Carry out what of a plan does not hold yet; return the transaction's id, "" when all holds already.
 
     Call rollback.recover before the facts are gathered that the plan is made of. Raises HarpError, and the
     host is as before then; its message says so where something could not be taken back.
@@ -118,7 +118,7 @@ def _settle(guard: Guard, group: Group, progress: Progress) -> None:
 def _take_back(
     host: Host, journal: Journal, transaction: Transaction, error: BaseException, progress: Progress
 ) -> HarpError:
-    """Undo what was done of a transaction that failed; give the error to raise."""
+    """Undo what was done of a transaction that failed; return the error to raise."""
     if isinstance(error, OSError):
         error = explained(error, host)
     elif not isinstance(error, HarpError):

@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Give its part of what --dry-run prints."""
+        """Return its part of what --dry-run prints."""
         if self.do == "run":
             return f"$ {self.command}\n"
         if self.do == "control":
@@ -60,7 +60,7 @@ def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
 
 
 def render(plan: Plan, host: Host) -> str:
-    """Give what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places."""
+    """Return what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places."""
     lines = []
     group = ""
     for change in changes(plan, host):
@@ -72,7 +72,7 @@ def render(plan: Plan, host: Host) -> str:
 
 
 def file_diff(path: str, old: tuple[State, bytes], new: tuple[State, bytes]) -> str:
-    """Give the unified diff of what is at a path; "" when nothing differs that a diff can show."""
+    """Return the unified diff of what is at a path; "" when nothing differs that a diff can show."""
     (was, was_data), (becomes, data) = old, new
     head = _head(path, was, becomes)
     if same_content(was, becomes):
@@ -104,7 +104,7 @@ class _Imagined:
         return self._host.resolved(path) if follow else self._host.placed(path)
 
     def put(self, path: str, state: State, data: bytes) -> str:
-        """Imagine a state at a place; give the diff from what is there now."""
+        """Imagine a state at a place; return the diff from what is there now."""
         diff = file_diff(path, self.look(path), (state, data))
         self._changed[path] = (state, data)
         return diff
@@ -142,7 +142,7 @@ def _file_told(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, see
 
 
 def _head(path: str, was: State, becomes: State) -> str:
-    """Give the lines for what a unified diff can't say: modes, links, directories."""
+    """Return the lines for what a unified diff can't say: modes, links, directories."""
     lines = []
     if isinstance(was, File) and isinstance(becomes, File) and was.mode != becomes.mode:
         lines += [f"old mode of {path}: {was.mode:04o}", f"new mode of {path}: {becomes.mode:04o}"]
@@ -159,7 +159,7 @@ def _head(path: str, was: State, becomes: State) -> str:
 
 
 def _text(state: State, data: bytes) -> str | None:
-    """Give text that can be compared; None for bytes that are none."""
+    """Return text that can be compared; None for bytes that are none."""
     if not isinstance(state, File):
         return ""
     if b"\0" in data:

@@ -73,7 +73,7 @@ class Doer:
     # ---- what takes a step back ----
 
     def _undo_of(self, step: AnyStep) -> tuple[tuple[Undo, ...], list[str]]:
-        """Keep what a step replaces; give its undo data, and the directories it needs, outermost first."""
+        """Keep what a step replaces; return its undo data, and the directories it needs, outermost first."""
         host = self._host
         if isinstance(step, WriteFile):
             path = host.resolved(step.path)
@@ -180,7 +180,7 @@ def title(step: AnyStep) -> str:
 
 
 def targets(step: AnyStep) -> tuple[str, ...]:
-    """Give the paths of files that a step writes; those of control files and commands are not among them."""
+    """Return the paths of files a step writes; those of control files and commands are not among them."""
     if isinstance(step, Rename):
         return step.path, step.to
     return () if isinstance(step, SetControl | Run) else (step.path,)

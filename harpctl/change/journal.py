@@ -107,7 +107,7 @@ class Transaction:
 
     @property
     def id(self) -> str:
-        """Give its name, which sorts by age."""
+        """Return its name, which sorts by age."""
         return self.begin.id
 
     @property
@@ -129,16 +129,16 @@ class Transaction:
         return self.standing in {Standing.INTERRUPTED, Standing.UNDOING}
 
     def to_undo(self) -> list[Before]:
-        """Give the steps that are not undone yet, the last one first."""
+        """Return the steps that are not undone yet, the last one first."""
         undone = {record.step for record in self.records if isinstance(record, Undone)}
         return [r for r in reversed(self.records) if isinstance(r, Before) and r.step not in undone]
 
     def after(self, step: int) -> After | None:
-        """Give what is known of the outcome of a step; None when its end was not seen."""
+        """Return what is known of the outcome of a step; None when its end was not seen."""
         return next((r for r in self.records if isinstance(r, After) and r.step == step), None)
 
     def undo_begun(self, step: int) -> Undoing | None:
-        """Give the record of an undoing that was interrupted; None when there was none."""
+        """Return the record of an undoing that was interrupted; None when there was none."""
         for record in reversed(self.records):
             if isinstance(record, Undoing | Undone | Left) and record.step == step:
                 return record if isinstance(record, Undoing) else None
@@ -150,7 +150,7 @@ class Transaction:
         self.records.append(record)
 
     def shas(self) -> set[str]:
-        """Give the names of all bytes that undoing it may need."""
+        """Return the names of all bytes that undoing it may need."""
         text = self._host.read_text(self.path) or ""
         return {name for name in self._host.list_dir(store.BLOBS) if name in text}
 
@@ -179,7 +179,7 @@ class Journal:
         return Transaction(self._host, path, [begin])
 
     def keep(self, data: bytes) -> str:
-        """Keep bytes that are about to be replaced; give their name. Raises OSError."""
+        """Keep bytes that are about to be replaced; return their name. Raises OSError."""
         name = digest(data)
         path = f"{store.BLOBS}/{name}"
         if self._host.stat(path) is None:
@@ -187,7 +187,7 @@ class Journal:
         return name
 
     def kept(self, name: str) -> bytes:
-        """Give kept bytes. Raises HarpError when they are gone or damaged."""
+        """Return kept bytes. Raises HarpError when they are gone or damaged."""
         path = f"{store.BLOBS}/{name}"
         data = self._host.read_bytes(path)
         if data is None or digest(data) != name:
@@ -245,7 +245,7 @@ _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def boot_id(host: Host) -> str:
-    """Give the id of the running boot; "" where it is not known."""
+    """Return the id of the running boot; "" where it is not known."""
     return host.read_word(BOOT_ID)
 
 
@@ -254,7 +254,7 @@ def _line(record: Record) -> bytes:
 
 
 def _check_format(path: str, line: bytes) -> str:
-    """Give the version that wrote a journal whose format is known."""
+    """Return the version that wrote a journal whose format is known."""
     try:
         header = msgspec.json.decode(line, type=_Header)
     except msgspec.MsgspecError as error:

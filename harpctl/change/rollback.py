@@ -42,7 +42,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed(host: Host) -> tuple[Listed, ...]:
-    """Give all transactions, the oldest first. Needs no root. Raises HarpError for a damaged journal."""
+    """Return all transactions, the oldest first. Needs no root. Raises HarpError for a damaged journal."""
     return tuple(
         Listed(
             id=transaction.id,
@@ -114,7 +114,7 @@ def undo_now(host: Host, journal: Journal, transaction: Transaction, progress: P
 
 
 def told(kept: tuple[Kept, ...]) -> str:
-    """Give what was not undone in one line."""
+    """Return what was not undone in one line."""
     return "; ".join(": ".join(filter(None, [item.path or item.step, item.reason])) for item in kept)
 
 

@@ -44,12 +44,12 @@ State = Absent | File | Link | Folder
 
 
 def digest(data: bytes) -> str:
-    """Give the name of bytes: their SHA-256 in hexadecimal."""
+    """Return the name of bytes: their SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def look(host: Host, path: str) -> tuple[State, bytes]:
-    """Give what is at a path, the path itself not followed, and a file's bytes.
+    """Return what is at a path, the path itself not followed, and a file's bytes.
 
     Raises HarpError for what could not be put back: a device, a file that can't be read whole.
     """

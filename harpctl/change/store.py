@@ -88,12 +88,12 @@ def is_there(host: Host) -> bool:
 
 
 def transaction_files(host: Host) -> list[str]:
-    """Give the paths of the journal's transactions, the oldest first."""
+    """Return the paths of the journal's transactions, the oldest first."""
     return host.glob(f"{JOURNAL}/*.jsonl")
 
 
 def leftovers(host: Host) -> list[str]:
-    """Give the half-written files in the journal."""
+    """Return the half-written files in the journal."""
     return host.glob(f"{JOURNAL}/.*{TEMPORARY}") + host.glob(f"{BLOBS}/.*{TEMPORARY}")
 
 

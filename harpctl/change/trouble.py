@@ -23,7 +23,7 @@ REMEDY_UNKNOWN = "Look at the path, and run this again."
 
 
 def explained(error: OSError, host: Host) -> HarpError:
-    """Give the error that a person is shown for one of the operating system."""
+    """Return the error that a person is shown for one of the operating system."""
     path = str(error.filename or "")
     if not host.is_real:
         path = path.removeprefix(str(host.root))

@@ -268,7 +268,7 @@ class Undoer:
             put(self._host, path, was, original)
 
     def _run(self, argv: tuple[str, ...], timeout_s: float) -> str:
-        """Run a command; give what went wrong, "" when nothing did."""
+        """Run a command; return what went wrong, "" when nothing did."""
         if not self._host.runs_commands:
             return f"`{' '.join(argv)}` can't be run for a directory tree"
         if self._dry_run:
@@ -305,7 +305,7 @@ class Undoer:
         self._record(transaction, Left(step=before.step, reason="; ".join(p.reason for p in problems)))
 
     def _difference(self, problem: _Foreign) -> str:
-        """Give the diff from the original to what is there now; "" where either can't be read."""
+        """Return the diff from the original to what is there now; "" where either can't be read."""
         if problem.was is None:
             return ""
         try:
@@ -327,7 +327,7 @@ class _StepUndo:
 
 
 def matches(host: Host, patterns: tuple[str, ...]) -> list[str]:
-    """Give the files that fit any of the patterns, links resolved."""
+    """Return the files that fit any of the patterns, links resolved."""
     return sorted({host.resolved(path) for pattern in patterns for path in host.glob(pattern)})
 
 

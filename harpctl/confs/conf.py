@@ -108,12 +108,12 @@ _KEYS = {(key.section, key.name): key for key in KEYS}
 
 
 def conf_path(number: int) -> str:
-    """Give the path of ztcp<number>.conf on a host."""
+    """Return the path of ztcp<number>.conf on a host."""
     return f"{CONF_DIR}/ztcp{number}.conf"
 
 
 def conf_number(name: str) -> int | None:
-    """Give N of a file name ztcp<N>.conf, 0 to 9999; None when the plugin would refuse the name."""
+    """Return N of a file name ztcp<N>.conf, 0 to 9999; None when the plugin would refuse the name."""
     match = _NAME.fullmatch(name)
     return None if match is None else int(match[1])
 
@@ -209,7 +209,7 @@ class _Reader:
 
 
 def _quoted(text: str) -> str:
-    """Give a text for a message: no control characters, and not too long."""
+    """Return a text for a message: no control characters, and not too long."""
     shown = "".join(char if " " <= char <= "~" else "?" for char in text[:QUOTE_CHARS_MAX])
     return shown + ("..." if len(text) > QUOTE_CHARS_MAX else "")
 

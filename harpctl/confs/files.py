@@ -20,7 +20,7 @@ class ConfFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_confs(host: Host, folder: str = CONF_DIR) -> list[str]:
-    """Give the paths of all files that match ztcp*.conf, sorted as text."""
+    """Return the paths of all files that match ztcp*.conf, sorted as text."""
     return host.glob(f"{folder}/{CONF_PATTERN}")
 
 

@@ -27,7 +27,7 @@ _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def number(low: int, high: int) -> Callable[[str], int]:
-    """Give the reader of decimal digits from low to high."""
+    """Return the reader of decimal digits from low to high."""
 
     def read(text: str) -> int:
         if not _DIGITS.fullmatch(text):
@@ -38,7 +38,7 @@ def number(low: int, high: int) -> Callable[[str], int]:
 
 
 def word(*words: str) -> Callable[[str], str]:
-    """Give the reader of one of some words."""
+    """Return the reader of one of some words."""
 
     def read(text: str) -> str:
         if text not in words:
@@ -108,7 +108,7 @@ def read_ports(text: str) -> tuple[int, int]:
 
 
 def write_cores(cores: tuple[int, ...]) -> str:
-    """Give the text of core numbers, ascending neighbours as ranges: 2-5,8."""
+    """Return the text of core numbers, ascending neighbours as ranges: 2-5,8."""
     pieces: list[list[int]] = []
     for core in cores:
         if pieces and core == pieces[-1][-1] + 1:
@@ -119,7 +119,7 @@ def write_cores(cores: tuple[int, ...]) -> str:
 
 
 def write_bytes(size: int) -> str:
-    """Give the text of a size with the largest unit that leaves a whole number."""
+    """Return the text of a size with the largest unit that leaves a whole number."""
     for unit in ("G", "M", "K"):
         if size % (1 << _SHIFTS[unit]) == 0:
             return f"{size >> _SHIFTS[unit]}{unit}"
@@ -127,12 +127,12 @@ def write_bytes(size: int) -> str:
 
 
 def write_ports(ports: tuple[int, int]) -> str:
-    """Give the text of a range of ports."""
+    """Return the text of a range of ports."""
     return f"{ports[0]}-{ports[1]}"
 
 
 def _decimal(digits: str) -> int:
-    """Give the number; one with too many digits for any bound is cut, since int() refuses thousands."""
+    """Return the number; one with too many digits for any bound is cut, since int() refuses thousands."""
     return int(digits.lstrip("0")[:20] or "0")
 
 

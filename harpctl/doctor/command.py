@@ -148,7 +148,7 @@ def _tell_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
 
 
 def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
-    """Apply the safe repairs, each by itself; give the transactions' ids. A repair that fails is said."""
+    """Apply the safe repairs, each by itself; return the transactions' ids. A repair that fails is said."""
     plans = repairs(findings)
     if plans:
         require_root(host)

@@ -20,7 +20,7 @@ SETUP = "harpctl setup"
 
 
 def _set(path: str, key: str, value: object) -> str:
-    """Give the command that gives a key of a conf file another value, however it is spaced."""
+    """Return the command that gives a key of a conf file another value, however it is spaced."""
     return f"sed -i 's/^\\s*{key}\\s*=.*/{key} = {value}/' {path}"
 
 

@@ -53,7 +53,7 @@ class Context:
 
     @property
     def conf_dir(self) -> str:
-        """Give the directory that the plugin reads."""
+        """Return the directory that the plugin reads."""
         return (self.environment.get("HARP_CONF_DIR") or CONF_DIR).rstrip("/") or "/"
 
     @functools.cached_property
@@ -63,7 +63,7 @@ class Context:
 
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:
-        """Give whatever bears one of the plugin's names, installed ones first and in the loader's order."""
+        """Return whatever bears one of the plugin's names, installed ones first and in the loader's order."""
         return find_copies(self.host, named(self.settings))
 
     @functools.cached_property
@@ -79,28 +79,28 @@ class Context:
 
     @functools.cached_property
     def ground(self) -> Ground:
-        """Give what the host offers a plugin."""
+        """Return what the host offers a plugin."""
         return ground(self.host)
 
     @functools.cached_property
     def confs(self) -> tuple[tuple[str, Conf], ...]:
-        """Give path and content of the files that hold something."""
+        """Return path and content of the files that hold something."""
         return tuple((file.path, file.conf) for file in self.conf_files if file.conf is not None)
 
     @functools.cached_property
     def pairs(self) -> tuple[tuple[str, Conf, Eni], ...]:
-        """Give path and content of the files whose interface exists, with the interface."""
+        """Return path and content of the files whose interface exists, with the interface."""
         found = ((path, conf, self.facts.eni(conf.interface)) for path, conf in self.confs)
         return tuple((path, conf, eni) for path, conf, eni in found if eni is not None)
 
     @property
     def enis(self) -> tuple[Eni, ...]:
-        """Give the interfaces that the conf files name and that exist."""
+        """Return the interfaces that the conf files name and that exist."""
         return tuple(eni for _path, _conf, eni in self.pairs)
 
     @functools.cached_property
     def usual_enis(self) -> tuple[str, ...]:
-        """Give the names of the ENIs that setup chooses by itself; none where it can't."""
+        """Return the names of the ENIs that setup chooses by itself; none where it can't."""
         try:
             return tuple(eni.name for eni in choose_enis(self.facts, Wish()))
         except HarpError:
@@ -108,7 +108,7 @@ class Context:
 
     @property
     def page_size(self) -> int:
-        """Give the size of the hugepages that the conf files ask for first; 0 when they want none."""
+        """Return the size of the hugepages that the conf files ask for first; 0 when they want none."""
         sizes = {conf.page_size or "auto" for _path, conf in self.confs} or {"auto"}
         if sizes & {"auto", "1G"}:
             return GIB
@@ -116,18 +116,18 @@ class Context:
 
     @property
     def pages(self) -> Pages:
-        """Give the host's hugepages of the wanted size."""
+        """Return the host's hugepages of the wanted size."""
         found = (one for one in self.facts.memory.hugepages if one.size == self.page_size)
         return next(found, Pages(size=self.page_size, total=0, free=0))
 
     @property
     def mount(self) -> HugeMount | None:
-        """Give the hugetlbfs that containers are given; None when it is not mounted."""
+        """Return the hugetlbfs that containers are given; None when it is not mounted."""
         return next((one for one in self.facts.memory.mounts if one.path == MOUNT_POINT), None)
 
     @functools.cached_property
     def plugin(self) -> Copy | None:
-        """Give HARP's plugin where it is what NCCL's dlopen takes; None when it is not."""
+        """Return HARP's plugin where it is what NCCL's dlopen takes; None when it is not."""
         copy = self.taken
         return copy if copy is not None and copy.is_harp else None
 
@@ -140,7 +140,7 @@ class Context:
 
     @property
     def machine(self) -> Live:
-        """Give the running machine, for checks that need one."""
+        """Return the running machine, for checks that need one."""
         if self.live is None:
             raise HarpError("A directory tree does not run.")
         return self.live

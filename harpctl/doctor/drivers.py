@@ -39,7 +39,7 @@ RUNG_OF = {"xdp": LADDER[1], **{rung.driver: rung for rung in LADDER}}
 
 
 def kernel_release(context: Context) -> tuple[int, int]:
-    """Give major and minor of the kernel; 0.0 when unknown."""
+    """Return major and minor of the kernel; 0.0 when unknown."""
     match = re.match(r"(\d+)\.(\d+)", context.facts.system.kernel)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
@@ -57,13 +57,13 @@ def lacks(context: Context, rung: Rung) -> list[str]:
 
 
 def asked_drivers(context: Context) -> list[tuple[str, str]]:
-    """Give interface and driver of each conf file; HARP_DRIVER goes before what the files say."""
+    """Return interface and driver of each conf file; HARP_DRIVER goes before what the files say."""
     variable = context.environment.get("HARP_DRIVER")
     return [(conf.interface, variable or conf.driver or "auto") for _path, conf in context.confs]
 
 
 def on_xdp(context: Context) -> list[str]:
-    """Give the ENIs that AF_XDP is tried on: asked for, or chosen by auto."""
+    """Return the ENIs that AF_XDP is tried on: asked for, or chosen by auto."""
     known = {eni.name for eni in context.enis if eni.xdp == ZERO_COPY}
     asked = asked_drivers(context)
     return [

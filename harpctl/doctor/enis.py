@@ -32,7 +32,7 @@ def check_count(context: Context) -> Iterator[Said]:
 
 
 def _usual(context: Context) -> str:
-    """Give the setup with the ENIs that suit best; where there are too few, one that says what is lacking."""
+    """Return the setup with the ENIs that suit best; with too few, one that says what is lacking."""
     names = context.usual_enis
     return f"harpctl setup --enis {','.join(names) if names else 'NAME,...  # with secondary ENIs'}"
 
@@ -151,7 +151,7 @@ def check_egress(context: Context) -> Iterator[Said]:
 
 
 def _journeys(context: Context) -> Iterator[tuple[Eni, str, str]]:
-    """Give ENI, source and target for each way to look at: IPv4 and IPv6 apart."""
+    """Yield ENI, source and target for each way to look at: IPv4 and IPv6 apart."""
     for eni in (eni for eni in context.enis if eni.is_up):
         for address in filter(_usable, eni.addresses):
             here = ipaddress.ip_interface(address)
@@ -173,19 +173,19 @@ def _is_apart(one: str, other: str) -> bool:
 
 
 def _host(address: str) -> str:
-    """Give another host's address of the same subnet, whether or not there is one."""
+    """Return another host's address of the same subnet, whether or not there is one."""
     here = ipaddress.ip_interface(address)
     return str(here.ip + 1 if here.ip + 1 in here.network and here.ip + 2 in here.network else here.ip - 1)
 
 
 def _neighbour(eni: Eni, source: str) -> tuple[str, ...]:
-    """Give the targets that must be reached: the others depend on the cloud's routes."""
+    """Return the targets that must be reached: the others depend on the cloud's routes."""
     own = next(address for address in eni.addresses if address.partition("/")[0] == source)
     return (_host(own), eni.gateway)
 
 
 def _crowded(context: Context) -> list[Eni]:
-    """Give the ENIs that share a subnet with another interface of this host, IPv4."""
+    """Return the ENIs that share a subnet with another interface of this host, IPv4."""
     found = []
     for eni in context.enis:
         mine = [ipaddress.ip_interface(address).network for address in eni.addresses]
@@ -197,7 +197,7 @@ def _crowded(context: Context) -> list[Eni]:
 
 
 def effective(context: Context, name: str, setting: str) -> int:
-    """Give what counts for an interface: the larger one of its own value and the one for all."""
+    """Return what counts for an interface: the larger one of its own value and the one for all."""
     return max(context.host.read_int(f"{NET}/{which}/{setting}", 0) for which in ("all", name))
 
 

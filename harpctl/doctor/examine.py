@@ -70,7 +70,7 @@ def _said(one: Check, context: Context) -> list[Said]:
 
 
 def repairs(findings: Iterable[Finding]) -> list[Plan]:
-    """Give the repairs that --fix takes unasked, one plan for each finding, so that one may fail alone."""
+    """Return the repairs that --fix takes unasked, one plan for each finding, so that one may fail alone."""
     return [
         Plan(groups=(Group(name=f"{finding.id}: {finding.repair[0]}", steps=finding.steps),))
         for finding in findings

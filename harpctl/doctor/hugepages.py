@@ -16,7 +16,7 @@ from harpctl.setup.pages import pages_for, size_name
 
 
 def asked_pages(cmdline: str) -> dict[int, int]:
-    """Give the hugepages that a kernel command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
+    """Return the hugepages a kernel command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
     words = [argument(word.text) for word in split(cmdline.partition(" -- ")[0])]
     default = next((parse_size(value) for name, value in words if name == DEFAULT), None)
     size, found = default, dict[int, int]()
@@ -30,23 +30,23 @@ def asked_pages(cmdline: str) -> dict[int, int]:
 
 
 def wanted_count(context: Context) -> int:
-    """Give how many pages the contract wants for this host's GPUs: 5 GiB each and 10 GiB more."""
+    """Return how many pages the contract wants for this host's GPUs: 5 GiB each and 10 GiB more."""
     return pages_for(len(context.facts.gpus), context.page_size or GIB)
 
 
 def cgroup_limit(context: Context) -> CgroupPages | None:
-    """Give the hugetlb limit on pages of the wanted size; None when there is none."""
+    """Return the hugetlb limit on pages of the wanted size; None when there is none."""
     found = (one for one in context.facts.limits.hugetlb if one.size == context.page_size and one.limit >= 0)
     return next(found, None)
 
 
 def brings(context: Context, cmdline: str) -> int:
-    """Give how many pages of the wanted size a kernel command line asks for."""
+    """Return how many pages of the wanted size a kernel command line asks for."""
     return asked_pages(cmdline).get(context.page_size, 0)
 
 
 def next_boot(context: Context) -> int:
-    """Give how many pages every entry of the boot menu brings at least; 0 without entries."""
+    """Return how many pages every entry of the boot menu brings at least; 0 without entries."""
     return min((brings(context, entry.args) for entry in context.facts.boot.entries), default=0)
 
 

@@ -27,7 +27,7 @@ def check_gso(context: Context) -> Iterator[Said]:
 
 
 def _ulimit(context: Context, of_shell: str, of_docker: str) -> str:
-    """Give what raises a limit where it is set: by the container's manager, else in the job's shell."""
+    """Return what raises a limit where it is set: by the container's manager, else in the job's shell."""
     in_container = bool(context.facts.system.container)
     return f"docker run --ulimit {of_docker} ..." if in_container else f"ulimit {of_shell}"
 

@@ -39,10 +39,10 @@ class Live(Protocol):
         """Load a library and look its symbols up; "" when that works, else why not."""
 
     def egress(self, source: str, target: str) -> str:
-        """Give the interface by which the kernel sends from one address to another; "" when it cannot."""
+        """Return the interface by which the kernel sends from one address to another; "" when it cannot."""
 
     def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
-        """Give a peer's addresses, or why there are none."""
+        """Return a peer's addresses, or why there are none."""
 
     def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
         """Probe a peer; see reach.py."""
@@ -121,7 +121,7 @@ def _be_child(work: Callable[[], str], write_end: int) -> None:
 
 
 def _read_answer(read_end: int, timeout_s: float) -> tuple[str, bool]:
-    """Give what the child wrote, at most one write of a pipe's atomic size, and whether it was late."""
+    """Return what the child wrote, at most one write of a pipe's atomic size, and whether it was late."""
     if not select.select([read_end], [], [], timeout_s)[0]:
         return "", True
     return os.read(read_end, ANSWER_BYTES_MAX).decode("utf-8", "replace"), False

@@ -50,7 +50,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """Give the group, the first word of the id."""
+        """Return the group, the first word of the id."""
         return self.id.partition(".")[0]
 
 
@@ -87,13 +87,13 @@ def skip(cause: str) -> Said:
 
 
 def plain(finding: Finding) -> dict[str, Any]:
-    """Give a finding for --json: the commands, not the steps behind them."""
+    """Return a finding for --json: the commands, not the steps behind them."""
     shown: dict[str, Any] = msgspec.to_builtins(finding)
     shown.pop("steps")
     return shown
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """Give the worst level of some findings; "ok" for none."""
+    """Return the worst level of some findings; "ok" for none."""
     found = {finding.level for finding in findings}
     return next((level for level in LEVELS if level in found), "ok")

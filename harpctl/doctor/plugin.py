@@ -21,7 +21,7 @@ NCCL_MIN = "2.8"
 
 
 def installed(context: Context) -> list[Copy]:
-    """Give what stands under the plugin's name, in the order in which the loader finds it."""
+    """Return what stands under the plugin's name, in the order in which the loader finds it."""
     return [copy for copy in context.copies if copy.form == INSTALLED]
 
 

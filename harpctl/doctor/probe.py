@@ -28,7 +28,7 @@ def make_request(size: int) -> bytes:
 
 
 def answer_to(request: bytes) -> bytes | None:
-    """Give the answer to a request; None for what is none."""
+    """Return the answer to a request; None for what is none."""
     if len(request) < HEAD_BYTES or not request.startswith(MAGIC + REQUEST):
         return None
     return MAGIC + ANSWER + request[len(MAGIC) + 1 :]
@@ -44,5 +44,5 @@ def forbid_fragments(out: socket.socket) -> None:
 
 
 def payload_bytes(mtu: int, family: int) -> int:
-    """Give the UDP payload that fills an IP packet of a size."""
+    """Return the UDP payload that fills an IP packet of a size."""
     return min(mtu - UDP_IP_BYTES[socket.AddressFamily(family)], DATAGRAM_BYTES_MAX)

@@ -79,7 +79,7 @@ def reach(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> 
 
 
 def _largest(source: str, peer: str, port: int, mtu: int) -> int:
-    """Give the largest of the usual packet sizes below the MTU that is answered."""
+    """Return the largest of the usual packet sizes below the MTU that is answered."""
     family = _family(peer)
     sizes = {payload_bytes(size, family): size for size in PLATEAUS if size < mtu}
     found = ask(source, peer, port, list(sizes))
@@ -88,7 +88,7 @@ def _largest(source: str, peer: str, port: int, mtu: int) -> int:
 
 
 def ask(source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S) -> dict[int, str]:
-    """Send one datagram of each payload size, again where there is silence; give each one's outcome."""
+    """Send one datagram of each payload size, again where there is silence; return each one's outcome."""
     outcomes: dict[int, str] = {}
     with ExitStack() as stack:
         sockets: dict[int, socket.socket] = {}

@@ -21,7 +21,7 @@ COMMENT = "  # "
 
 
 def placed(repair: str, context: Context) -> str:
-    """Give a repair so that it is right where it is pasted; what is no command stays as it is."""
+    """Return a repair so that it is right where it is pasted; what is no command stays as it is."""
     command, mark, comment = repair.partition(COMMENT)
     if command.startswith(SETUP):
         command += "".join(f" {option}" for option in _kept(command, context))
@@ -45,7 +45,7 @@ def _for_tree(command: str, root: str) -> str:
 
 
 def _kept(command: str, context: Context) -> list[str]:
-    """Give the options with which setup chooses again what it chose for the conf files that are there."""
+    """Return the options with which setup chooses again what it chose for the conf files that are there."""
     options = []
     if "--page-size" not in command and context.page_size == 2 * MIB:
         options.append("--page-size 2M")

@@ -26,7 +26,7 @@ TURN_S = 0.5  # how often it looks whether its time is up
 
 
 def own_addresses() -> list[str]:
-    """Give the addresses of this network namespace that a peer can use."""
+    """Return the addresses of this network namespace that a peer can use."""
     found = (one for addresses in psutil.net_if_addrs().values() for one in addresses)
     ips = {one.address for one in found if one.family in {socket.AF_INET, socket.AF_INET6}}
     return sorted(ip for ip in ips - {"127.0.0.1", "::1"} if "%" not in ip) or ["127.0.0.1"]

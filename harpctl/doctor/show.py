@@ -48,7 +48,7 @@ def show_failures(findings: Sequence[Finding]) -> None:
 
 
 def _skipped(checks: Sequence[Sequence[Finding]]) -> dict[str, list[str]]:
-    """Give the names of the checks that were not made, by the reason."""
+    """Return the names of the checks that were not made, by the reason."""
     found: dict[str, list[str]] = {}
     for finding in (finding for said in checks for finding in said if finding.level == "skip"):
         found.setdefault(finding.cause, []).append(finding.id.partition(".")[2])

@@ -58,7 +58,7 @@ def make_topo(facts: Facts) -> Topo:
 
 
 def draw(topo: Topo) -> tuple[Table, Sequence[str]]:
-    """Give the matrix as a table, and the lines below it."""
+    """Return the matrix as a table, and the lines below it."""
     names = [device.name for device in topo.devices]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", *names, "CPU affinity", "NUMA", "PCI", "HARP"):

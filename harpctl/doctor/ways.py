@@ -32,12 +32,12 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Give it for a message."""
+        """Return it for a message."""
         return f"{self.eni} ({self.source}) to {self.target}"
 
 
 def plan_ways(pairs: Iterable[tuple[Conf, Eni]], targets: Sequence[str], ports: tuple[int, int]) -> list[Way]:
-    """Give the ways from the ENIs of conf files to addresses; `ports` where a file names no range."""
+    """Return the ways from the ENIs of conf files to addresses; `ports` where a file names no range."""
     found = []
     for conf, eni in pairs:
         source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
@@ -62,7 +62,7 @@ def probe(live: Live, port: int, ways: Iterable[Way]) -> tuple[Way, ...]:
 
 
 def ephemeral_ports(host: Host) -> tuple[int, int]:
-    """Give the range from which the kernel chooses ports."""
+    """Return the range from which the kernel chooses ports."""
     words = host.read_word(EPHEMERAL).split()
     if len(words) == 2 and all(word.isdecimal() for word in words):
         return int(words[0]), int(words[1])

@@ -55,7 +55,7 @@ class Addresses(msgspec.Struct, kw_only=True):
         return names
 
     def gateway(self, name: str, addresses: tuple[str, ...]) -> str:
-        """Give the next hop that lies in the subnet of one of these addresses; "" when no route names one."""
+        """Return the next hop that lies in the subnet of one of these addresses; "" when there is none."""
         for address in addresses:
             try:
                 subnet = ipaddress.ip_interface(address).network
@@ -102,7 +102,7 @@ def _attribute(
 
 
 def _read_routes(host: Host, found: Addresses) -> list[tuple[str, ipaddress.IPv4Network]]:
-    """Read /proc/net/route into `found`; give the subnets that interfaces reach without a next hop."""
+    """Read /proc/net/route into `found`; return the subnets that interfaces reach without a next hop."""
     subnets = []
     for line in text.lines(host, "/proc/net/route")[1:]:
         fields = line.split()

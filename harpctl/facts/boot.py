@@ -49,7 +49,7 @@ def collect_boot(host: Host) -> Boot:
 
 
 def menu_entries(host: Host, config: str) -> tuple[BootEntry, ...]:
-    """Give the entries of one grub.cfg."""
+    """Return the entries of one grub.cfg."""
     values = variables(host, config)
     return tuple(
         BootEntry(title=entry.title, source=config, args=menu.passed(entry.raw, values))
@@ -58,7 +58,7 @@ def menu_entries(host: Host, config: str) -> tuple[BootEntry, ...]:
 
 
 def bls_entries(host: Host, values: dict[str, str]) -> tuple[BootEntry, ...]:
-    """Give the entries in /boot/loader/entries, variables in them replaced."""
+    """Return the entries in /boot/loader/entries, variables in them replaced."""
     found = []
     for path in host.glob(bls.ENTRIES):
         text = host.read_text(path)
@@ -69,18 +69,18 @@ def bls_entries(host: Host, values: dict[str, str]) -> tuple[BootEntry, ...]:
 
 
 def _version(host: Host, entry: BootEntry) -> int:
-    """Give an ostree entry's version: the highest is booted, the others are there to go back to."""
+    """Return an ostree entry's version: the highest is booted, the others are there to go back to."""
     version = bls.value(host.read_text(entry.source) or "", "version")
     return int(version) if version.isdecimal() else 0
 
 
 def env_path(config: str) -> str:
-    """Give where the environment block of a grub.cfg lies."""
+    """Return where the environment block of a grub.cfg lies."""
     return posixpath.join(posixpath.dirname(config), "grubenv")
 
 
 def variables(host: Host, config: str) -> dict[str, str]:
-    """Give GRUB's variables at the time it reads entries.
+    """Return GRUB's variables at the time it reads entries.
 
     The file's own settings go before the environment block, but for kernelopts, which the file only sets
     where the block does not.
@@ -95,7 +95,7 @@ def variables(host: Host, config: str) -> dict[str, str]:
 
 
 def _configs(host: Host) -> tuple[bool, list[str]]:
-    """Give whether the host boots by EFI, and every grub.cfg with a menu that may be the one it reads.
+    """Return whether the host boots by EFI, and every grub.cfg with a menu that may be the one it reads.
 
     A directory tree does not tell how it will be booted; where both kinds have a menu, both are given.
     """

@@ -90,7 +90,7 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
 
 
 def _kind(host: Host, base: str) -> str:
-    """Give "" for a device, else what sysfs tells of an interface: bridge, vlan, bond, veth, virtual."""
+    """Return "" for a device, else what sysfs tells of an interface: bridge, vlan, bond, veth, virtual."""
     folder = host.leads_to(base)
     if folder is None:
         return ""
@@ -111,7 +111,7 @@ def _is_same(shown: Eni, link: Link) -> bool:
 
 
 def _same(shown: Eni | None, link: Link) -> Eni:
-    """Give what sysfs shows of a link; nothing of it when that is another namespace's interface."""
+    """Return what sysfs shows of a link; nothing of it when that is another namespace's interface."""
     return shown if shown is not None and _is_same(shown, link) else Eni(name=link.name)
 
 
@@ -184,7 +184,7 @@ def _bare(address: str) -> str:
 
 
 def _ssh_servers() -> set[str]:
-    """Give our ends of the ssh connections that this process runs in.
+    """Return our ends of the ssh connections that this process runs in.
 
     An end is an address, or the interface of a link-local one.
     """

@@ -209,5 +209,5 @@ class Facts(Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()  # what could not be found out, and why, one sentence each
 
     def eni(self, name: str) -> Eni | None:
-        """Give the interface of that name."""
+        """Return the interface of that name."""
         return next((eni for eni in self.enis if eni.name == name), None)

@@ -18,7 +18,7 @@ ORDER = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
 
 
 def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
-    """Give the word for what lies between two devices; "?" where the facts do not tell.
+    """Return the word for what lies between two devices; "?" where the facts do not tell.
 
     `path` holds the bridges above a device from the root complex down, its first item being the host bridge.
     """
@@ -40,5 +40,5 @@ def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
 
 
 def distance(one: Gpu | Eni, other: Gpu | Eni) -> int:
-    """Give a number that is smaller the nearer two devices are."""
+    """Return a number that is smaller the nearer two devices are."""
     return ORDER.index(relation(one, other))

@@ -70,12 +70,12 @@ class _Interface(ctypes.Structure):
 
 
 def location(port: int, size: int) -> int:
-    """Give the place of a port's rule in a table of so many places, as the plugin does."""
+    """Return the place of a port's rule in a table of so many places, as the plugin does."""
     return (port ^ SALT) % size
 
 
 def read_rules(name: str) -> tuple[NicRule, ...]:
-    """Give HARP's rules in a NIC of this host; none where it has no rules or does not tell them."""
+    """Return HARP's rules in a NIC of this host; none where it has no rules or does not tell them."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
 
         def ask(request: Request) -> None:
@@ -88,14 +88,14 @@ def read_rules(name: str) -> tuple[NicRule, ...]:
 
 
 def find_rules(ask: Ask) -> tuple[NicRule, ...]:
-    """Give HARP's rules in the NIC that is asked."""
+    """Return HARP's rules in the NIC that is asked."""
     size, places = _list(ask)
     found = (_rule_at(ask, place, size) for place in places)
     return tuple(rule for rule in found if rule is not None)
 
 
 def _list(ask: Ask) -> tuple[int, list[int]]:
-    """Give the size of the NIC's table and the places that are taken."""
+    """Return the size of the NIC's table and the places that are taken."""
     for last in range(LIST_TRIES):
         count = Request(command=GET_COUNT)
         ask(count)

@@ -14,7 +14,7 @@ HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
 
 def place(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
-    """Give a device's PCI address, and its host bridge and the bridges above it from there down.
+    """Return a device's PCI address, and its host bridge and the bridges above it from there down.
 
     `link` leads to any folder of the device, as that of a network interface or of a virtio device on it.
     Both are empty where the path shows no PCI device.
@@ -27,5 +27,5 @@ def place(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
 
 
 def node_of(host: Host, address: str) -> int:
-    """Give the NUMA node of a PCI device; -1 where it is unknown or the machine has only one."""
+    """Return the NUMA node of a PCI device; -1 where it is unknown or the machine has only one."""
     return text.number(text.word(host, f"{DEVICES}/{address}/numa_node")) if address else -1

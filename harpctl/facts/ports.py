@@ -15,7 +15,7 @@ LOCAL = re.compile(r"^\s*[0-9]+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) ", re.
 
 
 def udp_ports(host: Host) -> set[tuple[str, int]] | None:
-    """Give address and port of each UDP socket; None where the host does not show them."""
+    """Return address and port of each UDP socket; None where the host does not show them."""
     shown = text.read(host, UDP)
     if not shown:
         return None

@@ -18,7 +18,7 @@ class Connection(NamedTuple):
 
 
 def connections() -> list[Connection]:
-    """Give the connections, the nearest first; none where there is none, or nobody tells."""
+    """Return the connections, the nearest first; none where there is none, or nobody tells."""
     told = [os.environ.get("SSH_CONNECTION", "")]
     with contextlib.suppress(psutil.Error):
         for parent in psutil.Process().parents():

@@ -53,7 +53,7 @@ def os_release(host: Host) -> dict[str, str]:
 
 
 def family_of(release: dict[str, str]) -> str:
-    """Give "debian" or "rhel" by ID, else by ID_LIKE; "" for neither."""
+    """Return "debian" or "rhel" by ID, else by ID_LIKE; "" for neither."""
     for name in (release.get("ID", ""), *release.get("ID_LIKE", "").split()):
         for family, ids in FAMILIES.items():
             if name.lower() in ids:
@@ -98,7 +98,7 @@ def _arch(host: Host) -> str:
 
 
 def _glibc(host: Host, arch: str) -> str:
-    """Give the version of the host's C library, from its own banner, else from what its ldd would say."""
+    """Return the version of the host's C library, from its own banner, else from what its ldd would say."""
     for pattern in LIBC:
         if match := LIBC_BANNER.search(host.read_bytes(pattern.format(arch)) or b""):
             return match[1].decode()

@@ -15,7 +15,7 @@ NETWORK_CAPABILITIES = ("cap_net_admin", "cap_net_raw", "cap_bpf", "cap_sys_admi
 
 
 def tables(facts: Facts) -> Iterator[Table]:
-    """Give what is printed, one after the other."""
+    """Yield what is printed, one after the other."""
     yield _pairs(_about(facts))
     if facts.memory.nodes:
         yield _nodes(facts)

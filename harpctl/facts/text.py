@@ -17,17 +17,17 @@ def clean(data: bytes) -> str:
 
 
 def read(host: Host, path: str) -> str:
-    """Give a file's text; "" when it cannot be read."""
+    """Return a file's text; "" when it cannot be read."""
     return clean(host.read_bytes(path) or b"")
 
 
 def lines(host: Host, path: str) -> list[str]:
-    """Give a file's lines; none when it cannot be read."""
+    """Return a file's lines; none when it cannot be read."""
     return read(host, path).splitlines()
 
 
 def word(host: Host, path: str) -> str:
-    """Give what a control file of one line holds; "" when it cannot be read."""
+    """Return what a control file of one line holds; "" when it cannot be read."""
     return read(host, path).strip()
 
 

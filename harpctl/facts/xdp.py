@@ -47,7 +47,7 @@ def _version(release: str) -> tuple[int, int]:
 
 
 def best_mode(host: Host, name: str, driver: str, kernel: str) -> str:
-    """Give "zero-copy", "native" or "generic"; "" where the kernel is too old or the driver unknown."""
+    """Return "zero-copy", "native" or "generic"; "" where the kernel is too old or the driver unknown."""
     release = _version(kernel)
     if release < AF_XDP_SINCE or not driver:
         return ""

@@ -43,7 +43,7 @@ class Host:
     # ---- paths: these raise OSError for a loop of links; only change/ calls them ----
 
     def real(self, path: str, *, follow: bool = True) -> Path:
-        """Give where a path of the host lies on this machine, its links resolved below the root.
+        """Return where a path of the host lies on this machine, its links resolved below the root.
 
         `follow=False` leaves the last component as it is, even if it is a link. The path need not exist.
         Raises OSError for a loop of links, and for what the kernel would not take for a path.
@@ -72,11 +72,11 @@ class Host:
         return Path("/".join((top, *done)) or "/")
 
     def resolved(self, path: str) -> str:
-        """Give the path on the host that all links in `path` lead to. Raises OSError as `real`."""
+        """Return the path on the host that all links in `path` lead to. Raises OSError as `real`."""
         return self._of_host(self.real(path))
 
     def placed(self, path: str) -> str:
-        """Give the path on the host with its folders' links resolved, but not itself. Raises OSError."""
+        """Return the path on the host with its folders' links resolved, but not itself. Raises OSError."""
         return self._of_host(self.real(path, follow=False))
 
     def _of_host(self, real: Path) -> str:
@@ -84,14 +84,14 @@ class Host:
 
     @staticmethod
     def temporary(path: str) -> str:
-        """Give the path where a new version of `path` is written before it takes its place."""
+        """Return the path where a new version of `path` is written before it takes its place."""
         folder, _, name = path.rpartition("/")
         return f"{folder}/.{name}{TEMPORARY}"
 
     # ---- looking: nothing here raises for what is missing, unreadable or a loop of links ----
 
     def leads_to(self, path: str) -> str | None:
-        """Give the path on the host that all links in `path` lead to; None when they can't be followed."""
+        """Return the path on the host that all links in `path` lead to; None when they can't be followed."""
         try:
             return self.resolved(path)
         except OSError:
@@ -106,7 +106,7 @@ class Host:
         return False
 
     def read_bytes(self, path: str) -> bytes | None:
-        """Give a file's bytes; None when it cannot be read, whatever the reason."""
+        """Return a file's bytes; None when it cannot be read, whatever the reason."""
         try:
             fd = os.open(self.real(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe can't hang us
             with os.fdopen(fd, "rb") as file:
@@ -124,17 +124,17 @@ class Host:
             return None
 
     def read_text(self, path: str) -> str | None:
-        """Give a file's text (UTF-8, undecodable bytes kept as surrogates); None when it cannot be read."""
+        """Return a file's text (UTF-8, undecodable bytes kept as surrogates); None when it cannot be read."""
         data = self.read_bytes(path)
         return None if data is None else data.decode("utf-8", "surrogateescape")
 
     def read_word(self, path: str, default: str = "") -> str:
-        """Give the text of a one-line control file without its line end; the default when unreadable."""
+        """Return the text of a one-line control file without its line end; the default when unreadable."""
         text = self.read_text(path)
         return default if text is None else text.strip()
 
     def read_int(self, path: str, default: int = -1) -> int:
-        """Give the number that a control file holds; the default when unreadable or no number."""
+        """Return the number that a control file holds; the default when unreadable or no number."""
         try:
             return int(self.read_word(path), 0)
         except ValueError:
@@ -165,21 +165,21 @@ class Host:
         return False
 
     def read_link(self, path: str) -> str | None:
-        """Give a symbolic link's target as it is written; None when it is none."""
+        """Return a symbolic link's target as it is written; None when it is none."""
         try:
             return str(self.real(path, follow=False).readlink())
         except OSError:
             return None
 
     def stat(self, path: str) -> os.stat_result | None:
-        """Give the status of the path itself, links not followed; None when it is not there."""
+        """Return the status of the path itself, links not followed; None when it is not there."""
         try:
             return self.real(path, follow=False).lstat()
         except OSError:
             return None
 
     def xattrs(self, path: str) -> dict[str, bytes]:
-        """Give the extended attributes of the path itself that belong to it whatever its bytes are."""
+        """Return the extended attributes of the path itself that belong to it whatever its bytes are."""
         found = {}
         with contextlib.suppress(OSError):
             here = self.real(path, follow=False)
@@ -190,7 +190,7 @@ class Host:
         return found
 
     def file_system(self, path: str) -> tuple[int, os.statvfs_result] | None:
-        """Give the device number and the state of the file system that holds the path, or would hold it."""
+        """Return the device number and the state of the file system that holds the path, or would hold it."""
         with contextlib.suppress(OSError):
             here = self.real(path)
             while not here.exists() and here != self.root:
@@ -199,14 +199,14 @@ class Host:
         return None
 
     def list_dir(self, path: str) -> list[str]:
-        """Give the names in a directory, sorted; none when it is not there."""
+        """Return the names in a directory, sorted; none when it is not there."""
         try:
             return sorted(entry.name for entry in self.real(path).iterdir())
         except OSError:
             return []
 
     def glob(self, pattern: str) -> list[str]:
-        """Give the host's paths that fit a pattern with * and ? within components, sorted."""
+        """Return the host's paths that fit a pattern with * and ? within components, sorted."""
         found = [""]
         for part in filter(None, pattern.split("/")):
             if any(mark in part for mark in "*?["):
@@ -221,7 +221,7 @@ class Host:
                 yield name
 
     def which(self, name: str) -> str | None:
-        """Give the path of a program of the host; it is looked up, not run."""
+        """Return the path of a program of the host; it is looked up, not run."""
         for folder in SEARCH_PATH:
             path = f"{folder}/{name}"
             with contextlib.suppress(OSError):
@@ -242,7 +242,7 @@ class Host:
         return self._runner.run(argv, timeout_s)
 
     def ask(self, argv: Sequence[str], timeout_s: float = 10.0) -> str | None:
-        """Run a command that only looks; give its output, None when it failed or none can be run."""
+        """Run a command that only looks; return its output, None when it failed or none can be run."""
         if not self.runs_commands:
             return None
         done = self.run(argv, timeout_s)
@@ -451,7 +451,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def open_host(root: str | Path | None) -> Host:
-    """Give the host that --root names: this machine without it. Refuses what is no directory."""
+    """Return the host that --root names: this machine without it. Refuses what is no directory."""
     if root is None:
         return Host()
     folder = Path(root)

@@ -26,7 +26,7 @@ class Completed(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """Give the last line that the command wrote to stderr, else to stdout, else its exit code."""
+        """Return the last line that the command wrote to stderr, else to stdout, else its exit code."""
         for text in (self.stderr, self.stdout):
             if lines := text.strip().splitlines():
                 return lines[-1]

@@ -12,7 +12,7 @@ ENV_HEAD = "# GRUB Environment Block\n"
 
 
 def value(text: str, key: str) -> str:
-    """Give what an entry says of a key; the lines of a key that comes several times are joined."""
+    """Return what an entry says of a key; the lines of a key that comes several times are joined."""
     found = []
     for line in text.splitlines():
         name, _blank, rest = line.strip().replace("\t", " ").partition(" ")
@@ -22,7 +22,7 @@ def value(text: str, key: str) -> str:
 
 
 def edited_entry(text: str, wanted: HugepageArgs | None) -> str:
-    """Give the entry with its options edited; one without options gets a line of them."""
+    """Return the entry with its options edited; one without options gets a line of them."""
     lines = text.splitlines(keepends=True)
     numbers = [number for number, line in enumerate(lines) if line.split(maxsplit=1)[:1] == ["options"]]
     if not numbers:
@@ -41,7 +41,7 @@ def edited_entry(text: str, wanted: HugepageArgs | None) -> str:
 
 
 def read_env(data: bytes) -> dict[str, str]:
-    """Give the variables of an environment block; what is none has no variables."""
+    """Return the variables of an environment block; what is none has no variables."""
     found = {}
     text = data.decode("utf-8", "surrogateescape").replace("\\\n", "\n")
     for line in text.splitlines():
@@ -52,7 +52,7 @@ def read_env(data: bytes) -> dict[str, str]:
 
 
 def edited_env(path: str, data: bytes, name: str, new: str) -> bytes:
-    """Give the block with a variable set, as long as before: GRUB writes it in place."""
+    """Return the block with a variable set, as long as before: GRUB writes it in place."""
     lines = data.decode("utf-8", "surrogateescape").rstrip("#").splitlines(keepends=True)
     line = f"{name}={new.replace(chr(92), chr(92) * 2)}\n"
     where = [number for number, old in enumerate(lines) if old.startswith(f"{name}=")]

@@ -39,7 +39,7 @@ class HugepageArgs(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
     def words(self) -> tuple[str, str, str]:
-        """Give the three arguments in the order in which the kernel must see them."""
+        """Return the three arguments in the order in which the kernel must see them."""
         size = SPELLING.get(self.page_size, f"{self.page_size >> 10}K")
         return f"{DEFAULT}={size}", f"{SIZE}={size}", f"{COUNT}={self.count}"
 
@@ -54,7 +54,7 @@ def split(text: str, start: int = 0, end: int | None = None) -> list[Word]:
 
 
 def parse_size(text: str) -> int | None:
-    """Give the bytes that a size argument means; None for what the kernel would not take."""
+    """Return the bytes that a size argument means; None for what the kernel would not take."""
     match = _SIZE.match(text)
     if not match:
         return None
@@ -67,7 +67,7 @@ def parse_size(text: str) -> int | None:
 
 
 def argument(word: str) -> tuple[str, str]:
-    """Give a word's name, as the kernel compares it, and its value."""
+    """Return a word's name, as the kernel compares it, and its value."""
     name, _equals, value = word.strip('"').partition("=")
     return name.replace("-", "_"), value.strip('"')
 
@@ -88,7 +88,7 @@ def surplus(words: Sequence[str], wanted: HugepageArgs | None) -> list[bool]:
 
 
 def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArgs | None) -> set[int]:
-    """Give the numbers of the arguments that must go; without them others may have become surplus."""
+    """Return the numbers of the arguments that must go; without them others may have become surplus."""
     goes: set[int] = set()
     for three in zip(arguments, arguments[1:], arguments[2:], strict=False):
         names = [name for _at, name, _value in three]
@@ -109,13 +109,13 @@ def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArg
 
 
 def others(words: Sequence[str]) -> tuple[str, ...]:
-    """Give the hugepage arguments among the words, in their order."""
+    """Return the hugepage arguments among the words, in their order."""
     kernel = words[: _kernel_part(words)]
     return tuple(word for word in kernel if argument(word)[0] in {DEFAULT, SIZE, COUNT})
 
 
 def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
-    """Give the spans to cut so that the words to drop go with the blanks that held them apart."""
+    """Return the spans to cut so that the words to drop go with the blanks that held them apart."""
     spans = []
     at = 0
     while at < len(words):
@@ -136,7 +136,7 @@ def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
 
 
 def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs | None, lead: str = "") -> str:
-    """Give a text in which the command line, made of `words` and ending at `end`, passes `wanted`.
+    """Return a text in which the command line, made of `words` and ending at `end`, passes `wanted`.
 
     `lead` goes before ours where the command line has no words.
     """
@@ -158,7 +158,7 @@ def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs |
 
 
 def replaced(cmdline: str, wanted: HugepageArgs | None) -> str:
-    """Give the command line with `wanted` at its end instead of what reserved such pages before.
+    """Return the command line with `wanted` at its end instead of what reserved such pages before.
 
     Every other word keeps its place. None takes away what we would have added.
     """

@@ -41,7 +41,7 @@ BLANK = Piece(" ", Place(-1, -1, -1))
 
 
 def edited_defaults(files: Sequence[tuple[str, str]], wanted: HugepageArgs | None) -> dict[str, str]:
-    """Give the new texts of those of the files (path, text; in sourcing order) that must change.
+    """Return the new texts of those of the files (path, text; in sourcing order) that must change.
 
     The first file is the one that gets GRUB_CMDLINE_LINUX where none sets it. Raises HarpError, naming file
     and line, for what cannot be edited safely.
@@ -66,13 +66,13 @@ def edited_defaults(files: Sequence[tuple[str, str]], wanted: HugepageArgs | Non
 
 
 def final_value(files: Sequence[tuple[str, str]], name: str) -> str:
-    """Give what a variable holds after all files; what only a shell can know is left out."""
+    """Return what a variable holds after all files; what only a shell can know is left out."""
     values = _evaluate([shell.parse(path, text) for path, text in files])
     return _text(values.get(name, []))
 
 
 def _evaluate(sources: Sequence[ShellFile]) -> dict[str, list[Piece]]:
-    """Give the final values of all variables.
+    """Return the final values of all variables.
 
     A letter that comes through `$GRUB_CMDLINE_LINUX...` keeps its place in the earlier assignment; through
     any other variable it gets the place of the `$`, because that variable may serve other ends.
@@ -111,7 +111,7 @@ def _is_right(sources: Sequence[ShellFile], wanted: HugepageArgs | None) -> bool
 
 
 def _stale(sources: Sequence[ShellFile], wanted: HugepageArgs | None) -> set[Place]:
-    """Give the places of all letters of words that must go. Raises HarpError where one can't be cut."""
+    """Return the places of all letters of words that must go. Raises HarpError where one can't be cut."""
     values = _evaluate(sources)
     _refuse_conditional(sources)
     found: set[Place] = set()
@@ -152,7 +152,7 @@ def _refuse_conditional(sources: Sequence[ShellFile]) -> None:
 
 
 class _Edits:
-    """Collects what is to be cut and added, then gives the new texts."""
+    """Collects what is to be cut and added, then returns the new texts."""
 
     def __init__(self, sources: Sequence[ShellFile]) -> None:
         self.sources = sources
@@ -169,7 +169,7 @@ class _Edits:
                     self.target = (file, number)
 
     def texts(self) -> list[str]:
-        """Give the new text of every file."""
+        """Return the new text of every file."""
         texts = []
         for file, source in enumerate(self.sources):
             text = source.text
@@ -212,7 +212,7 @@ def _extends(assignment: Assignment) -> bool:
 
 
 def _joints(between: str, *, is_cut: bool) -> str:
-    """Give what stays of the bytes before a letter that is cut: a line continued inside the cut goes too."""
+    """Return what stays of the bytes before a cut letter: a line continued inside the cut goes too."""
     return between.replace("\\\n", "") if is_cut else between
 
 

@@ -35,7 +35,7 @@ class MenuEntry(NamedTuple):
 
 
 def entries(text: str) -> list[MenuEntry]:
-    """Give the entries that boot this system.
+    """Return the entries that boot this system.
 
     Those of another system, of a memory test or written by hand are left out, unless there are no others.
     """
@@ -71,7 +71,7 @@ def is_stub(text: str) -> bool:
 
 
 def variables(text: str) -> dict[str, str]:
-    """Give what the file sets; of several settings of one name the last counts."""
+    """Return what the file sets; of several settings of one name the last counts."""
     found = {}
     for line in text.splitlines():
         if match := _SET.match(line):
@@ -80,14 +80,14 @@ def variables(text: str) -> dict[str, str]:
 
 
 def expanded(raw: str, values: Mapping[str, str]) -> str:
-    """Give a line with `$name` and `${name}` replaced; what is not set is empty, as in GRUB."""
+    """Return a line with `$name` and `${name}` replaced; what is not set is empty, as in GRUB."""
     return _VARIABLE.sub(
         lambda match: values.get(match[1] or match[2], "") if match[1] or match[2] else match[0], raw
     )
 
 
 def passed(raw: str, values: Mapping[str, str]) -> str:
-    """Give the arguments that the kernel gets from what a `linux` line of grub.cfg holds."""
+    """Return the arguments that the kernel gets from what a `linux` line of grub.cfg holds."""
     text = expanded(raw, values)
     try:
         words = shlex.split(text)
@@ -97,7 +97,7 @@ def passed(raw: str, values: Mapping[str, str]) -> str:
 
 
 def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs | None) -> str:
-    """Give the menu with the arguments of every entry that does not yet pass `wanted` edited."""
+    """Return the menu with the arguments of every entry that does not yet pass `wanted` edited."""
     for entry in reversed(entries(text)):
         if not holds(passed(entry.raw, values), wanted):
             text = rewritten(text, _raw_words(text, entry.start, entry.end), entry.end, wanted, " ")
@@ -105,7 +105,7 @@ def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs | Non
 
 
 def edited_setting(text: str, name: str, wanted: HugepageArgs | None) -> str:
-    """Give the menu with the kernel arguments edited that it sets a variable to, such as kernelopts."""
+    """Return the menu with the kernel arguments edited that it sets a variable to, such as kernelopts."""
     pattern = re.compile(rf'^(\s*set\s+{name}=")([^"]*)(")', re.MULTILINE)
     for match in reversed(list(pattern.finditer(text))):
         if not holds(match[2], wanted):

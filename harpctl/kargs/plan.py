@@ -36,7 +36,7 @@ GENERATE_TIMEOUT_S = 300.0
 
 
 def lacking(boot: Boot, wanted: HugepageArgs | None) -> list[BootEntry]:
-    """Give the boot entries that do not pass what is wanted; none means that the next boot does.
+    """Return the boot entries that do not pass what is wanted; none means that the next boot does.
 
     Where no entry could be read a nameless one is given: nothing is verified then.
     """

@@ -107,7 +107,7 @@ class _Command:
             self._doubt()
 
     def end(self, operator: str) -> list[Assignment]:
-        """End the command; give what it assigned."""
+        """End the command; return what it assigned."""
         self.parentheses = max(0, self.parentheses + {"(": 1, ")": -1}.get(operator, 0))
         if operator in {"|", "&"}:
             self._doubt()
@@ -290,7 +290,7 @@ class _Reader:
 
 
 def unreadable(path: str, line: int, what: str) -> HarpError:
-    """Give the error for a file whose meaning only a shell could tell."""
+    """Return the error for a file whose meaning only a shell could tell."""
     return HarpError(
         f"{path}:{line}: cannot be edited safely because of {what}.",
         "Mend that line, or add the arguments by hand and run setup with --no-kernel-args.",

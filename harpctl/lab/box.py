@@ -72,7 +72,7 @@ class Box:
             raise
 
     def tell(self, *lines: str) -> dict[str, dict[str, int]]:
-        """Send a request (faultbox.c says how it looks); give what was done to each way's packets so far."""
+        """Send a request (faultbox.c says how it looks); return what was done to each way's packets."""
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(ANSWER_S)
             try:

@@ -41,7 +41,7 @@ class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dropped(self) -> float:
-        """Give the share that the firewall drops."""
+        """Return the share that the firewall drops."""
         return 1.0 if self.blackhole else self.drop
 
     @property
@@ -87,7 +87,7 @@ Both = dict[str, WayFaults]
 
 
 class Faults:
-    """The faults of a host's ENI; each method sets one kind, leaves the others, and gives the object back.
+    """The faults of a host's ENI; each method sets one kind, leaves the others, and returns the object.
 
     `way` is "in" for what goes to the host, "out" for what comes from it, "both" for each by itself.
     """
@@ -148,7 +148,7 @@ class Faults:
         return self
 
     def state(self) -> Both:
-        """Give what is set."""
+        """Return what is set."""
         with contextlib.suppress(FileNotFoundError):
             return msgspec.json.decode(self._file.read_bytes(), type=Both)
         return {IN: WayFaults(), OUT: WayFaults()}

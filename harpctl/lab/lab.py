@@ -118,7 +118,7 @@ def _congestion_control(wanted: str, file: Path = CONGESTION_FILE) -> Iterator[N
 
 
 def raise_backlog(least: int, file: Path = BACKLOG_FILE) -> str:
-    """Let each core hold that many arriving packets; give what was set before, "" if that was enough."""
+    """Let each core hold that many arriving packets; return what was set before, "" if that was enough."""
     before = file.read_text().strip()
     if int(before) >= least:
         return ""
@@ -211,7 +211,7 @@ class Lab:
                     BACKLOG_FILE.write_text(self._backlog_before)
 
     def address(self, host: int, eni: int = 0) -> str:
-        """Give the address of a host's ENI."""
+        """Return the address of a host's ENI."""
         return eni_address(host, eni)
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
@@ -222,7 +222,7 @@ class Lab:
     # ---- changes while it stands ----
 
     def faults(self, host: int, eni: int = 0) -> Faults:
-        """Give the faults of a host's ENI."""
+        """Return the faults of a host's ENI."""
         self._check_eni(host, eni)
         return Faults(self.spec, self.prefix, self._run, self._folder, host, eni)
 

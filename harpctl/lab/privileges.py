@@ -18,7 +18,7 @@ DEFAULT_BUFFER_BYTES = 212992  # of Linux, on 64-bit machines
 
 
 def unprivileged_words() -> list[str]:
-    """Give the words before a command that take it its privileges; needs a C compiler the first time."""
+    """Return the words before a command that take it its privileges; needs a C compiler the first time."""
     limit = f"-DLIMIT_BYTES={DEFAULT_BUFFER_BYTES}"
     library = compiled(SOURCE, "-shared", "-fPIC", limit, without="ranks with privileges do without.")
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "env", f"LD_PRELOAD={library}"]

@@ -14,12 +14,12 @@ ARP = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "2"}
 
 
 def prefix_bits(spec: LabSpec) -> int:
-    """Give the length of an ENI's subnet."""
+    """Return the length of an ENI's subnet."""
     return 16 if spec.subnets is Subnets.ONE else 24
 
 
 def address_words(spec: LabSpec, host: int, eni: int) -> list[str]:
-    """Give the words of `ip` that give an ENI its address."""
+    """Return the words of `ip` that give an ENI its address."""
     return ["address", "add", f"{eni_address(host, eni)}/{prefix_bits(spec)}", "dev", eni_name(eni)]
 
 
@@ -52,7 +52,7 @@ def plan_reroute(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Com
 
 
 def gateway(eni: int) -> str:
-    """Give the router's address in a subnet."""
+    """Return the router's address in a subnet."""
     return f"10.77.{eni}.254"
 
 

@@ -19,7 +19,7 @@ COUNTER = re.compile(r"chain (?P<way>in|out) \{.*?counter packets (?P<count>\d+)
 
 
 def place(spec: LabSpec, prefix: str, host: int, eni: int) -> tuple[str, str]:
-    """Give namespace and device where packets of a host's ENI are dropped."""
+    """Return namespace and device where packets of a host's ENI are dropped."""
     name = eni_name(eni)
     if spec.has_fabric:
         return fabric_name(prefix), port_name(host, name)

@@ -71,7 +71,7 @@ class LabSpec:
         return self.host_enis[host] if self.host_enis else self.enis
 
     def cap_of(self, eni: int) -> float | None:
-        """Give the cap of the hosts' ENI of that number."""
+        """Return the cap of the hosts' ENI of that number."""
         return self.cap_mbps[eni] if isinstance(self.cap_mbps, tuple) else self.cap_mbps
 
     @property
@@ -149,7 +149,7 @@ def eni_name(eni: int) -> str:
 
 
 def eni_address(host: int, eni: int) -> str:
-    """Give the IPv4 address of a host's ENI."""
+    """Return the IPv4 address of a host's ENI."""
     return f"10.77.{eni}.{host + 1}"
 
 

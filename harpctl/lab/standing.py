@@ -107,7 +107,7 @@ def down(name: str) -> bool:
 
 
 def find(name: str) -> Lab:
-    """Give a lab that stands."""
+    """Return a lab that stands."""
     _require_root()
     record = _read(_folder(name))
     if record is None:

@@ -18,7 +18,7 @@ SETTINGS = {
 
 
 def _key(name: str, setting: str) -> str:
-    """Give the sysctl's name; with slashes where the interface's own name holds dots (eth1.100)."""
+    """Return the sysctl's name; with slashes where the interface's own name holds dots (eth1.100)."""
     if "." in name:
         return f"net/ipv4/conf/{name}/{setting}"
     return f"net.ipv4.conf.{name}.{setting}"

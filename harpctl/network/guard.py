@@ -31,7 +31,7 @@ MODULE = "harpctl.network.deadman"
 
 
 def _search_path() -> str:
-    """Give where this harpctl's modules come from, for a Python that was not started as it was."""
+    """Return where this harpctl's modules come from, for a Python that was not started as it was."""
     return os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
 
 
@@ -107,7 +107,7 @@ class Guard:
             self._pid = 0
 
     def _lost(self) -> tuple[str, ...]:
-        """Give what can't be reached, once links have had the time to come up."""
+        """Return what can't be reached, once links have had the time to come up."""
         end = time.monotonic() + min(SETTLE_S, self._deadline_s)
         while True:
             lost = self._watch.reach.lost(self._host) if self._watch else ()

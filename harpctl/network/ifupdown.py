@@ -45,7 +45,7 @@ def _stanza(eni: EniPlan) -> str:
 
 
 def _name_that_is_read(text: str) -> str | None:
-    """Give the name under which a file in interfaces.d is read; None where none is."""
+    """Return the name under which a file in interfaces.d is read; None where none is."""
     for is_folder, pattern in SOURCE.findall(text):
         full = pattern if pattern.startswith("/") else f"/etc/network/{pattern}"
         if is_folder:

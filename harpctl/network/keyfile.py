@@ -22,12 +22,12 @@ NAMESPACE = uuid.UUID("f4c1b2c0-5d0e-4f57-9a55-6f2f5b7d7700")
 
 
 def identity(eni: EniPlan) -> str:
-    """Give the connection's UUID: the same for the same interface, run after run."""
+    """Return the connection's UUID: the same for the same interface, run after run."""
     return str(uuid.uuid5(NAMESPACE, eni.name))
 
 
 def keyfile(eni: EniPlan) -> str:
-    """Give the keyfile of an ENI."""
+    """Return the keyfile of an ENI."""
     every = "0.0.0.0/0" if eni.version == 4 else "::/0"
     rule_from = f"{eni.host}/{32 if eni.version == 4 else 128}"
     ours = [

@@ -35,7 +35,7 @@ def _ip(version: int, *words: str) -> tuple[str, ...]:
 
 
 def _lines(host: Host, version: int, *words: str) -> list[list[str]]:
-    """Give what `ip` lists, each line as words; nothing where it fails, as for a table that isn't there."""
+    """Return what `ip` lists, each line as words; nothing where it fails, as for a table that isn't there."""
     text = host.ask(_ip(version, *words)) or ""
     return [[word for word in line.split() if word not in NOT_INPUT] for line in text.splitlines() if line]
 
@@ -56,7 +56,7 @@ def _found(facts: Facts, eni: EniPlan) -> Eni:
 
 
 def _after(words: Sequence[str], name: str) -> str:
-    """Give the word that follows a name in what `ip` lists; "" where there is none."""
+    """Return the word that follows a name in what `ip` lists; "" where there is none."""
     return words[words.index(name) + 1] if name in words[:-1] else ""
 
 

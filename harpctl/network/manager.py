@@ -63,7 +63,7 @@ def _uses_networkd(host: Host) -> bool:
 
 
 def detect(host: Host) -> Manager:
-    """Give the manager of a host. Raises HarpError where none is known."""
+    """Return the manager of a host. Raises HarpError where none is known."""
     if found := _netplan(host):
         return found
     if _uses_network_scripts(host):

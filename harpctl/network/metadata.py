@@ -33,11 +33,11 @@ class Source(Protocol):
     """A metadata service."""
 
     def find(self, mac: str) -> Address | None:
-        """Give an ENI's address; None where it is not known. Raises OSError where there is no service."""
+        """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
 
 
 def _fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> str:
-    """Give a short answer's text; "" for a path that the service doesn't have. Raises OSError."""
+    """Return a short answer's text; "" for a path that the service doesn't have. Raises OSError."""
     request = urllib.request.Request(url, method=method, headers=headers or {})  # noqa: S310 - our own URLs
     try:
         with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
@@ -103,7 +103,7 @@ class Ec2:
 
 
 def lookup(macs: Sequence[str], sources: Sequence[Source] | None = None) -> dict[str, Address]:
-    """Give the addresses that the cloud knows for some MAC addresses; {} where there is no service.
+    """Return the addresses that the cloud knows for some MAC addresses; {} where there is no service.
 
     A source that doesn't answer is not asked again. Where there is none at all it takes some seconds.
     """

@@ -25,35 +25,35 @@ class EniPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> int:
-        """Give the number of its routing table."""
+        """Return the number of its routing table."""
         return TABLE_FIRST + self.number
 
     @property
     def priority(self) -> int:
-        """Give the priority of its routing rule."""
+        """Return the priority of its routing rule."""
         return RULE_PRIORITY_FIRST + self.number
 
     @property
     def version(self) -> int:
-        """Give the version of IP: 4 or 6."""
+        """Return the version of IP: 4 or 6."""
         return ipaddress.ip_interface(self.address).version
 
     @property
     def host(self) -> str:
-        """Give the address without its prefix length."""
+        """Return the address without its prefix length."""
         return str(ipaddress.ip_interface(self.address).ip)
 
     @property
     def prefix(self) -> int:
-        """Give the prefix length of the address."""
+        """Return the prefix length of the address."""
         return ipaddress.ip_interface(self.address).network.prefixlen
 
     @property
     def subnet(self) -> str:
-        """Give the subnet of the address: 10.0.1.0/24."""
+        """Return the subnet of the address: 10.0.1.0/24."""
         return str(ipaddress.ip_interface(self.address).network)
 
     @property
     def everything(self) -> str:
-        """Give the destination that all addresses fit."""
+        """Return the destination that all addresses fit."""
         return "0.0.0.0/0" if self.version == 4 else "::/0"

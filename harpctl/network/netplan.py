@@ -57,7 +57,7 @@ def _definition(eni: EniPlan) -> str:
 
 
 def document(enis: Sequence[EniPlan]) -> str:
-    """Give the YAML for some ENIs; strings are quoted as JSON, which YAML contains."""
+    """Return the YAML for some ENIs; strings are quoted as JSON, which YAML contains."""
     body = "".join(_definition(eni) for eni in enis)
     return f"{HEAD}network:\n  version: 2\n  ethernets:\n{body}"
 

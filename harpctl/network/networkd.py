@@ -22,7 +22,7 @@ def _section(title: str, **pairs: str | int | None) -> str:
 
 
 def unit(eni: EniPlan) -> str:
-    """Give the .network file of an ENI."""
+    """Return the .network file of an ENI."""
     scope = "link" if eni.version == 4 else None
     on_link = "yes" if eni.version == 4 else None
     sections = [

@@ -48,7 +48,7 @@ def device(host: Host, name: str) -> Device:
 
 
 def connection(eni: EniPlan, *, netplan: bool) -> tuple[str, str]:
-    """Give how nmcli names the ENI's connection: ours, or the one that netplan writes."""
+    """Return how nmcli names the ENI's connection: ours, or the one that netplan writes."""
     return ("id", f"netplan-{eni.name}") if netplan else ("uuid", keyfile.identity(eni))
 
 

@@ -36,7 +36,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
 
     def lost(self, host: Host) -> tuple[str, ...]:
-        """Give the addresses that can't be reached any more."""
+        """Return the addresses that can't be reached any more."""
         return tuple(target.address for target in self.targets if not _SEEN_BY[target.seen_by](host, target))
 
 
@@ -45,7 +45,7 @@ def _version(address: str) -> str:
 
 
 def _route(host: Host, address: str) -> str:
-    """Give the next hop and the interface towards an address; "" where no route leads to it."""
+    """Return the next hop and the interface towards an address; "" where no route leads to it."""
     words = (host.ask(["ip", _version(address), "route", "get", address]) or "").split()
     pairs = [f"{name} {words[words.index(name) + 1]}" for name in ("via", "dev") if name in words[:-1]]
     return " ".join(pairs)
@@ -94,7 +94,7 @@ def _gateways(host: Host) -> list[str]:
 
 
 def ssh_client() -> str:
-    """Give the address that this process's ssh session comes from; "" where there is none to be asked."""
+    """Return the address that this process's ssh session comes from; "" where there is none to be asked."""
     address = next((connection.client for connection in ssh.connections()), "")
     return "" if address.startswith("fe80") else address
 

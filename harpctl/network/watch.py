@@ -30,22 +30,22 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left_s(self) -> float:
-        """Give how long it is until the deadline, in seconds; not below 0."""
+        """Return how long it is until the deadline, in seconds; not below 0."""
         return max(0.0, self.deadline - time.monotonic())
 
 
 def guard_path(transaction: str) -> str:
-    """Give the file that says that the dead man is armed."""
+    """Return the file that says that the dead man is armed."""
     return f"{FOLDER}/guard-{transaction}"
 
 
 def alive_path(transaction: str) -> str:
-    """Give the file that the dead man makes when it is ready."""
+    """Return the file that the dead man makes when it is ready."""
     return f"{FOLDER}/deadman-{transaction}"
 
 
 def confirm_path(transaction: str) -> str:
-    """Give the file that says that the operator can reach the host."""
+    """Return the file that says that the operator can reach the host."""
     return f"{FOLDER}/confirm-{transaction}"
 
 
@@ -59,13 +59,13 @@ def begin(host: Host, watch: Watch) -> None:
 
 
 def read(host: Host, transaction: str) -> Watch | None:
-    """Give the watch; None where it is not there, or not any more."""
+    """Return the watch; None where it is not there, or not any more."""
     data = host.read_bytes(guard_path(transaction))
     return None if data is None else msgspec.json.decode(data, type=Watch)
 
 
 def armed(host: Host) -> list[str]:
-    """Give the transactions that a dead man watches."""
+    """Return the transactions that a dead man watches."""
     head = guard_path("")
     return [path.removeprefix(head) for path in host.glob(f"{head}*")]
 

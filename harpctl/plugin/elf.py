@@ -69,7 +69,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Give a version's numbers, to compare by; "" is older than all."""
+    """Return a version's numbers, to compare by; "" is older than all."""
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
@@ -129,7 +129,7 @@ def _section(elf: ELFFile, name: str, kind: type[SectionKind]) -> SectionKind | 
 
 
 def _tables(elf: ELFFile) -> dict[int, int]:
-    """Give the address of each exported ncclNetPlugin_vN."""
+    """Return the address of each exported ncclNetPlugin_vN."""
     symbols = _section(elf, ".dynsym", SymbolTableSection)
     found = {}
     for symbol in symbols.iter_symbols() if symbols else ():
@@ -140,7 +140,7 @@ def _tables(elf: ELFFile) -> dict[int, int]:
 
 
 def _dynamic(elf: ELFFile) -> tuple[str, tuple[str, ...]]:
-    """Give SONAME and the libraries needed."""
+    """Return SONAME and the libraries needed."""
     section = _section(elf, ".dynamic", DynamicSection)
     soname, needed = "", []
     for tag in section.iter_tags() if section else ():
@@ -167,7 +167,7 @@ def _newest(names: list[str]) -> str:
 
 
 def _name(elf: ELFFile, table: int) -> str:
-    """Give the text that the first field of a table points to, as the loader would relocate it."""
+    """Return the text that the first field of a table points to, as the loader would relocate it."""
     target = None
     for section in elf.iter_sections("SHT_RELA"):
         if isinstance(section, RelocationSection) and section["sh_flags"] & SH_FLAGS.SHF_ALLOC:
@@ -183,7 +183,7 @@ def _name(elf: ELFFile, table: int) -> str:
 
 
 def _at(elf: ELFFile, address: int, count: int) -> bytes:
-    """Give up to `count` bytes of the file that are loaded at an address."""
+    """Return up to `count` bytes of the file that are loaded at an address."""
     for part in elf.iter_segments("PT_LOAD"):
         begin = address - part["p_vaddr"]
         if 0 <= begin < part["p_filesz"]:
@@ -210,7 +210,7 @@ def _build(elf: ELFFile) -> str:
 
 
 def function_code(file: BinaryIO, name: str, bytes_max: int = 256) -> tuple[str, bytes]:
-    """Give the machine of a library and the first bytes of one of its exported functions; b"" without it."""
+    """Return the machine of a library and the first bytes of an exported function; b"" without it."""
     try:
         elf = ELFFile(file)
         symbols = _section(elf, ".dynsym", SymbolTableSection)

@@ -31,7 +31,7 @@ ARM_MOVZ, ARM_MOVZ_MASK = 0x52800000, 0xFFE00000  # mov wN, #imm16
 
 
 def abi_picked(nccl: str, exported: Collection[int]) -> int | None:
-    """Give the interface version that a release of NCCL picks among those exported; None when it finds none.
+    """Return the interface version that a release of NCCL picks among those exported; None: none.
 
     Also None when the release is unknown.
     """
@@ -43,7 +43,7 @@ def abi_picked(nccl: str, exported: Collection[int]) -> int | None:
 
 
 def library_version(host: Host, path: str) -> str:
-    """Give a libnccl.so's release, from its ncclGetVersion, else from its name; "" when neither tells."""
+    """Return a libnccl.so's release, from its ncclGetVersion, else from its name; "" when neither tells."""
     machine, code = "", b""
     if file := host.open_file(path):
         with file:
@@ -57,7 +57,7 @@ def library_version(host: Host, path: str) -> str:
 
 
 def _stored(machine: str, code: bytes) -> int:
-    """Give the constant that ncclGetVersion stores through its argument; 0 when it is not found."""
+    """Return the constant that ncclGetVersion stores through its argument; 0 when it is not found."""
     if machine == "aarch64":
         words = (int.from_bytes(code[at : at + 4], "little") for at in range(0, len(code) - 3, 4))
         numbers = [word >> 5 & 0xFFFF for word in words if word & ARM_MOVZ_MASK == ARM_MOVZ]

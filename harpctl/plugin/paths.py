@@ -100,7 +100,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
         return f"the plugin {self.elf.name}" if self.elf.name else "an unnamed plugin"
 
     def fact(self) -> PluginFile:
-        """Give it as a fact of the host."""
+        """Return it as a fact of the host."""
         version = self.elf.version if self.elf else ""
         return PluginFile(
             path=self.path, form=self.form, target=self.target, version=version, is_harp=self.is_harp

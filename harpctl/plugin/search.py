@@ -18,14 +18,14 @@ INCLUDE_DEPTH_MAX = 8
 
 
 def host_machine(host: Host) -> str:
-    """Give the machine that the host's programs are for, as uname -m says; "" when a tree does not tell."""
+    """Return the machine that the host's programs are for, as uname -m says; "" when a tree does not tell."""
     if host.is_real:
         return os.uname().machine
     return next((machine for machine, loader in LOADERS.items() if host.exists(loader)), "")
 
 
 def library_dir(host: Host, machine: str) -> str:
-    """Give the folder that plugins go into: /usr/lib/<triplet> of the Debian family, else /usr/lib64."""
+    """Return the folder that plugins go into: /usr/lib/<triplet> of the Debian family, else /usr/lib64."""
     triplet = f"/usr/lib/{TRIPLETS.get(machine, f'{machine}-linux-gnu')}"
     for folder in (triplet, "/usr/lib64"):
         if host.is_dir(folder):
@@ -38,13 +38,13 @@ def library_dir(host: Host, machine: str) -> str:
 
 
 def search_dirs(host: Host) -> tuple[str, ...]:
-    """Give the folders that are searched and there, first to last, each once, by the names links lead to."""
+    """Return the folders searched and there, first to last, each once, by the names links lead to."""
     configured = _there(host, _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX))
     return tuple(dict.fromkeys((*configured, *system_dirs(host))))
 
 
 def system_dirs(host: Host) -> tuple[str, ...]:
-    """Give the folders that are built into the loader: what is new there is found without ldconfig."""
+    """Return the folders that are built into the loader: what is new there is found without ldconfig."""
     machine = host_machine(host)
     triplets = [TRIPLETS[machine]] if machine in TRIPLETS else list(TRIPLETS.values())
     multiarch = [f"/usr/lib/{triplet}" for triplet in triplets if host.is_dir(f"/usr/lib/{triplet}")]
@@ -58,7 +58,7 @@ def _there(host: Host, folders: list[str]) -> tuple[str, ...]:
 
 
 def environment_dirs(host: Host) -> tuple[str, ...]:
-    """Give the folders of our own LD_LIBRARY_PATH; none for a tree. They count for jobs started from here."""
+    """Return the folders of our own LD_LIBRARY_PATH; none for a tree. For jobs started from here."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":") if host.is_real else []
     return tuple(folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
 

@@ -45,7 +45,7 @@ def read_source(host: Host, file: Path) -> Source:
 
 
 def find_source(host: Host, given: Path | None) -> Source:
-    """Give the plugin to install: the given one, else the first of our own that fits, else the first."""
+    """Return the plugin to install: the given one, else the first of our own that fits, else the first."""
     if given is not None:
         return read_source(host, given)
     sources = own_sources()

@@ -71,7 +71,7 @@ def unchosen(copies: tuple[Copy, ...], place: Ground) -> Copy | None:
 def _state(
     winner: Copy | None, copies: tuple[Copy, ...], place: Ground, decides: Setting | None
 ) -> tuple[str, str, Copy | None]:
-    """Give the state, the sentence that says it, and the copy that it speaks of."""
+    """Return the state, the sentence that says it, and the copy that it speaks of."""
     if winner is not None and (winner.elf is None or winner.problem):
         return BROKEN, f"NCCL finds no network plugin: {winner.problem}", winner
     if winner is not None and winner.elf is not None and (unfit := misfit(winner.elf, place)):

@@ -133,7 +133,7 @@ def _install_dir(host: Host, source: Source, folder: str) -> str:
 
 
 def _in_the_way(host: Host, path: str, machine: str, copies: Sequence[Copy]) -> list[Copy]:
-    """Give what holds the path, or is found by the loader before it, and is not HARP."""
+    """Return what holds the path, or is found by the loader before it, and is not HARP."""
     name = path.rpartition("/")[2]
     folders = [f"{folder}/{name}" for folder in search_dirs(host)]
     first = folders[: folders.index(path)] if path in folders else []

@@ -31,7 +31,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gpu_count(facts: Facts, wish: Wish) -> int:
-    """Give the number of GPUs: as told, else as found. Raises where there is none."""
+    """Return the number of GPUs: as told, else as found. Raises where there is none."""
     count = len(facts.gpus) if wish.given.gpus is None else wish.given.gpus
     if count == 0 and wish.given.gpus is None:
         raise HarpError(
@@ -75,7 +75,7 @@ def _named(facts: Facts, wish: Wish) -> list[Eni]:
 
 
 def choose_enis(facts: Facts, wish: Wish) -> list[Eni]:
-    """Give the ENIs to set up: those named, else one per GPU, the nearest ones where there are more.
+    """Return the ENIs to set up: those named, else one per GPU, the nearest ones where there are more.
 
     Raises where a named one may not be touched, and where there are fewer than GPUs.
     """
@@ -104,7 +104,7 @@ def choose_enis(facts: Facts, wish: Wish) -> list[Eni]:
 
 
 def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
-    """Give each GPU an ENI of its own, the nearest pairs first; in the order of the GPUs.
+    """Return each GPU an ENI of its own, the nearest pairs first; in the order of the GPUs.
 
     Where distances are equal GPUs and ENIs pair in their given order. Ends when one of both runs out.
     """
@@ -119,7 +119,7 @@ def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
 
 
 def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ...]]:
-    """Give each ENI one hardware thread of a core of its own NUMA node; no core twice.
+    """Return each ENI one hardware thread of a core of its own NUMA node; no core twice.
 
     Each that is named gets an engine, which has the core for itself while its other threads rest. A node's
     first core is left to the system and half of its cores to the job. Where too few remain, the ENIs that

@@ -62,7 +62,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _own_program(root: Path | None) -> str:
-    """Give how the boot unit starts harpctl: the one that runs now; in an image the usual one."""
+    """Return how the boot unit starts harpctl: the one that runs now; in an image the usual one."""
     if root is not None:
         return PROGRAM
     name = os.environ.get("HARPCTL_PROGRAM") or sys.argv[0]

@@ -32,7 +32,7 @@ FALLBACKS = ("speed_mbps",)  # what the host says goes first
 
 
 def conf_of(choice: Choice, wish: Wish) -> Conf:
-    """Give what the host dictates: the ENI's identity and place, the pages, the cores and the GPU."""
+    """Return what the host dictates: the ENI's identity and place, the pages, the cores and the GPU."""
     eni = choice.eni
     return Conf(
         interface=eni.name,
@@ -61,13 +61,13 @@ def _merged(wanted: Conf, existing: Conf) -> Conf:
 
 
 def confs_by_interface(host: Host) -> dict[str, Conf]:
-    """Give the conf files that can be read by interface; of two the one that the plugin reads first."""
+    """Return the conf files that can be read by interface; of two the one that the plugin reads first."""
     found = (file.conf for file in reversed(read_confs(host)) if file.conf is not None)
     return {conf.interface: conf for conf in found}
 
 
 def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
-    """Give the MTU that an earlier setup gave an ENI, as its conf file tells; None: there is none to keep.
+    """Return the MTU that an earlier setup gave an ENI, as its conf file tells; None: there is none to keep.
 
     One below what the ENI has was put into the file by hand, and is the plugin's business alone.
     """

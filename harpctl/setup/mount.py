@@ -27,7 +27,7 @@ def unit_mounts(host: Host) -> bool:
 
 
 def _fstab_lines(text: str) -> list[int]:
-    """Give the indexes of fstab's lines that mount something on the mount point."""
+    """Return the indexes of fstab's lines that mount something on the mount point."""
     found = []
     for index, line in enumerate(text.splitlines()):
         words = line.split()
@@ -43,7 +43,7 @@ def fstab_mounts(host: Host) -> bool:
 
 
 def mount_now(page_size: int) -> Run:
-    """Give the step that mounts it on the running host."""
+    """Return the step that mounts it on the running host."""
     argv = ("mount", "-t", KIND, "-o", _option(page_size), KIND, MOUNT_POINT)
     return Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, fleeting=True, why="a hugetlbfs now")
 
@@ -53,13 +53,13 @@ def _option(page_size: int) -> str:
 
 
 def _option_size(options: str) -> int:
-    """Give the page size in bytes that mount options name; 0: the kernel's default."""
+    """Return the page size in bytes that mount options name; 0: the kernel's default."""
     match = re.search(r"(?:^|,)pagesize=(\d+)([KMG]?)", options, re.IGNORECASE)
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()] if match else 0
 
 
 def fstab_with_mount(text: str, page_size: int) -> str:
-    """Give fstab with exactly one line that mounts the page size on /dev/hugepages; other bytes as they are.
+    """Return fstab with exactly one line that mounts the page size on /dev/hugepages; else unchanged.
 
     Raises where something else than a hugetlbfs is mounted there.
     """

@@ -16,22 +16,22 @@ LEFT_SHARE_MIN = 0.1
 
 
 def size_name(page_size: int) -> str:
-    """Give the page size in words: 1 GiB or 2 MiB."""
+    """Return the page size in words: 1 GiB or 2 MiB."""
     return "1 GiB" if page_size == GIB else "2 MiB"
 
 
 def pages_for(gpus: int, page_size: int) -> int:
-    """Give the number of pages that hold 5 GiB for each GPU and 10 GiB more: 50 of 1 GiB for 8 GPUs."""
+    """Return the number of pages that hold 5 GiB for each GPU and 10 GiB more: 50 of 1 GiB for 8 GPUs."""
     return (gpus * GIB_PER_GPU + GIB_RESERVE) * (GIB // page_size)
 
 
 def page_count(gpus: int, wish: Wish) -> int:
-    """Give the number of pages: as told, else by the number of GPUs."""
+    """Return the number of pages: as told, else by the number of GPUs."""
     return pages_for(gpus, wish.page_size) if wish.hugepages is None else wish.hugepages
 
 
 def spread(count: int, nodes: int) -> list[int]:
-    """Give how many pages each node gets at boot: the same, and one more for the first ones."""
+    """Return how many pages each node gets at boot: the same, and one more for the first ones."""
     return [count // nodes + (index < count % nodes) for index in range(nodes)]
 
 
@@ -75,7 +75,7 @@ def check_page_size(facts: Facts, wish: Wish) -> None:
 
 
 def pages_now(facts: Facts, page_size: int) -> int:
-    """Give how many pages of a size the running kernel holds."""
+    """Return how many pages of a size the running kernel holds."""
     return next((pages.total for pages in facts.memory.hugepages if pages.size == page_size), 0)
 
 

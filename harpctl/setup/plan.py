@@ -76,7 +76,7 @@ def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
 
 
 def eni_plans(host: Host, choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
-    """Give each chosen ENI its address, MTU and routing. Raises where one has no address."""
+    """Return each chosen ENI its address, MTU and routing. Raises where one has no address."""
     plans, existing = [], confs_by_interface(host)
     for choice in choices:
         eni = choice.eni

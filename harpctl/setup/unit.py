@@ -42,7 +42,7 @@ def _quoted(program: str) -> str:
 
 
 def _channels(host: Host, wish: Wish) -> int | None:
-    """Give the channels to set at boot: those asked for, else those of an earlier setup."""
+    """Return the channels to set at boot: those asked for, else those of an earlier setup."""
     earlier = re.search(r"^ExecStart=.* --channels (\d+)$", host.read_text(PATH) or "", re.MULTILINE)
     return wish.channels or (int(earlier[1]) if earlier else None)
 

@@ -69,7 +69,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrong(name: str, why: str) -> HarpError:
-    """Give the error of a file that cannot be understood."""
+    """Return the error of a file that cannot be understood."""
     return HarpError(
         f"{name} is no statistics file that can be read here: {why}.",
         "Use the harpctl that belongs to the plugin of that process, or remove the file.",

@@ -23,7 +23,7 @@ LAUNCHER_NAMES = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 
 def clean_env() -> dict[str, str]:
-    """Give this process's environment without what a launcher or a user may have put there."""
+    """Return this process's environment without what a launcher or a user may have put there."""
     return {
         name: value
         for name, value in os.environ.items()

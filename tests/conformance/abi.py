@@ -23,12 +23,12 @@ PROPERTIES_BYTES = {4: 40, 5: 48, 6: 48, 7: 56, 8: 64, 9: 104, 10: 104, 11: 112,
 
 
 def handle_bytes(version: int) -> int:
-    """Give the room that this version's NCCL has for a handle."""
+    """Return the room that this version's NCCL has for a handle."""
     return HANDLE_BYTES.get(version, 128)
 
 
 def remote_error(version: int) -> int:
-    """Give the code of a dead peer: NCCL knew none of its own before v6."""
+    """Return the code of a dead peer: NCCL knew none of its own before v6."""
     return REMOTE if version >= 6 else SYSTEM
 
 
@@ -105,7 +105,7 @@ def _functions(v: int) -> list[tuple[str, str]]:
 
 
 def declaration(version: int) -> str:
-    """Give the C declarations of one version: properties, table, exported object."""
+    """Return the C declarations of one version: properties, table, exported object."""
     members = " ".join(f"int (*{name})({parameters});" for name, parameters in _functions(version))
     return (
         f"{_properties(version)}\n"

@@ -218,7 +218,7 @@ def teardown(version: int) -> None:
 
 
 def _in_forked_child(net: Net, pair: Pair, listen: Any, incoming: Any) -> list[str]:
-    """Try everything in the child; give what did not behave."""
+    """Try everything in the child; return what did not behave."""
     buffer, wrong = Buffer(64), []
     handle = ffi.new("char[]", 128)
     failing: list[tuple[str, Callable[[], int]]] = [
@@ -497,7 +497,7 @@ def resident_kib() -> int:
 
 
 def _handle_of(net: Net, port: int) -> bytes:
-    """Give a handle that leads to another port than ours, of another engine."""
+    """Return a handle that leads to another port than ours, of another engine."""
     _, handle, listen = net.listen()
     forged = bytearray(ffi.buffer(handle))
     forged[8:10] = port.to_bytes(2, "big")

@@ -73,7 +73,7 @@ class Log:
         self.lines.append(Line(level, flags, form.replace("%s", ffi.string(text).decode())))
 
     def take_warns(self) -> list[str]:
-        """Give the WARN lines so far and forget all lines."""
+        """Return the WARN lines so far and forget all lines."""
         lines, self.lines = self.lines, []
         return [line.text for line in lines if line.level == abi.LEVEL_WARN]
 
@@ -162,7 +162,7 @@ class Net:
         ffi.dlclose(self.lib)
 
     def warns(self) -> list[str]:
-        """Give the WARN lines since the last time."""
+        """Return the WARN lines since the last time."""
         return [] if self.log is None else self.log.take_warns()
 
     # ---- calls ----
@@ -179,13 +179,13 @@ class Net:
         return int(self.table.devices(out)), out[0]
 
     def properties(self, dev: int) -> tuple[int, Any]:
-        """Give the result and the struct, which held 0xA5 everywhere before."""
+        """Return the result and the struct, which held 0xA5 everywhere before."""
         props = ffi.new(f"struct properties_v{self.version} *")
         ffi.buffer(props)[:] = b"\xa5" * ffi.sizeof(props[0])
         return int(self.table.getProperties(dev, props)), props
 
     def listen(self, dev: int = 0, handle: Any = None) -> tuple[int, Any, Any]:
-        """Give the result, the handle and the listening comm."""
+        """Return the result, the handle and the listening comm."""
         if handle is None:
             handle = ffi.new("char[]", abi.handle_bytes(self.version))
         slot = ffi.new("void **", ffi.cast("void *", STALE))
@@ -317,7 +317,7 @@ class Net:
 
     @contextmanager
     def pair(self, dev: int = 0) -> Iterator[Pair]:
-        """Give a connection from this process to itself, closed at the end."""
+        """Provide a connection from this process to itself, closed at the end."""
         result, handle, listen = self.listen(dev)
         assert result == abi.SUCCESS
         try:
@@ -383,7 +383,7 @@ class Pair:
 
 
 def pattern(size: int, seed: int) -> bytes:
-    """Give bytes that differ by place and by seed, quickly."""
+    """Return bytes that differ by place and by seed, quickly."""
     block = bytes((i * 131 + (i >> 8) * 31 + seed * 17) & 0xFF for i in range(4099))
     return (block * (size // len(block) + 1))[:size]
 
@@ -405,7 +405,7 @@ def open_files() -> dict[str, str]:
 
 
 def control_connections() -> set[str]:
-    """Give the inodes of this process's TCP connections that are up."""
+    """Return the inodes of this process's TCP connections that are up."""
     ours = {target.removeprefix("socket:[").rstrip("]") for target in open_files().values()}
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()

@@ -77,7 +77,7 @@ class Child:
         self.process.stdin.flush()
 
     def end(self) -> list[dict[str, Any]]:
-        """Wait until it ends well; give the lines that were not read."""
+        """Wait until it ends well; return the lines that were not read."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()

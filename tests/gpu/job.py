@@ -130,7 +130,7 @@ def candidates(environment: Mapping[str, str]) -> list[str]:
 
 
 def find_python(pythons: Sequence[str]) -> str:
-    """Give the first Python whose PyTorch has NCCL and sees a GPU; a HarpError tells why none does."""
+    """Return the first Python whose PyTorch has NCCL and sees a GPU; a HarpError tells why none does."""
     reasons = []
     for python in pythons:
         try:

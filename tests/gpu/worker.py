@@ -54,7 +54,7 @@ def wrong_of_sendrecv(size: int, rank: int, world: int, turn: int) -> int:
 
 
 def wrong_of_alltoall(size: int, rank: int, world: int, turn: int) -> int:
-    """Give every rank a share and count the bytes that differ."""
+    """Return every rank a share and count the bytes that differ."""
     share = max(size // world, 1)
     outgoing = pattern(share * world, rank, turn).cuda()
     incoming = torch.zeros(share * world, dtype=torch.uint8).cuda()

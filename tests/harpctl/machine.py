@@ -89,7 +89,7 @@ SHAPES = {
 
 
 def build(folder: Path, distro: str, shape: str | Shape = "gpu8") -> Path:
-    """Write a machine's tree into a folder, which may be there but is not to hold one; give the folder."""
+    """Write a machine's tree into a folder, which may be there but is not to hold one; return the folder."""
     what = SHAPES[shape] if isinstance(shape, str) else shape
     shutil.copytree(TREES / distro, folder, symlinks=True, dirs_exist_ok=True)
     for path, mode in MODES.items():
@@ -217,7 +217,7 @@ class _Sys:
                 self._pages(f"{base}/hugepages", KIB_PER_GIB, own)
 
     def _node_cpus(self, node: int) -> list[int]:
-        """Give a node's processors: a share of the first half, and their hardware threads in the second."""
+        """Return a node's processors: a share of the first half, and their hardware threads in the second."""
         half = self.shape.cpus // 2
         share = half // self.shape.nodes
         first = list(range(node * share, (node + 1) * share))
@@ -245,7 +245,7 @@ class _Sys:
         return number * self.shape.nodes // max(count, 1)
 
     def _pci_device(self, number: int, count: int, slot: int, ids: tuple[str, str, str]) -> tuple[str, str]:
-        """Write a PCI device below a switch that two GPUs and two ENIs share; give its path and address."""
+        """Write a PCI device below a switch that two GPUs and two ENIs share; return its path and address."""
         node = self._node_of(number, count)
         per_node = len(ROOT_COMPLEXES) // 2
         pair = number // 2 % per_node + (per_node if node else 0)
@@ -390,5 +390,5 @@ class _Sys:
 
 
 def with_shape(shape: str, **changes: object) -> Shape:
-    """Give a named shape with some of its values changed."""
+    """Return a named shape with some of its values changed."""
     return replace(SHAPES[shape], **changes)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ elif host == "hangs":
 
 @pytest.fixture
 def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
-    """Put a stand-in for ssh first in the PATH; give what it was called with."""
+    """Put a stand-in for ssh first in the PATH; return what it was called with."""
     folder = tmp_path / "bin"
     folder.mkdir()
     code, program, log = folder / "ssh.py", folder / "ssh", tmp_path / "log"

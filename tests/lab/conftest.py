@@ -25,7 +25,7 @@ FLAGS = ("-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werro
 
 @pytest.fixture(scope="session")
 def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Give a function that compiles tests/lab/NAME.c."""
+    """Provide a function that compiles tests/lab/NAME.c."""
     folder = tmp_path_factory.mktemp("lab")
 
     def build(name: str, *words: str) -> Path:

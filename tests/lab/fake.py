@@ -26,7 +26,7 @@ WAIT_S = 30
 
 
 def _read_frame(connection: socket.socket, key: bytes) -> tuple[str, bytes, bytes]:
-    """Give type, body and MAC of the next frame."""
+    """Return type, body and MAC of the next frame."""
     data = b""
     while not (found := h.frames(data)[0]):
         more = connection.recv(4096)

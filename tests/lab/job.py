@@ -137,11 +137,11 @@ class Job:
             child.wait()
 
     def log(self, rank: int) -> str:
-        """Give what the rank has logged so far."""
+        """Return what the rank has logged so far."""
         return self._logs[rank].read_text(errors="replace")
 
     def warns(self, rank: int) -> list[str]:
-        """Give the WARN lines of a rank so far."""
+        """Return the WARN lines of a rank so far."""
         return [line for line in self.log(rank).splitlines() if line.startswith("WARN ")]
 
     def statistics(self) -> Counter[str]:
@@ -152,16 +152,16 @@ class Job:
         return total
 
     def statistics_of(self, rank: int) -> Counter[str]:
-        """Give what the engines of one rank counted."""
+        """Return what the engines of one rank counted."""
         return statistics_of(self.log(rank))
 
     def rung(self, rank: int) -> str:
-        """Give the packet driver that a rank's engine has said it got."""
+        """Return the packet driver that a rank's engine has said it got."""
         found = DRIVER.search(self.log(rank))
         return found[1] if found else ""
 
     def queues(self, rank: int) -> str:
-        """Give the queues that a rank's driver polls, as in "queues 0-3"."""
+        """Return the queues that a rank's driver polls, as in "queues 0-3"."""
         found = DRIVER.search(self.log(rank))
         return (found[2] or "") if found else ""
 
@@ -184,7 +184,7 @@ class Job:
         until("payload moves", lambda: any(moved(rank, starts[rank]) for rank in range(self.count)))
 
     def wait(self, wait_s: float = WAIT_S) -> list[int]:
-        """Wait until all ranks have ended; give their exit codes."""
+        """Wait until all ranks have ended; return their exit codes."""
         until("all ranks end", lambda: all(child.poll() is not None for child in self.ranks), wait_s)
         return [child.returncode for child in self.ranks]
 
@@ -204,7 +204,7 @@ class Job:
 
 
 def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:
-    """Give namespace, hook and device where packets to a host can be dropped: before AF_XDP takes them."""
+    """Return namespace, hook and device where packets to a host can be dropped: before AF_XDP takes them."""
     if lab.spec.switch:
         return fabric_name(lab.prefix), "egress", port_name(host, ifname)
     return lab.hosts[host], "ingress", ifname

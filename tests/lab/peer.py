@@ -38,7 +38,7 @@ class Peer:
         return bytes(ffi.buffer(handle)).hex()
 
     def accept(self) -> int:
-        """Give the result of the accept that gave a comm or failed."""
+        """Return the result of the accept that gave a comm or failed."""
         result = abi.SUCCESS
 
         def poll() -> bool:
@@ -50,7 +50,7 @@ class Peer:
         return result
 
     def connect(self, handle_hex: str) -> int:
-        """Give the result of the connect that gave a comm or failed."""
+        """Return the result of the connect that gave a comm or failed."""
         handle, result = ffi.new("char[]", bytes.fromhex(handle_hex)), abi.SUCCESS
 
         def poll() -> bool:
@@ -63,7 +63,7 @@ class Peer:
         return result
 
     def transfer(self, count: int, size: int) -> list[int]:
-        """Send or receive messages; give each one's result, and fail on a wrong byte."""
+        """Send or receive messages; return each one's result, and fail on a wrong byte."""
         buffers = [Buffer(size, pattern(size, seed) if self.is_sender else None) for seed in range(count)]
         if self.is_sender:
             requests = [self._started_send(buffer, size) for buffer in buffers]
@@ -79,7 +79,7 @@ class Peer:
         return self.net.started(lambda: self.net.send(self.comm, buffer.address, size))
 
     def fork(self) -> int:
-        """Fork a child that lives on and does nothing, as a data loader's worker; give its number."""
+        """Fork a child that lives on and does nothing, as a data loader's worker; return its number."""
         child = os.fork()
         if not child:
             signal.alarm(CHILD_S)
@@ -95,18 +95,18 @@ class Peer:
         return result == abi.SUCCESS
 
     def hushed(self, seconds: float) -> list[str]:
-        """Call nothing for so long; give what the log says."""
+        """Call nothing for so long; return what the log says."""
         time.sleep(seconds)  # it is what is to be measured
         return self.log()
 
     def log(self) -> list[str]:
-        """Give all log lines since the last time."""
+        """Return all log lines since the last time."""
         assert self.net.log is not None
         lines, self.net.log.lines = self.net.log.lines, []
         return [f"{'WARN' if line.level == abi.LEVEL_WARN else 'INFO'} {line.text}" for line in lines]
 
     def close(self) -> list[str]:
-        """Close everything; give what the log says."""
+        """Close everything; return what the log says."""
         if self.comm != ffi.NULL:
             (self.net.close_send if self.is_sender else self.net.close_receive)(self.comm)
             self.comm = ffi.NULL

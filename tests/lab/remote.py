@@ -53,7 +53,7 @@ class RemotePeer:
         self.child.stdin.flush()
 
     def answer(self, wait_s: float = ANSWER_S) -> Any:
-        """Give what the oldest call without an answer says."""
+        """Return what the oldest call without an answer says."""
         assert self.child.stdout is not None
         ready, _, _ = select.select([self.child.stdout], [], [], wait_s)
         assert ready, f"no answer for {wait_s} s"

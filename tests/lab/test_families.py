@@ -21,7 +21,7 @@ WORDS = ("--iters", "100")
 
 @pytest.fixture
 def start(plugin_file: Path, tmp_path: Path) -> StartJob:
-    """Give a function that makes a job over all ENIs of a lab."""
+    """Provide a function that makes a job over all ENIs of a lab."""
 
     def make(lab: Lab, ifname: str = "eni", **words: object) -> Job:
         env = {"HARP_IFNAME": ifname, "HARP_PEER_TIMEOUT": "2"}

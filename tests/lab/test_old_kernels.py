@@ -35,7 +35,7 @@ SLOW_MBPS = 16.0  # half a megabyte takes a quarter of a second
 
 @pytest.fixture(scope="session")
 def old(compile_c: Callable[..., Path]) -> Callable[[str], dict[str, str]]:
-    """Give the variables that make a process live on an older kernel."""
+    """Provide the variables that make a process live on an older kernel."""
     library = compile_c("old_kernel", "-shared", "-fPIC")
     known = {"LD_PRELOAD": str(library), "GLIBC_TUNABLES": "glibc.pthread.rseq=0"}  # rseq came with 4.18
     return lambda kernel: {**known, "OLD_KERNEL": kernel}

@@ -29,7 +29,7 @@ TOLD = ("probe_timeouts", "lost_packets", "spurious_losses", "tx_busy", "path_do
 
 
 def _checked(job: Job, paths: int) -> Counter[str]:
-    """Wait for an orderly end over so many paths; give what was counted."""
+    """Wait for an orderly end over so many paths; return what was counted."""
     job.finish()
     counted = job.statistics()
     assert f"{paths} path(s) of datagrams, " in job.log(0)
@@ -40,7 +40,7 @@ def _checked(job: Job, paths: int) -> Counter[str]:
 
 @pytest.fixture
 def ports(tmp_path: Path) -> dict[str, str]:
-    """Give the environment of ranks that bind known ports, the first path FIRST_PORT."""
+    """Provide the environment of ranks that bind known ports, the first path FIRST_PORT."""
     text = f"[eni]\ninterface = {ENI}\n[transport]\nports = {FIRST_PORT}-{FIRST_PORT + PORTS - 1}\n"
     (tmp_path / "ztcp0.conf").write_text(text)
     return {"HARP_CONF_DIR": str(tmp_path)}

@@ -54,7 +54,7 @@ def _finished(attack: subprocess.Popen[str]) -> Counter[str]:
 def _attacked(
     lab: Lab, attacks: Sequence[Sequence[str]], meanwhile: Callable[[], object]
 ) -> list[Counter[str]]:
-    """Run attacks at once, and something else again and again until they have ended; give their counts."""
+    """Run attacks at once, and something else again and again until they have ended; return their counts."""
     running = [start_attack(lab.hosts[STRANGER], *words) for words in attacks]
     while any(attack.poll() is None for attack in running):
         meanwhile()

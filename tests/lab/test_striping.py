@@ -33,7 +33,7 @@ WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*w
 
 @pytest.fixture
 def start(plugin_file: Path, tmp_path: Path) -> StartJob:
-    """Give a function that makes a job over all ENIs of a lab."""
+    """Provide a function that makes a job over all ENIs of a lab."""
 
     def make(lab: Lab, **words: object) -> Job:
         env = {**STRIPED, **words.pop("env", {})}  # type: ignore[dict-item]

@@ -43,7 +43,7 @@ def _port(job: Job, rank: int) -> int:
 
 
 def _data(job: Job) -> str:
-    """Give the rule for the TCP connections with data: the client's to the server, whichever rank that is."""
+    """Return the rule for the TCP connections with data: from client to server, whichever rank that is."""
     ports = ", ".join(str(_port(job, rank)) for rank in range(2))
     return f"tcp dport {{ {ports} }}"
 

@@ -23,7 +23,7 @@ SPEC = LabSpec(enis=2, switch=True, offload=Offload.OFF)
 
 
 def _run(lab: Lab, plugin: Path, faults: Faults, **env: str) -> tuple[Counter[str], dict[str, int]]:
-    """Give what was done to the packets and what the engines counted."""
+    """Return what was done to the packets and what the engines counted."""
     with Job(lab, plugin, mode="bidir", sizes=SIZES, words=WORDS, env=env) as job:
         job.finish()
         done = sum((Counter(way) for way in faults.counts().values()), Counter())

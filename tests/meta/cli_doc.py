@@ -62,7 +62,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _option(parameter: inspect.Parameter) -> Any:
-    """Give typer's description of a parameter: the OptionInfo or ArgumentInfo of its annotation."""
+    """Return typer's description of a parameter: the OptionInfo or ArgumentInfo of its annotation."""
     (found,) = [note for note in parameter.annotation.__metadata__ if hasattr(note, "param_decls")]
     return found
 
@@ -112,7 +112,7 @@ def _command(name: str, command: Callable[..., None]) -> str:
 
 
 def generate() -> str:
-    """Give the text of docs/cli.md."""
+    """Return the text of docs/cli.md."""
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
     for panel, commands in COMMANDS.items():

@@ -60,7 +60,7 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def table(text: str, *heading: str) -> list[list[str]]:
-    """Give the rows of the one table whose heading begins like this."""
+    """Return the rows of the one table whose heading begins like this."""
     (rows,) = [rows for rows in tables(text) if tuple(rows[0][: len(heading)]) == heading]
     assert len(rows) > 1
     return rows[1:]
@@ -72,7 +72,7 @@ def sources() -> str:
 
 
 def code_lines(text: str) -> Iterator[str]:
-    """Give the commands of indented blocks and of `ticks`, with continued lines joined."""
+    """Yield the commands of indented blocks and of `ticks`, with continued lines joined."""
     joined = text.replace("\\\n", " ")
     for line in joined.splitlines():
         words = line.split()
@@ -82,7 +82,7 @@ def code_lines(text: str) -> Iterator[str]:
 
 
 def commands(start: str) -> list[list[str]]:
-    """Find the commands in the documents that show some; give what follows, in words."""
+    """Find the commands in the documents that show some; return what follows, in words."""
     pattern = re.compile(rf"(?:^|\s)(?:\S*/)?{re.escape(start)}(?=\s|$)(.*)")
     lines = [line for path in COMMANDED for line in code_lines(read(path))]
     return [match[1].split() for line in lines if (match := pattern.search(line))]

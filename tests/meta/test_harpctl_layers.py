@@ -50,7 +50,7 @@ RUNS = {
 
 
 def name_of(path: Path) -> str:
-    """Give a module's name below harpctl: "facts.eni"; a package's own is "facts"."""
+    """Return a module's name below harpctl: "facts.eni"; a package's own is "facts"."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -66,7 +66,7 @@ def tree(module: str) -> ast.Module:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """Give the modules of harpctl that a module imports anywhere in it."""
+    """Return the modules of harpctl that a module imports anywhere in it."""
     found = set()
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "harpctl":
@@ -82,7 +82,7 @@ def imports(module: str) -> frozenset[str]:
 
 
 def closure(module: str) -> set[str]:
-    """Give all modules of harpctl that importing a module brings along."""
+    """Return all modules of harpctl that importing a module brings along."""
     found: set[str] = set()
     todo = [module]
     while todo:
@@ -156,7 +156,7 @@ def test_planners_carry_nothing_out(planner: str) -> None:
 
 
 def writers() -> set[str]:
-    """Give the methods of Host that change the machine: those below the comment that says so."""
+    """Return the methods of Host that change the machine: those below the comment that says so."""
     text = MODULES["host.door"].read_text(encoding="utf-8")
     below = text[text.index("# ---- writing: only change/ calls these") : text.index("\ndef ")]
     found = set(re.findall(r"    def ([a-z]\w*)\(", below))
@@ -165,7 +165,7 @@ def writers() -> set[str]:
 
 
 def calls(module: str) -> Iterator[tuple[str, str]]:
-    """Give receiver and name of every call; the receiver is the last name before the dot, "" without one.
+    """Yield receiver and name of every call; the receiver is the last name before the dot, "" without one.
 
     Left out is what opens the null device.
     """
@@ -181,7 +181,7 @@ def calls(module: str) -> Iterator[tuple[str, str]]:
 
 
 def users(*, of_host: bool, names: set[str]) -> set[str]:
-    """Give the modules that call such a function, of a host or of anything else."""
+    """Return the modules that call such a function, of a host or of anything else."""
     return {
         module
         for module in PRODUCT

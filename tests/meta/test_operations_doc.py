@@ -23,7 +23,7 @@ LATER = {"/run/harp", "/usr/local/tfabric/tools/harpctl"}  # of a run under way,
 
 
 def lines(start: str) -> list[str]:
-    """Give the indented commands that begin like this."""
+    """Return the indented commands that begin like this."""
     return [line for line in code_lines(TEXT) if line.startswith(start)]
 
 

@@ -29,7 +29,7 @@ def program() -> Path:
 
 @pytest.fixture(scope="session")
 def fetch() -> Callable[[wheels.Release], Path]:
-    """Give a release's library, or skip with the reason."""
+    """Provide a release's library, or skip with the reason."""
     failed: dict[wheels.Release, str] = {}  # so that each is tried once
 
     def give(release: wheels.Release) -> Path:

@@ -18,7 +18,7 @@ P2P_LL_MOST_BYTES = 64 << 20  # else NCCL sends point to point with LL only what
 
 
 def ring(protocol: str) -> dict[str, str]:
-    """Give the variables that have NCCL use the ring with a protocol."""
+    """Return the variables that have NCCL use the ring with a protocol."""
     return {"NCCL_ALGO": "Ring", "NCCL_PROTO": protocol}
 
 

@@ -51,7 +51,7 @@ def _build(variant: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(params=SANITIZERS)
 def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give each sanitizer in turn, with its build ready."""
+    """Provide each sanitizer in turn, with its build ready."""
     name: str = request.param
     reason = _missing(name, tmp_path_factory.getbasetemp())
     if reason:

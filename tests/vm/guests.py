@@ -110,7 +110,7 @@ class Guest:
         self.machine.run(f"until {condition}; do sleep 0.2; done", JOB_S + 60)
 
     def log(self, job: str = "job") -> str:
-        """Give what a rank has logged so far."""
+        """Return what a rank has logged so far."""
         return self.machine.run(f"cat /run/{job}/log")
 
     def wait(self, job: str = "job") -> Ended:
@@ -137,7 +137,7 @@ Guests = tuple[Guest, Guest]
 
 
 def address_of(number: int, rank: int, version: int = 4) -> str:
-    """Give the address of a guest in a subnet: eth0 is in 0, eth1 in 1, and so on."""
+    """Return the address of a guest in a subnet: eth0 is in 0, eth1 in 1, and so on."""
     return f"10.7.{number}.{rank + 1}" if version == 4 else f"fd07:{number}::{rank + 1}"
 
 
@@ -148,7 +148,7 @@ def device(nic: str, rank: int) -> dict[str, object]:
 
 
 def shape(namespace: str, wires: Path, rank: int) -> Shape:
-    """Give the machine of a rank, whose wires are sockets in a folder and an interface in a namespace."""
+    """Return the machine of a rank, whose wires are sockets in a folder and an interface in a namespace."""
     sockets = {
         nic: f"stream,server={'off' if rank else 'on'},addr.type=unix,addr.path={wires / nic}"
         for nic in ("eth0", "eth1")
@@ -162,7 +162,7 @@ def shape(namespace: str, wires: Path, rank: int) -> Shape:
 
 
 def config_of(nic: str, version: int = 4) -> str:
-    """Give the variable by which a job uses one interface."""
+    """Return the variable by which a job uses one interface."""
     return f"HARP_CONF_DIR=/run/{nic}.{version}"
 
 

@@ -148,7 +148,7 @@ def _build(work: Path, console: Path) -> Path:
 
 
 def base_image(cache: Path, console: Path) -> Path:
-    """Give the disk image, made now or before."""
+    """Return the disk image, made now or before."""
     recipe = repr((SUITE, PACKAGES, DISK_BYTES, FILES, FINISH))
     done = cache / f"{SUITE}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.img"
     if not done.is_file():

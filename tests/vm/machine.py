@@ -45,7 +45,7 @@ class Shape(NamedTuple):
 
 
 def gpu_host() -> Shape:
-    """Give the machine that is set up: eth0 has the default route; eth1 and eth2 share a wire."""
+    """Return the machine that is set up: eth0 has the default route; eth1 and eth2 share a wire."""
     network = ["-netdev", "user,id=net0,restrict=on"]
     network += ["-device", "virtio-net-pci,netdev=net0,mac=52:54:00:00:00:10"]
     for number in range(1, ENIS):
@@ -213,7 +213,7 @@ class Machine:
         return Said(code, base64.b64decode(data).decode(errors="replace"))
 
     def run(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
-        """Run a shell script that must succeed; give its output."""
+        """Run a shell script that must succeed; return its output."""
         said = self.ask(script, timeout_s)
         assert said.code == 0, f"{script}: exit code {said.code}\n{said.text}"
         return said.text

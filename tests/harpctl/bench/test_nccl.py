@@ -71,7 +71,7 @@ def call(*words: str, **env: str) -> Result:
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a harp-nccl and a plugin where the built ones are; give the file of the calls."""
+    """Put a harp-nccl and a plugin where the built ones are; return the file of the calls."""
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     write_perf(tmp_path, FAKE).rename(tmp_path / "harp-nccl")
     (tmp_path / "libnccl-net.so").touch()

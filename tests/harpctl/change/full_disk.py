@@ -41,7 +41,7 @@ def fill(disk: Path, pages: int) -> None:
 
 
 def refusal(action: Callable[[Host], object], root: Path) -> HarpError | None:
-    """Give the error that an action ends with, if any."""
+    """Return the error that an action ends with, if any."""
     try:
         action(make_host(root))
     except HarpError as error:
@@ -75,7 +75,7 @@ def try_full_disks(disk: Path, *, late: bool) -> Counter[str]:
 
 
 def filling_first(disk: Path, pages: int) -> Callable[[Journal, str], Transaction]:
-    """Give a Journal.begin that somebody fills the disk before."""
+    """Return a Journal.begin that somebody fills the disk before."""
     begin = Journal.begin
 
     def filled(journal: Journal, what: str) -> Transaction:

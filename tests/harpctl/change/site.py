@@ -110,12 +110,12 @@ def make_tree(root: Path, *, var_lib: str = "var/lib") -> None:
 
 
 def make_host(root: Path) -> Host:
-    """Give the tree as a host with commands."""
+    """Return the tree as a host with commands."""
     return Host(root, Commands(root))
 
 
 def commands(host: Host) -> Commands:
-    """Give the commands of a host of make_host."""
+    """Return the commands of a host of make_host."""
     runner = host._runner
     assert isinstance(runner, Commands)
     return runner

@@ -53,7 +53,7 @@ class Victim:
     def sweep(
         self, action: Action, check: Callable[[Victim], None], *, ready: bool = False, stride: int = 1
     ) -> int:
-        """Kill an action at every point, or every few, and check what follows; give the number of points.
+        """Kill an action at every point, or every few, and check what follows; return the number of points.
 
         Each process takes every so many-th of them, on a host of its own.
         """
@@ -66,7 +66,7 @@ class Victim:
             return max(part.result() for part in parts)
 
     def elsewhere(self, name: str) -> Victim:
-        """Give the same host in another folder."""
+        """Return the same host in another folder."""
         other = copy.copy(self)
         other.root = self.root.parent / name / "host"
         other.root.parent.mkdir(exist_ok=True)

@@ -45,7 +45,7 @@ class Site:
         return self.root / path.lstrip("/")
 
     def differs(self) -> set[str]:
-        """Give the paths that are not as they were, the journal left out."""
+        """Return the paths that are not as they were, the journal left out."""
         now = snapshot(self.root, journal=False)
         return {path for path in now.keys() | self.before.keys() if now.get(path) != self.before.get(path)}
 

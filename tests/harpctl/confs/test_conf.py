@@ -65,7 +65,7 @@ Ask = Callable[[bytes], tuple[bool, str]]
 
 @pytest.fixture(scope="session")
 def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Give the plugin's own parser: whether it accepts, and what it understood or says."""
+    """Provide the plugin's own parser: whether it accepts, and what it understood or says."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("oracle")

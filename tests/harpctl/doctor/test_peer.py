@@ -89,7 +89,7 @@ class Site:
                 child.terminate()
 
     def doctor(self, peer: str = THERE, **conf: object) -> dict[str, dict[str, Any]]:
-        """Run the doctor on `a`; give the peer's findings by their ids."""
+        """Run the doctor on `a`; return the peer's findings by their ids."""
         lines = "".join(f"{key} = {value}\n" for key, value in conf.items())
         address = HERE6 if ":" in peer else HERE
         (self.folder / "ztcp0.conf").write_text(

@@ -42,7 +42,7 @@ def is_there() -> bool:
 
 
 def read(text: str) -> list[tuple[str, str]] | None:
-    """Give a file's nodes in order, each name with its value as written; None when the lens can't read it."""
+    """Return a file's nodes in order, each name with its value as written; None: the lens can't read it."""
     ffi, library, handle = _library()
     library.aug_rm(handle, b"/out")
     library.aug_set(handle, b"/in", text.encode())

@@ -177,7 +177,7 @@ def double_quoted(value: str) -> str:
 
 @st.composite
 def values(draw: st.DrawFn) -> str:
-    """Give the source of a value, in one of the shell's ways to quote."""
+    """Return the source of a value, in one of the shell's ways to quote."""
     words = draw(st.lists(st.sampled_from(PLAIN + HUGE + ODD), max_size=5))
     text = draw(st.sampled_from([" ", "  "])).join(words) + draw(st.sampled_from(["", " "]))
     style = draw(st.sampled_from(["double", "single", "bare", "mixed", "continued", "lines"]))
@@ -284,7 +284,7 @@ def test_bash_reads_what_was_meant(tmp_path: Path, contents: list[str], wanted: 
 
 
 def outside(text: str) -> str:
-    """Give everything but the values of our variables."""
+    """Return everything but the values of our variables."""
     result = ""
     at = 0
     for assignment in shell.parse(PATH, text).assignments:

@@ -70,7 +70,7 @@ class Arrived:
         return late
 
     def gaps(self, count: int) -> list[int]:
-        """Give the lengths of the runs that are missing of so many sent."""
+        """Return the lengths of the runs that are missing of so many sent."""
         there, found, run = set(self.numbers), [], 0
         for number in range(count + 1):
             if number in there or number == count:

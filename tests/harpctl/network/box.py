@@ -119,7 +119,7 @@ def look() -> Facts:
 
 
 def state() -> dict[str, Any]:
-    """Give addresses, routes and rules as ip tells them, without what goes on counting."""
+    """Return addresses, routes and rules as ip tells them, without what goes on counting."""
     found: dict[str, Any] = {}
     for version in ("-4", "-6"):
         for what in ("addr show", "route show table all", "rule show"):
@@ -156,7 +156,7 @@ def sent(name: str) -> int:
 
 
 def leaves_by(source: str, target: str) -> str:
-    """Give the interface that carries what is sent from one address to another."""
+    """Return the interface that carries what is sent from one address to another."""
     before = {name: sent(name) for name in WIRES}
     sh(f"ping -n -q -c 20 -i 0.01 -W 2 -I {source} {target}")
     more = {name: sent(name) - before[name] for name in WIRES}
@@ -175,7 +175,7 @@ print(*sorted({answer[ARP].hwsrc for _ask, answer in answers}))
 
 
 def answers_for(address: str) -> list[str]:
-    """Give the names of the interfaces that answer ARP for an address."""
+    """Return the names of the interfaces that answer ARP for an address."""
     command = ["ip", "netns", "exec", "net", sys.executable, "-c", ASK, address]
     macs = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     owner = {link["address"]: link["ifname"] for link in json.loads(sh("ip -j link show"))}
@@ -303,7 +303,7 @@ FILE = "/etc/harp-test"
 
 
 def losing(*more: AnyStep) -> Plan:
-    """Give a plan that cuts the host off from its gateway."""
+    """Return a plan that cuts the host off from its gateway."""
     undo = ("sh", "-c", "ip addr add 10.0.9.10/24 dev eth0; ip route add default via 10.0.9.1")
     steps = (WriteFile(path=FILE, data=b"new"), Run(argv=LOSE, undo=undo, always=True), *more)
     return Plan(groups=(Group(name="network", steps=steps, guarded=True),))

@@ -23,7 +23,7 @@ ENIS: list[Row] = [{"id": 2, "name": "eth1"}, {"id": 3, "name": "eth2"}]
 
 
 def rows(sent: int, packets: int, lost: int, state: str = "up", **session: int | str) -> dict[str, list[Row]]:
-    """Give a process with a session of two paths; the second loses, and has the state."""
+    """Return a process with a session of two paths; the second loses, and has the state."""
     one: Row = {
         "id": 4,
         "host": "n1",
