@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner, Result
@@ -172,6 +174,29 @@ def test_http(here: Path) -> None:
 
 def exported(tmp_path: Path) -> set[str]:
     return set(re.findall(r"^# TYPE (\S+)", exposition(tmp_path), re.MULTILINE))
+
+
+def missing(ours: object, loaded: object, at: str = "") -> list[str]:
+    """Return where something of ours is not in what was loaded."""
+    if isinstance(ours, dict) and isinstance(loaded, dict):
+        return [path for key in ours for path in missing(ours[key], loaded.get(key), f"{at}.{key}")]
+    if isinstance(ours, list) and isinstance(loaded, list) and len(ours) == len(loaded):
+        return [
+            path
+            for i, (mine, its) in enumerate(zip(ours, loaded, strict=True))
+            for path in missing(mine, its, f"{at}[{i}]")
+        ]
+    return [] if ours == loaded else [at]
+
+
+def test_grafanas_own_model_loads_the_whole_dashboard() -> None:
+    """Whatever Grafana's model does not know, Grafana leaves out without a word."""
+    dashboard = json.loads((GRAFANA / "harp.json").read_text(encoding="utf-8"))
+    loaded = json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
+    assert missing(dashboard, loaded) == []
+    dashboard["panels"][0]["gridPosition"] = dashboard["panels"][0].pop("gridPos")
+    loaded = json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
+    assert missing(dashboard, loaded) == [".panels[0].gridPosition"]
 
 
 def test_the_dashboard_names_only_metrics_that_exist(tmp_path: Path) -> None:
