@@ -49,7 +49,7 @@ class Host:
         Raises OSError for a loop of links, and for what the kernel would not take for a path.
         """
         _require_possible(path)
-        top = "" if self.is_real else str(self.root)
+        top = str(self.root).rstrip("/")
         left = _pieces(path)[::-1]  # the next one is the last
         done: list[str] = []
         links = 0
