@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +76,9 @@ def build_all(variant: str) -> bool:
     return make("--keep-going", f"VARIANT={variant}", *targets).returncode == 0
 
 
-def _run(program: str, variant: str) -> Ran:
+@functools.cache
+def run_program(program: str, variant: str = "") -> Ran:
+    """Build and run one program, once per session."""
     target = f"{_folder(variant)}/tests/{program}"
     if not build_all(variant):
         built = make(f"VARIANT={variant}", target)
@@ -99,15 +100,3 @@ def _run(program: str, variant: str) -> Ran:
         return Ran(-1, f"{said[-TAIL_CHARS:]}\nstill running after {RUN_TIMEOUT_S} s", {})
     found = {match["name"]: match["outcome"] for match in OUTCOME.finditer(done.stdout)}
     return Ran(done.returncode, done.stdout[-TAIL_CHARS:], found)
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=2)
-
-
-@functools.cache
-def start_program(program: str, variant: str = "") -> Future[Ran]:
-    """Build and run one program, once per session; at most two run at once, and do not hold up the caller."""
-    build_all(variant)
-    return _pool().submit(_run, program, variant)

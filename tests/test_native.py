@@ -7,7 +7,6 @@ replay their corpus under AddressSanitizer; with --fuzz SEC they search instead.
 
 from __future__ import annotations
 
-import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -36,39 +35,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("target", native.fuzz_targets())
 
 
-@functools.cache
-def _order(session: pytest.Session) -> list[tuple[str, str]]:
-    """List the programs whose tests were selected, with their variants."""
-    calls = (
-        item.callspec.params
-        for item in session.items
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-    )
-    return list(
-        dict.fromkeys(
-            (str(p["variant"]), str(p["program"])) for p in calls if {"variant", "program"} <= p.keys()
-        )
-    )
-
-
-def _ran(session: pytest.Session, variant: str, program: str) -> native.Ran:
-    """Return what a program did; the next one already runs beside it."""
-    order = _order(session)
-    at = order.index((variant, program))
-    for v, p in order[at : at + 2]:
-        native.start_program(p, v)
-    return native.start_program(program, variant).result()
-
-
-def test_c(request: pytest.FixtureRequest, variant: str, program: str, name: str) -> None:
-    ran = _ran(request.session, variant, program)
+def test_c(variant: str, program: str, name: str) -> None:
+    ran = native.run_program(program, variant)
     if ran.outcomes.get(name) == "SKIPPED":
         pytest.skip(f"the program skipped it: {program} {name}")
     assert ran.outcomes.get(name) == "OK", ran.output
 
 
-def test_c_program_exit(request: pytest.FixtureRequest, variant: str, program: str) -> None:
-    ran = _ran(request.session, variant, program)
+def test_c_program_exit(variant: str, program: str) -> None:
+    ran = native.run_program(program, variant)
     assert ran.code == 0, ran.output
     assert ran.outcomes, f"{program} ran no test:\n{ran.output}"
 
