@@ -27,6 +27,7 @@ import socket
 import struct
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +199,12 @@ def flood(file: str, address: str, count_word: str) -> None:
 
 
 def capture(interface: str, count: str, file: str) -> None:
+    """Keep `count` datagrams to each of two hosts: data takes one way, and acknowledgements are rare."""
     watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERY_PROTOCOL))
     watch.bind((interface, EVERY_PROTOCOL))
     watch.settimeout(30)
-    lines: list[str] = []
-    while len(lines) < int(count):
+    lines: defaultdict[str, list[str]] = defaultdict(list)
+    while len(lines) < 2 or min(map(len, lines.values())) < int(count):
         data, (_, protocol, *_) = watch.recvfrom(65535)
         if protocol != IP4_PROTOCOL:
             continue
@@ -211,15 +213,17 @@ def capture(interface: str, count: str, file: str) -> None:
             continue
         from_port, port, length = struct.unpack(">HHH", data[head : head + 6])
         payload = data[head + 8 : head + length]
+        to = socket.inet_ntoa(data[16:20])
         record = {
-            "to": socket.inet_ntoa(data[16:20]),
+            "to": to,
             "from_port": from_port,
             "port": port,
             "payload": payload.hex(),
         }
-        lines.append(json.dumps(record))
-    Path(file).write_text("\n".join(lines))
-    print(json.dumps({"captured": len(lines)}))
+        if len(lines[to]) < int(count):
+            lines[to].append(json.dumps(record))
+    Path(file).write_text("\n".join(line for of_host in lines.values() for line in of_host))
+    print(json.dumps({"captured": sum(map(len, lines.values()))}))
 
 
 def record(interface: str, file: str) -> None:

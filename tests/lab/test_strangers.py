@@ -25,7 +25,7 @@ MakeLab = Callable[[LabSpec], Lab]
 STRANGER = 2  # its host
 ATTACK_S = 90
 FLOOD = 20_000
-CAPTURED = 120
+CAPTURED = 60  # to each host
 REASONS = ("SHORT", "VERSION", "TYPE", "FIELD", "TOKEN", "PATH", "CRC", "DIRECTION")
 
 
@@ -139,7 +139,7 @@ def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) 
         capture = start_attack(fabric, "capture", "h0eni0", str(CAPTURED), str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 100_000)
-        assert _finished(capture)["captured"] == CAPTURED
+        assert _finished(capture)["captured"] == 2 * CAPTURED
         words = [("replay", str(file), lab.address(victim), lab.address(1 - victim)) for victim in (0, 1)]
         for counts in _attacked(lab, words, lambda: transfer(receiver, sender, 8, 200_000)):
             assert counts["sent"] > 0
@@ -156,10 +156,10 @@ def test_flood_of_other_tokens(make_lab: MakeLab, plugin_file: Path, tmp_path: P
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         connect(receiver, sender)
         file = tmp_path / "packets"
-        capture = start_attack(f"{lab.prefix}fabric", "capture", "h0eni0", "50", str(file))
+        capture = start_attack(f"{lab.prefix}fabric", "capture", "h0eni0", "1", str(file))
         while capture.poll() is None:
             transfer(receiver, sender, 8, 10_000)
-        assert _finished(capture)["captured"] == 50
+        assert _finished(capture)["captured"] == 2
         attack = start_attack(lab.hosts[STRANGER], "flood", str(file), lab.address(0), str(FLOOD))
         sent = _finished(attack)
         transfer(receiver, sender, 8, 100_000)
