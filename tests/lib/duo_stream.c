@@ -59,13 +59,25 @@ static bool is_inside(struct duo *d, const struct duo_stream *s, const uint8_t *
   return false;
 }
 
+/* Where the bytes of a placement come from. */
+enum source {
+  FROM_PACKET,
+  FROM_STAGING,
+  COPIED, /* from the packet, by the session */
+};
+
+static void copy(struct duo *d, uint8_t *dst, const uint8_t *src, uint32_t bytes, enum source source) {
+  if (source != COPIED) memcpy(dst, src, bytes);
+  if (memcmp(dst, src, bytes)) duo_fail(d, "a packet was taken whose payload the session did not copy");
+}
+
 /* Checks one run of a placement into the posted buffer (or staging), does the copy, and books its lines. */
 static void place(struct duo *d, struct duo_stream *s, uint32_t k, uint8_t *dst, const uint8_t *src,
-                  uint32_t offset, uint32_t bytes, bool from_staging) {
+                  uint32_t offset, uint32_t bytes, enum source source) {
   unsigned i = index_of(d, s);
   if (s->forged) {
     if (!is_inside(d, s, dst, bytes)) duo_fail(d, "stream %u: a write outside its buffers", i);
-    memcpy(dst, src, bytes);
+    copy(d, dst, src, bytes, source);
     return;
   }
   struct duo_message *m = duo_message(d, s, k);
@@ -79,10 +91,12 @@ static void place(struct duo *d, struct duo_stream *s, uint32_t k, uint8_t *dst,
   if (m->received) duo_fail(d, "stream %u, message %u: placed after it was done", i, k);
   if (memcmp(src, m->content + offset, bytes))
     duo_fail(d, "stream %u, message %u: wrong bytes at %u+%u", i, k, offset, bytes);
-  if ((posted && m->capacity >= m->bytes) || from_staging) {
+  if ((posted && m->capacity >= m->bytes) || source == FROM_STAGING) {
     if (dst != m->buffer + offset)
       duo_fail(d, "stream %u, message %u: run %u+%u at the wrong address", i, k, offset, bytes);
-    if (from_staging && !marked(m->staged, offset, bytes))
+    if (source == COPIED && m->is_watched)
+      duo_fail(d, "stream %u, message %u: unverified bytes in a watched buffer", i, k);
+    if (source == FROM_STAGING && !marked(m->staged, offset, bytes))
       duo_fail(d, "stream %u, message %u: run %u+%u was not in staging", i, k, offset, bytes);
     if (!mark(m->placed, offset, bytes))
       duo_fail(d, "stream %u, message %u: run %u+%u placed twice", i, k, offset, bytes);
@@ -94,7 +108,7 @@ static void place(struct duo *d, struct duo_stream *s, uint32_t k, uint8_t *dst,
     if (!mark(m->staged, offset, bytes))
       duo_fail(d, "stream %u, message %u: run %u+%u staged twice", i, k, offset, bytes);
   }
-  memcpy(dst, src, bytes);
+  copy(d, dst, src, bytes, source);
 }
 
 static void check_ascending(struct duo *d, const struct harp_placement *p) {
@@ -114,7 +128,7 @@ void duo_stream_place(struct duo *d, struct duo_stream *s, const struct harp_pac
     uint32_t from = where->runs[i].from;
     if (from + where->runs[i].bytes > p->data.length) duo_fail(d, "a run beyond the payload");
     place(d, s, k, where->dst + from, p->data.payload + from, p->data.offset + from, where->runs[i].bytes,
-          false);
+          where->is_copied ? COPIED : FROM_PACKET);
   }
 }
 
@@ -202,12 +216,12 @@ void duo_stream_receive(struct duo *d, struct duo_stream *s) {
     s->recv_next++;
     for (uint32_t r = 0; r < p.count; r++)
       place(d, s, s->recv_next - 1, p.dst + p.runs[r].from, early + p.runs[r].from, p.runs[r].from,
-            p.runs[r].bytes, true);
+            p.runs[r].bytes, FROM_STAGING);
     return;
   }
   for (uint32_t r = 0; r < p.count; r++)
     place(d, s, s->recv_next, p.dst + p.runs[r].from, early + p.runs[r].from, p.runs[r].from, p.runs[r].bytes,
-          true);
+          FROM_STAGING);
   /* Everything staged must have been handed over, unless it does not fit. */
   for (uint32_t w = 0; m->capacity >= m->bytes && w < (harp_lines_of(m->bytes) + 63) / 64; w++) {
     if (m->staged[w] != m->placed[w])

@@ -15,7 +15,7 @@ static struct harp_sender *sender;
 static struct harp_receiver *receiver;
 static struct harp_counters tx_counters, rx_counters;
 static struct harp_placement place;
-static uint8_t staging[HARP_STAGING_BYTES], buffer[4096], wire[HARP_PACKET_MAX_BYTES];
+static uint8_t staging[HARP_STAGING_BYTES], buffer[16 << 10], wire[HARP_PACKET_MAX_BYTES];
 enum { SEED = 77, ACK_SEED = 99 };
 
 static const struct harp_receiver_config rc = {.path_count = 1, .stream_max = 1, .first_number = 50};
@@ -91,6 +91,87 @@ static void a_bad_packet_is_counted_and_changes_nothing(void **state) {
   assert_memory_equal(before, receiver, harp_receiver_bytes(&rc));
 }
 
+/* ---- a payload that is copied in the pass that verifies it ---- */
+
+enum { PART_BYTES = 24 * HARP_LINE_BYTES, PARTS = 4 };
+
+/* Posts a receive for a message of PARTS packets, filled with 0xAA. */
+static void post_receive(bool is_watched) {
+  const uint8_t *early;
+  memset(buffer, 0xAA, sizeof buffer);
+  assert_int_equal(harp_receiver_post(receiver, &rx_stream, buffer, PARTS * PART_BYTES, is_watched, buffer,
+                                      &place, &early, 0),
+                   0);
+}
+
+/* Feeds one packet of that message, whose payload is `fill`. */
+static enum harp_drop part(unsigned i, uint64_t number, uint8_t fill, uint32_t seed) {
+  uint8_t payload[PART_BYTES];
+  memset(payload, fill, sizeof payload);
+  struct harp_packet f = {.type = HARP_PACKET_DATA,
+                          .token = 1,
+                          .data = {.line = i * (PART_BYTES / HARP_LINE_BYTES),
+                                   .offset = i * PART_BYTES,
+                                   .size = PARTS * PART_BYTES,
+                                   .length = PART_BYTES}},
+                     p;
+  harp_packet_encode_data(wire, &f, number, seed, payload);
+  assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + PART_BYTES, &p), HARP_DROP_NONE);
+  return harp_session_on_packet(&rx, wire, &p, &place, HARP_US(1));
+}
+
+/* Whether the i-th part of the buffer is full of a byte. */
+static bool holds(unsigned i, uint8_t fill) {
+  for (unsigned k = 0; k < PART_BYTES; k++)
+    if (buffer[i * PART_BYTES + k] != fill) return false;
+  return true;
+}
+
+static void a_payload_is_copied_while_it_is_verified(void **state) {
+  (void)state;
+  post_receive(false);
+  assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
+  assert_false(place.is_copied); /* what begins a message is verified first */
+  assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_NONE);
+  assert_true(place.is_copied && holds(1, 2));
+  assert_int_equal(part(2, 52, 3, SEED + 1), HARP_DROP_CRC);
+  assert_int_equal(part(2, 52, 4, SEED), HARP_DROP_NONE);
+  assert_true(place.is_copied && holds(2, 4));
+}
+
+static void what_has_arrived_is_not_overwritten_by_unverified_bytes(void **state) {
+  (void)state;
+  post_receive(false);
+  assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
+  assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_NONE);
+  assert_int_equal(part(3, 53, 3, SEED), HARP_DROP_NONE); /* before the one that it follows */
+  assert_true(place.is_copied && holds(3, 3));
+  assert_int_equal(part(1, 54, 9, SEED + 1), HARP_DROP_CRC);
+  assert_int_equal(part(3, 55, 9, SEED + 1), HARP_DROP_CRC);
+  assert_true(holds(1, 2) && holds(3, 3));
+  assert_int_equal(part(2, 52, 4, SEED), HARP_DROP_NONE);
+  assert_true(place.is_copied);
+}
+
+static void nothing_unverified_goes_where_somebody_reads(void **state) {
+  (void)state;
+  post_receive(true);
+  assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
+  assert_int_equal(part(1, 51, 9, SEED + 1), HARP_DROP_CRC);
+  assert_true(holds(1, 0xAA));
+  assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_NONE);
+  assert_false(place.is_copied);
+}
+
+static void nothing_unverified_goes_where_a_record_may_be_read(void **state) {
+  (void)state;
+  post_receive(false);
+  assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
+  rx.reading = (struct harp_records *)buffer; /* any: it is not looked into */
+  assert_int_equal(part(1, 51, 9, SEED + 1), HARP_DROP_CRC);
+  assert_true(holds(1, 0xAA));
+}
+
 static void directions_are_kept(void **state) {
   (void)state;
   struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 1}, p;
@@ -132,6 +213,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_good_packet_is_taken, init, fini),
       cmocka_unit_test_setup_teardown(a_bad_packet_is_counted_and_changes_nothing, init, fini),
+      cmocka_unit_test_setup_teardown(a_payload_is_copied_while_it_is_verified, init, fini),
+      cmocka_unit_test_setup_teardown(what_has_arrived_is_not_overwritten_by_unverified_bytes, init, fini),
+      cmocka_unit_test_setup_teardown(nothing_unverified_goes_where_somebody_reads, init, fini),
+      cmocka_unit_test_setup_teardown(nothing_unverified_goes_where_a_record_may_be_read, init, fini),
       cmocka_unit_test_setup_teardown(directions_are_kept, init, fini),
       cmocka_unit_test_setup_teardown(life_goes_one_way, init, fini),
       cmocka_unit_test_setup_teardown(a_closed_sender_runs_no_timer, init, fini),

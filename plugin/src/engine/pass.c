@@ -106,7 +106,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
     if (p.type == HARP_PACKET_DATA) harp_inbound_on_data(peer, now);
   }
   if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
-  if (harp_likely(!drop)) place(&where, p.data.payload);
+  if (harp_likely(!drop) && !where.is_copied) place(&where, p.data.payload);
   struct harp_link *link = harp_receiver_stream(peer->session.receiver, p.data.stream)->owner;
   if (link != a->link && a->link) harp_link_complete(a->link);
   a->link = link;

@@ -71,7 +71,8 @@ struct harp_rx_stream {
 
 /* Copy payload [from, from + bytes) of the packet to dst + from. Runs are ascending. */
 struct harp_placement {
-  uint8_t *dst; /* where byte 0 of the packet's payload belongs */
+  uint8_t *dst;   /* where byte 0 of the packet's payload belongs */
+  bool is_copied; /* the session did it: nothing is left to the caller */
   uint32_t count;
   struct {
     uint32_t from, bytes;
@@ -107,6 +108,11 @@ uint32_t harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_pack
 /* Returns whether a posted message's buffer is read while it fills: then only whole lines may be written to
  * it, in order (base/copy.h). */
 bool harp_rx_stream_is_watched(const struct harp_rx_stream *st, uint32_t message);
+
+/* Returns where the payload of a packet may be written before its CRC is known: the message has begun, nobody
+ * reads its buffer, and none of these lines has arrived, so that wrong bytes are overwritten by the packet
+ * that comes again. NULL: nowhere. Then on_data takes it, if its CRC is good. */
+uint8_t *harp_rx_stream_target_unverified(const struct harp_rx_stream *st, const struct harp_packet *p);
 
 /* Takes it, once all of its payload was read so. Returns why it is worthless, or HARP_DROP_NONE. */
 enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p);

@@ -25,6 +25,17 @@ static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const 
   return harp_sender_on_ack(c->sender, p, number, now);
 }
 
+/* From this payload on, two passes over it cost more than to find out first where it may be copied to. */
+enum { COPY_UNVERIFIED_MIN_BYTES = 3072 };
+
+/* Returns where the packet's payload may be copied in the pass that verifies it; NULL: nowhere. Not where a
+ * tcp path may be reading the same lines: their CRC was taken when they were read. */
+static uint8_t *target_unverified(const struct harp_session *c, const struct harp_packet *p) {
+  if (p->type != HARP_PACKET_DATA || p->data.length < COPY_UNVERIFIED_MIN_BYTES || c->reading) return NULL;
+  const struct harp_rx_stream *st = harp_receiver_stream(c->receiver, p->data.stream);
+  return st ? harp_rx_stream_target_unverified(st, p) : NULL;
+}
+
 static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
                                 struct harp_placement *place, harp_ns now) {
   if (c->state != HARP_SESSION_OPEN) return HARP_DROP_CLOSED;
@@ -32,7 +43,11 @@ static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, con
   if (p->type == HARP_PACKET_ACK) return on_ack(c, wire, p, now);
   if (!c->receiver) return HARP_DROP_DIRECTION;
   uint64_t number = harp_receiver_number(c->receiver, p);
-  if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
+  uint8_t *dst = target_unverified(c, p);
+  bool is_good = dst ? harp_packet_crc_ok_copy(wire, p, c->keys.rx_seed, number, dst)
+                     : harp_packet_crc_ok(wire, p, c->keys.rx_seed, number);
+  if (!is_good) return HARP_DROP_CRC;
+  place->is_copied = dst != NULL;
   return harp_receiver_on_packet(c->receiver, p, number, place, now);
 }
 
@@ -40,6 +55,7 @@ enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wir
                                       const struct harp_packet *p, struct harp_placement *place,
                                       harp_ns now) {
   place->count = 0;
+  place->is_copied = false;
   enum harp_drop drop = on_packet(c, wire, p, place, now);
   c->counters->drops[drop]++;
   return drop;

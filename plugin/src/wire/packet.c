@@ -90,6 +90,15 @@ bool harp_packet_crc_ok(const uint8_t *wire, const struct harp_packet *p, uint32
          harp_from_be32(crc);
 }
 
+bool harp_packet_crc_ok_copy(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number,
+                             uint8_t *dst) {
+  struct harp_be32 expected;
+  memcpy(&expected, wire, sizeof expected);
+  uint32_t crc = harp_crc32c(harp_packet_seed(seed, number), wire + HARP_CRC_FROM_BYTE,
+                             HARP_DATA_HEADER_BYTES - HARP_CRC_FROM_BYTE);
+  return harp_crc32c_copy(crc, dst, p->data.payload, p->data.length) == harp_from_be32(expected);
+}
+
 static struct harp_wire_prefix prefix_of(const struct harp_packet *f, uint64_t number) {
   return (struct harp_wire_prefix){
       .version = HARP_WIRE_VERSION,

@@ -161,6 +161,10 @@ size_t harp_packet_crc_bytes(const struct harp_packet *p);
 /* Checks the CRC of a decoded packet against the direction's seed and the packet's 64-bit number. */
 bool harp_packet_crc_ok(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number);
 
+/* Does the same, and copies the payload of a decoded DATA packet to `dst` in the same pass, good or not. */
+bool harp_packet_crc_ok_copy(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number,
+                             uint8_t *dst);
+
 /* Returns the CRC's start value for a packet: the direction's secret seed, with the upper half of the packet
  * number, which is not on the wire, so that a packet from an earlier turn of the number does not pass. */
 static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) {
