@@ -17,7 +17,11 @@
 
 /* A guest has so long to send its JOIN. */
 #define GUEST_NS HARP_SEC(5)
-enum { ACCEPTS_PER_EVENT = 4, EVENTS = 32 };
+enum {
+  ACCEPTS_PER_EVENT = 4,
+  EVENTS = 32,
+  TRIES = 8, /* of the path that alone brings something: for so many passes others may have to wait */
+};
 /* While nothing comes, an engine that has datagrams as well asks the kernel once in POLL_IDLE_NS: the
  * question takes 0.5 us, a tenth of the time of a message of 4 KiB. */
 #define POLL_IDLE_NS HARP_US(20)
@@ -199,6 +203,7 @@ static void unlist(struct harp_tcp *t, struct harp_tcp_path *p) {
 static void close_path(struct harp_tcp_path *p) {
   struct harp_tcp *t = p->peer->engine->tcp;
   unlist(t, p);
+  if (t->brought == p) t->brought = NULL;
   if (p->fd < 0) return;
   if (!p->connecting) harp_records_end(&p->in);
   drop(t, p->fd);
@@ -464,21 +469,34 @@ static void poll_events(struct harp_engine *e, harp_ns now) {
   for (int i = 0; i < n; i++) on_event(e, &events[i], now);
 }
 
+/* Returns the path to read next; NULL: nothing has come. While one path alone brings something it is tried
+ * between the questions to the kernel, which costs no more than to ask. */
+static struct harp_tcp_path *next_to_read(struct harp_engine *e, harp_ns now) {
+  struct harp_tcp *t = e->tcp;
+  bool is_live = harp_tcp_is_live(t, now);
+  if (t->brought && t->is_steady && is_live && !t->readable_first && t->tries++ < TRIES) return t->brought;
+  if (!t->readable_first && now < t->poll_ns) return NULL;
+  poll_events(e, now);
+  t->tries = 0;
+  t->poll_ns = !t->is_alone && !is_live ? now + POLL_IDLE_NS : 0;
+  return t->readable_first;
+}
+
+static void note_brought(struct harp_tcp *t, struct harp_tcp_path *p, harp_ns now) {
+  t->is_steady = t->brought == p;
+  t->brought = p->fd < 0 ? NULL : p;
+  t->brought_ns = now;
+}
+
 unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now) {
   struct harp_tcp *t = e->tcp;
-  unsigned moved = 0;
-  if (!t || (!t->readable_first && now < t->poll_ns)) return 0;
-  poll_events(e, now);
-  t->poll_ns = !t->is_alone && !harp_tcp_is_live(t, now) ? now + POLL_IDLE_NS : 0;
-  struct harp_tcp_path *p = t->readable_first;
+  struct harp_tcp_path *p = t ? next_to_read(e, now) : NULL;
   if (!p) return 0;
   /* One path a pass, in turn. */
   unlist(t, p);
   enum harp_tcp_read what = harp_tcp_path_read(p, now);
   if (what == HARP_TCP_READ_MORE) list_readable(t, p);
-  if (what != HARP_TCP_READ_NOTHING) {
-    t->brought_ns = now;
-    moved++;
-  }
-  return moved;
+  if (what == HARP_TCP_READ_NOTHING) return 0;
+  note_brought(t, p, now);
+  return 1;
 }

@@ -80,6 +80,9 @@ struct harp_tcp {
   harp_ns poll_ns;     /* not before this again, while nothing comes */
   harp_ns brought_ns;  /* when something came last */
   struct harp_tcp_path *readable_first, *readable_last;
+  struct harp_tcp_path *brought; /* the path that brought something last; NULL: none did */
+  bool is_steady;                /* and it did so the time before, too */
+  unsigned tries;                /* of it since the kernel was asked */
   struct harp_tcp_guest guests[HARP_TCP_GUESTS_MAX];
   struct {
     int fd;
