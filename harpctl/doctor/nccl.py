@@ -45,6 +45,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "HARP_CONGESTION": ("delay or reno", values.word(*CONGESTIONS)),
     "HARP_DEVICES": ("striped or enis", values.word(*DEVICES)),
     "HARP_STALL_TIME": ("whole seconds from 1 to 3600", values.number(1, 3600)),
+    "HARP_ZEROCOPY": ("auto, on or off", values.word("auto", "on", "off")),
     "HARP_STATS_DIR": ("off, or an absolute directory path of at most 255 characters", _stats_dir),
     "HARP_DUMP_DIR": ("off, or an absolute directory path of at most 255 characters", _stats_dir),
 }

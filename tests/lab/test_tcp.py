@@ -70,6 +70,41 @@ def test_all_sizes(make_lab: MakeLab, plugin_file: Path, mode: str, carrier: str
         assert job.statistics()["tx_records"] > 40
 
 
+# ---- payload that the kernel takes without a copy ----
+
+FEW_RECORDS = ("--iters", "100", "--warmup", "4")
+
+
+def _uncopied(lab: Lab, plugin: Path, wanted: str, start_by: tuple[str, ...] = ()) -> Job:
+    return Job(
+        lab,
+        plugin,
+        sizes="64K,1M",
+        words=FEW_RECORDS,
+        env={**TCP, "HARP_ZEROCOPY": wanted},
+        start_by=start_by,
+    )
+
+
+@pytest.mark.parametrize("wanted", ["auto", "on", "off"])
+def test_payload_without_a_copy(make_lab: MakeLab, plugin_file: Path, wanted: str) -> None:
+    """The lab's devices copy it all the same, which `auto` finds out; who asks for it gets it."""
+    with _uncopied(make_lab(LabSpec(enis=2)), plugin_file, wanted) as job:
+        job.finish()
+        sent = job.statistics()["tx_zerocopy"]
+        logs = job.log(0) + job.log(1)
+    assert ("the kernel copies it all the same on this device" in logs) == (wanted == "auto")
+    assert {"auto": 0 < sent < 20, "on": sent >= 50, "off": not sent}[wanted]
+
+
+def test_payload_without_a_copy_is_refused(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Without locked memory it goes with a copy, and the log says why."""
+    start_by = ("prlimit", "--memlock=0", "setpriv", "--bounding-set=-ipc_lock")
+    with _uncopied(make_lab(LabSpec(enis=2)), plugin_file, "on", start_by) as job:
+        job.finish()
+        assert "the kernel refuses it: the limit of locked memory (ulimit -l) may be low" in job.log(0)
+
+
 @ENGINES
 @pytest.mark.parametrize("layout", ["ll", "ll128"])
 def test_lines_land_in_order(

@@ -62,6 +62,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(absurd_windows, "packets", "acknowledgements with a window out of range")                                \
   X(tx_records, "records", "records sent on TCP connections")                                                \
   X(rx_records, "records", "records received on TCP connections")                                            \
+  X(tx_zerocopy, "records", "records sent whose payload the kernel took without a copy")                     \
   X(tcp_ends, "connections", "TCP connections of paths that ended or were given up")                         \
   X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
   X(path_down, "changes", "paths that went down")                                                            \

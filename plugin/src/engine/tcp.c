@@ -173,6 +173,7 @@ static void begin_path(struct harp_tcp_path *p, harp_ns now) {
   harp_carrier_restart(&p->carrier, now);
   p->look_ns = p->opened_ns = now;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
+  harp_tcp_path_begin_zerocopy(p);
   harp_sender_unblock(p->peer->session.sender, p->path, now);
   harp_peer_touch(p->peer);
 }
@@ -459,6 +460,7 @@ static void on_event(struct harp_engine *e, const struct epoll_event *event, har
       on_connected(p, now);
     else if (event->events & EPOLLOUT)
       harp_tcp_path_flush(p, now);
+    if (event->events & EPOLLERR) harp_tcp_path_reap(p);
     if (p->fd >= 0 && !p->connecting && event->events & ~(uint32_t)EPOLLOUT) list_readable(e->tcp, p);
   }
 }

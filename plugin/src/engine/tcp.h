@@ -15,6 +15,7 @@
 #include "io/tcp_socket.h"
 #include "proto/carrier.h"
 #include "proto/records.h"
+#include "proto/zerocopy.h"
 #include "wire/control.h"
 
 struct harp_engine;
@@ -47,6 +48,8 @@ struct harp_tcp_path {
   uint64_t sent_bytes;  /* that the kernel has taken */
   uint64_t acked_bytes; /* at the last look */
   struct harp_carrier carrier; /* whether large messages take it */
+  struct harp_zerocopy zerocopy;
+  unsigned unreaped; /* sends without a copy of which the kernel may still have to tell */
   struct harp_tcp_path *next_readable;
 
   struct sockaddr_storage remote; /* where to connect */
@@ -57,6 +60,7 @@ struct harp_tcp_path {
   uint32_t payload_bytes;
   const struct harp_tx_stream *payload_of;
   uint32_t payload_message;
+  bool uncopied; /* it goes without a copy */
   uint8_t out[HARP_TCP_OUT_BYTES];
 
   struct harp_records in;

@@ -7,11 +7,14 @@
 
 #include "base/assert.h"
 #include "base/copy.h"
+#include "base/log.h"
 #include "engine/engine.h"
 #include "wire/crc32c.h"
 
 /* Of one path in a pass. */
 enum { READS_PER_PASS = 2 };
+/* Sends without a copy before the kernel is asked about them: each takes of a bounded memory until then. */
+enum { UNREAPED_MAX = 16 };
 
 _Static_assert(HARP_TCP_OUT_BYTES >=
                    2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
@@ -44,6 +47,79 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
   return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
 }
 
+static const char *name_of(const struct harp_tcp_path *p) {
+  return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
+}
+
+static void say_zerocopy(const struct harp_tcp_path *p) {
+  const struct harp_zerocopy *z = &p->zerocopy;
+  static const char *const why[] = {
+      [HARP_ZEROCOPY_COPIED] = "the kernel copies it all the same on this device",
+      [HARP_ZEROCOPY_REFUSED] = "the kernel refuses it: the limit of locked memory (ulimit -l) may be low",
+  };
+  if (z->why == HARP_ZEROCOPY_MEASURED)
+    HARP_INFO("%s: payload to %s goes %s a copy (MSG_ZEROCOPY): a byte takes %u %% of the time of a copy",
+              name_of(p), p->peer->name, z->state == HARP_ZEROCOPY_ON ? "without" : "with",
+              harp_zerocopy_percent(z));
+  else
+    HARP_INFO("%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s", name_of(p), p->peer->name,
+              why[z->why]);
+}
+
+void harp_tcp_path_begin_zerocopy(struct harp_tcp_path *p) {
+  static const enum harp_zerocopy_state states[] = {
+      [HARP_ZEROCOPY_MODE_AUTO] = HARP_ZEROCOPY_TRIAL,
+      [HARP_ZEROCOPY_MODE_ON] = HARP_ZEROCOPY_ON,
+      [HARP_ZEROCOPY_MODE_OFF] = HARP_ZEROCOPY_OFF,
+  };
+  p->unreaped = 0;
+  p->uncopied = false;
+  harp_zerocopy_init(&p->zerocopy, states[p->peer->engine->instance.zerocopy]);
+  if (p->zerocopy.state != HARP_ZEROCOPY_OFF && harp_tcp_socket_allow_zerocopy(p->fd))
+    harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_OFF); /* before Linux 4.14 */
+}
+
+static void note_failure(struct harp_tcp_path *p, enum harp_zerocopy_why why) {
+  if (harp_zerocopy_on_failure(&p->zerocopy, why)) say_zerocopy(p);
+}
+
+void harp_tcp_path_reap(struct harp_tcp_path *p) {
+  if (p->fd < 0 || !p->unreaped) return;
+  p->unreaped = 0;
+  if (harp_tcp_socket_reap(p->fd)) note_failure(p, HARP_ZEROCOPY_COPIED);
+}
+
+/* Gives the kernel what waits: heads and payload in one call, or where the payload goes without a copy one
+ * after the other, since `out` is written anew. Returns what sendmsg does. */
+static ssize_t give(struct harp_tcp_path *p) {
+  uint32_t heads = p->out_bytes - p->out_sent;
+  struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
+  struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
+  int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  if (harp_likely(!p->uncopied)) return sendmsg(p->fd, &msg, flags);
+  msg.msg_iovlen = 1;
+  if (heads) return sendmsg(p->fd, &msg, flags | MSG_MORE);
+  msg.msg_iov++;
+  ssize_t n = sendmsg(p->fd, &msg, flags | 0x4000000 /* MSG_ZEROCOPY */);
+  if (n >= 0 && ++p->unreaped >= UNREAPED_MAX) harp_tcp_path_reap(p);
+  if (n >= 0 || (errno != ENOBUFS && errno != EFAULT && errno != EINVAL)) return n;
+  note_failure(p, HARP_ZEROCOPY_REFUSED);
+  p->uncopied = false;
+  return give(p);
+}
+
+/* Gives the kernel what waits, and measures how long that takes while it is to be found out. */
+static ssize_t give_measured(struct harp_tcp_path *p) {
+  struct harp_engine *e = p->peer->engine;
+  if (harp_likely(p->zerocopy.state != HARP_ZEROCOPY_TRIAL) || !p->payload_bytes) return give(p);
+  harp_ns before = e->clock();
+  bool uncopied = p->uncopied;
+  ssize_t n = give(p);
+  if (n > 0 && harp_zerocopy_on_sent(&p->zerocopy, uncopied, (uint32_t)n, e->clock() - before))
+    say_zerocopy(p);
+  return n;
+}
+
 void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
   struct harp_engine *e = p->peer->engine;
   if (harp_unlikely(is_payload_gone(p))) {
@@ -51,10 +127,7 @@ void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
     return;
   }
   while (has_waiting(p)) {
-    struct iovec iov[2] = {{p->out + p->out_sent, p->out_bytes - p->out_sent},
-                           {(void *)(uintptr_t)p->payload, p->payload_bytes}};
-    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
-    ssize_t n = sendmsg(p->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t n = give_measured(p);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
       if (!p->is_waiting) e->counters.tx_deferred++;
@@ -147,6 +220,8 @@ static void put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
   p->payload_bytes = length;
   p->payload_of = stream;
   p->payload_message = run->message;
+  p->uncopied = harp_zerocopy_wants(&p->zerocopy, length);
+  p->peer->engine->counters.tx_zerocopy += p->uncopied;
 }
 
 void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now) {

@@ -26,6 +26,12 @@ enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now);
 /* Hands to the kernel what waits for it; unblocks the path when all of it is gone. */
 void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now);
 
+/* Begins to find out whether payload is to go without a copy, as the configuration says. */
+void harp_tcp_path_begin_zerocopy(struct harp_tcp_path *p);
+
+/* Takes what the kernel tells of payload that went without a copy. */
+void harp_tcp_path_reap(struct harp_tcp_path *p);
+
 /* Closes the connection; what was in flight is given to other paths, and it is opened again later. */
 void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why);
 

@@ -366,6 +366,7 @@ static void resolve_job(struct loader *loader) {
   for (unsigned i = 0; i < loader->draft_count; i++) {
     cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
     cfg->instances[i].stall_ns = loader->env.stall_ns;
+    cfg->instances[i].zerocopy = loader->env.zerocopy;
   }
 }
 

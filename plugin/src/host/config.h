@@ -32,6 +32,8 @@ enum {
 
 /* What NCCL is offered: one device over all ENIs, or one for each. */
 enum harp_device_mode { HARP_DEVICES_STRIPED, HARP_DEVICES_ENIS };
+/* Whether TCP takes payload without a copy; AUTO: where it is measured to be quicker. */
+enum harp_zerocopy_mode { HARP_ZEROCOPY_MODE_AUTO, HARP_ZEROCOPY_MODE_ON, HARP_ZEROCOPY_MODE_OFF };
 enum harp_engine_mode { HARP_ENGINE_AUTO, HARP_ENGINE_INLINE, HARP_ENGINE_THREAD };
 enum harp_driver {
   HARP_DRIVER_AUTO,
@@ -77,6 +79,7 @@ struct harp_instance {
   bool paths_are_set;           /* by the operator */
   harp_ns peer_timeout_ns;
   harp_ns stall_ns; /* what NCCL waits for so long is named; 0: the default */
+  enum harp_zerocopy_mode zerocopy;
 };
 
 struct harp_config {

@@ -111,6 +111,8 @@ static bool set_value(struct harp_env *env, enum harp_env_id id, const char *tex
     return harp_option_devices(text, &env->devices);
   case HARP_ENV_STALL_TIME:
     return harp_option_stall_time(text, &env->stall_ns);
+  case HARP_ENV_ZEROCOPY:
+    return harp_option_zerocopy(text, &env->zerocopy);
   case HARP_ENV_STATS_DIR:
   case HARP_ENV_DUMP_DIR:
     return strcmp(text, "off") == 0 || (text[0] == '/' && strlen(text) < HARP_STATS_DIR_BYTES);

@@ -23,6 +23,7 @@
   X(CONGESTION, "HARP_CONGESTION", HARP_EXPECT_CONGESTION)                                                   \
   X(DEVICES, "HARP_DEVICES", HARP_EXPECT_DEVICES)                                                            \
   X(STALL_TIME, "HARP_STALL_TIME", HARP_EXPECT_STALL_TIME)                                                   \
+  X(ZEROCOPY, "HARP_ZEROCOPY", HARP_EXPECT_ZEROCOPY)                                                         \
   X(STATS_DIR, "HARP_STATS_DIR", "off, or an absolute directory path of at most 255 characters")             \
   X(DUMP_DIR, "HARP_DUMP_DIR", "off, or an absolute directory path of at most 255 characters")
 
@@ -43,6 +44,7 @@ struct harp_env {
   unsigned paths;
   char congestion[HARP_CONGESTION_BYTES];
   enum harp_device_mode devices;
+  enum harp_zerocopy_mode zerocopy;
 };
 
 /* Reads the variables and checks their values. Says at INFO each HARP_ variable that it doesn't know, with

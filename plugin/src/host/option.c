@@ -28,6 +28,12 @@ static const char *const device_mode_names[] = {
     [HARP_DEVICES_ENIS] = "enis",
 };
 
+static const char *const zerocopy_names[] = {
+    [HARP_ZEROCOPY_MODE_AUTO] = "auto",
+    [HARP_ZEROCOPY_MODE_ON] = "on",
+    [HARP_ZEROCOPY_MODE_OFF] = "off",
+};
+
 static const char *const congestion_names[] = {"delay", "reno"};
 
 static int find_word(const char *text, const char *const *names, size_t count) {
@@ -56,6 +62,12 @@ bool harp_option_switch(const char *text, bool *is_on) {
 bool harp_option_devices(const char *text, enum harp_device_mode *mode) {
   int word = find_word(text, device_mode_names, HARP_ARRAY_COUNT(device_mode_names));
   if (word >= 0) *mode = (enum harp_device_mode)word;
+  return word >= 0;
+}
+
+bool harp_option_zerocopy(const char *text, enum harp_zerocopy_mode *mode) {
+  int word = find_word(text, zerocopy_names, HARP_ARRAY_COUNT(zerocopy_names));
+  if (word >= 0) *mode = (enum harp_zerocopy_mode)word;
   return word >= 0;
 }
 

@@ -56,6 +56,7 @@ bool harp_option_ports(const char *text, uint16_t *low, uint16_t *high);
 bool harp_option_mode(const char *text, enum harp_engine_mode *mode);
 bool harp_option_driver(const char *text, enum harp_driver *driver);
 bool harp_option_devices(const char *text, enum harp_device_mode *mode);
+bool harp_option_zerocopy(const char *text, enum harp_zerocopy_mode *mode);
 bool harp_option_page_size(const char *text, enum harp_page_rung *page_size);
 
 /* "0" or "1". */
@@ -81,5 +82,6 @@ bool harp_option_congestion(const char *text, char name[HARP_CONGESTION_BYTES]);
 #define HARP_EXPECT_MODE         "auto, inline or thread"
 #define HARP_EXPECT_DEVICES      "striped or enis"
 #define HARP_EXPECT_SWITCH       "0 or 1"
+#define HARP_EXPECT_ZEROCOPY     "auto, on or off"
 
 #endif

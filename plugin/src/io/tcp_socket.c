@@ -3,6 +3,7 @@
 #include "io/tcp_socket.h"
 
 #include <errno.h>
+#include <linux/errqueue.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -125,6 +126,30 @@ int harp_tcp_socket_error(int fd) {
   int error = 0;
   socklen_t n = sizeof error;
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? -errno : -error;
+}
+
+int harp_tcp_socket_allow_zerocopy(int fd) {
+  int on = 1;
+  return setsockopt(fd, SOL_SOCKET, 60 /* SO_ZEROCOPY */, &on, sizeof on) ? -errno : 0;
+}
+
+static bool says_copied(const struct cmsghdr *c) {
+  struct sock_extended_err e;
+  bool is_error = (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) ||
+                  (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR);
+  if (!is_error || c->cmsg_len < CMSG_LEN(sizeof e)) return false;
+  memcpy(&e, CMSG_DATA(c), sizeof e);
+  return e.ee_origin == 5 /* SO_EE_ORIGIN_ZEROCOPY */ && e.ee_code & 1 /* SO_EE_CODE_ZEROCOPY_COPIED */;
+}
+
+bool harp_tcp_socket_reap(int fd) {
+  bool copied = false;
+  for (;;) {
+    _Alignas(struct cmsghdr) uint8_t control[128];
+    struct msghdr msg = {.msg_control = control, .msg_controllen = sizeof control};
+    if (recvmsg(fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return copied;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) copied |= says_copied(c);
+  }
 }
 
 /* Returns whether the kernel's struct has the field. */

@@ -39,6 +39,13 @@ int harp_tcp_socket_connect(const struct harp_tcp_options *options,
 /* Returns the error that waits on the socket, 0 or -errno, and clears it. */
 int harp_tcp_socket_error(int fd);
 
+/* Allows MSG_ZEROCOPY on a socket; returns 0, or -errno where the kernel has no such thing. */
+int harp_tcp_socket_allow_zerocopy(int fd) HARP_MUST_CHECK;
+
+/* Takes what the kernel tells of payload that it sent without a copy, from the socket's error queue. Returns
+ * whether it copied any of it all the same. */
+bool harp_tcp_socket_reap(int fd);
+
 /* What the kernel has counted since the connection began. */
 struct harp_tcp_figures {
   uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1 what is no longer queued */
