@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import LabSpec, run_inside
+from harpctl.lab.plan import LabSpec, fabric_name, port_name, run_inside
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, Job, drop, drop_no_more, until
 from tests.lab.lines import assert_clean, watch
 
@@ -175,6 +175,19 @@ def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
         told = job.statistics()
         assert told["tcp_avoided"] >= 1
         assert told["tx_superframes"] > told["tx_records"]
+
+
+def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
+    """TCP fills the queue of the slow link, which would delay all that is small; datagrams do not."""
+    lab = make_lab(LabSpec(hosts=3, enis=2))
+    for host in range(2):  # behind the fabric: what waits at its own host TCP keeps short
+        port = ("tc", "qdisc", "add", "dev", port_name(host, ENI))
+        words = ("root", "tbf", "rate", "500mbit", "burst", "128kb", "latency", "60ms")
+        run_command(run_inside(fabric_name(lab.prefix), *port, *words))
+    with _job(lab, plugin_file) as job:
+        job.finish()
+        assert job.statistics()["tcp_avoided"] >= 1
+        assert re.search(r"avoid TCP for \d+ ms: a round trip takes [2-9]\d", job.log(0) + job.log(1))
 
 
 @ENGINES

@@ -15,9 +15,10 @@ static harp_ns now;
 static int init(void **state) {
   (void)state;
   now = HARP_SEC(100);
-  counted = (struct harp_carrier_sample){UINT32_MAX - 1000, UINT32_MAX - 10}; /* they wrap */
+  counted = (struct harp_carrier_sample){.segments = UINT32_MAX - 1000, .retransmitted = UINT32_MAX - 10};
   harp_carrier_init(&c, now);
   c.known = counted;
+  counted.rtt_min_ns = counted.rtt_ns = HARP_US(100);
   return 0;
 }
 
@@ -106,6 +107,56 @@ static void another_connection_counts_from_zero(void **state) {
   assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
 }
 
+/* ---- queues ---- */
+
+static void a_queue_that_stays_turns_the_choice(void **state) {
+  (void)state;
+  assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
+  counted.rtt_ns = counted.rtt_min_ns + HARP_CARRIER_QUEUE_NS + 1;
+  assert_true(busy(HARP_SEC(1), 1000, 0) <= HARP_MS(100));
+  assert_true(c.avoided);
+  assert_int_equal(c.why, HARP_CARRIER_QUEUE);
+  (void)rest();
+  counted.rtt_ns = counted.rtt_min_ns;
+  assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
+  (void)busy(HARP_SEC(1), 1000, 10000);
+  assert_int_equal(c.why, HARP_CARRIER_LOSS);
+}
+
+static void a_queue_that_goes_again_does_not(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 20; i++) {
+    counted.rtt_ns = HARP_MS(50);
+    assert_true(busy(HARP_CARRIER_QUEUE_FOR_NS - HARP_MS(8), 1000, 0) >=
+                HARP_CARRIER_QUEUE_FOR_NS - HARP_MS(8));
+    counted.rtt_ns = HARP_MS(20);
+    assert_true(busy(HARP_MS(4), 1000, 0) >= HARP_MS(4));
+  }
+}
+
+static void a_queue_before_a_pause_is_another_one(void **state) {
+  (void)state;
+  counted.rtt_ns = HARP_MS(50);
+  for (unsigned i = 0; i < 20; i++) {
+    assert_true(busy(HARP_MS(40), 1000, 0) >= HARP_MS(40));
+    now += HARP_MS(30);
+  }
+  assert_false(c.avoided);
+}
+
+static void who_sends_nothing_has_no_queue(void **state) {
+  (void)state;
+  counted.rtt_ns = HARP_MS(50);
+  assert_true(busy(HARP_SEC(1), 0, 0) >= HARP_SEC(1));
+}
+
+static void a_kernel_that_does_not_tell_has_no_queue(void **state) {
+  (void)state;
+  counted.rtt_ns = HARP_SEC(1);
+  counted.rtt_min_ns = 0;
+  assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup(test, init)
   const struct CMUnitTest tests[] = {
@@ -116,6 +167,11 @@ int main(void) {
       T(a_long_good_time_makes_rests_short_again),
       T(fewer_segments_than_before_hide_no_loss),
       T(another_connection_counts_from_zero),
+      T(a_queue_that_stays_turns_the_choice),
+      T(a_queue_that_goes_again_does_not),
+      T(a_queue_before_a_pause_is_another_one),
+      T(who_sends_nothing_has_no_queue),
+      T(a_kernel_that_does_not_tell_has_no_queue),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,14 @@ static void nothing_sent_is_nothing(void **state) {
   }
 }
 
+static void round_trips_are_told(void **state) {
+  (void)state;
+  fill();
+  drain();
+  assert_in_range(look(CURRENT).rtt_min_ns, 1, look(CURRENT).rtt_ns);
+  assert_true(look(LINUX_4_1).rtt_ns && !look(LINUX_4_1).rtt_min_ns);
+}
+
 static void progress_is_seen_on_any_kernel(void **state) {
   (void)state;
   fill();
@@ -158,10 +166,8 @@ static void a_host_that_is_gone_breaks_either_end(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      T(a_host_that_is_gone_breaks_either_end),
-      T(nothing_sent_is_nothing),
-      T(progress_is_seen_on_any_kernel),
-      T(segments_are_worked_out),
+      T(a_host_that_is_gone_breaks_either_end), T(nothing_sent_is_nothing), T(round_trips_are_told),
+      T(progress_is_seen_on_any_kernel),        T(segments_are_worked_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,8 @@
     "session goes from {a:" HARP_TRACE_SESSION_STATES "} to {b:" HARP_TRACE_SESSION_STATES "}")              \
   X(STREAM_OPEN, LIFE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                             \
   X(STREAM_CLOSED, LIFE, "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes, status {b}")              \
-  X(CARRIER, LIFE, "path {path} {a:carries large messages again|carries no large messages}")                 \
+  X(CARRIER, LIFE,                                                                                           \
+    "path {path} {a:carries large messages again|carries none, for loss|carries none, for a long queue}")    \
   X(TCP_CLOSED, LIFE, "path {path} its TCP connection ended")                                                \
   X(STALL, LIFE,                                                                                             \
     "NCCL has waited for {b} ms: {a:nothing|no receive at the peer|peer sends nothing|peer stopped|"         \

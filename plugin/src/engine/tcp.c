@@ -272,9 +272,21 @@ static bool owes(const struct harp_tcp_path *p) {
 
 static void avoid(const struct harp_tcp_path *p, bool avoided, harp_ns now) {
   harp_sender_avoid(p->peer->session.sender, p->path, avoided);
-  harp_recorder_note_peer(
-      p->peer, now,
-      (struct harp_trace_entry){.event = HARP_EVENT_CARRIER, .path = (uint8_t)p->path, .a = avoided});
+  harp_recorder_note_peer(p->peer, now,
+                          (struct harp_trace_entry){.event = HARP_EVENT_CARRIER,
+                                                    .path = (uint8_t)p->path,
+                                                    .a = avoided ? 1 + p->carrier.why : 0});
+}
+
+static void say_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s) {
+  const char *ifname = p->peer->engine->enis[p->peer->route_enis[p->path]].ifname, *name = p->peer->name;
+  unsigned long long rest_ms = (p->carrier.until_ns - p->carrier.looked_ns) / HARP_MS(1);
+  if (p->carrier.why == HARP_CARRIER_LOSS)
+    HARP_INFO("%s: large messages to %s avoid TCP for %llu ms: its kernel repeated %u of %u segments", ifname,
+              name, rest_ms, p->carrier.retransmitted, p->carrier.segments);
+  else
+    HARP_INFO("%s: large messages to %s avoid TCP for %llu ms: a round trip takes %.1f ms, at best %.1f",
+              ifname, name, rest_ms, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
 }
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
@@ -284,9 +296,10 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
   harp_tcp_socket_look(p->fd, p->sent_bytes, &f);
   if (f.acked_bytes != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
   p->acked_bytes = f.acked_bytes;
-  struct harp_carrier_sample sample = {.segments = f.segments, .retransmitted = f.retransmitted};
+  struct harp_carrier_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};
   if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
   p->peer->engine->counters.tcp_avoided++;
+  say_avoided(p, &sample);
   avoid(p, true, now);
 }
 

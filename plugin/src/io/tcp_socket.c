@@ -13,9 +13,16 @@
 
 #include "base/files.h"
 
-/* Offsets in the struct tcp_info of <linux/tcp.h>, of tcpi_snd_mss, tcpi_total_retrans, tcpi_bytes_acked and
- * tcpi_data_segs_out: the C library's struct ends before most of them, and so does an old kernel's. */
-enum { SND_MSS = 16, TOTAL_RETRANS = 100, BYTES_ACKED = 120, DATA_SEGS_OUT = 156 };
+/* Offsets in the struct tcp_info of <linux/tcp.h>, of the fields tcpi_snd_mss and so on: the C library's
+ * struct ends before most of them, and so does an old kernel's. */
+enum {
+  SND_MSS = 16,
+  RTT = 68,
+  TOTAL_RETRANS = 100,
+  BYTES_ACKED = 120,
+  MIN_RTT = 148,
+  DATA_SEGS_OUT = 156,
+};
 
 static socklen_t address_bytes(const struct sockaddr_storage *a) {
   return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -169,9 +176,12 @@ static uint64_t no_longer_queued(int fd, uint64_t sent_bytes) {
 void harp_tcp_socket_look(int fd, uint64_t sent_bytes, struct harp_tcp_figures *f) {
   uint8_t info[256];
   socklen_t n = sizeof info;
-  uint32_t mss = 0;
+  uint32_t mss = 0, rtt_us = 0, rtt_min_us = 0;
   *f = (struct harp_tcp_figures){0};
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n)) return;
+  if (read_at(info, n, RTT, &rtt_us, sizeof rtt_us)) f->rtt_ns = HARP_US((harp_ns)rtt_us);
+  if (read_at(info, n, MIN_RTT, &rtt_min_us, sizeof rtt_min_us) && rtt_min_us != UINT32_MAX) /* none yet */
+    f->rtt_min_ns = HARP_US((harp_ns)rtt_min_us);
   (void)read_at(info, n, TOTAL_RETRANS, &f->retransmitted, sizeof f->retransmitted);
   if (!read_at(info, n, BYTES_ACKED, &f->acked_bytes, sizeof f->acked_bytes))
     f->acked_bytes = no_longer_queued(fd, sent_bytes);

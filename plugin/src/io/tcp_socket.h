@@ -51,6 +51,8 @@ struct harp_tcp_figures {
   uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1 what is no longer queued */
   uint32_t retransmitted; /* segments */
   uint32_t segments;      /* with data, sent; before Linux 4.6 as many as the acknowledged bytes fill */
+  harp_ns rtt_ns;         /* smoothed */
+  harp_ns rtt_min_ns;     /* of the last minutes; before Linux 4.6 0 */
 };
 
 /* Fills in the figures of a connection, of which the kernel has been given `sent_bytes`. */

@@ -3,13 +3,17 @@
 
 /* Counts are of the last few of these: what was long ago says nothing. */
 #define PERIOD_NS HARP_MS(100)
+/* A queue that was seen before such a pause is not the same. */
+#define PAUSE_NS HARP_MS(20)
 
 void harp_carrier_init(struct harp_carrier *c, harp_ns now) {
-  *c = (struct harp_carrier){.rest_ns = HARP_CARRIER_REST_NS, .since_ns = now, .period_ns = now};
+  *c = (struct harp_carrier){
+      .rest_ns = HARP_CARRIER_REST_NS, .since_ns = now, .period_ns = now, .queue_ns = HARP_NEVER};
 }
 
 static void forget(struct harp_carrier *c, harp_ns now) {
   c->segments = c->retransmitted = 0;
+  c->queue_ns = HARP_NEVER;
   c->period_ns = now;
 }
 
@@ -23,9 +27,19 @@ static bool is_lossy(const struct harp_carrier *c) {
          (uint64_t)c->retransmitted * HARP_CARRIER_LOSS_PARTS >= c->segments;
 }
 
-static void avoid(struct harp_carrier *c, harp_ns now) {
+/* Whether round trips have been too long for a while. */
+static bool is_queued(struct harp_carrier *c, const struct harp_carrier_sample *s, harp_ns now) {
+  bool is_long = s->rtt_min_ns && s->rtt_ns > s->rtt_min_ns + HARP_CARRIER_QUEUE_NS;
+  if (now - c->looked_ns > PAUSE_NS) c->queue_ns = HARP_NEVER;
+  c->queue_ns = is_long ? HARP_MIN(c->queue_ns, now) : HARP_NEVER;
+  c->looked_ns = now;
+  return is_long && now - c->queue_ns >= HARP_CARRIER_QUEUE_FOR_NS;
+}
+
+static void avoid(struct harp_carrier *c, enum harp_carrier_why why, harp_ns now) {
   if (now - c->since_ns >= HARP_CARRIER_GOOD_NS) c->rest_ns = HARP_CARRIER_REST_NS;
   c->avoided = true;
+  c->why = why;
   c->until_ns = now + c->rest_ns;
   c->rest_ns = HARP_MIN(2 * c->rest_ns, HARP_CARRIER_REST_MAX_NS);
 }
@@ -42,9 +56,9 @@ bool harp_carrier_on_look(struct harp_carrier *c, const struct harp_carrier_samp
   }
   c->segments += segments;
   c->retransmitted += retransmitted;
-  if (!is_lossy(c)) return false;
-  avoid(c, now);
-  return true;
+  bool queued = segments && is_queued(c, sample, now), lossy = is_lossy(c);
+  if (lossy || queued) avoid(c, lossy ? HARP_CARRIER_LOSS : HARP_CARRIER_QUEUE, now);
+  return c->avoided;
 }
 
 bool harp_carrier_on_time(struct harp_carrier *c, harp_ns now) {

@@ -4,10 +4,11 @@
  *
  * Without loss TCP moves large messages for less CPU; with loss it repeats segments one round trip after the
  * other, and halves its window each time, while datagrams lose what was lost and no more
- * (docs/benchmarks.md). A tcp path whose kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS is
- * avoided for a while, then used again. Each further time it is avoided for twice as long. After
- * HARP_CARRIER_GOOD_NS of use without such loss the next time is short again. One for each tcp path; no
- * clock, no I/O. */
+ * (docs/benchmarks.md). And TCP fills the queues of the network, while datagrams keep them short. So a tcp
+ * path is avoided for a while when its kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS, or
+ * when its round trips stay longer by HARP_CARRIER_QUEUE_NS than the shortest; then it is used again. Each
+ * further time it is avoided for twice as long. After HARP_CARRIER_GOOD_NS of use without a reason the next
+ * time is short again. One for each tcp path; no clock, no I/O. */
 #ifndef HARP_CARRIER_H
 #define HARP_CARRIER_H
 
@@ -17,24 +18,36 @@ enum {
   HARP_CARRIER_LOSS_PARTS = 2000,
   HARP_CARRIER_LOSS_MIN = 4, /* segments repeated: fewer may be an accident */
 };
-#define HARP_CARRIER_REST_NS     HARP_SEC(1)
-#define HARP_CARRIER_REST_MAX_NS HARP_SEC(64)
-#define HARP_CARRIER_GOOD_NS     HARP_SEC(10) /* of use without such loss: the next rest is the first one */
+#define HARP_CARRIER_QUEUE_NS     HARP_MS(20) /* packets behind such a queue look lost */
+#define HARP_CARRIER_QUEUE_FOR_NS HARP_MS(80) /* it lasts, or it was a pause of a host */
+#define HARP_CARRIER_REST_NS      HARP_SEC(1)
+#define HARP_CARRIER_REST_MAX_NS  HARP_SEC(64)
+#define HARP_CARRIER_GOOD_NS      HARP_SEC(10) /* of use without a reason: the next rest is the first one */
 
 /* What a connection's kernel has counted since it began. Wraps. */
 struct harp_carrier_sample {
   uint32_t segments;      /* of data, sent, the repeated ones with them */
   uint32_t retransmitted; /* of them repeated */
+  harp_ns rtt_ns;         /* smoothed */
+  harp_ns rtt_min_ns;     /* 0: the kernel does not tell */
+};
+
+enum harp_carrier_why {
+  HARP_CARRIER_LOSS,
+  HARP_CARRIER_QUEUE,
 };
 
 struct harp_carrier {
   bool avoided;                     /* the result */
+  enum harp_carrier_why why;        /* it is, or was the last time */
   harp_ns until_ns;                 /* while avoided */
   harp_ns rest_ns;                  /* the next rest */
   harp_ns since_ns;                 /* in use since */
   harp_ns period_ns;                /* the counts below began */
   struct harp_carrier_sample known; /* at the last look */
   uint32_t segments, retransmitted; /* of the period */
+  harp_ns looked_ns;                /* last, with something sent */
+  harp_ns queue_ns;                 /* round trips are too long since then; HARP_NEVER: they are not */
 };
 
 void harp_carrier_init(struct harp_carrier *c, harp_ns now);
