@@ -13,7 +13,7 @@ import pytest
 from harpctl.errors import HarpError
 from harpctl.lab.lab import Lab, require_lab
 from harpctl.lab.plan import LabSpec
-from tests import draws
+from tests import draws, native
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN_DIR = ROOT / "plugin"
@@ -59,6 +59,15 @@ def _lab_reason() -> str:
     except HarpError as error:
         return error.message
     return ""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where all tests run, build what the later ones need while the first ones mostly wait."""
+    suites = {item.path.relative_to(ROOT / "tests").parts[0] for item in session.items}
+    if session.config.option.collectonly or not {"conformance", "sanitize", "test_native.py"} <= suites:
+        return
+    jobs = [*map(native.sanitized_words, SANITIZERS), native.program_words(), native.replay_words()]
+    session.config.add_cleanup(native.make_ahead(jobs))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

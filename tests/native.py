@@ -9,6 +9,8 @@ import os
 import platform
 import re
 import subprocess
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,6 +22,7 @@ OUTCOME = re.compile(r"^\[\s+(?P<outcome>OK|FAILED|SKIPPED)\s+\] (?P<name>[\w.]+
 BUILD_TIMEOUT_S = 580
 RUN_TIMEOUT_S = 300
 TAIL_CHARS = 6000
+LOWEST_PRIORITY = 19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,28 +55,76 @@ def fuzz_targets() -> list[str]:
     return [file.stem.removeprefix("fuzz_") for file in sorted((TESTS_DIR / "fuzz").glob("fuzz_*.c"))]
 
 
+_making = threading.Lock()  # two makes in one folder would build the same files
+
+
+def _make_argv(*words: str) -> list[str]:
+    return ["make", "-C", str(PLUGIN_DIR), f"-j{os.cpu_count() or 1}", *words]
+
+
 def make(*words: str, timeout_s: int = BUILD_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run make in the plugin's folder; output and errors come together."""
-    return subprocess.run(
-        ["make", "-C", str(PLUGIN_DIR), f"-j{os.cpu_count() or 1}", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=timeout_s,
-    )
+    """Run make in the plugin's folder, when no other one runs; output and errors come together."""
+    with _making:
+        return subprocess.run(
+            _make_argv(*words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=timeout_s,
+        )
+
+
+def make_ahead(jobs: Sequence[Sequence[str]]) -> Callable[[], None]:
+    """Make one thing after the other in the background, at the lowest priority; return what ends that.
+
+    For what later tests need, while earlier ones mostly wait. What fails is made again by who needs it.
+    """
+    ended = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def work() -> None:
+        for words in jobs:
+            with _making:
+                if ended.is_set():
+                    return
+                argv = ["nice", "-n", str(LOWEST_PRIORITY), *_make_argv("--keep-going", *words)]
+                running[:] = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+                running[0].wait()
+
+    def end() -> None:
+        ended.set()
+        for process in running:
+            process.terminate()
+
+    threading.Thread(target=work, daemon=True).start()
+    return end
 
 
 def _folder(variant: str) -> str:
     return f"build/{variant}" if variant else "build"
 
 
+def program_words(variant: str = "") -> list[str]:
+    """List what make is asked for to compile every program of a variant."""
+    return [f"VARIANT={variant}", *(f"{_folder(variant)}/tests/{name}" for name in programs())]
+
+
+def sanitized_words(variant: str) -> list[str]:
+    """List what make is asked for to build the plugin with a sanitizer, and what runs it."""
+    return [f"VARIANT={variant}", "all", f"{_folder(variant)}/tests/unit/test_threads"]
+
+
+def replay_words() -> list[str]:
+    """List what make is asked for to build what replays the fuzzers' inputs."""
+    return ["VARIANT=asan", *(f"{_folder('asan')}/fuzz/replay_{target}" for target in fuzz_targets())]
+
+
 @functools.cache
 def build_all(variant: str) -> bool:
     """Compile every program at once; where one does not compile, its own tests ask for it again."""
-    targets = (f"{_folder(variant)}/tests/{name}" for name in programs())
-    return make("--keep-going", f"VARIANT={variant}", *targets).returncode == 0
+    return make("--keep-going", *program_words(variant)).returncode == 0
 
 
 @functools.cache

@@ -46,7 +46,7 @@ def _missing(variant: str, folder: Path) -> str:
 
 @functools.cache
 def _build(variant: str) -> subprocess.CompletedProcess[str]:
-    return native.make(f"VARIANT={variant}", "all", f"build/{variant}/tests/unit/test_threads")
+    return native.make(*native.sanitized_words(variant))
 
 
 @pytest.fixture(params=SANITIZERS)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made in the background is there for who asks for it, and made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import native
+
+MAKEFILE = """
+%.done:
+\tsleep 0.3
+\techo made >> $*.log
+\ttouch $@
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    monkeypatch.setattr(native, "PLUGIN_DIR", tmp_path)
+    return tmp_path
+
+
+def test_what_is_made_ahead_is_made_once(folder: Path) -> None:
+    native.make_ahead([["a.done"]])
+    done = native.make("a.done")
+    assert done.returncode == 0
+    assert (folder / "a.log").read_text() == "made\n"
+
+
+def test_what_fails_is_told_to_who_asks(folder: Path) -> None:
+    native.make_ahead([["nonsense"], ["b.done"]])
+    assert native.make("nonsense").returncode != 0
+    assert native.make("b.done").returncode == 0
+    assert (folder / "b.done").exists()
+
+
+def test_no_more_is_made_when_it_is_ended(folder: Path) -> None:
+    end = native.make_ahead([["c.done"], ["d.done"]])
+    end()
+    native.make("e.done")  # waits for what was running
+    assert not (folder / "d.done").exists()
