@@ -302,7 +302,25 @@ static void test_memory(void **state) {
   assert_true(harp_engine_memory_bytes(&enis, 16) >= MIB);
 }
 
-/* ---- NUMA nodes ---- */
+/* ---- NUMA nodes and GPUs ---- */
+
+/* Its engines have the ENI near the GPU first, and memory of that one's node. */
+static void test_the_eni_near_the_gpu_is_first(void **state) {
+  struct harp_crew crew = {0};
+  struct harp_instance far = loopback(), near = loopback();
+  struct harp_engine_enis enis = {2, {&far, &near}};
+  (void)state;
+  far.numa = 0;
+  near.numa = HARP_NODE_MAX - 1;
+  near.gpu_nearness = 3;
+  near.speed_mbps = 7;
+  struct harp_engine *e = harp_crew_use(&crew, &enis, "delay");
+  assert_non_null(e);
+  assert_int_equal(e->enis[0].speed_mbps, 7);
+  assert_int_equal(crew.arenas[0].numa, near.numa);
+  assert_ptr_equal(enis.at[0], &far); /* the device's own order is as NCCL was told */
+  harp_crew_drop(&crew, e);
+}
 
 enum { GET_POLICY_OF_ADDRESS = 2, PREFERRED = 1 };
 
@@ -423,6 +441,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_an_engine_that_can_not_be_opened, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ports_are_shared, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_the_eni_near_the_gpu_is_first, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_is_on_the_node_of_the_core, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_of_two_nodes, set_up_tree, tear_down_tree),
       cmocka_unit_test_setup_teardown(test_policy_of_a_thread, set_up, tear_down),

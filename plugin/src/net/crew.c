@@ -14,6 +14,7 @@
 #include "host/claim.h"
 #include "host/cpu.h"
 #include "host/node.h"
+#include "net/near.h"
 
 enum { ERROR_BYTES = 640 /* a sentence for each rung */ };
 
@@ -127,11 +128,13 @@ static bool open_arenas(struct harp_crew *c, const struct harp_engine_enis *enis
 
 /* ---- opening ---- */
 
-/* Settles what all engines share: cores, and memory for all of them. */
+/* Settles what all engines share: the order of the ENIs, cores, and memory for all of them. */
 static bool assemble(struct harp_crew *c, const struct harp_engine_enis *enis) {
-  choose_cores(c, enis);
-  find_nodes(c, enis);
-  if (open_arenas(c, enis)) return true;
+  c->enis = *enis;
+  harp_near_first(&c->enis);
+  choose_cores(c, &c->enis);
+  find_nodes(c, &c->enis);
+  if (open_arenas(c, &c->enis)) return true;
   c->count = 0;
   return false;
 }
@@ -141,8 +144,7 @@ static void dissolve(struct harp_crew *c) {
   *c = (struct harp_crew){.on_tick = c->on_tick, .sysfs_root = c->sysfs_root};
 }
 
-static int open_seat(struct harp_crew *c, unsigned number, const struct harp_engine_enis *enis,
-                     const char *congestion, char *error) {
+static int open_seat(struct harp_crew *c, unsigned number, const char *congestion, char *error) {
   struct harp_engine *e;
   unsigned core_at = c->seats[number].core_at;
   const struct harp_arena *arena = arena_of(c, core_at);
@@ -156,7 +158,7 @@ static int open_seat(struct harp_crew *c, unsigned number, const struct harp_eng
                                   .pages = arena->rung};
   struct harp_node_policy policy;
   harp_node_enter(&policy, c->nodes[core_at]);
-  int err = harp_engine_open(&e, enis, &seat, congestion, error, ERROR_BYTES);
+  int err = harp_engine_open(&e, &c->enis, &seat, congestion, error, ERROR_BYTES);
   harp_node_leave(&policy);
   if (!err) e->on_tick = c->on_tick;
   if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
@@ -223,7 +225,7 @@ struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_
       may_open = false;
       continue;
     }
-    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), enis, congestion, error)) {
+    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), congestion, error)) {
       s->users++;
       return s->engine;
     }

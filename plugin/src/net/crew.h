@@ -17,6 +17,7 @@ struct harp_crew {
   bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
   const char *sysfs_root;                              /* NULL: /sys */
   unsigned count;                                      /* of engines that may run; 0 while none does */
+  struct harp_engine_enis enis;                        /* in the order that the engines have them */
   int cores[HARP_DEVICE_ENGINES_MAX];                  /* that they may have, as many; -1: any */
   bool told_crowded;                                   /* that other processes have the other cores */
   int nodes[HARP_DEVICE_ENGINES_MAX]; /* NUMA node of each core, the first ENI's where it is not known */
