@@ -403,6 +403,11 @@ static void test_nearness_to_the_gpu(void **state) {
   tree_link("sys/bus/pci/devices/0000:81:00.0", "../../../devices/pci0000:80/0000:81:00.0");
   assert_int_equal(LOAD(), 0);
   assert_true(cfg.instances[0].gpu_nearness > cfg.instances[1].gpu_nearness); /* eth1 is on node 1 */
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n[engine]\ngpu = 1\n");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[engine]\ngpu = 0\n");
+  assert_int_equal(LOAD(), 0);
+  assert_true(cfg.instances[0].gpu_nearness <
+              cfg.instances[1].gpu_nearness); /* the files' word counts more */
 }
 
 int main(void) {

@@ -76,6 +76,29 @@ static void test_without_a_driver_there_is_none(void **state) {
   assert_false(harp_gpu_of_process(tree_path("absent"), tree_path("sys"), environment, &gpu));
 }
 
+static void add_pci(const char *pci, const char *vendor, const char *class) {
+  char path[256];
+  snprintf(path, sizeof path, "sys/bus/pci/devices/%s/vendor", pci);
+  tree_write(path, vendor);
+  snprintf(path, sizeof path, "sys/bus/pci/devices/%s/class", pci);
+  tree_write(path, class);
+}
+
+/* As harpctl numbers them, which writes `gpu` into conf files: also those that a container hides. */
+static void test_number_of_a_gpu(void **state) {
+  (void)state;
+  assert_int_equal(harp_gpu_number(tree_path("absent"), "0000:3b:00.0"), 0);
+  add_pci("0000:01:00.0", "0x10de\n", "0x030200\n");
+  add_pci("0000:02:00.0", "0x10de\n", "0x030000\n");
+  add_pci("0000:02:00.1", "0x10de\n", "0x040300\n"); /* its sound */
+  add_pci("0000:03:00.0", "0x1234\n", "0x030000\n"); /* not NVIDIA's */
+  add_pci("0000:90:00.0", "0x10de\n", "0x030200\n");
+  assert_string_equal(FOUND("LOCAL_RANK=0"), "0000:3b:00.0");
+  assert_int_equal(gpu.number, 2);
+  assert_int_equal(harp_gpu_number(tree_path("sys"), "0000:01:00.0"), 0);
+  assert_int_equal(harp_gpu_number(tree_path("sys"), "0000:90:00.0"), 2);
+}
+
 static void test_how_near(void **state) {
   char place[4][256];
   (void)state;
@@ -133,9 +156,8 @@ static void test_nearest_first(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tree_teardown)
   const struct CMUnitTest tests[] = {
-      T(test_which_gpu),
-      T(test_without_a_driver_there_is_none),
-      T(test_how_near),
+      T(test_which_gpu),       T(test_without_a_driver_there_is_none),
+      T(test_number_of_a_gpu), T(test_how_near),
       T(test_nearest_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

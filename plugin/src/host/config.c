@@ -406,14 +406,15 @@ static int wanted_family(const char *const *environment) {
   return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/* Says of each ENI how near it is to this process's GPU. */
+/* Says of each ENI how near it is to this process's GPU: nearest of all if the file means it for that one. */
 static void find_nearness(struct loader *loader) {
   struct harp_gpu gpu;
   const struct harp_config_sources *sources = loader->sources;
   if (!harp_gpu_of_process(sources->proc_root, sources->eni.sysfs_root, sources->environment, &gpu)) return;
   for (unsigned i = 0; i < loader->cfg->instance_count; i++) {
     struct harp_instance *instance = &loader->cfg->instances[i];
-    instance->gpu_nearness = harp_gpu_nearness(&gpu, instance->pci_path, instance->numa);
+    instance->gpu_nearness =
+        instance->gpu == gpu.number ? UINT_MAX : harp_gpu_nearness(&gpu, instance->pci_path, instance->numa);
   }
 }
 

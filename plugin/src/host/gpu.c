@@ -16,6 +16,10 @@
 
 enum { INFORMATION_BYTES = 2048, WORD_BYTES = 64 };
 
+#define NVIDIA  "0x10de"
+#define VGA     "0x0300"
+#define COMPUTE "0x0302"
+
 static const char *const local_ranks[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                           "SLURM_LOCALID"};
 
@@ -60,6 +64,34 @@ static bool has_uuid(const char *proc_root, const char *pci, const char *uuid) {
   found += strlen(key);
   found += strspn(found, " \t");
   return strncmp(found, uuid, strlen(uuid)) == 0;
+}
+
+/* Tells whether a file of a PCI device begins with a text. */
+static bool begins_with(const char *sysfs_root, const char *pci, const char *file, const char *text) {
+  char path[PATH_MAX], found[16] = "";
+  int length = snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sysfs_root, pci, file);
+  int fd = length < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd < 0) return false;
+  ssize_t got = read(fd, found, sizeof found - 1);
+  close(fd);
+  return got > 0 && strncmp(found, text, strlen(text)) == 0;
+}
+
+int harp_gpu_number(const char *sysfs_root, const char *pci) {
+  char path[PATH_MAX];
+  int number = 0;
+  int length = snprintf(path, sizeof path, "%s/bus/pci/devices", sysfs_root);
+  DIR *folder = length < (int)sizeof path ? opendir(path) : NULL;
+  if (!folder) return 0;
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    const char *name = entry->d_name;
+    if (name[0] == '.' || strcmp(name, pci) >= 0) continue;
+    number +=
+        begins_with(sysfs_root, name, "vendor", NVIDIA) &&
+        (begins_with(sysfs_root, name, "class", VGA) || begins_with(sysfs_root, name, "class", COMPUTE));
+  }
+  closedir(folder);
+  return number;
 }
 
 /* ---- which of them ---- */
@@ -117,6 +149,7 @@ bool harp_gpu_of_process(const char *proc_root, const char *sysfs_root, const ch
   if (length < (int)sizeof link && realpath(link, real) && strlen(real) < sizeof gpu->pci_path)
     memcpy(gpu->pci_path, real, strlen(real) + 1);
   gpu->numa = harp_eni_numa(gpu->pci_path);
+  gpu->number = harp_gpu_number(sysfs_root, gpu->pci);
   return true;
 }
 
