@@ -137,20 +137,3 @@ def test_rpm_is_installed_queried_and_erased_in_a_root_of_its_own(out: Path, tmp
     (journal / "0001").unlink()
     run(*rpm, "--erase", *([] if os.geteuid() == 0 else ["--noscripts"]), "harp")
     assert not (root / "usr" / "lib" / "harp").exists()
-
-
-def test_layer_is_the_installers_image(out: Path, tmp_path: Path) -> None:
-    """What the image is made of, laid out: its program installs the library for a node's containers."""
-    layer = one(out, "harp-*-layer.tar.gz")
-    lines = (out / "installer.Dockerfile").read_text(encoding="utf-8").splitlines()
-    assert lines[1:] == [f"ADD {layer.name} /", 'ENTRYPOINT ["/usr/bin/harpctl"]']
-    image, node = tmp_path / "image", tmp_path / "node"
-    image.mkdir()
-    node.mkdir()
-    run("tar", "-xzf", layer, "-C", image)
-    assert (image / "usr" / "bin" / "harpctl").stat().st_mode & 0o111
-    said = run(image / "usr" / "lib" / "harp" / "bin" / "harpctl", "node", "--root", node)
-    assert f"HARP {build_version()} is installed" in said
-    assert (node / "opt" / "harp" / "lib" / SUFFIXED).read_bytes() == (
-        image / "usr" / "lib" / triplet() / SUFFIXED
-    ).read_bytes()
