@@ -31,6 +31,11 @@ DOCKERFILE = """\
 FROM your-training-image
 ADD {layer} /
 """
+INSTALLER = """\
+FROM python:3.12-slim-bookworm
+ADD {layer} /
+ENTRYPOINT ["/usr/bin/harpctl"]
+"""
 
 
 @contextmanager
@@ -55,7 +60,8 @@ def build_layer(tree: Path, out: Path) -> Path:
     """Pack a staged tree as a layer for `ADD` or `tar -x`; return its path."""
     target = out / f"harp-{plain_version()}-{platform.machine()}-layer.tar.gz"
     target.write_bytes(pack(tree))
-    (out / "Dockerfile").write_text(DOCKERFILE.format(layer=target.name), encoding="utf-8")
+    for name, text in (("Dockerfile", DOCKERFILE), ("installer.Dockerfile", INSTALLER)):
+        (out / name).write_text(text.format(layer=target.name), encoding="utf-8")
     return target
 
 

@@ -22,6 +22,7 @@ from harpctl.fleet import over_hosts
 from harpctl.identity import build_version
 from harpctl.lab.command import LAB_COMMANDS
 from harpctl.network.command import confirm
+from harpctl.node.command import cdi, node
 from harpctl.plugin.command import disable, enable, install, status
 from harpctl.report import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.setup.command import setup
@@ -42,7 +43,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
     "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), report, bench),
     "See inside a job": (over_hosts(top), over_hosts(stats), trace, export, dissector),
-    "The plugin": (install, enable, disable, status),
+    "The plugin": (install, enable, disable, status, node, cdi),
     "Inside": (boot,),
 }
 GROUPS = {"lab": ("Prove it", "Network namespaces that stand for hosts, to try things in.", LAB_COMMANDS)}

@@ -32,6 +32,7 @@ OPENS = {
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",
+    "node.cluster": "the API server of the cluster",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
     "setup.command": "the terminal that is asked",
     "trace.rings": "the memory of a process that holds its rings",

@@ -8,10 +8,11 @@ static char error_text[HARP_CONFIG_ERROR_BYTES];
 
 /* Loads from conf/ in the tree, with these variables. */
 static int load_with(const char *const *environment) {
-  char conf_dir[160];
+  char conf_dir[160], proc_root[160];
   snprintf(conf_dir, sizeof conf_dir, "%s/conf", tree_root);
+  snprintf(proc_root, sizeof proc_root, "%s/proc", tree_root);
   struct harp_config_sources sources = {
-      .conf_dir = conf_dir, .environment = environment, .eni = tree_eni_source()};
+      .conf_dir = conf_dir, .environment = environment, .eni = tree_eni_source(), .proc_root = proc_root};
   tree_log[0] = 0;
   return harp_config_load_from(&cfg, &sources, error_text, sizeof error_text);
 }
@@ -391,9 +392,28 @@ static void test_list_failure(void **state) {
                "cannot list the network interfaces: Operation not permitted");
 }
 
+static void test_nearness_to_the_gpu(void **state) {
+  (void)state;
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n");
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instances[0].gpu_nearness + cfg.instances[1].gpu_nearness, 0);
+  tree_write("proc/driver/nvidia/gpus/0000:81:00.0/information", "");
+  tree_write("sys/devices/pci0000:80/0000:81:00.0/numa_node", "1\n");
+  tree_link("sys/bus/pci/devices/0000:81:00.0", "../../../devices/pci0000:80/0000:81:00.0");
+  assert_int_equal(LOAD(), 0);
+  assert_true(cfg.instances[0].gpu_nearness > cfg.instances[1].gpu_nearness); /* eth1 is on node 1 */
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n[engine]\ngpu = 1\n");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[engine]\ngpu = 0\n");
+  assert_int_equal(LOAD(), 0);
+  assert_true(cfg.instances[0].gpu_nearness <
+              cfg.instances[1].gpu_nearness); /* the files' word counts more */
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, tree_teardown)
   const struct CMUnitTest tests[] = {
+      T(test_nearness_to_the_gpu),
       T(test_not_configured),
       T(test_default_directory),
       T(test_minimal_file),

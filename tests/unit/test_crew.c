@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,7 +17,9 @@
 #include "base/log.h"
 #include "host/claim.h"
 #include "host/cpu.h"
+#include "host/node.h"
 #include "net/crew.h"
+#include "unit/host_tree.h"
 
 enum { MISSING_CORE = HARP_CPU_MAX - 1, PORT = 47310 };
 
@@ -64,6 +67,14 @@ static int tear_down(void **state) {
   return 0;
 }
 
+static int set_up_tree(void **state) {
+  return tree_setup(state) || set_up(state);
+}
+
+static int tear_down_tree(void **state) {
+  return tree_teardown(state);
+}
+
 /* Gives two cores that this process may use; false where there is but one. */
 static bool two_cores(uint16_t cores[2]) {
   return harp_cpu_allowed(cores, 2) >= 2;
@@ -97,7 +108,7 @@ static void test_an_engine_for_each_core(void **state) {
   }
   drop_all(&crew, users, 3);
   assert_int_equal(crew.count, 0);
-  assert_null(crew.arena.base);
+  assert_null(crew.arenas[0].base);
   assert_int_equal(warn_count + missing_count, 0);
 }
 
@@ -235,7 +246,7 @@ static void test_an_engine_that_can_not_be_opened(void **state) {
   assert_null(harp_crew_use(&other, &enis, "delay"));
   assert_int_equal(warn_count, 1);
   assert_non_null(strstr(last_warn, "47310"));
-  assert_null(other.arena.base);
+  assert_null(other.arenas[0].base);
   drop_all(&crew, users, 3);
   assert_non_null(users[0] = harp_crew_use(&other, &enis, "delay")); /* it can be tried again */
   harp_crew_drop(&other, users[0]);
@@ -265,7 +276,7 @@ static void test_ports_are_shared(void **state) {
   }
 }
 
-/* Each has its part of one block, and its part of what the conf gives. */
+/* Each has its part of a block, and its part of what the conf gives. */
 static void test_memory(void **state) {
   enum { MIB = 1 << 20 };
   struct harp_crew crew = {0};
@@ -280,14 +291,144 @@ static void test_memory(void **state) {
   assert_int_equal(harp_engine_memory_bytes(&enis, 1), 48 * MIB);
   assert_int_equal(harp_engine_memory_bytes(&enis, 3), 16 * MIB);
   for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
-  assert_int_equal(crew.arena.bytes, 48 * MIB);
-  assert_ptr_equal(users[1]->memory, users[0]->memory + 24 * MIB);
+  assert_int_equal(crew.arenas[0].bytes, 48 * MIB);
+  unsigned low = users[0]->memory > users[1]->memory; /* by their cores, which the process id turns */
+  assert_ptr_equal(users[!low]->memory, users[low]->memory + 24 * MIB);
   uint8_t *last = NULL, *next;
-  while ((next = harp_engine_take_block(users[0]))) last = next;
-  assert_ptr_equal(last + HARP_BLOCK_BYTES, users[1]->memory);
+  while ((next = harp_engine_take_block(users[low]))) last = next;
+  assert_ptr_equal(last + HARP_BLOCK_BYTES, users[!low]->memory);
   drop_all(&crew, users, 2);
   lo.memory_bytes = 2 * MIB;
   assert_true(harp_engine_memory_bytes(&enis, 16) >= MIB);
+}
+
+/* ---- NUMA nodes and GPUs ---- */
+
+/* Its engines have the ENI near the GPU first, and memory of that one's node. */
+static void test_the_eni_near_the_gpu_is_first(void **state) {
+  struct harp_crew crew = {0};
+  struct harp_instance far = loopback(), near = loopback();
+  struct harp_engine_enis enis = {2, {&far, &near}};
+  (void)state;
+  far.numa = 0;
+  near.numa = HARP_NODE_MAX - 1;
+  near.gpu_nearness = 3;
+  near.speed_mbps = 7;
+  struct harp_engine *e = harp_crew_use(&crew, &enis, "delay");
+  assert_non_null(e);
+  assert_int_equal(e->enis[0].speed_mbps, 7);
+  assert_int_equal(crew.arenas[0].numa, near.numa);
+  assert_ptr_equal(enis.at[0], &far); /* the device's own order is as NCCL was told */
+  harp_crew_drop(&crew, e);
+}
+
+enum { GET_POLICY_OF_ADDRESS = 2, PREFERRED = 1 };
+
+/* The policy of the page at an address: its mode, and its node if it has just one; else -1. */
+static int policy_at(const void *at, int *node) {
+  unsigned long nodes[HARP_NODE_MAX / (8 * sizeof(unsigned long))] = {0};
+  int mode = -1;
+  *node = -1;
+  assert_int_equal(
+      syscall(SYS_get_mempolicy, &mode, nodes, (long)HARP_NODE_MAX, at, (long)GET_POLICY_OF_ADDRESS), 0);
+  for (int i = 0; i < HARP_NODE_MAX; i++)
+    if (nodes[i / 64] >> i % 64 & 1) *node = *node < 0 ? i : -2;
+  return mode;
+}
+
+/* What the kernel says of an engine's memory: that it is preferred on the node of its core. */
+static void test_memory_is_on_the_node_of_the_core(void **state) {
+  struct harp_crew crew = {0};
+  struct harp_instance lo = loopback();
+  struct harp_engine_enis enis = {1, {&lo}};
+  struct harp_engine *users[2];
+  uint16_t cores[2];
+  int mine;
+  (void)state;
+  if (!two_cores(cores) || harp_node_of_core("/sys", cores[0]) < 0) skip();
+  int before = policy_at(&crew, &mine);
+  give_cores(&lo, 2, cores);
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 2; i++) {
+    int node, first, last;
+    assert_true((node = harp_node_of_core("/sys", users[i]->core)) >= 0);
+    const uint8_t *end = users[i]->memory + users[i]->block_count * HARP_BLOCK_BYTES;
+    assert_int_equal(policy_at(users[i]->memory, &first), PREFERRED);
+    assert_int_equal(policy_at(end - 1, &last), PREFERRED);
+    assert_int_equal(first, node);
+    assert_int_equal(last, node);
+  }
+  drop_all(&crew, users, 2);
+  assert_int_equal(policy_at(&crew, &mine), before); /* the caller's own is put back */
+}
+
+/* On a tree that puts the two cores on different nodes, each engine has memory of its own node. */
+static void test_memory_of_two_nodes(void **state) {
+  enum { MIB = 1 << 20, HIGH = HARP_NODE_MAX - 1 };
+  char sysfs[160];
+  struct harp_crew crew = {.sysfs_root = sysfs};
+  struct harp_instance lo = loopback();
+  struct harp_engine_enis enis = {1, {&lo}};
+  struct harp_engine *users[2];
+  uint16_t cores[2];
+  char path[128];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  snprintf(sysfs, sizeof sysfs, "%s", tree_path("sys"));
+  for (unsigned i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, "sys/devices/system/cpu/cpu%u/node%d/cpulist", cores[i], i ? HIGH : 0);
+    tree_write(path, "");
+  }
+  give_cores(&lo, 2, cores);
+  lo.memory_bytes = 48 * MIB;
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 2; i++) {
+    const struct harp_arena *arena = &crew.arenas[i];
+    assert_int_equal(arena->numa, crew.nodes[i]);
+    assert_int_equal(arena->numa, crew.cores[i] == cores[1] ? HIGH : 0);
+    assert_int_equal(arena->bytes, 24 * MIB);
+    const struct harp_engine *e = users[users[0]->core != crew.cores[i]];
+    assert_int_equal(e->core, crew.cores[i]);
+    assert_ptr_equal(e->memory, arena->base);
+    assert_int_equal(e->block_count, arena->bytes / HARP_BLOCK_BYTES);
+  }
+  assert_null(crew.arenas[2].base);
+  drop_all(&crew, users, 2);
+  assert_null(crew.arenas[0].base);
+  assert_null(crew.arenas[1].base);
+  assert_ptr_equal(crew.sysfs_root, sysfs);
+  assert_int_equal(warn_count, 0);
+}
+
+/* What a thread touches first comes from the node meanwhile. */
+static void test_policy_of_a_thread(void **state) {
+  struct harp_node_policy policy, untouched;
+  int mode = -1, node = -1;
+  (void)state;
+  if (harp_node_of_core("/sys", 0) < 0) skip();
+  harp_node_enter(&policy, 0);
+  assert_int_equal(syscall(SYS_get_mempolicy, &mode, NULL, 0L, NULL, 0L), 0);
+  assert_int_equal(mode, PREFERRED);
+  harp_node_enter(&untouched, -1);
+  harp_node_enter(&untouched, HARP_NODE_MAX - 1); /* there is none */
+  harp_node_leave(&untouched);
+  assert_int_equal(syscall(SYS_get_mempolicy, &mode, NULL, 0L, NULL, 0L), 0);
+  assert_int_equal(mode, PREFERRED);
+  harp_node_leave(&policy);
+  assert_int_equal(policy_at(&policy, &node), 0);
+  assert_int_equal(node, -1);
+}
+
+static void test_node_of_a_core(void **state) {
+  (void)state;
+  tree_write("sys/devices/system/cpu/cpu3/node1/cpulist", "");
+  tree_write("sys/devices/system/cpu/cpu4/topology/core_id", "4");
+  tree_write("sys/devices/system/cpu/cpu5/node9999/cpulist", "");
+  assert_int_equal(harp_node_of_core(tree_path("sys"), 3), 1);
+  assert_int_equal(harp_node_of_core(tree_path("sys"), 4), -1);
+  assert_int_equal(harp_node_of_core(tree_path("sys"), 5), -1);
+  assert_int_equal(harp_node_of_core(tree_path("sys"), 6), -1);
+  assert_int_equal(harp_node_of_core(tree_path("sys"), -1), -1);
 }
 
 int main(void) {
@@ -300,6 +441,11 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_an_engine_that_can_not_be_opened, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ports_are_shared, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_the_eni_near_the_gpu_is_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_memory_is_on_the_node_of_the_core, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_memory_of_two_nodes, set_up_tree, tear_down_tree),
+      cmocka_unit_test_setup_teardown(test_policy_of_a_thread, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_node_of_a_core, set_up_tree, tear_down_tree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

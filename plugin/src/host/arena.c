@@ -24,13 +24,12 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "host/node.h"
 
 /* From the kernel's interface; the C library's headers may be older than the kernel. */
 enum {
   ADVICE_POPULATE_WRITE = 23, /* Linux 5.14 */
   HUGE_SHIFT = 26,            /* mmap flag: log2 of the huge page's size */
-  POLICY_PREFERRED = 1,       /* mbind: this node first, others when it is full */
-  NUMA_NODE_MAX = 1024,
 };
 
 #define PAGE_2M_BYTES ((size_t)2 << 20)
@@ -160,12 +159,8 @@ static bool thp_is_off(void) {
 
 /* Asks for pages of that node; the rung works without, so a refusal only leaves a line. */
 static void prefer_node(uint8_t *base, size_t bytes, int numa) {
-  unsigned long nodes[NUMA_NODE_MAX / (8 * sizeof(unsigned long))] = {0};
-  if (numa < 0 || numa >= NUMA_NODE_MAX) return;
-  nodes[(size_t)numa / (8 * sizeof nodes[0])] = 1UL << (size_t)numa % (8 * sizeof nodes[0]);
-  /* The kernel takes one from maxnode. */
-  if (syscall(SYS_mbind, base, bytes, POLICY_PREFERRED, nodes, NUMA_NODE_MAX + 1UL, 0UL) < 0)
-    HARP_INFO("memory: cannot prefer NUMA node %d: %s", numa, strerror(errno));
+  int rc = numa < 0 ? 0 : harp_node_prefer(base, bytes, numa);
+  if (rc < 0) HARP_INFO("memory: cannot prefer NUMA node %d: %s", numa, strerror(-rc));
 }
 
 /* Tries one rung. Returns 0, or -errno with the reason in the note. */

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "host/conf.h"
 #include "host/env.h"
+#include "host/gpu.h"
 #include "host/ifname.h"
 
 enum {
@@ -405,6 +406,18 @@ static int wanted_family(const char *const *environment) {
   return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
+/* Says of each ENI how near it is to this process's GPU: nearest of all if the file means it for that one. */
+static void find_nearness(struct loader *loader) {
+  struct harp_gpu gpu;
+  const struct harp_config_sources *sources = loader->sources;
+  if (!harp_gpu_of_process(sources->proc_root, sources->eni.sysfs_root, sources->environment, &gpu)) return;
+  for (unsigned i = 0; i < loader->cfg->instance_count; i++) {
+    struct harp_instance *instance = &loader->cfg->instances[i];
+    instance->gpu_nearness =
+        instance->gpu == gpu.number ? UINT_MAX : harp_gpu_nearness(&gpu, instance->pci_path, instance->numa);
+  }
+}
+
 static int load(struct loader *loader) {
   int rc = harp_env_read(&loader->env, loader->sources->environment, &loader->error);
   if (rc < 0) return rc;
@@ -426,6 +439,7 @@ static int load(struct loader *loader) {
   HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_MAX_INSTANCES);
   loader->cfg->instance_count = loader->draft_count;
   resolve_job(loader);
+  find_nearness(loader);
   choose_stats_dirs(loader->cfg, loader);
   choose_dump_dirs(loader->cfg, loader);
   for (unsigned i = 0; i < loader->draft_count; i++) log_instance(&loader->cfg->instances[i]);
@@ -437,6 +451,7 @@ struct harp_config_sources harp_config_sources_system(void) {
       .conf_dir = HARP_CONF_DIR_DEFAULT,
       .environment = (const char *const *)environ,
       .eni = harp_eni_source_system,
+      .proc_root = "/proc",
   };
 }
 

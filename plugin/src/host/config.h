@@ -66,7 +66,8 @@ struct harp_instance {
   enum harp_engine_mode mode; /* INLINE or THREAD, never AUTO */
   uint16_t cores[HARP_MAX_CORES];
   unsigned core_count;
-  int gpu; /* the GPU this ENI is meant for, -1 for any */
+  int gpu;               /* the GPU this ENI is meant for, -1 for any */
+  unsigned gpu_nearness; /* to the GPU of this process, by harp_gpu_nearness; 0: nothing is known */
 
   /* memory */
   enum harp_page_rung page_size;
@@ -102,6 +103,7 @@ struct harp_config_sources {
   const char *conf_dir;           /* when HARP_CONF_DIR is not set */
   const char *const *environment; /* "NAME=value" strings, NULL at the end */
   struct harp_eni_source eni;
+  const char *proc_root; /* "/proc" */
 };
 
 /* Returns the real sources: HARP_CONF_DIR_DEFAULT, this process's environment, this host's interfaces. */

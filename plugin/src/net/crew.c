@@ -13,6 +13,8 @@
 #include "engine/runner.h"
 #include "host/claim.h"
 #include "host/cpu.h"
+#include "host/node.h"
+#include "net/near.h"
 
 enum { ERROR_BYTES = 640 /* a sentence for each rung */ };
 
@@ -80,35 +82,84 @@ static void choose_cores(struct harp_crew *c, const struct harp_engine_enis *eni
   if (!count) c->cores[0] = -1;
 }
 
+/* ---- memory ---- */
+
+/* Finds the node of each core. */
+static void find_nodes(struct harp_crew *c, const struct harp_engine_enis *enis) {
+  for (unsigned i = 0; i < c->count; i++) {
+    c->nodes[i] = harp_node_of_core(c->sysfs_root ? c->sysfs_root : "/sys", c->cores[i]);
+    if (c->nodes[i] < 0) c->nodes[i] = enis->at[0]->numa;
+  }
+}
+
+/* Returns how many of the first cores are on the node of one. */
+static unsigned count_on_node(const struct harp_crew *c, unsigned first_count, unsigned core_at) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < first_count; i++) count += c->nodes[i] == c->nodes[core_at];
+  return count;
+}
+
+/* Returns the memory of the node that a core is on. */
+static struct harp_arena *arena_of(struct harp_crew *c, unsigned core_at) {
+  unsigned at = 0;
+  for (unsigned i = 0; c->nodes[i] != c->nodes[core_at]; i++) at += count_on_node(c, i, i) == 0;
+  return &c->arenas[at];
+}
+
+static void close_arenas(struct harp_crew *c) {
+  for (unsigned i = 0; i < HARP_DEVICE_ENGINES_MAX; i++) harp_arena_close(&c->arenas[i]);
+}
+
+/* Gets the memory of all engines, node by node, since few large pages serve many. */
+static bool open_arenas(struct harp_crew *c, const struct harp_engine_enis *enis) {
+  size_t each_bytes = harp_engine_memory_bytes(enis, c->count);
+  for (unsigned i = 0; i < c->count; i++) {
+    struct harp_arena *arena = arena_of(c, i);
+    size_t bytes = each_bytes * count_on_node(c, c->count, i);
+    if (arena->base) continue;
+    if (!harp_arena_open(arena, bytes, enis->at[0]->page_size, c->nodes[i])) continue;
+    HARP_WARN("%s: cannot get %zu MiB of memory: %s%s", enis->at[0]->ifname, bytes >> 20, arena->note,
+              enis->at[0]->memory_bytes ? "; set a smaller `bytes` in the conf file" : "");
+    close_arenas(c);
+    return false;
+  }
+  return true;
+}
+
 /* ---- opening ---- */
 
-/* Settles what all engines share: cores, and memory for all of them, since few large pages serve many. */
+/* Settles what all engines share: the order of the ENIs, cores, and memory for all of them. */
 static bool assemble(struct harp_crew *c, const struct harp_engine_enis *enis) {
-  choose_cores(c, enis);
-  size_t bytes = c->count * harp_engine_memory_bytes(enis, c->count);
-  if (!harp_arena_open(&c->arena, bytes, enis->at[0]->page_size, enis->at[0]->numa)) return true;
-  HARP_WARN("%s: cannot get %zu MiB of memory: %s%s", enis->at[0]->ifname, bytes >> 20, c->arena.note,
-            enis->at[0]->memory_bytes ? "; set a smaller `bytes` in the conf file" : "");
+  c->enis = *enis;
+  harp_near_first(&c->enis);
+  choose_cores(c, &c->enis);
+  find_nodes(c, &c->enis);
+  if (open_arenas(c, &c->enis)) return true;
   c->count = 0;
   return false;
 }
 
 static void dissolve(struct harp_crew *c) {
-  harp_arena_close(&c->arena);
-  *c = (struct harp_crew){.on_tick = c->on_tick};
+  close_arenas(c);
+  *c = (struct harp_crew){.on_tick = c->on_tick, .sysfs_root = c->sysfs_root};
 }
 
-static int open_seat(struct harp_crew *c, unsigned number, const struct harp_engine_enis *enis,
-                     const char *congestion, char *error) {
+static int open_seat(struct harp_crew *c, unsigned number, const char *congestion, char *error) {
   struct harp_engine *e;
-  size_t part_bytes = c->arena.bytes / c->count & ~(size_t)(HARP_BLOCK_BYTES - 1);
+  unsigned core_at = c->seats[number].core_at;
+  const struct harp_arena *arena = arena_of(c, core_at);
+  size_t part_bytes = arena->bytes / count_on_node(c, c->count, core_at) & ~(size_t)(HARP_BLOCK_BYTES - 1);
   struct harp_engine_seat seat = {.number = number,
                                   .count = c->count,
                                   .core = c->seats[number].core,
-                                  .memory = (uint8_t *)c->arena.base + number * part_bytes,
+                                  .memory = (uint8_t *)arena->base +
+                                            count_on_node(c, core_at, core_at) * part_bytes,
                                   .memory_bytes = part_bytes,
-                                  .pages = c->arena.rung};
-  int err = harp_engine_open(&e, enis, &seat, congestion, error, ERROR_BYTES);
+                                  .pages = arena->rung};
+  struct harp_node_policy policy;
+  harp_node_enter(&policy, c->nodes[core_at]);
+  int err = harp_engine_open(&e, &c->enis, &seat, congestion, error, ERROR_BYTES);
+  harp_node_leave(&policy);
   if (!err) e->on_tick = c->on_tick;
   if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
   if (!err) c->seats[number].engine = e;
@@ -145,7 +196,7 @@ static bool is_ours(const struct harp_crew *c, int core) {
 static bool take_core(struct harp_crew *c, struct harp_crew_seat *s, const char *ifname) {
   s->claim_fd = -EADDRINUSE;
   for (unsigned i = 0; i < c->count && s->claim_fd == -EADDRINUSE; i++) {
-    s->core = c->cores[i];
+    s->core = c->cores[s->core_at = i];
     if (s->core >= 0 && is_ours(c, s->core)) continue;
     s->claim_fd = s->core < 0 ? -ENOENT : harp_claim_core(s->core);
   }
@@ -155,7 +206,7 @@ static bool take_core(struct harp_crew *c, struct harp_crew_seat *s, const char 
     HARP_INFO("%s: the other configured cores have engines already, of other processes or devices; here %s",
               ifname, running_count(c) ? "there are no more" : "is one engine, which shares a core");
   c->told_crowded = true;
-  s->core = c->cores[0];
+  s->core = c->cores[s->core_at = 0];
   return !running_count(c);
 }
 
@@ -174,7 +225,7 @@ struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_
       may_open = false;
       continue;
     }
-    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), enis, congestion, error)) {
+    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), congestion, error)) {
       s->users++;
       return s->engine;
     }

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl node` and `harpctl cdi`: HARP for the containers of this node."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harpctl.change.apply import apply
+from harpctl.change.rollback import recover, rollback, told
+from harpctl.console import OUT, ConsoleProgress, Progress, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.door import Host, open_host
+from harpctl.identity import build_version
+from harpctl.node.cdi import describe
+from harpctl.node.cluster import LABEL, Cluster, is_wanted, label_value, set_label
+from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absolute
+from harpctl.plugin.source import find_source
+
+Folder = Annotated[str, typer.Option("--dir", metavar="DIR", help="The folder of the node.")]
+Root = Annotated[
+    Path | None, typer.Option("--root", metavar="DIR", help="Where the node's directories are mounted.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What `node --json` prints."""
+
+    ok: bool = True
+    version: str
+    folder: str
+    changed: bool
+    transaction: str  # what `harpctl rollback` takes it back by; "" when nothing changed
+
+
+def install_node(
+    host: Host, folder: str, words: list[str], plugin: Path | None, progress: Progress
+) -> Installed:
+    """Put library and profile into the folder, wholly or not at all."""
+    require_absolute(folder)
+    settings = read_settings(words, folder)
+    recover(host, progress=progress)
+    plan = plan_node(host, find_source(host, plugin), folder, settings)
+    transaction = apply(plan, host, what="node", progress=progress)
+    return Installed(
+        version=build_version(), folder=folder, changed=bool(transaction), transaction=transaction
+    )
+
+
+def leave_node(
+    host: Host, cluster: Cluster, node: str, daemonset: tuple[str, str], progress: Progress
+) -> None:
+    """Take label and files away where the DaemonSet no longer wants this node. Raises HarpError."""
+    if is_wanted(cluster, node, *daemonset):
+        progress.say("The DaemonSet is still there, so HARP stays installed.")
+        return
+    failure: HarpError | None = None
+    try:
+        set_label(cluster, node, None)
+    except HarpError as error:
+        failure = error  # the files go all the same
+    report = rollback(host, progress=progress)
+    if report.kept:
+        raise HarpError(f"Not everything could be removed: {told(report.kept)}.", "Remove it by hand.")
+    progress.say("The DaemonSet is gone, and so is what it installed.")
+    if failure is not None:
+        raise failure
+
+
+def _daemonset(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise HarpError(f"--daemonset {text}: this is not NAMESPACE/NAME.", "", ExitCode.USAGE)
+    return namespace, name
+
+
+def node(
+    *,
+    folder: Folder = FOLDER,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A variable for NCCL or HARP; repeatable."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--node", metavar="NAME", help=f"Label this Kubernetes node: {LABEL}.")
+    ] = "",
+    daemonset: Annotated[
+        str,
+        typer.Option(
+            "--daemonset",
+            metavar="NAMESPACE/NAME",
+            help="With --node: stay, and undo all when it is deleted.",
+        ),
+    ] = "",
+    plugin: Annotated[
+        Path | None,
+        typer.Option("--plugin", metavar="FILE", help="The plugin; else the one that comes with harpctl."),
+    ] = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put library and environment profile where containers of this node mount them.
+
+    They become DIR/lib/libnccl-net-harp.so and DIR/nccl.conf, journalled as all changes: `harpctl rollback`
+    takes them away. As the pod of a DaemonSet it also labels the node, waits until it is told to end, and
+    takes all away if the DaemonSet was deleted, or no longer selects the node; else, as in an update, it
+    leaves them. It needs docs/deploy/access.yaml for that.
+    """
+    if bool(name) != bool(daemonset):
+        raise HarpError("--node and --daemonset belong together.", "Give both, or none.", ExitCode.USAGE)
+    progress = ConsoleProgress()
+    host = open_host(root)
+    place = _daemonset(daemonset) if daemonset else None
+    cluster = Cluster(Host()) if place else None
+    found = install_node(host, folder, settings or [], plugin, progress)
+    if as_json:
+        print_json(found)
+    else:
+        state = "is installed" if found.changed else "is installed already"
+        OUT.print(f"HARP {found.version} {state}: {folder}.", markup=False)
+    if place is None or cluster is None:
+        return
+    try:
+        set_label(cluster, name, label_value(found.version))
+        progress.say(f"Node {name} has the label {LABEL}.")
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        leave_node(host, cluster, name, place, progress)
+
+
+def cdi(
+    *,
+    folder: Folder = FOLDER,
+    root: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as always.")] = False,
+) -> None:
+    """Print a CDI specification of what `harpctl node` has installed, as the device harp/net=all.
+
+    Container runtimes read it from /etc/cdi: harpctl cdi > /etc/cdi/harp.json
+    """
+    del as_json
+    require_absolute(folder)
+    print_json(describe(open_host(root), folder))

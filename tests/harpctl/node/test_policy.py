@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The admission policy of docs/deploy/access.yaml: the installer changes one label of its own node."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import celpy
+import pytest
+from celpy.adapter import json_to_cel
+
+from harpctl.node.cluster import LABEL
+from tests.harpctl.node.schemas import Document, document
+
+POLICY = document("access.yaml", "ValidatingAdmissionPolicy")["spec"]
+NODE_NAME = "authentication.kubernetes.io/node-name"
+NODE = {
+    "metadata": {"name": "gpu1", "labels": {"kubernetes.io/hostname": "gpu1", "zone": "a"}},
+    "spec": {"podCIDR": "10.1.0.0/24"},
+}
+
+
+def evaluate(expression: str, request: Document, old: Document, new: Document) -> bool:
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(expression))
+    names: Any = {
+        name: json_to_cel(value)
+        for name, value in (("request", request), ("oldObject", old), ("object", new))
+    }
+    return bool(program.evaluate(names))
+
+
+def request(user: str = "harp-installer", node: str = "gpu1") -> Document:
+    extra = {NODE_NAME: [node]} if node else {}
+    return {"userInfo": {"username": f"system:serviceaccount:harp:{user}", "extra": extra}}
+
+
+def is_allowed(asked: Document, old: Document, new: Document) -> bool:
+    return all(evaluate(rule["expression"], asked, old, new) for rule in POLICY["validations"])
+
+
+def changed(path: str, value: object) -> Document:
+    new = copy.deepcopy(NODE)
+    *folders, last = path.split("|")
+    at: Any = new
+    for folder in folders:
+        at = at.setdefault(folder, {})
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return new
+
+
+def test_policy_is_for_the_installer_alone() -> None:
+    (condition,) = POLICY["matchConditions"]
+    assert evaluate(condition["expression"], request(), NODE, NODE)
+    assert not evaluate(condition["expression"], request(user="other"), NODE, NODE)
+
+
+def test_installer_sets_changes_and_removes_its_label() -> None:
+    labelled = changed(f"metadata|labels|{LABEL}", "0.2.0")
+    assert is_allowed(request(), NODE, labelled)
+    assert is_allowed(request(), labelled, changed(f"metadata|labels|{LABEL}", "0.3.0"))
+    assert is_allowed(request(), labelled, NODE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec|podCIDR", "10.2.0.0/24"),
+        ("spec|taints", []),
+        ("metadata|labels|zone", "b"),
+        ("metadata|labels|zone", None),
+        ("metadata|labels|other", "1"),
+        ("metadata|annotations", {"a": "b"}),
+    ],
+)
+def test_anything_else_is_refused(path: str, value: object) -> None:
+    assert not is_allowed(request(), NODE, changed(path, value))
+
+
+@pytest.mark.parametrize("node", ["gpu2", ""])
+def test_another_node_is_refused(node: str) -> None:
+    assert not is_allowed(request(node=node), NODE, changed(f"metadata|labels|{LABEL}", "0.2.0"))
