@@ -9,6 +9,7 @@
 
 #include "lib/bring_up.h"
 #include "proto/session.h"
+#include "wire/record.h"
 
 static struct harp_session tx, rx;
 static struct harp_sender *sender;
@@ -179,6 +180,10 @@ static void directions_are_kept(void **state) {
   assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
   assert_int_equal(harp_session_on_packet(&rx, wire, &p, &place, 0), HARP_DROP_DIRECTION);
   assert_int_equal(data_to(&tx, 0, 50, ACK_SEED), HARP_DROP_DIRECTION);
+
+  struct harp_record record = {.packet = {.type = HARP_PACKET_DATA, .token = 2}};
+  uint64_t number;
+  assert_int_equal(harp_session_on_head(&tx, 0, wire, &record, &number), HARP_DROP_DIRECTION);
 }
 
 static void life_goes_one_way(void **state) {

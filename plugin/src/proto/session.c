@@ -68,6 +68,7 @@ enum harp_drop harp_session_on_head(struct harp_session *c, unsigned path, const
   if (p->token != c->keys.rx_token) return HARP_DROP_TOKEN;
   if (p->type == HARP_PACKET_JOIN) return HARP_DROP_TYPE; /* it was the first */
   if (p->path != path || path >= c->path_count) return HARP_DROP_PATH;
+  if (p->type != HARP_PACKET_ACK && !c->receiver) return HARP_DROP_DIRECTION;
   /* The acknowledgement inside has its own number and CRC. */
   *number = p->type == HARP_PACKET_ACK ? p->number : harp_receiver_number(c->receiver, p);
   return harp_record_head_ok(head, c->keys.rx_seed, *number) ? HARP_DROP_NONE : HARP_DROP_CRC;
