@@ -24,7 +24,7 @@ README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
-COMMANDED = (README, ARCHITECTURE, OPERATIONS, TROUBLESHOOTING)
+COMMANDED = (README, ARCHITECTURE, OPERATIONS, TROUBLESHOOTING, ROOT / "docs" / "lab.md")
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
