@@ -118,7 +118,7 @@ def _read(elf: ELFFile) -> Elf:
         glibc_defined=_newest(_versions_defined(elf)),
         abis=abis,
         name=name,
-        version=_version(elf) if name.upper() == NAME else "",
+        version=_constant(elf, MARK) if name.upper() == NAME else "",
         build=_build(elf),
     )
 
@@ -192,12 +192,13 @@ def _at(elf: ELFFile, address: int, count: int) -> bytes:
     return b""
 
 
-def _version(elf: ELFFile) -> str:
+def _constant(elf: ELFFile, pattern: re.Pattern[bytes]) -> str:
+    """Return the first group of what is first found among the constants of a file; "" where nothing is."""
     section = elf.get_section_by_name(".rodata")
     if section is None:
         return ""
     elf.stream.seek(section["sh_offset"])
-    match = MARK.search(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
+    match = pattern.search(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
     return match[1].decode() if match else ""
 
 
@@ -209,13 +210,9 @@ def _build(elf: ELFFile) -> str:
     return next((str(note["n_desc"])[:BUILD_DIGITS] for note in notes), "")
 
 
-def function_code(file: BinaryIO, name: str, bytes_max: int = 256) -> tuple[str, bytes]:
-    """Return the machine of a library and the first bytes of an exported function; b"" without it."""
+def constant(file: BinaryIO, pattern: re.Pattern[bytes]) -> str:
+    """Return what `pattern` finds among the constants of a library; "" also where the file is damaged."""
     try:
-        elf = ELFFile(file)
-        symbols = _section(elf, ".dynsym", SymbolTableSection)
-        found = [one for one in (symbols.iter_symbols() if symbols else ()) if one.name == name]
-        code = _at(elf, found[0]["st_value"], found[0]["st_size"] or bytes_max) if found else b""
-        return MACHINES.get(elf["e_machine"], ""), code[:bytes_max]
+        return _constant(ELFFile(file), pattern)
     except DAMAGED:
-        return "", b""
+        return ""

@@ -210,11 +210,12 @@ def test_what_each_release_tries(nccl: str, value: str, files: tuple[str, ...]) 
     assert tried(value, nccl) == files
 
 
-def test_an_nccl_that_takes_no_path_is_named(image: Image, harp: Path, compile_library: Compile) -> None:
+def test_an_nccl_that_takes_no_path_is_named(
+    image: Image, harp: Path, make_nccl: Callable[[str], Path]
+) -> None:
     image.put(harp, OWN_PATH)
     image.put(f"NCCL_NET_PLUGIN={OWN_PATH}\n".encode(), "/etc/nccl.conf")
-    code = "int ncclGetVersion(int *to) { *to = 21903; return 0; }"
-    image.put(compile_library("nccl21903", code, "-O2"), f"{image.libraries}/libnccl.so.2")
+    image.put(make_nccl("2.19.3"), f"{image.libraries}/libnccl.so.2")
     found = read_status(image.host)
     assert any("makes NCCL 2.19.3 look for libnccl-net-/opt/harp/net.so.so" in note for note in found.notes)
     assert [one.plugin for one in found.libraries] == [""]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,10 @@ from tests.harpctl.plugin.conftest import Compile, Image
 LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin")
 
 
-def put_nccl(image: Image, compile_library: Compile, number: int, path: str) -> None:
-    code = f"int ncclGetVersion(int *to) {{ *to = {number}; return 0; }}"
-    image.put(compile_library(f"nccl{number}", code, "-O2"), path)
-
-
-def test_enabled(image: Image, plugin_file: Path, compile_library: Compile) -> None:
+def test_enabled(image: Image, plugin_file: Path, make_nccl: Callable[[str], Path]) -> None:
     image.put(plugin_file, f"{image.libraries}/{NAME}")
-    put_nccl(image, compile_library, 22105, f"{image.libraries}/libnccl.so.2")
-    put_nccl(image, compile_library, 2708, "/opt/conda/lib/libnccl.so.2")
+    image.put(make_nccl("2.21.5"), f"{image.libraries}/libnccl.so.2")
+    image.put(make_nccl("2.7.8"), "/opt/conda/lib/libnccl.so.2")
     image.put(b"", "/usr/local/tfabric/tools/config/ztcp0.conf")
     found = read_status(image.host)
     assert (found.state, found.path) == ("enabled", f"{image.libraries}/{NAME}")
@@ -42,10 +38,10 @@ def test_absent(image: Image) -> None:
 
 
 def test_disabled_tells_what_nccl_would_pick(
-    image: Image, plugin_file: Path, compile_library: Compile
+    image: Image, plugin_file: Path, make_nccl: Callable[[str], Path]
 ) -> None:
     image.put(plugin_file, f"{image.libraries}/{PARKED}")
-    put_nccl(image, compile_library, 22707, f"{image.libraries}/libnccl.so.2")
+    image.put(make_nccl("2.27.7"), f"{image.libraries}/libnccl.so.2")
     found = read_status(image.host)
     assert (found.state, found.path) == ("disabled", f"{image.libraries}/{PARKED}")
     assert [one.abi for one in found.libraries] == [10]
