@@ -54,7 +54,8 @@ def parse_conf(text: str) -> dict[str, str]:
 def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, ...]:
     """Find every variable that is set: in an environment, users' files and /etc/nccl.conf, in this order.
 
-    What the environment sets does not count in the files.
+    What the environment sets, if only to nothing, does not count in the files. Nothing as a value means "not
+    set", but not to NCCL 2.27 and newer as NCCL_NET_PLUGIN.
     """
     own = environment.get("NCCL_CONF_FILE", "")
     files = [own] if own.startswith("/") else []
@@ -62,12 +63,12 @@ def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, .
     sources = [(ENVIRONMENT, environment)]
     for file in dict.fromkeys([*files, SYSTEM_FILE]):
         said = parse_conf(host.read_text(file) or "")
-        sources.append((file, {name: value for name, value in said.items() if not environment.get(name)}))
+        sources.append((file, {name: value for name, value in said.items() if name not in environment}))
     return tuple(
         Setting(name=name, value=value, source=source)
         for source, values in sources
         for name, value in values.items()
-        if value
+        if value or name == PLUGIN_VARIABLE
     )
 
 

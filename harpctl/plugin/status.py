@@ -138,7 +138,7 @@ def read_status(host: Host) -> Status:
     libraries = []
     for library in found:
         abi = abi_picked(library.version, exported)
-        takes = taken(copies, tried(decides.value if decides else "", library.version or NEWEST), place)
+        takes = taken(copies, tried(decides.value if decides else None, library.version or NEWEST), place)
         plugin = takes.path if takes else ""
         libraries.append(Nccl(path=library.path, version=library.version, plugin=plugin, abi=abi))
         if exported and library.version and abi is None:

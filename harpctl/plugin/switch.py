@@ -107,7 +107,7 @@ def aside_as(name: str) -> str:
 def _install_path(host: Host, source: Source, copies: list[Copy], folder: str, name: str) -> str:
     """Return where the plugin goes; what lies there is among the copies afterwards."""
     settings = find_settings(host)
-    wanted = tried(decides.value) if (decides := deciding(settings)) else (NAME,)
+    wanted = tried(decides.value if (decides := deciding(settings)) else None)
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp and name in {"", copy.name}]
     if ours and not folder:
         first = chosen(ours, settings, ground(host))

@@ -195,6 +195,9 @@ def test_a_path_is_turned_off_and_on(image: Image, harp: Path, path: str) -> Non
     ("nccl", "value", "files"),
     [
         ("2.10.3", "harp", (NAME,)),
+        ("2.32.3", None, (NAME,)),
+        ("2.25.1", "", (NAME,)),
+        ("2.27.7", "", ()),
         ("2.13.4", "harp", (SUFFIXED,)),
         ("2.19.3", "/x/y.so", ("libnccl-net-/x/y.so.so",)),
         ("2.21.5", "harp", ("harp", SUFFIXED)),
@@ -206,7 +209,7 @@ def test_a_path_is_turned_off_and_on(image: Image, harp: Path, path: str) -> Non
         ("2.28.3", "None", ()),
     ],
 )
-def test_what_each_release_tries(nccl: str, value: str, files: tuple[str, ...]) -> None:
+def test_what_each_release_tries(nccl: str, value: str | None, files: tuple[str, ...]) -> None:
     assert tried(value, nccl) == files
 
 
