@@ -9,6 +9,7 @@ from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.plugin.choice import reason
 from harpctl.plugin.elf import version_key
 from harpctl.plugin.fit import misfit
 from harpctl.plugin.nccl import abi_picked
@@ -36,9 +37,8 @@ def _second(context: Context) -> Copy | None:
 
 def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
     """Say how the second name is chosen, with what NCCL takes as it is."""
-    first = context.taken
-    takes = f"NCCL takes {first.path}, which is {first.what}, as it has the plain name" if first else ""
-    beside = f"{takes}; HARP is beside it" if takes else "HARP is installed"
+    takes = f"{reason(context.taken, context.settings)}; HARP is beside it" if context.taken else ""
+    beside = takes or "HARP is installed"
     yield fail(
         f"{beside} as {second.path}, which NCCL takes where {PLUGIN_VARIABLE} says so.",
         f"export {PLUGIN_VARIABLE}={SUFFIX}",
@@ -63,7 +63,11 @@ def check_installed(context: Context) -> Iterator[Said]:
 def check_first(context: Context) -> Iterator[Said]:
     """Look for another plugin before ours. It may be the image's own, so nothing is moved away."""
     first = context.taken
-    if first is None or first.is_harp:
+    if first is None:
+        return
+    takes = reason(first, context.settings)
+    if first.is_harp:
+        yield Said("ok", f"{takes}.")
         return
     if second := _second(context):
         yield from _choose_second(second, context)
@@ -71,7 +75,7 @@ def check_first(context: Context) -> Iterator[Said]:
     ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
     behind = f"; HARP's, {ours}, is behind it" if ours else ""
     yield fail(
-        f"The loader finds {first.path} first, which is {first.what}{behind}.",
+        f"{takes}{behind}.",
         f"harpctl install --name {SUFFIX}" if ours else "harpctl install",
     )
 

@@ -15,12 +15,12 @@ NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an
 SINCE = (2, 11)  # NCCL_NET_PLUGIN; before, the variable is ignored
 SINCE_VERBATIM = (2, 21)  # its value is tried as a file; before, as a suffix alone
 SINCE_LOOK = (2, 26)  # no suffix is tried for what is a path or looks like a library
-SINCE_LIST = (2, 27)  # it may be a list; the empty text is a list of nothing, and before stood for "not set"
+SINCE_LIST = (2, 27)  # it may be a list; empty is a list of nothing, and before meant "not set"
 SINCE_NONE = (2, 28)
 
 
 def tried(value: str | None, nccl: str = NEWEST) -> tuple[str, ...]:
-    """Return the files that a release of NCCL tries in turn, for a value of NCCL_NET_PLUGIN (None: not set)."""
+    """Return the files that a release of NCCL tries in turn, for an NCCL_NET_PLUGIN (None: not set)."""
     release = version_key(nccl)[:2]
     if value is None or release < SINCE or (not value and release < SINCE_LIST):
         return (NAME,)
@@ -72,6 +72,13 @@ def chosen(copies: Sequence[Copy], settings: Iterable[Setting], place: Ground) -
     """Return what the newest NCCL takes: what the deciding setting leads to, or what has the plain name."""
     setting = deciding(settings)
     return taken(copies, tried(setting.value if setting else None), place)
+
+
+def reason(copy: Copy, settings: Iterable[Setting]) -> str:
+    """Say which file NCCL takes and why, as a sentence without its end."""
+    setting = deciding(settings)
+    why = f"as {setting} says" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
+    return f"NCCL takes {copy.path}, which is {copy.what}, {why}"
 
 
 def works(copy: Copy | None, place: Ground) -> bool:

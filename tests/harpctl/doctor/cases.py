@@ -530,7 +530,8 @@ def turned_off(world: World) -> None:
 @case(
     "plugin.first",
     "fail",
-    f"finds /opt/x/libnccl-net.so first, which is the plugin AWS Libfabric; HARP's, {LIBRARY}, is behind it",
+    "NCCL takes /opt/x/libnccl-net.so, which is the plugin AWS Libfabric, as it has the plain name and"
+    f" NCCL_NET_PLUGIN is not set; HARP's, {LIBRARY}, is behind it",
     "harpctl install --name harp",
 )
 def another_plugin_first(world: World) -> None:
@@ -541,7 +542,8 @@ def another_plugin_first(world: World) -> None:
 @case(
     "plugin.first",
     "fail",
-    f"which is the plugin AWS Libfabric, as it has the plain name; HARP is beside it as {SECOND}",
+    f"which is the plugin AWS Libfabric, as it has the plain name and NCCL_NET_PLUGIN is not set;"
+    f" HARP is beside it as {SECOND}",
     "export NCCL_NET_PLUGIN=harp",
 )
 def beside_another_plugin(world: World) -> None:
