@@ -10,7 +10,7 @@ from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.plugin.choice import leads_to_harp, obstacle, tried
+from harpctl.plugin.choice import leads_to_harp, obstacle, taken, tried, works
 from harpctl.plugin.paths import INSTALLED, SUFFIX, SUFFIXED
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, Setting
 
@@ -63,6 +63,17 @@ def _repair(setting: Setting, context: Context) -> str:
     return f"harpctl install --name {SUFFIX if SUFFIXED in files else 'plain'}"
 
 
+def _change(setting: Setting, context: Context) -> str:
+    """Return the command after which a setting that leads elsewhere leads to the HARP that is on here."""
+    by_name = taken(context.copies, [SUFFIXED], context.ground)
+    by_default = taken(context.copies, tried(None), context.ground)
+    if works(by_default, context.ground) or not works(by_name, context.ground):
+        return _removal(setting)
+    if setting.source == ENVIRONMENT:
+        return f"export {setting.name}={SUFFIX}"
+    return f"sed -i 's/^\\s*{setting.name}\\s*=.*/{setting.name}={SUFFIX}/' {setting.source}"
+
+
 def _set(context: Context, name: str) -> list[Setting]:
     return [setting for setting in context.settings if setting.name == name]
 
@@ -90,7 +101,7 @@ def check_net_plugin(context: Context) -> Iterator[Said]:
         if said and leads_to_harp(setting, context.copies, context.ground):
             yield fail(said, _repair(setting, context))
         elif said:
-            yield fail(said, _removal(setting))
+            yield fail(said, _change(setting, context))
 
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")

@@ -49,10 +49,13 @@ def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
 def check_installed(context: Context) -> Iterator[Said]:
     """Look for the file; a host that only starts containers needs none, so that this warns there."""
     second = _second(context)
+    there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == NAME]
     if second and context.taken is None:
         yield from _choose_second(second, context)
-    elif installed(context):
-        return  # the other checks say what is wrong with it
+    elif there or context.taken:  # the other checks say what else is wrong with it
+        if context.taken is None and all(copy.aliases for copy in there):
+            named = ", ".join(str(one) for one in context.settings if one.name == PLUGIN_VARIABLE)
+            yield warn(f"NCCL takes {there[0].path} by {named} alone.", "harpctl install --name plain")
     elif parked := _parked(context):
         yield warn(f"It is turned off: parked as {parked[0].path}.", "harpctl enable")
     else:

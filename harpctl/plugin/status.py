@@ -104,8 +104,8 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> list
             if copy.problem:
                 notes.append(copy.problem)
         elif copy.form == INSTALLED:
-            first = f"; {winner.path} comes first" if winner else ""
-            notes.append(f"{copy.path} is {copy.what} too{first}." if not copy.problem else copy.problem)
+            first = f" too; {winner.path} comes first" if winner else ""
+            notes.append(copy.problem or f"{copy.path} is {copy.what}{first}.")
         elif copy.problem:
             notes.append(copy.problem)
         elif copy.elf and (unfit := misfit(copy.elf, place)):

@@ -556,6 +556,17 @@ def only_the_second_name(world: World) -> None:
     world.copies = (replace(plugin(SECOND), name="libnccl-net-harp.so"),)
 
 
+@case(
+    "plugin.installed",
+    "warn",
+    "NCCL takes /opt/net.so by NCCL_NET_PLUGIN=/opt/net.so (/root/.nccl.conf) alone.",
+    "harpctl install --name plain",
+)
+def only_for_one_user(world: World) -> None:
+    world.write("/root/.nccl.conf", "NCCL_NET_PLUGIN=/opt/net.so\n")
+    world.copies = (replace(plugin("/opt/net.so"), name="net.so", aliases=("/opt/net.so",)),)
+
+
 @case("nccl.net_plugin", "fail", "look for harp and libnccl-net-harp.so", "harpctl install --name harp")
 def second_name_is_not_there(world: World) -> None:
     world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
@@ -566,6 +577,17 @@ def second_name_is_turned_off(world: World) -> None:
     world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
     parked = plugin(SECOND.replace("libnccl", "bak.libnccl"), "bak.")
     world.copies = (*world.copies, replace(parked, name="libnccl-net-harp.so"))
+
+
+@case(
+    "nccl.net_plugin",
+    "fail",
+    "NCCL_NET_PLUGIN=none (environment) makes NCCL 2.21.5 look for none",
+    "export NCCL_NET_PLUGIN=harp",
+)
+def turned_off_beside_another_plugin(world: World) -> None:
+    beside_another_plugin(world)
+    world.environment["NCCL_NET_PLUGIN"] = "none"
 
 
 @case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"rm {PARKED}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -180,6 +182,8 @@ def diagnose(image: Image) -> list[Finding]:
 @pytest.mark.usefixtures("quickly")
 @draws(25)
 @given(case=CASES)
+@example(case=Case("", "", "", True, (False, False, False), OWN_PATH, "/root/.nccl.conf", ("install",)))
+@example(case=Case("", "", "other", False, (False, False, False), None, "/etc/nccl.conf", ("install",)))
 @example(case=Case("", "harp", "harp", False, (False, False, False), "harp", "/etc/nccl.conf", ("install",)))
 @example(case=Case("other", "", "harp", True, (True, True, True), None, "/etc/nccl.conf", ("disable",)))
 def test_every_name_with_every_setting(
@@ -193,6 +197,7 @@ def test_every_name_with_every_setting(
     for action in case.actions:
         act(image, case, files, action)
         tell(image, case, files)
+        obey(image, case, files)
         found = image.files()
         assert {path for path, data in found.items() if data == files.other.read_bytes()} == vendors
     rollback(image.host, progress=NoProgress())
@@ -233,13 +238,27 @@ def tell(image: Image, case: Case, files: Files) -> None:
             assert is_harp(image, path, files)
 
 
+def obey(image: Image, case: Case, files: Files) -> None:
+    """Change the setting as the doctor says: it leads to HARP then, if one is on under a name."""
+    file = image.at(case.setter)
+    before = file.read_bytes() if case.value is not None else b""
+    by_name = [nccl_takes(image, value) for value in (None, "harp")]
+    for command in (command for finding in diagnose(image) for command in finding.repair):
+        if command.startswith("sed "):
+            subprocess.run(shlex.split(command), check=True)
+            _name, _equals, value = file.read_text().strip().partition("=")
+            takes = nccl_takes(image, value or None)
+            assert is_harp(image, takes, files) or not any(is_harp(image, path, files) for path in by_name)
+            file.write_bytes(before)
+
+
 def act(image: Image, case: Case, files: Files, action: str) -> None:
     """Install, enable or disable, and look at what came of it."""
     word, _space, name = action.partition(" ")
     file = read_source(image.host, files.newer)
     before = image.files()
     ours = {path for path, data in before.items() if isinstance(data, bytes) and files.are_harp(data)}
-    on = [path for path in ours if "bak." not in path]
+    on = [path for path in ours if "bak." not in path and (path != OWN_PATH[1:] or case.value == OWN_PATH)]
     if word == "install":
         wanted = {"": "", "plain": NAME, "harp": SUFFIXED}[name]
         done = do(image, word, lambda: plan_install(image.host, file, name=wanted))
