@@ -10,7 +10,7 @@ from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.plugin.choice import leads_to_harp, obstacle, taken, tried, works
+from harpctl.plugin.choice import SINCE, leads_to_harp, obstacle, taken, tried, works
 from harpctl.plugin.paths import INSTALLED, SUFFIX, SUFFIXED
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, Setting
 
@@ -52,8 +52,11 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
 
 
 def _repair(setting: Setting, context: Context) -> str:
-    """Return the command after which the file is there that a setting names as HARP."""
+    """Return the command after which each NCCL here finds the file that a setting names as HARP."""
     files = tried(setting.value)
+    found = taken(context.copies, files, context.ground)
+    if found is not None and found.name == SUFFIXED and works(found, context.ground):
+        return f"use NCCL {'.'.join(map(str, SINCE))} or newer, which heeds {PLUGIN_VARIABLE}"
     if any(copy.is_harp and copy.form != INSTALLED for copy in context.copies):
         return "harpctl enable"
     if any(copy.is_harp and copy.form == INSTALLED and copy.aliases for copy in context.copies):

@@ -96,6 +96,10 @@ def obstacle(setting: Setting, copies: Sequence[Copy], place: Ground, releases: 
         if works(copy, place):
             continue
         who = f"NCCL {nccl}" if releases else "NCCL"
+        if version_key(nccl)[:2] < SINCE:
+            return (
+                f"NCCL {nccl} ignores {setting} and takes {copy.path if copy else f'no plugin: no {NAME}'}."
+            )
         if copy is not None:
             return f"{setting} makes {who} load {copy.path}, which is {copy.what}."
         if not files:

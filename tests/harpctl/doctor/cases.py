@@ -590,6 +590,19 @@ def turned_off_beside_another_plugin(world: World) -> None:
     world.environment["NCCL_NET_PLUGIN"] = "none"
 
 
+@case(
+    "nccl.net_plugin",
+    "fail",
+    "NCCL 2.8.4 ignores NCCL_NET_PLUGIN=harp (environment) and takes /opt/x/libnccl-net.so.",
+    "use NCCL 2.11 or newer, which heeds NCCL_NET_PLUGIN",
+)
+def older_than_the_variable(world: World) -> None:
+    beside_another_plugin(world)
+    world.environment["NCCL_NET_PLUGIN"] = "harp"
+    libraries = (Library(path="/usr/lib/libnccl.so.2", version="2.8.4"),)
+    world.facts = replace(world.facts, libraries=libraries)
+
+
 @case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"rm {PARKED}")
 def plugin_twice(world: World) -> None:
     world.copies = (plugin(), plugin(PARKED, "bak."))
