@@ -12,7 +12,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
 from harpctl.plugin.choice import SINCE, leads_to_harp, obstacle, taken, tried, works
 from harpctl.plugin.paths import INSTALLED, SUFFIX, SUFFIXED
-from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, Setting
+from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, Setting
 
 CONF_DIR_CHARS_MAX = 255
 
@@ -35,7 +35,7 @@ def _stats_dir(text: str) -> str:
 
 # what is expected, and the reader
 VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
-    "HARP_DISABLE": ("0 or 1", values.word("0", "1")),
+    SWITCH: ("0 or 1", values.word("0", "1")),
     "HARP_CONF_DIR": ("a directory path of at most 255 characters", _conf_dir),
     "HARP_IFNAME": ("a comma list of interface names, after ^ to exclude or = to match exactly", _any_text),
     "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
@@ -110,9 +110,9 @@ def check_net_plugin(context: Context) -> Iterator[Said]:
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")
 def check_disable(context: Context) -> Iterator[Said]:
     """Look for HARP's own switch: its init then steps aside."""
-    for setting in _set(context, "HARP_DISABLE"):
-        if setting.value == "1":
-            yield fail(f"HARP_DISABLE=1 ({setting.source}) turns HARP off.", _removal(setting))
+    for setting in _set(context, SWITCH):
+        if setting.obstacle:
+            yield fail(setting.obstacle, _removal(setting))
 
 
 @check("nccl.socket_ifname", "NCCL_SOCKET_IFNAME names interfaces of this host", validates=False)

@@ -119,14 +119,16 @@ def test_a_host_with_an_older_glibc(image: Image, plugin_file: Path, compile_lib
 
 def test_settings_that_keep_nccl_from_harp(image: Image, plugin_file: Path) -> None:
     image.put(plugin_file, f"{image.libraries}/{NAME}")
-    image.put(b"# a comment\nNCCL_DEBUG=INFO\nNCCL_NET=Socket\n", "/etc/nccl.conf")
+    image.put(b"# a comment\nNCCL_DEBUG=INFO\nNCCL_NET=Socket\nHARP_DISABLE=1\n", "/etc/nccl.conf")
     image.put(b"NCCL_NET_PLUGIN=ofi\n", "/home/ann/.nccl.conf")
     found = read_status(image.host)
     assert [(one.name, one.value, one.source) for one in found.settings] == [
         ("NCCL_NET_PLUGIN", "ofi", "/home/ann/.nccl.conf"),
         ("NCCL_NET", "Socket", "/etc/nccl.conf"),
+        ("HARP_DISABLE", "1", "/etc/nccl.conf"),
     ]
-    assert len(found.notes) == 2
+    assert len(found.notes) == 3
+    assert found.notes[2] == "HARP_DISABLE=1 (/etc/nccl.conf) turns HARP off."
     assert "look for ofi and libnccl-net-ofi.so, and there is none" in found.notes[0]
 
 
@@ -140,6 +142,7 @@ def test_settings_that_keep_nccl_from_harp(image: Image, plugin_file: Path) -> N
         "NCCL_NET_PLUGIN=ofi,libnccl-net.so",
         "#NCCL_NET=Socket",
         "NCCL_NET=",
+        "HARP_DISABLE=0",
     ],
 )
 def test_settings_that_do_not(image: Image, line: str) -> None:
