@@ -109,6 +109,8 @@ def _read(elf: ELFFile) -> Elf:
     abis = tuple(sorted(tables, reverse=True))
     name = _name(elf, tables[abis[0]]) if abis else ""
     soname, needed = _dynamic(elf)
+    marks = _constants(elf) if name.upper() == NAME else b""
+    said = MARK.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
         bits=elf.elfclass,
@@ -118,7 +120,7 @@ def _read(elf: ELFFile) -> Elf:
         glibc_defined=_newest(_versions_defined(elf)),
         abis=abis,
         name=name,
-        version=_constant(elf, MARK) if name.upper() == NAME else "",
+        version=said[1].decode() if said else "",
         build=_build(elf),
     )
 
@@ -192,14 +194,13 @@ def _at(elf: ELFFile, address: int, count: int) -> bytes:
     return b""
 
 
-def _constant(elf: ELFFile, pattern: re.Pattern[bytes]) -> str:
-    """Return the first group of what is first found among the constants of a file; "" where nothing is."""
+def _constants(elf: ELFFile) -> bytes:
+    """Return the bytes of .rodata, where HARP's marks are."""
     section = elf.get_section_by_name(".rodata")
     if section is None:
-        return ""
+        return b""
     elf.stream.seek(section["sh_offset"])
-    match = pattern.search(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
-    return match[1].decode() if match else ""
+    return bytes(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
 
 
 def _build(elf: ELFFile) -> str:
@@ -211,8 +212,12 @@ def _build(elf: ELFFile) -> str:
 
 
 def constant(file: BinaryIO, pattern: re.Pattern[bytes]) -> str:
-    """Return what `pattern` finds among the constants of a library; "" also where the file is damaged."""
+    """Return the first group of what a pattern finds among a library's constants; "" where it finds nothing.
+
+    Also "" where the file is damaged.
+    """
     try:
-        return _constant(ELFFile(file), pattern)
+        found = pattern.search(_constants(ELFFile(file)))
     except DAMAGED:
         return ""
+    return found[1].decode() if found else ""

@@ -235,9 +235,8 @@ def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[Any
 def _refresh(host: Host, paths: Sequence[str], copies: Sequence[Copy]) -> list[AnyStep]:
     """Renew the loader's cache where it decides: in folders that only it knows, or among several copies."""
     alone = all(copy.path in paths for copy in copies if copy.form == INSTALLED)
-    if not host.runs_commands or (
-        alone and {path.rpartition("/")[0] for path in paths} <= {*system_dirs(host)}
-    ):
+    folders, known = {path.rpartition("/")[0] for path in paths}, {*system_dirs(host)}
+    if not host.runs_commands or (alone and folders <= known):
         return []
     command = ("ldconfig",)
     return [Run(why="the loader's cache", argv=command, rewrites=("/etc/ld.so.cache",), again=command)]
