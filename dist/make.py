@@ -27,7 +27,7 @@ from harpctl.identity import PACKAGED, WIRE_DOC, build_version
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 BUILD = TOP / "plugin" / "build"
-BUILT = ("libnccl-net.so", "harp-perf")
+BUILT = ("libnccl-net.so", "harp-perf", "faultbox", "default_buffers.so")
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")  # the host's Pythons that a file without its own can use
 TIME = 946684800  # of every file in the archive: 1 January 2000
 LENGTH_ID = 12  # hexadecimal digits of the archive's inputs that tell one build from another

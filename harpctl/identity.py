@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from harpctl import __version__
+from harpctl.errors import ExitCode, HarpError
 
 PACKAGED = "version"  # a file of harpctl/data that a package brings
 PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # of a checkout
@@ -31,9 +32,15 @@ def build_version() -> str:
 
 
 def built_file(name: str) -> Path:
-    """Return where a built file is, or would be: in the package, else in the checkout's build folder."""
+    """Return where a built file is: in the package, else in the checkout's build folder."""
     packaged = Path(__file__).resolve().parent / "data" / name
-    return packaged if packaged.is_file() else BUILD_DIR / name
+    if packaged.is_file() or (BUILD_DIR / name).is_file():
+        return packaged if packaged.is_file() else BUILD_DIR / name
+    raise HarpError(
+        f"{BUILD_DIR / name} does not exist.",
+        "Build it with `./harp_setup build` (or `make -C plugin all`).",
+        ExitCode.MISSING,
+    )
 
 
 def wire_doc() -> str:

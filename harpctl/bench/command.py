@@ -103,11 +103,7 @@ def find_program(given: Path | None, name: str) -> Path:
     """Resolve a built file, or the user's own."""
     file = (given or built_file(name)).expanduser().resolve()
     if not file.is_file():
-        raise HarpError(
-            f"{file} does not exist.",
-            "" if given else "Build it with `./harp_setup build` (or `make -C plugin all bench`).",
-            ExitCode.MISSING,
-        )
+        raise HarpError(f"{file} does not exist.", "", ExitCode.MISSING)
     return file
 
 

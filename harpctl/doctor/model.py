@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # the worst first
 
 
 class Said(msgspec.Struct, frozen=True):
-    """One thing that a check has to say; a check that says nothing found all well."""
+    """One thing that a check has to say; a check that says nothing, or that it is ok, found all well."""
 
     level: Level
     cause: str

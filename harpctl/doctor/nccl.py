@@ -10,9 +10,9 @@ from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.plugin.choice import leads_to_harp, obstacle, tried
+from harpctl.plugin.choice import SINCE, leads_to_harp, obstacle, taken, tried, works
 from harpctl.plugin.paths import INSTALLED, SUFFIX, SUFFIXED
-from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, Setting
+from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, Setting
 
 CONF_DIR_CHARS_MAX = 255
 
@@ -35,7 +35,7 @@ def _stats_dir(text: str) -> str:
 
 # what is expected, and the reader
 VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
-    "HARP_DISABLE": ("0 or 1", values.word("0", "1")),
+    SWITCH: ("0 or 1", values.word("0", "1")),
     "HARP_CONF_DIR": ("a directory path of at most 255 characters", _conf_dir),
     "HARP_IFNAME": ("a comma list of interface names, after ^ to exclude or = to match exactly", _any_text),
     "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
@@ -52,8 +52,11 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
 
 
 def _repair(setting: Setting, context: Context) -> str:
-    """Return the command after which the file is there that a setting names as HARP."""
+    """Return the command after which each NCCL here finds the file that a setting names as HARP."""
     files = tried(setting.value)
+    found = taken(context.copies, files, context.ground)
+    if found is not None and found.name == SUFFIXED and works(found, context.ground):
+        return f"use NCCL {'.'.join(map(str, SINCE))} or newer, which heeds {PLUGIN_VARIABLE}"
     if any(copy.is_harp and copy.form != INSTALLED for copy in context.copies):
         return "harpctl enable"
     if any(copy.is_harp and copy.form == INSTALLED and copy.aliases for copy in context.copies):
@@ -61,6 +64,17 @@ def _repair(setting: Setting, context: Context) -> str:
             f"harpctl install --name {SUFFIX}  # and {PLUGIN_VARIABLE}={SUFFIX}: an NCCL here takes no path"
         )
     return f"harpctl install --name {SUFFIX if SUFFIXED in files else 'plain'}"
+
+
+def _change(setting: Setting, context: Context) -> str:
+    """Return the command after which a setting that leads elsewhere leads to the HARP that is on here."""
+    by_name = taken(context.copies, [SUFFIXED], context.ground)
+    by_default = taken(context.copies, tried(None), context.ground)
+    if works(by_default, context.ground) or not works(by_name, context.ground):
+        return _removal(setting)
+    if setting.source == ENVIRONMENT:
+        return f"export {setting.name}={SUFFIX}"
+    return f"sed -i 's/^\\s*{setting.name}\\s*=.*/{setting.name}={SUFFIX}/' {setting.source}"
 
 
 def _set(context: Context, name: str) -> list[Setting]:
@@ -90,15 +104,15 @@ def check_net_plugin(context: Context) -> Iterator[Said]:
         if said and leads_to_harp(setting, context.copies, context.ground):
             yield fail(said, _repair(setting, context))
         elif said:
-            yield fail(said, _removal(setting))
+            yield fail(said, _change(setting, context))
 
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")
 def check_disable(context: Context) -> Iterator[Said]:
     """Look for HARP's own switch: its init then steps aside."""
-    for setting in _set(context, "HARP_DISABLE"):
-        if setting.value == "1":
-            yield fail(f"HARP_DISABLE=1 ({setting.source}) turns HARP off.", _removal(setting))
+    for setting in _set(context, SWITCH):
+        if setting.obstacle:
+            yield fail(setting.obstacle, _removal(setting))
 
 
 @check("nccl.socket_ifname", "NCCL_SOCKET_IFNAME names interfaces of this host", validates=False)

@@ -9,6 +9,7 @@ from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.plugin.choice import reason
 from harpctl.plugin.elf import version_key
 from harpctl.plugin.fit import misfit
 from harpctl.plugin.nccl import abi_picked
@@ -36,9 +37,8 @@ def _second(context: Context) -> Copy | None:
 
 def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
     """Say how the second name is chosen, with what NCCL takes as it is."""
-    first = context.taken
-    takes = f"NCCL takes {first.path}, which is {first.what}, as it has the plain name" if first else ""
-    beside = f"{takes}; HARP is beside it" if takes else "HARP is installed"
+    takes = f"{reason(context.taken, context.settings)}; HARP is beside it" if context.taken else ""
+    beside = takes or "HARP is installed"
     yield fail(
         f"{beside} as {second.path}, which NCCL takes where {PLUGIN_VARIABLE} says so.",
         f"export {PLUGIN_VARIABLE}={SUFFIX}",
@@ -49,10 +49,13 @@ def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
 def check_installed(context: Context) -> Iterator[Said]:
     """Look for the file; a host that only starts containers needs none, so that this warns there."""
     second = _second(context)
+    there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == NAME]
     if second and context.taken is None:
         yield from _choose_second(second, context)
-    elif installed(context):
-        return  # the other checks say what is wrong with it
+    elif there or context.taken:  # the other checks say what else is wrong with it
+        if context.taken is None and all(copy.aliases for copy in there):
+            named = ", ".join(str(one) for one in context.settings if one.name == PLUGIN_VARIABLE)
+            yield warn(f"NCCL takes {there[0].path} by {named} alone.", "harpctl install --name plain")
     elif parked := _parked(context):
         yield warn(f"It is turned off: parked as {parked[0].path}.", "harpctl enable")
     else:
@@ -63,7 +66,11 @@ def check_installed(context: Context) -> Iterator[Said]:
 def check_first(context: Context) -> Iterator[Said]:
     """Look for another plugin before ours. It may be the image's own, so nothing is moved away."""
     first = context.taken
-    if first is None or first.is_harp:
+    if first is None:
+        return
+    takes = reason(first, context.settings)
+    if first.is_harp:
+        yield Said("ok", f"{takes}.")
         return
     if second := _second(context):
         yield from _choose_second(second, context)
@@ -71,7 +78,7 @@ def check_first(context: Context) -> Iterator[Said]:
     ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
     behind = f"; HARP's, {ours}, is behind it" if ours else ""
     yield fail(
-        f"The loader finds {first.path} first, which is {first.what}{behind}.",
+        f"{takes}{behind}.",
         f"harpctl install --name {SUFFIX}" if ours else "harpctl install",
     )
 

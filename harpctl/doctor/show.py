@@ -36,7 +36,8 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
             OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
         for said in checks:
             if said in good and verbose:
-                OUT.print(f"  ok    {said[0].title}", style=STYLES["ok"], markup=False)
+                cause = f": {said[0].cause}" if said[0].cause else ""
+                OUT.print(f"  ok    {said[0].title}{cause}", style=STYLES["ok"], markup=False)
             _show(said, ("warn", "fail"))
     OUT.print(summary(findings), markup=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The box that makes faults between a host's ENI and the switch (faultbox.c): built, put in, told, taken out.
+"""The box (plugin/lab/faultbox.c), which makes faults between a host's ENI and the switch: in, told, out.
 
 It takes a port out of its bridge, joins the two again by a veth pair, and forwards between the port and the
 pair's other end. It is not there while no fault needs it.
@@ -18,10 +18,9 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import HarpError
-from harpctl.lab.compiled import compiled
+from harpctl.identity import built_file
 from harpctl.lab.steps import Command, Run, ip_inside, run_inside
 
-SOURCE = Path(__file__).with_name("faultbox.c")
 MTU_BYTES = 65535
 START_S = 10.0
 ANSWER_S = 5.0
@@ -31,11 +30,6 @@ _children: list[
     subprocess.Popen[bytes]
 ] = []  # of this process; one that has ended is reaped at the next start
 _seeds = itertools.count(1)
-
-
-def build_box() -> Path:
-    """Compile the box, once for each state of its source; needs a C compiler."""
-    return compiled(SOURCE, without="drop and blackhole do without.")
 
 
 class Box:
@@ -54,7 +48,7 @@ class Box:
 
     def put_in(self) -> None:
         """Start it, and let it have the port; frames are lost for some microseconds."""
-        program = build_box()
+        program = built_file("faultbox")
         self.take_out()  # what somebody has left who was killed
         self._batch(
             f"link add {self._switch_end} type veth peer name {self._box_end}",

@@ -2,23 +2,19 @@
 """What takes a process its privileges: every capability, and socket buffers above a kernel's default limits.
 
 The limits (net.core.rmem_max, wmem_max) belong to the machine, not to a network namespace, and a machine may
-have raised them. So they are left alone, and a preloaded library (default_buffers.c) applies the defaults to
-what the process asks for. What may pass the limits, SO_RCVBUFFORCE and SO_SNDBUFFORCE, the kernel itself
-refuses to a process without CAP_NET_ADMIN.
+have raised them. So they are left alone, and a preloaded library (plugin/lab/default_buffers.c) applies the
+defaults to what the process asks for. What may pass the limits, SO_RCVBUFFORCE and SO_SNDBUFFORCE, the kernel
+itself refuses to a process without CAP_NET_ADMIN.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from harpctl.identity import built_file
 
-from harpctl.lab.compiled import compiled
-
-SOURCE = Path(__file__).with_name("default_buffers.c")
-DEFAULT_BUFFER_BYTES = 212992  # of Linux, on 64-bit machines
+DEFAULT_BUFFER_BYTES = 212992  # of Linux, on 64-bit machines; default_buffers.c has it, too
 
 
 def unprivileged_words() -> list[str]:
-    """Return the words before a command that take it its privileges; needs a C compiler the first time."""
-    limit = f"-DLIMIT_BYTES={DEFAULT_BUFFER_BYTES}"
-    library = compiled(SOURCE, "-shared", "-fPIC", limit, without="ranks with privileges do without.")
+    """Return the words before a command that take it its privileges."""
+    library = built_file("default_buffers.so")
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "env", f"LD_PRELOAD={library}"]

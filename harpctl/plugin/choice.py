@@ -15,19 +15,19 @@ NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an
 SINCE = (2, 11)  # NCCL_NET_PLUGIN; before, the variable is ignored
 SINCE_VERBATIM = (2, 21)  # its value is tried as a file; before, as a suffix alone
 SINCE_LOOK = (2, 26)  # no suffix is tried for what is a path or looks like a library
-SINCE_LIST = (2, 27)  # it may be a list
+SINCE_LIST = (2, 27)  # it may be a list; empty is a list of nothing, and before meant "not set"
 SINCE_NONE = (2, 28)
 
 
-def tried(value: str, nccl: str = NEWEST) -> tuple[str, ...]:
-    """Return the files that a release of NCCL tries in turn, for a value of NCCL_NET_PLUGIN ("": not set)."""
+def tried(value: str | None, nccl: str = NEWEST) -> tuple[str, ...]:
+    """Return the files that a release of NCCL tries in turn, for an NCCL_NET_PLUGIN (None: not set)."""
     release = version_key(nccl)[:2]
-    if not value or release < SINCE:
+    if value is None or release < SINCE or (not value and release < SINCE_LIST):
         return (NAME,)
     if value.lower() == "none" and release >= SINCE_NONE:
         return ()
     found: list[str] = []
-    for word in value.split(",") if release >= SINCE_LIST else [value]:
+    for word in filter(None, value.split(",")) if release >= SINCE_LIST else [value]:
         suffixed = f"libnccl-net-{word}.so"
         is_library = "/" in word or (word.startswith("lib") and word.endswith(".so"))
         if release < SINCE_VERBATIM:
@@ -71,7 +71,14 @@ def deciding(settings: Iterable[Setting]) -> Setting | None:
 def chosen(copies: Sequence[Copy], settings: Iterable[Setting], place: Ground) -> Copy | None:
     """Return what the newest NCCL takes: what the deciding setting leads to, or what has the plain name."""
     setting = deciding(settings)
-    return taken(copies, tried(setting.value if setting else ""), place)
+    return taken(copies, tried(setting.value if setting else None), place)
+
+
+def reason(copy: Copy, settings: Iterable[Setting]) -> str:
+    """Say which file NCCL takes and why, as a sentence without its end."""
+    setting = deciding(settings)
+    why = f"as {setting} says" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
+    return f"NCCL takes {copy.path}, which is {copy.what}, {why}"
 
 
 def works(copy: Copy | None, place: Ground) -> bool:
@@ -89,6 +96,10 @@ def obstacle(setting: Setting, copies: Sequence[Copy], place: Ground, releases: 
         if works(copy, place):
             continue
         who = f"NCCL {nccl}" if releases else "NCCL"
+        if version_key(nccl)[:2] < SINCE:
+            return (
+                f"NCCL {nccl} ignores {setting} and takes {copy.path if copy else f'no plugin: no {NAME}'}."
+            )
         if copy is not None:
             return f"{setting} makes {who} load {copy.path}, which is {copy.what}."
         if not files:

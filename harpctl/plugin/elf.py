@@ -109,6 +109,8 @@ def _read(elf: ELFFile) -> Elf:
     abis = tuple(sorted(tables, reverse=True))
     name = _name(elf, tables[abis[0]]) if abis else ""
     soname, needed = _dynamic(elf)
+    marks = _constants(elf) if name.upper() == NAME else b""
+    said = MARK.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
         bits=elf.elfclass,
@@ -118,7 +120,7 @@ def _read(elf: ELFFile) -> Elf:
         glibc_defined=_newest(_versions_defined(elf)),
         abis=abis,
         name=name,
-        version=_version(elf) if name.upper() == NAME else "",
+        version=said[1].decode() if said else "",
         build=_build(elf),
     )
 
@@ -192,13 +194,13 @@ def _at(elf: ELFFile, address: int, count: int) -> bytes:
     return b""
 
 
-def _version(elf: ELFFile) -> str:
+def _constants(elf: ELFFile) -> bytes:
+    """Return the bytes of .rodata, where HARP's marks are."""
     section = elf.get_section_by_name(".rodata")
     if section is None:
-        return ""
+        return b""
     elf.stream.seek(section["sh_offset"])
-    match = MARK.search(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
-    return match[1].decode() if match else ""
+    return bytes(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
 
 
 def _build(elf: ELFFile) -> str:
@@ -209,13 +211,13 @@ def _build(elf: ELFFile) -> str:
     return next((str(note["n_desc"])[:BUILD_DIGITS] for note in notes), "")
 
 
-def function_code(file: BinaryIO, name: str, bytes_max: int = 256) -> tuple[str, bytes]:
-    """Return the machine of a library and the first bytes of an exported function; b"" without it."""
+def constant(file: BinaryIO, pattern: re.Pattern[bytes]) -> str:
+    """Return the first group of what a pattern finds among a library's constants; "" where it finds nothing.
+
+    Also "" where the file is damaged.
+    """
     try:
-        elf = ELFFile(file)
-        symbols = _section(elf, ".dynsym", SymbolTableSection)
-        found = [one for one in (symbols.iter_symbols() if symbols else ()) if one.name == name]
-        code = _at(elf, found[0]["st_value"], found[0]["st_size"] or bytes_max) if found else b""
-        return MACHINES.get(elf["e_machine"], ""), code[:bytes_max]
+        found = pattern.search(_constants(ELFFile(file)))
     except DAMAGED:
-        return "", b""
+        return ""
+    return found[1].decode() if found else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host's settings tell NCCL about plugins: NCCL_NET and NCCL_NET_PLUGIN, and where they are set.
+"""What settings tell NCCL and HARP: NCCL_NET, NCCL_NET_PLUGIN and HARP_DISABLE, and where they are set.
 
 NCCL reads the environment, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf; what is set first
 stays. The environment is ours and counts on the machine itself alone: a job's may differ.
@@ -16,7 +16,8 @@ from harpctl.host.door import Host
 from harpctl.plugin.elf import NAME
 
 PLUGIN_VARIABLE = "NCCL_NET_PLUGIN"
-NAMES = ("NCCL_NET", PLUGIN_VARIABLE)
+SWITCH = "HARP_DISABLE"  # HARP's own
+NAMES = ("NCCL_NET", PLUGIN_VARIABLE, SWITCH)
 ENVIRONMENT = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILES = ("/root/.nccl.conf", "/home/*/.nccl.conf")
@@ -35,10 +36,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def obstacle(self) -> str:
-        """Say why NCCL refuses HARP by what it calls itself under this setting; "" when it does not."""
+        """Say why HARP is not used under this setting, wherever it lies; "" when it is."""
         if self.name == "NCCL_NET" and self.value.lower() != NAME.lower():
             return f"{self} makes NCCL use that network and no other."
-        return ""
+        return f"{self} turns HARP off." if self.name == SWITCH and self.value == "1" else ""
 
 
 def parse_conf(text: str) -> dict[str, str]:
@@ -54,7 +55,8 @@ def parse_conf(text: str) -> dict[str, str]:
 def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, ...]:
     """Find every variable that is set: in an environment, users' files and /etc/nccl.conf, in this order.
 
-    What the environment sets does not count in the files.
+    What the environment sets, if only to nothing, does not count in the files. Nothing as a value means "not
+    set", but not to NCCL 2.27 and newer as NCCL_NET_PLUGIN.
     """
     own = environment.get("NCCL_CONF_FILE", "")
     files = [own] if own.startswith("/") else []
@@ -62,12 +64,12 @@ def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, .
     sources = [(ENVIRONMENT, environment)]
     for file in dict.fromkeys([*files, SYSTEM_FILE]):
         said = parse_conf(host.read_text(file) or "")
-        sources.append((file, {name: value for name, value in said.items() if not environment.get(name)}))
+        sources.append((file, {name: value for name, value in said.items() if name not in environment}))
     return tuple(
         Setting(name=name, value=value, source=source)
         for source, values in sources
         for name, value in values.items()
-        if value
+        if value or name == PLUGIN_VARIABLE
     )
 
 

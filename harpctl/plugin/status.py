@@ -104,8 +104,8 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> list
             if copy.problem:
                 notes.append(copy.problem)
         elif copy.form == INSTALLED:
-            first = f"; {winner.path} comes first" if winner else ""
-            notes.append(f"{copy.path} is {copy.what} too{first}." if not copy.problem else copy.problem)
+            first = f" too; {winner.path} comes first" if winner else ""
+            notes.append(copy.problem or f"{copy.path} is {copy.what}{first}.")
         elif copy.problem:
             notes.append(copy.problem)
         elif copy.elf and (unfit := misfit(copy.elf, place)):
@@ -138,7 +138,7 @@ def read_status(host: Host) -> Status:
     libraries = []
     for library in found:
         abi = abi_picked(library.version, exported)
-        takes = taken(copies, tried(decides.value if decides else "", library.version or NEWEST), place)
+        takes = taken(copies, tried(decides.value if decides else None, library.version or NEWEST), place)
         plugin = takes.path if takes else ""
         libraries.append(Nccl(path=library.path, version=library.version, plugin=plugin, abi=abi))
         if exported and library.version and abi is None:

@@ -50,11 +50,12 @@ def _list(copies: Sequence[Copy]) -> str:
 def plan_install(
     host: Host, source: Source, folder: str = "", *, name: str = "", force: bool = False
 ) -> Switch:
-    """Plan to put a plugin into the library directory, or over the HARP that is installed elsewhere.
+    """Plan to put a plugin into the library directory, or over every HARP that is installed.
 
     Without a name it gets the plain one, or the second one where another plugin has the plain one or would be
-    found before it. Raises HarpError when the file is none for this host, when something else holds the name,
-    and when HARP has been disabled here. `force` moves others aside and leaves parked copies.
+    found before it; where several names are HARP's already, all of them. Raises HarpError when the file is
+    none for this host, when something else holds the name, and when HARP has been disabled here. `force`
+    moves others aside and leaves parked copies.
     """
     unfit = misfit(source.elf, ground(host))
     if unfit:
@@ -70,33 +71,37 @@ def plan_install(
             ExitCode.REFUSED,
         )
     copies = list(find_all(host))
-    path = _install_path(host, source, copies, folder, name)
-    others = _in_the_way(host, path, source.elf.machine, copies)
+    machine = source.elf.machine
+    paths = _install_paths(host, source, copies, folder, name)
+    others = _in_the_way(host, paths, machine, copies)
     are_plugins = all(copy.elf is not None and copy.elf.abis for copy in others)
     if others and are_plugins and not (force or name):
-        path = f"{path.rpartition('/')[0]}/{SUFFIXED}"
-        others = _in_the_way(host, path, source.elf.machine, copies)
-    name = path.rpartition("/")[2]
+        free = [path for path in paths if not _in_the_way(host, [path], machine, copies)]
+        paths = free or [f"{paths[0].rpartition('/')[0]}/{SUFFIXED}"]
+        others = _in_the_way(host, paths, machine, copies)
     if others and not force:
         raise HarpError(
-            f"Another {name} is on this host, and NCCL would load that one: {_list(others)}.",
-            f"Remove it, or let --force move it aside to {aside_as(name)}.",
+            f"Another {others[0].name} is on this host, and NCCL would load that one: {_list(others)}.",
+            f"Remove it, or let --force move it aside to {aside_as(others[0].name)}.",
             ExitCode.REFUSED,
         )
     parked = [copy for copy in copies if copy.form != INSTALLED and copy.is_harp]
     parked = [copy for copy in parked if copy.path != source.host_path]
-    if parked and not force and not any(copy.path == path and copy.is_harp for copy in copies):
+    if parked and not force and not any(copy.path in paths and copy.is_harp for copy in copies):
         raise HarpError(
             f"HARP is disabled on this host: {_list(parked)}. Installing would turn it on again.",
             "Turn it on with `harpctl enable` and then install; or install beside it with --force.",
             ExitCode.REFUSED,
         )
-    mode = MODE if others or host.stat(path) is None else None
     steps = _moves_aside(host, others)
-    steps.append(WriteFile(why="the plugin that NCCL loads", path=path, data=source.data, mode=mode))
+    for path in paths:
+        is_new = host.stat(path) is None or any(copy.path == path for copy in others)
+        mode = MODE if is_new else None
+        steps.append(WriteFile(why="the plugin that NCCL loads", path=path, data=source.data, mode=mode))
     what = f"HARP {source.elf.version}".strip() if source.elf.is_harp else f"The plugin {source.elf.name}"
-    said = (f"{what} is installed: {path}.", f"{what} is installed already: {path}.")
-    return _switch(host, "plugin", [*steps, *_refresh(host, path, copies)], path, said)
+    where = ", ".join(paths)
+    said = (f"{what} is installed: {where}.", f"{what} is installed already: {where}.")
+    return _switch(host, "plugin", [*steps, *_refresh(host, paths, copies)], paths[0], said)
 
 
 def aside_as(name: str) -> str:
@@ -104,19 +109,20 @@ def aside_as(name: str) -> str:
     return f"replaced.{name}"
 
 
-def _install_path(host: Host, source: Source, copies: list[Copy], folder: str, name: str) -> str:
-    """Return where the plugin goes; what lies there is among the copies afterwards."""
+def _install_paths(host: Host, source: Source, copies: list[Copy], folder: str, name: str) -> list[str]:
+    """Return where the plugin goes, first what NCCL takes; what lies there is among the copies afterwards."""
     settings = find_settings(host)
-    wanted = tried(decides.value) if (decides := deciding(settings)) else (NAME,)
+    wanted = tried(decides.value if (decides := deciding(settings)) else None)
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp and name in {"", copy.name}]
     if ours and not folder:
         first = chosen(ours, settings, ground(host))
-        return (first or ours[0]).path
+        found = {copy.name: copy.path for copy in (*reversed(ours), *filter(None, [first]))}
+        return sorted(found.values(), key=lambda path: first is None or path != first.path)
     name = name or next((file for file in wanted if file in {NAME, SUFFIXED}), NAME)
     path = f"{_install_dir(host, source, folder)}/{name}"
     if host.stat(path) is not None and all(copy.path != path for copy in copies):
         copies.append(look(host, path, INSTALLED, name, is_searched=False))
-    return path
+    return [path]
 
 
 def _install_dir(host: Host, source: Source, folder: str) -> str:
@@ -132,13 +138,16 @@ def _install_dir(host: Host, source: Source, folder: str) -> str:
     return place
 
 
-def _in_the_way(host: Host, path: str, machine: str, copies: Sequence[Copy]) -> list[Copy]:
-    """Return what holds the path, or is found by the loader before it, and is not HARP."""
-    name = path.rpartition("/")[2]
-    folders = [f"{folder}/{name}" for folder in search_dirs(host)]
-    first = folders[: folders.index(path)] if path in folders else []
+def _in_the_way(host: Host, paths: Sequence[str], machine: str, copies: Sequence[Copy]) -> list[Copy]:
+    """Return what holds one of the paths, or is found by the loader before it, and is not HARP."""
+    first: set[str] = set()
+    for path in paths:
+        files = [f"{folder}/{path.rpartition('/')[2]}" for folder in search_dirs(host)]
+        first.update(files[: files.index(path)] if path in files else [])
     others = [copy for copy in copies if copy.form == INSTALLED and not copy.is_harp]
-    return [copy for copy in others if copy.path == path or (copy.path in first and copy.is_seen_by(machine))]
+    return [
+        copy for copy in others if copy.path in paths or (copy.path in first and copy.is_seen_by(machine))
+    ]
 
 
 def _moves_aside(host: Host, others: Sequence[Copy]) -> list[AnyStep]:
@@ -201,7 +210,7 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
         elf = _checked(host, copy, force=force)
         beside = copy.is_searched or bool(copy.aliases)
         path = copy.installs_as if beside else f"{library_dir(host, elf.machine)}/{copy.name}"
-        if others := _in_the_way(host, path, elf.machine, copies):
+        if others := _in_the_way(host, [path], elf.machine, copies):
             raise HarpError(
                 f"Another {copy.name} is on this host, and NCCL would load that one: {_list(others)}.",
                 f"Remove its package, or move it away; {copy.path} is HARP's.",
@@ -212,8 +221,7 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
             steps += _brings_back(host, copy, path, beside=beside)
     found = (parked or ours)[0].what
     said = (f"{found} is enabled: {', '.join(paths)}.", f"{found} is enabled already: {paths[0]}.")
-    refresh = [step for path in paths[:1] for step in _refresh(host, path, copies)]
-    return _switch(host, "plugin on", [*steps, *refresh], paths[0], said)
+    return _switch(host, "plugin on", [*steps, *_refresh(host, paths, copies)], paths[0], said)
 
 
 def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[AnyStep]:
@@ -224,10 +232,11 @@ def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[Any
     return [WriteFile(why=why, path=path, data=data, mode=MODE), RemoveFile(why=why, path=copy.path)]
 
 
-def _refresh(host: Host, path: str, copies: Sequence[Copy]) -> list[AnyStep]:
+def _refresh(host: Host, paths: Sequence[str], copies: Sequence[Copy]) -> list[AnyStep]:
     """Renew the loader's cache where it decides: in folders that only it knows, or among several copies."""
-    alone = all(copy.path == path for copy in copies if copy.form == INSTALLED)
-    if not host.runs_commands or (alone and path.rpartition("/")[0] in system_dirs(host)):
+    alone = all(copy.path in paths for copy in copies if copy.form == INSTALLED)
+    folders, known = {path.rpartition("/")[0] for path in paths}, {*system_dirs(host)}
+    if not host.runs_commands or (alone and folders <= known):
         return []
     command = ("ldconfig",)
     return [Run(why="the loader's cache", argv=command, rewrites=("/etc/ld.so.cache",), again=command)]

@@ -2,7 +2,6 @@
 #include "layout.h"
 
 #include "dwarf.h"
-#include "say.h"
 
 #include <string.h>
 
@@ -45,13 +44,14 @@ static void take_old_communicator(void) {
     if (field_paths[field].of == BOX_COMM) box_places[field] = old_places[field];
 }
 
-int box_layout_load(const struct box_elf *elf) {
+void box_layout_load(const struct box_elf *elf) {
   box_dwarf_read(elf, struct_names, BOX_STRUCT_COUNT, on_struct, on_member, NULL);
   take_old_communicator();
+}
+
+bool box_layout_is_known(void) {
   bool works = box_has(BOX_BATCH_FUNC) || box_has(BOX_WORK_FUNC);
-  if (works && box_has(BOX_CHANNEL_PEERS) && box_has(BOX_CONN_BUFFERS) && box_has(BOX_COMM_ABORT)) return 0;
-  box_say("%s: its debug information does not describe NCCL's device structures", elf->path);
-  return -1;
+  return works && box_has(BOX_CHANNEL_PEERS) && box_has(BOX_CONN_BUFFERS) && box_has(BOX_COMM_ABORT);
 }
 
 uint64_t box_get(const void *object, enum box_field field) {

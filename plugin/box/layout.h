@@ -169,9 +169,11 @@ struct box_place {
 extern struct box_place box_places[BOX_FIELD_COUNT];
 extern size_t box_struct_bytes[BOX_STRUCT_COUNT];
 
-/* Reads the layout of all structures; says what is missing and returns -1 where kernels can't be run with it.
- */
-int box_layout_load(const struct box_elf *elf) HARP_MUST_CHECK;
+/* Reads the layout of all structures. */
+void box_layout_load(const struct box_elf *elf);
+
+/* Says whether kernels can be run with what was read; without it communicators can be made and destroyed. */
+bool box_layout_is_known(void);
 
 static inline bool box_has(enum box_field field) {
   return box_places[field].known;

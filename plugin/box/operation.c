@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
+#include "layout.h"
+#include "library.h"
 #include "memory.h"
 #include "say.h"
 #include "stream.h"
@@ -44,6 +46,10 @@ static int exchange(const struct box_operation *op, box_comm comm, const struct 
 int box_operation_start(const struct box_operation *op, box_comm comm, const struct box_buffers *b) {
   const struct box_options *o = op->options;
   const int type = (int)o->type, redop = (int)o->redop;
+  if (!box_layout_is_known())
+    box_die("the debug information of NCCL %d does not describe its device structures: only communicators "
+            "can be made, with --iters 0",
+            box_library_version());
   switch (o->op) {
   case BOX_OP_ALLREDUCE:
     return box_nccl.AllReduce(b->send, b->receive, op->count, type, redop, comm, b->stream);

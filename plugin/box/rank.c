@@ -4,6 +4,7 @@
 #include "clock.h"
 #include "crash.h"
 #include "func.h"
+#include "layout.h"
 #include "library.h"
 #include "report.h"
 #include "say.h"
@@ -56,7 +57,6 @@ static void set_environment(const struct box_options *o, int rank) {
   char host[NAME_BYTES];
   snprintf(host, sizeof host, "harp-nccl-%d-%d", (int)getppid(), rank);
   setenv("NCCL_HOSTID", host, 1);
-  setenv("NCCL_NET_PLUGIN", "none", 0);
   if (!o->namespace_count) setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   for (size_t i = 0; i < HARP_ARRAY_COUNT(off); i++) setenv(off[i], "0", 0);
 }
@@ -190,7 +190,8 @@ int box_rank_run(const struct box_options *o, const struct box_elf *elf, struct 
   if (o->namespace_count) enter_namespace(o->namespaces[rank % o->namespace_count]);
   if (o->core_count) pin(o->cores[rank % o->core_count]);
   set_environment(o, rank);
-  if (box_library_load(elf) || box_funcs_load() || box_nccl_load()) return BOX_EXIT_LOAD;
+  if (box_library_load(elf) || box_nccl_load()) return BOX_EXIT_LOAD;
+  if (box_layout_is_known() && box_funcs_load()) return BOX_EXIT_LOAD;
   for (int i = 0; i < o->size_count; i++) most = HARP_MAX(most, o->sizes[i]);
   for (int i = 0; i < o->communicators; i++) box_buffers_take(&r.buffers[i], most);
   if (o->killed_rank != BOX_NONE_KILLED) {

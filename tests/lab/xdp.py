@@ -28,7 +28,7 @@ SOURCES = (
     "io/xdp_socket",
     "io/xdp_queue",
     "io/nic",
-    "io/netlink",
+    "base/netlink",
     "io/port",
     "base/assert",
     "base/log",

@@ -15,11 +15,7 @@ from harpctl.bench.nccl_run import NcclRun
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 
-REFUSED = "harp-nccl refuses a release whose device structures it can't read, even to connect only"
-pytestmark = [
-    *(pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow),
-    pytest.mark.xfail(strict=True, reason=REFUSED),
-]
+pytestmark = [pytest.mark.nccl, pytest.mark.lab]
 
 TOPOLOGY = """\
 <system version="1">
@@ -62,3 +58,13 @@ def test_is_turned_off_by_a_variable(make_box: MakeBox, named_plugin: Path, tmp_
     lines = [line for line in done.log.splitlines() if "NET/HARP" in line]
     assert len(lines) == 2, done.describe()
     assert all("is disabled by HARP_DISABLE=1" in line for line in lines)
+
+
+def test_operations_are_refused(make_box: MakeBox, tmp_path: Path) -> None:
+    file = tmp_path / "topology.xml"
+    file.write_text(TOPOLOGY)
+    done = make_box(2, wheels.OLDEST).run(
+        "--op=allreduce", environment={"NCCL_TOPO_FILE": str(file)}, timeout_s=120
+    )
+    assert done.code != 0
+    assert "only communicators can be made, with --iters 0" in done.output, done.describe()

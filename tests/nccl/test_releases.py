@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.host.door import Host
+from harpctl.plugin.choice import tried
+from harpctl.plugin.nccl import library_version
+from harpctl.plugin.paths import NAME
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import OPERATIONS, check
@@ -45,23 +49,21 @@ def test_four_ranks(make_box: MakeBox, harp: dict[str, str], release: wheels.Rel
     check(run, 2 * box.sizes(8, 1 << 20, 16))
 
 
-def test_full_path(make_box: MakeBox, harp: dict[str, str], plugin_file: Path) -> None:
-    for release in (wheels.NEWEST, next(r for r in wheels.RELEASES if number(r) >= FULL_PATH_SINCE)):
+@pytest.mark.parametrize("release", wheels.RELEASES, ids=str)
+def test_names(make_box: MakeBox, harp: dict[str, str], plugin_file: Path, release: wheels.Release) -> None:
+    """Unset, by either name, by its path, in a list: each release takes what harpctl says that it takes."""
+    folder = harp["LD_LIBRARY_PATH"]
+    assert library_version(Host(Path("/")), str(make_box(2, release).library)) == release.version
+    for value in (None, "", "harp", NAME, str(plugin_file), "none-such,harp", "none"):
+        named = {} if value is None else {"NCCL_NET_PLUGIN": value}
+        files = tried(value, release.version)
+        there = any((Path(folder) / file).exists() for file in files)
         run = make_box(2, release).run(
-            *("--op=allreduce", "--check", "--iters=0", f"--max={1 << 20}", "--factor=32"),
-            environment={**harp, "LD_LIBRARY_PATH": "", "NCCL_NET_PLUGIN": str(plugin_file)},
+            *("--op=allreduce", "--iters=0", "--max=8"),
+            environment={"LD_LIBRARY_PATH": folder, "HARP_IFNAME": "=eni0", **named},
             timeout_s=120,
         )
-        check(run, box.sizes(8, 1 << 20, 32))
-
-
-def test_default_name(make_box: MakeBox, harp: dict[str, str]) -> None:
-    """As it is dropped into an image: by its name alone, and NCCL chooses it without being told to."""
-    environment = {**harp, "NCCL_NET_PLUGIN": "libnccl-net.so"}
-    del environment["NCCL_NET"]
-    run = make_box(2).run(
-        *("--op=allreduce", "--check", "--iters=0", f"--max={1 << 20}", "--factor=32"),
-        environment=environment,
-        timeout_s=120,
-    )
-    check(run, box.sizes(8, 1 << 20, 32))
+        assert run.code == 0, run.describe()
+        assert run.networks == {"HARP" if there else "Socket"}, run.describe()
+        assert there or value not in {None, "harp"}, "these lead to HARP in all releases"
+        assert there or value != str(plugin_file) or number(release) < FULL_PATH_SINCE

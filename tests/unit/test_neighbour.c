@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
+#include "base/netlink.h"
 #include "io/neighbour.h"
-#include "io/netlink.h"
 #include "io/nic.h"
 #include "lib/netns.h"
 

@@ -530,7 +530,8 @@ def turned_off(world: World) -> None:
 @case(
     "plugin.first",
     "fail",
-    f"finds /opt/x/libnccl-net.so first, which is the plugin AWS Libfabric; HARP's, {LIBRARY}, is behind it",
+    "NCCL takes /opt/x/libnccl-net.so, which is the plugin AWS Libfabric, as it has the plain name and"
+    f" NCCL_NET_PLUGIN is not set; HARP's, {LIBRARY}, is behind it",
     "harpctl install --name harp",
 )
 def another_plugin_first(world: World) -> None:
@@ -541,7 +542,8 @@ def another_plugin_first(world: World) -> None:
 @case(
     "plugin.first",
     "fail",
-    f"which is the plugin AWS Libfabric, as it has the plain name; HARP is beside it as {SECOND}",
+    f"which is the plugin AWS Libfabric, as it has the plain name and NCCL_NET_PLUGIN is not set;"
+    f" HARP is beside it as {SECOND}",
     "export NCCL_NET_PLUGIN=harp",
 )
 def beside_another_plugin(world: World) -> None:
@@ -554,6 +556,17 @@ def only_the_second_name(world: World) -> None:
     world.copies = (replace(plugin(SECOND), name="libnccl-net-harp.so"),)
 
 
+@case(
+    "plugin.installed",
+    "warn",
+    "NCCL takes /opt/net.so by NCCL_NET_PLUGIN=/opt/net.so (/root/.nccl.conf) alone.",
+    "harpctl install --name plain",
+)
+def only_for_one_user(world: World) -> None:
+    world.write("/root/.nccl.conf", "NCCL_NET_PLUGIN=/opt/net.so\n")
+    world.copies = (replace(plugin("/opt/net.so"), name="net.so", aliases=("/opt/net.so",)),)
+
+
 @case("nccl.net_plugin", "fail", "look for harp and libnccl-net-harp.so", "harpctl install --name harp")
 def second_name_is_not_there(world: World) -> None:
     world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
@@ -564,6 +577,30 @@ def second_name_is_turned_off(world: World) -> None:
     world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
     parked = plugin(SECOND.replace("libnccl", "bak.libnccl"), "bak.")
     world.copies = (*world.copies, replace(parked, name="libnccl-net-harp.so"))
+
+
+@case(
+    "nccl.net_plugin",
+    "fail",
+    "NCCL_NET_PLUGIN=none (environment) makes NCCL 2.21.5 look for none",
+    "export NCCL_NET_PLUGIN=harp",
+)
+def turned_off_beside_another_plugin(world: World) -> None:
+    beside_another_plugin(world)
+    world.environment["NCCL_NET_PLUGIN"] = "none"
+
+
+@case(
+    "nccl.net_plugin",
+    "fail",
+    "NCCL 2.8.4 ignores NCCL_NET_PLUGIN=harp (environment) and takes /opt/x/libnccl-net.so.",
+    "use NCCL 2.11 or newer, which heeds NCCL_NET_PLUGIN",
+)
+def older_than_the_variable(world: World) -> None:
+    beside_another_plugin(world)
+    world.environment["NCCL_NET_PLUGIN"] = "harp"
+    libraries = (Library(path="/usr/lib/libnccl.so.2", version="2.8.4"),)
+    world.facts = replace(world.facts, libraries=libraries)
 
 
 @case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"rm {PARKED}")

@@ -102,6 +102,13 @@ def compile_library(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
 
 @pytest.fixture(scope="session")
+def make_nccl(compile_library: Compile) -> Callable[[str], Path]:
+    """Make what tells its release as a libnccl.so does."""
+    code = 'const char text[] = "NCCL version %s+cuda12.4";'
+    return lambda release: compile_library(f"nccl-{release}", code % release, "-Wl,-soname,libnccl.so.2")
+
+
+@pytest.fixture(scope="session")
 def plugin_file(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our plugin as it was when the tests began, whoever builds it anew meanwhile."""
     file = tmp_path_factory.mktemp("plugin") / plugin_file.name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is set for NCCL: the environment goes before files, and empty is not set."""
+"""What is set for NCCL: the environment goes before files, also where it sets a variable to nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,13 @@ def test_the_environment_overrules_files(tmp_path: Path) -> None:
         ("NCCL_NET", "HARP", "environment"),
         ("NCCL_CONF_FILE", "/job.conf", "environment"),
         ("NCCL_ALGO", "RING", "/job.conf"),
-        ("NCCL_DEBUG", "INFO", "/etc/nccl.conf"),
     ]
+
+
+def test_only_the_plugins_variable_may_be_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "etc/nccl.conf", "NCCL_NET=\nNCCL_NET_PLUGIN=\n")
+    found = [(one.name, one.value) for one in find_settings(Host(tmp_path))]
+    assert found == [("NCCL_NET_PLUGIN", "")]
 
 
 def test_a_tree_has_no_environment(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,10 @@ from tests.harpctl.plugin.conftest import Compile, Image
 LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin")
 
 
-def put_nccl(image: Image, compile_library: Compile, number: int, path: str) -> None:
-    code = f"int ncclGetVersion(int *to) {{ *to = {number}; return 0; }}"
-    image.put(compile_library(f"nccl{number}", code, "-O2"), path)
-
-
-def test_enabled(image: Image, plugin_file: Path, compile_library: Compile) -> None:
+def test_enabled(image: Image, plugin_file: Path, make_nccl: Callable[[str], Path]) -> None:
     image.put(plugin_file, f"{image.libraries}/{NAME}")
-    put_nccl(image, compile_library, 22105, f"{image.libraries}/libnccl.so.2")
-    put_nccl(image, compile_library, 2708, "/opt/conda/lib/libnccl.so.2")
+    image.put(make_nccl("2.21.5"), f"{image.libraries}/libnccl.so.2")
+    image.put(make_nccl("2.7.8"), "/opt/conda/lib/libnccl.so.2")
     image.put(b"", "/usr/local/tfabric/tools/config/ztcp0.conf")
     found = read_status(image.host)
     assert (found.state, found.path) == ("enabled", f"{image.libraries}/{NAME}")
@@ -42,10 +38,10 @@ def test_absent(image: Image) -> None:
 
 
 def test_disabled_tells_what_nccl_would_pick(
-    image: Image, plugin_file: Path, compile_library: Compile
+    image: Image, plugin_file: Path, make_nccl: Callable[[str], Path]
 ) -> None:
     image.put(plugin_file, f"{image.libraries}/{PARKED}")
-    put_nccl(image, compile_library, 22707, f"{image.libraries}/libnccl.so.2")
+    image.put(make_nccl("2.27.7"), f"{image.libraries}/libnccl.so.2")
     found = read_status(image.host)
     assert (found.state, found.path) == ("disabled", f"{image.libraries}/{PARKED}")
     assert [one.abi for one in found.libraries] == [10]
@@ -123,14 +119,16 @@ def test_a_host_with_an_older_glibc(image: Image, plugin_file: Path, compile_lib
 
 def test_settings_that_keep_nccl_from_harp(image: Image, plugin_file: Path) -> None:
     image.put(plugin_file, f"{image.libraries}/{NAME}")
-    image.put(b"# a comment\nNCCL_DEBUG=INFO\nNCCL_NET=Socket\n", "/etc/nccl.conf")
+    image.put(b"# a comment\nNCCL_DEBUG=INFO\nNCCL_NET=Socket\nHARP_DISABLE=1\n", "/etc/nccl.conf")
     image.put(b"NCCL_NET_PLUGIN=ofi\n", "/home/ann/.nccl.conf")
     found = read_status(image.host)
     assert [(one.name, one.value, one.source) for one in found.settings] == [
         ("NCCL_NET_PLUGIN", "ofi", "/home/ann/.nccl.conf"),
         ("NCCL_NET", "Socket", "/etc/nccl.conf"),
+        ("HARP_DISABLE", "1", "/etc/nccl.conf"),
     ]
-    assert len(found.notes) == 2
+    assert len(found.notes) == 3
+    assert found.notes[2] == "HARP_DISABLE=1 (/etc/nccl.conf) turns HARP off."
     assert "look for ofi and libnccl-net-ofi.so, and there is none" in found.notes[0]
 
 
@@ -144,6 +142,7 @@ def test_settings_that_keep_nccl_from_harp(image: Image, plugin_file: Path) -> N
         "NCCL_NET_PLUGIN=ofi,libnccl-net.so",
         "#NCCL_NET=Socket",
         "NCCL_NET=",
+        "HARP_DISABLE=0",
     ],
 )
 def test_settings_that_do_not(image: Image, line: str) -> None:

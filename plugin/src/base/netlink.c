@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See netlink.h. */
-#include "io/netlink.h"
+#include "base/netlink.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,10 +28,10 @@ void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void 
   r->head.nlmsg_len = NLMSG_ALIGN(r->head.nlmsg_len) + RTA_ALIGN(a->rta_len);
 }
 
-static ssize_t exchange(const struct harp_netlink_request *r, void *reply) {
+static ssize_t exchange(const struct harp_netlink_request *r, int protocol, void *reply) {
   struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
   struct timeval limit = {.tv_usec = ANSWER_MS * 1000};
-  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
   if (fd < 0) return -errno;
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ssize_t n = sendto(fd, r, r->head.nlmsg_len, 0, (struct sockaddr *)&kernel, sizeof kernel);
@@ -41,8 +41,8 @@ static ssize_t exchange(const struct harp_netlink_request *r, void *reply) {
   return n;
 }
 
-int harp_netlink_ask(struct harp_netlink_request *r, uint16_t answer_type, void *reply) {
-  ssize_t n = exchange(r, reply);
+int harp_netlink_ask(const struct harp_netlink_request *r, int protocol, uint16_t answer_type, void *reply) {
+  ssize_t n = exchange(r, protocol, reply);
   if (n < 0) return (int)n;
   const struct nlmsghdr *h = reply;
   if (!NLMSG_OK(h, (size_t)n)) return -EPROTO;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One question to the kernel by rtnetlink, and its one answer. Source: netlink(7), rtnetlink(7). */
-#ifndef HARP_IO_NETLINK_H
-#define HARP_IO_NETLINK_H
+/* One question to the kernel by netlink, and its one answer: rtnetlink, or a family of generic netlink.
+ * Sources: netlink(7), rtnetlink(7), Linux include/uapi/linux/genetlink.h. */
+#ifndef HARP_BASE_NETLINK_H
+#define HARP_BASE_NETLINK_H
 
+#include <linux/genetlink.h>
 #include <linux/neighbour.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -17,6 +19,7 @@ struct harp_netlink_request {
     struct rtmsg route;
     struct ndmsg neighbour;
     struct ifinfomsg link;
+    struct genlmsghdr generic;
   } body;
   uint8_t rest[HARP_NETLINK_REQUEST_BYTES];
 };
@@ -27,9 +30,11 @@ void harp_netlink_begin(struct harp_netlink_request *r, uint16_t type, uint32_t 
 /* Adds an attribute. */
 void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void *data, uint32_t bytes);
 
-/* Sends it and receives the answer, of HARP_NETLINK_REPLY_BYTES at most. Returns 0, or -errno: the kernel's,
- * or -EPROTO when the answer is of another type or cut short. */
-HARP_MUST_CHECK int harp_netlink_ask(struct harp_netlink_request *r, uint16_t answer_type, void *reply);
+/* Sends it by a protocol (NETLINK_ROUTE, NETLINK_GENERIC) and receives the answer, of
+ * HARP_NETLINK_REPLY_BYTES at most. Returns 0, or -errno: the kernel's, or -EPROTO when the answer is of
+ * another type or cut short. */
+HARP_MUST_CHECK int harp_netlink_ask(const struct harp_netlink_request *r, int protocol, uint16_t answer_type,
+                                     void *reply);
 
 /* Finds an attribute behind a body of so many bytes; NULL when there is none. */
 const struct rtattr *harp_netlink_find(const void *reply, uint32_t body_bytes, uint16_t type);

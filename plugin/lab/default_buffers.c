@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A preloaded library that bounds what a process gets for SO_RCVBUF and SO_SNDBUF, as net.core.rmem_max and
- * wmem_max of LIMIT_BYTES do. Like these it bounds a negative size too, and leaves all other options alone.
- */
+ * wmem_max do where nobody has raised them. Like these it bounds a negative size too, and leaves all other
+ * options alone. */
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int setsockopt(int fd, int level, int option, const void *value, socklen_t bytes) {
+enum { LIMIT_BYTES = 212992 }; /* of Linux, on 64-bit machines */
+
+__attribute__((visibility("default"))) int setsockopt(int fd, int level, int option, const void *value,
+                                                      socklen_t bytes) {
   unsigned wanted;
   if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) && bytes >= sizeof wanted) {
     memcpy(&wanted, value, sizeof wanted);
