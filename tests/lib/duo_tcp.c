@@ -251,7 +251,7 @@ static void put_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
                      e->session.keys.tx_seed);
   p->out_bytes += HARP_RECORD_HEAD_BYTES;
   if (length <= COPY_MAX_BYTES) {
-    memcpy(p->out + p->out_bytes, run->data, length);
+    if (length) memcpy(p->out + p->out_bytes, run->data, length);
     p->out_bytes += length;
     return;
   }
