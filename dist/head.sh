@@ -140,7 +140,7 @@ harp_main() {
     harp_unpack "$harp_home" || harp_die "$harp_work has no room for the tool." "Name another folder: TMPDIR=/some/folder"
   fi
   rm -f -- "$harp_work/archive"
-  [ -n "$harp_file" ] || exec </dev/null
+  [ -n "$harp_file" ] || [ "${1-}" = preflight ] || exec </dev/null # its part on a host is told what to probe
   "$harp_home/bin/harpctl" "$@"
   harp_code=$?
   # A setup that was refused changes nothing; one that began needs the tool, to be undone.

@@ -24,6 +24,7 @@ from harpctl.lab.command import LAB_COMMANDS
 from harpctl.network.command import confirm
 from harpctl.node.command import cdi, node
 from harpctl.plugin.command import disable, enable, install, status
+from harpctl.preflight.command import preflight
 from harpctl.report import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.setup.command import setup
 from harpctl.stats.command import stats
@@ -41,7 +42,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
-    "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), report, bench),
+    "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), preflight, report, bench),
     "See inside a job": (over_hosts(top), over_hosts(stats), trace, export, dissector),
     "The plugin": (install, enable, disable, status, node, cdi),
     "Inside": (boot,),

@@ -18,6 +18,7 @@ from harpctl.errors import ExitCode, HarpError
 
 SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
 COMPILE_TIMEOUT_S = 600
+NCCL_SINCE = (2, 30, 3)  # the first release whose transport the shim can show
 BEST_OF: tuple[dict[str, str], ...] = (
     {},
     *(

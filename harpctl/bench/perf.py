@@ -116,6 +116,7 @@ class PerfJob:
     abi: int | None = None
     device: int | None = None
     interval_ms: int | None = None  # by the clock: one size, for time_s
+    warmup: int | None = None  # messages per connection before each size
 
     def timeout_s(self) -> float:
         """Bound a run: what it was asked to take, and generous start-up and calibration."""
@@ -142,6 +143,8 @@ def perf_argv(program: Program, job: PerfJob, rank: int, ranks: int, rendezvous:
         argv += ["--time", f"{job.time_s:g}"]
     if job.interval_ms is not None:
         argv += ["--interval-ms", str(job.interval_ms)]
+    if job.warmup is not None:
+        argv += ["--warmup", str(job.warmup)]
     argv.append("--check" if job.check else "--no-check")
     if job.wait_sent:
         argv.append("--wait-sent")

@@ -210,7 +210,7 @@ class SshHosts:
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         host = self._hosts[rank]
-        words = [word.replace(FOLDER, self._folders[host]) for word in _with_env(env, argv)]
+        words = [word.replace(FOLDER, self._folders.get(host, FOLDER)) for word in _with_env(env, argv)]
         return [*self._ssh, host, shlex.join(words)]
 
     def cpu(self) -> CpuTimes:

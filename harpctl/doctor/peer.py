@@ -94,7 +94,7 @@ def _list(numbers: list[int]) -> str:
 
 
 def _allow(way: Way, context: Context, kind: str) -> tuple[str, ...]:
-    low, high = way.ports if kind == "udp" else ephemeral_ports(context.host)
+    low, high = (way.ports[0], way.ports[-1]) if kind == "udp" else ephemeral_ports(context.host)
     rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {way.source} accept"
     if ":" in way.source:
         rule = rule.replace("ip saddr", "ip6 saddr")

@@ -17,7 +17,7 @@ from harpctl.host.door import Host
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 EPHEMERAL_DEFAULT = (32768, 60999)
 MTU_DEFAULT = 1500
-PARALLEL = 16
+PARALLEL = 64
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     mtu: int
-    ports: tuple[int, int]  # the lowest and the highest that HARP may use
+    ports: tuple[int, ...]  # to be tried: the lowest and the highest that HARP may use, and some between
     reach: Reach = Reach(udp="")
 
     @property
@@ -51,7 +51,7 @@ def plan_ways(pairs: Iterable[tuple[Conf, Eni]], targets: Sequence[str], ports: 
 
 
 def probe(live: Live, port: int, ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Probe all ways, many at once; each may take 20 s where nothing answers."""
+    """Probe all ways, many at once; each may take 10 s where nothing answers."""
 
     def tried(way: Way) -> Way:
         found = live.reach(way.source, way.target, port, way.mtu, way.ports)

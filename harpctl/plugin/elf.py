@@ -28,6 +28,7 @@ MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64", "EM_386": "i386", "E
 TABLE = re.compile(r"ncclNetPlugin_v(\d{1,3})")
 GLIBC = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")
 MARK = re.compile(rb"@\(#\)HARP ([0-9A-Za-z.+~-]{1,40})\0")  # as what(1) finds it
+WIRE = re.compile(rb"@\(#\)HARP-WIRE ([0-9])-([0-9])\0")
 NAME = "HARP"
 NAME_BYTES_MAX = 128
 BUILD_DIGITS = 12  # of the linker's id, as the plugin logs it
@@ -60,6 +61,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     abis: tuple[int, ...] = ()  # N of each ncclNetPlugin_vN exported, newest first
     name: str = ""  # what the newest of these tables calls itself: "Using network NAME"
     version: str = ""  # HARP's
+    wire: tuple[int, ...] = ()  # the oldest and the newest wire version that HARP's speaks
     build: str = ""  # first digits of the id that the linker gave the file
 
     @property
@@ -110,7 +112,7 @@ def _read(elf: ELFFile) -> Elf:
     name = _name(elf, tables[abis[0]]) if abis else ""
     soname, needed = _dynamic(elf)
     marks = _constants(elf) if name.upper() == NAME else b""
-    said = MARK.search(marks)
+    said, wire = MARK.search(marks), WIRE.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
         bits=elf.elfclass,
@@ -121,6 +123,7 @@ def _read(elf: ELFFile) -> Elf:
         abis=abis,
         name=name,
         version=said[1].decode() if said else "",
+        wire=tuple(map(int, wire.groups())) if wire else (),
         build=_build(elf),
     )
 

@@ -24,6 +24,7 @@ SPAWNS = {
     "fleet": "ssh to other hosts",
     "network.guard": "the dead man, which outlives harpctl",
     "identity": "the script that tells a checkout's version",
+    "preflight.talk": "ssh to hosts for as long as a preflight lasts",
     "doctor.live": "children that may die of what they try",
 }
 OPENS = {
@@ -33,6 +34,7 @@ OPENS = {
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",
     "node.cluster": "the API server of the cluster",
+    "preflight.talk": "our own file to be streamed",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
     "setup.command": "the terminal that is asked",
     "trace.rings": "the memory of a process that holds its rings",

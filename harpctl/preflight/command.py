@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl preflight`: many hosts looked at together, from one terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from harpctl.bench.sizes import parse_sizes
+from harpctl.console import ConsoleProgress, NoProgress, print_json
+from harpctl.doctor.probe import PORT
+from harpctl.errors import ExitCode, HarpError
+from harpctl.fleet import find_remote, parse_hosts
+from harpctl.preflight.flight import Options, fly
+from harpctl.preflight.judge import UNREACHED
+from harpctl.preflight.part import serve_part
+from harpctl.preflight.rates import SOCKET
+from harpctl.preflight.show import show
+
+PORT_MIN, PORT_MAX = 1024, 65535
+HOSTS_MIN = 2
+SIZES = "8,4K,64K,512K,1M"
+WITHIN_S = 120.0
+WITHIN_MAX_S = 3600.0
+
+
+def preflight(
+    *,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--hosts", metavar="HOSTS", help="The hosts: host1,user@host2 or @FILE."),
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option("--remote", metavar="PATH", help="The harpctl of those hosts.")
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", min=PORT_MIN, max=PORT_MAX, help="Where hosts answer probes."),
+    ] = PORT,
+    time_s: Annotated[
+        float, typer.Option("--time", metavar="S", min=0.05, max=60, help="Seconds of each measurement.")
+    ] = 0.5,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="socket|none|FILE",
+            help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
+        ),
+    ] = SOCKET,
+    sizes: Annotated[str, typer.Option(help="Message sizes of the comparison.")] = SIZES,
+    within: Annotated[
+        float,
+        typer.Option("--within", metavar="S", min=1, max=WITHIN_MAX_S, help="Seconds that all may take."),
+    ] = WITHIN_S,
+    part: Annotated[bool, typer.Option("--part", hidden=True)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Say whether hosts are fit for HARP together, and what HARP gains on them; ask nothing, change nothing.
+
+    Looks at builds, wire versions, conf files, MTU and UDP and TCP ports of all pairs, measures all pairs in
+    rounds, and one pair against NCCL's own sockets. Exit code 0: all hosts are fit. 1: the hosts named are
+    not, or time ran out. 4: a host cannot be reached.
+    """
+    if part:
+        serve_part(port, int(within), sys.stdin.buffer, sys.stdout.buffer)
+        return
+    names = parse_hosts(hosts or [])
+    if len(names) < HOSTS_MIN:
+        raise HarpError("A preflight takes two hosts at least.", "-H host1,host2", ExitCode.USAGE)
+    options = Options(port=port, time_s=time_s, against=against, sizes=parse_sizes(sizes), within_s=within)
+    progress = NoProgress() if as_json else ConsoleProgress()
+    report = fly(names, find_remote(remote), options, progress)
+    if as_json:
+        print_json(report)
+    else:
+        show(report, options.other)
+    if any(one.check == UNREACHED for one in report.problems):
+        raise typer.Exit(int(ExitCode.MISSING))
+    if not report.ok:
+        raise typer.Exit(int(ExitCode.FAILED))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What preflight knows of a host, what it finds wrong, and what it reports."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harpctl.doctor.ways import Way
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of all of them."""
+
+
+class OwnEni(Struct, frozen=True, kw_only=True):
+    """One ENI of a conf file that is there. Its place among all is its device number with devices = enis."""
+
+    name: str
+    address: str
+    mtu: int
+    speed_mbps: int  # 0: unknown
+    ports: tuple[int, int]  # the lowest and the highest that HARP may use
+    tried: tuple[int, ...]  # those of them that the other hosts try, none of them in use
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """A finding of the host's own doctor."""
+
+    id: str
+    cause: str
+    repair: tuple[str, ...] = ()
+
+
+class Own(Struct, frozen=True, kw_only=True):
+    """What a host says of itself."""
+
+    harpctl: str  # its version
+    plugin: str  # the file that is measured: the one that NCCL takes, else the one that harpctl brings
+    is_installed: bool  # NCCL takes that file
+    version: str
+    build: str
+    wire: tuple[int, ...]  # the oldest and the newest wire version; () unknown
+    perf: str  # harp-perf; "" where it is missing
+    nccl: str  # an NCCL whose sockets can be measured; "" where there is none
+    ephemeral: tuple[int, int]  # from which its kernel chooses ports
+    enis: tuple[OwnEni, ...] = ()
+    failed: tuple[Trouble, ...] = ()
+    warned: tuple[Trouble, ...] = ()
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a host is asked to probe; it answers with the same ways, each with what was found out."""
+
+    port: int
+    ways: tuple[Way, ...]
+
+
+Level = Literal["fail", "warn"]
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """What is wrong, and with which hosts: one, or the two of a pair that is not the fault of one of them."""
+
+    check: str
+    level: Level
+    hosts: tuple[str, ...]
+    cause: str
+    repair: tuple[str, ...] = ()
+
+
+class Rate(Struct, frozen=True, kw_only=True):
+    """What went from one host to another, with as much going the other way."""
+
+    source: str
+    target: str
+    eni: str  # of the source
+    lane: int  # the ENI's number on both hosts
+    gbps: float
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """One message size between two hosts: HARP and what it is measured against."""
+
+    bytes: int
+    harp_gbps: float
+    other_gbps: float
+    ratio: float  # of the medians
+    least: float
+    greatest: float
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """Whether to use HARP on these hosts."""
+
+    use: bool | None  # None: it was not compared
+    said: str
+    sizes: tuple[int, ...] = ()  # the message sizes at which HARP is faster
+    gain: tuple[float, float] | None = None  # the least and the greatest ratio of these
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What `preflight --json` prints."""
+
+    ok: bool
+    verdict: Verdict
+    problems: tuple[Problem, ...]
+    hosts: dict[str, Own]
+    rounds: int = 0  # of rates
+    rates: tuple[Rate, ...] = ()
+    pair: tuple[str, ...] = ()  # the two hosts of `compared`
+    compared: tuple[Compared, ...] = ()
+    seconds: float = 0.0

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's own part in a preflight: says what it is, answers the others' probes, and probes them.
+
+It is started over ssh and talks JSON, a line at a time: what the host says of itself; then for each line of
+ways that comes in, the same ways probed. It ends with its standard input, and after its time in any case.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+
+from harpctl.bench.baseline import NCCL_SINCE
+from harpctl.doctor.context import Context, Options, real_context
+from harpctl.doctor.examine import examine
+from harpctl.doctor.live import Machine
+from harpctl.doctor.model import Finding, Level
+from harpctl.doctor.responder import Responder
+from harpctl.doctor.ways import MTU_DEFAULT, ephemeral_ports, probe
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.collect import collect
+from harpctl.host.door import open_host
+from harpctl.identity import build_version, built_file
+from harpctl.plugin.elf import inspect, version_key
+from harpctl.plugin.paths import find_libraries
+from harpctl.preflight.model import Asked, Own, OwnEni, Trouble
+
+PERF, PLUGIN = "harp-perf", "libnccl-net.so"
+TRIED = 6  # ports of each ENI: the ends of its range, and some between; as many as kernels refuse at once
+NEEDED = (
+    "confs",
+)  # the doctor's groups without which nothing can be measured; the others' failures are told
+
+
+def serve_part(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Play this host's part until the requests end."""
+    signal.alarm(seconds)
+    own = describe()
+    stopped = threading.Event()
+    with Responder([eni.address for eni in own.enis], port) as responder:
+        thread = threading.Thread(target=responder.run, args=(seconds, stopped.is_set))
+        thread.start()
+        try:
+            _say(own, answers)
+            for line in requests:
+                asked = msgspec.json.decode(line, type=Asked)
+                _say(probe(Machine(), asked.port, asked.ways), answers)
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def _say(value: object, answers: BinaryIO) -> None:
+    answers.write(msgspec.json.encode(value) + b"\n")
+    answers.flush()
+
+
+def describe() -> Own:
+    """Return what this host is. Raises HarpError where no plugin is here at all."""
+    host = open_host(None)
+    context = real_context(host, collect(host), Options())
+    findings = examine(context, only_validating=True)
+    taken = context.plugin
+    path = taken.path if taken else str(built_file(PLUGIN))
+    file = host.open_file(path)
+    if file is None:
+        raise HarpError(f"There is no plugin here: no {path}.", "Install HARP.", ExitCode.MISSING)
+    with file:
+        elf = inspect(file, path)
+    return Own(
+        harpctl=build_version(),
+        plugin=path,
+        is_installed=taken is not None,
+        version=elf.version,
+        build=elf.build,
+        wire=elf.wire,
+        perf=_perf(),
+        nccl=_nccl(context),
+        ephemeral=ephemeral_ports(host),
+        enis=tuple(_enis(context)),
+        failed=_troubles(findings, "fail", needed=True),
+        warned=_troubles(findings, "fail", needed=False),
+    )
+
+
+def _perf() -> str:
+    built = built_file(PERF)
+    return str(built) if os.access(built, os.X_OK) else shutil.which(PERF) or ""
+
+
+def _nccl(context: Context) -> str:
+    """Return the newest NCCL whose sockets the baseline knows how to find."""
+    if context.facts.system.arch != "x86_64":
+        return ""
+    known = [one for one in find_libraries(context.host) if one.version]
+    known.sort(key=lambda one: version_key(one.version))
+    return known[-1].path if known and version_key(known[-1].version) >= NCCL_SINCE else ""
+
+
+def _troubles(findings: Iterable[Finding], level: Level, *, needed: bool) -> tuple[Trouble, ...]:
+    return tuple(
+        Trouble(id=one.id, cause=one.cause, repair=one.repair)
+        for one in findings
+        if one.level == level and (one.group in NEEDED) == needed
+    )
+
+
+def _enis(context: Context) -> Iterable[OwnEni]:
+    for _path, conf, eni in context.pairs:
+        address = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
+        ports = conf.ports or ephemeral_ports(context.host)
+        yield OwnEni(
+            name=eni.name,
+            address=address,
+            mtu=conf.mtu or eni.mtu or MTU_DEFAULT,
+            speed_mbps=conf.speed_mbps or eni.speed_mbps,
+            ports=ports,
+            tried=free_ports(address, ports),
+        )
+
+
+def free_ports(address: str, ports: tuple[int, int], count: int = TRIED) -> tuple[int, ...]:
+    """Return some ports of a range, evenly spaced, that nobody has: one in use would seem to be blocked."""
+    low, high = ports
+    steps = [low + (high - low) * step // (count - 1) for step in range(count)]
+    found = (next((port for port in range(at, high + 1) if _is_free(address, port)), 0) for at in steps)
+    return tuple(sorted({port for port in found if port}))
+
+
+def _is_free(address: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.bind((address, port))
+        return True
+    return False

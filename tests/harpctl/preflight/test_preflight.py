@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many hosts looked at together: who is to blame, who measures with whom, eight hosts over ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from harpctl.cli import app
+from harpctl.lab.lab import Lab
+from harpctl.lab.plan import LabSpec
+from harpctl.preflight.judge import Fault, blame, fold, of_hosts, of_rates
+from harpctl.preflight.model import Compared, Own, OwnEni, Problem, Rate, Report, Trouble
+from harpctl.preflight.rounds import rounds
+from harpctl.preflight.show import show
+from harpctl.preflight.verdict import decide
+
+FAKE_SSH = r"""
+import os, pathlib, sys
+at = sys.argv.index("--")
+host, command = sys.argv[at + 1], sys.argv[at + 2]
+folder = pathlib.Path(os.environ["FAKE_HOSTS"]) / host
+settings = (folder / "environment").read_text().splitlines()
+netns = (folder / "netns").read_text()
+os.execvp("ip", ["ip", "netns", "exec", netns, "env", *settings, "sh", "-c", command])
+"""
+CAP_MBPS, SLOW_MBPS = 100.0, 10.0
+MTU = 1500
+WAIT_S = 120
+
+
+class Fleet:
+    """The hosts of a lab, and an ssh that leads to them."""
+
+    def __init__(self, folder: Path, lab: Lab, plugin: Path) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.names = [f"gpu{number}" for number in range(lab.spec.hosts)]
+        for number, name in enumerate(self.names):
+            host = folder / "hosts" / name
+            host.mkdir(parents=True)
+            (host / "netns").write_text(lab.hosts[number])
+            (host / "ztcp0.conf").write_text("[eni]\ninterface = eni0\n")
+            self.use(number, plugin)
+        code, program = folder / "ssh.py", folder / "ssh"
+        code.write_text(FAKE_SSH)
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(code))} "$@"\n')
+        program.chmod(0o755)
+
+    def use(self, number: int, plugin: Path) -> None:
+        """Let a host take a plugin."""
+        host = self.folder / "hosts" / self.names[number]
+        (host / "environment").write_text(f"HARP_CONF_DIR={host}\nNCCL_NET_PLUGIN={plugin}\n")
+
+    def inside(self, number: int, *argv: str) -> None:
+        subprocess.run(self.lab.command(number, argv), check=True, timeout=WAIT_S)
+
+    def preflight(self, *words: str) -> tuple[int, dict[str, Any], float]:
+        """Run it over all hosts; return exit code, report and time."""
+        remote = shlex.join([sys.executable, "-m", "harpctl"])
+        argv = [sys.executable, "-m", "harpctl", "preflight", "-H", ",".join(self.names), "--json"]
+        env = {"PATH": f"{self.folder}:{os.environ['PATH']}", "FAKE_HOSTS": str(self.folder / "hosts")}
+        begin = time.monotonic()
+        done = subprocess.run(
+            [*argv, "--remote", remote, *words],
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_S,
+        )
+        assert "problems" in done.stdout, done.stdout + done.stderr
+        return done.returncode, json.loads(done.stdout), time.monotonic() - begin
+
+
+@pytest.fixture
+def make_fleet(
+    make_lab: Callable[[LabSpec], Lab], tmp_path: Path, plugin_file: Path
+) -> Callable[[LabSpec], Fleet]:
+    return lambda spec: Fleet(tmp_path, make_lab(spec), plugin_file)
+
+
+def another_build(plugin: Path, folder: Path) -> Path:
+    """Return a copy of the plugin with another build id."""
+    data = plugin.read_bytes()
+    at = data.index(b"GNU\0", data.index(b"\x03\0\0\0GNU\0")) + 4
+    copy = folder / "libnccl-net-other.so"
+    copy.write_bytes(data[:at] + bytes(byte ^ 0xFF for byte in data[at : at + 8]) + data[at + 8 :])
+    return copy
+
+
+def failed(report: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the checks that failed, by the host that is named."""
+    found: dict[str, set[str]] = {}
+    for one in report["problems"]:
+        if one["level"] == "fail":
+            for host in one["hosts"]:
+                found.setdefault(host, set()).add(one["check"])
+    return found
+
+
+@pytest.mark.lab
+def test_four_of_eight_hosts_are_wrong(make_fleet: Callable[[LabSpec], Fleet], plugin_file: Path) -> None:
+    fleet = make_fleet(LabSpec(hosts=8, cap_mbps=CAP_MBPS))
+    fleet.lab.set_mtu(1, 0, MTU - 100)
+    fleet.inside(3, "nft", "add table inet wall")
+    fleet.inside(3, "nft", "add chain inet wall in { type filter hook input priority 0; }")
+    fleet.inside(3, "nft", "add rule inet wall in udp dport 40000-50000 drop")
+    fleet.lab.cap(4, 0, SLOW_MBPS)
+    fleet.use(6, another_build(plugin_file, fleet.folder))
+    code, report, seconds = fleet.preflight("--against", "none", "--time", "0.2")
+    found = failed(report)
+    assert set(found) == {"gpu1", "gpu3", "gpu4", "gpu6"}, report["problems"]
+    assert (found["gpu1"], found["gpu4"], found["gpu6"]) == ({"mtu"}, {"rate"}, {"build"})
+    assert "ports" in found["gpu3"]  # and where its own source port is blocked, others
+    assert (code, report["ok"], report["verdict"]["use"]) == (1, False, False)
+    assert seconds < 60
+
+
+@pytest.mark.lab
+def test_two_hosts_are_compared(make_fleet: Callable[[LabSpec], Fleet], plugin_file: Path) -> None:
+    fleet = make_fleet(LabSpec(hosts=2, cap_mbps=CAP_MBPS))
+    code, report, _seconds = fleet.preflight(
+        *("--against", str(plugin_file), "--time", "0.1", "--sizes", "1M", "--within", "100")
+    )
+    assert failed(report) == {}, report["problems"]
+    assert (code, report["ok"], report["rounds"], len(report["rates"])) == (0, True, 1, 2)
+    assert [row["bytes"] for row in report["compared"]] == [1 << 20]
+    assert all(0 < rate["gbps"] < 1.5 * CAP_MBPS / 1000 for rate in report["rates"])
+    assert report["pair"] == ["gpu0", "gpu1"]
+    assert report["hosts"]["gpu0"]["wire"] == [2, 2]
+
+
+@pytest.mark.lab
+def test_time_that_runs_out_and_a_host_that_is_not_there(make_fleet: Callable[[LabSpec], Fleet]) -> None:
+    fleet = make_fleet(LabSpec(hosts=3))
+    (fleet.folder / "hosts" / "gpu2" / "netns").write_text("no-such-host")
+    code, report, _seconds = fleet.preflight("--within", "10", "--time", "8")
+    assert failed(report)["gpu2"] == {"ssh"}
+    assert code == 4
+    assert [one["cause"] for one in report["problems"] if one["check"] == "time"] == [
+        "Time ran out: 0 of 1 rounds were measured in 10 s."
+    ]
+
+
+# ---- rounds ----
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 64])
+def test_each_pair_meets_once_and_no_host_waits(count: int) -> None:
+    hosts = [f"gpu{number}" for number in range(count)]
+    planned = rounds(hosts)
+    assert len(planned) == count - 1 + count % 2
+    assert all(len(pairs) == count // 2 for pairs in planned)
+    assert all(len({host for pair in pairs for host in pair}) == 2 * len(pairs) for pairs in planned)
+    met = sorted(tuple(sorted(pair)) for pairs in planned for pair in pairs)
+    assert met == sorted(tuple(sorted(pair)) for pair in combinations(hosts, 2))
+
+
+# ---- who is to blame ----
+
+
+def own(**changes: object) -> Own:
+    plain = Own(
+        harpctl="0.2.0",
+        plugin="/p.so",
+        is_installed=True,
+        version="0.2.0",
+        build="abc",
+        wire=(2, 2),
+        perf="/harp-perf",
+        nccl="",
+        ephemeral=(32768, 60999),
+        enis=(eni(),),
+    )
+    return replace(plain, **changes)
+
+
+def eni(**changes: object) -> OwnEni:
+    plain = OwnEni(name="eth1", address="10.0.0.1", mtu=1500, speed_mbps=0, ports=(1, 9), tried=(1, 9))
+    return replace(plain, **changes)
+
+
+def fault(source: int, target: int, check: str = "udp") -> Fault:
+    return Fault(check=check, source=f"gpu{source}", target=f"gpu{target}", cause="It is silent.")
+
+
+HOSTS = [f"gpu{number}" for number in range(6)]
+
+
+def named(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
+    return [(one.check, *one.hosts) for one in problems if one.level == "fail"]
+
+
+def test_the_host_that_fails_with_all_others_is_named_alone() -> None:
+    found = blame([fault(number, 3) for number in range(6) if number != 3], HOSTS)
+    assert named(found) == [("udp", "gpu3")]
+    assert "with 5 of 5 hosts" in found[0].cause
+    assert not found[0].cause.startswith("From here")
+
+
+def test_a_host_that_nobody_answers_is_named_with_its_direction() -> None:
+    (found,) = blame([fault(3, 1), fault(3, 2)], HOSTS)
+    assert found.cause == "From here to gpu1: It is silent. So it is with 2 of 5 hosts."
+
+
+def test_other_checks_of_a_named_host_are_its_own() -> None:
+    faults = [*(fault(number, 3, "ports") for number in (0, 1, 2)), fault(3, 4, "mtu")]
+    assert named(blame(faults, HOSTS)) == [("ports", "gpu3"), ("mtu", "gpu3")]
+
+
+def test_a_pair_of_which_nobody_fails_elsewhere_is_named_as_a_pair() -> None:
+    faults = [fault(4, 1), fault(1, 4), fault(2, 3, "mtu")]
+    assert named(blame(faults, HOSTS)) == [("udp", "gpu1", "gpu4"), ("mtu", "gpu2", "gpu3")]
+
+
+def test_two_hosts_at_fault() -> None:
+    faults = [fault(a, b) for a in (1, 4) for b in range(6) if a != b]
+    assert named(blame(faults, HOSTS)) == [("udp", "gpu1"), ("udp", "gpu4")]
+
+
+def test_hosts_unlike_most() -> None:
+    owns = {
+        "a": own(),
+        "b": own(build="other"),
+        "c": own(version="0.3.0", wire=(3, 3)),
+        "d": own(),
+        "e": own(enis=(eni(mtu=9000),)),
+        "f": own(enis=()),
+        "g": own(perf=""),
+    }
+    found = of_hosts(owns)
+    assert named(found) == [("conf", "f"), ("build", "g"), ("build", "b"), ("wire", "c"), ("mtu", "e")]
+    assert any("no wire version in common: 3 here, 2 there" in one.cause for one in found)
+
+
+def test_of_two_different_builds_both_are_named() -> None:
+    assert named(of_hosts({"a": own(), "b": own(build="other")})) == [("build", "a"), ("build", "b")]
+
+
+def test_notes_that_all_hosts_have_are_one() -> None:
+    note = Trouble(id="hugepages.present", cause="None.")
+    found = fold(of_hosts({name: own(warned=(note,)) for name in "abc"}))
+    assert [(one.level, one.hosts) for one in found] == [("warn", ("a", "b", "c"))]
+
+
+def rates_of(slow: dict[str, float], hosts: Sequence[str]) -> list[Rate]:
+    """Rates of all pairs, out of a host and into it at most what it has."""
+    return [
+        Rate(source=a, target=b, eni="eth1", lane=0, gbps=min(slow.get(f"{a}>", 10), slow.get(f">{b}", 10)))
+        for a in hosts
+        for b in hosts
+        if a != b
+    ]
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+@pytest.mark.parametrize("way", ["gpu2>", ">gpu2"])
+def test_a_slow_eni_is_named_whichever_way_it_is_slow(count: int, way: str) -> None:
+    found = of_rates(rates_of({way: 4.0}, HOSTS[:count]))
+    assert named(found) == [("rate", "gpu2")]
+    assert (
+        f"eth1 reaches 4 Gbit/s {'out' if way.endswith('>') else 'in'}; the others reach 10."
+        in found[0].cause
+    )
+
+
+def test_rates_that_scatter_are_no_fault() -> None:
+    assert of_rates(rates_of({"gpu2>": 6.0, ">gpu1": 7.0}, HOSTS)) == []
+    assert of_rates(rates_of({"gpu0>": 1.0}, HOSTS[:2])) == [], "of two, which one?"
+
+
+# ---- the verdict ----
+
+
+def row(size: int, ratio: float) -> Compared:
+    return Compared(bytes=size, harp_gbps=ratio, other_gbps=1, ratio=ratio, least=ratio, greatest=ratio)
+
+
+ROWS = [row(8, 0.9), row(65536, 1.0), row(1 << 19, 1.4), row(1 << 20, 2.0)]
+FASTER = (
+    "Use HARP: HARP has 1.40x to 2.00x the rate of Socket with messages of 512K and 1M. "
+    "It is slower with messages of 8."
+)
+
+
+@pytest.mark.parametrize(
+    ("unfit", "compared", "use", "said"),
+    [
+        (
+            (),
+            ROWS,
+            True,
+            FASTER,
+        ),
+        ((), ROWS[:2], False, "Do not use HARP: HARP is not faster than Socket here: 1.00x at best."),
+        ((), [], None, "HARP works on these hosts. HARP was not compared: why."),
+        (
+            ("gpu1", "gpu2"),
+            [],
+            False,
+            "Do not use HARP yet: not fit are gpu1, gpu2. HARP was not compared: why.",
+        ),
+    ],
+)
+def test_verdict(unfit: Sequence[str], compared: Sequence[Compared], use: bool | None, said: str) -> None:
+    verdict = decide(unfit, compared, "Socket", "why.")
+    assert (verdict.use, verdict.said) == (use, said)
+
+
+def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(
+        ok=False,
+        verdict=decide(["b"], ROWS, "Socket", ""),
+        problems=(Problem(check="mtu", level="fail", hosts=("b",), cause="Too small.", repair=("do it",)),),
+        hosts={"a": own(), "b": own()},
+        rates=tuple(rates_of({}, ["a", "b"])),
+        pair=("a", "b"),
+        compared=tuple(ROWS),
+    )
+    show(report, "Socket")
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert shown[:3] == [
+        "host result HARP build ENIs out Gbit/s in Gbit/s",
+        "a ok 0.2.0 abc eth1 10 10",
+        "b failed 0.2.0 abc eth1 10 10",
+    ]
+    assert "fail b: mtu: Too small." in shown
+    assert "512K 1.4 1 1.40 (1.40-1.40)" in shown
+    assert shown[-1] == report.verdict.said
+
+
+def test_wrong_usage() -> None:
+    for words, code in ((["-H", "one"], 2), ([], 2), (["-H", "a,b", "--sizes", "x"], 2)):
+        assert CliRunner().invoke(app, ["preflight", *words]).exit_code == code
