@@ -49,6 +49,10 @@ def preflight(
             help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
         ),
     ] = SOCKET,
+    nccl_lib: Annotated[
+        str,
+        typer.Option("--nccl-lib", metavar="PATH", help="The libnccl.so.2 on the hosts whose sockets count."),
+    ] = "",
     sizes: Annotated[str, typer.Option(help="Message sizes of the comparison.")] = SIZES,
     within: Annotated[
         float,
@@ -69,7 +73,14 @@ def preflight(
     names = parse_hosts(hosts or [])
     if len(names) < HOSTS_MIN:
         raise HarpError("A preflight takes two hosts at least.", "-H host1,host2", ExitCode.USAGE)
-    options = Options(port=port, time_s=time_s, against=against, sizes=parse_sizes(sizes), within_s=within)
+    options = Options(
+        port=port,
+        time_s=time_s,
+        against=against,
+        nccl=nccl_lib,
+        sizes=parse_sizes(sizes),
+        within_s=within,
+    )
     progress = NoProgress() if as_json else ConsoleProgress()
     report = fly(names, find_remote(remote), options, progress)
     if as_json:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from harpctl.console import Progress
 from harpctl.errors import HarpError
 from harpctl.fleet import Remote
@@ -27,6 +29,7 @@ class Options(Struct, frozen=True, kw_only=True):
     port: int
     time_s: float
     against: str
+    nccl: str  # a library on the hosts; "" where they look for one themselves
     sizes: tuple[int, ...]
     within_s: float
 
@@ -105,8 +108,13 @@ def _compare(
         return [], "that was not asked for."
     if pair is None:
         return [], "no two hosts are fit."
+    if options.nccl:
+        owns = {host: msgspec.structs.replace(own, nccl=options.nccl) for host, own in owns.items()}
     if options.against == SOCKET and (missing := [host for host in pair if not owns[host].nccl]):
-        return [], f"{missing[0]} has no NCCL 2.30.3 or newer where libraries are looked for."
+        return (
+            [],
+            f"{missing[0]} has no NCCL 2.30.3 or newer where they are looked for: --nccl-lib PATH names it.",
+        )
     runs = 2 + len(options.sizes) * 2 * (RUNS + 1)
     if limit.left() < runs * (options.time_s + START_S):
         return [], f"it takes {runs * (options.time_s + START_S):.0f} s more; allow them with --within."

@@ -25,7 +25,7 @@ from harpctl.preflight.talk import Limit
 
 OWN_PERF, OWN_PLUGIN, OWN_NCCL = Path("@perf@"), Path("@plugin@"), "@nccl@"  # what a host has itself
 MESSAGE_BYTES = 128 << 10
-CONNECTIONS = 2
+CONNECTIONS, INFLIGHT = 2, 4
 WARMUP = 4  # messages: many would take long where an ENI is slow
 INTERVAL_MS = 10
 START_S = 15.0  # how long a run may take beside its measured time
@@ -106,6 +106,7 @@ def _run_lane(
         mode=Mode.BIDIR.value,
         sizes_bytes=(MESSAGE_BYTES,),
         connections=CONNECTIONS,
+        inflight=INFLIGHT,
         check=False,
         time_s=time_s,
         interval_ms=INTERVAL_MS,

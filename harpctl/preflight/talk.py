@@ -63,6 +63,7 @@ class Part:
         if remote.file:
             with contextlib.suppress(BrokenPipeError), Path(remote.file).open("rb") as file:
                 shutil.copyfileobj(file, self._stdin)
+                self._stdin.flush()
         self.own = self._hear(Own, seconds)
 
     def probe(self, asked: Asked, seconds: float) -> tuple[Way, ...]:
