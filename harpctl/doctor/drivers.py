@@ -47,11 +47,12 @@ def kernel_release(context: Context) -> tuple[int, int]:
 def lacks(context: Context, rung: Rung) -> list[str]:
     """Say what a rung lacks here; nothing: it can be climbed."""
     limits, release = context.facts.limits, kernel_release(context)
-    have = set(limits.capabilities)
+    have = set(limits.capabilities or ())
     missing = [" or ".join(group) for group in rung.capabilities if not have & set(group)]
     if (0, 0) < release < rung.kernel:
         missing.append(f"Linux {rung.kernel[0]}.{rung.kernel[1]} ({rung.why})")
-    if rung.capabilities and 0 <= limits.memlock < LOCKED_BYTES and "cap_ipc_lock" not in have:
+    locked = -1 if limits.memlock is None else limits.memlock
+    if rung.capabilities and 0 <= locked < LOCKED_BYTES and "cap_ipc_lock" not in have:
         missing.append(f"{LOCKED_BYTES >> 20} MiB of locked memory (ulimit -l)")
     return missing
 

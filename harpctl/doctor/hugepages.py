@@ -171,7 +171,7 @@ def check_usable(context: Context) -> Iterator[Said]:
 def check_processor(context: Context) -> Iterator[Said]:
     """Look for 1 GiB pages where they are wanted."""
     memory = context.facts.memory
-    if context.page_size == GIB and memory.total and context.facts.cpus and not memory.has_1g:
+    if context.page_size == GIB and memory.has_1g is False:
         yield fail("The processor has no 1 GiB pages (no pdpe1gb).", "harpctl setup --page-size 2M")
 
 

@@ -36,7 +36,8 @@ def _ulimit(context: Context, of_shell: str, of_docker: str) -> str:
 def check_memlock(context: Context) -> Iterator[Said]:
     """Look at RLIMIT_MEMLOCK: GPU drivers and the AF_XDP rungs lock memory."""
     limits = context.facts.limits
-    if 0 <= limits.memlock < MEMLOCK_MIN and "cap_ipc_lock" not in limits.capabilities:
+    have = limits.capabilities or ()
+    if limits.memlock is not None and 0 <= limits.memlock < MEMLOCK_MIN and "cap_ipc_lock" not in have:
         yield warn(
             f"RLIMIT_MEMLOCK is {limits.memlock >> 10} KiB and CAP_IPC_LOCK is missing.",
             _ulimit(context, "-l unlimited", "memlock=-1"),
@@ -47,7 +48,7 @@ def check_memlock(context: Context) -> Iterator[Said]:
 def check_nofile(context: Context) -> Iterator[Said]:
     """Look at RLIMIT_NOFILE: each connection has a control socket beside NCCL's own."""
     nofile = context.facts.limits.nofile
-    if 0 <= nofile < NOFILE_MIN:
+    if nofile is not None and 0 <= nofile < NOFILE_MIN:
         yield warn(f"RLIMIT_NOFILE is {nofile}.", _ulimit(context, "-n 65536", "nofile=65536"))
 
 
@@ -55,7 +56,7 @@ def _buffer(context: Context, name: str) -> Iterator[Said]:
     have = context.host.read_int(f"{NET}/{name}")
     if have < 0 or have >= SOCKET_BUFFER:
         return
-    if "cap_net_admin" in context.facts.limits.capabilities:
+    if "cap_net_admin" in (context.facts.limits.capabilities or ()):
         return  # it then takes what it asks for, whatever the limit
     step = SetControl(
         path=f"{NET}/{name}", value=str(SOCKET_BUFFER), why="room for a burst in the udp driver"

@@ -49,7 +49,7 @@ def check_tools(context: Context) -> Iterator[Said]:
 )
 def check_privileged(context: Context) -> Iterator[Said]:
     """Look at the capabilities in a container: the udp driver needs none."""
-    have = context.facts.limits.capabilities
+    have = context.facts.limits.capabilities or ()
     if "cap_sys_admin" not in have:
         yield warn(
             "This container is not privileged: only the udp driver works, with the socket buffers that"

@@ -13,6 +13,7 @@ from harpctl.doctor.hugepages import brings, next_boot
 from harpctl.doctor.model import Said, check, fail, skip, warn
 from harpctl.setup import unit
 from harpctl.setup.pages import size_name
+from harpctl.setup.wish import PACKAGED_PROGRAM, PROGRAM
 
 
 @check("system.distribution", "The distribution is one that HARP knows", validates=False)
@@ -89,6 +90,10 @@ def check_reboot(context: Context) -> Iterator[Said]:
 def check_unit(context: Context) -> Iterator[Said]:
     """Look for the unit and the link that starts it."""
     if context.facts.system.init != "systemd":
+        return
+    programs = (PROGRAM, PACKAGED_PROGRAM)
+    if not (context.is_live or any(map(context.host.is_file, programs))):
+        yield skip(f"The image holds no harpctl for it: neither {' nor '.join(programs)}.")
         return
     if not context.host.is_file(unit.PATH):
         yield warn(f"{unit.PATH} is not there.", "harpctl setup")

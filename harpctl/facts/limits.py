@@ -33,13 +33,16 @@ def collect_limits(host: Host, mounts: tuple[Mount, ...], unknown: list[str]) ->
         memlock=_soft(limits, "Max locked memory"),
         nofile=_soft(limits, "Max open files"),
         hugetlb=_hugetlb(host, mounts),
-        capabilities=capabilities or (),
+        capabilities=capabilities,
     )
 
 
-def _soft(limits: str, name: str) -> int:
-    match = re.search(rf"^{name}\s+([0-9]{{1,18}})\s", limits, re.MULTILINE | re.ASCII)
-    return int(match[1]) if match else -1
+def _soft(limits: str, name: str) -> int | None:
+    """Return a soft limit; -1 for none, None where it is not told."""
+    match = re.search(rf"^{name}\s+([0-9]{{1,18}}|unlimited)\s", limits, re.MULTILINE | re.ASCII)
+    if match is None:
+        return None
+    return -1 if match[1] == "unlimited" else int(match[1])
 
 
 def _capabilities(host: Host) -> tuple[str, ...] | None:

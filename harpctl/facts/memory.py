@@ -84,11 +84,12 @@ def collect_memory(host: Host, mounts: tuple[Mount, ...], told: int | None, unkn
         unknown.append("The amount of memory is unknown: /proc/meminfo does not tell it.")
     default_page = memory.get("Hugepagesize", 0)
     pages = collect_pages(host, PAGES)
-    flags = re.search(r"^flags\s*:.*\bpdpe1gb\b", text.read(host, "/proc/cpuinfo"), re.MULTILINE)
+    flags = re.search(r"^flags\s*:(.*)", text.read(host, "/proc/cpuinfo"), re.MULTILINE)
+    has_1g = None if flags is None else "pdpe1gb" in flags[1].split()
     return Memory(
         total=total,
         available=memory.get("MemAvailable", 0),
-        has_1g=flags is not None or any(page.size == GIB for page in pages),
+        has_1g=True if any(page.size == GIB for page in pages) else has_1g,
         default_page=default_page,
         hugepages=pages,
         nodes=_collect_nodes(host),

@@ -86,7 +86,7 @@ class Memory(Struct, frozen=True, kw_only=True):
 
     total: int = 0  # 0: unknown
     available: int = 0
-    has_1g: bool = False  # the processor has 1 GiB pages
+    has_1g: bool | None = None  # the processor has 1 GiB pages; None: unknown
     default_page: int = 0  # Hugepagesize
     hugepages: tuple[Pages, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -158,10 +158,10 @@ class CgroupPages(Struct, frozen=True, kw_only=True):
 class Limits(Struct, frozen=True, kw_only=True):
     """What this process may do."""
 
-    memlock: int = -1  # bytes, soft limit; -1: unlimited
-    nofile: int = -1
+    memlock: int | None = None  # bytes, soft limit; -1: unlimited; None: unknown
+    nofile: int | None = None
     hugetlb: tuple[CgroupPages, ...] = ()
-    capabilities: tuple[str, ...] = ()  # effective ones, in lower case: "cap_net_admin"
+    capabilities: tuple[str, ...] | None = None  # effective ones, as "cap_net_admin"; None: unknown
 
 
 class Library(Struct, frozen=True, kw_only=True):

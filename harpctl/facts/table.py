@@ -11,6 +11,7 @@ from rich.text import Text
 from harpctl.facts.model import GIB, MIB, Eni, Facts, Pages
 
 FOLDED = {"address", "hugepages", "processors", ""}  # columns that give way on a narrow terminal
+UNKNOWN = "unknown"
 NETWORK_CAPABILITIES = ("cap_net_admin", "cap_net_raw", "cap_bpf", "cap_sys_admin", "cap_ipc_lock")
 
 
@@ -45,25 +46,39 @@ def _about(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "system", f"{system.name or 'unknown'}{family}"
     yield "kernel", " ".join(part for part in (system.kernel or "unknown", system.arch) if part)
     yield "glibc", system.glibc or "unknown"
-    yield "container", system.container or "no"
+    yield "container", system.container or ("no" if facts.mounts else UNKNOWN)
     yield "boot", ": ".join(part for part in (boot.loader or "unknown", boot.reason) if part)
     yield "command line", boot.cmdline or "unknown"
     yield "memory", f"{size(memory.total)}, {size(memory.available)} available" if memory.total else "unknown"
     yield (
         "hugepages",
-        _pages(memory.hugepages) + ("" if memory.has_1g else "; the processor has no 1 GiB pages"),
+        (_pages(memory.hugepages) if memory.hugepages or facts.mounts else UNKNOWN)
+        + ("; the processor has no 1 GiB pages" if memory.has_1g is False else ""),
     )
-    yield "hugetlbfs", ", ".join(f"{m.path} ({size(m.page_size)})" for m in memory.mounts) or "not mounted"
+    mounted = ", ".join(f"{m.path} ({size(m.page_size)})" for m in memory.mounts)
+    yield "hugetlbfs", mounted or ("not mounted" if facts.mounts else UNKNOWN)
     yield "processors", _processors(facts)
-    yield "locked memory", "unlimited" if limits.memlock < 0 else size(limits.memlock)
+    yield "locked memory", _limit(limits.memlock)
     for group in limits.hugetlb:
         if group.limit >= 0:
             yield f"cgroup, {size(group.size)} pages", f"{size(group.usage)} of {size(group.limit)} in use"
-    yield "capabilities", ", ".join(c for c in NETWORK_CAPABILITIES if c in limits.capabilities) or "none"
+    yield "capabilities", _capabilities(limits.capabilities)
     yield "NCCL", ", ".join(f"{lib.path} {lib.version}".rstrip() for lib in facts.libraries) or "not found"
     yield "plugin", ", ".join(f"{p.path} ({p.form})" for p in facts.plugins) or "not installed"
     yield "missing programs", ", ".join(name for name, path in facts.tools.items() if not path) or "none"
     yield "conf files", ", ".join(facts.conf_files) or "none"
+
+
+def _limit(limit: int | None) -> str:
+    if limit is None:
+        return UNKNOWN
+    return "unlimited" if limit < 0 else size(limit)
+
+
+def _capabilities(have: tuple[str, ...] | None) -> str:
+    if have is None:
+        return UNKNOWN
+    return ", ".join(name for name in NETWORK_CAPABILITIES if name in have) or "none"
 
 
 def _processors(facts: Facts) -> str:

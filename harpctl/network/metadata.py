@@ -84,15 +84,9 @@ class Ec2:
 
     def find(self, mac: str) -> Address | None:
         """See Source."""
-        if not self._token:
-            seconds = {"X-aws-ec2-metadata-token-ttl-seconds": SESSION_S}
-            self._token = _fetch(f"{self._url}/api/token", method="PUT", headers=seconds)
-            if not self._token:
-                return None
-        headers = {"X-aws-ec2-metadata-token": self._token}
-        base = f"{self._url}/meta-data/network/interfaces/macs/{mac}"
-        ips = _fetch(f"{base}/local-ipv4s", headers=headers).split()
-        subnet = _fetch(f"{base}/subnet-ipv4-cidr-block", headers=headers)
+        base = f"network/interfaces/macs/{mac}"
+        ips = self._read(f"{base}/local-ipv4s").split()
+        subnet = self._read(f"{base}/subnet-ipv4-cidr-block")
         if not ips or "/" not in subnet:
             return None
         try:
@@ -100,6 +94,19 @@ class Ec2:
         except (ValueError, IndexError):
             return None
         return _make(ips[0], subnet, router)
+
+    def instance_type(self) -> str:
+        """Return the kind of the machine, such as p4d.24xlarge; "" where it is not told. Raises OSError."""
+        return self._read("instance-type")
+
+    def _read(self, path: str) -> str:
+        if not self._token:
+            seconds = {"X-aws-ec2-metadata-token-ttl-seconds": SESSION_S}
+            self._token = _fetch(f"{self._url}/api/token", method="PUT", headers=seconds)
+            if not self._token:
+                return ""
+        headers = {"X-aws-ec2-metadata-token": self._token}
+        return _fetch(f"{self._url}/meta-data/{path}", headers=headers)
 
 
 def lookup(macs: Sequence[str], sources: Sequence[Source] | None = None) -> dict[str, Address]:

@@ -26,8 +26,11 @@ from harpctl.facts.model import Facts
 from harpctl.host.door import Host, open_host
 from harpctl.network.guard import Guard
 from harpctl.network.metadata import lookup
+from harpctl.network.speeds import known_speed
+from harpctl.setup.choose import choose_enis
 from harpctl.setup.plan import Setup, make_setup, unmet
 from harpctl.setup.wish import (
+    PACKAGED_PROGRAM,
     PROGRAM,
     Wish,
     parse_bytes,
@@ -61,10 +64,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     plan: str = ""  # of --dry-run: the diff and the commands
 
 
-def _own_program(root: Path | None) -> str:
-    """Return how the boot unit starts harpctl: the one that runs now; in an image the usual one."""
-    if root is not None:
-        return PROGRAM
+def _own_program(host: Host) -> str:
+    """Return how the boot unit starts harpctl: the one that runs now; in an image the one that it holds."""
+    if not host.is_real:
+        return next((path for path in (PROGRAM, PACKAGED_PROGRAM) if host.is_file(path)), PROGRAM)
     name = os.environ.get("HARPCTL_PROGRAM") or sys.argv[0]
     found = shutil.which(name) or name
     return str(Path(found).absolute()) if Path(found).name.startswith("harp") else PROGRAM
@@ -91,6 +94,17 @@ def _with_metadata(facts: Facts, given: Given, enis: tuple[str, ...]) -> Given:
     return msgspec.structs.replace(
         given, addresses={**addresses, **given.addresses}, gateways={**gateways, **given.gateways}
     )
+
+
+def _with_speed(host: Host, facts: Facts, wish: Wish) -> Wish:
+    """Ask the cloud how fast the ENIs are, where neither the operator nor a driver says it."""
+    if wish.speed_mbps or not host.is_real:
+        return wish
+    enis = choose_enis(facts, wish)
+    if any(eni.speed_mbps for eni in enis):
+        return wish
+    speed, _kind = known_speed(host, len(enis))
+    return msgspec.structs.replace(wish, cloud_mbps=speed or None)
 
 
 def observe(host: Host, wish: Wish) -> Facts:
@@ -134,6 +148,7 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
         if host.is_real and wish.network:
             given = _with_metadata(facts, wish.given, wish.enis)
             wish = msgspec.structs.replace(wish, given=given)
+        wish = _with_speed(host, facts, wish)
     setup = make_setup(facts, host, wish)
     if dry_run:
         return _result(
@@ -221,6 +236,16 @@ def setup(
         ),
     ] = "",
     mtu: Annotated[int | None, typer.Option("--mtu", help="MTU of the ENIs; else as it is.")] = None,
+    speed: Annotated[
+        int | None,
+        typer.Option(
+            "--speed",
+            metavar="MBPS",
+            min=1,
+            max=10_000_000,
+            help="Speed of each ENI; else the driver's, else that of a known EC2 instance.",
+        ),
+    ] = None,
     channels: Annotated[
         int | None, typer.Option("--channels", help="Combined channels of each ENI; else as they are.")
     ] = None,
@@ -271,12 +296,14 @@ def setup(
         enis=parse_list(enis),
         mtu=mtu,
         channels=channels,
+        speed_mbps=speed,
         force=force,
         now=now,
         kernel_args=not no_kernel_args,
         network=not no_network,
         unit=not no_unit,
-        program=_own_program(root),
+        program=_own_program(host),
+        dry_run=dry_run,
     )
     progress: Progress = NoProgress() if as_json else ConsoleProgress()
     ask = not yes and not dry_run and not as_json and sys.stdin.isatty()

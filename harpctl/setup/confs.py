@@ -42,7 +42,7 @@ def conf_of(choice: Choice, wish: Wish) -> Conf:
         mtu=wish.mtu,
         pci=eni.pci or None,
         numa=eni.node if eni.node >= 0 else None,
-        speed_mbps=eni.speed_mbps or None,
+        speed_mbps=wish.speed_mbps or eni.speed_mbps or wish.cloud_mbps,
         cores=choice.cores or None,
         gpu=choice.gpu.index if choice.gpu else None,
         page_size="1G" if wish.page_size == GIB else "2M",

@@ -66,7 +66,7 @@ def check_memory(facts: Facts, wish: Wish, count: int) -> None:
 
 def check_page_size(facts: Facts, wish: Wish) -> None:
     """Raise where the processor is known not to have 1 GiB pages."""
-    if wish.page_size == GIB and facts.cpus and facts.memory.total and not facts.memory.has_1g:
+    if wish.page_size == GIB and facts.memory.has_1g is False:
         raise HarpError(
             "This processor has no 1 GiB pages (no pdpe1gb in /proc/cpuinfo).",
             "Use 2 MiB pages: harpctl setup --page-size 2M",

@@ -20,7 +20,7 @@ from harpctl.setup.confs import confs_by_interface, kept_mtu, plan_confs
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
 from harpctl.setup.tool import plan_tool
-from harpctl.setup.unit import plan_unit
+from harpctl.setup.unit import has_program, plan_unit
 from harpctl.setup.wish import Wish
 
 CHANNELS_MAX = 1024
@@ -45,7 +45,7 @@ def _check_system(facts: Facts, wish: Wish) -> None:
             "Set the host up by hand (docs/operations.md says what is needed) and use `harpctl validate`.",
             ExitCode.MISSING,
         )
-    if system.container and not wish.force:
+    if system.container and not (wish.force or wish.dry_run):
         raise HarpError(
             f"This is a container ({system.container}): kernel arguments and ENIs are the host's.",
             "Run it on the host, and mount what it made into the container; see docs/operations.md.",
@@ -102,6 +102,9 @@ def eni_plans(host: Host, choices: Sequence[Choice], wish: Wish) -> list[EniPlan
 
 def _notes(facts: Facts, choices: Sequence[Choice], wish: Wish) -> list[str]:
     notes = []
+    if facts.system.container and not wish.force:
+        where = f"This is a container ({facts.system.container}), where setup itself is refused"
+        notes.append(f"{where}: kernel arguments (not shown) and ENIs are the host's.")
     gpus = len(facts.gpus) if wish.given.gpus is None else wish.given.gpus
     if gpus and len(choices) != gpus:
         notes.append(f"{len(choices)} ENIs for {gpus} GPUs: they share; HARP expects one ENI per GPU.")
@@ -148,7 +151,7 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
     _check_mtu(enis, wish.mtu)
     _check_channels(enis, wish.channels)
     groups: list[Group] = []
-    if wish.kernel_args:
+    if wish.kernel_args and not (wish.dry_run and facts.system.container):
         groups.append(plan_kernel_args(facts, host, wanted))
     if wish.now:
         groups.append(plan_now(facts, wish, count))
@@ -157,11 +160,16 @@ def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
         groups.extend(plan_network(facts, host, eni_plans(host, choices, wish), force=wish.force))
     groups.append(plan_confs(host, choices, wish))
     groups.append(plan_tool())
-    if wish.unit:
+    notes = _notes(facts, choices, wish)
+    if wish.unit and has_program(host, wish):
         groups.append(plan_unit(facts, host, wish))
+    elif wish.unit and facts.system.init == "systemd":
+        notes.append(
+            f"No boot unit: {wish.program}, which it runs, is not there. Install harpctl, then again."
+        )
     plan = Plan(
         groups=tuple(groups),
-        notes=tuple(_notes(facts, choices, wish)),
+        notes=tuple(notes),
         reboot=reboot_reason(facts, host, wanted, wish),
     )
     return Setup(plan=needed(plan, host), choices=tuple(choices), pages=count, page_size=wish.page_size)

@@ -9,6 +9,7 @@ from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
 from harpctl.facts.model import Facts
 from harpctl.host.door import Host
+from harpctl.setup.tool import plan_tool
 from harpctl.setup.wish import Wish
 
 NAME = "harp.service"
@@ -39,6 +40,12 @@ def _quoted(program: str) -> str:
     """Write a path as ExecStart takes it: % doubled, quoted where it holds spaces."""
     text = program.replace("%", "%%").replace("\\", "\\\\")
     return f'"{text}"' if " " in text else text
+
+
+def has_program(host: Host, wish: Wish) -> bool:
+    """Say whether the program that the unit runs is there, or will be after this setup."""
+    links = {step.path for step in plan_tool().steps if isinstance(step, MakeLink)}
+    return wish.program in links or host.is_file(wish.program)
 
 
 def _channels(host: Host, wish: Wish) -> int | None:

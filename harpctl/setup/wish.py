@@ -15,6 +15,7 @@ from harpctl.facts.model import GIB, MIB
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
 PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an image
+PACKAGED_PROGRAM = "/usr/bin/harpctl"  # or there, where a package of the distribution brought it
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +27,15 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     enis: tuple[str, ...] = ()
     mtu: int | None = None
     channels: int | None = None
+    speed_mbps: int | None = None  # of each ENI; None: what the host tells
+    cloud_mbps: int | None = None  # where the host does not tell
     force: bool = False
     now: bool = False
     kernel_args: bool = True
     network: bool = True
     unit: bool = True
     program: str = PROGRAM
+    dry_run: bool = False  # the plan is shown and not carried out
 
 
 def _usage(message: str, hint: str) -> HarpError:

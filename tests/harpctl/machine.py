@@ -115,7 +115,7 @@ def build(folder: Path, distro: str, shape: str | Shape = "gpu8") -> Path:
 def _add_programs(folder: Path, distro: str) -> None:
     libraries = "usr/lib/x86_64-linux-gnu" if distro in DEBIAN_DISTROS else "usr/lib64"
     (folder / libraries).mkdir(parents=True, exist_ok=True)
-    for path in f"{COMMON} {PROGRAMS[distro]}".split():
+    for path in f"{COMMON} {PROGRAMS[distro]} usr/local/bin/harpctl".split():
         name = path.rsplit("/", 1)[1]
         if distro in UNMERGED and name in OWN_SBIN:
             path = f"sbin/{name}"  # noqa: PLW2901

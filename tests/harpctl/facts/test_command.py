@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.command import facts
@@ -44,3 +47,22 @@ def test_what_is_unknown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HarpError, match="no such directory"):
         facts(root=tmp_path / "none")
+
+
+def test_what_a_bare_tree_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["facts", "--root", str(tmp_path)]).stdout
+    rows = dict(line.split("  ", 1) for line in shown.splitlines() if "  " in line)
+    told = {name: text.strip() for name, text in rows.items()}
+    for name in (
+        "container",
+        "hugepages",
+        "hugetlbfs",
+        "locked memory",
+        "capabilities",
+        "memory",
+        "processors",
+    ):
+        assert told[name] == "unknown", name
+    found = json.loads(CliRunner().invoke(app, ["facts", "--root", str(tmp_path), "--json"]).stdout)
+    assert (found["limits"]["memlock"], found["limits"]["capabilities"]) == (None, None)
+    assert found["memory"]["has_1g"] is None

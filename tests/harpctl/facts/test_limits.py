@@ -25,7 +25,7 @@ def test_no_limit_in_both_cgroup_versions(tmp_path: Path, distro: str) -> None:
     limits = limits_of(build(tmp_path, distro, "gpu1"))
     assert [(g.size, g.limit, g.usage) for g in limits.hugetlb] == [(2 * MIB, -1, 0), (GIB, -1, 0)]
     assert (limits.memlock, limits.nofile) == (65536, 1024)
-    assert {"cap_net_admin", "cap_bpf", "cap_checkpoint_restore"} <= set(limits.capabilities)
+    assert {"cap_net_admin", "cap_bpf", "cap_checkpoint_restore"} <= set(limits.capabilities or ())
 
 
 def test_a_pods_limit_in_cgroup_v1(tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_without_proc_self_they_are_unknown(tmp_path: Path) -> None:
     tree = build(tmp_path, "rocky-9", "gpu1")
     (tree / "proc/self/status").unlink()
     facts = collect(Host(tree))
-    assert facts.limits.capabilities == ()
+    assert facts.limits.capabilities is None
     assert any("Limits and capabilities are unknown" in line for line in facts.unknown)

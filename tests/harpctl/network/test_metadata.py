@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from harpctl.host.door import Host
 from harpctl.network.metadata import Address, Ec2, Tencent, lookup
+from harpctl.network.speeds import VENDOR, known_speed
 
 MAC1, MAC2, MAC3 = "52:54:00:00:00:11", "52:54:00:00:00:12", "52:54:00:00:00:13"
 MACS = "/latest/meta-data/network/interfaces/macs"
@@ -106,3 +110,42 @@ def test_no_proxy(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     service.paths = TENCENT
     assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "enis", "speed"),
+    [
+        ("p4d.24xlarge", 1, 100_000),
+        ("p4d.24xlarge", 4, 100_000),
+        ("p4d.24xlarge", 8, 50_000),
+        ("p5.48xlarge", 8, 100_000),
+        ("g5.48xlarge", 8, 12_500),
+        ("x9.metal", 1, 0),
+    ],
+)
+def test_the_speed_of_a_known_machine(
+    service: Service, tmp_path: Path, kind: str, enis: int, speed: int
+) -> None:
+    service.paths, service.wants_token = {"/latest/meta-data/instance-type": kind}, True
+    vendor = tmp_path / VENDOR[1:]
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("Amazon EC2\n")
+    assert known_speed(Host(tmp_path), enis, Ec2(service.url)) == (speed, kind)
+
+
+def test_elsewhere_nobody_is_asked_for_a_speed(service: Service, tmp_path: Path) -> None:
+    assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == (0, "")
+    vendor = tmp_path / VENDOR[1:]
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("QEMU\n")
+    assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == (0, "")
+    assert service.asked == []
+
+
+def test_a_service_that_is_not_there_costs_no_more_than_its_timeout(tmp_path: Path) -> None:
+    vendor = tmp_path / VENDOR[1:]
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("Amazon EC2\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert known_speed(Host(tmp_path), 1, Ec2(f"http://127.0.0.1:{port}")) == (0, "")

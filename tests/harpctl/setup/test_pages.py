@@ -88,7 +88,7 @@ def test_unknown_memory_is_not_checked_and_given_memory_is() -> None:
 
 
 def test_a_processor_without_1g_pages() -> None:
-    host = facts(Memory(total=64 * GIB), (Cpu(id=0, node=0, core=(0,)),))
+    host = facts(Memory(total=64 * GIB, has_1g=False), (Cpu(id=0, node=0, core=(0,)),))
     with pytest.raises(HarpError) as caught:
         check_page_size(host, Wish())
     assert "--page-size 2M" in caught.value.hint

@@ -6,8 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from harpctl.change.steps import MakeLink, RemoveFile, WriteFile
+from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Boot, Eni, Facts, HugeMount, Memory, System
@@ -15,8 +18,9 @@ from harpctl.host.door import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.confs import plan_confs
 from harpctl.setup.mount import fstab_with_mount, plan_mount
-from harpctl.setup.unit import plan_unit
+from harpctl.setup.unit import PATH, has_program, plan_unit
 from harpctl.setup.wish import Wish
+from tests.harpctl.machine import build
 
 MOUNTED = Memory(mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),))
 UNIT = "usr/lib/systemd/system/dev-hugepages.mount"
@@ -143,6 +147,19 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
 
 
+def test_the_speed_of_an_eni(tmp_path: Path) -> None:
+    def speed(wish: Wish, told: int) -> int | None:
+        one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=told))
+        (step,) = plan_confs(Host(tmp_path), [one], wish).steps
+        assert isinstance(step, WriteFile)
+        return parse(step.data.decode(), "ztcp0.conf").speed_mbps
+
+    assert speed(Wish(speed_mbps=100_000, cloud_mbps=50_000), 25_000) == 100_000
+    assert speed(Wish(cloud_mbps=50_000), 25_000) == 25_000
+    assert speed(Wish(cloud_mbps=50_000), 0) == 50_000
+    assert speed(Wish(), 0) is None
+
+
 # ---- the unit ----
 
 
@@ -155,6 +172,48 @@ def test_the_unit_starts_what_runs_now(tmp_path: Path) -> None:
     unit, link = plan_unit(facts(), Host(tmp_path), Wish(channels=4)).steps
     assert isinstance(unit, WriteFile)
     assert b"/harpctl boot --channels 4\n" in unit.data
+
+
+def test_the_unit_needs_its_program(tmp_path: Path) -> None:
+    assert not has_program(Host(tmp_path), Wish())
+    put(tmp_path, "usr/local/bin/harpctl", "")
+    assert has_program(Host(tmp_path), Wish())
+    assert not has_program(Host(tmp_path), Wish(program="/usr/bin/harpctl"))
+
+
+def test_the_unit_may_have_a_program_that_this_setup_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARPCTL_HOME", "/usr/local/tfabric/tools/harpctl/1-abc")
+    assert has_program(Host(tmp_path), Wish())
+
+
+@pytest.mark.parametrize("path", ["usr/local/bin/harpctl", "usr/bin/harpctl", ""])
+def test_an_image_gets_the_unit_with_the_program_that_it_holds(tmp_path: Path, path: str) -> None:
+    root = build(tmp_path / "image", "ubuntu-22.04", "gpu2")
+    (root / "usr/local/bin/harpctl").unlink()
+    if path:
+        put(root, path, "")
+    assert run_setup("--root", str(root)) == (0, True)
+    unit = root / PATH[1:]
+    assert unit.is_file() == bool(path)
+    assert not path or f"ExecStart=/{path} boot" in unit.read_text()
+
+
+def test_a_container_is_shown_what_setup_would_do(tmp_path: Path) -> None:
+    root = build(tmp_path / "image", "ubuntu-22.04", "gpu2")
+    (root / ".dockerenv").touch()
+    assert run_setup("--root", str(root))[0] == 5
+    result = CliRunner().invoke(app, ["setup", "--root", str(root), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "This is a container (docker), where setup itself is refused" in result.output
+    assert "ztcp0.conf" in result.output
+    assert "GRUB_CMDLINE_LINUX" not in result.output
+
+
+def run_setup(*words: str) -> tuple[int, bool]:
+    result = CliRunner().invoke(app, ["setup", *words])
+    return result.exit_code, "Set up HARP successfully" in result.stdout
 
 
 def test_without_systemd_there_is_no_unit(tmp_path: Path) -> None:
