@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import functools
 import inspect
 import os
@@ -28,6 +27,7 @@ from rich.text import Text
 
 from harpctl.console import ConsoleProgress, NoProgress, print_json, print_table
 from harpctl.errors import ExitCode, HarpError
+from harpctl.hints import Words, given_options, place
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # what ssh itself returns
@@ -38,8 +38,8 @@ PROGRAM = "harpctl"
 DIST_VARIABLE = "HARPCTL_FILE"  # set by the self-contained file: its own path
 HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 SLOTS = re.compile(r"[^:]+:\d+")  # host:8, as mpirun's -H takes it
-OWN_OPTIONS = ("hosts", "remote", "remote_timeout")
 JSON = "--json"
+OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", JSON)
 FRAME = "│╭╰╮╯─ "  # of typer's error boxes
 SSH_REMEDIES = (
     ("Host key verification failed", "Check the host's key and add it to known_hosts: ssh {host}"),
@@ -278,6 +278,7 @@ def run_on_hosts(
     remote: Remote,
     timeout_s: float,
     compare: Compare | None = None,
+    context: typer.Context | None = None,
     *,
     as_json: bool,
 ) -> int:
@@ -285,7 +286,7 @@ def run_on_hosts(
     progress = NoProgress() if as_json else ConsoleProgress()
     with progress.working(f"{words[0]} on {len(hosts)} host{'s' * (len(hosts) != 1)}"):
         answers = ask_hosts([words[0], JSON, *words[1:]], hosts, remote, timeout_s)
-    answers = compare(answers) if compare else answers
+    answers = [_placed(answer, context) for answer in (compare(answers) if compare else answers)]
     if as_json:
         print_json(answers)
     else:
@@ -293,27 +294,21 @@ def run_on_hosts(
     return max(answer.code for answer in answers)
 
 
+def _placed(answer: Answer, context: typer.Context | None) -> Answer:
+    """Let a remedy that a host names act on that host, from here."""
+    host: Words = ("--hosts", ["-H", answer.host])
+    return msgspec.structs.replace(answer, remedy=place(answer.remedy, context, [host]))
+
+
 def given_words(context: typer.Context) -> list[str]:
     """Return the command of a context as words again: its name, and what was given to it."""
     words, arguments = [str(context.command.name)], []
-    for param in context.command.params:
-        name = str(param.name)
-        source = context.get_parameter_source(name)
-        if name in OWN_OPTIONS or JSON in param.opts or source is None or source.name != "COMMANDLINE":
-            continue
-        value = context.params[name]
-        values = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
-        if param.param_type_name == "argument":
-            arguments += values
-        elif isinstance(value, bool):
-            words.append(max(param.opts if value else param.secondary_opts, key=len))
-        else:
-            words += [f"{max(param.opts, key=len)}={one}" for one in values]
+    for name, its in given_options(context):
+        if not name:
+            arguments += its
+        elif name not in OWN_OPTIONS:
+            words += its
     return [*words, "--", *arguments] if arguments else words
-
-
-def _text(value: object) -> str:
-    return str(value.value if isinstance(value, enum.Enum) else value)
 
 
 HOSTS_HELP = "Do it on these hosts over ssh: host1,user@host2 or @FILE; paths are those of the hosts."
@@ -367,7 +362,7 @@ def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callab
         as_json = any(
             context.params[str(param.name)] for param in context.command.params if JSON in param.opts
         )
-        code = run_on_hosts(words, parse_hosts(hosts), remote, timeout_s, compare, as_json=as_json)
+        code = run_on_hosts(words, parse_hosts(hosts), remote, timeout_s, compare, context, as_json=as_json)
         if code:
             raise typer.Exit(code)
 

@@ -10,24 +10,27 @@ import contextlib
 import contextvars
 import errno
 import functools
+import inspect
 import os
 import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar, cast
 
 import msgspec
 import typer
 
 from harpctl.console import print_json
 from harpctl.errors import ExitCode, HarpError
+from harpctl.hints import place
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: its errors are told where they arise
+CONTEXT = "context"  # the parameter by which typer tells what was given
 JSON_NAMES = ("as_json", "json")  # of the parameters that --json sets
 
 
@@ -42,9 +45,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Wrap a command so that what goes wrong is a line and an exit code; with --debug it passes."""
+    signature = inspect.signature(command, eval_str=True)
+    has_context = CONTEXT in signature.parameters
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        context = kwargs.get(CONTEXT) if has_context else kwargs.pop(CONTEXT, None)
         as_json = any(kwargs.get(name) is True for name in JSON_NAMES)
         try:
             result = command(*args, **kwargs)
@@ -57,9 +63,15 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             if DEBUG.get():
                 raise
             told = _told(error)
-            _end(told.message, told.hint, int(told.exit_code), as_json=as_json)
+            hint = place(told.hint, cast("typer.Context | None", context))
+            _end(told.message, hint, int(told.exit_code), as_json=as_json)
         return result
 
+    if not has_context:
+        added = inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        parameters = [*signature.parameters.values(), added]
+        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
 
 

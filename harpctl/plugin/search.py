@@ -32,7 +32,7 @@ def library_dir(host: Host, machine: str) -> str:
             return folder
     raise HarpError(
         f"Neither {triplet} nor /usr/lib64 is there, so the library directory is unknown.",
-        "Name it: harpctl install --dir DIR, a directory that the loader of that system searches.",
+        "Name a directory that the loader of that system searches: harpctl install --dir DIR",
         ExitCode.MISSING,
     )
 

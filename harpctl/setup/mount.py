@@ -70,7 +70,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
         if words[2] != KIND:
             raise HarpError(
                 f"{FSTAB}:{index + 1}: mounts a {words[2]} on {MOUNT_POINT}, where HARP's hugetlbfs belongs.",
-                "Take that line out, then run harpctl setup again.",
+                "Take that line out, then run again: harpctl setup",
                 ExitCode.REFUSED,
             )
     if len(found) == 1 and _option_size([*lines[found[0]].split(), ""][3]) == page_size:

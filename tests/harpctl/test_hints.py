@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hints are commands to paste: they carry what was asked, and every one of the source is executed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from harpctl import hints
+from harpctl.cli import app
+from harpctl.hints import COMMAND, place
+from tests.harpctl.machine import build
+
+PACKAGE = Path(hints.__file__).parent
+GROUP: Any = get_command(app)
+MENTION = re.compile(r"harpctl (?:[a-z]+)\b")
+BLANK = re.compile(r"(?<= )(?:1|[A-Z]{3,})(?= )")  # what a person replaces
+FILLED = "1"  # for what a hint is given when it is made: a number, a name, an id
+USAGE = 2
+
+
+def context_of(*words: str) -> typer.Context:
+    """Return the context in which a command with these words runs."""
+    root = GROUP.make_context("harpctl", list(words))
+    context: typer.Context = GROUP.commands[words[0]].make_context(words[0], list(words[1:]), parent=root)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("words", "hint", "placed"),
+    [
+        (
+            "setup --root /img --dry-run --gpus 2",
+            "Ask for fewer: harpctl setup --hugepages 3",
+            "Ask for fewer: harpctl setup --hugepages 3 --gpus=2 --dry-run --root=/img",
+        ),
+        (
+            "setup --root /img --dry-run",
+            "`harpctl rollback --force` restores; see `harpctl facts`.",
+            "`harpctl rollback --force --dry-run --root=/img` restores; see `harpctl facts --root=/img`.",
+        ),
+        ("setup --gpus 2", "Or: harpctl setup --gpus 8", "Or: harpctl setup --gpus 8"),
+        ("install --json", "Run: sudo harpctl install", "Run: sudo harpctl install"),
+        ("rollback x1 --root '/a b'", "Again: harpctl rollback", "Again: harpctl rollback '--root=/a b' x1"),
+        ("setup --root /img", "Run: harpctl confirm", "Run: harpctl confirm"),
+        ("setup --root /img", "Get the harpctl of that plugin.", "Get the harpctl of that plugin."),
+        (
+            "setup --root /img",
+            "One: harpctl setup --now  # on the host",
+            "One: harpctl setup --now --root=/img  # on the host",
+        ),
+    ],
+)
+def test_a_hint_carries_what_was_asked(words: str, hint: str, placed: str) -> None:
+    assert place(hint, context_of(*shlex.split(words))) == placed
+
+
+def test_a_hint_of_another_host_acts_there() -> None:
+    context = context_of("setup", "-H", "a,b", "--remote", "/opt/harpctl")
+    assert place("Or: harpctl setup --gpus 8", context, [("--hosts", ["-H", "b"])]) == (
+        "Or: harpctl setup --gpus 8 --remote=/opt/harpctl -H b"
+    )
+
+
+def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
+    root = build(tmp_path / "an image", "rocky-9")
+    result = CliRunner().invoke(
+        app, ["setup", "--root", str(root), "--dry-run", "--hugepages", "9999999", "--no-unit"]
+    )
+    said = next(line for line in result.output.splitlines() if "Ask for fewer" in line)
+    command = said.partition(": ")[2]
+    words = shlex.split(command)
+    assert {"--dry-run", f"--root={root}", "--no-unit"} <= set(words)
+    assert CliRunner().invoke(app, words[1:]).exit_code == 0, command
+
+
+# ---- every hint of the source ----
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield what errors and notes may say, with where; a value in it is FILLED."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in {"bench", "lab"}:
+            continue  # they name ./harp_setup and their own options
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {
+                "HarpError",
+                "_wrong",
+                "wrong",
+            }:
+                for argument in node.args:
+                    yield f"{path.stem}:{argument.lineno}", _rendered(argument)
+
+
+def _rendered(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value) if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else FILLED for part in node.values)
+    if isinstance(node, ast.IfExp):
+        return f"{_rendered(node.body)}\n{_rendered(node.orelse)}"
+    return ""
+
+
+FOUND = [(where, text) for where, text in texts() if MENTION.search(text)]
+
+
+def commands_of(text: str) -> list[str]:
+    return [match["ticked"] or match["last"] for match in COMMAND.finditer(text)]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("hints") / "an image", "rocky-9", "gpu2")
+
+
+def test_hints_were_found() -> None:
+    assert len([text for _where, text in FOUND if commands_of(text)]) > 15
+
+
+@pytest.mark.parametrize(("where", "text"), FOUND, ids=[where for where, _text in FOUND])
+def test_every_hint_is_executed(where: str, text: str, image: Path) -> None:
+    del where
+    for command in commands_of(place(text, context_of("setup", "--root", str(image), "--dry-run"))):
+        name, *rest = shlex.split(command)
+        target = GROUP.commands[name]
+        target.make_context(name, list(rest))  # raises where the words are wrong
+        takes = {option for param in target.params for option in param.opts}
+        assert ("--root" in takes) == (f"--root={image}" in rest), command
+        assert ("--dry-run" in takes) == ("--dry-run" in rest), command
+        if "--dry-run" in takes or name in {"facts", "status", "validate", "doctor", "topo"}:
+            before = {path: path.stat().st_mtime_ns for path in image.rglob("*") if not path.is_symlink()}
+            code = CliRunner().invoke(app, [name, *rest]).exit_code
+            assert code != USAGE or BLANK.search(command), command
+            after = {path: path.stat().st_mtime_ns for path in image.rglob("*") if not path.is_symlink()}
+            assert after == before, command
