@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from harpctl.console import OUT
+from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding, Level, worst
 
 STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
@@ -27,18 +28,23 @@ HEADINGS = {
 
 
 def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
-    """Print every group: a line that counts its checks, then whatever is not well."""
+    """Print the one command that mends it, then every group: what it counts, and whatever is not well."""
+    if command := one_command(findings):
+        OUT.print(f"First: {command}", style="bold", markup=False)
+        OUT.print("  Then `harpctl validate` passes; what each part repairs is said below.", markup=False)
     for group, members in groupby(findings, key=lambda finding: finding.group):
         checks = [list(said) for _id, said in groupby(members, key=lambda finding: finding.id)]
         good = [said for said in checks if worst(said) == "ok"]
         OUT.print(f"{HEADINGS[group]}: {len(good)} of {len(checks)} ok", style="bold", markup=False)
-        for cause, names in _skipped(checks).items():
+        for cause, names in (_skipped(checks) if verbose else {}).items():
             OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
         for said in checks:
             if said in good and verbose:
                 cause = f": {said[0].cause}" if said[0].cause else ""
                 OUT.print(f"  ok    {said[0].title}{cause}", style=STYLES["ok"], markup=False)
             _show(said, ("warn", "fail"))
+    if not verbose and any(finding.level == "skip" for finding in findings):
+        OUT.print("`harpctl doctor --verbose` says what was skipped and why.", style="dim", markup=False)
     OUT.print(summary(findings), markup=False)
 
 

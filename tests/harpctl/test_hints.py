@@ -72,7 +72,7 @@ def test_a_hint_of_another_host_acts_there() -> None:
 
 
 def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
-    root = build(tmp_path / "an image", "rocky-9")
+    root = build(tmp_path / "an image", "rocky-9", "prepared")
     result = CliRunner().invoke(
         app, ["setup", "--root", str(root), "--dry-run", "--hugepages", "9999999", "--no-unit"]
     )

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR
+from harpctl.doctor.advice import one_command
+from harpctl.doctor.model import Finding
 from harpctl.doctor.repair import placed
 from harpctl.facts.model import BootEntry
 from tests.harpctl.doctor.world import World
@@ -87,6 +89,16 @@ SPOILT: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+def paste(command: str, folder: Path) -> None:
+    """Run a command in a shell that finds harpctl."""
+    harpctl = folder / "harpctl"
+    harpctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m harpctl "$@"\n')
+    harpctl.chmod(0o755)
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", command], env=env, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize("what", SPOILT)
 def test_a_repair_that_is_pasted(root: Path, tmp_path: Path, what: str) -> None:
     id_, spoil = SPOILT[what]
@@ -95,14 +107,9 @@ def test_a_repair_that_is_pasted(root: Path, tmp_path: Path, what: str) -> None:
     commands = [command for one in found for command in one["repair"]]
     assert [one["level"] for one in found] != ["ok"]
     assert commands
-    harpctl = tmp_path / "harpctl"
-    harpctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m harpctl "$@"\n')
-    harpctl.chmod(0o755)
     for command in commands:
         assert str(root) in command
-        env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        done = subprocess.run(["bash", "-c", command], env=env, text=True, capture_output=True, check=False)
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        paste(command, tmp_path)
     after = json.loads(invoke(root, "doctor", "--json"))["findings"]
     assert [one["level"] for one in after if one["id"] == id_] == ["ok"], commands
 
@@ -129,3 +136,37 @@ def test_setup_as_a_repair_of_a_host_without_gpus(world: World) -> None:
 
 def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
     assert placed("sed -i s/a/b/ /etc/nccl.conf", world.context()) == "sed -i s/a/b/ /etc/nccl.conf"
+
+
+@pytest.mark.parametrize(
+    "spoilt", [("none",), ("mtu", "pci"), ("none", "nccl"), ("alien",), ("moved", "mode"), ("twice",)]
+)
+def test_after_the_first_command_the_host_validates(
+    root: Path, tmp_path: Path, spoilt: tuple[str, ...]
+) -> None:
+    for what in spoilt:
+        SPOILT[what][1](root)
+    assert CliRunner().invoke(app, ["validate", "--root", str(root)]).exit_code == 1
+    first = invoke(root, "doctor").splitlines()[0]
+    assert first.startswith("First: "), first
+    paste(first.removeprefix("First: "), tmp_path)
+    done = CliRunner().invoke(app, ["validate", "--root", str(root)])
+    assert done.exit_code == 0, (first, done.output)
+
+
+def test_the_setups_of_several_findings_are_one() -> None:
+    def failed(id_: str, *repair: str) -> Finding:
+        return Finding(id=id_, title="", group=id_.partition(".")[0], level="fail", repair=repair)
+
+    setups = [
+        failed("hugepages.present", "harpctl setup --now --enis eth1  # on the host"),
+        failed("confs.present", "harpctl setup --enis eth1 --page-size 2M"),
+    ]
+    assert one_command(setups) == "harpctl setup --now --enis eth1 --page-size 2M"
+    more = failed("confs.names", "mv /a.conf /b.conf")
+    assert (
+        one_command([more, *setups]) == "harpctl setup --now --enis eth1 --page-size 2M && mv /a.conf /b.conf"
+    )
+    assert one_command([*setups, failed("confs.count", "bind one more ENI")]) == ""
+    assert one_command([*setups, failed("confs.names", "harpctl setup --enis NAME")]) == ""
+    assert one_command([]) == ""
