@@ -64,8 +64,8 @@ def check_count(context: Context) -> Iterator[Said]:
 def check_parse(context: Context) -> Iterator[Said]:
     """Parse all files as the plugin does."""
     for file in context.conf_files:
-        if file.wrong:
-            yield fail(file.wrong, f"${{EDITOR:-vi}} {file.path}  # or `{SETUP}`, which writes it anew")
+        if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
+            yield fail(file.wrong, f"{SETUP}  # writes it anew; or mend it by hand")
 
 
 @check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)

@@ -16,7 +16,7 @@ from harpctl.facts.model import MIB
 
 SETUP = "harpctl setup"
 OF_THE_HOST = (SETUP, "sysctl -w net.core.")  # what a container cannot do
-OF_FILES = ("sed ", "mv ", "rm ", "chmod ", "${EDITOR:-vi} ")
+OF_FILES = ("sed ", "mv ", "rm ", "chmod ")
 COMMENT = "  # "
 
 
@@ -50,7 +50,7 @@ def _kept(command: str, context: Context) -> list[str]:
     if "--page-size" not in command and context.page_size == 2 * MIB:
         options.append("--page-size 2M")
     names = tuple(conf.interface for _path, conf in context.confs)
-    have_all = len(context.pairs) == len(names) == len(set(names)) > 0
+    have_all = len(context.pairs) == len(context.conf_files) == len(set(names)) > 0
     if "--enis" not in command and have_all and names != context.usual_enis:
         options.append(f"--enis {','.join(names)}")
     if "--hugepages" not in command and not context.facts.gpus and (pages := next_boot(context)):

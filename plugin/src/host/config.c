@@ -247,7 +247,6 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
   memcpy(instance->mac, eni->mac, sizeof instance->mac);
   instance->index = eni->index;
   instance->mtu = harp_conf_is_set(conf, HARP_CONF_MTU) ? conf->mtu : eni->mtu;
-  instance->gateway = conf->gateway;
   instance->queues = conf->queues;
   rc = resolve_address(loader, draft, eni, instance);
   if (rc == 0) rc = resolve_pci(loader, conf, eni, instance);

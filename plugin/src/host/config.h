@@ -52,8 +52,7 @@ struct harp_instance {
   /* the ENI */
   char ifname[HARP_ENI_NAME_BYTES];
   int index;
-  struct sockaddr_storage addr;    /* the address to bind, port 0 */
-  struct sockaddr_storage gateway; /* ss_family AF_UNSPEC when not configured */
+  struct sockaddr_storage addr; /* the address to bind, port 0 */
   uint8_t mac[6];
   int mtu; /* bytes, IP packet; at most the interface's */
   int speed_mbps;
