@@ -206,7 +206,11 @@ def setup(
     ] = None,
     hugepages: Annotated[
         str,
-        typer.Option("--hugepages", metavar="N|auto", help="Number of hugepages; auto: GPUs x 5 + 10 GiB."),
+        typer.Option(
+            "--hugepages",
+            metavar="N|fit|auto",
+            help="Number of hugepages; fit: what a rank per GPU uses; auto: GPUs x 5 + 10 GiB.",
+        ),
     ] = "auto",
     page_size: Annotated[
         str, typer.Option("--page-size", metavar="1G|2M", help="Size of a hugepage.")

@@ -17,11 +17,12 @@ from harpctl.network.model import EniPlan
 from harpctl.network.plan import plan_network
 from harpctl.setup.choose import Choice, choose, gpu_count
 from harpctl.setup.confs import confs_by_interface, kept_mtu, plan_confs
+from harpctl.setup.fit import fitting_pages
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
 from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import has_program, plan_unit
-from harpctl.setup.wish import Wish
+from harpctl.setup.wish import FIT, Wish
 
 CHANNELS_MAX = 1024
 MTU_MIN, MTU_MAX = 1280, 65536  # the plugin's smallest packets, and the conf files' bound
@@ -133,12 +134,18 @@ def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, wish: Wish) ->
     return f"a reboot brings {pages}; {have} are there now"
 
 
+def _pages(facts: Facts, host: Host, choices: Sequence[Choice], wish: Wish) -> int:
+    if wish.hugepages == FIT:
+        return fitting_pages(choices, confs_by_interface(host), gpu_count(facts, wish), wish.page_size)
+    return wish.hugepages or page_count(gpu_count(facts, wish), wish)
+
+
 def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
     """Plan everything that was asked, but for the steps that already hold. Raises with nothing changed."""
     _check_system(facts, wish)
     choices = choose(facts, wish)
     enis = [choice.eni for choice in choices]
-    count = wish.hugepages or page_count(gpu_count(facts, wish), wish)
+    count = _pages(facts, host, choices, wish)
     wanted = HugepageArgs(page_size=wish.page_size, count=count)
     if wish.now and not host.runs_commands:
         raise HarpError(

@@ -14,6 +14,7 @@ from harpctl.facts.given import Given
 from harpctl.facts.model import GIB, MIB
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
+FIT = 0  # pages
 PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an image
 PACKAGED_PROGRAM = "/usr/bin/harpctl"  # or there, where a package of the distribution brought it
 
@@ -22,7 +23,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one setup. What is None or empty is chosen by harpctl."""
 
     given: Given = Given()
-    hugepages: int | None = None  # None: by the number of GPUs
+    hugepages: int | None = None  # None: by the number of GPUs; FIT: what the ranks use
     page_size: int = GIB
     enis: tuple[str, ...] = ()
     mtu: int | None = None
@@ -43,12 +44,15 @@ def _usage(message: str, hint: str) -> HarpError:
 
 
 def parse_hugepages(text: str) -> int | None:
-    """Read --hugepages: a positive number, or "auto" for None."""
+    """Read --hugepages: a positive number, "fit" for FIT, or "auto" for None."""
     if text == "auto":
         return None
+    if text == "fit":
+        return FIT
     if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) == 0:
         raise _usage(
-            f"--hugepages {text}: expected a number of pages from 1, or auto.", "For example: --hugepages 50"
+            f"--hugepages {text}: expected a number of pages from 1, fit or auto.",
+            "For example: --hugepages 50",
         )
     return int(text)
 

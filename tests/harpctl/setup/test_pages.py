@@ -4,15 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from harpctl.change.steps import SetControl
+from harpctl.confs.conf import Conf
 from harpctl.errors import HarpError
 from harpctl.facts.given import Given
-from harpctl.facts.model import GIB, MIB, Boot, Cpu, Facts, Memory, Node, Pages, System
+from harpctl.facts.model import GIB, MIB, Boot, Cpu, Eni, Facts, Memory, Node, Pages, System
+from harpctl.setup.choose import Choice
+from harpctl.setup.fit import (
+    BLOCKS_BYTES,
+    ENGINE_BYTES,
+    UDP_BYTES,
+    XDP_BYTES,
+    XDP_BYTES_LEAST,
+    fitting_pages,
+)
 from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
 from harpctl.setup.wish import (
+    FIT,
     Wish,
     parse_bytes,
     parse_hugepages,
@@ -156,3 +168,55 @@ def test_bad_pairs_are_named(text: str, check: Callable[[str], None]) -> None:
     with pytest.raises(HarpError) as caught:
         parse_pairs("--option", [text], "EXAMPLE", check)
     assert caught.value.message == f"--option {text}: expected INTERFACE=EXAMPLE."
+
+
+# ---- what the ranks use ----
+
+
+def choices_of(count: int, cores: int = 1, xdp: str = "") -> list[Choice]:
+    return [
+        Choice(number=n, eni=Eni(name=f"eth{n}", xdp=xdp), cores=tuple(range(n * cores, n * cores + cores)))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choices", "ranks", "page_size", "pages"),
+    [
+        (choices_of(8), 8, GIB, 8),
+        (choices_of(8, cores=0), 8, GIB, 8),  # engines inside the ranks' threads
+        (choices_of(8, cores=2), 8, GIB, 16),
+        (choices_of(1), 1, 2 * MIB, 8),  # 16 MiB
+        (choices_of(8), 8, 2 * MIB, 8 * 12),  # 8 x 2 + 8 MiB
+        (choices_of(8, xdp="zero-copy"), 8, 2 * MIB, 8 * 44),  # 8 x (2 + 64 / 8) + 8 MiB
+        (choices_of(2), 8, GIB, 8),
+    ],
+)
+def test_pages_that_fit(choices: list[Choice], ranks: int, page_size: int, pages: int) -> None:
+    assert fitting_pages(choices, {}, ranks, page_size) == pages
+
+
+def test_pages_that_fit_what_conf_files_say() -> None:
+    choices = choices_of(2, xdp="zero-copy")
+    confs = {eni: Conf(interface=eni, driver="udp") for eni in ("eth0", "eth1")}
+    assert fitting_pages(choices, confs, 2, 2 * MIB) == 2 * 8
+    confs = {eni: Conf(interface=eni, bytes=512 * MIB, driver="udp") for eni in ("eth0", "eth1")}
+    assert fitting_pages(choices, confs, 2, 2 * MIB) == 2 * 256
+    assert parse_hugepages("fit") == FIT
+
+
+def test_the_figures_are_the_plugins(root: Path) -> None:
+    source = root / "plugin" / "src"
+    engine, ladder = (source / "engine/engine.h").read_text(), (source / "io/xdp_ladder.c").read_text()
+    for text, name, value in (
+        (engine, "HARP_ENGINE_MEMORY_BYTES", ENGINE_BYTES),
+        (engine, "HARP_ENGINE_BLOCKS_BYTES", BLOCKS_BYTES),
+        (ladder, " FRAMES_BYTES", XDP_BYTES),
+        (ladder, "FRAMES_BYTES_LEAST", XDP_BYTES_LEAST),
+    ):
+        assert f"{name} = {value // MIB} << 20," in text, name
+    udp = (source / "io/udp.c").read_text()
+    assert "FRAME_BYTES = 65536," in udp
+    assert "TX_FRAMES = 2," in udp
+    assert "GRO_SLOTS = 16," in udp
+    assert UDP_BYTES >= 18 * 65536

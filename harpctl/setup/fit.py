@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many hugepages the ranks of a host really use, by the plugin's own rules (plugin/src/engine/engine.c).
+
+An engine takes its memory when it is started, in whole pages of its own. No core has two engines, and a
+rank has one at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harpctl.confs.conf import Conf
+from harpctl.facts.model import MIB
+from harpctl.setup.choose import Choice
+
+ENGINE_BYTES = 16 * MIB
+BLOCKS_BYTES = 8 * MIB  # of an engine, beside the packets
+XDP_BYTES, XDP_BYTES_LEAST = 64 * MIB, 4 * MIB  # of an ENI's packets: of all engines together, and of each
+UDP_BYTES = 2 * MIB  # of an ENI's packets, with every driver
+ZERO_COPY = "zero-copy"
+XDP_DRIVERS = ("xdp", "xdp-zc", "xdp-copy")
+KERNEL_DRIVERS = ("udp", "tcp", "udp+tcp")
+
+
+def engines_total(choices: Sequence[Choice], ranks: int) -> int:
+    """Return how many engines the ranks of a host have together."""
+    return max(ranks, len({core for choice in choices for core in choice.cores}))
+
+
+def engine_bytes(choices: Sequence[Choice], confs: dict[str, Conf]) -> int:
+    """Return what one engine takes; it has a driver on each ENI, whose memory the engines share."""
+    sharers = max(len({core for choice in choices for core in choice.cores}), 1)
+    known = [confs[choice.eni.name] for choice in choices if choice.eni.name in confs]
+    told = sum(conf.bytes or 0 for conf in known)
+    frames = sum(_frames_bytes(choice, confs.get(choice.eni.name), sharers) for choice in choices)
+    return max(told // sharers if told else max(ENGINE_BYTES, frames + BLOCKS_BYTES), frames)
+
+
+def _frames_bytes(choice: Choice, conf: Conf | None, sharers: int) -> int:
+    driver = conf.driver if conf is not None and conf.driver else "auto"
+    has_xdp = driver in XDP_DRIVERS or (driver not in KERNEL_DRIVERS and choice.eni.xdp == ZERO_COPY)
+    return UDP_BYTES + (max(XDP_BYTES // sharers, XDP_BYTES_LEAST) if has_xdp else 0)
+
+
+def fitting_pages(choices: Sequence[Choice], confs: dict[str, Conf], ranks: int, page_size: int) -> int:
+    """Return the number of pages of a size that the ranks use: each engine whole pages of its own."""
+    pages = -(-engine_bytes(choices, confs) // page_size)
+    return pages * engines_total(choices, ranks)
