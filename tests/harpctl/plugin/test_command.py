@@ -106,7 +106,7 @@ def test_errors_have_a_remedy_and_a_code(image: Image, plugin_file: Path) -> Non
     assert (code, out) == (4, "")
     assert err.splitlines() == [
         f"harpctl: HARP is not on this host: no {NAME}, installed or parked.",
-        "  Run: harpctl install",
+        f"  Run: harpctl install --root={image.root}",
     ]
     code, _out, err = run(image, "install", "--plugin", str(plugin_file), "--dir", "/none")
     assert (code, err.startswith("harpctl: --dir /none: there is no such directory")) == (2, True)
