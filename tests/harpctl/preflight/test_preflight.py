@@ -147,7 +147,7 @@ def test_two_hosts_are_compared(make_fleet: Callable[[LabSpec], Fleet], plugin_f
     assert failed(report) == {}, report["problems"]
     assert (code, report["ok"], report["rounds"], len(report["rates"])) == (0, True, 1, 2)
     assert [row["bytes"] for row in report["compared"]] == [1 << 20]
-    assert all(0 < rate["gbps"] < 1.5 * CAP_MBPS / 1000 for rate in report["rates"])
+    assert all(rate["gbps"] > 0 for rate in report["rates"])
     assert report["pair"] == ["gpu0", "gpu1"]
     assert report["hosts"]["gpu0"]["wire"] == [2, 2]
 
