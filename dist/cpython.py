@@ -8,6 +8,7 @@ It is one program with its compiled modules inside and the standard library besi
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -79,6 +80,7 @@ BUILD_TIME = '''"""What this Python was built with: nothing that harpctl or its 
 
 build_time_vars = {"TZPATH": "/usr/share/zoneinfo:/usr/lib/zoneinfo:/etc/zoneinfo"}
 '''
+SOURCES = "sources.json"  # in its folder: what it was built from, with versions
 LICENSES = {"python": "LICENSE", "zlib": "README", "libffi": "LICENSE"}
 
 
@@ -174,7 +176,8 @@ def _compiler(zig: Path, folder: Path, cache: Path) -> dict[str, str]:
     folder.mkdir()
     target = f"{platform.machine()}-linux-gnu.{GLIBC}"
     commands = {
-        "cc": f"'{zig}' cc -target {target} -fno-sanitize=undefined -Wno-date-time",
+        "cc": f"'{zig}' cc -target {target} -fno-sanitize=undefined -Wno-date-time"
+        f" '-ffile-prefix-map={folder.parent}=.' '-ffile-prefix-map={zig.parent}=zig'",
         "ar": f"'{zig}' ar",
         "ranlib": f"'{zig}' ranlib",
     }
@@ -211,7 +214,7 @@ def _build_program(source: Path, build: Path, prefix: Path, env: dict[str, str])
     """Build the interpreter with its modules inside; return the program."""
     build.mkdir()
     argv = [
-        str(source / "configure"),
+        os.path.relpath(source / "configure", build),  # it stays in the program: no folder of this machine
         "--prefix=/python",
         "--disable-shared",
         "--disable-test-modules",
@@ -278,6 +281,22 @@ def _licenses(sources: dict[str, Path], target: Path) -> None:
         shutil.copy(sources[PACKAGE if name == "python" else name] / file, target / f"{name}.txt")
 
 
+def _versions(sources: dict[str, Path]) -> dict[str, str]:
+    """Return the versions of Debian's source packages that were unpacked."""
+    found = {}
+    for name, folder in sources.items():
+        first = (folder / "debian" / "changelog").read_text(encoding="utf-8").partition("\n")[0]
+        found[name] = first.partition("(")[2].partition(")")[0]
+    return found
+
+
+def python_folder(stand_ins: Path, cache: Path) -> Path:
+    """Return where the private Python is, or would be."""
+    inputs = [Path(__file__), *sorted(stand_ins.glob("*.py"))]
+    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in inputs)).hexdigest()[:16]
+    return cache / f"{PACKAGE}-{platform.machine()}-{digest}"
+
+
 def private_python(zig: Path | None, stand_ins: Path, cache: Path, say: Callable[[str], None]) -> Path:
     """Return the folder of the private Python, built now or before. Raises UnavailableError."""
     if zig is None:
@@ -285,14 +304,13 @@ def private_python(zig: Path | None, stand_ins: Path, cache: Path, say: Callable
     for tool in ("apt-get", "dpkg-source", "make"):
         if not shutil.which(tool):
             raise UnavailableError(f"this machine has no {tool} (packages apt, dpkg-dev, make)")
-    inputs = [Path(__file__), *sorted(stand_ins.glob("*.py"))]
-    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in inputs)).hexdigest()[:16]
-    done = cache / f"{PACKAGE}-{platform.machine()}-{digest}"
+    done = python_folder(stand_ins, cache)
     if done.is_dir():
         return done
     say("building the private Python (minutes)")
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="cpython-", dir=cache) as name:
+    # configure and libtool take no blanks in paths.
+    with tempfile.TemporaryDirectory(prefix="cpython-", dir=None if " " in str(cache) else cache) as name:
         work = Path(name)
         options = _apt_options(work / "apt")
         _run("reading the lists of source packages", ["apt-get", *options, "update"], work)
@@ -302,5 +320,10 @@ def private_python(zig: Path | None, stand_ins: Path, cache: Path, say: Callable
         program = _build_program(sources[PACKAGE], work / "build", work / "prefix", env)
         _install(sources[PACKAGE], program, zig, stand_ins, work / "python")
         _licenses(sources, work / "python" / "licenses")
-        (work / "python").rename(done)
+        told = json.dumps(_versions(sources), indent=1, sort_keys=True) + "\n"
+        (work / "python" / SOURCES).write_text(told, encoding="utf-8")
+        new = done.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.move(work / "python", new)
+        new.rename(done)
     return done

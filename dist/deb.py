@@ -1,35 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package: library, harp-perf, and harpctl with its Python packages, for the host's Python.
+"""The Debian packages: harp, and harp-dbgsym with the debug information.
 
-The library has its second name, so that no other plugin is touched. `harpctl install --name plain`
-gives it the plain one. The package stays while harpctl's changes to the host do, which only harpctl can undo.
+harp stays while harpctl's changes to the host do, which only harpctl can undo.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
+from email.utils import formatdate
 from pathlib import Path
 
-from dist.make import BUILD, HERE, TAGS, TIME, TOP, stage_packages
+from dist.make import TAGS, TIME
 from dist.names import debian_machine, plain_version, triplet
-from harpctl.identity import PACKAGED, WIRE_DOC, build_version
-from harpctl.plugin.paths import NAME, SUFFIXED
+from dist.tree import DOCS, HOME, JOURNAL, stage_debug, write_text
+from harpctl.plugin.paths import SUFFIXED
 
-HOME = "usr/lib/harp"
-PROGRAM = "usr/bin/harpctl"
-JOURNAL = "/var/lib/harp/journal"
+MAINTAINER = "The HARP contributors <harp@packages.invalid>"
+DEBUG_NAME = "harp-dbgsym"
 CONTROL = """\
 Package: harp
 Version: {version}
 Architecture: {machine}
-Maintainer: the HARP contributors <harp@localhost>
+Maintainer: {maintainer}
 Installed-Size: {size}
-Depends: libc6 (>= 2.27), python3 (>= 3.10)
+Depends: libc6 (>= 2.27), python3 (>= 3.10), python3 (<< {too_new})
 Recommends: iproute2, ethtool
+Suggests: {debug_name}
 Section: net
 Priority: optional
 Description: user-space network transport for NCCL
@@ -40,10 +41,18 @@ Description: user-space network transport for NCCL
  The library is {library}. It is used where
  NCCL_NET_PLUGIN=harp is set, or after 'harpctl install --name plain'.
 """
-LAUNCHER = """\
-#!/bin/sh
-# SPDX-License-Identifier: Apache-2.0
-HARPCTL_PROGRAM=/{program} exec /{home}/bin/harpctl "$@"
+DEBUG_CONTROL = """\
+Package: {debug_name}
+Version: {version}
+Architecture: {machine}
+Maintainer: {maintainer}
+Installed-Size: {size}
+Depends: harp (= {version})
+Section: debug
+Priority: optional
+Auto-Built-Package: debug-symbols
+Build-Ids: {ids}
+Description: debug symbols for harp
 """
 PRERM = """\
 #!/bin/sh
@@ -65,69 +74,83 @@ License: Apache-2.0
 Files: {home}/ext/* {home}/app/*
 Copyright: their authors
 License: as-named-in-their-dist-info
- These Python packages are under the MIT, BSD, Apache-2.0 and public domain
+ These Python packages are under the MIT, BSD, ISC, Apache-2.0 and public domain
  licences that their dist-info folders hold.
+"""
+CHANGES = """\
+harp ({version}) unstable; urgency=medium
+
+  * What changed is in CHANGELOG.md, beside this file.
+
+ -- {maintainer}  {date}
+"""
+OVERRIDES = """\
+# A plugin that programs open by its name and none links. With a SONAME, ldconfig would bring back one that
+# `harpctl disable` has renamed, since it links the SONAME to any such file.
+harp: sharedobject-in-library-directory-missing-soname
+# The compiled parts of harpctl's Python packages are those of their official wheels.
+harp: unstripped-binary-or-object [usr/lib/harp/*]
 """
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    path.chmod(mode)
+def _zipped(text: str) -> bytes:
+    return gzip.compress(text.encode(), 9, mtime=0)
 
 
-def stage_tree(stage: Path, cache: Path, folder: str) -> None:
-    """Lay out the files of a host, with the library in a folder of it: what packages and layer hold."""
-    home = stage / HOME
-    home.mkdir(parents=True)
-    stage_packages(TAGS, home, cache)
-    shutil.copytree(
-        TOP / "harpctl", home / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
-    )
-    data = home / "app" / "harpctl" / "data"
-    data.mkdir()
-    libraries = stage / folder
-    libraries.mkdir(parents=True)
-    shutil.copy(BUILD / NAME, libraries / SUFFIXED)
-    (data / NAME).symlink_to(os.path.relpath(libraries / SUFFIXED, data))
-    (stage / "usr" / "bin").mkdir()
-    shutil.copy(BUILD / "harp-perf", stage / "usr" / "bin" / "harp-perf")
-    (data / "harp-perf").symlink_to(os.path.relpath(stage / "usr" / "bin" / "harp-perf", data))
-    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
-    _write(data / PACKAGED, build_version() + "\n")
-    (home / "bin").mkdir()
-    shutil.copy(HERE / "launch.sh", home / "bin" / "harpctl")
-    (home / "bin" / "harpctl").chmod(0o755)
-    shutil.copy(HERE / "run.py", home / "run.py")
-    _write(stage / PROGRAM, LAUNCHER.format(program=PROGRAM, home=HOME), 0o755)
-    docs = stage / "usr" / "share" / "doc" / "harp"
-    _write(docs / "copyright", COPYRIGHT.format(home=HOME))
-    for name in ("NOTICE", "CHANGELOG.md"):
-        shutil.copy(TOP / name, docs / name)
-    for path in [stage, *stage.rglob("*")]:
-        if not path.is_symlink():
-            is_open = path.is_dir() or path.stat().st_mode & 0o100
-            path.chmod(0o755 if is_open else 0o644)
-            os.utime(path, (TIME, TIME))
+def _build(stage: Path, target: Path) -> Path:
+    """Add the sums to a staged package, and pack it."""
+    files = sorted(path for path in stage.rglob("*") if path.is_file() and not path.is_symlink())
+    content = [path for path in files if "DEBIAN" not in path.relative_to(stage).parts]
+    sums = [f"{hashlib.md5(p.read_bytes()).hexdigest()}  {p.relative_to(stage)}\n" for p in content]  # noqa: S324 - dpkg's own
+    write_text(stage / "DEBIAN" / "md5sums", "".join(sums))
+    argv = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(stage), str(target)]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(TIME)}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise SystemExit(f"dist: {target.name} can't be built:\n{done.stderr.strip()}")
+    return target
+
+
+def _words(stage: Path) -> dict[str, str]:
+    """Return what both control files say."""
+    files = (path for path in stage.rglob("*") if path.is_file() and not path.is_symlink())
+    return {
+        "version": plain_version(),
+        "machine": debian_machine(),
+        "maintainer": MAINTAINER,
+        "debug_name": DEBUG_NAME,
+        "size": str(sum(path.stat().st_size for path in files) // 1024),
+    }
 
 
 def build_deb(tree: Path, out: Path) -> Path:
     """Make the package of a staged tree; return its path."""
-    target = out / f"harp_{plain_version()}_{debian_machine()}.deb"
     with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
         stage = Path(name) / "root"
         shutil.copytree(tree, stage, symlinks=True)
-        files = sorted(path for path in stage.rglob("*") if path.is_file() and not path.is_symlink())
-        size = sum(path.stat().st_size for path in files) // 1024
-        sums = [f"{hashlib.md5(p.read_bytes()).hexdigest()}  {p.relative_to(stage)}\n" for p in files]  # noqa: S324 - dpkg's own
+        docs = stage / DOCS
+        write_text(docs / "copyright", COPYRIGHT.format(home=HOME))
+        changes = CHANGES.format(
+            version=plain_version(), maintainer=MAINTAINER, date=formatdate(TIME, localtime=False)
+        )
+        (docs / "changelog.gz").write_bytes(_zipped(changes))
+        write_text(stage / "usr" / "share" / "lintian" / "overrides" / "harp", OVERRIDES)
         library = f"/usr/lib/{triplet()}/{SUFFIXED}"
-        words = {"version": plain_version(), "machine": debian_machine(), "size": size, "library": library}
-        _write(stage / "DEBIAN" / "control", CONTROL.format(**words))
-        _write(stage / "DEBIAN" / "md5sums", "".join(sums))
-        _write(stage / "DEBIAN" / "prerm", PRERM.format(journal=JOURNAL), 0o755)
-        argv = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(stage), str(target)]
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(TIME)}
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode:
-            raise SystemExit(f"dist: the Debian package can't be built:\n{done.stderr.strip()}")
-    return target
+        too_new = f"3.{int(TAGS[-1][3:]) + 1}"
+        control = CONTROL.format(**_words(stage), library=library, too_new=too_new)
+        write_text(stage / "DEBIAN" / "control", control)
+        write_text(stage / "DEBIAN" / "prerm", PRERM.format(journal=JOURNAL), 0o755)
+        return _build(stage, out / f"harp_{plain_version()}_{debian_machine()}.deb")
+
+
+def build_debug_deb(out: Path) -> Path:
+    """Make the package of the debug information; return its path."""
+    with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
+        stage = Path(name) / "root"
+        ids = stage_debug(stage)
+        docs = stage / "usr" / "share" / "doc"
+        docs.mkdir(parents=True)
+        (docs / DEBUG_NAME).symlink_to("harp")
+        control = DEBUG_CONTROL.format(**_words(stage), ids=" ".join(ids))
+        write_text(stage / "DEBIAN" / "control", control)
+        return _build(stage, out / f"{DEBUG_NAME}_{plain_version()}_{debian_machine()}.deb")

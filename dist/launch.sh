@@ -6,6 +6,11 @@ home=${home%/bin/harpctl}
 # Not HARP_...: those are the variables of the plugin.
 export HARPCTL_HOME="$home" HARPCTL_FILE="$home/harp_setup.sh" HARPCTL_PROGRAM="${HARPCTL_PROGRAM:-/usr/local/bin/harpctl}"
 
+if [ "$(uname -m)" != @ARCH@ ]; then
+  printf 'harpctl: this package is for @ARCH@, and this host is %s.\n  Install the one for %s.\n' "$(uname -m)" "$(uname -m)" >&2
+  exit 4
+fi
+
 # fits PYTHON: says whether it runs here and has its compiled modules in this folder.
 fits() {
   tag=$("$1" -I -S -c 'import sys; print("cp%d%d" % sys.version_info[:2])' 2>/dev/null) && [ -d "$home/ext/$tag" ]

@@ -26,6 +26,7 @@ from harpctl.identity import PACKAGED, WIRE_DOC, build_version
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
+PINS = HERE / "pins.txt"
 BUILD = TOP / "plugin" / "build"
 BUILT = ("libnccl-net.so", "harp-perf", "faultbox", "default_buffers.so")
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")  # the host's Pythons that a file without its own can use
@@ -41,21 +42,32 @@ def say(line: str) -> None:
 # ---- Python packages ----
 
 
+def pinned() -> dict[str, str]:
+    """Return the versions that dist/pins.txt names."""
+    lines = PINS.read_text(encoding="utf-8").splitlines()
+    found = (re.match(r"([a-z0-9.-]+)==([^;\s]+)", line) for line in lines)
+    return {match[1]: match[2] for match in found if match}
+
+
 def requirements() -> dict[str, str]:
-    """Return harpctl's packages with all that they need, in the versions installed and tested here."""
-    found: dict[str, str] = {}
-    todo = ["harpctl"]
+    """Return harpctl's packages with all that they need, in the versions that are pinned."""
+    pins, found, todo = pinned(), {}, ["harpctl"]
     while todo:
         for line in importlib.metadata.requires(todo.pop()) or ():
             name, marker = _split(line)
-            if "extra" in marker or "platform_system" in marker or "sys_platform" in marker:
+            if name in found or any(word in marker for word in ("extra", "platform_system", "sys_platform")):
                 continue
-            if name not in found:
-                try:
-                    found[name] = importlib.metadata.version(name)
-                except importlib.metadata.PackageNotFoundError:
-                    continue  # for another Python than this one; pip asks for it where it is needed
-                todo.append(name)
+            try:
+                installed = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue  # for another Python than this one
+            if pins.get(name) != installed:
+                raise SystemExit(
+                    f"dist: {name} {installed} is installed, and {PINS.name} says {pins.get(name, 'nothing of it')}."
+                    " Run: ./harp_setup build"
+                )
+            found[name] = installed
+            todo.append(name)
     return found
 
 
@@ -64,15 +76,17 @@ def _split(requirement: str) -> tuple[str, str]:
     match = re.match(r"[A-Za-z0-9._-]+", head.strip())
     if match is None:
         raise SystemExit(f"dist: a package requires '{requirement}', which names nothing")
-    return re.sub(r"[-_.]+", "-", match.group()).lower(), marker
+    return _plain(match.group()), marker
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def install_packages(tag: str, target: Path) -> None:
-    """Install the packages for one Python, from wheels only."""
+    """Install the packages for one Python, from wheels only, and nothing that is not pinned."""
     arch = platform.machine()
-    # Another Python may be too old for the release that is tested here; it gets the newest before that.
-    relation = "==" if tag == TAG else "<="
-    specs = [f"{name}{relation}{version}" for name, version in sorted(requirements().items())]
+    specs = [f"{name}=={version}" for name, version in sorted(requirements().items())]
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     argv += ["--no-compile", "--only-binary=:all:", "--target", str(target), "--implementation", "cp"]
     argv += ["--python-version", f"{tag[2]}.{tag[3:]}", "--no-warn-conflicts"]
@@ -81,6 +95,9 @@ def install_packages(tag: str, target: Path) -> None:
     done = subprocess.run([*argv, *specs], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"dist: the Python packages for {tag} can't be had:\n{done.stderr.strip()}")
+    names = {entry.stem.rpartition("-")[0] for entry in target.glob("*.dist-info")}
+    if strangers := sorted(name for name in names if _plain(name) not in pinned()):
+        raise SystemExit(f"dist: for {tag} there came what {PINS.name} does not name: {', '.join(strangers)}")
 
 
 def split_packages(whole: Path, app: Path, ext: Path) -> None:
@@ -94,14 +111,18 @@ def split_packages(whole: Path, app: Path, ext: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(target)
     for folder in (app, ext):
-        for record in folder.glob("*.dist-info/RECORD"):
-            record.unlink()  # names what pip put where, which is not here
+        for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):  # of pip, about what is not here
+            for record in folder.glob(f"*.dist-info/{name}"):
+                record.unlink()
+        for hidden in folder.glob("*/.*"):
+            shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
 
 
 def stage_packages(tags: tuple[str, ...], stage: Path, cache: Path) -> None:
     """Lay out app/ and ext/; wheels that were unpacked before come from the cache."""
     for tag in tags:
-        key = hashlib.sha256(repr((tag, sorted(requirements().items()))).encode()).hexdigest()[:16]
+        inputs = (tag, sorted(requirements().items()), Path(__file__).read_bytes())
+        key = hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
         done = cache / f"packages-{tag}-{key}"
         if not done.is_dir():
             cache.mkdir(parents=True, exist_ok=True)
@@ -113,6 +134,24 @@ def stage_packages(tags: tuple[str, ...], stage: Path, cache: Path) -> None:
                 (Path(name) / "done").rename(done)
         shutil.copytree(done / "app", stage / "app", dirs_exist_ok=True)
         shutil.copytree(done / "ext", stage / "ext" / tag)
+    merge_packages(stage)
+
+
+def merge_packages(stage: Path) -> None:
+    """Move from ext/ to app/ what can lie there for all Pythons: compiled parts that bear the name of theirs."""
+    folders = sorted((stage / "ext").iterdir())
+    for name in sorted({entry.name for folder in folders for entry in folder.iterdir()}):
+        found: dict[Path, bytes] = {}
+        files = ((file, folder) for folder in folders for file in folder.rglob("*") if file.is_file())
+        mine = [(file, file.relative_to(folder)) for file, folder in files]
+        mine = [(file, path) for file, path in mine if path.parts[0] == name]
+        if any(found.setdefault(path, file.read_bytes()) != file.read_bytes() for file, path in mine):
+            continue
+        for file, path in mine:
+            (stage / "app" / path).parent.mkdir(parents=True, exist_ok=True)
+            file.replace(stage / "app" / path)
+        for folder in folders:
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 # ---- the archive ----
@@ -164,10 +203,16 @@ def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
         target = stage / "app" / "plugin" / "build" / name  # as in a checkout, so that harpctl finds it
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(BUILD / name, target)
-    (stage / "bin").mkdir()
-    shutil.copy(HERE / "launch.sh", stage / "bin" / "harpctl")
-    (stage / "bin" / "harpctl").chmod(0o755)
+    stage_launcher(stage / "bin")
     shutil.copy(HERE / "run.py", stage / "run.py")
+
+
+def stage_launcher(folder: Path) -> None:
+    """Put what starts harpctl into a new folder; it runs on this kind of machine only."""
+    folder.mkdir()
+    text = (HERE / "launch.sh").read_text(encoding="utf-8").replace("@ARCH@", platform.machine())
+    (folder / "harpctl").write_text(text, encoding="utf-8")
+    (folder / "harpctl").chmod(0o755)
 
 
 def assemble(stage: Path) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds all packages into dist/out, with their checksums: `make dist`.
+"""Builds all packages into dist/out, with a bill of materials and checksums: `make dist`.
 
 The same sources, built by the same compiler, give the same bytes in any folder.
 """
@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dist.deb import build_deb, stage_tree
+from dist.deb import build_deb, build_debug_deb
 from dist.make import BUILD, HERE, TOP, pack, say
 from dist.names import plain_version, triplet
 from dist.rpm import LIBRARIES, build_rpm
+from dist.sbom import write_sbom
+from dist.tree import stage_tree
 from dist.wheel import build_wheel
 from harpctl.identity import build_version
 from harpctl.plugin.elf import inspect
@@ -48,11 +50,11 @@ def staged(cache: Path, libraries: str) -> Iterator[Path]:
         yield tree
 
 
-def has(tool: str, package: str) -> bool:
-    """Say whether a tool is here; where it is not, what goes without."""
+def has(tool: str, package: str, made: str) -> bool:
+    """Say whether a tool is here; where it is not, what is not made."""
     if shutil.which(tool):
         return True
-    say(f"notice: {tool} is not here, so its package is not made; install {package}")
+    say(f"notice: {tool} is not here, so no package of {made} is made; install {package}")
     return False
 
 
@@ -92,6 +94,7 @@ def main() -> None:
     options = parser.parse_args()
     wanted = options.only or list(kinds)
     check_built()
+    has_objcopy = has("objcopy", "binutils", "debug information")
     cache = TOP / ".cache" / "dist"
     if options.out.exists():
         shutil.rmtree(options.out)
@@ -103,13 +106,16 @@ def main() -> None:
         build_wheel(options.out)
     if {"deb", "layer"} & set(wanted):
         with staged(cache, f"usr/lib/{triplet()}") as tree:
-            if "deb" in wanted and has("dpkg-deb", "dpkg"):
+            if "deb" in wanted and has("dpkg-deb", "dpkg", "Debian"):
                 build_deb(tree, options.out)
+                if has_objcopy:
+                    build_debug_deb(options.out)
             if "layer" in wanted:
                 build_layer(tree, options.out)
-    if "rpm" in wanted and has("rpmbuild", "rpm"):
+    if "rpm" in wanted and has("rpmbuild", "rpm", "rpm"):
         with staged(cache, LIBRARIES) as tree:
-            build_rpm(tree, options.out)
+            build_rpm(tree, options.out, debug=has_objcopy)
+    write_sbom(options.out, cache)
     write_sums(options.out)
     for path in sorted(options.out.iterdir()):
         say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rpm package: the files of the Debian one, with the library where Red Hat's family has it."""
+"""The rpm packages: the files of the Debian ones, with the library where Red Hat's family has it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
-from dist.deb import JOURNAL
-from dist.make import TIME
+from dist.make import TAGS, TIME
 from dist.names import plain_version
+from dist.tree import JOURNAL, stage_debug
 
 LIBRARIES = "usr/lib64"
 SPEC = """\
 Name: harp
+Group: System Environment/Libraries
+Packager: The HARP contributors <harp@packages.invalid>
 Version: {version}
 Release: 1
 Summary: User-space network transport for NCCL
 License: Apache-2.0 AND (MIT OR GPL-2.0-only)
 AutoReqProv: no
 Requires: glibc >= 2.27
-Requires: (python3 >= 3.10 or python3.11 or python3.12)
+Requires: ((python3 >= 3.10 with python3 < {too_new}) or python3.11 or python3.12)
 
 %description
-HARP is a library that NCCL loads, which carries its traffic between hosts over
-ordinary Ethernet by a reliable protocol of its own. With it come harpctl, which
-prepares a host, checks it and undoes it, and harp-perf, which measures. The
-library is used where NCCL_NET_PLUGIN=harp is set, or after
+HARP is a library that NCCL loads, which carries its traffic between hosts
+over ordinary Ethernet by a reliable protocol of its own. With it come
+harpctl, which prepares a host, checks it and undoes it, and harp-perf, which
+measures. The library is used where NCCL_NET_PLUGIN=harp is set, or after
 'harpctl install --name plain'.
 
-%install
-cp -a {tree}/. %{{buildroot}}
+{debug_package}%install
+cp -a {trees} %{{buildroot}}
 
 %preun -p <lua>
 if tonumber(arg[2]) == 0 and posix.dir("{journal}") and #posix.dir("{journal}") > 2 then
@@ -45,7 +48,31 @@ end
 /usr/bin/harp-perf
 /usr/lib/harp
 /usr/lib64/libnccl-net-harp.so
+/usr/share/bash-completion/completions/harpctl
+/usr/share/fish/vendor_completions.d/harpctl.fish
+/usr/share/zsh/site-functions/_harpctl
+%doc /usr/share/man/man1/*
 %doc /usr/share/doc/harp
+
+{debug_files}%changelog
+* {date} The HARP contributors <harp@packages.invalid> - {version}-1
+- What changed is in CHANGELOG.md of the documentation
+"""
+DEBUG_PACKAGE = """\
+%package debuginfo
+Summary: Debug information for harp
+Group: Development/Debug
+AutoReqProv: no
+Requires: harp = %{version}-%{release}
+
+%description debuginfo
+What debuggers need for the library and for harp-perf of the package harp.
+
+"""
+DEBUG_FILES = """\
+%files debuginfo
+/usr/lib/debug/.build-id/*/*
+
 """
 MACROS = {
     "__os_install_post": "%{nil}",  # nothing is stripped or compiled: it is what the other packages hold
@@ -58,12 +85,25 @@ MACROS = {
 }
 
 
-def build_rpm(tree: Path, out: Path) -> Path:
-    """Make the package of a tree that was staged with LIBRARIES; return its path."""
+def build_rpm(tree: Path, out: Path, *, debug: bool) -> None:
+    """Make the packages of a tree that was staged with LIBRARIES."""
     with tempfile.TemporaryDirectory(prefix="harp-rpm-") as name:
         top = Path(name)
+        trees = [tree, *([top / "debug"] if debug else [])]
+        if debug:
+            stage_debug(top / "debug")
+        functions = tree / "usr" / "share" / "zsh"
+        (functions / "vendor-completions").rename(functions / "site-functions")  # where this family's zsh looks
         spec = top / "harp.spec"
-        words = {"version": plain_version(), "tree": tree, "journal": JOURNAL}
+        words = {
+            "version": plain_version(),
+            "trees": " ".join(f"'{folder}/.'" for folder in trees),
+            "debug_package": DEBUG_PACKAGE if debug else "",
+            "debug_files": DEBUG_FILES if debug else "",
+            "journal": JOURNAL,
+            "too_new": f"3.{int(TAGS[-1][3:]) + 1}",
+            "date": time.strftime("%a %b %d %Y", time.gmtime(TIME)),
+        }
         spec.write_text(SPEC.format(**words), encoding="utf-8")
         argv = ["rpmbuild", "-bb", "--quiet", "--target", platform.machine()]
         for macro, value in {**MACROS, "_topdir": str(top)}.items():
@@ -73,6 +113,6 @@ def build_rpm(tree: Path, out: Path) -> Path:
             [*argv, str(spec)], capture_output=True, text=True, check=False, env=environment
         )
         if done.returncode:
-            raise SystemExit(f"dist: the rpm package can't be built:\n{done.stderr.strip()}")
-        (package,) = (top / "RPMS").rglob("*.rpm")
-        return Path(shutil.copy(package, out / package.name))
+            raise SystemExit(f"dist: the rpm packages can't be built:\n{done.stderr.strip()}")
+        for package in (top / "RPMS").rglob("*.rpm"):
+            shutil.copy(package, out / package.name)

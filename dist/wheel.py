@@ -11,11 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dist.make import BUILD, BUILT, TIME, TOP
+from dist.make import BUILD, BUILT, PINS, TIME, TOP
 from dist.names import plain_version
 from harpctl.identity import PACKAGED, WIRE_DOC, build_version
 
-BACKEND = "hatchling==1.27.0"  # pinned: another one may write other bytes
+CONSTRAINTS = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")  # for what builds the wheel; newer pips take the second
 GLIBC = "2_27"
 ROOT_FILES = ("LICENSE", "NOTICE", "README.md")
 HOOK = """\
@@ -45,7 +45,7 @@ def stage_wheel(stage: Path) -> None:
     init = stage / "harpctl" / "__init__.py"
     head = init.read_text(encoding="utf-8").split("__version__")[0]
     init.write_text(f'{head}__version__ = "{plain_version()}"\n', encoding="utf-8")
-    text = (TOP / "pyproject.toml").read_text(encoding="utf-8").replace("hatchling>=1.27", BACKEND)
+    text = (TOP / "pyproject.toml").read_text(encoding="utf-8")
     hook = '\n[tool.hatch.build.targets.wheel.hooks.custom]\npath = "hook.py"\n'
     (stage / "pyproject.toml").write_text(text + hook, encoding="utf-8")
     tag = f"manylinux_{GLIBC}_{platform.machine()}"
@@ -63,7 +63,7 @@ def build_wheel(out: Path) -> Path:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(TIME)},
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(TIME), **dict.fromkeys(CONSTRAINTS, PINS.as_uri())},
         )
         if done.returncode:
             raise SystemExit(f"dist: the wheel can't be built:\n{done.stderr.strip()}")

@@ -6,12 +6,15 @@ A command's own module holds what it does; this file only names the commands, in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 
 from harpctl.bench.command import bench
+from harpctl.bench.demo import demo
 from harpctl.boot import boot
 from harpctl.bundle.command import report
 from harpctl.change.command import rollback
@@ -32,6 +35,8 @@ from harpctl.stats.export import export
 from harpctl.stats.top import top
 from harpctl.trace.command import trace
 
+COMPLETION = "_HARPCTL_COMPLETE"  # the variable by which shells ask for words, and packages for the scripts
+
 app = typer.Typer(
     name="harpctl",
     no_args_is_help=True,
@@ -42,7 +47,15 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
-    "Prove it": (over_hosts(validate), over_hosts(doctor), over_hosts(topo), preflight, report, bench),
+    "Prove it": (
+        over_hosts(validate),
+        over_hosts(doctor),
+        over_hosts(topo),
+        preflight,
+        report,
+        demo,
+        bench,
+    ),
     "See inside a job": (over_hosts(top), over_hosts(stats), trace, export, dissector),
     "The plugin": (install, enable, disable, status, node, cdi),
     "Inside": (boot,),
@@ -84,4 +97,6 @@ def main() -> None:
     """Run the program; the console script's entry."""
     open_streams()
     take_signals()
+    if COMPLETION in os.environ:
+        get_completion_inspect_parameters()  # makes the shells known to typer
     app()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
@@ -20,6 +21,8 @@ def require_plot(file: Path) -> None:
         import matplotlib as mpl  # noqa: PLC0415  (optional, and slow to load)
     except ImportError:
         raise HarpError(
-            "Drawing a plot needs matplotlib.", "pip install 'harpctl[plot]'", ExitCode.MISSING
+            "Drawing a plot needs matplotlib.",
+            f"Of a checkout or a wheel: {sys.executable} -m pip install matplotlib",
+            ExitCode.MISSING,
         ) from None
     mpl.use("Agg")

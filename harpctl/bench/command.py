@@ -84,7 +84,7 @@ def _progress(console: Console, total: int) -> Iterator[Step]:
 
 
 @contextlib.contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
+def interrupted_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that the lab is taken down."""
 
     def interrupt(_number: int, _frame: object) -> None:
@@ -187,14 +187,14 @@ class _Output:
 
 def _run_by_clock(sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, output: _Output) -> None:
     """Run, print, write and draw; an error if the first side failed, after all of that."""
-    with _interrupted_by_signals(), _progress(Console(stderr=True), len(sides)) as step:
+    with interrupted_by_signals(), _progress(Console(stderr=True), len(sides)) as step:
         courses, place, notes = run_courses(sides, what, open_hosts, step)
     about = what.describe()
     if output.write(clock_document(place, what, sides, courses)):
         print_courses(Console(), courses, [place, about, *notes, *_variables(sides)])
     if output.plot:
         plot_courses(output.plot, f"{about}\n{place}", courses)
-    _require_right(courses[0].wrong)
+    require_right_bytes(courses[0].wrong)
     if not courses[0].ended_well:
         raise HarpError(f"{courses[0].name} did not get through.", "The notes of the run say how it failed.")
 
@@ -205,7 +205,7 @@ def _run_counted(
     """Measure each size as often as asked, print, write and draw."""
     total = steps_total(sides, job, runs)
     with (
-        _interrupted_by_signals(),
+        interrupted_by_signals(),
         open_hosts() as (where, place, notes),
         _progress(Console(stderr=True), total) as step,
     ):
@@ -215,7 +215,7 @@ def _run_counted(
     if output.plot:
         named = list(zip(measured.names, measured.rows, strict=True))
         plot(output.plot, f"{job.mode}, {place}", job.mode, named)
-    _require_right(sum(row.wrong or 0 for rows in measured.rows for row in rows))
+    require_right_bytes(sum(row.wrong or 0 for rows in measured.rows for row in rows))
 
 
 def _plugin_file(given: str | None) -> Path | None:
@@ -238,7 +238,7 @@ def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback:
             ExitCode.MISSING,
         )
     console = Console(stderr=True)
-    with _interrupted_by_signals():
+    with interrupted_by_signals():
         measured, content, notes = run_nccl_bench(
             options,
             spec,
@@ -258,7 +258,8 @@ def _variables(sides: Sequence[Side]) -> list[str]:
     return [f"{name} with {text}" for name, text in shown if text != "default"]
 
 
-def _require_right(wrong: int) -> None:
+def require_right_bytes(wrong: int) -> None:
+    """Raise an error if messages were wrong."""
     if wrong:
         raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
 

@@ -235,10 +235,18 @@ def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[Any
 def _refresh(host: Host, paths: Sequence[str], copies: Sequence[Copy]) -> list[AnyStep]:
     """Renew the loader's cache where it decides: in folders that only it knows, or among several copies."""
     alone = all(copy.path in paths for copy in copies if copy.form == INSTALLED)
-    folders, known = {path.rpartition("/")[0] for path in paths}, {*system_dirs(host)}
-    if not host.runs_commands or (alone and folders <= known):
+    folders, known = {path.rpartition("/")[0] for path in paths}, system_dirs(host)
+    if not host.runs_commands or (alone and folders <= {*known}):
         return []
     command = ("ldconfig",)
+    if host.which(command[0]) is None:
+        if folders <= {*known}:
+            return []  # there is no cache, or none that follows anything
+        raise HarpError(
+            f"This host has no ldconfig; without its cache no library is found in {min(folders)}.",
+            f"Install it (package libc-bin or glibc), or use a folder that the loader knows: {known[0]}",
+            ExitCode.MISSING,
+        )
     return [Run(why="the loader's cache", argv=command, rewrites=("/etc/ld.so.cache",), again=command)]
 
 

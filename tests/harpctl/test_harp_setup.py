@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ class Machine:
         self.bin.mkdir()
         shutil.copy(root / "harp_setup", self.top)
         shutil.copy(root / "pyproject.toml", self.top)
+        (self.top / "dist").mkdir()
+        shutil.copy(root / "dist" / "pins.txt", self.top / "dist")
         for name in ALWAYS:
             found = shutil.which(name)
             assert found, name
@@ -125,10 +128,49 @@ def test_without_a_command_it_is_harpctl_setup(machine: Machine, words: tuple[st
     (venv / ".made-for").write_text(f"{machine.top}\n")
     for name in ("python", "harpctl"):
         file = venv / "bin" / name
-        file.write_text('#!/bin/sh\ncase "$1" in -m | -V) ;; *) echo "asked:" "$@" ;; esac\n')
+        file.write_text('#!/bin/sh\ncase "$1" in -c | -m | -V) ;; *) echo "asked:" "$@" ;; esac\n')
         file.chmod(0o755)
     done = machine.run(*words)
     assert done.stdout == " ".join(["asked: setup", *(word for word in words if word != "setup")]) + "\n"
+
+
+def environment(machine: Machine, pip: str) -> Path:
+    """Make a virtual environment whose pip has a version and installs nothing; return its log."""
+    venv, log = machine.top / ".venv", machine.top.parent / "pip.log"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".made-for").write_text(f"{machine.top}\n")
+    machine.program("python", "")
+    code = (
+        f'case "$*" in *pip.__version__*) exec "{sys.executable}" -c "'
+        f"import sys; sys.exit(tuple(map(int, '{pip}'.split('.'))) < (21, 3))"
+        f'" ;; "-m pip -V") echo pip {pip} ;;'
+        f' *install*) echo "$*" >> "{log}"; echo no index >&2; exit 1 ;; esac'
+    )
+    file = venv / "bin" / "python"
+    file.write_text(f"#!/bin/sh\n{code}\n")
+    file.chmod(0o755)
+    return log
+
+
+def test_an_old_pip_is_renewed_first_or_named(machine: Machine) -> None:
+    log = environment(machine, "21.2")
+    done = machine.run("setup")
+    assert done.returncode == 1
+    assert "pip 21.2 is too old, and no newer one can be had: 21.3 is needed" in done.stderr
+    assert [line.split()[-1] for line in log.read_text().splitlines()] == ["pip>=21.3"]
+
+
+def test_without_an_index_it_names_the_file_that_needs_none(machine: Machine) -> None:
+    log = environment(machine, "23.0")
+    done = machine.run("setup")
+    assert done.returncode == 1
+    assert "the Python packages can't be installed: is a package index reachable?" in done.stderr
+    assert "bash harp_setup.sh" in done.stderr
+    assert not list((machine.top / ".venv").glob(".installed-*"))
+    (words,) = log.read_text().splitlines()
+    assert "matplotlib" not in words
+    assert f"--constraint {machine.top}/dist/pins.txt" in words
+    assert words.endswith(f"--editable {machine.top}"), "a host is set up with harpctl alone, without extras"
 
 
 def test_nothing_temporary_is_left(machine: Machine) -> None:

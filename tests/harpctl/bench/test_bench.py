@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from harpctl.bench import baseline, measure
+from harpctl.bench import baseline, command, measure
 from harpctl.bench.command import build_side, told_apart
 from harpctl.bench.perf import PerfJob, PerfReport, PerfRun
 from harpctl.bench.perf import Result as PerfResult
@@ -19,6 +20,7 @@ from harpctl.bench.places import CpuTimes, Hosts, LoopbackHosts, Program
 from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.identity import build_version
+from harpctl.plugin.paths import NAME
 
 
 def call(*words: str) -> Result:
@@ -255,3 +257,18 @@ def test_sides_of_one_name_are_told_apart() -> None:
     assert names("/a/x.so", "/b/y.so") == ["x", "y"]
     assert names("/a/x.so", "/b/x.so") == ["a/x", "b/x"]
     assert names("/a/x.so", "/a/x.so") == ["x (1)", "x (2)"]
+
+
+def test_demo_measures_over_loopback_where_no_namespaces_can_be_made(
+    fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    done = call("demo")
+    assert done.exit_code == 0, done.output
+    assert "needs root.): two processes over the loopback interface." in done.stderr
+    assert [line for line in done.stdout.splitlines() if "every byte checked" in line] == [
+        f"# {mode}, 1 connection(s), 8 in flight, every byte checked" for mode in ("pingpong", "stream")
+    ]
+    documents = json.loads(call("demo", "--json").stdout)
+    assert [each["job"]["mode"] for each in documents] == ["pingpong", "stream"]

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the self-contained file share: a host that has no Python."""
+"""What the tests of packages share: all packages built once, hosts of Debian, a host that has no Python."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,13 @@ TOOLS = (  # what a host surely has: no Python among it
     *("bash", "sh", "cat", "chmod", "cut", "grep", "gzip", "head", "id", "ls", "mkdir", "mktemp", "mv"),
     *("readlink", "rm", "rmdir", "sed", "sha256sum", "sync", "tail", "tar", "tr", "uname", "wc"),
 )
+PASSED = ("var/lib/dpkg", "var/log", "var/cache", "var/lib/apt", "proc", "sys", "dev", "tmp", "run")
+ENTER = """\
+{before}ip link set lo up && mount -t proc proc "$0/proc" &&
+mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" &&
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$0" "$@"
+"""
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && '
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +31,72 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name in TOOLS:
         (folder / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name} here"))
     return {"PATH": str(folder), "TMPDIR": str(folder.parent)}
+
+
+@pytest.fixture(scope="session")
+def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All packages, as `make dist` makes them."""
+    run("make", "-s", "-C", root, "dist")
+    return shutil.copytree(root / "dist" / "out", tmp_path_factory.mktemp("packages") / "out")
+
+
+def one(out: Path, pattern: str) -> Path:
+    """Return the only file that fits a pattern."""
+    (found,) = out.glob(pattern)
+    return found
+
+
+def run(*words: str | Path, code: int = 0) -> str:
+    """Run a command that ends with a code; return its standard output, and where it fails its errors too."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + (done.stderr if code else "")
+
+
+class Chroot:
+    """A host of a Debian release, without a network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, file: Path, name: str = "") -> str:
+        """Copy a file into its /tmp; return the path there."""
+        shutil.copy(file, self.folder / "tmp" / (name or file.name))
+        return f"/tmp/{name or file.name}"
+
+    def run(self, *words: str, code: int = 0, read_only: bool = False) -> str:
+        """Run a command there, with a loopback interface and nothing else."""
+        script = ENTER.format(before=READ_ONLY if read_only else "")
+        return run(
+            *("unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", script, self.folder), *words, code=code
+        )
+
+    def files(self) -> set[str]:
+        """Return the paths but for dpkg's and apt's own records and caches of the system."""
+        found = set()
+        for folder, folders, names in os.walk(self.folder):
+            at = os.path.relpath(folder, self.folder)
+            folders[:] = [name for name in folders if not f"{at}/{name}".removeprefix("./").startswith(PASSED)]
+            found |= {f"{at}/{name}" for name in (*folders, *names)}
+        return found
+
+
+@pytest.fixture
+def debian(root: Path, tmp_path: Path) -> Callable[[str], Chroot]:
+    """Make hosts of Debian releases; each release is fetched once."""
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        pytest.skip("needs root and mmdebstrap to make a Debian")
+
+    def make(release: str) -> Chroot:
+        kept = root / ".cache" / "dist" / f"debian-{release}.tar"
+        if not kept.is_file():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            new = kept.with_suffix(".new.tar")
+            run("mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,python3-venv", release, new)
+            new.rename(kept)
+        folder = tmp_path / release
+        folder.mkdir()
+        run("tar", "-xf", kept, "-C", folder)
+        return Chroot(folder)
+
+    return make

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -197,6 +198,13 @@ def test_a_damaged_download_changes_nothing(run: Run, file: Path, tmp_path: Path
 
 
 @pytest.mark.skipif(shutil.which("dash") is None, reason="no dash here")
+def test_on_another_kind_of_machine_it_changes_nothing(run: Run, genuine: Path) -> None:
+    genuine.write_bytes(re.sub(rb"(?m)^harp_arch=.*$", b"harp_arch=s390x", genuine.read_bytes(), count=1))
+    done = run([str(genuine), "setup"])
+    assert done.returncode == 1
+    assert "this file is for Linux on s390x; here it is Linux on" in done.stderr
+
+
 def test_another_shell_hands_over_or_says_so(run: Run, file: Path) -> None:
     assert "called: doctor\n" in run([str(file), "doctor"], by="dash").stdout
     done = run(["-s", "--", "doctor"], file.read_bytes(), by="dash")

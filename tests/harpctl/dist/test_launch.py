@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 import os
-import shutil
+import platform
 import subprocess
 from pathlib import Path
 
+import pytest
 
-def test_without_any_python_that_fits_it_says_what_is_needed(
-    root: Path, bare: dict[str, str], tmp_path: Path
-) -> None:
+from dist.make import stage_launcher
+
+
+def test_without_any_python_that_fits_it_says_what_is_needed(bare: dict[str, str], tmp_path: Path) -> None:
     for tag in ("cp310", "cp311"):
         (tmp_path / "tool" / "ext" / tag).mkdir(parents=True)
+    stage_launcher(tmp_path / "tool" / "bin")
     program = tmp_path / "tool" / "bin" / "harpctl"
-    program.parent.mkdir()
-    shutil.copy(root / "dist" / "launch.sh", program)
-    program.chmod(0o755)
     done = subprocess.run(
         [program, "doctor"], env=bare, capture_output=True, text=True, timeout=60, check=False
     )
@@ -33,3 +33,17 @@ def test_without_any_python_that_fits_it_says_what_is_needed(
     finally:
         old.unlink()
     assert "this host has Python 3.6.8" in said.stderr
+
+
+def test_on_another_kind_of_machine_it_says_which_package(
+    bare: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tool" / "ext").mkdir(parents=True)
+    here = platform.machine()
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    stage_launcher(tmp_path / "tool" / "bin")
+    program = tmp_path / "tool" / "bin" / "harpctl"
+    done = subprocess.run([program], env=bare, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 4
+    assert f"this package is for riscv64, and this host is {here}" in done.stderr
+    assert f"Install the one for {here}." in done.stderr

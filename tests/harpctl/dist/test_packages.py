@@ -1,139 +1,122 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of `make dist`: built twice with the same bytes, installed where nothing else is, removed again."""
+"""All that `make dist` makes: named, told of, with the same bytes in another checkout."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
 
-from dist.names import plain_version, triplet
+from dist.make import merge_packages, pinned, requirements
+from dist.names import plain_version
 from harpctl.identity import build_version
-from harpctl.plugin.elf import inspect
-from harpctl.plugin.paths import NAME, SUFFIXED
+from tests.harpctl.dist.conftest import one, run
 
-pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
-
-WHEEL_BYTES_MAX = 1_000_000
-DEB_BYTES_MAX = 12_000_000
+whole = pytest.mark.dist
 
 
-def build(root: Path, out: Path) -> Path:
-    kinds = [word for kind in ("wheel", "deb", "rpm", "layer") for word in ("--only", kind)]
-    subprocess.run([sys.executable, "-m", "dist.out", "--out", str(out), *kinds], cwd=root, check=True)
-    return out
-
-
-@pytest.fixture(scope="module")
-def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(root, tmp_path_factory.mktemp("packages") / "out")
-
-
-def one(out: Path, pattern: str) -> Path:
-    (found,) = out.glob(pattern)
-    return found
-
-
-def run(*words: str | Path, code: int = 0) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def test_sums_name_every_file_and_hold(out: Path) -> None:
-    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=out, capture_output=True, text=True, check=False)
+@whole
+@pytest.mark.timeout(1800)
+def test_sums_name_every_file_and_hold(out: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(out, tmp_path / "copy")
+    done = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"], cwd=copy, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(list(out.iterdir())) - 1
+    assert len(done.stdout.splitlines()) == len(list(copy.iterdir())) - 1
+    damaged = one(copy, "harp_*.deb")
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    done = subprocess.run(
+        ["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, f"{damaged.name}: FAILED\n")
 
 
-def test_two_builds_agree(root: Path, out: Path, tmp_path: Path) -> None:
-    again = build(root, tmp_path / "another folder")
-    assert (again / "SHA256SUMS").read_text() == (out / "SHA256SUMS").read_text()
+@whole
+@pytest.mark.timeout(1800)
+def test_the_bill_of_materials_names_every_file_and_what_is_in_it(out: Path) -> None:
+    bill = json.loads((out / f"harp-{plain_version()}.cdx.json").read_bytes())
+    assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", build_version())
+    sums = dict(line.split()[::-1] for line in (out / "SHA256SUMS").read_text().splitlines())
+    files = {each["name"]: each for each in bill["components"] if each["type"] == "file"}
+    assert set(files) == set(sums) - {f"harp-{plain_version()}.cdx.json"}
+    assert all(each["hashes"] == [{"alg": "SHA-256", "content": sums[name]}] for name, each in files.items())
+    inside = {each["ref"]: set(each.get("dependsOn", ())) for each in bill["dependencies"]}
+    packages = {f"pkg:pypi/{name}@{version}" for name, version in requirements().items()}
+    assert packages <= inside[one(out, "harp_*.deb").name]
+    assert inside[one(out, "*.whl").name] == set()
+    assert any(ref.startswith("pkg:deb/debian/python3") for ref in inside["harp_setup.sh"])
+    assert all(each.get("licenses") for each in bill["components"] if each.get("purl", "").startswith("pkg:pypi"))
 
 
-def test_wheel_in_an_empty_environment(out: Path, tmp_path: Path) -> None:
-    wheel = one(out, "*.whl")
-    assert wheel.stat().st_size < WHEEL_BYTES_MAX
-    venv.create(tmp_path / "venv", with_pip=True)
-    programs = tmp_path / "venv" / "bin"
-    run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
-    assert run(programs / "harpctl", "--version") == f"harpctl {build_version()}\n"
-    assert "harp.lua" in run(programs / "harpctl", "dissector", tmp_path)
-    image = tmp_path / "image"
-    for folder in ("usr/lib64", "var/lib"):
-        (image / folder).mkdir(parents=True)
-    run(programs / "harpctl", "install", "--root", image)
-    assert "is enabled" in run(programs / "harpctl", "status", "--root", image)
-    with (image / "usr/lib64" / NAME).open("rb") as file:
-        assert inspect(file, NAME).version == build_version()
-    table = run(programs / "harpctl", *"bench --loopback --mode pingpong --time 0.1 --sizes 8".split())
-    assert "every byte checked" in table
+@whole
+@pytest.mark.timeout(2400)
+def test_another_checkout_gives_the_same_bytes(root: Path, out: Path, tmp_path: Path) -> None:
+    if run("git", "-C", root, "status", "--porcelain"):
+        pytest.skip("uncommitted changes, which a clone does not have")
+    other = tmp_path / "another folder" / "with a longer name"
+    run("git", "clone", "--quiet", root, other)
+    done = subprocess.run(["./harp_setup", "dist"], cwd=other, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (other / "dist/out/SHA256SUMS").read_text() == (out / "SHA256SUMS").read_text()
 
 
-def test_deb_says_what_it_is(out: Path) -> None:
-    deb = one(out, "*.deb")
-    assert deb.stat().st_size < DEB_BYTES_MAX
-    assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
-    names = {line.split()[-1] for line in run("dpkg-deb", "-c", deb).splitlines()}
-    assert {f"./usr/lib/{triplet()}/{SUFFIXED}", "./usr/bin/harpctl", "./usr/bin/harp-perf"} <= names
-    assert not any(name.endswith(f"/{triplet()}/{NAME}") for name in names)
+def test_what_is_packed_is_pinned() -> None:
+    assert requirements().items() <= pinned().items()
+    assert {"ziglang", "hatchling"} <= set(pinned())
 
 
-def files(root: Path) -> set[str]:
-    """Return the paths below a root but for dpkg's own records and caches of the system."""
-    passed = ("var/lib/dpkg", "var/log", "var/cache", "proc", "sys", "dev", "tmp", "run")
-    found = set()
-    for folder, folders, names in os.walk(root):
-        at = os.path.relpath(folder, root)
-        folders[:] = [name for name in folders if not f"{at}/{name}".removeprefix("./").startswith(passed)]
-        found |= {f"{at}/{name}" for name in (*folders, *names)}
-    return found
+def test_what_differs_between_pythons_stays_apart(tmp_path: Path) -> None:
+    for tag in ("cp310", "cp311"):
+        for name, text in (("same/a.py", "1"), (f"same/b.{tag}.so", tag), ("other/a.py", tag)):
+            file = tmp_path / "ext" / tag / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    (tmp_path / "app").mkdir()
+    merge_packages(tmp_path)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    shared = ["app/same/a.py", "app/same/b.cp310.so", "app/same/b.cp311.so"]
+    assert left == [*shared, "ext/cp310/other/a.py", "ext/cp311/other/a.py"]
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("mmdebstrap"), reason="needs root and mmdebstrap to make a Debian"
-)
-@pytest.mark.parametrize("release", ["bookworm"])
-def test_deb_is_installed_used_and_purged(out: Path, tmp_path: Path, release: str) -> None:
-    chroot = tmp_path / "debian"
-    run("mmdebstrap", "--quiet", "--variant=minbase", "--include=python3", release, chroot)
-    before = files(chroot)
-    shutil.copy(one(out, "*.deb"), chroot / "tmp" / "harp.deb")
-    run("chroot", chroot, "dpkg", "-i", "/tmp/harp.deb")
-    assert run("chroot", chroot, "harpctl", "--version") == f"harpctl {build_version()}\n"
-    assert "harp_scapy.py" in run("chroot", chroot, "harpctl", "dissector", "/tmp")
-    assert "NCCL_NET_PLUGIN=harp" in run("chroot", chroot, "harpctl", "status", code=1)
-    run("chroot", chroot, "harpctl", "install", "--name", "plain")
-    assert "is enabled" in run("chroot", chroot, "harpctl", "status")
-    run("chroot", chroot, "dpkg", "--purge", "harp", code=1)
-    assert (chroot / "usr/bin/harpctl").exists()
-    run("chroot", chroot, "harpctl", "rollback", "--yes")
-    run("chroot", chroot, "dpkg", "--purge", "harp")
-    assert files(chroot) == before
+@whole
+@pytest.mark.timeout(1800)
+def test_a_host_is_set_up_in_the_room_that_is_said(root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    run("git", "clone", "--quiet", root, copy)
+    for name in ("harp_setup", "pyproject.toml", "dist/pins.txt"):
+        shutil.copy(root / name, copy / name)
+    done = subprocess.run(
+        ["./harp_setup", "setup", "--help"], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = [int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line]
+    packages = next((copy / ".venv/lib").glob("python3.*/site-packages"))
+    apart = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}  # of the environment itself
+    files = [
+        Path(folder) / name
+        for entry in packages.iterdir()
+        if entry.name.partition("-")[0] not in apart
+        for folder, _folders, names in os.walk(entry)
+        for name in names
+    ]
+    taken = sum(file.stat().st_blocks * 512 for file in files) / 1e6
+    assert said / 2 < taken < said, f"{taken:.0f} MB; harp_setup says {said}"
+    assert not any((packages / name).exists() for name in ("matplotlib", "numpy", "ziglang", "pydantic"))
 
 
-@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild (Debian: rpm)")
-def test_rpm_is_installed_queried_and_erased_in_a_root_of_its_own(out: Path, tmp_path: Path) -> None:
-    package, root = one(out, "*.rpm"), tmp_path / "root"
-    rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
-    run(*rpm, "--initdb")
-    run(*rpm, "--install", "--nodeps", "--noscripts", package)
-    assert run(*rpm, "--query", "harp").startswith(f"harp-{plain_version()}-1.")
-    assert f"/usr/lib64/{SUFFIXED}" in run(*rpm, "--query", "--list", "harp").splitlines()
-    run(*rpm, "--verify", "--nodeps", "harp")
-    program = root / "usr" / "lib" / "harp" / "bin" / "harpctl"
-    assert run(program, "--version") == f"harpctl {build_version()}\n"
-    journal = root / "var" / "lib" / "harp" / "journal"
-    journal.mkdir(parents=True)
-    (journal / "0001").touch()
-    if os.geteuid() == 0:  # scripts run in the root
-        run(*rpm, "--erase", "harp", code=1)
-        assert program.exists()
-    (journal / "0001").unlink()
-    run(*rpm, "--erase", *([] if os.geteuid() == 0 else ["--noscripts"]), "harp")
-    assert not (root / "usr" / "lib" / "harp").exists()
+def test_the_messages_in_the_document_are_said(root: Path) -> None:
+    text = (root / "docs" / "install.md").read_text()
+    rows = [line.split("|")[1] for line in text.split("## When it does not install")[1].splitlines() if "|" in line]
+    told = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
+    assert len(told) > 10
+    sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
+    said = "".join(file.read_text() for file in sources) + (root / "harpctl/plugin/switch.py").read_text()
+    assert sorted(phrase for phrase in told if phrase not in said) == []

@@ -24,10 +24,8 @@ ENIS = [word for n in range(1, 9) for word in ("--address", f"eth{n}=10.0.{n}.10
 
 
 @pytest.fixture(scope="module")
-def file(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("dist") / "harp_setup.sh"
-    subprocess.run([sys.executable, "-m", "dist.make", "--out", str(target)], cwd=root, check=True)
-    return target
+def file(out: Path) -> Path:
+    return out / "harp_setup.sh"
 
 
 def unpacked(file: Path, folder: Path) -> Path:

@@ -281,6 +281,10 @@ class Ldconfig:
         return Completed(tuple(argv), 0)
 
 
+def put_ldconfig(image: Image) -> None:
+    image.put(b"", "/usr/sbin/ldconfig").chmod(0o755)
+
+
 @pytest.mark.parametrize(("folder", "calls"), [("", 0), ("/usr/local/lib", 2)])
 def test_folders_that_only_the_cache_knows_get_a_new_cache(
     debian: Image, plugin_file: Path, folder: str, calls: int
@@ -288,6 +292,7 @@ def test_folders_that_only_the_cache_knows_get_a_new_cache(
     debian.at("/usr/local/lib").mkdir(parents=True)
     debian.put(b"/usr/local/lib\n", "/etc/ld.so.conf")
     debian.put(b"cache 0", "/etc/ld.so.cache")
+    put_ldconfig(debian)
     before = debian.files()
     runner = Ldconfig(debian.at("/etc/ld.so.cache"))
     host = Host(debian.root, runner)
@@ -307,11 +312,29 @@ def test_folders_that_only_the_cache_knows_get_a_new_cache(
 
 def test_among_several_the_cache_decides(debian: Image, plugin_file: Path, foreign: Path) -> None:
     debian.put(foreign, f"/usr/lib/{NAME}")
+    put_ldconfig(debian)
     runner = Ldconfig(debian.at("/etc/ld.so.cache"))
     host = Host(debian.root, runner)
     source = read_source(host, plugin_file)
     run_switch(host, "install", lambda: plan_install(host, source), NoProgress(), dry_run=False)
     assert runner.calls == 1
+
+
+def test_without_ldconfig_the_library_goes_where_no_cache_is_needed(
+    debian: Image, plugin_file: Path, foreign: Path
+) -> None:
+    debian.put(foreign, f"/usr/lib/{NAME}")
+    debian.at("/usr/local/lib").mkdir(parents=True)
+    debian.put(b"/usr/local/lib\n", "/etc/ld.so.conf")
+    runner = Ldconfig(debian.at("/etc/ld.so.cache"))
+    host = Host(debian.root, runner)
+    source = read_source(host, plugin_file)
+    with pytest.raises(HarpError, match="This host has no ldconfig") as caught:
+        plan_install(host, source, "/usr/local/lib")
+    assert caught.value.hint.endswith(f" {debian.libraries}")
+    run_switch(host, "install", lambda: plan_install(host, source), NoProgress(), dry_run=False)
+    assert runner.calls == 0
+    assert debian.at(installed(debian)).is_file()
 
 
 # ---- disable ----

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a host: what the Debian and the rpm package and the layer hold.
+
+The library has its second name, so that no other plugin is touched; `harpctl install --name plain` gives it the plain
+one. harpctl runs with its own Python packages, by the host's Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+
+from dist.make import BUILD, BUILT, HERE, TAGS, TIME, TOP, stage_launcher, stage_packages
+from dist.manual import stage_manual
+from harpctl.identity import PACKAGED, WIRE_DOC, build_version
+from harpctl.plugin.paths import NAME, SUFFIXED
+
+HOME = "usr/lib/harp"
+PROGRAM = "usr/bin/harpctl"
+DOCS = "usr/share/doc/harp"
+DEBUG = "usr/lib/debug/.build-id"  # where debuggers look, by the first two digits of a build id
+JOURNAL = "/var/lib/harp/journal"
+LAUNCHER = """\
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+HARPCTL_PROGRAM=/{program} exec /{home}/bin/harpctl "$@"
+"""
+
+
+def write_text(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file with its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+
+
+def stage_tree(stage: Path, cache: Path, folder: str) -> None:
+    """Lay out the files of a host, with the library in a folder of it: what packages and layer hold."""
+    home = stage / HOME
+    home.mkdir(parents=True)
+    stage_packages(TAGS, home, cache)
+    shutil.copytree(
+        TOP / "harpctl", home / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
+    )
+    data = home / "app" / "harpctl" / "data"
+    data.mkdir()
+    libraries = stage / folder
+    libraries.mkdir(parents=True)
+    shutil.copy(BUILD / NAME, libraries / SUFFIXED)
+    (data / NAME).symlink_to(os.path.relpath(libraries / SUFFIXED, data))
+    (stage / "usr" / "bin").mkdir()
+    shutil.copy(BUILD / "harp-perf", stage / "usr" / "bin" / "harp-perf")
+    (data / "harp-perf").symlink_to(os.path.relpath(stage / "usr" / "bin" / "harp-perf", data))
+    for name in {*BUILT} - {NAME, "harp-perf"}:
+        shutil.copy(BUILD / name, data / name)
+    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
+    write_text(data / PACKAGED, build_version() + "\n")
+    stage_launcher(home / "bin")
+    shutil.copy(HERE / "run.py", home / "run.py")
+    write_text(stage / PROGRAM, LAUNCHER.format(program=PROGRAM, home=HOME), 0o755)
+    for name in ("NOTICE", "CHANGELOG.md"):
+        (stage / DOCS).mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOP / name, stage / DOCS / name)
+    stage_manual(stage)
+    settle(stage)
+
+
+def stage_debug(stage: Path) -> list[str]:
+    """Lay out the debug information, split off from what is in the other packages; return the build ids."""
+    ids = [build_id(BUILD / name) for name in BUILT]
+    for name, found in zip(BUILT, ids, strict=True):
+        target = stage / DEBUG / found[:2] / f"{found[2:]}.debug"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        argv = ["objcopy", "--only-keep-debug", str(BUILD / f"{name}.debug"), str(target)]
+        subprocess.run(argv, check=True)
+    settle(stage)
+    return ids
+
+
+def build_id(file: Path) -> str:
+    """Return the build id of a program or library."""
+    with file.open("rb") as stream:
+        notes = [section for section in ELFFile(stream).iter_sections() if isinstance(section, NoteSection)]
+        found = [n["n_desc"] for s in notes for n in s.iter_notes() if n["n_type"] == "NT_GNU_BUILD_ID"]
+    if not found:
+        raise SystemExit(f"dist: {file} has no build id; build it: ./harp_setup build")
+    return str(found[0])
+
+
+def settle(stage: Path) -> None:
+    """Give all files of a folder the same times, and modes that depend on nothing but who may run them."""
+    for path in [stage, *stage.rglob("*")]:
+        if not path.is_symlink():
+            is_open = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if is_open else 0o644)
+            os.utime(path, (TIME, TIME))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian packages on bare hosts of Debian releases: installed, used, purged; and where they do not fit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dist.names import plain_version, triplet
+from harpctl.identity import build_version
+from harpctl.plugin.paths import NAME, SUFFIXED
+from tests.harpctl.dist.conftest import Chroot, one, run
+
+pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
+
+DEB_BYTES_MAX = 3_000_000
+LIBRARY = f"/usr/lib/{triplet()}/{SUFFIXED}"
+Debian = Callable[[str], Chroot]
+
+
+@pytest.fixture
+def deb(out: Path) -> Path:
+    return one(out, "harp_*.deb")
+
+
+def test_it_says_what_it_is(deb: Path) -> None:
+    assert deb.stat().st_size < DEB_BYTES_MAX
+    assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
+    names = {line.split()[-1] for line in run("dpkg-deb", "-c", deb).splitlines()}
+    assert {f".{LIBRARY}", "./usr/bin/harpctl", "./usr/bin/harp-perf"} <= names
+    assert {f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")} <= names
+    assert not any(name.endswith(f"/{triplet()}/{NAME}") for name in names)
+
+
+@pytest.mark.skipif(not shutil.which("lintian"), reason="needs lintian")
+def test_lintian_finds_no_error(out: Path) -> None:
+    run("lintian", "--fail-on", "error", "--allow-root", *out.glob("*.deb"))
+
+
+def test_debug_information_is_that_of_the_library(out: Path, deb: Path, tmp_path: Path) -> None:
+    debug = one(out, "harp-dbgsym_*.deb")
+    for package in (deb, debug):
+        run("dpkg-deb", "-x", package, tmp_path)
+    (found,) = re.findall(r"Build ID: ([0-9a-f]+)", run("readelf", "-n", f"{tmp_path}{LIBRARY}"))
+    assert found in run("dpkg-deb", "-f", debug, "Build-Ids").split()
+    file = tmp_path / "usr/lib/debug/.build-id" / found[:2] / f"{found[2:]}.debug"
+    assert found in run("readelf", "-n", file)
+    assert ".debug_info" in run("readelf", "-SW", file)
+
+
+@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+def test_it_is_installed_used_and_purged(deb: Path, debian: Debian, release: str) -> None:
+    host = debian(release)
+    before = host.files()
+    host.run("dpkg", "-i", host.put(deb))
+    assert host.run("harpctl", "--version") == f"harpctl {build_version()}\n"
+    assert host.run("harpctl", "demo").count("every byte checked") == 2
+    words = host.run("env", "_HARPCTL_COMPLETE=complete_bash", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl")
+    assert words.split() == ["stats", "status"]
+    assert "harp_scapy.py" in host.run("harpctl", "dissector", "/tmp")
+    assert "NCCL_NET_PLUGIN=harp" in host.run("harpctl", "status", code=1)
+    host.run("harpctl", "install", "--name", "plain")
+    assert "is enabled" in host.run("harpctl", "status")
+    assert "First run: harpctl rollback" in host.run("dpkg", "--purge", "harp", code=1)
+    assert (host.folder / "usr/bin/harpctl").exists()
+    host.run("harpctl", "rollback", "--yes")
+    host.run("dpkg", "--purge", "harp")
+    assert host.files() == before
+
+
+def test_an_older_debian_takes_the_file_that_brings_its_python(deb: Path, out: Path, debian: Debian) -> None:
+    host = debian("bullseye")
+    before = host.files()
+    said = host.run("apt-get", "install", "--yes", "--no-install-recommends", host.put(deb), code=100)
+    assert "Depends: python3 (>= 3.10)" in said
+    assert host.files() == before
+    host.run("python3", "-m", "venv", "/tmp/venv")
+    said = host.run("/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "*.whl")), code=1)
+    assert "requires a different Python" in said
+    file = host.put(out / "harp_setup.sh")
+    assert host.run("bash", file, "--version") == f"harpctl {build_version()}\n"
+    assert host.run("bash", file, "demo").count("every byte checked") == 2
+    assert host.files() == before
+
+
+def test_what_does_not_fit_or_is_damaged_is_refused(deb: Path, debian: Debian, tmp_path: Path) -> None:
+    host = debian("bookworm")
+    before = host.files()
+    run("dpkg-deb", "-R", deb, tmp_path / "other")
+    control = tmp_path / "other/DEBIAN/control"
+    control.write_text(re.sub("Architecture: .*", "Architecture: s390x", control.read_text()))
+    run("dpkg-deb", "--root-owner-group", "-b", tmp_path / "other", tmp_path / "other.deb")
+    said = host.run("dpkg", "-i", host.put(tmp_path / "other.deb"), code=1)
+    assert "package architecture (s390x) does not match system" in said
+    (tmp_path / "cut.deb").write_bytes(deb.read_bytes()[:-1000])
+    host.run("dpkg", "-i", host.put(tmp_path / "cut.deb"), code=1)
+    assert "Read-only file system" in host.run("dpkg", "-i", host.put(deb), code=2, read_only=True)
+    assert host.files() == before
+    assert host.run("dpkg-query", "-W", "-f", "${db:Status-Status}", "harp") == "not-installed"
+    assert host.run("dpkg", "--audit") == ""
+
+
+def test_a_read_only_image_is_left_as_it_is(deb: Path, debian: Debian) -> None:
+    host = debian("bookworm")
+    host.run("dpkg", "-i", host.put(deb))
+    before = host.files()
+    said = host.run("harpctl", "install", "--name", "plain", code=1, read_only=True)
+    assert "Mount its file system writable" in said
+    assert host.files() == before
+
+
+def test_an_image_without_ldconfig_takes_the_layer(out: Path, debian: Debian) -> None:
+    host = debian("bookworm")
+    for name in ("sbin/ldconfig", "etc/ld.so.cache"):
+        (host.folder / name).unlink()
+    run("tar", "-xzf", one(out, "*-layer.tar.gz"), "-C", host.folder)
+    host.run("harpctl", "install", "--name", "plain")
+    assert "is enabled" in host.run("harpctl", "status")
+    said = host.run("harpctl", "install", "--name", "plain", "--dir", "/opt", code=4)
+    assert "This host has no ldconfig" in said
+    assert not (host.folder / "opt" / NAME).exists()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rpm packages in a root of their own: installed, queried, erased; and where they do not fit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dist.names import plain_version
+from harpctl.identity import build_version
+from harpctl.plugin.paths import SUFFIXED
+from tests.harpctl.dist.conftest import one, run
+
+pytestmark = [
+    pytest.mark.dist,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild (Debian: rpm)"),
+]
+
+
+def left(root: Path) -> list[str]:
+    """Return the files below a root but for rpm's own database."""
+    found = (str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
+    return sorted(name for name in found if not name.startswith(("var/lib/rpm/", "usr/lib/sysimage/rpm/")))
+
+
+def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
+    package, root = one(out, "harp-0*.rpm"), tmp_path / "root"
+    rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
+    scripts = [] if os.geteuid() == 0 else ["--noscripts"]  # they run in the root
+    run(*rpm, "--initdb")
+    run(*rpm, "--install", "--nodeps", *scripts, package, one(out, "harp-debuginfo-*.rpm"))
+    assert run(*rpm, "--query", "harp").startswith(f"harp-{plain_version()}-1.")
+    listed = run(*rpm, "--query", "--list", "harp").splitlines()
+    assert {f"/usr/lib64/{SUFFIXED}", "/usr/share/man/man1/harpctl-setup.1.gz"} <= set(listed)
+    assert {f"/{name}" for name in left(root) if "/debug/" not in name} <= set(listed)
+    run(*rpm, "--verify", "--nodeps", "harp")
+    program = root / "usr" / "lib" / "harp" / "bin" / "harpctl"
+    assert run(program, "--version") == f"harpctl {build_version()}\n"
+    assert run(program, "demo").count("every byte checked") == 2
+    journal = root / "var" / "lib" / "harp" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "0001").touch()
+    run(*rpm, "--erase", "harp-debuginfo")
+    if not scripts:
+        assert "First run: harpctl rollback" in run(*rpm, "--erase", "harp", code=1)
+        assert program.exists()
+    (journal / "0001").unlink()
+    run(*rpm, "--erase", *scripts, "harp")
+    assert left(root) == []
+
+
+@pytest.mark.skipif(not shutil.which("rpmlint"), reason="needs rpmlint")
+def test_rpmlint_finds_no_error(root: Path, out: Path) -> None:
+    said = run("rpmlint", "--rpmlintrc", root / "dist" / "rpmlintrc", *out.glob("*.rpm"))
+    assert " 2 packages and 0 specfiles checked; 0 errors" in said
+
+
+def test_for_another_machine_it_is_refused(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dist.rpm import build_rpm
+
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    run("sh", "-c", 'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)', one(out, "harp-0*.rpm"), tree)
+    zsh = tree / "usr/share/zsh"
+    (zsh / "site-functions").rename(zsh / "vendor-completions")
+    monkeypatch.setattr(platform, "machine", lambda: "s390x")
+    build_rpm(tree, tmp_path, debug=False)
+    root = tmp_path / "root"
+    rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
+    run(*rpm, "--initdb")
+    said = run(*rpm, "--install", "--nodeps", one(tmp_path, "*.rpm"), code=1)
+    assert "is intended for a different architecture" in said
+    assert left(root) == []

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel in empty environments, and where it does not fit."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from harpctl.identity import build_version
+from harpctl.plugin.elf import inspect
+from harpctl.plugin.paths import NAME
+from tests.harpctl.dist.conftest import Chroot, one, run
+from tests.harpctl.dist.test_deb import Debian
+
+pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
+
+WHEEL_BYTES_MAX = 1_000_000
+TAG = "manylinux_2_27_x86_64"
+
+
+@pytest.fixture
+def wheel(out: Path) -> Path:
+    return one(out, "*.whl")
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """The programs of an empty environment."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    return tmp_path / "venv" / "bin"
+
+
+def refused(programs: Path, *words: str | Path) -> str:
+    """Let pip fail to install something; return what it says, after a look that nothing came."""
+    before = run(programs / "pip", "list", "--format=freeze")
+    said = run(programs / "pip", "--disable-pip-version-check", "install", *words, code=1)
+    assert run(programs / "pip", "list", "--format=freeze") == before
+    assert not (programs / "harpctl").exists()
+    return said
+
+
+def test_in_an_empty_environment(wheel: Path, empty: Path, tmp_path: Path) -> None:
+    assert wheel.stat().st_size < WHEEL_BYTES_MAX
+    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
+    assert run(empty / "harpctl", "--version") == f"harpctl {build_version()}\n"
+    assert "harp.lua" in run(empty / "harpctl", "dissector", tmp_path)
+    image = tmp_path / "image"
+    for folder in ("usr/lib64", "var/lib"):
+        (image / folder).mkdir(parents=True)
+    run(empty / "harpctl", "install", "--root", image)
+    assert "is enabled" in run(empty / "harpctl", "status", "--root", image)
+    with (image / "usr/lib64" / NAME).open("rb") as file:
+        assert inspect(file, NAME).version == build_version()
+    table = run(empty / "harpctl", *"bench --loopback --mode pingpong --time 0.1 --sizes 8".split())
+    assert "every byte checked" in table
+    assert run(empty / "harpctl", "demo").count("every byte checked") == 2
+
+
+def test_its_tag_is_true(wheel: Path) -> None:
+    assert wheel.name.endswith(f"-py3-none-{TAG}.whl")
+    said = run(sys.executable, "-m", "auditwheel", "show", wheel).replace("\n", " ")
+    assert f'is consistent with the following platform tag: "{TAG}"' in said
+
+
+def test_for_another_machine_or_damaged_it_is_refused(wheel: Path, empty: Path, tmp_path: Path) -> None:
+    other = tmp_path / wheel.name.replace("x86_64", "s390x")
+    shutil.copy(wheel, other)
+    assert "is not a supported wheel on this platform" in refused(empty, other)
+    cut = tmp_path / wheel.name
+    cut.write_bytes(wheel.read_bytes()[:-1000])
+    assert "is invalid" in refused(empty, cut)
+
+
+def test_an_old_pip_does_not_know_its_tag(wheel: Path, empty: Path) -> None:
+    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "pip==20.2.4")
+    assert "is not a supported wheel on this platform" in refused(empty, wheel)
+    run(empty / "python", "-m", "pip", "install", "--quiet", "--upgrade", "pip")
+    run(empty / "pip", "install", "--quiet", wheel)
+    assert run(empty / "harpctl", "--version") == f"harpctl {build_version()}\n"
+
+
+def fetch(wheel: Path, python: str, folder: Path) -> None:
+    """Fetch what the wheel needs, as one does for a host without a network."""
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+    argv += ["--only-binary=:all:", "--python-version", python, "--platform", "manylinux2014_x86_64"]
+    subprocess.run([*argv, "--platform", TAG, str(wheel)], check=True)
+
+
+@pytest.mark.parametrize(("release", "python"), [("bookworm", "3.11"), ("trixie", "3.13")])
+def test_without_a_network(wheel: Path, debian: Debian, tmp_path: Path, release: str, python: str) -> None:
+    host: Chroot = debian(release)
+    before = host.files()
+    host.run("python3", "-m", "venv", "/tmp/venv")
+    inside = host.put(wheel)
+    said = host.run("/tmp/venv/bin/pip", "install", "--retries=0", "--timeout=1", inside, code=1)
+    assert "No matching distribution found" in said
+    assert not (host.folder / "tmp/venv/bin/harpctl").exists()
+    fetch(wheel, python, tmp_path / "wheels")
+    shutil.copytree(tmp_path / "wheels", host.folder / "tmp/wheels")
+    host.run("/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside)
+    assert host.run("/tmp/venv/bin/harpctl", "demo").count("every byte checked") == 2
+    host.run("/tmp/venv/bin/harpctl", "install")
+    assert "is enabled" in host.run("/tmp/venv/bin/harpctl", "status")
+    host.run("/tmp/venv/bin/harpctl", "rollback", "--yes")
+    host.run("/tmp/venv/bin/pip", "uninstall", "--yes", "harpctl")
+    assert host.files() == before
