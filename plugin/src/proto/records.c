@@ -73,8 +73,12 @@ static void take_ahead(struct harp_records *r) {
     const uint8_t *src = r->ahead + r->from;
     uint8_t *dst;
     bytes = HARP_MIN(bytes, target(r, r->done, &dst));
-    r->crc = harp_crc32c(r->crc, src, bytes);
-    if (dst) harp_copy_lines(dst, src, bytes);
+    if (dst && !r->is_watched) {
+      r->crc = harp_crc32c_copy(r->crc, dst, src, bytes);
+    } else {
+      r->crc = harp_crc32c(r->crc, src, bytes);
+      if (dst) harp_copy_lines(dst, src, bytes);
+    }
     r->done += bytes;
     r->from += bytes;
   }
