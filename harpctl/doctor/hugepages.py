@@ -11,6 +11,8 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, skip, warn
 from harpctl.facts.model import GIB, CgroupPages
 from harpctl.kargs.cmdline import COUNT, DEFAULT, SIZE, argument, parse_size, split
+from harpctl.setup.choose import Choice
+from harpctl.setup.fit import fitting_pages
 from harpctl.setup.mount import MOUNT_POINT, MOUNT_UNIT, fstab_mounts, mount_now, unit_mounts
 from harpctl.setup.pages import pages_for, size_name
 
@@ -68,20 +70,30 @@ def check_present(context: Context) -> Iterator[Said]:
         yield fail(f"There are no hugepages of {size} yet; the next boot brings {coming}.", "reboot")
 
 
+def _used_count(context: Context) -> int:
+    """Return how many pages a rank for each GPU takes, on the interfaces and cores of the conf files."""
+    choices = [
+        Choice(number=number, eni=eni, cores=conf.cores or ())
+        for number, (_path, conf, eni) in enumerate(context.pairs)
+    ]
+    confs = {conf.interface: conf for _path, conf in context.confs}
+    return fitting_pages(choices, confs, len(context.facts.gpus), context.page_size)
+
+
 @check(
     "hugepages.enough",
-    "There are 5 GiB of hugepages per GPU and 10 GiB more",
+    "There are hugepages for a rank on each GPU",
     needs.gpu,
     needs.pages,
     validates=False,
 )
 def check_enough(context: Context) -> Iterator[Said]:
-    """Hold the total against the contract's formula; fewer may be meant, so that it warns."""
-    total, wanted = context.pages.total, wanted_count(context)
-    if total < wanted and not _comes_at_boot(context):
+    """Hold the total against what the ranks take; smaller pages do as well, so that it warns."""
+    total, used = context.pages.total, _used_count(context)
+    if total < used and not _comes_at_boot(context):
         yield warn(
-            f"{total} pages of {size_name(context.page_size)} for {len(context.facts.gpus)} GPUs, where"
-            f" {wanted} are right; processes that come last get smaller pages.",
+            f"{total} pages of {size_name(context.page_size)} for {len(context.facts.gpus)} GPUs, whose ranks"
+            f" take {used}; processes that come last get smaller pages.",
             "harpctl setup --hugepages auto --now",
         )
 

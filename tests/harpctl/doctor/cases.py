@@ -77,11 +77,11 @@ def no_pages_in_container(world: World) -> None:
 @case(
     "hugepages.enough",
     "warn",
-    "10 pages of 1 GiB for 2 GPUs, where 20 are right",
+    "1 pages of 1 GiB for 2 GPUs, whose ranks take 4",
     "harpctl setup --hugepages auto --now",
 )
 def few_pages(world: World) -> None:
-    _pages(world, 10, 10)
+    _pages(world, 1, 1)
 
 
 @case(
