@@ -11,7 +11,13 @@
 
 #define harp_likely(x)   __builtin_expect(!!(x), 1)
 #define harp_unlikely(x) __builtin_expect(!!(x), 0)
-#define HARP_COLD        __attribute__((noinline, cold))
+/* Kept though no code names it: for who looks into the file. */
+#if __has_attribute(retain)
+#define HARP_KEPT __attribute__((used, retain))
+#else
+#define HARP_KEPT __attribute__((used))
+#endif
+#define HARP_COLD __attribute__((noinline, cold))
 
 #define HARP_ARRAY_COUNT(a)                (sizeof(a) / sizeof((a)[0]))
 #define HARP_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))

@@ -8,7 +8,7 @@
 
 /* Says to who looks into the file which wire versions it speaks, the oldest and the newest (harpctl
  * preflight). */
-static const char mark[] __attribute__((used)) = "@(#)HARP-WIRE 2-2";
+static const char mark[] HARP_KEPT = "@(#)HARP-WIRE 2-2";
 _Static_assert(HARP_WIRE_VERSION_MIN == 2 && HARP_WIRE_VERSION == 2, "the mark above says them");
 
 static enum harp_drop decode_data(const uint8_t *wire, size_t bytes, struct harp_packet *p) {

@@ -71,7 +71,7 @@ def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     folder = tmp_path_factory.mktemp("oracle")
     (folder / "oracle.c").write_text(ORACLE)
     sources = [*SOURCE.glob("base/*.c"), *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "error"))]
-    sources += [SOURCE / "host/arena.c"]
+    sources += [SOURCE / "host/arena.c", SOURCE / "host/node.c"]
     library = folder / "oracle.so"
     argv = ["cc", "-shared", "-fPIC", "-std=gnu11", "-D_GNU_SOURCE", '-DHARP_VERSION="oracle"']
     argv += [f"-I{SOURCE}", "-o", str(library)]
