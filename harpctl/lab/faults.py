@@ -143,7 +143,7 @@ class Faults:
     def clear(self) -> Faults:
         """End all of them."""
         self._box().take_out()
-        self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, {}))
+        self._drop(dict.fromkeys(WAYS, 0.0))
         self._file.unlink(missing_ok=True)
         return self
 
@@ -156,8 +156,10 @@ class Faults:
     def counts(self) -> dict[str, dict[str, int]]:
         """Say by way what was done: `dropped` since that was last set, the others since the box is in."""
         dropped: dict[str, int] = {}
-        with contextlib.suppress(HarpError):
-            dropped = read_drops(self._run(show_drops(self._spec, self._prefix, self._host, self._eni)))
+        for way in WAYS:
+            with contextlib.suppress(HarpError):
+                listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, way))
+                dropped[way] = read_drops(listed)
         box = self._box()
         return merge(box.tell() if box.is_in else {}, dropped)
 
@@ -175,13 +177,17 @@ class Faults:
             )
         shares = {way: faults.dropped for way, faults in state.items()}
         if shares != {way: faults.dropped for way, faults in before.items()}:
-            self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, shares))
+            self._drop(shares)
         if any(faults.needs_box for faults in state.values()) and not box.is_in:
             box.put_in()
         if box.is_in:
             box.tell(*(faults.line(way) for way, faults in state.items()))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(state))
+
+    def _drop(self, shares: dict[str, float]) -> None:
+        for way, share in shares.items():
+            self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, way, share))
 
     def _box(self) -> Box:
         port = port_name(self._host, eni_name(self._eni))

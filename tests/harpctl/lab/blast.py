@@ -37,6 +37,7 @@ SEND = """
 import socket, struct, sys, time
 target, port, own, count, size, gap_us = sys.argv[1], *sys.argv[2:4], *map(int, sys.argv[4:])
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR: what this host itself drops is an error
 sock.bind((own, 0))
 end = time.monotonic()
 for number in range(count):
