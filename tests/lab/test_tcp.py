@@ -28,7 +28,7 @@ ENDED = "a TCP connection with"
 CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 DEAD_S = 2.5
-STALL_S = 1.0  # a margin for a machine whose cores are busy; the lab's figure is in docs/benchmarks.md
+STALL_S = 1.0  # a margin for busy cores; docs/benchmarks/several-interfaces.md has the figure
 
 
 def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = TIMED, **env: str) -> Job:

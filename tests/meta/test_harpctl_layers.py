@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpctl's packages import only what docs/architecture.md allows them; only change/ changes a host."""
+"""harpctl's packages import only what docs/harpctl.md allows them; only change/ changes a host."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def closure(module: str) -> set[str]:
 
 
 def allowed() -> dict[str, set[str]]:
-    """Read the table of architecture.md."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    """Read the table of docs/harpctl.md."""
+    text = (ROOT / "docs" / "harpctl.md").read_text(encoding="utf-8")
     head = "| package | what it is | may import |"
     rows = text[text.index(head) :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
