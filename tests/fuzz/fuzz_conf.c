@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "host/conf.h"
+#include "host/config.h"
 #include "host/cpu.h"
 #include "host/ifname.h"
 
@@ -28,27 +29,55 @@ static void check_sentence(const char *text, size_t text_bytes, const char *begi
   for (size_t i = 0; i < length; i++) CHECK(text[i] >= ' ' && text[i] <= '~');
 }
 
+static void check_number(const struct harp_setting *setting, int64_t value) {
+  CHECK(value >= (int64_t)setting->min && value <= (int64_t)setting->max);
+}
+
+/* What is set lies within the bounds of its row. */
+static void check_value(const struct harp_setting *setting, const void *value) {
+  const struct harp_cores *cores = value;
+  const struct harp_ports *ports = value;
+  switch (setting->kind) {
+  case HARP_KIND_NUMBER:
+    check_number(setting, *(const int *)value);
+    break;
+  case HARP_KIND_SECONDS:
+    CHECK(*(const harp_ns *)value % HARP_SEC(1) == 0);
+    check_number(setting, (int64_t)(*(const harp_ns *)value / HARP_SEC(1)));
+    break;
+  case HARP_KIND_SIZE:
+    check_number(setting, (int64_t) * (const size_t *)value);
+    break;
+  case HARP_KIND_WORD:
+    for (unsigned i = 0; i <= *(const unsigned *)value; i++) CHECK(setting->words[i]);
+    break;
+  case HARP_KIND_INTERFACE:
+  case HARP_KIND_PCI:
+    CHECK(*(const char *)value && memchr(value, 0, 16));
+    break;
+  case HARP_KIND_CORES:
+    CHECK(cores->count >= setting->min && cores->count <= setting->max);
+    for (unsigned i = 0; i < cores->count; i++) CHECK(cores->at[i] < HARP_CPU_MAX);
+    break;
+  case HARP_KIND_PORTS:
+    CHECK(ports->low >= setting->min && ports->low <= ports->high);
+    break;
+  case HARP_KIND_MAC:
+  case HARP_KIND_ADDRESS:
+    break;
+  default:
+    CHECK(!"no key is of this kind");
+  }
+}
+
 static void check_conf(const struct harp_conf *conf) {
-  CHECK(harp_conf_is_set(conf, HARP_CONF_INTERFACE));
-  CHECK(conf->interface[0] && memchr(conf->interface, 0, sizeof conf->interface));
-  CHECK(!conf->mtu || (conf->mtu >= HARP_MTU_MIN && conf->mtu <= HARP_MTU_MAX));
-  CHECK(memchr(conf->pci, 0, sizeof conf->pci));
-  CHECK(conf->numa >= 0 && conf->numa <= HARP_NUMA_MAX);
-  CHECK(conf->speed_mbps >= 0 && conf->speed_mbps <= HARP_SPEED_MAX_MBPS);
-  CHECK(conf->queues <= HARP_QUEUES_MAX);
-  CHECK(conf->mode <= HARP_ENGINE_THREAD);
-  CHECK(conf->core_count <= HARP_MAX_CORES);
-  for (unsigned i = 0; i < conf->core_count; i++) CHECK(conf->cores[i] < HARP_CPU_MAX);
-  CHECK(conf->gpu >= 0 && conf->gpu <= HARP_GPU_MAX);
-  CHECK(conf->page_size <= HARP_PAGE_4K);
-  CHECK(conf->memory_bytes <= (size_t)HARP_MEMORY_MAX_MIB << 20);
-  CHECK(conf->driver <= HARP_DRIVER_UDP);
-  CHECK(conf->port_low <= conf->port_high && (!conf->port_low || conf->port_low >= HARP_PORT_MIN));
-  CHECK(conf->paths <= HARP_MAX_PATHS);
-  CHECK(conf->peer_timeout_ns <= HARP_SEC(HARP_PEER_TIMEOUT_MAX_SEC));
-  CHECK(memchr(conf->congestion, 0, sizeof conf->congestion));
-  for (unsigned key = 0; key < HARP_CONF_KEY_COUNT; key++)
-    CHECK(conf->lines[key] <= HARP_CONF_FILE_BYTES_MAX + 1);
+  CHECK(harp_setting_is_set(&conf->values, HARP_SETTING_INTERFACE));
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    const struct harp_setting *setting = &harp_setting_table[id];
+    CHECK(conf->lines[id] <= HARP_CONF_FILE_BYTES_MAX + 1);
+    CHECK(harp_setting_is_set(&conf->values, id) == (conf->lines[id] != 0));
+    if (conf->lines[id]) check_value(setting, (const char *)&conf->values + setting->offset);
+  }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

@@ -48,7 +48,7 @@ void side_open(struct side *s, struct side *other, bool framed, uint16_t port, u
   s->other = other;
   s->random = port;
   s->loss_permille = loss;
-  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}}, "delay",
+  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}},
                                          harp_io_sim_open(&config), sides_clock, error, sizeof error),
                    0);
 }

@@ -48,42 +48,43 @@ static void test_every_key(void **state) {
                          "congestion = reno\n"
                          "devices = enis\n"),
                    0);
-  for (unsigned key = 0; key < HARP_CONF_KEY_COUNT; key++) assert_true(harp_conf_is_set(&conf, key));
-  assert_int_equal(conf.lines[HARP_CONF_INTERFACE], 3);
-  assert_int_equal(conf.lines[HARP_CONF_CONGESTION], 26);
-  assert_string_equal(conf.interface, "eth1");
-  assert_memory_equal(conf.mac, "\x52\x54\x00\xab\xcd\xef", 6);
-  assert_int_equal(conf.address.ss_family, AF_INET);
-  assert_int_equal(((struct sockaddr_in *)&conf.address)->sin_addr.s_addr, htonl(0x0a000005));
-  assert_int_equal(conf.gateway.ss_family, AF_INET6);
-  assert_int_equal(conf.mtu, 8500);
-  assert_string_equal(conf.pci, "0000:3b:00.1");
-  assert_int_equal(conf.numa, 1);
-  assert_int_equal(conf.speed_mbps, 25000);
-  assert_int_equal(conf.queues, 4);
-  assert_int_equal(conf.mode, HARP_ENGINE_THREAD);
-  assert_int_equal(conf.core_count, 4);
-  assert_memory_equal(conf.cores, ((uint16_t[]){2, 3, 4, 8}), 8);
-  assert_int_equal(conf.gpu, 3);
-  assert_int_equal(conf.page_size, HARP_PAGE_1G);
-  assert_int_equal(conf.memory_bytes, 2UL << 30);
-  assert_int_equal(conf.driver, HARP_DRIVER_XDP_ZC);
-  assert_int_equal(conf.port_low, 40000);
-  assert_int_equal(conf.port_high, 40063);
-  assert_int_equal(conf.paths, 5);
-  assert_int_equal(conf.peer_timeout_ns, HARP_SEC(30));
-  assert_string_equal(conf.congestion, "reno");
-  assert_int_equal(conf.devices, HARP_DEVICES_ENIS);
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++)
+    assert_int_equal(harp_setting_is_set(&conf.values, id), harp_setting_table[id].key != NULL);
+  assert_int_equal(conf.lines[HARP_SETTING_INTERFACE], 3);
+  assert_int_equal(conf.lines[HARP_SETTING_CONGESTION], 26);
+  assert_string_equal(conf.values.interface, "eth1");
+  assert_memory_equal(conf.values.mac, "\x52\x54\x00\xab\xcd\xef", 6);
+  assert_int_equal(conf.values.address.ss_family, AF_INET);
+  assert_int_equal(((struct sockaddr_in *)&conf.values.address)->sin_addr.s_addr, htonl(0x0a000005));
+  assert_int_equal(conf.values.gateway.ss_family, AF_INET6);
+  assert_int_equal(conf.values.mtu, 8500);
+  assert_string_equal(conf.values.pci, "0000:3b:00.1");
+  assert_int_equal(conf.values.numa, 1);
+  assert_int_equal(conf.values.speed_mbps, 25000);
+  assert_int_equal(conf.values.queues, 4);
+  assert_int_equal(conf.values.mode, HARP_ENGINE_THREAD);
+  assert_int_equal(conf.values.cores.count, 4);
+  assert_memory_equal(conf.values.cores.at, ((uint16_t[]){2, 3, 4, 8}), 8);
+  assert_int_equal(conf.values.gpu, 3);
+  assert_int_equal(conf.values.page_size, HARP_PAGE_1G);
+  assert_int_equal(conf.values.memory_bytes, 2UL << 30);
+  assert_int_equal(conf.values.driver, HARP_DRIVER_XDP_ZC);
+  assert_int_equal(conf.values.ports.low, 40000);
+  assert_int_equal(conf.values.ports.high, 40063);
+  assert_int_equal(conf.values.paths, 5);
+  assert_int_equal(conf.values.peer_timeout_ns, HARP_SEC(30));
+  assert_int_equal(conf.values.congestion, HARP_CONGESTION_RENO);
+  assert_int_equal(conf.values.devices, HARP_DEVICES_ENIS);
 }
 
 static void test_layout(void **state) {
   (void)state;
   assert_int_equal(parse("\xef\xbb\xbf[eni]\r\n  interface=eth1  \r\n\t# no newline at the end"), 0);
-  assert_string_equal(conf.interface, "eth1");
+  assert_string_equal(conf.values.interface, "eth1");
   assert_int_equal(parse("[eni]\ninterface\t=\teth1\n[memory]\n\n[engine]"), 0);
-  assert_string_equal(conf.interface, "eth1");
-  assert_false(harp_conf_is_set(&conf, HARP_CONF_MTU));
-  assert_int_equal(conf.mtu, 0);
+  assert_string_equal(conf.values.interface, "eth1");
+  assert_false(harp_setting_is_set(&conf.values, HARP_SETTING_MTU));
+  assert_int_equal(conf.values.mtu, 0);
 }
 
 static void test_errors_name_file_line_key_value(void **state) {
@@ -262,7 +263,7 @@ static void test_read_file(void **state) {
   char expected[256];
   tree_write("ztcp0.conf", "[eni]\ninterface = eth1\n");
   assert_int_equal(harp_conf_read(&conf, tree_path("ztcp0.conf"), &error), 0);
-  assert_string_equal(conf.interface, "eth1");
+  assert_string_equal(conf.values.interface, "eth1");
   assert_string_equal(tree_log, "");
 
   assert_int_equal(chmod(tree_path("ztcp0.conf"), 0666), 0);

@@ -80,8 +80,8 @@ static void test_minimal_file(void **state) {
   assert_string_equal(error_text, "");
   assert_int_equal(cfg.instance_count, 1);
   assert_string_equal(cfg.conf_dir, conf_dir);
-  assert_string_equal(cfg.congestion, "delay");
-  assert_int_equal(cfg.peer_timeout_ns, HARP_SEC(10));
+  assert_int_equal(cfg.job.congestion, HARP_CONGESTION_DELAY);
+  assert_int_equal(cfg.job.peer_timeout_ns, HARP_SEC(10));
   const struct harp_instance *one = &cfg.instances[0];
   assert_string_equal(one->name, "ztcp0");
   assert_string_equal(one->ifname, "eth1");
@@ -94,12 +94,12 @@ static void test_minimal_file(void **state) {
   assert_non_null(strstr(one->pci_path, "/sys/devices/pci0000:00/0000:00:06.0"));
   assert_int_equal(one->numa, 1);
   assert_int_equal(one->mode, HARP_ENGINE_INLINE);
-  assert_int_equal(one->core_count, 0);
-  assert_int_equal(one->gpu, -1);
+  assert_int_equal(one->cores.count, 0);
+  assert_false(harp_setting_is_set(&one->settings, HARP_SETTING_GPU));
   assert_int_equal(one->page_size, HARP_PAGE_AUTO);
   assert_int_equal(one->memory_bytes, 0);
   assert_int_equal(one->driver, HARP_DRIVER_AUTO);
-  assert_int_equal(one->port_low, 0);
+  assert_int_equal(one->ports.low, 0);
   assert_int_equal(one->paths, 5);
   assert_int_equal(one->peer_timeout_ns, HARP_SEC(10));
   assert_string_equal(tree_log,
@@ -126,17 +126,17 @@ static void test_full_file(void **state) {
   assert_int_equal(one->numa, 0);
   assert_int_equal(one->queues, 4);
   assert_int_equal(one->mode, HARP_ENGINE_THREAD); /* auto, with cores */
-  assert_int_equal(one->core_count, 2);
+  assert_int_equal(one->cores.count, 2);
   assert_int_equal(one->gpu, 2);
   assert_int_equal(one->page_size, HARP_PAGE_2M);
   assert_int_equal(one->memory_bytes, 256 << 20);
   assert_int_equal(one->driver, HARP_DRIVER_AUTO);
-  assert_int_equal(one->port_low, 40000);
-  assert_int_equal(one->port_high, 40063);
+  assert_int_equal(one->ports.low, 40000);
+  assert_int_equal(one->ports.high, 40063);
   assert_int_equal(one->paths, 3);
   assert_int_equal(one->peer_timeout_ns, HARP_SEC(20));
-  assert_int_equal(cfg.peer_timeout_ns, HARP_SEC(20));
-  assert_string_equal(cfg.congestion, "reno");
+  assert_int_equal(cfg.job.peer_timeout_ns, HARP_SEC(20));
+  assert_int_equal(cfg.job.congestion, HARP_CONGESTION_RENO);
 }
 
 static void test_files_in_numeric_order(void **state) {
@@ -232,7 +232,7 @@ static void test_pairs(void **state) {
   assert_error(LOAD(), -EINVAL,
                "$/conf/ztcp1.conf:4: key 'congestion' = 'reno': expected 'delay' as in $/conf/ztcp0.conf:4");
   assert_int_equal(LOAD("HARP_CONGESTION=reno"), 0);
-  assert_string_equal(cfg.congestion, "reno");
+  assert_int_equal(cfg.job.congestion, HARP_CONGESTION_RENO);
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[transport]\npeer_timeout = 6\n");
   assert_error(LOAD(), -EINVAL,
                "$/conf/ztcp1.conf:4: key 'peer_timeout' = '6': expected '5' as in $/conf/ztcp0.conf:5");
@@ -296,7 +296,7 @@ static void test_environment_overrides_files(void **state) {
   assert_int_equal(cfg.instances[0].paths, 7);
   assert_int_equal(cfg.instances[0].peer_timeout_ns, HARP_SEC(2));
   assert_int_equal(cfg.instances[0].stall_ns, HARP_SEC(4));
-  assert_string_equal(cfg.congestion, "reno");
+  assert_int_equal(cfg.job.congestion, HARP_CONGESTION_RENO);
   assert_int_equal(LOAD("HARP_DRIVER=xdp-zc"), 0);
   assert_int_equal(cfg.instances[0].driver, HARP_DRIVER_XDP_ZC);
   assert_int_equal(LOAD(), 0);

@@ -50,8 +50,8 @@ static struct harp_instance loopback(void) {
 }
 
 static void give_cores(struct harp_instance *i, unsigned count, const uint16_t *cores) {
-  i->core_count = count;
-  memcpy(i->cores, cores, count * sizeof cores[0]);
+  i->cores.count = count;
+  memcpy(i->cores.at, cores, count * sizeof cores[0]);
 }
 
 static int set_up(void **state) {
@@ -94,7 +94,7 @@ static void test_an_engine_for_each_core(void **state) {
   if (!two_cores(cores)) skip();
   give_cores(&first, 1, &cores[0]);
   give_cores(&second, 2, (uint16_t[]){cores[1], cores[0]}); /* one of them twice */
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   assert_int_equal(crew.count, 2);
   assert_ptr_not_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
@@ -124,7 +124,7 @@ static void test_one_engine_without_cores_or_a_thread(void **state) {
       lo.mode = HARP_ENGINE_INLINE;
       give_cores(&lo, 2, cores);
     }
-    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
     assert_ptr_equal(users[0], users[1]);
     assert_int_equal(users[0]->core, -1);
     assert_string_equal(users[0]->name, "lo");
@@ -142,23 +142,23 @@ static void test_fewest_users_first(void **state) {
   (void)state;
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
-  struct harp_engine *a = harp_crew_use(&crew, &enis, "delay");
+  struct harp_engine *a = harp_crew_use(&crew, &enis);
   assert_null(crew.seats[1].engine); /* not before it is needed */
   harp_crew_share(&crew, a);
   harp_crew_share(&crew, a);
-  struct harp_engine *b = harp_crew_use(&crew, &enis, "delay");
+  struct harp_engine *b = harp_crew_use(&crew, &enis);
   assert_ptr_not_equal(a, b);
-  assert_ptr_equal(harp_crew_use(&crew, &enis, "delay"), b);
-  assert_ptr_equal(harp_crew_use(&crew, &enis, "delay"), b);
+  assert_ptr_equal(harp_crew_use(&crew, &enis), b);
+  assert_ptr_equal(harp_crew_use(&crew, &enis), b);
   harp_crew_drop(&crew, a);
   harp_crew_drop(&crew, a);
-  assert_ptr_equal(harp_crew_use(&crew, &enis, "delay"), a);
+  assert_ptr_equal(harp_crew_use(&crew, &enis), a);
   harp_crew_drop(&crew, a);
   harp_crew_drop(&crew, a); /* its last */
   assert_null(crew.seats[0].engine);
   assert_ptr_equal(crew.seats[1].engine, b);
   assert_int_equal(crew.seats[1].users, 3);
-  a = harp_crew_use(&crew, &enis, "delay");
+  a = harp_crew_use(&crew, &enis);
   assert_ptr_equal(crew.seats[0].engine, a);
   for (unsigned i = 0; i < 3; i++) harp_crew_drop(&crew, b);
   assert_int_equal(crew.count, 2);
@@ -179,19 +179,19 @@ static void test_cores_that_others_have(void **state) {
   int claim = harp_claim_core(cores[1]);
   assert_true(claim >= 0);
   assert_int_equal(harp_claim_core(cores[1]), -EADDRINUSE);
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_equal(users[0]->core, cores[0]);
   assert_int_equal(crowded_count, 1);
   close(claim);
-  assert_non_null(users[3] = harp_crew_use(&crew, &enis, "delay"));
+  assert_non_null(users[3] = harp_crew_use(&crew, &enis));
   assert_int_equal(users[3]->core, cores[1]);
   drop_all(&crew, users, 4);
 
   int claims[2] = {harp_claim_core(cores[0]), harp_claim_core(cores[1])};
   assert_true(claims[0] >= 0 && claims[1] >= 0); /* ours have gone with their engines */
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_true(users[0]->core == cores[0] || users[0]->core == cores[1]);
   assert_int_equal(crowded_count, 2);
@@ -209,7 +209,7 @@ static void test_cores_that_are_missing(void **state) {
   (void)state;
   assert_true(harp_cpu_allowed(cores, 1) >= 1);
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, cores[0]});
-  assert_non_null(e = harp_crew_use(&crew, &enis, "delay"));
+  assert_non_null(e = harp_crew_use(&crew, &enis));
   assert_int_equal(crew.count, 1);
   assert_int_equal(e->core, cores[0]);
   assert_string_equal(e->name, "lo");
@@ -217,7 +217,7 @@ static void test_cores_that_are_missing(void **state) {
   harp_crew_drop(&crew, e);
 
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, MISSING_CORE - 1});
-  assert_non_null(e = harp_crew_use(&crew, &enis, "delay"));
+  assert_non_null(e = harp_crew_use(&crew, &enis));
   assert_int_equal(crew.count, 1);
   assert_int_equal(e->core, -1);
   assert_int_equal(missing_count, 2);
@@ -236,19 +236,19 @@ static void test_an_engine_that_can_not_be_opened(void **state) {
   (void)state;
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
-  lo.port_low = lo.port_high = PORT;
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  lo.ports.low = lo.ports.high = PORT;
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_equal(without_count, 1);
   assert_int_equal(warn_count, 0);
   struct harp_crew other = {0};
-  assert_null(harp_crew_use(&other, &enis, "delay"));
+  assert_null(harp_crew_use(&other, &enis));
   assert_int_equal(warn_count, 1);
   assert_non_null(strstr(last_warn, "47310"));
   assert_null(other.arenas[0].base);
   drop_all(&crew, users, 3);
-  assert_non_null(users[0] = harp_crew_use(&other, &enis, "delay")); /* it can be tried again */
+  assert_non_null(users[0] = harp_crew_use(&other, &enis)); /* it can be tried again */
   harp_crew_drop(&other, users[0]);
 }
 
@@ -267,9 +267,9 @@ static void test_ports_are_shared(void **state) {
     struct harp_engine *users[2];
     give_cores(&lo, 2, cores);
     lo.paths = rows[row].paths;
-    lo.port_low = PORT;
-    lo.port_high = (uint16_t)(PORT + rows[row].ports - 1);
-    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+    lo.ports.low = PORT;
+    lo.ports.high = (uint16_t)(PORT + rows[row].ports - 1);
+    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
     for (unsigned i = 0; i < 2; i++) assert_int_equal(users[i]->io->info.port_count, rows[row].each);
     drop_all(&crew, users, 2);
     assert_int_equal(without_count + warn_count, 0);
@@ -290,7 +290,7 @@ static void test_memory(void **state) {
   lo.memory_bytes = 48 * MIB;
   assert_int_equal(harp_engine_memory_bytes(&enis, 1), 48 * MIB);
   assert_int_equal(harp_engine_memory_bytes(&enis, 3), 16 * MIB);
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   assert_int_equal(crew.arenas[0].bytes, 48 * MIB);
   unsigned low = users[0]->memory > users[1]->memory; /* by their cores, which the process id turns */
   assert_ptr_equal(users[!low]->memory, users[low]->memory + 24 * MIB);
@@ -314,7 +314,7 @@ static void test_the_eni_near_the_gpu_is_first(void **state) {
   near.numa = HARP_NODE_MAX - 1;
   near.gpu_nearness = 3;
   near.speed_mbps = 7;
-  struct harp_engine *e = harp_crew_use(&crew, &enis, "delay");
+  struct harp_engine *e = harp_crew_use(&crew, &enis);
   assert_non_null(e);
   assert_int_equal(e->enis[0].speed_mbps, 7);
   assert_int_equal(crew.arenas[0].numa, near.numa);
@@ -348,7 +348,7 @@ static void test_memory_is_on_the_node_of_the_core(void **state) {
   if (!two_cores(cores) || harp_node_of_core("/sys", cores[0]) < 0) skip();
   int before = policy_at(&crew, &mine);
   give_cores(&lo, 2, cores);
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   for (unsigned i = 0; i < 2; i++) {
     int node, first, last;
     assert_true((node = harp_node_of_core("/sys", users[i]->core)) >= 0);
@@ -381,7 +381,7 @@ static void test_memory_of_two_nodes(void **state) {
   }
   give_cores(&lo, 2, cores);
   lo.memory_bytes = 48 * MIB;
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis, "delay"));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
   for (unsigned i = 0; i < 2; i++) {
     const struct harp_arena *arena = &crew.arenas[i];
     assert_int_equal(arena->numa, crew.nodes[i]);

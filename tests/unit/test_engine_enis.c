@@ -73,8 +73,7 @@ static void open_side(struct side *s, struct side *other, uint16_t port) {
     enis.at[i] = &instances[i];
     harp_io_bundle_take(bundle, harp_io_sim_open(&config));
   }
-  assert_int_equal(
-      harp_engine_open_with(&s->engine, &enis, "delay", bundle, virtual_clock, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, error, sizeof error), 0);
 }
 
 static struct harp_endpoint endpoint_of(uint64_t token, uint16_t port) {

@@ -16,24 +16,29 @@ static void test_every_variable(void **state) {
                         "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x",
                         "HARP_STALL_TIME=3", "HARP_DUMP_DIR=off", "HARP_DISABLE=0", "HARP_ZEROCOPY=off"),
                    0);
-  for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_non_null(env.text[i]);
-  assert_string_equal(env.text[HARP_ENV_CONF_DIR], "/etc/harp");
-  assert_string_equal(env.text[HARP_ENV_IFNAME], "^docker,lo");
-  assert_int_equal(env.driver, HARP_DRIVER_UDP);
-  assert_int_equal(env.mode, HARP_ENGINE_THREAD);
-  assert_int_equal(env.peer_timeout_ns, HARP_SEC(600));
-  assert_int_equal(env.paths, 16);
-  assert_string_equal(env.congestion, "reno");
-  assert_int_equal(env.devices, HARP_DEVICES_ENIS);
-  assert_int_equal(env.stall_ns, HARP_SEC(3));
-  assert_int_equal(env.zerocopy, HARP_ZEROCOPY_MODE_OFF);
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    bool has_variable = harp_setting_table[id].variable;
+    assert_int_equal(env.text[id] != NULL, has_variable);
+    assert_int_equal(harp_setting_is_set(&env.values, id), has_variable);
+  }
+  assert_string_equal(env.text[HARP_SETTING_CONF_DIR], "/etc/harp");
+  assert_string_equal(env.text[HARP_SETTING_IFNAME], "^docker,lo");
+  assert_int_equal(env.values.driver, HARP_DRIVER_UDP);
+  assert_int_equal(env.values.mode, HARP_ENGINE_THREAD);
+  assert_int_equal(env.values.peer_timeout_ns, HARP_SEC(600));
+  assert_int_equal(env.values.paths, 16);
+  assert_int_equal(env.values.congestion, HARP_CONGESTION_RENO);
+  assert_int_equal(env.values.devices, HARP_DEVICES_ENIS);
+  assert_int_equal(env.values.stall_ns, HARP_SEC(3));
+  assert_int_equal(env.values.zerocopy, HARP_ZEROCOPY_MODE_OFF);
   assert_string_equal(tree_log, "");
 }
 
 static void test_empty_is_unset(void **state) {
   (void)state;
   assert_int_equal(READ("HARP_PATHS=", "HARP_IFNAME="), 0);
-  for (unsigned i = 0; i < HARP_ENV_COUNT; i++) assert_null(env.text[i]);
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) assert_null(env.text[id]);
+  assert_int_equal(env.values.set, 0);
   assert_string_equal(tree_log, "");
 }
 

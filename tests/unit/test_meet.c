@@ -45,7 +45,7 @@ static struct harp_engine *open_engine(void) {
   const struct harp_engine_seat seat = {
       .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memories[0]};
   assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memories[0]);
-  assert_int_equal(harp_engine_open(&e, &enis, &seat, "delay", error, sizeof error), 0);
+  assert_int_equal(harp_engine_open(&e, &enis, &seat, error, sizeof error), 0);
   return e;
 }
 

@@ -68,7 +68,7 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
   instance.addr.ss_family = AF_INET;
   now_ns = HARP_SEC(1);
   memset(s, 0, sizeof *s);
-  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}}, "delay",
+  assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}},
                                          harp_io_sim_open(&config), virtual_clock, error, sizeof error),
                    0);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);

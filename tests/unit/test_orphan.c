@@ -144,7 +144,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int sockets = count_sockets();
   for (unsigned i = 0; i < ENGINES; i++) {
-    struct harp_engine *e = harp_crew_use(&crews[i], &enis, "delay");
+    struct harp_engine *e = harp_crew_use(&crews[i], &enis);
     assert_non_null(e);
     assert_int_equal(harp_listener_open(&listeners[i], e, &handle, -1), HARP_OK);
   }
@@ -232,7 +232,7 @@ static void be_puppet(int wire, const struct harp_handle *handle) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  r.engine = harp_crew_use(&r.crew, &(struct harp_engine_enis){1, {&instance}}, "delay");
+  r.engine = harp_crew_use(&r.crew, &(struct harp_engine_enis){1, {&instance}});
   if (!r.engine) _exit(1);
   if (handle ? harp_dial_open(&r.dial, r.engine, handle, -1)
              : harp_listener_open(&r.listener, r.engine, &own, -1))

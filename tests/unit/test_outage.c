@@ -111,8 +111,7 @@ static void open_scene(struct scene *s, unsigned links) {
     ((struct sockaddr_in *)&instance->addr)->sin_addr = address(1, i);
     harp_io_bundle_take(bundle, harp_io_sim_open(&config));
   }
-  assert_int_equal(
-      harp_engine_open_with(&s->engine, &enis, "delay", bundle, virtual_clock, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, error, sizeof error), 0);
   for (unsigned i = 0; i < links; i++) s->links[i] = connect_to(s, 2 + i);
   harp_log_set_sink(hear);
 }

@@ -62,15 +62,15 @@ static void take_seat(struct harp_engine *e, const struct harp_engine_seat *seat
   e->block_count = seat->memory_bytes / HARP_BLOCK_BYTES;
 }
 
-static struct harp_engine *allocate(const struct harp_engine_enis *enis, const struct harp_engine_seat *seat,
-                                    const char *congestion) {
+static struct harp_engine *allocate(const struct harp_engine_enis *enis,
+                                    const struct harp_engine_seat *seat) {
   struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
   join_instances(e, enis);
   take_seat(e, seat);
-  e->cc = harp_cc_find(congestion);
-  HARP_ASSERT(e->cc); /* host/config has checked the name */
+  e->cc = harp_cc_find(harp_setting_word(HARP_SETTING_CONGESTION, e->instance.congestion));
+  HARP_ASSERT(e->cc); /* test_setting.c holds the words against proto/ */
   e->wake_fd = e->control_fd = -1;
   return e;
 }
@@ -84,9 +84,8 @@ static void release(struct harp_engine *e) {
 
 /* Makes an engine without drivers. */
 static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
-                const struct harp_engine_seat *seat, const char *congestion, char *error,
-                size_t error_bytes) {
-  struct harp_engine *e = allocate(enis, seat, congestion);
+                const struct harp_engine_seat *seat, char *error, size_t error_bytes) {
+  struct harp_engine *e = allocate(enis, seat);
   if (!e) {
     snprintf(error, error_bytes, "no memory for an engine");
     return -ENOMEM;
@@ -120,8 +119,10 @@ static size_t share_of(size_t bytes, unsigned count) {
 /* How many ports an engine asks for: as many as the operator says, or as are wanted and its part of the range
  * has. */
 static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, unsigned count) {
-  unsigned range = instance->port_low ? instance->port_high - instance->port_low + 1u : UINT16_MAX;
-  return instance->paths_are_set ? instance->paths : HARP_MIN(wanted, HARP_MAX(range / count, 1u));
+  unsigned range = instance->ports.low ? instance->ports.high - instance->ports.low + 1u : UINT16_MAX;
+  return harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS)
+             ? instance->paths
+             : HARP_MIN(wanted, HARP_MAX(range / count, 1u));
 }
 
 static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number,
@@ -134,8 +135,8 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
   };
   struct harp_io_config config = {
       .addr = &instance->addr,
-      .port_low = instance->port_low,
-      .port_high = instance->port_high,
+      .port_low = instance->ports.low,
+      .port_high = instance->ports.high,
       .port_count = ports_of(instance, instance->paths, count),
       .xdp_mode = modes[instance->driver],
       .ifindex = (unsigned)instance->index,
@@ -208,7 +209,7 @@ static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_
              info->ports[0], info->buffer_bytes >> 10);
   HARP_INFO("%s%s: %s%s, memory in %s pages, engine %s", instance->ifname, e->mark,
             describe_driver(info, text, sizeof text), ports, harp_page_rung_name(seat->pages),
-            harp_engine_mode_name(e->instance.mode));
+            harp_setting_word(HARP_SETTING_MODE, e->instance.mode));
   return 0;
 }
 
@@ -228,10 +229,9 @@ static int open_io(struct harp_engine *e, const struct harp_engine_seat *seat, c
 }
 
 int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
-                     const struct harp_engine_seat *seat, const char *congestion, char *error,
-                     size_t error_bytes) {
+                     const struct harp_engine_seat *seat, char *error, size_t error_bytes) {
   struct harp_engine *e;
-  int err = make(&e, enis, seat, congestion, error, error_bytes);
+  int err = make(&e, enis, seat, error, error_bytes);
   if (err) return err;
   err = open_io(e, seat, error, error_bytes);
   if (err) {
@@ -245,11 +245,10 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   return 0;
 }
 
-int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis,
-                          const char *congestion, struct harp_io *io, harp_ns (*clock)(void), char *error,
-                          size_t error_bytes) {
+int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,
+                          harp_ns (*clock)(void), char *error, size_t error_bytes) {
   static const struct harp_engine_seat alone = {.count = 1, .core = -1};
-  int err = make(out, enis, &alone, congestion, error, error_bytes);
+  int err = make(out, enis, &alone, error, error_bytes);
   if (err) return err;
   (*out)->clock = clock;
   (*out)->io = io;

@@ -63,7 +63,7 @@ static int open_listener(struct harp_engine *e, unsigned eni) {
   const struct harp_instance *instance = &e->enis[eni];
   struct harp_tcp_options options = options_of(e, eni, -1);
   uint16_t port = harp_engine_io(e, eni)->info.ports[0]; /* one number for a firewall to know */
-  int fd = harp_tcp_socket_listen(&options, instance->port_low, instance->port_high, &port);
+  int fd = harp_tcp_socket_listen(&options, instance->ports.low, instance->ports.high, &port);
   if (fd < 0) return fd;
   int err = watch(t, fd, EPOLLIN, (uint64_t)eni << KIND_BITS | IS_LISTENER);
   if (err) {

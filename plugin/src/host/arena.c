@@ -25,6 +25,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "host/node.h"
+#include "host/setting.h"
 
 /* From the kernel's interface; the C library's headers may be older than the kernel. */
 enum {
@@ -36,11 +37,7 @@ enum {
 #define PAGE_1G_BYTES ((size_t)1 << 30)
 
 const char *harp_page_rung_name(enum harp_page_rung rung) {
-  static const char *const names[] = {
-      [HARP_PAGE_AUTO] = "auto", [HARP_PAGE_1G] = "1G", [HARP_PAGE_2M] = "2M",
-      [HARP_PAGE_THP] = "thp",   [HARP_PAGE_4K] = "4K",
-  };
-  return (unsigned)rung < HARP_ARRAY_COUNT(names) ? names[rung] : "?";
+  return harp_setting_word(HARP_SETTING_PAGE_SIZE, rung);
 }
 
 /* Reads the first 63 bytes of a small file; "" when it cannot be read. */

@@ -12,90 +12,14 @@
 #include "base/assert.h"
 #include "base/log.h"
 
-/* ---- keys ---- */
-
-static bool set_number(int *field, const char *value, unsigned long min, unsigned long max) {
-  unsigned long number;
-  if (!harp_option_number(value, min, max, &number)) return false;
-  *field = (int)number;
-  return true;
-}
-
-static bool set_value(struct harp_conf *conf, enum harp_conf_key key, const char *value) {
-  int queues;
-  switch (key) {
-  case HARP_CONF_INTERFACE:
-    return harp_option_interface(value, conf->interface);
-  case HARP_CONF_MAC:
-    return harp_option_mac(value, conf->mac);
-  case HARP_CONF_ADDRESS:
-    return harp_option_ip(value, &conf->address);
-  case HARP_CONF_GATEWAY:
-    return harp_option_ip(value, &conf->gateway);
-  case HARP_CONF_MTU:
-    return set_number(&conf->mtu, value, HARP_MTU_MIN, HARP_MTU_MAX);
-  case HARP_CONF_PCI:
-    return harp_option_pci(value, conf->pci);
-  case HARP_CONF_NUMA:
-    return set_number(&conf->numa, value, 0, HARP_NUMA_MAX);
-  case HARP_CONF_SPEED_MBPS:
-    return set_number(&conf->speed_mbps, value, 1, HARP_SPEED_MAX_MBPS);
-  case HARP_CONF_QUEUES:
-    if (!set_number(&queues, value, 1, HARP_QUEUES_MAX)) return false;
-    conf->queues = (unsigned)queues;
-    return true;
-  case HARP_CONF_MODE:
-    return harp_option_mode(value, &conf->mode);
-  case HARP_CONF_CORES:
-    return harp_option_cores(value, conf->cores, &conf->core_count);
-  case HARP_CONF_GPU:
-    return set_number(&conf->gpu, value, 0, HARP_GPU_MAX);
-  case HARP_CONF_PAGE_SIZE:
-    return harp_option_page_size(value, &conf->page_size);
-  case HARP_CONF_BYTES:
-    return harp_option_bytes(value, &conf->memory_bytes);
-  case HARP_CONF_DRIVER:
-    return harp_option_driver(value, &conf->driver);
-  case HARP_CONF_PORTS:
-    return harp_option_ports(value, &conf->port_low, &conf->port_high);
-  case HARP_CONF_PATHS:
-    return harp_option_paths(value, &conf->paths);
-  case HARP_CONF_PEER_TIMEOUT:
-    return harp_option_peer_timeout(value, &conf->peer_timeout_ns);
-  case HARP_CONF_CONGESTION:
-    return harp_option_congestion(value, conf->congestion);
-  case HARP_CONF_DEVICES:
-    return harp_option_devices(value, &conf->devices);
-  case HARP_CONF_KEY_COUNT:
-    break;
-  }
-  HARP_ASSERT(!"no such key");
-  return false;
-}
-
-static const struct key {
-  const char *section, *name, *expected;
-} keys[] = {
-#define KEY(id, section, name, expected) [HARP_CONF_##id] = {section, name, expected},
-    HARP_CONF_KEYS(KEY)
-#undef KEY
-};
-
-/* The sections, in the order of the keys; a section's bit in `seen` is its place here. */
-static const char *const sections[] = {"eni", "engine", "memory", "transport"};
-
-const char *harp_conf_key_name(enum harp_conf_key key) {
-  HARP_ASSERT((unsigned)key < HARP_CONF_KEY_COUNT);
-  return keys[key].name;
-}
-
 /* Lists the keys of a section for a message: "interface, mac, ...". */
 static const char *list_keys(const char *section, char *list, size_t list_bytes) {
   size_t used = 0;
   list[0] = 0;
-  for (unsigned i = 0; i < HARP_CONF_KEY_COUNT; i++) {
-    if (strcmp(keys[i].section, section) != 0) continue;
-    int length = snprintf(list + used, list_bytes - used, "%s%s", used ? ", " : "", keys[i].name);
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    const struct harp_setting *setting = &harp_setting_table[id];
+    if (!setting->key || strcmp(setting->section, section) != 0) continue;
+    int length = snprintf(list + used, list_bytes - used, "%s%s", used ? ", " : "", setting->key);
     HARP_ASSERT(length > 0 && used + (size_t)length < list_bytes);
     used += (size_t)length;
   }
@@ -108,7 +32,7 @@ struct parser {
   struct harp_conf *conf;
   const struct harp_error *error;
   uint32_t line;       /* from 1 */
-  const char *section; /* one of `sections`, NULL before the first */
+  const char *section; /* one of harp_setting_sections, NULL before the first */
   unsigned seen;       /* sections that were opened, one bit each */
 };
 
@@ -121,14 +45,14 @@ static int parse_section(struct parser *parser, char *text) {
                           file, parser->line, harp_error_quote(text, quote));
   text[length - 1] = 0;
   text++;
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(sections); i++) {
-    if (strcmp(text, sections[i]) != 0) continue;
+  for (unsigned i = 0; harp_setting_sections[i]; i++) {
+    if (strcmp(text, harp_setting_sections[i]) != 0) continue;
     if (parser->seen & 1u << i)
       return harp_error_set(parser->error, -EINVAL,
                             "%s:%u: section [%s] is there twice: expected one of each", file, parser->line,
-                            sections[i]);
+                            harp_setting_sections[i]);
     parser->seen |= 1u << i;
-    parser->section = sections[i];
+    parser->section = harp_setting_sections[i];
     return 0;
   }
   return harp_error_set(parser->error, -EINVAL,
@@ -137,7 +61,7 @@ static int parse_section(struct parser *parser, char *text) {
 }
 
 static int set_key(struct parser *parser, const char *name, const char *value) {
-  char quote_name[HARP_QUOTE_BYTES], quote_value[HARP_QUOTE_BYTES], list[160];
+  char quote_name[HARP_QUOTE_BYTES], quote_value[HARP_QUOTE_BYTES], list[160], expected[HARP_EXPECTED_BYTES];
   struct harp_conf *conf = parser->conf;
   harp_error_quote(name, quote_name);
   harp_error_quote(value, quote_value);
@@ -145,16 +69,18 @@ static int set_key(struct parser *parser, const char *name, const char *value) {
     return harp_error_set(parser->error, -EINVAL,
                           "%s:%u: key '%s' = '%s': expected a [section] line before it", conf->file,
                           parser->line, quote_name, quote_value);
-  for (unsigned i = 0; i < HARP_CONF_KEY_COUNT; i++) {
-    if (strcmp(name, keys[i].name) != 0 || strcmp(parser->section, keys[i].section) != 0) continue;
-    if (conf->lines[i])
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    const struct harp_setting *setting = &harp_setting_table[id];
+    if (!setting->key || strcmp(name, setting->key) != 0 || strcmp(parser->section, setting->section) != 0)
+      continue;
+    if (conf->lines[id])
       return harp_error_set(parser->error, -EINVAL,
                             "%s:%u: key '%s' = '%s': expected the key once, it is set in line %u", conf->file,
-                            parser->line, name, quote_value, conf->lines[i]);
-    if (!set_value(conf, (enum harp_conf_key)i, value))
+                            parser->line, name, quote_value, conf->lines[id]);
+    if (!harp_settings_read(&conf->values, id, value))
       return harp_error_set(parser->error, -EINVAL, "%s:%u: key '%s' = '%s': expected %s", conf->file,
-                            parser->line, name, quote_value, keys[i].expected);
-    conf->lines[i] = parser->line;
+                            parser->line, name, quote_value, harp_setting_expected(id, expected));
+    conf->lines[id] = parser->line;
     return 0;
   }
   return harp_error_set(parser->error, -EINVAL, "%s:%u: unknown key '%s' = '%s' in [%s]: expected one of %s",
@@ -219,9 +145,10 @@ int harp_conf_parse(struct harp_conf *conf, const char *file, const char *text, 
     if (rc < 0) return rc;
     at = next;
   }
-  if (!harp_conf_is_set(conf, HARP_CONF_INTERFACE))
+  char expected[HARP_EXPECTED_BYTES];
+  if (!harp_setting_is_set(&conf->values, HARP_SETTING_INTERFACE))
     return harp_error_set(error, -EINVAL, "%s: key 'interface' is missing from [eni]: expected %s",
-                          conf->file, keys[HARP_CONF_INTERFACE].expected);
+                          conf->file, harp_setting_expected(HARP_SETTING_INTERFACE, expected));
   return 0;
 }
 

@@ -21,6 +21,7 @@
 #include "host/env.h"
 #include "host/gpu.h"
 #include "host/ifname.h"
+#include "host/option.h"
 
 enum {
   PATHS_DEFAULT_MAX = 8,
@@ -55,9 +56,9 @@ static const char *base_name(const char *path) {
 }
 
 /* Writes "file:line" of a key; without the line where the key was not set in a file. */
-static const char *where(const struct harp_conf *conf, enum harp_conf_key key, char text[PLACE_BYTES]) {
-  if (harp_conf_is_set(conf, key))
-    snprintf(text, PLACE_BYTES, "%s:%u", conf->file, conf->lines[key]);
+static const char *where(const struct harp_conf *conf, enum harp_setting_id id, char text[PLACE_BYTES]) {
+  if (harp_setting_is_set(&conf->values, id))
+    snprintf(text, PLACE_BYTES, "%s:%u", conf->file, conf->lines[id]);
   else
     snprintf(text, PLACE_BYTES, "%s", conf->file);
   return text;
@@ -111,7 +112,7 @@ static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_M
 }
 
 static int gather_files(struct loader *loader) {
-  const char *dir = loader->env.text[HARP_ENV_CONF_DIR];
+  const char *dir = loader->env.text[HARP_SETTING_CONF_DIR];
   if (!dir) dir = loader->sources->conf_dir;
   int numbers[HARP_MAX_INSTANCES];
   int count = list_confs(loader, dir, numbers);
@@ -141,7 +142,7 @@ static int gather_files(struct loader *loader) {
 static int gather_ifname(struct loader *loader) {
   struct harp_ifname_filter filter;
   struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
-  int rc = harp_ifname_parse(&filter, loader->env.text[HARP_ENV_IFNAME], &loader->error);
+  int rc = harp_ifname_parse(&filter, loader->env.text[HARP_SETTING_IFNAME], &loader->error);
   if (rc < 0) return rc;
   rc = harp_ifname_select(&filter, loader->enis, loader->eni_count, loader->family, choices,
                           HARP_MAX_INSTANCES, &loader->error);
@@ -149,7 +150,7 @@ static int gather_ifname(struct loader *loader) {
   for (int i = 0; i < rc; i++) {
     struct draft *draft = &loader->drafts[i];
     snprintf(draft->conf.file, sizeof draft->conf.file, "HARP_IFNAME");
-    memcpy(draft->conf.interface, choices[i].eni->name, sizeof draft->conf.interface);
+    memcpy(draft->conf.values.interface, choices[i].eni->name, sizeof draft->conf.values.interface);
     draft->is_explicit = choices[i].is_explicit;
     snprintf(draft->name, sizeof draft->name, "ifname%d", i);
   }
@@ -160,11 +161,12 @@ static int gather_ifname(struct loader *loader) {
 /* ---- the ENI of an instance ---- */
 
 /* Says that a key of the file contradicts the host: the file was written for another one, or names moved. */
-static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_conf_key key,
+static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_setting_id id,
                          const char *value, const char *have) {
   char place[PLACE_BYTES];
   return harp_error_set(&loader->error, -ENODEV, "%s: key '%s' = '%s': expected %s, which interface '%s' has",
-                        where(conf, key, place), harp_conf_key_name(key), value, have, conf->interface);
+                        where(conf, id, place), harp_setting_table[id].key, value, have,
+                        conf->values.interface);
 }
 
 static void format_mac(const uint8_t mac[6], char text[18]) {
@@ -185,16 +187,17 @@ static int resolve_address(const struct loader *loader, const struct draft *draf
                            struct harp_instance *instance) {
   const struct harp_conf *conf = &draft->conf;
   char place[PLACE_BYTES], text[INET6_ADDRSTRLEN];
-  if (harp_conf_is_set(conf, HARP_CONF_ADDRESS)) {
-    if (harp_eni_has_address(eni, &conf->address, &instance->addr)) return 0;
+  if (harp_setting_is_set(&conf->values, HARP_SETTING_ADDRESS)) {
+    if (harp_eni_has_address(eni, &conf->values.address, &instance->addr)) return 0;
     return harp_error_set(&loader->error, -EADDRNOTAVAIL,
                           "%s: key 'address' = '%s': expected an address that interface '%s' has",
-                          where(conf, HARP_CONF_ADDRESS, place), format_ip(&conf->address, text), eni->name);
+                          where(conf, HARP_SETTING_ADDRESS, place), format_ip(&conf->values.address, text),
+                          eni->name);
   }
   int rc = harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr);
   if (rc == 0) return 0;
   return harp_error_set(&loader->error, rc, "%s: interface '%s' has no %s address to use",
-                        where(conf, HARP_CONF_INTERFACE, place), eni->name,
+                        where(conf, HARP_SETTING_INTERFACE, place), eni->name,
                         loader->family == AF_INET    ? "IPv4"
                         : loader->family == AF_INET6 ? "IPv6"
                                                      : "IP");
@@ -206,18 +209,19 @@ static int resolve_pci(const struct loader *loader, const struct harp_conf *conf
                        struct harp_instance *instance) {
   const char *sysfs_root = loader->sources->eni.sysfs_root;
   harp_eni_pci_path(sysfs_root, eni, instance->pci_path);
-  if (harp_conf_is_set(conf, HARP_CONF_PCI)) {
+  if (harp_setting_is_set(&conf->values, HARP_SETTING_PCI)) {
     char link[PATH_MAX], real[PATH_MAX];
-    if (instance->pci_path[0] && strcmp(base_name(instance->pci_path), conf->pci) != 0)
-      return contradiction(loader, conf, HARP_CONF_PCI, conf->pci, base_name(instance->pci_path));
-    snprintf(link, sizeof link, "%s/bus/pci/devices/%s", sysfs_root, conf->pci);
+    if (instance->pci_path[0] && strcmp(base_name(instance->pci_path), conf->values.pci) != 0)
+      return contradiction(loader, conf, HARP_SETTING_PCI, conf->values.pci, base_name(instance->pci_path));
+    snprintf(link, sizeof link, "%s/bus/pci/devices/%s", sysfs_root, conf->values.pci);
     if (!instance->pci_path[0] && realpath(link, real) && strlen(real) < sizeof instance->pci_path)
       memcpy(instance->pci_path, real, strlen(real) + 1);
     if (!instance->pci_path[0])
       HARP_INFO("%s: PCI device %s is not visible here; its place on the bus stays unknown", conf->file,
-                conf->pci);
+                conf->values.pci);
   }
-  instance->numa = harp_conf_is_set(conf, HARP_CONF_NUMA) ? conf->numa : harp_eni_numa(instance->pci_path);
+  instance->numa = harp_setting_is_set(&conf->values, HARP_SETTING_NUMA) ? conf->values.numa
+                                                                         : harp_eni_numa(instance->pci_path);
   return 0;
 }
 
@@ -225,34 +229,35 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
                        struct harp_instance *instance) {
   const struct harp_conf *conf = &draft->conf;
   char place[PLACE_BYTES];
-  where(conf, HARP_CONF_INTERFACE, place);
-  const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->interface);
+  where(conf, HARP_SETTING_INTERFACE, place);
+  const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->values.interface);
   if (!eni)
-    return harp_ifname_missing(conf->interface, place, loader->enis, loader->eni_count, &loader->error);
+    return harp_ifname_missing(conf->values.interface, place, loader->enis, loader->eni_count,
+                               &loader->error);
   int rc = harp_ifname_check_up(eni, place, &loader->error);
   if (rc < 0) return rc;
-  if (harp_conf_is_set(conf, HARP_CONF_MAC) && memcmp(conf->mac, eni->mac, sizeof eni->mac) != 0) {
+  if (harp_setting_is_set(&conf->values, HARP_SETTING_MAC) &&
+      memcmp(conf->values.mac, eni->mac, sizeof eni->mac) != 0) {
     char value[18], have[18];
-    format_mac(conf->mac, value);
+    format_mac(conf->values.mac, value);
     format_mac(eni->mac, have);
-    return contradiction(loader, conf, HARP_CONF_MAC, value, have);
+    return contradiction(loader, conf, HARP_SETTING_MAC, value, have);
   }
-  if (harp_conf_is_set(conf, HARP_CONF_MTU) && conf->mtu > eni->mtu) {
+  if (harp_setting_is_set(&conf->values, HARP_SETTING_MTU) && conf->values.mtu > eni->mtu) {
     char value[16], have[32];
-    snprintf(value, sizeof value, "%d", conf->mtu);
+    snprintf(value, sizeof value, "%d", conf->values.mtu);
     snprintf(have, sizeof have, "at most the MTU %d", eni->mtu);
-    return contradiction(loader, conf, HARP_CONF_MTU, value, have);
+    return contradiction(loader, conf, HARP_SETTING_MTU, value, have);
   }
   memcpy(instance->ifname, eni->name, sizeof instance->ifname);
   memcpy(instance->mac, eni->mac, sizeof instance->mac);
   instance->index = eni->index;
-  instance->mtu = harp_conf_is_set(conf, HARP_CONF_MTU) ? conf->mtu : eni->mtu;
-  instance->queues = conf->queues;
+  instance->mtu = harp_setting_is_set(&conf->values, HARP_SETTING_MTU) ? conf->values.mtu : eni->mtu;
   rc = resolve_address(loader, draft, eni, instance);
   if (rc == 0) rc = resolve_pci(loader, conf, eni, instance);
   if (rc < 0) return rc;
-  if (harp_conf_is_set(conf, HARP_CONF_SPEED_MBPS)) {
-    instance->speed_mbps = conf->speed_mbps;
+  if (harp_setting_is_set(&conf->values, HARP_SETTING_SPEED_MBPS)) {
+    instance->speed_mbps = conf->values.speed_mbps;
     instance->speed_source = HARP_SPEED_CONF;
   } else {
     instance->speed_mbps = harp_eni_speed_mbps(&loader->sources->eni, eni, &instance->speed_source);
@@ -272,30 +277,18 @@ static unsigned default_paths(const struct harp_instance *instance) {
 
 static int resolve_instance(const struct loader *loader, unsigned i) {
   const struct draft *draft = &loader->drafts[i];
-  const struct harp_conf *conf = &draft->conf;
-  const struct harp_env *env = &loader->env;
   struct harp_instance *instance = &loader->cfg->instances[i];
   memcpy(instance->name, draft->name, sizeof instance->name);
+  harp_settings_init(&instance->settings);
+  harp_settings_overlay(&instance->settings, &draft->conf.values, HARP_SCOPE_ENI);
+  harp_settings_overlay(&instance->settings, &loader->env.values, HARP_SCOPE_ENI);
   int rc = resolve_eni(loader, draft, instance);
   if (rc < 0) return rc;
 
-  enum harp_engine_mode mode = env->text[HARP_ENV_ENGINE] ? env->mode : conf->mode;
-  if (mode == HARP_ENGINE_AUTO) mode = conf->core_count ? HARP_ENGINE_THREAD : HARP_ENGINE_INLINE;
-  instance->mode = mode;
-  memcpy(instance->cores, conf->cores, sizeof instance->cores);
-  instance->core_count = conf->core_count;
-  instance->gpu = harp_conf_is_set(conf, HARP_CONF_GPU) ? conf->gpu : -1;
-
-  instance->page_size = conf->page_size;
-  instance->memory_bytes = conf->memory_bytes;
-
-  instance->port_low = conf->port_low;
-  instance->port_high = conf->port_high;
-  instance->driver = env->text[HARP_ENV_DRIVER] ? env->driver : conf->driver;
-  instance->paths = default_paths(instance);
-  if (harp_conf_is_set(conf, HARP_CONF_PATHS)) instance->paths = conf->paths;
-  if (env->text[HARP_ENV_PATHS]) instance->paths = env->paths;
-  instance->paths_are_set = env->text[HARP_ENV_PATHS] || harp_conf_is_set(conf, HARP_CONF_PATHS);
+  if (instance->mode == HARP_ENGINE_AUTO)
+    instance->mode = instance->cores.count ? HARP_ENGINE_THREAD : HARP_ENGINE_INLINE;
+  if (!harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS))
+    instance->paths = default_paths(instance);
   return 0;
 }
 
@@ -306,68 +299,43 @@ static void log_instance(const struct harp_instance *instance) {
             instance->speed_mbps, harp_speed_source_name(instance->speed_source),
             instance->pci_path[0] ? "PCI " : "no PCI device",
             instance->pci_path[0] ? base_name(instance->pci_path) : "", instance->numa,
-            harp_driver_name(instance->driver), instance->paths, instance->paths == 1 ? "" : "s",
-            harp_engine_mode_name(instance->mode));
+            harp_setting_word(HARP_SETTING_DRIVER, instance->driver), instance->paths,
+            instance->paths == 1 ? "" : "s", harp_setting_word(HARP_SETTING_MODE, instance->mode));
 }
 
 /* ---- the whole ---- */
 
-/* A key of the whole job that two files set: both must say the same. */
-static int check_same(const struct loader *loader, const struct harp_conf *first,
-                      const struct harp_conf *second, enum harp_conf_key key, enum harp_env_id variable,
-                      const char *first_value, const char *second_value) {
-  char place[PLACE_BYTES], other[PLACE_BYTES];
-  if (loader->env.text[variable] || !harp_conf_is_set(first, key) || !harp_conf_is_set(second, key) ||
-      strcmp(first_value, second_value) == 0)
-    return 0;
-  return harp_error_set(&loader->error, -EINVAL, "%s: key '%s' = '%s': expected '%s' as in %s",
-                        where(second, key, place), harp_conf_key_name(key), second_value, first_value,
-                        where(first, key, other));
-}
-
 /* Tells whether two instances may live together: no ENI twice, the keys of the whole job the same. */
 static int check_pair(const struct loader *loader, const struct harp_conf *first,
                       const struct harp_conf *second) {
-  char place[PLACE_BYTES], other[PLACE_BYTES], seconds[2][16];
-  if (strcmp(first->interface, second->interface) == 0)
+  char place[PLACE_BYTES], other[PLACE_BYTES], expected[24], value[24];
+  if (strcmp(first->values.interface, second->values.interface) == 0)
     return harp_error_set(&loader->error, -EINVAL,
                           "%s: key 'interface' = '%s': expected another interface, this one is taken by %s",
-                          where(second, HARP_CONF_INTERFACE, place), second->interface,
-                          where(first, HARP_CONF_INTERFACE, other));
-  snprintf(seconds[0], sizeof seconds[0], "%u", (unsigned)(first->peer_timeout_ns / HARP_SEC(1)));
-  snprintf(seconds[1], sizeof seconds[1], "%u", (unsigned)(second->peer_timeout_ns / HARP_SEC(1)));
-  int rc = check_same(loader, first, second, HARP_CONF_CONGESTION, HARP_ENV_CONGESTION, first->congestion,
-                      second->congestion);
-  if (rc == 0)
-    rc = check_same(loader, first, second, HARP_CONF_PEER_TIMEOUT, HARP_ENV_PEER_TIMEOUT, seconds[0],
-                    seconds[1]);
-  if (rc == 0)
-    rc = check_same(loader, first, second, HARP_CONF_DEVICES, HARP_ENV_DEVICES,
-                    harp_device_mode_name(first->devices), harp_device_mode_name(second->devices));
-  return rc;
+                          where(second, HARP_SETTING_INTERFACE, place), second->values.interface,
+                          where(first, HARP_SETTING_INTERFACE, other));
+  uint64_t both = first->values.set & second->values.set & ~loader->env.values.set;
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    if (harp_setting_table[id].scope != HARP_SCOPE_JOB || !(both >> id & 1)) continue;
+    harp_settings_format(&first->values, id, expected);
+    harp_settings_format(&second->values, id, value);
+    if (strcmp(expected, value) != 0)
+      return harp_error_set(&loader->error, -EINVAL, "%s: key '%s' = '%s': expected '%s' as in %s",
+                            where(second, id, place), harp_setting_table[id].key, value, expected,
+                            where(first, id, other));
+  }
+  return 0;
 }
 
-/* Settles what holds for the whole job: the variable, else the files, else the default. */
+/* Settles what holds for the whole job: the variable, else the files, else the table. */
 static void resolve_job(struct loader *loader) {
-  struct harp_config *cfg = loader->cfg;
-  cfg->peer_timeout_ns = HARP_SEC(HARP_PEER_TIMEOUT_DEFAULT_SEC);
-  snprintf(cfg->congestion, sizeof cfg->congestion, "delay");
-  for (unsigned i = 0; i < loader->draft_count; i++) {
-    const struct harp_conf *conf = &loader->drafts[i].conf;
-    if (harp_conf_is_set(conf, HARP_CONF_PEER_TIMEOUT)) cfg->peer_timeout_ns = conf->peer_timeout_ns;
-    if (harp_conf_is_set(conf, HARP_CONF_CONGESTION))
-      memcpy(cfg->congestion, conf->congestion, sizeof cfg->congestion);
-    if (harp_conf_is_set(conf, HARP_CONF_DEVICES)) cfg->devices = conf->devices;
-  }
-  if (loader->env.text[HARP_ENV_PEER_TIMEOUT]) cfg->peer_timeout_ns = loader->env.peer_timeout_ns;
-  if (loader->env.text[HARP_ENV_CONGESTION])
-    memcpy(cfg->congestion, loader->env.congestion, sizeof cfg->congestion);
-  if (loader->env.text[HARP_ENV_DEVICES]) cfg->devices = loader->env.devices;
-  for (unsigned i = 0; i < loader->draft_count; i++) {
-    cfg->instances[i].peer_timeout_ns = cfg->peer_timeout_ns;
-    cfg->instances[i].stall_ns = loader->env.stall_ns;
-    cfg->instances[i].zerocopy = loader->env.zerocopy;
-  }
+  struct harp_settings *job = &loader->cfg->job;
+  harp_settings_init(job);
+  for (unsigned i = 0; i < loader->draft_count; i++)
+    harp_settings_overlay(job, &loader->drafts[i].conf.values, HARP_SCOPE_JOB);
+  harp_settings_overlay(job, &loader->env.values, HARP_SCOPE_JOB);
+  for (unsigned i = 0; i < loader->draft_count; i++)
+    harp_settings_overlay(&loader->cfg->instances[i].settings, job, HARP_SCOPE_JOB);
 }
 
 static void add_stats_dir(struct harp_config *cfg, const char *dir, const char *below) {
@@ -378,7 +346,7 @@ static void add_stats_dir(struct harp_config *cfg, const char *dir, const char *
 
 /* The directory that is named, else the system's, else the user's. */
 static void choose_stats_dirs(struct harp_config *cfg, const struct loader *loader) {
-  const char *named = loader->env.text[HARP_ENV_STATS_DIR];
+  const char *named = loader->env.text[HARP_SETTING_STATS_DIR];
   const char *user = harp_env_find(loader->sources->environment, "XDG_RUNTIME_DIR");
   if (named && strcmp(named, "off") != 0) add_stats_dir(cfg, named, "");
   if (named) return;
@@ -388,7 +356,7 @@ static void choose_stats_dirs(struct harp_config *cfg, const struct loader *load
 
 /* The directory that is named, else those of the statistics. */
 static void choose_dump_dirs(struct harp_config *cfg, const struct loader *loader) {
-  const char *named = loader->env.text[HARP_ENV_DUMP_DIR];
+  const char *named = loader->env.text[HARP_SETTING_DUMP_DIR];
   if (!named) {
     memcpy(cfg->dump_dirs, cfg->stats_dirs, sizeof cfg->dump_dirs);
     cfg->dump_dir_count = cfg->stats_dir_count;
@@ -413,7 +381,9 @@ static void find_nearness(struct loader *loader) {
   for (unsigned i = 0; i < loader->cfg->instance_count; i++) {
     struct harp_instance *instance = &loader->cfg->instances[i];
     instance->gpu_nearness =
-        instance->gpu == gpu.number ? UINT_MAX : harp_gpu_nearness(&gpu, instance->pci_path, instance->numa);
+        harp_setting_is_set(&instance->settings, HARP_SETTING_GPU) && instance->gpu == gpu.number
+            ? UINT_MAX
+            : harp_gpu_nearness(&gpu, instance->pci_path, instance->numa);
   }
 }
 
@@ -421,7 +391,7 @@ static int load(struct loader *loader) {
   int rc = harp_env_read(&loader->env, loader->sources->environment, &loader->error);
   if (rc < 0) return rc;
   loader->family = wanted_family(loader->sources->environment);
-  bool is_ifname = loader->env.text[HARP_ENV_IFNAME];
+  bool is_ifname = loader->env.text[HARP_SETTING_IFNAME];
   if (!is_ifname) rc = gather_files(loader);
   if (rc < 0) return rc;
   rc = loader->sources->eni.list(loader->enis, HARP_ENI_LIST_MAX);

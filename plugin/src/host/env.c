@@ -8,14 +8,6 @@
 #include "base/assert.h"
 #include "base/log.h"
 
-static const struct variable {
-  const char *name, *expected;
-} variables[] = {
-#define VARIABLE(id, name, expected) [HARP_ENV_##id] = {name, expected},
-    HARP_ENV(VARIABLE)
-#undef VARIABLE
-};
-
 enum {
   VARIABLE_NAME_MAX = 32, /* longer names are not compared */
   SUGGEST_DISTANCE_MAX = 4,
@@ -31,9 +23,8 @@ const char *harp_env_find(const char *const *environment, const char *name) {
 }
 
 bool harp_env_is_disabled(const char *const *environment) {
-  const char *text = harp_env_find(environment, variables[HARP_ENV_DISABLE].name);
-  bool is_disabled = false;
-  return text && harp_option_switch(text, &is_disabled) && is_disabled;
+  const char *text = harp_env_find(environment, harp_setting_table[HARP_SETTING_DISABLE].variable);
+  return text && strcmp(text, "1") == 0;
 }
 
 /* ---- unknown variables ---- */
@@ -59,18 +50,21 @@ static const char *suggest(const char *name, size_t bytes) {
   unsigned best = SUGGEST_DISTANCE_MAX + 1;
   const char *suggestion = NULL;
   if (bytes > VARIABLE_NAME_MAX) return NULL;
-  for (size_t i = 0; i < HARP_ARRAY_COUNT(variables); i++) {
-    unsigned distance = edit_distance(name, bytes, variables[i].name, strlen(variables[i].name));
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    const char *variable = harp_setting_table[id].variable;
+    unsigned distance = variable ? edit_distance(name, bytes, variable, strlen(variable)) : best;
     if (distance >= best) continue;
     best = distance;
-    suggestion = variables[i].name;
+    suggestion = variable;
   }
   return suggestion;
 }
 
 static bool is_known(const char *name, size_t bytes) {
-  for (size_t i = 0; i < HARP_ARRAY_COUNT(variables); i++)
-    if (strlen(variables[i].name) == bytes && memcmp(variables[i].name, name, bytes) == 0) return true;
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    const char *variable = harp_setting_table[id].variable;
+    if (variable && strlen(variable) == bytes && memcmp(variable, name, bytes) == 0) return true;
+  }
   return false;
 }
 
@@ -89,51 +83,18 @@ static void report_unknown(const char *const *environment) {
 
 /* ---- values ---- */
 
-static bool set_value(struct harp_env *env, enum harp_env_id id, const char *text) {
-  switch (id) {
-  case HARP_ENV_DISABLE:
-    return harp_option_switch(text, &env->is_disabled);
-  case HARP_ENV_CONF_DIR:
-    return strlen(text) < HARP_CONF_DIR_BYTES;
-  case HARP_ENV_IFNAME:
-    return true; /* ifname.c parses it */
-  case HARP_ENV_DRIVER:
-    return harp_option_driver(text, &env->driver);
-  case HARP_ENV_ENGINE:
-    return harp_option_mode(text, &env->mode);
-  case HARP_ENV_PEER_TIMEOUT:
-    return harp_option_peer_timeout(text, &env->peer_timeout_ns);
-  case HARP_ENV_PATHS:
-    return harp_option_paths(text, &env->paths);
-  case HARP_ENV_CONGESTION:
-    return harp_option_congestion(text, env->congestion);
-  case HARP_ENV_DEVICES:
-    return harp_option_devices(text, &env->devices);
-  case HARP_ENV_STALL_TIME:
-    return harp_option_stall_time(text, &env->stall_ns);
-  case HARP_ENV_ZEROCOPY:
-    return harp_option_zerocopy(text, &env->zerocopy);
-  case HARP_ENV_STATS_DIR:
-  case HARP_ENV_DUMP_DIR:
-    return strcmp(text, "off") == 0 || (text[0] == '/' && strlen(text) < HARP_STATS_DIR_BYTES);
-  case HARP_ENV_COUNT:
-    break;
-  }
-  HARP_ASSERT(!"no such variable");
-  return false;
-}
-
 int harp_env_read(struct harp_env *env, const char *const *environment, const struct harp_error *error) {
   memset(env, 0, sizeof *env);
   report_unknown(environment);
-  for (unsigned i = 0; i < HARP_ENV_COUNT; i++) {
-    char quote[HARP_QUOTE_BYTES];
-    const char *text = harp_env_find(environment, variables[i].name);
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    char quote[HARP_QUOTE_BYTES], expected[HARP_EXPECTED_BYTES];
+    const char *variable = harp_setting_table[id].variable;
+    const char *text = variable ? harp_env_find(environment, variable) : NULL;
     if (!text) continue;
-    if (!set_value(env, (enum harp_env_id)i, text))
-      return harp_error_set(error, -EINVAL, "%s = '%s': expected %s", variables[i].name,
-                            harp_error_quote(text, quote), variables[i].expected);
-    env->text[i] = text;
+    if (!harp_settings_read(&env->values, id, text))
+      return harp_error_set(error, -EINVAL, "%s = '%s': expected %s", variable, harp_error_quote(text, quote),
+                            harp_setting_expected(id, expected));
+    env->text[id] = text;
   }
   return 0;
 }

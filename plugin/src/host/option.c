@@ -9,96 +9,6 @@
 #include "base/assert.h"
 #include "host/cpu.h"
 
-/* ---- words ---- */
-
-static const char *const mode_names[] = {
-    [HARP_ENGINE_AUTO] = "auto",
-    [HARP_ENGINE_INLINE] = "inline",
-    [HARP_ENGINE_THREAD] = "thread",
-};
-
-static const char *const driver_names[] = {
-    [HARP_DRIVER_AUTO] = "auto",         [HARP_DRIVER_XDP] = "xdp", [HARP_DRIVER_XDP_ZC] = "xdp-zc",
-    [HARP_DRIVER_XDP_COPY] = "xdp-copy", [HARP_DRIVER_UDP] = "udp", [HARP_DRIVER_TCP] = "tcp",
-    [HARP_DRIVER_UDP_TCP] = "udp+tcp",
-};
-
-static const char *const device_mode_names[] = {
-    [HARP_DEVICES_STRIPED] = "striped",
-    [HARP_DEVICES_ENIS] = "enis",
-};
-
-static const char *const zerocopy_names[] = {
-    [HARP_ZEROCOPY_MODE_AUTO] = "auto",
-    [HARP_ZEROCOPY_MODE_ON] = "on",
-    [HARP_ZEROCOPY_MODE_OFF] = "off",
-};
-
-static const char *const congestion_names[] = {"delay", "reno"};
-
-static int find_word(const char *text, const char *const *names, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (strcmp(text, names[i]) == 0) return (int)i;
-  return -1;
-}
-
-const char *harp_engine_mode_name(enum harp_engine_mode mode) {
-  return (unsigned)mode < HARP_ARRAY_COUNT(mode_names) ? mode_names[mode] : "?";
-}
-
-const char *harp_driver_name(enum harp_driver driver) {
-  return (unsigned)driver < HARP_ARRAY_COUNT(driver_names) ? driver_names[driver] : "?";
-}
-
-const char *harp_device_mode_name(enum harp_device_mode mode) {
-  return (unsigned)mode < HARP_ARRAY_COUNT(device_mode_names) ? device_mode_names[mode] : "?";
-}
-
-bool harp_option_switch(const char *text, bool *is_on) {
-  *is_on = strcmp(text, "1") == 0;
-  return *is_on || strcmp(text, "0") == 0;
-}
-
-bool harp_option_devices(const char *text, enum harp_device_mode *mode) {
-  int word = find_word(text, device_mode_names, HARP_ARRAY_COUNT(device_mode_names));
-  if (word >= 0) *mode = (enum harp_device_mode)word;
-  return word >= 0;
-}
-
-bool harp_option_zerocopy(const char *text, enum harp_zerocopy_mode *mode) {
-  int word = find_word(text, zerocopy_names, HARP_ARRAY_COUNT(zerocopy_names));
-  if (word >= 0) *mode = (enum harp_zerocopy_mode)word;
-  return word >= 0;
-}
-
-bool harp_option_mode(const char *text, enum harp_engine_mode *mode) {
-  int word = find_word(text, mode_names, HARP_ARRAY_COUNT(mode_names));
-  if (word >= 0) *mode = (enum harp_engine_mode)word;
-  return word >= 0;
-}
-
-bool harp_option_driver(const char *text, enum harp_driver *driver) {
-  int word = find_word(text, driver_names, HARP_ARRAY_COUNT(driver_names));
-  if (word >= 0) *driver = (enum harp_driver)word;
-  return word >= 0;
-}
-
-bool harp_option_page_size(const char *text, enum harp_page_rung *page_size) {
-  for (enum harp_page_rung rung = HARP_PAGE_AUTO; rung <= HARP_PAGE_4K; rung++) {
-    if (strcmp(text, harp_page_rung_name(rung)) != 0) continue;
-    *page_size = rung;
-    return true;
-  }
-  return false;
-}
-
-bool harp_option_congestion(const char *text, char name[HARP_CONGESTION_BYTES]) {
-  int word = find_word(text, congestion_names, HARP_ARRAY_COUNT(congestion_names));
-  if (word < 0) return false;
-  memcpy(name, congestion_names[word], strlen(congestion_names[word]) + 1);
-  return true;
-}
-
 /* ---- numbers ---- */
 
 /* Reads digits at *text and moves past them; false when there are none or the number exceeds max. */
@@ -119,51 +29,27 @@ bool harp_option_number(const char *text, unsigned long min, unsigned long max, 
   return take_number(&text, max, number) && *text == 0 && *number >= min;
 }
 
-bool harp_option_paths(const char *text, unsigned *paths) {
-  unsigned long number;
-  if (!harp_option_number(text, 1, HARP_MAX_PATHS, &number)) return false;
-  *paths = (unsigned)number;
-  return true;
-}
-
-static bool take_seconds(const char *text, unsigned long max, harp_ns *time_ns) {
-  unsigned long seconds;
-  if (!harp_option_number(text, 1, max, &seconds)) return false;
-  *time_ns = HARP_SEC(seconds);
-  return true;
-}
-
-bool harp_option_peer_timeout(const char *text, harp_ns *timeout_ns) {
-  return take_seconds(text, HARP_PEER_TIMEOUT_MAX_SEC, timeout_ns);
-}
-
-bool harp_option_stall_time(const char *text, harp_ns *stall_ns) {
-  return take_seconds(text, HARP_STALL_TIME_MAX_SEC, stall_ns);
-}
-
-bool harp_option_bytes(const char *text, size_t *bytes) {
-  const unsigned long max = (unsigned long)HARP_MEMORY_MAX_MIB << 20;
+bool harp_option_size(const char *text, uint64_t min, uint64_t max, size_t *bytes) {
   unsigned long number;
   if (!take_number(&text, max, &number)) return false;
   unsigned shift = *text == 'K' ? 10 : *text == 'M' ? 20 : *text == 'G' ? 30 : 0;
   if (shift) text++;
   if (*text || number > max >> shift) return false;
   *bytes = (size_t)number << shift;
-  return *bytes >= (size_t)HARP_MEMORY_MIN_MIB << 20;
+  return *bytes >= min;
 }
 
-bool harp_option_ports(const char *text, uint16_t *low, uint16_t *high) {
+bool harp_option_ports(const char *text, uint64_t min, struct harp_ports *ports) {
   unsigned long first, last;
   if (!take_number(&text, UINT16_MAX, &first) || *text++ != '-') return false;
-  if (!harp_option_number(text, HARP_PORT_MIN, UINT16_MAX, &last)) return false;
-  *low = (uint16_t)first;
-  *high = (uint16_t)last;
-  return first >= HARP_PORT_MIN && first <= last;
+  if (!harp_option_number(text, min, UINT16_MAX, &last)) return false;
+  *ports = (struct harp_ports){(uint16_t)first, (uint16_t)last};
+  return first >= min && first <= last;
 }
 
-bool harp_option_cores(const char *text, uint16_t cores[HARP_MAX_CORES], unsigned *count) {
+bool harp_option_cores(const char *text, struct harp_cores *cores) {
   bool is_used[HARP_CPU_MAX] = {false};
-  *count = 0;
+  cores->count = 0;
   for (;;) {
     unsigned long first, last;
     if (!take_number(&text, HARP_CPU_MAX - 1, &first)) return false;
@@ -173,9 +59,9 @@ bool harp_option_cores(const char *text, uint16_t cores[HARP_MAX_CORES], unsigne
       if (!take_number(&text, HARP_CPU_MAX - 1, &last) || last < first) return false;
     }
     for (unsigned long core = first; core <= last; core++) {
-      if (is_used[core] || *count == HARP_MAX_CORES) return false;
+      if (is_used[core] || cores->count == HARP_MAX_CORES) return false;
       is_used[core] = true;
-      cores[(*count)++] = (uint16_t)core;
+      cores->at[cores->count++] = (uint16_t)core;
     }
     if (*text == 0) return true;
     if (*text++ != ',') return false;

@@ -30,10 +30,10 @@ static bool has_thread(const struct harp_engine_enis *enis) {
 static unsigned gather_cores(const struct harp_engine_enis *enis, uint16_t cores[HARP_CPU_MAX]) {
   unsigned count = 0;
   for (unsigned i = 0; i < enis->count; i++) {
-    for (unsigned k = 0; k < enis->at[i]->core_count; k++) {
+    for (unsigned k = 0; k < enis->at[i]->cores.count; k++) {
       unsigned at = 0;
-      while (at < count && cores[at] != enis->at[i]->cores[k]) at++;
-      cores[at] = enis->at[i]->cores[k];
+      while (at < count && cores[at] != enis->at[i]->cores.at[k]) at++;
+      cores[at] = enis->at[i]->cores.at[k];
       if (at == count) count++;
     }
   }
@@ -144,7 +144,7 @@ static void dissolve(struct harp_crew *c) {
   *c = (struct harp_crew){.on_tick = c->on_tick, .sysfs_root = c->sysfs_root};
 }
 
-static int open_seat(struct harp_crew *c, unsigned number, const char *congestion, char *error) {
+static int open_seat(struct harp_crew *c, unsigned number, char *error) {
   struct harp_engine *e;
   unsigned core_at = c->seats[number].core_at;
   const struct harp_arena *arena = arena_of(c, core_at);
@@ -158,7 +158,7 @@ static int open_seat(struct harp_crew *c, unsigned number, const char *congestio
                                   .pages = arena->rung};
   struct harp_node_policy policy;
   harp_node_enter(&policy, c->nodes[core_at]);
-  int err = harp_engine_open(&e, &c->enis, &seat, congestion, error, ERROR_BYTES);
+  int err = harp_engine_open(&e, &c->enis, &seat, error, ERROR_BYTES);
   harp_node_leave(&policy);
   if (!err) e->on_tick = c->on_tick;
   if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
@@ -215,8 +215,7 @@ static void leave_core(struct harp_crew_seat *s) {
   s->claim_fd = -1;
 }
 
-struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis,
-                                  const char *congestion) {
+struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis) {
   char error[ERROR_BYTES];
   if (!c->count && !assemble(c, enis)) return NULL;
   for (bool may_open = true;;) {
@@ -225,7 +224,7 @@ struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_
       may_open = false;
       continue;
     }
-    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), congestion, error)) {
+    if (s->engine || !open_seat(c, (unsigned)(s - c->seats), error)) {
       s->users++;
       return s->engine;
     }

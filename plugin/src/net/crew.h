@@ -35,8 +35,7 @@ struct harp_crew {
 /* Counts a new user on the engine that has fewest, and opens that if it does not run, on a core that no
  * engine has. Where there is none, only the first is opened, and shares one. One that cannot be opened is
  * done without, with an INFO line, as long as another runs. NULL, with one WARN, when none can. */
-struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis,
-                                  const char *congestion);
+struct harp_engine *harp_crew_use(struct harp_crew *c, const struct harp_engine_enis *enis);
 
 /* Counts another user of an engine that runs. */
 void harp_crew_share(struct harp_crew *c, const struct harp_engine *e);

@@ -59,7 +59,7 @@ static int add_device(const struct harp_engine_enis *enis, const int *parts, uns
 /* Offers the configured ENIs: one by one, or in as few devices as can hold them all. */
 static void offer_devices(void) {
   unsigned count = table.config.instance_count, most = 1;
-  if (table.config.devices == HARP_DEVICES_STRIPED) {
+  if (table.config.job.devices == HARP_DEVICES_STRIPED) {
     unsigned devices = (count + HARP_ENGINE_ENIS_MAX - 1) / HARP_ENGINE_ENIS_MAX;
     most = (count + devices - 1) / devices;
   }
@@ -195,7 +195,7 @@ enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) 
 
 /* Whether the configuration has the same interfaces as another, offered in the same way. */
 static bool offers_the_same(const struct harp_config *a, const struct harp_config *b) {
-  if (a->instance_count != b->instance_count || a->devices != b->devices) return false;
+  if (a->instance_count != b->instance_count || a->job.devices != b->job.devices) return false;
   for (unsigned i = 0; i < a->instance_count; i++)
     if (strcmp(a->instances[i].ifname, b->instances[i].ifname) != 0) return false;
   return true;
@@ -236,7 +236,7 @@ struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine
   struct device *d = &table.devices[dev];
   pthread_mutex_lock(&d->lock);
   d->crew.on_tick = on_tick;
-  struct harp_engine *e = harp_crew_use(&d->crew, &d->enis, table.config.congestion);
+  struct harp_engine *e = harp_crew_use(&d->crew, &d->enis);
   pthread_mutex_unlock(&d->lock);
   return e;
 }

@@ -22,7 +22,7 @@ from harpctl.doctor.nccl import VARIABLES
 from harpctl.facts.model import MIB, HugeMount, Pages
 from tests.harpctl.doctor.cases import CASES, Case, no_pages, pages_after_reboot
 from tests.harpctl.doctor.world import World, plugin
-from tests.meta.test_config_doc import x_macro
+from tests.meta.config_doc import rows
 
 
 def test_healthy_host(world: World) -> None:
@@ -201,8 +201,8 @@ def test_numbers_are_those_of_the_plugin(root: Path) -> None:
 
 
 def test_variables_are_those_of_the_plugin() -> None:
-    known = [row[1:] for row in x_macro("env.h", "HARP_ENV")]
-    assert known == [(name, expected) for name, (expected, _read) in VARIABLES.items()]
+    known = {row["variable"]: row["expected"] for row in rows() if row["variable"]}
+    assert known == {name: expected for name, (expected, _read) in VARIABLES.items()}
 
 
 def test_a_container_leaves_the_host_alone(world: World) -> None:

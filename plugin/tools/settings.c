@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the table of settings as JSON: what harpctl and docs/configuration.md are made from. Run by `make
+ * settings`. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "host/setting.h"
+
+static const char *const kinds[] = {
+#define KIND_NAME(kind, name, type) [HARP_KIND_##kind] = name,
+    HARP_SETTING_KINDS(KIND_NAME)
+#undef KIND_NAME
+};
+
+static void put_text(const char *text) {
+  if (!text) {
+    fputs("null", stdout);
+    return;
+  }
+  putchar('"');
+  for (; *text; text++) {
+    if (*text == '"' || *text == '\\') putchar('\\');
+    putchar(*text);
+  }
+  putchar('"');
+}
+
+static void put_member(const char *name, const char *text) {
+  printf(",\n    \"%s\": ", name);
+  put_text(text);
+}
+
+static void put_words(const char *const *words) {
+  printf(",\n    \"words\": [");
+  for (unsigned i = 0; words && words[i]; i++) {
+    fputs(i ? ", " : "", stdout);
+    put_text(words[i]);
+  }
+  putchar(']');
+}
+
+static void put_setting(enum harp_setting_id id) {
+  const struct harp_setting *s = &harp_setting_table[id];
+  char expected[HARP_EXPECTED_BYTES];
+  printf("%s  {\n    \"kind\": \"%s\"", id ? ",\n" : "", kinds[s->kind]);
+  put_member("section", s->section);
+  put_member("key", s->key);
+  put_member("variable", s->variable);
+  put_member("scope", s->scope == HARP_SCOPE_JOB ? "job" : "eni");
+  put_words(s->words);
+  printf(",\n    \"min\": %" PRIu64 ",\n    \"max\": %" PRIu64, s->min, s->max);
+  put_member("unit", s->unit);
+  put_member("initial", s->initial);
+  put_member("otherwise", s->otherwise);
+  put_member("expected", harp_setting_expected(id, expected));
+  put_member("help", s->help);
+  printf("\n  }");
+}
+
+int main(void) {
+  puts("[");
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) put_setting(id);
+  puts("\n]");
+  return ferror(stdout) || fflush(stdout) ? 1 : 0;
+}

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/configuration.md: `make -C plugin settings` makes them from the table of settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "harpctl" / "confs" / "settings.json"
+FILE = ROOT / "docs" / "configuration.md"
+
+KEYS_HEAD = "| section | key | expected | default | meaning |"
+VARIABLES_HEAD = "| variable | expected | default | meaning |"
+LINKS = {  # words of a meaning, and the page that says more
+    "nearest ENI": "striping.md#what-nccl-sees",
+    "one device over all ENIs": "striping.md",
+    "in every NCCL": "operations.md#controls-by-nccl-release",
+    "what for": "statistics.md#when-nccl-waits",
+    "large payload without a copy": "drivers.md#tcp-beside-udp",
+    "statistics file is made": "statistics.md",
+    "dumps of the last events": "trace.md",
+}
+
+Row = dict[str, Any]
+
+
+def rows() -> list[Row]:
+    """Return the table of settings, as harpctl has it."""
+    found: list[Row] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return found
+
+
+def _default(row: Row) -> str:
+    if row["initial"] is None:
+        return str(row["otherwise"])
+    unit = "" if row["unit"] is None else f" {row['unit']}"
+    return f"{row['initial']}{unit}"
+
+
+def _meaning(row: Row) -> str:
+    text = str(row["help"])
+    for words, target in LINKS.items():
+        text = text.replace(words, f"[{words}]({target})")
+    return text
+
+
+def _key(row: Row) -> str:
+    same = "; one value for all files that set it" if row["scope"] == "job" else ""
+    cells = [row["section"], row["key"], row["expected"], _default(row), _meaning(row) + same]
+    return f"| {' | '.join(cells)} |"
+
+
+def _variable(row: Row) -> str:
+    as_key = row["key"] is not None
+    cells = [f"`{row['variable']}`", row["expected"]]
+    cells += ["the files'", f"as `{row['key']}`"] if as_key else [_default(row), _meaning(row)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _table(head: str, lines: list[str]) -> str:
+    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *lines, ""])
+
+
+def generate(text: str) -> str:
+    """Return the document's text with the tables of the settings."""
+    keys = _table(KEYS_HEAD, [_key(row) for row in rows() if row["key"]])
+    variables = _table(VARIABLES_HEAD, [_variable(row) for row in rows() if row["variable"]])
+    for head, table in (("| section |", keys), ("| variable |", variables)):
+        text, count = re.subn(
+            rf"^{re.escape(head)}(?:.*\n\|)*.*\n", table.replace("\\", "\\\\"), text, flags=re.MULTILINE
+        )
+        assert count == 1, f"{FILE.name} has {count} tables that begin with {head}"
+    return text
+
+
+if __name__ == "__main__":
+    FILE.write_text(generate(FILE.read_text(encoding="utf-8")), encoding="utf-8")
