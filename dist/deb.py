@@ -18,7 +18,7 @@ from pathlib import Path
 from dist.make import TAGS, TIME
 from dist.names import debian_machine, plain_version, triplet
 from dist.tree import DOCS, HOME, JOURNAL, stage_debug, write_text
-from harpctl.plugin.paths import SUFFIXED
+from harpctl.facts.plugin_files import SUFFIXED
 
 MAINTAINER = "The HARP contributors <harp@packages.invalid>"
 DEBUG_NAME = "harp-dbgsym"

@@ -25,8 +25,8 @@ from dist.sbom import write_sbom
 from dist.tree import stage_tree
 from dist.wheel import build_wheel
 from harpctl.identity import build_version
-from harpctl.plugin.elf import inspect
-from harpctl.plugin.paths import NAME
+from harpctl.facts.elf import inspect
+from harpctl.facts.plugin_files import NAME
 
 SUMS = "SHA256SUMS"
 DOCKERFILE = """\

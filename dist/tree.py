@@ -18,7 +18,7 @@ from elftools.elf.sections import NoteSection
 from dist.make import BUILD, BUILT, HERE, TAGS, TIME, TOP, stage_launcher, stage_packages
 from dist.manual import stage_manual
 from harpctl.identity import PACKAGED, WIRE_DOC, build_version
-from harpctl.plugin.paths import NAME, SUFFIXED
+from harpctl.facts.plugin_files import NAME, SUFFIXED
 
 HOME = "usr/lib/harp"
 PROGRAM = "usr/bin/harpctl"

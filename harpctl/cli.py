@@ -13,8 +13,6 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from harpctl.bench.command import bench
-from harpctl.bench.demo import demo
 from harpctl.boot import boot
 from harpctl.bundle.command import report
 from harpctl.change.command import rollback
@@ -23,7 +21,6 @@ from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
 from harpctl.fleet import over_hosts
 from harpctl.identity import build_version
-from harpctl.lab.command import LAB_COMMANDS
 from harpctl.network.command import confirm
 from harpctl.node.command import cdi, node
 from harpctl.plugin.command import disable, enable, install, status
@@ -33,6 +30,9 @@ from harpctl.setup.command import setup
 from harpctl.stats.command import stats
 from harpctl.stats.export import export
 from harpctl.stats.top import top
+from harpctl.testbed.bench.command import bench
+from harpctl.testbed.bench.demo import demo
+from harpctl.testbed.lab.command import LAB_COMMANDS
 from harpctl.trace.command import trace
 
 COMPLETION = "_HARPCTL_COMPLETE"  # the variable by which shells ask for words, and packages for the scripts

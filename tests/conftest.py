@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.lab.lab import Lab, require_lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.lab.lab import Lab, require_lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests import draws, native
 
 ROOT = Path(__file__).resolve().parents[1]

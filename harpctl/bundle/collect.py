@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from harpctl.bundle import allow
-from harpctl.bundle.archive import FORMAT
 from harpctl.confs.conf import CONF_DIR
 from harpctl.confs.files import find_confs
+from harpctl.doctor.archive import FORMAT
 from harpctl.doctor.context import Options, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import plain

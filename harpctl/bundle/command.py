@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from harpctl.bundle.archive import MANIFEST, write_archive
 from harpctl.bundle.collect import gather, manifest
 from harpctl.console import ERR, OUT, print_json
+from harpctl.doctor.archive import MANIFEST, write_archive
 from harpctl.host.door import open_host
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harpctl.bundle.archive import DOCTOR, Manifest, read_archive
+from harpctl.doctor.archive import DOCTOR, Manifest, read_archive
 from harpctl.doctor.model import Finding
 from harpctl.errors import ExitCode, HarpError
 

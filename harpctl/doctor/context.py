@@ -16,10 +16,10 @@ from harpctl.doctor.probe import PORT
 from harpctl.doctor.ways import Way, ephemeral_ports, plan_ways, probe
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
+from harpctl.facts.plugin_files import Copy, find_copies
 from harpctl.host.door import Host
 from harpctl.plugin.choice import chosen, named
 from harpctl.plugin.fit import Ground, ground
-from harpctl.plugin.paths import Copy, find_copies
 from harpctl.plugin.settings import Setting, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT

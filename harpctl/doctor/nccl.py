@@ -10,8 +10,8 @@ from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.facts.plugin_files import INSTALLED, SUFFIX, SUFFIXED
 from harpctl.plugin.choice import SINCE, leads_to_harp, obstacle, taken, tried, works
-from harpctl.plugin.paths import INSTALLED, SUFFIX, SUFFIXED
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, Setting
 
 CONF_DIR_CHARS_MAX = 255

@@ -9,11 +9,11 @@ from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.facts.elf import version_key
+from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
 from harpctl.plugin.choice import reason
-from harpctl.plugin.elf import version_key
 from harpctl.plugin.fit import misfit
 from harpctl.plugin.nccl import abi_picked
-from harpctl.plugin.paths import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.status import unchosen
 

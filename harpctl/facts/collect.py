@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from harpctl.confs.files import find_confs
-from harpctl.facts.boot import EFI_LINK, collect_boot
+from harpctl.facts.boot_loader import EFI_LINK, collect_boot
 from harpctl.facts.cpu import collect_cpus
 from harpctl.facts.eni import collect_enis
 from harpctl.facts.given import Given
@@ -14,10 +14,10 @@ from harpctl.facts.gpu import collect_gpus
 from harpctl.facts.limits import collect_limits
 from harpctl.facts.memory import collect_memory, collect_mounts
 from harpctl.facts.model import Facts
+from harpctl.facts.plugin_files import find_libraries, find_plugins
 from harpctl.facts.system import collect_system
 from harpctl.facts.tools import collect_tools
 from harpctl.host.door import Host
-from harpctl.plugin.paths import find_libraries, find_plugins
 
 NOTHING_GIVEN = Given()
 

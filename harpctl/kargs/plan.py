@@ -22,10 +22,11 @@ import msgspec
 
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.boot import bls_entries, env_path, variables
+from harpctl.facts import bls, grub_menu
+from harpctl.facts.boot_loader import bls_entries, env_path, variables
 from harpctl.facts.model import Boot, BootEntry, Facts
 from harpctl.host.door import Host
-from harpctl.kargs import bls, menu
+from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs, holds, others, replaced, split, surplus
 from harpctl.kargs.grub import edited_defaults, final_value
 
@@ -232,13 +233,13 @@ def _entry_steps(
         options = options if holds(options, wanted) else replaced(options, wanted)
         steps += _grubenv_step(env_path(boot.config), host, options)
         old[boot.config] = _read(host, boot.config)
-        new[boot.config] = menu.edited_setting(old[boot.config], "kernelopts", wanted)
+        new[boot.config] = boot_files.edited_setting(old[boot.config], "kernelopts", wanted)
         values = {path: {**found, "kernelopts": options} for path, found in values.items()}
     for path, found in values.items():
         if not path.endswith(".conf"):
-            new[path] = menu.edited_menu(new[path], found, wanted)
+            new[path] = boot_files.edited_menu(new[path], found, wanted)
         elif not holds(_passed(path, new[path], found)[0], wanted):
-            new[path] = bls.edited_entry(new[path], wanted)
+            new[path] = boot_files.edited_entry(new[path], wanted)
         _verify(path, _passed(path, new[path], found), wanted)
     why = "hugepages from the next boot on"
     return steps + [_write(path, text, why) for path, text in new.items() if text != old[path]]
@@ -246,15 +247,15 @@ def _entry_steps(
 
 def _passed(path: str, text: str, values: dict[str, str]) -> list[str]:
     if path.endswith(".conf"):
-        return [menu.expanded(bls.value(text, "options"), values)]
-    return [menu.passed(entry.raw, values) for entry in menu.entries(text)]
+        return [grub_menu.expanded(bls.value(text, "options"), values)]
+    return [grub_menu.passed(entry.raw, values) for entry in grub_menu.entries(text)]
 
 
 def _grubenv_step(path: str, host: Host, options: str) -> list[AnyStep]:
     data = host.read_bytes(path)
     if data is None or "kernelopts" not in bls.read_env(data):
         return []
-    new = bls.edited_env(path, data, "kernelopts", options)
+    new = boot_files.edited_env(path, data, "kernelopts", options)
     return [] if new == data else [WriteFile(path=path, data=new, why="hugepages from the next boot on")]
 
 

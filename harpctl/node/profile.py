@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from harpctl.change.steps import Group, Plan, WriteFile, needed
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.plugin_files import SUFFIXED
 from harpctl.host.door import Host
 from harpctl.plugin.fit import ground, misfit
-from harpctl.plugin.paths import SUFFIXED
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.switch import Source
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from harpctl.facts.elf import version_key
+from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy, find_copies
 from harpctl.host.door import Host
-from harpctl.plugin.elf import version_key
 from harpctl.plugin.fit import Ground, misfit
-from harpctl.plugin.paths import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy, find_copies
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SYSTEM_FILE, Setting, find_settings
 
 NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an image

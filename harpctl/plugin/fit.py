@@ -6,9 +6,9 @@ from __future__ import annotations
 import msgspec
 
 from harpctl.errors import HarpError
+from harpctl.facts.elf import Elf, inspect, version_key
+from harpctl.facts.library_dirs import host_machine, search_dirs
 from harpctl.host.door import Host
-from harpctl.plugin.elf import Elf, inspect, version_key
-from harpctl.plugin.search import host_machine, search_dirs
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each release of NCCL asks of a net plugin, and how a libnccl.so tells its release."""
+"""The versions of the net plugin interface that each release of NCCL loads."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
-from harpctl.host.door import Host
-from harpctl.plugin.elf import constant, version_key
+from harpctl.facts.elf import version_key
 
 # Newest and oldest ncclNetPlugin_vN that releases from this one on look for, read at NCCL's tags.
 ABIS = (
@@ -23,8 +21,6 @@ ABIS = (
     ((2, 6), 3, 3),
     ((2, 4), 2, 2),
 )
-VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")  # the line that NCCL logs first
-FILE_NAME = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)")
 
 
 def abi_picked(nccl: str, exported: Collection[int]) -> int | None:
@@ -37,13 +33,3 @@ def abi_picked(nccl: str, exported: Collection[int]) -> int | None:
         if release >= since:
             return max((abi for abi in exported if oldest <= abi <= newest), default=None)
     return None
-
-
-def library_version(host: Host, path: str) -> str:
-    """Return a libnccl.so's release, from its text "NCCL version", else from its name; else ""."""
-    version = ""
-    if file := host.open_file(path):
-        with file:
-            version = constant(file, VERSION)
-    match = FILE_NAME.fullmatch(path.rpartition("/")[2])
-    return version or (match[1] if match else "")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from harpctl.facts.elf import NAME
 from harpctl.host.door import Host
-from harpctl.plugin.elf import NAME
 
 PLUGIN_VARIABLE = "NCCL_NET_PLUGIN"
 SWITCH = "HARP_DISABLE"  # HARP's own

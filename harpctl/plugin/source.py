@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.elf import inspect
+from harpctl.facts.plugin_files import NAME
 from harpctl.host.door import Host
-from harpctl.plugin.elf import inspect
 from harpctl.plugin.fit import ground, misfit
-from harpctl.plugin.paths import NAME
 from harpctl.plugin.switch import Source
 
 BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"

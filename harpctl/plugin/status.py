@@ -8,12 +8,12 @@ import os
 import msgspec
 
 from harpctl.confs.files import find_confs
+from harpctl.facts.library_dirs import environment_dirs
+from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, find_libraries, parked_as
 from harpctl.host.door import Host
 from harpctl.plugin.choice import NEWEST, advice, chosen, deciding, find_all, obstacle, taken, tried, works
 from harpctl.plugin.fit import Ground, ground, misfit
 from harpctl.plugin.nccl import abi_picked
-from harpctl.plugin.paths import INSTALLED, NAME, SUFFIXED, Copy, find_libraries, parked_as
-from harpctl.plugin.search import environment_dirs
 from harpctl.plugin.settings import Setting, find_settings
 
 ENABLED = "enabled"

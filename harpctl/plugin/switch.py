@@ -9,12 +9,12 @@ import msgspec
 
 from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, WriteFile, needed
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.elf import Elf
+from harpctl.facts.library_dirs import library_dir, search_dirs, system_dirs
+from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, look, parked_as
 from harpctl.host.door import Host
 from harpctl.plugin.choice import chosen, deciding, find_all, tried
-from harpctl.plugin.elf import Elf
 from harpctl.plugin.fit import ground, misfit
-from harpctl.plugin.paths import INSTALLED, NAME, SUFFIXED, Copy, look, parked_as
-from harpctl.plugin.search import library_dir, search_dirs, system_dirs
 from harpctl.plugin.settings import find_settings
 
 MODE = 0o755

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from harpctl.bench.sizes import parse_sizes
 from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.doctor.probe import PORT
 from harpctl.errors import ExitCode, HarpError
@@ -18,6 +17,7 @@ from harpctl.preflight.judge import UNREACHED
 from harpctl.preflight.part import serve_part
 from harpctl.preflight.rates import SOCKET
 from harpctl.preflight.show import show
+from harpctl.testbed.bench.sizes import parse_sizes
 
 PORT_MIN, PORT_MAX = 1024, 65535
 HOSTS_MIN = 2

@@ -18,7 +18,6 @@ from typing import BinaryIO
 
 import msgspec
 
-from harpctl.bench.baseline import NCCL_SINCE
 from harpctl.doctor.context import Context, Options, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.live import Machine
@@ -27,11 +26,12 @@ from harpctl.doctor.responder import Responder
 from harpctl.doctor.ways import MTU_DEFAULT, ephemeral_ports, probe
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
+from harpctl.facts.elf import inspect, version_key
+from harpctl.facts.plugin_files import find_libraries
 from harpctl.host.door import open_host
 from harpctl.identity import build_version, built_file
-from harpctl.plugin.elf import inspect, version_key
-from harpctl.plugin.paths import find_libraries
 from harpctl.preflight.model import Asked, Own, OwnEni, Trouble
+from harpctl.testbed.bench.baseline import NCCL_SINCE
 
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
 TRIED = 6  # ports of each ENI: the ends of its range, and some between; as many as kernels refuse at once

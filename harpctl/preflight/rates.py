@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from harpctl.bench.baseline import cache_dir, compile_shim
-from harpctl.bench.measure import Measured, Side, measure
-from harpctl.bench.perf import Mode, PerfJob, run_perf
-from harpctl.bench.places import CpuTimes, Program, SshHosts
 from harpctl.errors import HarpError
 from harpctl.fleet import SSH
 from harpctl.preflight.judge import Fault
 from harpctl.preflight.model import Compared, Own, Rate
 from harpctl.preflight.rounds import Pair, rounds
 from harpctl.preflight.talk import Limit
+from harpctl.testbed.bench.baseline import cache_dir, compile_shim
+from harpctl.testbed.bench.measure import Measured, Side, measure
+from harpctl.testbed.bench.perf import Mode, PerfJob, run_perf
+from harpctl.testbed.bench.places import CpuTimes, Program, SshHosts
 
 OWN_PERF, OWN_PLUGIN, OWN_NCCL = Path("@perf@"), Path("@plugin@"), "@nccl@"  # what a host has itself
 MESSAGE_BYTES = 128 << 10

@@ -8,9 +8,9 @@ import statistics
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.bench.sizes import format_size
 from harpctl.console import OUT, print_table
 from harpctl.preflight.model import Problem, Report
+from harpctl.testbed.bench.sizes import format_size
 
 NAMED_MAX = 4  # hosts of a note that are named one by one
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harpctl.bench.sizes import format_size
 from harpctl.preflight.model import Compared, Verdict
+from harpctl.testbed.bench.sizes import format_size
 
 GAIN = 1.05  # from here on HARP counts as faster
 LOSS = 0.95

@@ -19,15 +19,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harpctl.bench.baseline import cache_dir
-from harpctl.bench.command import find_program
-from harpctl.bench.nccl_command import available_cores, choose_cores
-from harpctl.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
-from harpctl.bench.nccl_run import run_nccl
-from harpctl.bench.nccl_wheel import NEWEST, fetch, wheel_of
-from harpctl.bench.sizes import format_size, parse_sizes
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.bench.baseline import cache_dir
+from harpctl.testbed.bench.command import find_program
+from harpctl.testbed.bench.nccl_command import available_cores, choose_cores
+from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
+from harpctl.testbed.bench.nccl_run import run_nccl
+from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
+from harpctl.testbed.bench.sizes import format_size, parse_sizes
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.conftest import BUILD_DIR
 
 SIZES = "8,32,128,512,2K,8K,32K,128K,512K,2M,8M,32M,64M"

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.conformance import abi
 from tests.conformance.conftest import ENVIRONMENT
 from tests.conformance.driver import Buffer, Net, Request, ffi, open_files, pattern, until

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harpctl.bench.baseline import clean_environment
 from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.bench.baseline import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.conftest import PLUGIN_DIR, ROOT
 from tests.lab.xdp import HOLDER_WORDS
 

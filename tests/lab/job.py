@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from harpctl.bench.perf import PerfReport, parse_report
-from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import fabric_name, port_name, run_inside
+from harpctl.testbed.bench.perf import PerfReport, parse_report
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import fabric_name, port_name, run_inside
 
 ENI = "eni0"
 MEETING_ENI = 1

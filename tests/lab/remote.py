@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harpctl.lab.lab import Lab
+from harpctl.testbed.lab.lab import Lab
 from tests.lab.job import ENI
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from harpctl.cli import app
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.lab.remote import RemotePeer, transfer
 from tests.lab.test_strangers import start_attack
 from tests.layer import layer

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.spec import LabSpec
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.spec import LabSpec
 from tests.lab.job import DRIVER, ENI, STATISTICS, Job, until
 from tests.lab.xdp import GENERIC, XDP, assert_bypassed
 

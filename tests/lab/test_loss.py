@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec, Offload
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec, Offload
 from tests.lab.job import Job, drop, drop_no_more, dropped, dropping, until
 from tests.lab.remote import RemotePeer, transfer
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec, Offload
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec, Offload
 from tests.lab.job import ALL_SIZES, ENI, Job, drop, dropped, until
 
 pytestmark = pytest.mark.lab

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.conformance import abi
 from tests.lab.job import drop, dropped, until
 from tests.lab.peer import ABI

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from harpctl.host.door import Host
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
 from harpctl.stats.files import find
 from harpctl.stats.sample import sample_of
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.lab.job import Job, drop, drop_no_more, until
 from tests.lab.remote import RemotePeer
 

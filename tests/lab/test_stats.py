@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.host.door import Host
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
 from harpctl.stats.files import Process, find
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.lab.job import Job, drop, until
 
 pytestmark = [pytest.mark.lab]

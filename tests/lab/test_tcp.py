@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import LabSpec, fabric_name, port_name, run_inside
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import LabSpec, fabric_name, port_name, run_inside
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, Job, drop, drop_no_more, until
 from tests.lab.lines import assert_clean, watch
 

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.host.door import Host
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
 from harpctl.stats.files import find
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from harpctl.trace.clock import SENDING
 from tests.lab.job import Job, drop, until
 

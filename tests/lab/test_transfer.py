@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.bench.perf import parse_report
-from harpctl.lab.lab import Lab, run_command
-from harpctl.lab.plan import LabSpec, Offload, ip_inside
+from harpctl.testbed.bench.perf import parse_report
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import LabSpec, Offload, ip_inside
 from tests.lab.job import ALL_SIZES, ENI, Job
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]

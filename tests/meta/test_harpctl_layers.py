@@ -29,7 +29,7 @@ SPAWNS = {
 }
 OPENS = {
     "identity": "the version and the documents that a package brings",
-    "bundle.archive": "the bundle, where the operator says",
+    "doctor.archive": "the bundle, where the operator says",
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",
@@ -59,7 +59,10 @@ def name_of(path: Path) -> str:
 
 
 MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-PRODUCT = [name for name in MODULES if name.split(".")[0] not in {"bench", "lab"}]
+PACKAGES = {
+    ".".join(parts[:end]) for parts in (name.split(".") for name in MODULES) for end in range(len(parts) + 1)
+}
+PRODUCT = [name for name in MODULES if name.split(".")[0] != "testbed"]
 
 
 @cache
@@ -104,11 +107,28 @@ def allowed() -> dict[str, set[str]]:
     return {name: set() if may == "nothing" else set(may.split(", ")) for name, _what, may in cells}
 
 
+def prefixes(name: str) -> list[str]:
+    """Return a module and the packages that hold it: "facts.eni" and "facts"."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)] if name else [""]
+
+
 def test_the_table_names_the_packages() -> None:
     packages = {name.split(".")[0] for name in MODULES} - TOP - COMMON
     assert set(allowed()) == packages
     named = {name for names in allowed().values() for name in names}
-    assert sorted(name for name in named if name not in MODULES) == []
+    assert sorted(named - PACKAGES) == []
+
+
+def test_each_package_stands_below_those_that_import_it() -> None:
+    order = list(allowed())
+    upward = [
+        f"{package} imports {name}"
+        for place, (package, may) in enumerate(allowed().items())
+        for name in may
+        if name.split(".")[0] not in order[:place]
+    ]
+    assert not upward
 
 
 @pytest.mark.parametrize("package", sorted({name.split(".")[0] for name in MODULES} - TOP))
@@ -119,7 +139,7 @@ def test_a_package_imports_what_the_table_allows(package: str) -> None:
         for module in MODULES
         if module.split(".")[0] == package
         for target in imports(module)
-        if target.split(".")[0] not in may and target not in may
+        if not may & set(prefixes(target))
     ]
     assert not wrong
 
@@ -131,7 +151,7 @@ def test_what_the_table_allows_is_used() -> None:
             for module in MODULES
             if module.split(".")[0] == package
             for target in imports(module)
-            for found in (target, target.split(".")[0])
+            for found in prefixes(target)
         }
         for package in allowed()
     }
@@ -144,7 +164,7 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def test_facts_plan_nothing() -> None:
     reached = closure("facts.collect")
-    assert reached >= {"facts.eni", "kargs.menu", "plugin.paths"}
+    assert reached >= {"facts.eni", "facts.grub_menu", "facts.plugin_files"}
     assert sorted(name for name in reached if name in PLANNERS or name.startswith("change")) == []
 
 

@@ -19,7 +19,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
-from harpctl.plugin.elf import inspect
+from harpctl.facts.elf import inspect
 
 GLIBC_MAX = (2, 27)
 LIBC_PARTS = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6"}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.bench.baseline import cache_dir
-from harpctl.bench.command import find_program
-from harpctl.bench.nccl_wheel import fetch as fetch_wheel
-from harpctl.bench.nccl_wheel import wheel_of
 from harpctl.errors import HarpError
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.bench.baseline import cache_dir
+from harpctl.testbed.bench.command import find_program
+from harpctl.testbed.bench.nccl_wheel import fetch as fetch_wheel
+from harpctl.testbed.bench.nccl_wheel import wheel_of
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests.nccl import box, wheels
 
 

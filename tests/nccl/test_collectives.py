@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.bench.nccl_run import NcclRun
-from harpctl.lab.plan import LabSpec, Offload
+from harpctl.testbed.bench.nccl_run import NcclRun
+from harpctl.testbed.lab.plan import LabSpec, Offload
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
 

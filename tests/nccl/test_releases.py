@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.facts.plugin_files import NAME, library_version
 from harpctl.host.door import Host
 from harpctl.plugin.choice import tried
-from harpctl.plugin.nccl import library_version
-from harpctl.plugin.paths import NAME
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import OPERATIONS, check

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 from tests import native
 from tests.lab.job import ALL_SIZES, Job, until
 from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, holding, until_connected

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl.bundle import allow
-from harpctl.bundle.archive import read_archive, write_archive
 from harpctl.bundle.collect import gather
 from harpctl.cli import app
+from harpctl.doctor.archive import read_archive, write_archive
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.door import Host
 from tests.conftest import PLUGIN_DIR

@@ -12,7 +12,7 @@ import pytest
 
 from dist.names import plain_version, triplet
 from harpctl.identity import build_version
-from harpctl.plugin.paths import NAME, SUFFIXED
+from harpctl.facts.plugin_files import NAME, SUFFIXED
 from tests.harpctl.dist.conftest import Chroot, one, run
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]

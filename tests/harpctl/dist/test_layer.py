@@ -11,7 +11,7 @@ import pytest
 
 from dist.names import triplet
 from harpctl.identity import build_version
-from harpctl.plugin.paths import SUFFIXED
+from harpctl.facts.plugin_files import SUFFIXED
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
 

@@ -12,7 +12,7 @@ import pytest
 
 from dist.names import plain_version
 from harpctl.identity import build_version
-from harpctl.plugin.paths import SUFFIXED
+from harpctl.facts.plugin_files import SUFFIXED
 from tests.harpctl.dist.conftest import one, run
 
 pytestmark = [

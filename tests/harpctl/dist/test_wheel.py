@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.identity import build_version
-from harpctl.plugin.elf import inspect
-from harpctl.plugin.paths import NAME
+from harpctl.facts.elf import inspect
+from harpctl.facts.plugin_files import NAME
 from tests.harpctl.dist.conftest import Chroot, one, run
 from tests.harpctl.dist.test_deb import Debian
 

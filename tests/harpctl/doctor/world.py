@@ -15,6 +15,7 @@ from harpctl.doctor.context import Context, Options
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import Finding
 from harpctl.doctor.reach import ECHO, REFUSED, Reach
+from harpctl.facts.elf import Elf
 from harpctl.facts.model import (
     GIB,
     MIB,
@@ -32,11 +33,10 @@ from harpctl.facts.model import (
     Pages,
     System,
 )
+from harpctl.facts.plugin_files import Copy
 from harpctl.host.door import Host
 from harpctl.host.runner import Completed
-from harpctl.plugin.elf import Elf
 from harpctl.plugin.fit import Ground
-from harpctl.plugin.paths import Copy
 
 ARGS = "default_hugepagesz=1GB hugepagesz=1GB hugepages=20"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl-net.so"

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.facts.boot import collect_boot
+from harpctl.facts import bls, grub_menu
+from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB
 from harpctl.host.door import Host
-from harpctl.kargs import bls, menu
+from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 OURS = str(G50)
+ENV_SIZE = 1024  # bytes of GRUB's environment block
+ENV_HEAD = "# GRUB Environment Block\n"
 
 MENU = """\
 set default="0"
@@ -53,45 +56,45 @@ def put(root: Path, path: str, text: str) -> None:
 
 
 def test_menu_entries() -> None:
-    found = menu.entries(MENU)
+    found = grub_menu.entries(MENU)
     assert [entry.title for entry in found] == ["Linux, one", "Linux two"]
-    assert [menu.passed(entry.raw, {}) for entry in found] == [
+    assert [grub_menu.passed(entry.raw, {}) for entry in found] == [
         "root=UUID=1 ro quiet",
         'root=UUID=1 ro single dyndbg="file a b"',
     ]
-    assert menu.passed(found[0].raw, {"vt_handoff": "vt.handoff=7"}).endswith("quiet vt.handoff=7")
+    assert grub_menu.passed(found[0].raw, {"vt_handoff": "vt.handoff=7"}).endswith("quiet vt.handoff=7")
 
 
 def test_menu_written_by_hand_counts_where_there_is_no_other() -> None:
     text = "### BEGIN /etc/grub.d/40_custom ###\nmenuentry x {\nlinux /v a=1\n}\n### END - ###\n"
-    assert [entry.title for entry in menu.entries(text)] == ["x"]
-    assert [entry.title for entry in menu.entries(MENU + text)] == ["Linux, one", "Linux two"]
+    assert [entry.title for entry in grub_menu.entries(text)] == ["x"]
+    assert [entry.title for entry in grub_menu.entries(MENU + text)] == ["Linux, one", "Linux two"]
 
 
 def test_edited_menu_changes_nothing_but_arguments() -> None:
-    new = menu.edited_menu(MENU, {}, G50)
+    new = boot_files.edited_menu(MENU, {}, G50)
     assert new == MENU.replace("$vt_handoff\n", f"$vt_handoff {OURS}\n").replace("b\"'\n", f"b\"' {OURS}\n")
-    assert menu.edited_menu(new, {}, G50) == new
-    assert menu.edited_menu(new, {}, None) == MENU
+    assert boot_files.edited_menu(new, {}, G50) == new
+    assert boot_files.edited_menu(new, {}, None) == MENU
 
 
 def test_edited_menu_of_a_kernel_without_arguments() -> None:
-    assert menu.edited_menu("menuentry x {\n  linux /vmlinuz\n}\n", {}, G50) == (
+    assert boot_files.edited_menu("menuentry x {\n  linux /vmlinuz\n}\n", {}, G50) == (
         f"menuentry x {{\n  linux /vmlinuz {OURS}\n}}\n"
     )
 
 
 def test_variables() -> None:
     text = "set a=\"1 2\"\nset b=3\nset b=\nif true; then\n  set c='d'\nfi\n"
-    assert menu.variables(text) == {"a": "1 2", "b": "", "c": "d"}
-    assert menu.expanded("$a ${c}x '$a' $none.", menu.variables(text)) == "1 2 dx '$a' ."
+    assert grub_menu.variables(text) == {"a": "1 2", "b": "", "c": "d"}
+    assert grub_menu.expanded("$a ${c}x '$a' $none.", grub_menu.variables(text)) == "1 2 dx '$a' ."
 
 
 def test_stub_and_blscfg() -> None:
-    assert menu.is_stub(STUB)
-    assert not menu.is_stub(MENU)
-    assert not menu.runs_blscfg("insmod blscfg\n# blscfg\n")
-    assert menu.runs_blscfg("insmod blscfg\n  blscfg\n")
+    assert grub_menu.is_stub(STUB)
+    assert not grub_menu.is_stub(MENU)
+    assert not grub_menu.runs_blscfg("insmod blscfg\n# blscfg\n")
+    assert grub_menu.runs_blscfg("insmod blscfg\n  blscfg\n")
 
 
 # ---- boot loader entries ----
@@ -113,8 +116,8 @@ def test_stub_and_blscfg() -> None:
     ],
 )
 def test_edited_entry(old: str, new: str) -> None:
-    assert bls.edited_entry(old, G50) == new
-    assert bls.edited_entry(new, G50) == new
+    assert boot_files.edited_entry(old, G50) == new
+    assert boot_files.edited_entry(new, G50) == new
 
 
 def test_value_of_a_key() -> None:
@@ -128,23 +131,23 @@ def test_value_of_a_key() -> None:
 
 
 def block(*lines: str) -> bytes:
-    return (bls.ENV_HEAD + "".join(f"{line}\n" for line in lines)).ljust(bls.ENV_SIZE, "#").encode()
+    return (ENV_HEAD + "".join(f"{line}\n" for line in lines)).ljust(ENV_SIZE, "#").encode()
 
 
 def test_environment_block_keeps_its_length() -> None:
     data = block("saved_entry=a#b", "kernelopts=ro quiet", "boot_success=1")
     assert bls.read_env(data) == {"saved_entry": "a#b", "kernelopts": "ro quiet", "boot_success": "1"}
-    new = bls.edited_env("/e", data, "kernelopts", f"ro {OURS}")
+    new = boot_files.edited_env("/e", data, "kernelopts", f"ro {OURS}")
     assert new == block("saved_entry=a#b", f"kernelopts=ro {OURS}", "boot_success=1")
-    assert bls.edited_env("/e", new, "kernelopts", "ro quiet") == data
-    assert bls.edited_env("/e", block("a=1"), "b", "c\\d") == block("a=1", "b=c\\\\d")
+    assert boot_files.edited_env("/e", new, "kernelopts", "ro quiet") == data
+    assert boot_files.edited_env("/e", block("a=1"), "b", "c\\d") == block("a=1", "b=c\\\\d")
     assert bls.read_env(block("b=c\\\\d")) == {"b": "c\\d"}
 
 
 def test_environment_block_that_is_full() -> None:
     data = block(f"kernelopts={'x' * 900}")
     with pytest.raises(HarpError, match=r"^/boot/grub2/grubenv: .* 1024 bytes"):
-        bls.edited_env("/boot/grub2/grubenv", data, "kernelopts", "x" * 1000)
+        boot_files.edited_env("/boot/grub2/grubenv", data, "kernelopts", "x" * 1000)
 
 
 # ---- which files a host reads ----

@@ -13,7 +13,7 @@ import pytest
 
 from harpctl.change.steps import Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.boot import collect_boot
+from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB, MIB, BootEntry, Facts, Memory, Mount, System
 from harpctl.host.door import Host
 from harpctl.kargs.cmdline import HugepageArgs, split

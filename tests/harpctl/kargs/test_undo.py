@@ -12,7 +12,7 @@ from harpctl.change.apply import apply
 from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan
 from harpctl.console import NoProgress
-from harpctl.facts.boot import collect_boot
+from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB, Facts, Memory, System
 from harpctl.host.door import Host
 from harpctl.kargs.cmdline import HugepageArgs

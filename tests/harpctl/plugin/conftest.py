@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.facts.elf import Elf, inspect
+from harpctl.facts.library_dirs import host_machine
 from harpctl.host.door import Host
-from harpctl.plugin.elf import Elf, inspect
-from harpctl.plugin.search import host_machine
 
 TRIPLET = f"{os.uname().machine}-linux-gnu"
 LIBRARY_DIRS = {"debian": f"/usr/lib/{TRIPLET}", "rhel": "/usr/lib64"}

@@ -15,8 +15,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from harpctl.facts.plugin_files import NAME, PARKED
 from harpctl.plugin.command import disable, enable, install, status
-from harpctl.plugin.paths import NAME, PARKED
 from harpctl.report import reports_errors
 from tests.harpctl.plugin.conftest import Image, make_image
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.plugin.elf import inspect, version_key
+from harpctl.facts.elf import inspect, version_key
 from tests.harpctl.plugin.conftest import OTHER_MACHINE, TABLE, Compile, read_elf
 
 

@@ -26,14 +26,15 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import CHECKS, Finding
 from harpctl.errors import HarpError
+from harpctl.facts import plugin_files
 from harpctl.facts.collect import collect
+from harpctl.facts.elf import inspect
 from harpctl.facts.model import Facts
+from harpctl.facts.plugin_files import NAME, SUFFIXED, parked_as
 from harpctl.host.door import Host
-from harpctl.plugin import paths, source
+from harpctl.plugin import source
 from harpctl.plugin.choice import tried
 from harpctl.plugin.command import Result, run_switch
-from harpctl.plugin.elf import inspect
-from harpctl.plugin.paths import NAME, SUFFIXED, parked_as
 from harpctl.plugin.source import read_source
 from harpctl.plugin.status import read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
@@ -115,7 +116,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read each content once, as there are but three, and wait for no disk: both take most of the time."""
     monkeypatch.setattr(os, "fsync", lambda _file: None)
     once = cache(lambda data: inspect(io.BytesIO(data), ""))
-    for module in (paths, source):
+    for module in (plugin_files, source):
         monkeypatch.setattr(module, "inspect", lambda file, _path: once(file.read()))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.plugin.paths import FORMS, INSTALLED, NAME, PARKED
+from harpctl.facts.plugin_files import FORMS, INSTALLED, NAME, PARKED
 from harpctl.plugin.settings import find_settings, parse_conf
 from harpctl.plugin.status import read_status
 from tests.harpctl.plugin.conftest import Compile, Image

@@ -14,10 +14,10 @@ import pytest
 from harpctl.change.rollback import rollback
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.plugin_files import FORMS, NAME, PARKED, SUFFIXED
 from harpctl.host.door import Host
 from harpctl.host.runner import Completed
 from harpctl.plugin.command import Result, run_switch
-from harpctl.plugin.paths import FORMS, NAME, PARKED, SUFFIXED
 from harpctl.plugin.source import find_source, read_source
 from harpctl.plugin.status import read_status
 from harpctl.plugin.switch import Switch, aside_as, plan_disable, plan_enable, plan_install

@@ -17,17 +17,17 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from harpctl.bench.baseline import cache_dir
-from harpctl.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harpctl.cli import app
 from harpctl.fleet import DIST_VARIABLE
-from harpctl.lab.lab import Lab
-from harpctl.lab.plan import LabSpec
 from harpctl.preflight.judge import Fault, blame, fold, of_hosts, of_rates
 from harpctl.preflight.model import Compared, Own, OwnEni, Problem, Rate, Report, Trouble
 from harpctl.preflight.rounds import rounds
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
+from harpctl.testbed.bench.baseline import cache_dir
+from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
 
 FAKE_SSH = r"""
 import os, pathlib, sys

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin and NCCL's libraries on a host: their names, and where to look for them.
+
+A plugin is off when its file is not found under its name. Operators were taught five ways of that, and all
+are found here: a prefix, a suffix, moved to /mnt or /root, and a name misspelt when it was turned on again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from harpctl.errors import HarpError
+from harpctl.facts.elf import Elf, constant, inspect
+from harpctl.facts.library_dirs import environment_dirs, search_dirs
+from harpctl.facts.model import Library, PluginFile
+from harpctl.host.door import Host
+
+NAME = "libnccl-net.so"
+SUFFIX = "harp"  # the value of NCCL_NET_PLUGIN that leads to the second name
+SUFFIXED = f"libnccl-net-{SUFFIX}.so"  # beside another plugin that has the plain name
+PARKED = f"bak.{NAME}"  # the form that `harpctl disable` uses: ldconfig looks at lib* alone
+INSTALLED = "installed"
+FORMS = {NAME: INSTALLED, PARKED: "bak.", f"{NAME}_bak": "_bak", "libncc-net.so": "typo"}
+MOVED = "moved"
+MOVED_DIRS = ("/mnt", "/root")
+PYTHON_DIRS = (
+    "/usr/lib/python3*/*-packages",
+    "/usr/lib64/python3*/*-packages",
+    "/usr/local/lib/python3*/*-packages",
+    "/usr/local/lib64/python3*/*-packages",
+    "/opt/*/lib/python3*/site-packages",
+    "/opt/*/envs/*/lib/python3*/site-packages",
+    "/root/.local/lib/python3*/site-packages",
+    "/root/*conda*/lib/python3*/site-packages",
+    "/root/*conda*/envs/*/lib/python3*/site-packages",
+    "/home/*/.local/lib/python3*/site-packages",
+    "/home/*/*conda*/lib/python3*/site-packages",
+    "/home/*/*conda*/envs/*/lib/python3*/site-packages",
+)
+PYTHON_LIBRARIES = ("nvidia/nccl/lib", "nvidia/nccl*/lib", "torch/lib")
+LIBRARY_DIRS = (
+    "/usr/local/cuda*/lib64",
+    "/usr/local/cuda*/targets/*/lib",
+    "/usr/local/nccl*/lib",
+    "/opt/nccl*/lib",
+    "/opt/*conda*/lib",
+    "/opt/*conda*/envs/*/lib",
+    "/opt/nvidia/hpc_sdk/Linux_*/*/comm_libs/nccl/lib",
+    "/root/*conda*/lib",
+    "/root/*conda*/envs/*/lib",
+    "/home/*/*conda*/lib",
+    "/home/*/*conda*/envs/*/lib",
+)
+NCCL_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")  # the line that NCCL logs first
+NCCL_FILE_NAME = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)")
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
+    """Whatever lies under one of the plugin's names."""
+
+    path: str
+    form: str  # as PluginFile's
+    folder: str
+    name: str = NAME  # of the file where it is on
+    aliases: tuple[str, ...] = ()  # paths by which settings name it where it is on
+    is_searched: bool = True  # the loader looks into its folder
+    target: str = ""  # where a link leads
+    elf: Elf | None = None
+    problem: str = ""  # why it cannot be loaded, a sentence; "" when it can
+    can_be_read: bool = True
+    can_be_opened: bool = True  # by the loader; it passes by what it cannot open
+
+    @property
+    def is_harp(self) -> bool:
+        """Say whether it is HARP's plugin."""
+        return self.elf is not None and self.elf.is_harp
+
+    def is_seen_by(self, machine: str) -> bool:
+        """Say whether the loader of a machine stops here; it passes by what is for another one."""
+        return self.can_be_opened and (self.elf is None or machine in {"", self.elf.machine})
+
+    @property
+    def installs_as(self) -> str:
+        """Return the path that it has where it is on."""
+        return f"{self.folder}/{self.name}"
+
+    @property
+    def what(self) -> str:
+        """Say what it is: "HARP", "the plugin AWS Libfabric", "no plugin"."""
+        if not self.can_be_read:
+            return "unreadable"
+        if self.elf is None or not self.elf.abis:
+            return "no plugin"
+        if self.elf.is_harp:
+            return f"HARP {self.elf.version}".strip()
+        return f"the plugin {self.elf.name}" if self.elf.name else "an unnamed plugin"
+
+    def fact(self) -> PluginFile:
+        """Return it as a fact of the host."""
+        version = self.elf.version if self.elf else ""
+        return PluginFile(
+            path=self.path, form=self.form, target=self.target, version=version, is_harp=self.is_harp
+        )
+
+
+def look(host: Host, path: str, form: str, name: str = NAME, *, is_searched: bool = True) -> Copy:
+    """Look at one file that bears one of the plugin's names."""
+    folder, target = path.rpartition("/")[0], host.read_link(path) or ""
+    copy = Copy(path=path, form=form, folder=folder, name=name, is_searched=is_searched, target=target)
+    file = host.open_file(path)
+    if file is None:
+        return _unreadable(host, copy)
+    with file:
+        try:
+            elf = inspect(file, path)
+        except HarpError as error:
+            return replace(copy, problem=error.message)
+    problem = "" if elf.abis else f"{path} is no NCCL network plugin: it exports no ncclNetPlugin_vN."
+    return replace(copy, elf=elf, problem=problem)
+
+
+def _unreadable(host: Host, copy: Copy) -> Copy:
+    path = copy.path
+    if host.is_dir(path):
+        return replace(copy, problem=f"{path} is a directory.")
+    if host.is_loop(path):
+        return replace(copy, problem=f"The symbolic links of {path} form a loop.", can_be_opened=False)
+    if not host.exists(path):
+        problem = f"{path} is a link to {copy.target}, which is not there."
+        return replace(copy, problem=problem, can_be_opened=False)
+    if not host.is_file(path):
+        return replace(copy, problem=f"{path} is no regular file.")
+    problem = f"{path} cannot be read by this user."
+    return replace(copy, problem=problem, can_be_read=False, can_be_opened=False)
+
+
+def parked_as(name: str) -> str:
+    """Return what `harpctl disable` renames a file to."""
+    return f"bak.{name}"
+
+
+def _forms(name: str) -> dict[str, str]:
+    return FORMS if name == NAME else {name: INSTALLED, parked_as(name): "bak.", f"{name}_bak": "_bak"}
+
+
+def find_copies(host: Host, also: Iterable[str] = ()) -> tuple[Copy, ...]:
+    """Find whatever bears one of the plugin's names, the installed ones first as they are searched.
+
+    `also` are other names and paths, those that settings make NCCL look for.
+    """
+    folders = search_dirs(host)
+    searched = {host.leads_to(folder) for folder in folders}
+    names = dict.fromkeys((NAME, SUFFIXED, *(name for name in also if "/" not in name)))
+    moved = [folder for folder in MOVED_DIRS if host.leads_to(folder) not in searched]
+    aliases: dict[str, str] = {}
+    wanted = [(folder, name, name, INSTALLED) for name in names for folder in folders]
+    for path in also:
+        given, _slash, name = path.rpartition("/")
+        if given.startswith("/") and name:
+            folder = host.leads_to(given) or given
+            aliases[f"{folder}/{name}"] = path
+            wanted += [(folder, file, name, form) for file, form in _forms(name).items()]
+    for name in names:
+        parked = [(file, form) for file, form in _forms(name).items() if form != INSTALLED]
+        wanted += [(folder, file, name, form) for file, form in parked for folder in (*folders, *moved)]
+        wanted += [(folder, name, name, MOVED) for folder in moved]
+    found: dict[str, Copy] = {}
+    for folder, file, name, form in wanted:
+        path = f"{folder}/{file}"
+        if path not in found and host.stat(path) is not None:
+            copy = look(host, path, form, name, is_searched=folder in folders)
+            alias = aliases.get(copy.installs_as)
+            found[path] = replace(copy, aliases=(alias,)) if alias else copy
+    return tuple(sorted(found.values(), key=lambda copy: copy.form != INSTALLED))
+
+
+def find_plugins(host: Host) -> tuple[PluginFile, ...]:
+    """Find the plugin under all of its own names, as facts."""
+    return tuple(copy.fact() for copy in find_copies(host))
+
+
+def find_libraries(host: Host) -> tuple[Library, ...]:
+    """Find the NCCL libraries of the system, CUDA, conda and Python packages, each file once."""
+    folders = [*environment_dirs(host), *search_dirs(host)]
+    folders += [folder for pattern in LIBRARY_DIRS for folder in host.glob(pattern)]
+    packages = [folder for pattern in PYTHON_DIRS for folder in host.glob(pattern)]
+    if host.is_real:
+        packages += [os.path.realpath(path) for path in sys.path if path.endswith("-packages")]
+    folders += [
+        folder
+        for package in packages
+        for part in PYTHON_LIBRARIES
+        for folder in host.glob(f"{package}/{part}")
+    ]
+    files: dict[str, None] = {}
+    for folder in folders:
+        for name in host.list_dir(folder):
+            if name == "libnccl.so" or name.startswith("libnccl.so."):
+                files.setdefault(host.leads_to(f"{folder}/{name}") or "")
+    return tuple(
+        Library(path=path, version=library_version(host, path)) for path in files if host.is_file(path)
+    )
+
+
+def library_version(host: Host, path: str) -> str:
+    """Return a libnccl.so's release, from its text "NCCL version", else from its name; else ""."""
+    version = ""
+    if file := host.open_file(path):
+        with file:
+            version = constant(file, NCCL_VERSION)
+    match = NCCL_FILE_NAME.fullmatch(path.rpartition("/")[2])
+    return version or (match[1] if match else "")

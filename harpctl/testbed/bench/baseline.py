@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The peer to be measured against: NCCL's own Socket transport as a net plugin.
+
+NCCL is fetched only when asked for (nccl_wheel.py). The shim is compiled into the user's cache, under another
+name, and renamed, so that two processes may do it at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
+
+SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
+COMPILE_TIMEOUT_S = 600
+NCCL_SINCE = (2, 30, 3)  # the first release whose transport the shim can show
+BEST_OF: tuple[dict[str, str], ...] = (
+    {},
+    *(
+        {"NCCL_SOCKET_NTHREADS": str(threads), "NCCL_NSOCKS_PERTHREAD": str(sockets)}
+        for threads, sockets in ((1, 1), (2, 1), (2, 2), (4, 4))
+    ),
+)
+
+
+def cache_dir() -> Path:
+    """Name the folder for fetched files; XDG_CACHE_HOME moves it."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(home) / "harp"
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Drop what the user has set for NCCL and HARP."""
+    return {name: value for name, value in environment.items() if not name.startswith(("NCCL_", "HARP_"))}
+
+
+def _run(argv: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S)
+    except FileNotFoundError:
+        raise HarpError(
+            f"Making the baseline needs the program {argv[0]!r}.", "Install it.", ExitCode.MISSING
+        ) from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        raise HarpError(f"`{' '.join(argv)}` failed.", "\n  ".join(said), ExitCode.MISSING)
+
+
+def compile_shim(
+    cache: Path, run: Callable[[Sequence[str]], None] = _run, source: Path = SHIM_SOURCE
+) -> Path:
+    """Compile the shim that shows NCCL's transport as a plugin; again only when its source has changed."""
+    try:
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    except OSError:
+        raise HarpError(
+            f"The baseline's source {source} is missing.",
+            "`--against socket` works from a checkout of HARP.",
+            ExitCode.MISSING,
+        ) from None
+    shim = cache / f"libnccl-net-baseline-{digest}.so"
+    if not shim.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = shim.with_suffix(f".{os.getpid()}")
+        compiler = os.environ.get("CC", "cc").split()
+        run([*compiler, "-O2", "-fPIC", "-shared", "-o", str(part), str(source), "-ldl"])
+        part.rename(shim)
+    return shim
+
+
+def socket_baseline() -> tuple[Path, dict[str, str]]:
+    """Return the baseline plugin and its environment, fetching and compiling what is not there."""
+    cache = cache_dir()
+    return compile_shim(cache), {"NCCL_LIB": str(fetch(wheel_of(NEWEST), cache))}

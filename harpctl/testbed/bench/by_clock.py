@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each side once by the clock, with what fails meanwhile and what runs beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import msgspec
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.bench.failover import Course, course_of
+from harpctl.testbed.bench.failure import Event, Failure, apply, events_of
+from harpctl.testbed.bench.measure import Side, Step
+from harpctl.testbed.bench.perf import Mode, PerfJob
+from harpctl.testbed.bench.places import Hosts, LabHosts
+from harpctl.testbed.bench.sizes import format_size
+from harpctl.testbed.bench.watch import Rival, watch
+from harpctl.testbed.lab.lab import Lab
+
+SAMPLES_MAX = 20000  # harp-perf's bound
+AFTER_S = 2.0  # how long to watch after the last event where nobody says
+DEFAULT_SIZE_BYTES = 128 << 10
+
+Opened = tuple[Hosts, str, list[str]]  # a place, a line that describes it, notes
+OpenHosts = Callable[[], AbstractContextManager[Opened]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClockJob:
+    """What happens in a run by the clock."""
+
+    job: PerfJob  # with an interval
+    failures: tuple[Failure, ...]
+    beside_tcp: bool
+
+    def describe(self) -> str:
+        """Say in one line what is run."""
+        job = self.job
+        checked = "every byte checked" if job.check else "data not checked"
+        return (
+            f"{job.mode} of {format_size(job.sizes_bytes[0])} messages for {job.time_s:g} s, "
+            f"{job.connections} connection(s), {job.inflight} in flight, {checked}"
+        )
+
+
+def clock_job(
+    job: PerfJob, seconds: float | None, failures: Sequence[Failure], *, beside_tcp: bool
+) -> ClockJob:
+    """Complete a job by the length of the run and of its samples."""
+    if len(job.sizes_bytes) != 1 or job.iterations is not None or job.mode == Mode.PINGPONG.value:
+        raise HarpError(
+            "A run by the clock takes one size, no --iters, and a mode that streams.",
+            "--seconds 10 --sizes 128K",
+            ExitCode.USAGE,
+        )
+    last_s = max((failure.end_s() for failure in failures), default=0.0)
+    length_s = seconds if seconds is not None else last_s + AFTER_S
+    if last_s >= length_s:
+        raise HarpError(
+            f"The last failure or repair is at {last_s:g} s, the run ends at {length_s:g} s.",
+            f"--seconds {last_s + AFTER_S:g}",
+            ExitCode.USAGE,
+        )
+    interval_ms = max(math.ceil(length_s * 1000 / SAMPLES_MAX), 1)
+    job = dataclasses.replace(job, time_s=length_s, interval_ms=interval_ms)
+    return ClockJob(job, tuple(failures), beside_tcp)
+
+
+def run_courses(
+    sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, step: Step
+) -> tuple[list[Course], str, list[str]]:
+    """Run each side in a new place, so that none meets what another broke; return what the place was."""
+    courses: list[Course] = []
+    places: list[tuple[str, list[str]]] = []
+    for side in sides:
+        step(side.name)
+        with open_hosts() as (hosts, place, notes):
+            courses.append(_run_side(side, what, hosts))
+            places.append((place, notes))
+    return courses, *places[0]
+
+
+def _run_side(side: Side, what: ClockJob, hosts: Hosts) -> Course:
+    job = what.job
+    lab = hosts.lab if isinstance(hosts, LabHosts) else None
+    events = events_of(what.failures)
+    rival = _rival(lab, job) if lab and what.beside_tcp else None
+
+    def do(event: Event) -> None:
+        if lab:
+            apply(lab, event)
+
+    watched = watch(hosts, side.program, job, events, do, rival)
+    return course_of(side.name, watched, job.time_s, (job.interval_ms or 1) / 1000)
+
+
+def _rival(lab: Lab, job: PerfJob) -> Rival:
+    """Make a flow of TCP on the way that the messages take."""
+    sender, receiver = (1, 0) if job.mode == Mode.INCAST.value else (0, len(lab.hosts) // 2)
+    return Rival(lab, sender, receiver, job.interval_ms or 1)
+
+
+def clock_document(place: str, what: ClockJob, sides: Sequence[Side], courses: Sequence[Course]) -> bytes:
+    """Write everything as JSON: what was run, where, what happened, and each sample."""
+    content = {
+        "place": place,
+        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "job": dataclasses.asdict(what.job),
+        "failures": [dataclasses.asdict(failure) for failure in what.failures],
+        "sides": [
+            {"plugin": str(side.program.plugin), "env": dict(side.program.env), **dataclasses.asdict(course)}
+            for side, course in zip(sides, courses, strict=True)
+        ],
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -1,0 +1,581 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl bench`: build the lab or take hosts, measure, print the table, draw it, write it as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.identity import built_file
+from harpctl.picture import require_plot
+from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
+from harpctl.testbed.bench.by_clock import (
+    DEFAULT_SIZE_BYTES,
+    ClockJob,
+    Opened,
+    OpenHosts,
+    clock_document,
+    clock_job,
+    run_courses,
+)
+from harpctl.testbed.bench.failover import print_courses
+from harpctl.testbed.bench.failure import parse_failure
+from harpctl.testbed.bench.measure import Side, Step, measure, setting_text, steps_total
+from harpctl.testbed.bench.nccl_command import (
+    PROGRAM,
+    NcclOptions,
+    print_nccl,
+    require_right,
+    run_nccl_bench,
+)
+from harpctl.testbed.bench.nccl_run import OPERATIONS, REDUCTIONS
+from harpctl.testbed.bench.nccl_wheel import NEWEST
+from harpctl.testbed.bench.perf import Mode, PerfJob
+from harpctl.testbed.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
+from harpctl.testbed.bench.plot import plot, plot_courses
+from harpctl.testbed.bench.report import document, print_measured
+from harpctl.testbed.bench.sizes import (
+    format_size,
+    parse_assignment,
+    parse_caps,
+    parse_counts,
+    parse_percent,
+    parse_sizes,
+)
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
+
+DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
+LATENCY_SIZES = "8,1K,4K,32K,128K"
+CONNECTIONS_MAX = 4096  # harp-perf's
+DEFAULT_INFLIGHT = 8
+SOCKET = "socket"
+RUNS_ALONE = 1
+RUNS_AGAINST = 5
+
+
+@contextlib.contextmanager
+def _progress(console: Console, total: int) -> Iterator[Step]:
+    """Show a bar on a terminal; nothing in a log."""
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total, completed=-1)
+
+        def step(text: str) -> None:
+            progress.update(task, description=text, advance=1)
+
+        yield step
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that the lab is taken down."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    handled = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in handled]
+    try:
+        yield
+    finally:
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)
+
+
+def find_program(given: Path | None, name: str) -> Path:
+    """Resolve a built file, or the user's own."""
+    file = (given or built_file(name)).expanduser().resolve()
+    if not file.is_file():
+        raise HarpError(f"{file} does not exist.", "", ExitCode.MISSING)
+    return file
+
+
+def build_side(plugin: str | None, perf: Path, env: Sequence[str], *, best: bool = False) -> Side:
+    """Turn what the user named, a file or `socket`, into a side."""
+    own = dict(parse_assignment(word) for word in env)
+    if plugin == SOCKET:
+        file, needed = socket_baseline()
+        return Side("NCCL Socket", Program(perf, file, {**needed, **own}), BEST_OF if best else ({},))
+    if best:
+        raise HarpError("--against-best tries the settings of `--against socket`.", "", ExitCode.USAGE)
+    file = find_program(Path(plugin) if plugin else None, "libnccl-net.so")
+    return Side(file.stem if plugin else "HARP", Program(perf, file, own))
+
+
+def told_apart(sides: Sequence[Side]) -> list[Side]:
+    """Give sides of one name their folders' names, or numbers where these are the same too."""
+    if len({side.name for side in sides}) == len(sides):
+        return list(sides)
+    folders = [side.program.plugin.parent.name for side in sides]
+    if len(set(folders)) == len(sides):
+        names = [f"{folder}/{side.name}" for folder, side in zip(folders, sides, strict=True)]
+    else:
+        names = [f"{side.name} ({number})" for number, side in enumerate(sides, 1)]
+    return [dataclasses.replace(side, name=name) for side, name in zip(sides, names, strict=True)]
+
+
+def _default_sizes(mode: Mode, *, by_clock: bool) -> str:
+    if by_clock:
+        return format_size(DEFAULT_SIZE_BYTES)
+    return LATENCY_SIZES if mode is Mode.PINGPONG else DEFAULT_SIZES
+
+
+def _own_env(driver: str | None, engine: str | None, paths: int | None, env: Sequence[str]) -> list[str]:
+    chosen = [("HARP_DRIVER", driver), ("HARP_ENGINE", engine), ("HARP_PATHS", paths)]
+    return [f"{name}={value}" for name, value in chosen if value] + list(env)
+
+
+@contextlib.contextmanager
+def _open_hosts(
+    spec: LabSpec, given: str | None, ifname: str, ssh: Sequence[str], *, loopback: bool
+) -> Iterator[Opened]:
+    """Provide the hosts, a line that describes them, and notes."""
+    if given:
+        names = [name.strip() for name in given.split(",") if name.strip()]
+        if len(names) < 2:
+            raise HarpError("--hosts takes at least two names.", "--hosts gpu1,gpu2", ExitCode.USAGE)
+        with SshHosts(names, ifname, ssh) as hosts:
+            yield hosts, f"{len(names)} hosts over ssh: {', '.join(names)}", []
+    elif loopback:
+        yield LoopbackHosts(spec.hosts), f"{spec.hosts} processes over the loopback interface", []
+    else:
+        with Lab(spec) as lab:
+            yield LabHosts(lab), f"lab: {spec.describe()}", lab.notes
+
+
+def _write_json(target: str, content: bytes) -> None:
+    if target == "-":
+        sys.stdout.write(content.decode())
+        sys.stdout.flush()
+        return
+    try:
+        Path(target).write_bytes(content)
+    except OSError as error:
+        raise HarpError(f"{target} can't be written: {error.strerror}.") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Output:
+    """Where the results go besides the table."""
+
+    json: str | None
+    plot: Path | None
+
+    def write(self, content: bytes) -> bool:
+        """Write the JSON where it is wanted; say whether standard output is free for a table."""
+        if self.json:
+            _write_json(self.json, content)
+        return self.json != "-"
+
+
+def _run_by_clock(sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, output: _Output) -> None:
+    """Run, print, write and draw; an error if the first side failed, after all of that."""
+    with interrupted_by_signals(), _progress(Console(stderr=True), len(sides)) as step:
+        courses, place, notes = run_courses(sides, what, open_hosts, step)
+    about = what.describe()
+    if output.write(clock_document(place, what, sides, courses)):
+        print_courses(Console(), courses, [place, about, *notes, *_variables(sides)])
+    if output.plot:
+        plot_courses(output.plot, f"{about}\n{place}", courses)
+    require_right_bytes(courses[0].wrong)
+    if not courses[0].ended_well:
+        raise HarpError(f"{courses[0].name} did not get through.", "The notes of the run say how it failed.")
+
+
+def _run_counted(
+    sides: Sequence[Side], job: PerfJob, runs: int, open_hosts: OpenHosts, output: _Output
+) -> None:
+    """Measure each size as often as asked, print, write and draw."""
+    total = steps_total(sides, job, runs)
+    with (
+        interrupted_by_signals(),
+        open_hosts() as (where, place, notes),
+        _progress(Console(stderr=True), total) as step,
+    ):
+        measured = measure(where, sides, job, runs, step)
+    if output.write(document(place, job, runs, sides, measured)):
+        print_measured(Console(), place, job, runs, measured, [*notes, *_variables(sides)])
+    if output.plot:
+        named = list(zip(measured.names, measured.rows, strict=True))
+        plot(output.plot, f"{job.mode}, {place}", job.mode, named)
+    require_right_bytes(sum(row.wrong or 0 for rows in measured.rows for row in rows))
+
+
+def _plugin_file(given: str | None) -> Path | None:
+    """Resolve what the user named for a side of real NCCL; None stands for NCCL's own sockets."""
+    return None if given == SOCKET else find_program(Path(given) if given else None, "libnccl-net.so")
+
+
+def _refuse_with_nccl(given: dict[str, bool]) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise HarpError(f"--nccl does not take {option}.", "", ExitCode.USAGE)
+
+
+def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback: bool) -> None:
+    """Run official NCCL over both sides in turns, print and write."""
+    if platform.machine() != "x86_64":
+        raise HarpError(
+            f"--nccl needs an x86-64 machine; this one is {platform.machine()}.",
+            "Without it, `harpctl bench` measures the plugin alone.",
+            ExitCode.MISSING,
+        )
+    console = Console(stderr=True)
+    with interrupted_by_signals():
+        measured, content, notes = run_nccl_bench(
+            options,
+            spec,
+            find_program(None, PROGRAM),
+            loopback=loopback,
+            progress=lambda total: _progress(console, total),
+        )
+    if output.write(content):
+        print_nccl(measured, notes)
+    require_right(measured)
+
+
+def _variables(sides: Sequence[Side]) -> list[str]:
+    """Say which variables the user gave each side."""
+    given = ((side.name, {**side.program.env}) for side in sides)
+    shown = ((name, setting_text({k: v for k, v in env.items() if k != "NCCL_LIB"})) for name, env in given)
+    return [f"{name} with {text}" for name, text in shown if text != "default"]
+
+
+def require_right_bytes(wrong: int) -> None:
+    """Raise an error if messages were wrong."""
+    if wrong:
+        raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
+
+
+_CLOCK, _SENT, _SIDES, _NCCL, _LAB, _PLACE, _OUTPUT = (
+    "By the clock",
+    "What is sent",
+    "Who is measured",
+    "Real NCCL",
+    "The lab",
+    "Instead of the lab",
+    "Output",
+)
+
+
+def bench(
+    mode: Annotated[Mode, typer.Option(help="Who sends to whom.", rich_help_panel=_SENT)] = Mode.STREAM,
+    sizes: Annotated[
+        str | None,
+        typer.Option(help="Message sizes, as 8,4K,1M; else those that NCCL sends.", rich_help_panel=_SENT),
+    ] = None,
+    connections: Annotated[
+        int,
+        typer.Option(
+            min=1, max=CONNECTIONS_MAX, help="Connections per direction, 4096 at most.", rich_help_panel=_SENT
+        ),
+    ] = 1,
+    inflight: Annotated[
+        int, typer.Option(min=1, max=32, help="Messages in flight.", rich_help_panel=_SENT)
+    ] = DEFAULT_INFLIGHT,
+    wait_sent: Annotated[
+        bool,
+        typer.Option(
+            "--wait-sent",
+            help="With --mode pingpong: wait until a send is done before the receive is posted.",
+            rich_help_panel=_SENT,
+        ),
+    ] = False,
+    time_s: Annotated[
+        float, typer.Option("--time", min=0.01, help="Seconds per size and run.", rich_help_panel=_SENT)
+    ] = 1.0,
+    iters: Annotated[
+        int | None, typer.Option(min=1, help="Messages per size instead of a time.", rich_help_panel=_SENT)
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Runs per size: 1, or 5 with --against.", rich_help_panel=_SENT)
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Verify every byte.", rich_help_panel=_SENT)
+    ] = True,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Run one size once for so long, whatever happens, and show the rate over time, how it is "
+            "shared among connections, and with --mode incast the time of a message.",
+            rich_help_panel=_CLOCK,
+        ),
+    ] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Break an ENI in the lab: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
+            "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
+            rich_help_panel=_CLOCK,
+        ),
+    ] = None,
+    beside_tcp: Annotated[
+        bool,
+        typer.Option("--beside-tcp", help="A flow of kernel TCP beside it.", rich_help_panel=_CLOCK),
+    ] = False,
+    plugin: Annotated[
+        str | None, typer.Option(help="Another plugin's file, or `socket`.", rich_help_panel=_SIDES)
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE for the plugin; repeatable.", rich_help_panel=_SIDES)
+    ] = None,
+    driver: Annotated[str | None, typer.Option(help="Sets HARP_DRIVER.", rich_help_panel=_SIDES)] = None,
+    engine: Annotated[str | None, typer.Option(help="Sets HARP_ENGINE.", rich_help_panel=_SIDES)] = None,
+    paths: Annotated[
+        int | None, typer.Option(min=1, max=16, help="Sets HARP_PATHS.", rich_help_panel=_SIDES)
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure beside this plugin in turns; `socket` is NCCL's own (fetches a 300 MB wheel once).",
+            rich_help_panel=_SIDES,
+        ),
+    ] = None,
+    against_env: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE for the other plugin; repeatable.", rich_help_panel=_SIDES),
+    ] = None,
+    against_best: Annotated[
+        bool,
+        typer.Option(
+            "--against-best", help="Try socket's thread and socket counts first.", rich_help_panel=_SIDES
+        ),
+    ] = False,
+    abi: Annotated[
+        int | None,
+        typer.Option(min=4, help="Drive this ABI version, not the newest.", rich_help_panel=_SIDES),
+    ] = None,
+    nccl: Annotated[
+        bool,
+        typer.Option(
+            "--nccl",
+            help="Official NCCL without a GPU, over HARP and over its own sockets in turns (fetches a 300 MB "
+            "wheel once).",
+            rich_help_panel=_NCCL,
+        ),
+    ] = False,
+    op: Annotated[
+        str, typer.Option(help=f"The operation: {', '.join(OPERATIONS)}.", rich_help_panel=_NCCL)
+    ] = OPERATIONS[0],
+    type_name: Annotated[
+        str, typer.Option("--type", help="The elements' type, as nccl-tests has it.", rich_help_panel=_NCCL)
+    ] = "float",
+    redop: Annotated[
+        str, typer.Option(help=f"The reduction: {', '.join(REDUCTIONS)}.", rich_help_panel=_NCCL)
+    ] = REDUCTIONS[0],
+    algo: Annotated[
+        str | None, typer.Option(help="Sets NCCL_ALGO, else NCCL chooses: Ring, Tree.", rich_help_panel=_NCCL)
+    ] = None,
+    proto: Annotated[
+        str | None,
+        typer.Option(help="Sets NCCL_PROTO, else NCCL chooses: Simple, LL, LL128.", rich_help_panel=_NCCL),
+    ] = None,
+    nccl_version: Annotated[
+        str, typer.Option(help="The release of NCCL, fetched from PyPI once.", rich_help_panel=_NCCL)
+    ] = NEWEST,
+    nccl_lib: Annotated[
+        Path | None,
+        typer.Option(help="A libnccl.so.2 of NVIDIA's wheels instead.", rich_help_panel=_NCCL),
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=_LAB)] = 2,
+    enis: Annotated[
+        str, typer.Option(help="ENIs per host: one number, or a list of one per host.", rich_help_panel=_LAB)
+    ] = "1",
+    switch: Annotated[
+        bool, typer.Option("--switch", help="Join two hosts by a switch too.", rich_help_panel=_LAB)
+    ] = False,
+    subnets: Annotated[
+        Subnets,
+        typer.Option(
+            help="each: ENI n of all hosts share a subnet. routed: with a router between these. "
+            "one: all ENIs are in one.",
+            rich_help_panel=_LAB,
+        ),
+    ] = Subnets.EACH,
+    mtu: Annotated[int, typer.Option(help="MTU in bytes.", rich_help_panel=_LAB)] = 1500,
+    cap: Annotated[
+        str | None,
+        typer.Option(
+            help="Cap per ENI and direction in Mbit/s: one, or a list of one per ENI.", rich_help_panel=_LAB
+        ),
+    ] = None,
+    flow_cap: Annotated[
+        float | None, typer.Option(help="Cap per flow (source port) in Mbit/s.", rich_help_panel=_LAB)
+    ] = None,
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="Random loss in percent on arrival: of superframes, with --no-offload of packets.",
+            rich_help_panel=_LAB,
+        ),
+    ] = "0",
+    offload: Annotated[
+        Offload,
+        typer.Option(
+            help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
+            "off: cut, not merged.",
+            rich_help_panel=_LAB,
+        ),
+    ] = Offload.STOCK,
+    no_offload: Annotated[
+        bool, typer.Option("--no-offload", help="Short for --offload off.", rich_help_panel=_LAB)
+    ] = False,
+    rps: Annotated[
+        bool,
+        typer.Option(
+            "--rps",
+            help="Handle what arrives at a host on a core of its own; ranks keep off it.",
+            rich_help_panel=_LAB,
+        ),
+    ] = False,
+    unprivileged: Annotated[
+        bool,
+        typer.Option(
+            "--unprivileged",
+            help="Ranks without capabilities, and with the default limits of socket buffers.",
+            rich_help_panel=_LAB,
+        ),
+    ] = False,
+    congestion: Annotated[
+        str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=_LAB)
+    ] = "cubic",
+    show_lab: Annotated[
+        bool, typer.Option("--show-lab", help="Print the lab's commands and stop.", rich_help_panel=_LAB)
+    ] = False,
+    loopback: Annotated[
+        bool,
+        typer.Option("--loopback", help="Processes over loopback; needs no root.", rich_help_panel=_PLACE),
+    ] = False,
+    hosts: Annotated[
+        str | None, typer.Option(help="These hosts over ssh: gpu1,gpu2.", rich_help_panel=_PLACE)
+    ] = None,
+    ifname: Annotated[str, typer.Option(help="The interfaces to use on them.", rich_help_panel=_PLACE)] = "",
+    ssh: Annotated[
+        str, typer.Option(help="The command that reaches a host.", rich_help_panel=_PLACE)
+    ] = shlex.join(SSH),
+    perf: Annotated[Path | None, typer.Option(help="Another harp-perf.", rich_help_panel=_OUTPUT)] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw it: FILE.png.", rich_help_panel=_OUTPUT)
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option(
+            "--json", help="Write JSON to FILE, or to - instead of the table.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
+) -> None:
+    """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against."""
+    counts = parse_counts(enis)
+    spec = LabSpec(
+        hosts=ranks,
+        enis=max(counts),
+        host_enis=counts if len(counts) > 1 else (),
+        switch=switch,
+        subnets=subnets,
+        mtu_bytes=mtu,
+        offload=Offload.OFF if no_offload else offload,
+        cap_mbps=parse_caps(cap) if cap else None,
+        flow_cap_mbps=flow_cap,
+        loss=parse_percent(loss),
+        congestion=congestion,
+        rps_cores=min(os.cpu_count() or 1, RPS_CORES_MAX) if rps else 0,
+        unprivileged=unprivileged,
+    )
+    spec.check()
+    if show_lab:
+        for command in plan_build(spec, "lab-"):
+            typer.echo(str(command))
+        return
+    if nccl:
+        _refuse_with_nccl(
+            {
+                "--mode": mode is not Mode.STREAM,
+                "--connections": connections != 1,
+                "--inflight": inflight != DEFAULT_INFLIGHT,
+                "--wait-sent": wait_sent,
+                "--seconds": seconds is not None,
+                "--fail": bool(fail),
+                "--beside-tcp": beside_tcp,
+                "--abi": abi is not None,
+                "--unprivileged": unprivileged,
+                "--hosts": hosts is not None,
+                "--plot": plot_file is not None,
+                "--perf": perf is not None,
+                "--enis with a list": len(counts) > 1,
+            }
+        )
+        own = _own_env(driver, engine, paths, env or [])
+        options = NcclOptions(
+            op=op,
+            type=type_name,
+            redop=redop,
+            sizes_bytes=parse_sizes(sizes) if sizes else (),
+            time_s=time_s,
+            iterations=iters,
+            runs=runs or RUNS_AGAINST,
+            check=check,
+            version=nccl_version,
+            algo=algo,
+            proto=proto,
+            library=find_program(nccl_lib, "libnccl.so.2") if nccl_lib else None,
+            plugin=_plugin_file(plugin),
+            is_own=plugin is None,
+            env=dict(parse_assignment(word) for word in own),
+            against=_plugin_file(against or SOCKET),
+            against_env=dict(parse_assignment(word) for word in against_env or []),
+            best=against_best,
+        )
+        _run_nccl(options, spec, _Output(json_file, None), loopback=loopback)
+        return
+    failures = [parse_failure(text, spec) for text in fail or []]
+    by_clock = seconds is not None or bool(failures) or beside_tcp
+    if (failures or beside_tcp or unprivileged) and (hosts or loopback):
+        raise HarpError("--fail, --beside-tcp and --unprivileged work in the lab only.", "", ExitCode.USAGE)
+    if wait_sent and mode is not Mode.PINGPONG:
+        raise HarpError("--wait-sent is for --mode pingpong.", "", ExitCode.USAGE)
+    job = PerfJob(
+        mode=mode.value,
+        sizes_bytes=parse_sizes(sizes or _default_sizes(mode, by_clock=by_clock)),
+        connections=connections,
+        inflight=inflight,
+        check=check,
+        wait_sent=wait_sent,
+        time_s=time_s,
+        iterations=iters,
+        abi=abi,
+    )
+    output = _Output(json_file, plot_file)
+    if plot_file:
+        require_plot(plot_file)
+    program = find_program(perf, "harp-perf")
+    sides = [build_side(plugin, program, _own_env(driver, engine, paths, env or []))]
+    if against:
+        sides.append(build_side(against, program, against_env or [], best=against_best))
+        sides = told_apart(sides)
+
+    def open_hosts() -> contextlib.AbstractContextManager[Opened]:
+        return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback)
+
+    if by_clock:
+        what = clock_job(job, seconds, failures, beside_tcp=beside_tcp)
+        _run_by_clock(sides, what, open_hosts, output)
+    else:
+        _run_counted(sides, job, runs or (RUNS_AGAINST if against else RUNS_ALONE), open_hosts, output)

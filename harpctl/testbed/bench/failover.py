@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run by the clock says: the table, the notes below it, and its JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from harpctl.testbed.bench.perf import Latency
+from harpctl.testbed.bench.table import print_table
+from harpctl.testbed.bench.timeline import Samples, Stretch, jain, stretches
+from harpctl.testbed.bench.watch import Watched
+
+EXPLAINED = (
+    "rate: of the later half of a stretch; stall: the longest time without a byte",
+    "settled, full: until it first ran at 0.9 of that rate, and of the rate before",
+)
+RIVAL_SETTLES = 0.25  # of the run, before TCP's share is taken
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """One side's run by the clock."""
+
+    name: str
+    samples: Samples
+    stretches: tuple[Stretch, ...]
+    connections_gbps: tuple[float, ...]
+    jain: float
+    latency_us: Latency | None
+    undelivered: int
+    wrong: int
+    failures: tuple[str, ...]
+    events: tuple[tuple[float, str], ...]
+    tcp_gbps: float | None
+    tcp_beside_gbps: float | None  # the side's own rate in the same time
+    tcp: Samples | None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether nothing failed and all that was taken arrived."""
+        return not self.failures and not self.undelivered and not self.wrong
+
+
+def course_of(name: str, watched: Watched, seconds: float, interval_s: float) -> Course:
+    """Fold a run into figures; one without a report is one in which nothing arrived."""
+    result = watched.report.results[0] if watched.report else None
+    window = result.window if result else None
+    samples = Samples(interval_s, window.samples if window else [0] * round(seconds / interval_s))
+    events = tuple((event.at_s, event.name) for event in watched.events)
+    rates = [c.bytes * 8 / 1e9 / samples.seconds() for c in window.connections] if window else []
+    failures = [f"rank {failure.rank}: {failure.text}" for failure in window.failures] if window else []
+    if watched.said and not failures:
+        failures = [watched.said]
+    settled_s = samples.seconds() * RIVAL_SETTLES
+    tcp = watched.rival
+    return Course(
+        name=name,
+        samples=samples,
+        stretches=tuple(stretches(samples, events)),
+        connections_gbps=tuple(rates),
+        jain=jain(rates),
+        latency_us=result.latency_us if result else None,
+        undelivered=window.undelivered if window else 0,
+        wrong=result.wrong if result else 0,
+        failures=tuple(failures),
+        events=events,
+        tcp=tcp,
+        tcp_gbps=tcp.rate_gbps(settled_s, samples.seconds()) if tcp else None,
+        tcp_beside_gbps=samples.rate_gbps(settled_s, samples.seconds()) if tcp else None,
+    )
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def table_of(courses: Sequence[Course]) -> list[list[str]]:
+    """Lay out a line per stretch of each side."""
+    lines = [
+        ["side", "stretch", "from", "rate", "of before", "stall", "settled", "full"],
+        ["", "", "(s)", "(Gbit/s)", "", "(ms)", "(ms)", "(ms)"],
+    ]
+    for course in courses:
+        before = course.stretches[0].rate_gbps
+        for number, part in enumerate(course.stretches):
+            later = number > 0
+            lines.append(
+                [
+                    course.name,
+                    part.name,
+                    f"{part.from_s:.2f}",
+                    f"{part.rate_gbps:.3f}",
+                    f"{part.rate_gbps / before:.2f}" if later and before else "-",
+                    _ms(part.stall_ms),
+                    _ms(part.settled_ms) if later else "-",
+                    _ms(part.full_ms) if later else "-",
+                ]
+            )
+    return lines
+
+
+def notes_of(course: Course) -> list[str]:
+    """Say what the table has no place for."""
+    lines = []
+    if course.connections_gbps:
+        total, count = sum(course.connections_gbps), len(course.connections_gbps)
+        each = (
+            f", each {min(course.connections_gbps):.3f} to {max(course.connections_gbps):.3f}"
+            if count > 1
+            else ""
+        )
+        fair = f"; Jain index {course.jain:.4f}" if count > 1 else ""
+        lines.append(f"{total:.3f} Gbit/s on {count} connection(s){each}{fair}")
+    if course.latency_us:
+        p50, p99 = course.latency_us.p50, course.latency_us.p99
+        lines.append(
+            f"time of a message: p50 {p50:.0f} us, p99 {p99:.0f} us, {p99 / max(p50, 1e-9):.2f} times p50"
+        )
+    if course.tcp_gbps is not None and course.tcp_beside_gbps is not None:
+        both = course.tcp_gbps + course.tcp_beside_gbps
+        share = course.tcp_gbps / both if both else 0.0
+        lines.append(
+            f"a flow of kernel TCP beside it: {course.tcp_gbps:.3f} Gbit/s to {course.tcp_beside_gbps:.3f}, "
+            f"{share * 100:.0f} % of both"
+        )
+    if course.undelivered:
+        lines.append(f"{course.undelivered} messages that it had taken did not arrive")
+    if course.wrong:
+        lines.append(f"{course.wrong} messages arrived with wrong bytes")
+    lines += [f"failed: {failure}" for failure in course.failures]
+    return [f"{course.name}: {line}" for line in lines]
+
+
+def print_courses(console: Console, courses: Sequence[Course], notes: Sequence[str]) -> None:
+    """Print the table and all notes."""
+    said = [line for course in courses for line in notes_of(course)]
+    print_table(
+        console,
+        table_of(courses),
+        [*notes, *EXPLAINED, *said],
+    )

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring: one or two sides over the same hosts, alternating A B A B, size by size.
+
+One harp-perf run measures one size of one side, so that the two sides' runs of a size are neighbours in time
+and the machine's own drift falls on both. A measured run sends a fixed count of messages, found by a trial;
+the machine time holds the measured messages and a constant start-up, which is measured once per side and
+taken off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from harpctl.errors import HarpError
+from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harpctl.testbed.bench.perf import Mode, PerfJob, PerfRun, Result, run_perf
+from harpctl.testbed.bench.places import Hosts, Program
+from harpctl.testbed.bench.sizes import format_size
+
+TRIAL_SHARE = 0.25  # of the time that a measured run takes
+MIN_SECONDS = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One of those measured: a name for the table, a program, the settings to choose the best of."""
+
+    name: str
+    program: Program
+    settings: tuple[dict[str, str], ...] = ({},)
+
+
+@dataclasses.dataclass
+class SideRuns:
+    """What one side gave for one size, run by run, and the setting it ran with."""
+
+    setting: dict[str, str]
+    checked: bool
+    results: list[Result] = dataclasses.field(default_factory=list)
+    cpu: list[float | None] = dataclasses.field(default_factory=list)
+
+    def row(self) -> Row:
+        """Fold the runs into a row."""
+        return summarize(self.results, self.cpu, checked=self.checked)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """All sizes of all sides, and the ratios when there are two."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[Row, ...], ...]  # per side, per size
+    settings: tuple[tuple[dict[str, str], ...], ...]  # per side, per size
+    ratios: tuple[Ratio, ...]
+
+
+Runner = Callable[[Hosts, Program, PerfJob], PerfRun]
+Step = Callable[[str], None]
+
+
+def steps_total(sides: Sequence[Side], job: PerfJob, runs: int) -> int:
+    """Count harp-perf runs, for the progress bar."""
+    trials = sum(_trials(side, job) for side in sides)
+    return len(sides) + len(job.sizes_bytes) * (trials + len(sides) * runs)
+
+
+def _trials(side: Side, job: PerfJob) -> int:
+    """Count the runs before the measured ones: they choose a setting and turn a time into a count."""
+    return 0 if job.iterations is not None and len(side.settings) == 1 else len(side.settings)
+
+
+class Gauge:
+    """Measures one side: knows what a run costs that moves nothing, and how many messages fill the time."""
+
+    def __init__(self, hosts: Hosts, side: Side, job: PerfJob, step: Step, run: Runner) -> None:
+        self.side = side
+        self._hosts, self._job, self._step, self._run = hosts, job, step, run
+        idle = dataclasses.replace(job, sizes_bytes=job.sizes_bytes[:1], iterations=1)
+        step(f"start-up {side.name}")
+        done = self._perf(idle, side.settings[0])
+        self._startup_s = done.cpu.busy_s
+        self._messages_per_iteration = max(_only_result(done, idle).messages, 1)
+
+    def prepare(self, size_bytes: int) -> tuple[PerfJob, dict[str, str]]:
+        """Choose the setting and the message count for a size, by a short run of each setting."""
+        job = dataclasses.replace(self._job, sizes_bytes=(size_bytes,))
+        setting = self.side.settings[0]
+        if not _trials(self.side, job):
+            return job, setting
+        trial = dataclasses.replace(job, time_s=job.time_s * TRIAL_SHARE)
+        results = []
+        for candidate in self.side.settings:
+            self._step(f"{format_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
+            results.append(_only_result(self._perf(trial, candidate), trial))
+        times = [time_us(result) for result in results]
+        best = times.index(min(times))
+        setting, result = self.side.settings[best], results[best]
+        if job.iterations is None:
+            done = result.messages / self._messages_per_iteration
+            count = round(done * job.time_s / max(result.seconds, MIN_SECONDS))
+            job = dataclasses.replace(job, iterations=max(count, 1))
+        return job, setting
+
+    def take(self, job: PerfJob, into: SideRuns, label: str) -> None:
+        """Measure once."""
+        self._step(f"{format_size(job.sizes_bytes[0])} {self.side.name} {label}")
+        done = self._perf(job, into.setting)
+        into.results.append(_only_result(done, job))
+        into.cpu.append(cpu_s_per_gb(done, self._startup_s))
+
+    def _perf(self, job: PerfJob, setting: dict[str, str]) -> PerfRun:
+        program = self.side.program
+        return self._run(self._hosts, dataclasses.replace(program, env={**program.env, **setting}), job)
+
+
+def measure(
+    hosts: Hosts, sides: Sequence[Side], job: PerfJob, runs: int, step: Step, run: Runner = run_perf
+) -> Measured:
+    """Measure every size: for each, all sides in turn, as often as there are runs."""
+    gauges = [Gauge(hosts, side, job, step, run) for side in sides]
+    taken: list[list[SideRuns]] = [[] for _ in sides]
+    for size in job.sizes_bytes:
+        prepared = [gauge.prepare(size) for gauge in gauges]
+        row = [SideRuns(setting, job.check) for _, setting in prepared]
+        for number in range(runs):
+            for gauge, (one, _), into in zip(gauges, prepared, row, strict=True):
+                gauge.take(one, into, f"{number + 1}/{runs}")
+        for side, into in zip(taken, row, strict=True):
+            side.append(into)
+    by_time = job.mode == Mode.PINGPONG.value
+    pairs = zip(*taken, strict=True) if len(sides) == 2 else ()
+    return Measured(
+        tuple(side.name for side in sides),
+        tuple(tuple(into.row() for into in side) for side in taken),
+        tuple(tuple(into.setting for into in side) for side in taken),
+        tuple(compare(a.results, b.results, a.row(), b.row(), by_time=by_time) for a, b in pairs),
+    )
+
+
+def _only_result(done: PerfRun, job: PerfJob) -> Result:
+    if tuple(result.bytes for result in done.report.results) != job.sizes_bytes:
+        raise HarpError(
+            f"harp-perf was asked for messages of {job.sizes_bytes[0]} bytes and reported others."
+        )
+    return done.report.results[0]
+
+
+def setting_text(setting: dict[str, str]) -> str:
+    """Write a setting for a person."""
+    return " ".join(f"{name}={value}" for name, value in setting.items()) or "default"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs of real NCCL say: nccl-tests' table with columns for each side, notes, and the JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from harpctl.testbed.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
+from harpctl.testbed.bench.sizes import format_size
+from harpctl.testbed.bench.table import count_text, figure_text
+
+
+def _cells(row: NcclRow) -> list[str]:
+    return [
+        figure_text(row.time_us),
+        f"{figure_text(row.time_min_us)}-{figure_text(row.time_max_us)}",
+        figure_text(row.algbw_gbps),
+        figure_text(row.busbw_gbps),
+        count_text(row.wrong),
+    ]
+
+
+def nccl_table(measured: NcclMeasured) -> list[list[str]]:
+    """Lay out the table: a line of heads, a line of units, a line per size."""
+    heads, units = ["size", "count", "type", "redop"], ["(B)", "(elements)", "", ""]
+    for name in measured.names:
+        heads += [f"{name} time", "min-max", "algbw", "busbw", "#wrong"]
+        units += ["(us)", "(us)", "(Gbit/s)", "(Gbit/s)", ""]
+    if measured.ratios:
+        heads += ["ratio", "min-max"]
+        units += ["of medians", "of pairs"]
+    lines = [heads, units]
+    for number, rows in enumerate(zip(*measured.rows, strict=True)):
+        first = rows[0]
+        line = [str(first.bytes), str(first.count), first.type, first.redop]
+        for row in rows:
+            line += _cells(row)
+        if measured.ratios:
+            ratio = measured.ratios[number]
+            line += [f"{ratio.of_medians:.2f}", f"{ratio.least:.2f}-{ratio.greatest:.2f}"]
+        lines.append(line)
+    return lines
+
+
+def geometric_mean(measured: NcclMeasured) -> float:
+    """Return the geometric mean of the ratios of all sizes."""
+    return math.exp(sum(math.log(ratio.of_medians) for ratio in measured.ratios) / len(measured.ratios))
+
+
+def nccl_notes(where: str, version: str, job: NcclJob, runs: int, measured: NcclMeasured) -> list[str]:
+    """Say below the table what was run and how."""
+    checked = "every element checked" if job.check else "data not checked"
+    lines = [
+        where,
+        f"NCCL {version}, {job.op}, {job.ranks} ranks, GPUs played by threads, {checked}",
+        f"median of {runs} run(s)",
+    ]
+    if measured.ratios:
+        ours, theirs = measured.names
+        lines.append(
+            f"ratio = time of {ours} / {theirs}; less is better for {ours}; "
+            f"geometric mean {geometric_mean(measured):.2f}"
+        )
+    for name, rows in zip(measured.names, measured.rows, strict=True):
+        chosen = [f"{format_size(row.bytes)}: {row.setting}" for row in rows if row.setting]
+        if chosen:
+            lines.append(f"{name} best with {'; '.join(chosen)} (default elsewhere)")
+    return lines
+
+
+def nccl_document(
+    where: str,
+    version: str,
+    place: NcclPlace,
+    job: NcclJob,
+    runs: int,
+    sides: Sequence[NcclSide],
+    measured: NcclMeasured,
+) -> bytes:
+    """Write the whole measurement as JSON: what was run, where, and every row."""
+    content = {
+        "place": where,
+        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "nccl": version,
+        "cores": place.cores,
+        "job": {name: value for name, value in dataclasses.asdict(job).items() if name != "sizes_bytes"},
+        "runs": runs,
+        "sides": [
+            {
+                "name": name,
+                "settings": [dict(side.env) for side in sides if side.name == name],
+                "rows": [dataclasses.asdict(row) for row in rows],
+            }
+            for name, rows in zip(measured.names, measured.rows, strict=True)
+        ],
+        "ratios": [dataclasses.asdict(ratio) for ratio in measured.ratios],
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where ranks run: on the hosts of a lab, on loopback, or hosts over ssh; one interface for all three.
+
+A place wraps a rank's command, names the interfaces to use, and tells the machine time.
+Machine time comes from /proc/stat, because the work that a packet causes in softirq belongs to no process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from harpctl.errors import HarpError
+from harpctl.testbed.lab.lab import Lab
+
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+SSH_TIMEOUT_S = 600  # a copied libnccl.so is 350 MB
+FOLDER = "@folder@"  # stands for a host's own temporary folder in a path
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """harp-perf and the plugin it loads, with the environment of the plugin."""
+
+    perf: Path
+    plugin: Path
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class CpuTimes:
+    """Machine time since boot in seconds: all but idle and iowait, and the part spent in interrupts."""
+
+    busy_s: float
+    interrupt_s: float
+
+    def since(self, before: CpuTimes) -> CpuTimes:
+        """Return the time between two readings."""
+        return CpuTimes(self.busy_s - before.busy_s, self.interrupt_s - before.interrupt_s)
+
+
+class Hosts(Protocol):
+    """Where ranks run."""
+
+    def count(self) -> int:
+        """Say how many ranks there are."""
+
+    def place(self, program: Program) -> Program:
+        """Make the program's files available to all ranks; return their paths there."""
+
+    def env(self, rank: int) -> dict[str, str]:
+        """Return the variables that tell the transports which interfaces to use."""
+
+    def rendezvous(self) -> str:
+        """Return a fresh HOST:PORT or file that rank 0 can bind and the others can reach."""
+
+    def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+        """Wrap a rank's command so that it runs in its place with these variables."""
+
+    def cpu(self) -> CpuTimes:
+        """Read the machine time of all machines together."""
+
+
+def parse_proc_stat(text: str, ticks_per_s: int = 100) -> CpuTimes:
+    """Read /proc/stat's first line: user nice system idle iowait irq softirq steal (guest is inside user)."""
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] == "cpu" and len(words) >= 8:
+            user, nice, system, _idle, _iowait, irq, softirq = (int(word) for word in words[1:8])
+            return CpuTimes(
+                (user + nice + system + irq + softirq) / ticks_per_s, (irq + softirq) / ticks_per_s
+            )
+    raise HarpError("/proc/stat has no line 'cpu' with at least seven figures.")
+
+
+def _own_cpu() -> CpuTimes:
+    return parse_proc_stat(Path("/proc/stat").read_text(), os.sysconf("SC_CLK_TCK"))
+
+
+def _with_env(env: Mapping[str, str], argv: Sequence[str]) -> list[str]:
+    return ["env", *(f"{name}={value}" for name, value in sorted(env.items())), *argv]
+
+
+class LabHosts:
+    """Ranks on the hosts of a lab, one each; all ENIs are named to either transport.
+
+    With receive packet steering a rank keeps to the core after the one that handles what arrives at its host.
+    The ranks meet at a file, which the hosts share: no ENI is needed for it, and none carries it.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._folder = tempfile.TemporaryDirectory(prefix="harp-bench-")
+        self._runs = 0
+
+    @property
+    def lab(self) -> Lab:
+        """The lab."""
+        return self._lab
+
+    def count(self) -> int:
+        return len(self._lab.hosts)
+
+    def place(self, program: Program) -> Program:
+        return program
+
+    def env(self, rank: int) -> dict[str, str]:
+        enis = ",".join(self._lab.enis[: self._lab.spec.eni_count(rank)])
+        return {"HARP_IFNAME": enis, "NCCL_SOCKET_IFNAME": f"={enis}"}
+
+    def rendezvous(self) -> str:
+        self._runs += 1
+        return f"{self._folder.name}/meet-{self._runs}"
+
+    def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+        return self._lab.command(rank, [*self._pinning(rank), *_with_env(env, argv)])
+
+    def _pinning(self, rank: int) -> list[str]:
+        """Keep a rank off the core that handles what arrives at its host, where that is one core."""
+        cores = self._lab.spec.rps_cores
+        return ["taskset", "-c", str((rank + 1) % cores)] if cores > 1 else []
+
+    def cpu(self) -> CpuTimes:
+        return _own_cpu()
+
+
+class LoopbackHosts:
+    """Ranks on this machine over the loopback interface: what an ordinary user can run."""
+
+    def __init__(self, ranks: int = 2) -> None:
+        self._ranks = ranks
+
+    def count(self) -> int:
+        return self._ranks
+
+    def place(self, program: Program) -> Program:
+        return program
+
+    def env(self, rank: int) -> dict[str, str]:
+        del rank
+        return {"HARP_IFNAME": "=lo", "NCCL_SOCKET_IFNAME": "=lo"}
+
+    def rendezvous(self) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{probe.getsockname()[1]}"
+
+    def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+        del rank
+        return _with_env(env, argv)
+
+    def cpu(self) -> CpuTimes:
+        return _own_cpu()
+
+
+class SshHosts:
+    """Ranks on given hosts over ssh; a context manager. Rank 0's host is known to the others by its name."""
+
+    _port_first = 21000
+    _port_count = 8000
+
+    def __init__(self, hosts: Sequence[str], ifname: str = "", ssh: Sequence[str] = SSH) -> None:
+        self._hosts = list(hosts)
+        self._ifname = ifname
+        self._ssh = list(ssh)
+        self._runs = os.getpid()
+        self._folders: dict[str, str] = {}
+        self._placed: dict[Path, str] = {}
+
+    def __enter__(self) -> SshHosts:
+        try:
+            for host in dict.fromkeys(self._hosts):
+                self._folders[host] = self._remote(host, "mktemp -d /tmp/harp-bench.XXXXXX").strip()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def count(self) -> int:
+        return len(self._hosts)
+
+    def place(self, program: Program) -> Program:
+        """Copy harp-perf, the plugin and the NCCL that it wraps to every host, each once."""
+        env = dict(program.env)
+        if "NCCL_LIB" in env:
+            env["NCCL_LIB"] = self._copy(Path(env["NCCL_LIB"]))
+        return Program(Path(self._copy(program.perf)), Path(self._copy(program.plugin)), env)
+
+    def env(self, rank: int) -> dict[str, str]:
+        del rank
+        if not self._ifname:
+            return {}
+        return {"HARP_IFNAME": self._ifname, "NCCL_SOCKET_IFNAME": self._ifname}
+
+    def rendezvous(self) -> str:
+        self._runs += 1
+        host = self._hosts[0].rpartition("@")[2]
+        return f"{host}:{self._port_first + self._runs % self._port_count}"
+
+    def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+        host = self._hosts[rank]
+        words = [word.replace(FOLDER, self._folders.get(host, FOLDER)) for word in _with_env(env, argv)]
+        return [*self._ssh, host, shlex.join(words)]
+
+    def cpu(self) -> CpuTimes:
+        times = [parse_proc_stat(self._remote(host, "cat /proc/stat")) for host in self._folders]
+        return CpuTimes(sum(t.busy_s for t in times), sum(t.interrupt_s for t in times))
+
+    def _copy(self, file: Path) -> str:
+        """Copy a file to each host's folder; return its path there with FOLDER for the folder."""
+        if file not in self._placed:
+            name = f"{len(self._placed)}-{file.name}"
+            for host, folder in self._folders.items():
+                target = shlex.quote(f"{folder}/{name}")
+                with file.open("rb") as source:
+                    self._remote(host, f"cat > {target} && chmod 755 {target}", source)
+            self._placed[file] = f"{FOLDER}/{name}"
+        return self._placed[file]
+
+    def _remote(self, host: str, command: str, stdin: IO[bytes] | None = None) -> str:
+        done = subprocess.run(
+            [*self._ssh, host, command],
+            stdin=stdin or subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=SSH_TIMEOUT_S,
+        )
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            raise HarpError(
+                f"`{command}` on {host} failed: {said}",
+                "ssh has to reach that host without asking a password.",
+            )
+        return done.stdout.decode(errors="replace")
+
+    def _remove(self) -> None:
+        for host, folder in self._folders.items():
+            with contextlib.suppress(HarpError, subprocess.TimeoutExpired):
+                self._remote(host, f"rm -rf {shlex.quote(folder)}")
+        self._folders.clear()

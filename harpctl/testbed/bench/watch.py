@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs harp-perf by the clock, and does things to the lab at given times after its start.
+
+harp-perf says on standard error when its window starts, in the machine's monotonic time, which is this
+program's too where both are on one machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from harpctl.errors import HarpError
+from harpctl.testbed.bench.failure import Event
+from harpctl.testbed.bench.perf import PerfJob, PerfReport, Ranks, parse_report
+from harpctl.testbed.bench.places import Hosts, Program
+from harpctl.testbed.bench.timeline import Samples
+from harpctl.testbed.lab.lab import Lab
+
+POLL_S = 0.002
+END_S = 10.0
+RIVAL = Path(__file__).with_name("tcp_flow.py")
+RIVAL_PORT = 20999
+_STARTS = re.compile(r"window starts at (\d+) ns")
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """An event that took place, by the run's own clock."""
+
+    at_s: float
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """What one side did: a report, or where harp-perf itself ended without one, what the ranks said."""
+
+    report: PerfReport | None
+    said: str
+    events: tuple[Done, ...]
+    rival: Samples | None  # TCP's, from the start of the window
+
+
+class RivalReport(msgspec.Struct, frozen=True):
+    """What tcp_flow.py prints at its end."""
+
+    start_ns: int
+    interval_ms: int
+    samples: list[int]
+
+
+class Rival:
+    """A flow of kernel TCP between two hosts of the lab; a context manager."""
+
+    def __init__(self, lab: Lab, sender: int, receiver: int, interval_ms: int) -> None:
+        self._lab, self._sender, self._receiver = lab, sender, receiver
+        self._interval_ms = interval_ms
+        self._stack = contextlib.ExitStack()
+        self._receiving: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Rival:
+        argv = ["receive", self._lab.address(self._receiver), str(RIVAL_PORT), str(self._interval_ms)]
+        self._receiving = self._start(self._receiver, argv)
+        if _output(self._receiving).readline().strip() != b"ready":
+            self._stack.close()
+            raise HarpError("The flow of TCP could not be started.")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def send(self) -> None:
+        """Begin to send."""
+        argv = ["send", self._lab.address(self._receiver), str(RIVAL_PORT), self._lab.spec.congestion]
+        self._start(self._sender, argv)
+
+    def finish(self, start_ns: int) -> Samples:
+        """End the flow and give its samples from a time on."""
+        receiving = self._receiving
+        assert receiving is not None  # noqa: S101  (between enter and exit)
+        receiving.send_signal(signal.SIGTERM)
+        report = msgspec.json.decode(_output(receiving).read(), type=RivalReport)
+        late = round((report.start_ns - start_ns) / 1e6 / report.interval_ms)
+        return Samples(report.interval_ms / 1000, [0] * max(late, 0) + report.samples[max(-late, 0) :])
+
+    def _start(self, host: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        argv = self._lab.command(host, [sys.executable, "-I", str(RIVAL), *words])
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._stack.callback(_stop, child)
+        return child
+
+
+def _output(child: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert child.stdout is not None  # noqa: S101  (it was asked for)
+    return child.stdout
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.kill()
+    child.wait(timeout=END_S)
+    _output(child).close()
+
+
+def watch(
+    hosts: Hosts,
+    program: Program,
+    job: PerfJob,
+    events: Sequence[Event] = (),
+    do: Callable[[Event], None] = lambda _event: None,
+    rival: Rival | None = None,
+) -> Watched:
+    """Run one window; `do` is called for each event when it is due. A plugin that fails is no error here."""
+    with Ranks(hosts, program, job) as ranks, rival or contextlib.nullcontext():
+        start_ns = _await_start(ranks, job)
+        done: list[Done] = []
+        if start_ns and rival:
+            rival.send()
+        for event in events if start_ns else ():
+            while ranks.running() and time.monotonic_ns() < start_ns + event.at_s * 1e9:
+                time.sleep(POLL_S)
+            if not ranks.running():
+                break
+            done.append(Done((time.monotonic_ns() - start_ns) / 1e9, event.name()))
+            do(event)
+        if rival and start_ns:
+            while ranks.running() and time.monotonic_ns() < start_ns + job.time_s * 1e9:
+                time.sleep(POLL_S)
+        measured = rival.finish(start_ns) if rival and start_ns else None
+        late = ranks.wait()
+        said = ranks.failure(late).hint if late or not ranks.all_well() else ""
+        report = _report_of(ranks)
+        return Watched(report, said, tuple(done), measured)
+
+
+def _await_start(ranks: Ranks, job: PerfJob) -> int:
+    """Wait until the window starts; return when, or 0 where the ranks ended before."""
+    deadline = time.monotonic() + job.timeout_s()
+    while time.monotonic() < deadline:
+        running = ranks.running()
+        if found := _STARTS.search(ranks.said(0)):
+            return int(found[1])
+        if not running:
+            return 0
+        time.sleep(POLL_S)
+    return 0
+
+
+def _report_of(ranks: Ranks) -> PerfReport | None:
+    text = ranks.output(0)
+    return parse_report(text) if text.strip() else None

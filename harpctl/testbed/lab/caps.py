@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rate caps: of an ENI, of each flow on it, or both.
+
+An ENI's cap is a token bucket before its link, and where a switch joins the hosts another one at the
+switch's port, as a cloud caps both directions: there many senders meet one receiver. The cap of a flow is at
+its sender.
+What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's own queues by.
+"""
+
+from __future__ import annotations
+
+from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names, port_name
+from harpctl.testbed.lab.steps import Command, run_inside
+
+BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
+BURST_MS = 1
+FLOW_CLASSES = 256  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
+TOTAL_CLASS = "1:fff"  # of all flows together
+
+
+def plan_caps(spec: LabSpec, prefix: str, host: int, eni: int, cap_mbps: float | None) -> list[Command]:
+    """Plan the caps of a host's ENI: this one in both directions, and its flows'."""
+    name, namespace = eni_name(eni), host_names(spec, prefix)[host]
+    if spec.flow_cap_mbps is not None:
+        plan = _plan_flows(namespace, name, spec.flow_cap_mbps, cap_mbps, spec.queue_ms)
+    else:
+        plan = _plan_total(namespace, name, cap_mbps, spec.queue_ms)
+    if spec.has_fabric:
+        plan += _plan_total(fabric_name(prefix), port_name(host, name), cap_mbps, spec.queue_ms)
+    return plan
+
+
+def plan_uncap(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]:
+    """Plan the end of an ENI's caps; a command of it fails where there is none."""
+    name = eni_name(eni)
+    places = [(host_names(spec, prefix)[host], name)]
+    if spec.has_fabric:
+        places.append((fabric_name(prefix), port_name(host, name)))
+    plan = [_tc(namespace, "qdisc", "del", "dev", device, "root") for namespace, device in places]
+    if spec.flow_cap_mbps is not None:
+        plan.append(run_inside(places[0][0], "nft", "delete", "table", "netdev", f"harp_flow_{name}"))
+    return plan
+
+
+def _tc(namespace: str, *words: str) -> Command:
+    return Command(("tc", "-netns", namespace, *words))
+
+
+def _bytes_in(cap_mbps: float, ms: float) -> int:
+    return max(BURST_MIN_BYTES, int(cap_mbps * 1e6 / 8 * ms / 1000))
+
+
+def _plan_total(namespace: str, device: str, cap_mbps: float | None, queue_ms: float) -> list[Command]:
+    if cap_mbps is None:
+        return []
+    burst = ("burst", str(_bytes_in(cap_mbps, BURST_MS)))
+    rate = ("rate", f"{cap_mbps:g}mbit", *burst, "latency", f"{queue_ms:g}ms")
+    return [_tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", *rate)]
+
+
+def _plan_flows(
+    namespace: str, name: str, flow_mbps: float, cap_mbps: float | None, queue_ms: float
+) -> list[Command]:
+    """One class per bucket of source ports, as a cloud polices each flow by itself."""
+    burst_bytes = _bytes_in(flow_mbps, BURST_MS)
+    bursts = f"burst {burst_bytes} cburst {burst_bytes} quantum 65536"
+    lines = [f"qdisc add dev {name} root handle 1: htb default 1"]
+    parent, rate = "1:", f"rate {flow_mbps:g}mbit"
+    if cap_mbps is not None:  # a class may send at its own rate in any case, and borrows what is above that
+        total_bytes = _bytes_in(cap_mbps, BURST_MS)
+        total = f"htb rate {cap_mbps:g}mbit burst {total_bytes} cburst {total_bytes} quantum 65536"
+        lines.append(f"class add dev {name} parent 1: classid {TOTAL_CLASS} {total}")
+        share_bits = int(min(flow_mbps, cap_mbps) * 1e6 / FLOW_CLASSES)
+        parent, rate = TOTAL_CLASS, f"rate {share_bits}bit ceil {flow_mbps:g}mbit"
+    for bucket in range(1, FLOW_CLASSES + 1):
+        lines.append(f"class add dev {name} parent {parent} classid 1:{bucket:x} htb {rate} {bursts}")
+        lines.append(f"qdisc add dev {name} parent 1:{bucket:x} bfifo limit {_bytes_in(flow_mbps, queue_ms)}")
+    buckets = ", ".join(f"{bucket} : 1:{bucket + 1:x}" for bucket in range(FLOW_CLASSES))
+    bucket_of = f"th sport and {FLOW_CLASSES - 1} map {{ {buckets} }}"
+    rules = (
+        f"table netdev harp_flow_{name} {{\n"
+        f"  chain flows {{\n"
+        f'    type filter hook egress device "{name}" priority 0; policy accept;\n'
+        f"    meta l4proto {{ tcp, udp }} meta priority set {bucket_of}\n"
+        "  }\n}\n"
+    )
+    return [
+        Command(("tc", "-netns", namespace, "-batch", "-"), "\n".join(lines) + "\n"),
+        run_inside(namespace, "nft", "-f", "-", stdin=rules),
+    ]

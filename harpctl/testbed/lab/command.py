@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl lab up`, `status`, `exec`, `fault` and `down`: a lab to try things in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.lab import standing
+from harpctl.testbed.lab.faults import BOTH, WayFaults
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
+
+Name = Annotated[str, typer.Option("--name", help="The lab's name, of several.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DEFAULT_NAME = "lab"
+LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
+    "down": Lab.link_down,
+    "up": Lab.link_up,
+    "unplug": Lab.unplug,
+    "plug": Lab.plug,
+    "no-address": Lab.remove_address,
+    "address": Lab.add_address,
+    "clear": Lab.restore,
+}
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What up, fault and down print with --json."""
+
+    ok: bool = True
+    name: str
+    summary: str
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What status prints with --json."""
+
+    ok: bool = True
+    labs: list[standing.LabStatus]
+
+
+def parse_numbers(text: str, what: str) -> list[float]:
+    """Read a list of numbers: 1000 or 1000,4000."""
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise HarpError(
+            f"{what} takes a number, or several as in 1,2, not {text!r}.", "", ExitCode.USAGE
+        ) from None
+
+
+def parse_enis(text: str, hosts: int) -> tuple[int, tuple[int, ...]]:
+    """Read numbers of ENIs: the most, and those of each host where they differ."""
+    counts = parse_numbers(text, "--enis")
+    if any(count != int(count) for count in counts):
+        raise HarpError(f"A host has a whole number of ENIs, not {text}.", "", ExitCode.USAGE)
+    whole = tuple(int(count) for count in counts)
+    if len(whole) > 1 and len(whole) != hosts:
+        raise HarpError(
+            f"--enis has {len(whole)} numbers for {hosts} hosts.",
+            "Give one, or one per host.",
+            ExitCode.USAGE,
+        )
+    return max(whole), whole if len(set(whole)) > 1 else ()
+
+
+def parse_caps(text: str | None) -> float | tuple[float, ...] | None:
+    """Read caps: one for all ENIs, or one for each."""
+    if text is None:
+        return None
+    caps = parse_numbers(text, "--cap")
+    return caps[0] if len(caps) == 1 else tuple(caps)
+
+
+def parse_share(text: str) -> float:
+    """Read a share of packets: 0.01 or 1%."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise HarpError(f"A share of packets is as 0.01 or 1%, not {text!r}.", "", ExitCode.USAGE) from None
+
+
+def _progress(*, as_json: bool) -> Progress:
+    return NoProgress() if as_json else ConsoleProgress()
+
+
+def _say(done: Done, *lines: str, as_json: bool) -> None:
+    if as_json:
+        print_json(done)
+        return
+    OUT.print(done.summary, markup=False)
+    for line in lines:
+        OUT.print(f"  {line}", markup=False)
+
+
+def up(
+    *,
+    hosts: Annotated[int, typer.Option(min=2, help="Hosts.")] = 2,
+    enis: Annotated[str, typer.Option(help="ENIs of each host, or one number per host: 2,8.")] = "2",
+    cap: Annotated[
+        str | None,
+        typer.Option(help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."),
+    ] = None,
+    flow_cap: Annotated[float | None, typer.Option(help="Mbit/s per flow (source port).")] = None,
+    queue_ms: Annotated[
+        float, typer.Option(help="The longest wait for a cap before packets drop.")
+    ] = QUEUE_MS,
+    loss: Annotated[str, typer.Option(help="Random loss of what arrives: 0.01 or 1%.")] = "0",
+    mtu: Annotated[int, typer.Option(help="MTU in bytes.")] = 1500,
+    offload: Annotated[
+        Offload,
+        typer.Option(
+            help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
+            "off: cut, not merged."
+        ),
+    ] = Offload.STOCK,
+    subnets: Annotated[
+        Subnets,
+        typer.Option(
+            help="each: ENIs of one number share a subnet. routed: with a router between these. "
+            "one: all are in one."
+        ),
+    ] = Subnets.EACH,
+    congestion: Annotated[str, typer.Option(help="TCP congestion control in the lab.")] = "cubic",
+    name: Name = DEFAULT_NAME,
+    as_json: AsJson = False,
+) -> None:
+    """Make hosts of network namespaces, joined by a switch, that stay until `harpctl lab down`."""
+    most, each = parse_enis(enis, hosts)
+    spec = LabSpec(
+        hosts=hosts,
+        enis=most,
+        host_enis=each,
+        cap_mbps=parse_caps(cap),
+        flow_cap_mbps=flow_cap,
+        queue_ms=queue_ms,
+        loss=parse_share(loss),
+        mtu_bytes=mtu,
+        offload=offload,
+        subnets=subnets,
+        congestion=congestion,
+        switch=True,
+    )
+    with _progress(as_json=as_json).working(f"Making the lab {name}"):
+        lab = standing.up(name, spec)
+    own = "" if name == DEFAULT_NAME else f" --name {name}"
+    lines = [f"host {host}: {', '.join(_addresses(lab, host))}" for host in range(spec.hosts)]
+    lines += [
+        *lab.notes,
+        f"run something on host 0:  harpctl lab exec{own} 0 -- ping -c 1 {lab.address(1)}",
+        f"make a fault:             harpctl lab fault{own} 1 0 drop=1%",
+        f"look at it:               harpctl lab status{own}",
+        f"take it down:             harpctl lab down{own}",
+    ]
+    _say(Done(name=name, summary=f"Lab {name}: {spec.describe()}"), *lines, as_json=as_json)
+
+
+def _addresses(lab: Lab, host: int) -> list[str]:
+    return [f"{lab.enis[eni]} {lab.address(host, eni)}" for eni in range(lab.spec.eni_count(host))]
+
+
+def status(
+    *,
+    name: Annotated[str | None, typer.Option("--name", help="This lab only.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the labs that stand, their hosts, ENIs and faults, and what the faults did."""
+    labs = [lab for lab in standing.status() if name in {None, lab.name}]
+    if as_json:
+        print_json(Shown(labs=labs))
+        return
+    if not labs:
+        OUT.print("No lab stands." if name is None else f"No lab named {name} stands.", markup=False)
+    for lab in labs:
+        OUT.print(f"Lab {lab.name}: {lab.description}", markup=False)
+        for host in lab.hosts:
+            OUT.print(f"  host {host.host} ({host.namespace})", markup=False)
+            for eni in host.enis:
+                OUT.print(f"    {_eni_line(eni)}", markup=False)
+
+
+def _eni_line(eni: standing.EniStatus) -> str:
+    parts = [f"{eni.name}  {eni.address or 'no address':<12} MTU {eni.mtu}  {eni.state}"]
+    for way, faults in eni.faults.items():
+        counts = ", ".join(f"{count} {name}" for name, count in eni.counts.get(way, {}).items() if count)
+        words = " ".join(f"{key}={value:g}" for key, value in faults.items())
+        parts.append(f"{way}: {words}" + (f" ({counts})" if counts else ""))
+    return "  ".join(parts)
+
+
+def run_on_host(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's number.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, after --.")],
+    *,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Run a command on a host of the lab, in place of harpctl: its output and exit code are the command's."""
+    lab = standing.find(name)
+    argv = lab.command(_number(host, "host", lab.spec.hosts), command)
+    os.execvp(argv[0], argv)  # noqa: S606 -- exactly that is asked for
+
+
+def fault(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's number.")],
+    eni: Annotated[str, typer.Argument(metavar="ENI", help="The ENI's number.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FAULT...",
+            help="drop, burst, corrupt, duplicate or reorder=SHARE; burst_packets=N; reorder_ms or "
+            "delay_ms=MS; path_mtu_bytes=N; blackhole (=0 ends it); cap=MBPS; mtu=N; down, up, unplug, plug, "
+            "no-address, address; clear restores all.",
+        ),
+    ],
+    *,
+    way: Annotated[
+        str, typer.Option("--way", help="in: what goes to the host. out: what comes from it. both.")
+    ] = BOTH,
+    name: Name = DEFAULT_NAME,
+    as_json: AsJson = False,
+) -> None:
+    """Change what happens to an ENI's packets, or its link, while the lab runs; what is not named stays."""
+    lab = standing.find(name)
+    where = (_number(host, "host", lab.spec.hosts), _number(eni, "eni"))
+    changes = dict(parse_fault(word) for word in words)
+    faults = lab.faults(*where)
+    for word, value in changes.items():
+        if word in LINK_WORDS:
+            LINK_WORDS[word](lab, *where)
+        elif word == "cap":
+            lab.cap(*where, value or None)
+        elif word == "mtu":
+            lab.set_mtu(*where, int(value))
+    on_packets = {word: value for word, value in changes.items() if word in WayFaults.__struct_fields__}
+    if on_packets:
+        faults.set(way, **_typed(on_packets))
+    _say(Done(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json)
+
+
+def _typed(changes: dict[str, float]) -> dict[str, float]:
+    """Give each value the type of its field."""
+    plain = WayFaults()
+    return {name: type(getattr(plain, name))(value) for name, value in changes.items()}
+
+
+def parse_fault(word: str) -> tuple[str, float]:
+    """Read NAME=VALUE, or a word that needs no value."""
+    name, equals, text = word.partition("=")
+    known = {*WayFaults.__struct_fields__, "cap", "mtu"}
+    if (name in LINK_WORDS and not equals) or (name == "blackhole" and not equals):
+        return name, 1
+    if name not in known or not equals:
+        raise HarpError(
+            f"{word!r} is no fault.",
+            f"There are {', '.join(f'{name}=' for name in sorted(known))}, and {', '.join(LINK_WORDS)}.",
+            ExitCode.USAGE,
+        )
+    return name, parse_share(text)
+
+
+def _number(text: str, what: str, count: int | None = None) -> int:
+    digits = text.removeprefix("h" if what == "host" else "eni")
+    if not digits.isdecimal() or (count is not None and int(digits) >= count):
+        most = "" if count is None else f" from 0 to {count - 1}"
+        raise HarpError(f"{text!r} is no {what}: give its number{most}.", "", ExitCode.USAGE)
+    return int(digits)
+
+
+def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
+    """Take a lab down, with all that runs in it; also what an interrupted `up` has left."""
+    with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
+        was_there = standing.down(name)
+    said = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."
+    _say(Done(name=name, summary=said), as_json=as_json)
+
+
+LAB_COMMANDS: dict[str, Callable[..., None]] = {
+    "up": up,
+    "status": status,
+    "exec": run_on_host,
+    "fault": fault,
+    "down": down,
+}

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that make a lab: pure functions, nothing is run here.
+
+Two hosts are joined by one veth pair per ENI; more hosts, or two with a switch, by bridges in a namespace of
+their own: one per ENI, or one for all where they share a subnet.
+"""
+
+from __future__ import annotations
+
+from harpctl.testbed.lab.caps import plan_caps
+from harpctl.testbed.lab.routes import address_words, plan_arp, plan_router, plan_routes
+from harpctl.testbed.lab.rules import plan_loss
+from harpctl.testbed.lab.spec import (
+    ENIS_MAX,
+    HOSTS_MAX,
+    RPS_CORES_MAX,
+    LabSpec,
+    Offload,
+    Subnets,
+    bridge_name,
+    eni_address,
+    eni_name,
+    fabric_name,
+    host_names,
+    namespaces,
+    port_name,
+)
+from harpctl.testbed.lab.steps import Command, ip_inside, run_inside
+
+# What who describes a lab needs, from one place.
+__all__ = [
+    "ENIS_MAX",
+    "HOSTS_MAX",
+    "RPS_CORES_MAX",
+    "Command",
+    "LabSpec",
+    "Offload",
+    "Subnets",
+    "eni_address",
+    "eni_name",
+    "fabric_name",
+    "host_names",
+    "ip_inside",
+    "plan_build",
+    "plan_destroy",
+    "plan_namespaces",
+    "plan_network",
+    "port_name",
+    "run_inside",
+    "tools_needed",
+]
+
+INDEX_FIRST = (
+    1000  # not its peer's: Linux takes a link between equal indices for a real one, and is a second late
+)
+
+
+def tools_needed(spec: LabSpec) -> list[str]:
+    """List the programs that building this lab runs."""
+    tools = ["ip"]
+    if spec.is_capped:
+        tools.append("tc")
+    if spec.loss or spec.flow_cap_mbps is not None:
+        tools.append("nft")
+    if spec.offload is not Offload.STOCK:
+        tools.append("ethtool")
+    if spec.subnets is not Subnets.EACH:
+        tools.append("sysctl")
+    if spec.unprivileged:
+        tools.append("setpriv")
+    return tools
+
+
+def plan_namespaces(spec: LabSpec, prefix: str) -> list[Command]:
+    """Plan the part that has to happen while the machine's congestion control is the wanted one."""
+    return [Command(("ip", "netns", "add", name)) for name in namespaces(spec, prefix)]
+
+
+def plan_network(spec: LabSpec, prefix: str) -> list[Command]:
+    """Plan links, addresses, routes, offloads, caps and loss inside namespaces that exist."""
+    spec.check()
+    plan = [ip_inside(name, "link", "set", "lo", "up") for name in namespaces(spec, prefix)]
+    plan += _plan_fabric(spec, prefix) if spec.has_fabric else _plan_pairs(spec, prefix)
+    for host, name in enumerate(host_names(spec, prefix)):
+        for eni in range(spec.eni_count(host)):
+            plan += _plan_eni(spec, name, host, eni)
+            plan += plan_caps(spec, prefix, host, eni, spec.cap_of(eni))
+            plan += plan_loss(spec, prefix, host, eni)
+    return plan
+
+
+def plan_build(spec: LabSpec, prefix: str) -> list[Command]:
+    """Plan the whole lab."""
+    return plan_namespaces(spec, prefix) + plan_network(spec, prefix)
+
+
+def plan_destroy(spec: LabSpec, prefix: str) -> list[Command]:
+    """Plan the end: links and rules go with their namespaces."""
+    return [Command(("ip", "netns", "delete", name)) for name in namespaces(spec, prefix)]
+
+
+def _plan_pairs(spec: LabSpec, prefix: str) -> list[Command]:
+    one, other = host_names(spec, prefix)
+    queues = ("numrxqueues", str(spec.queues), "numtxqueues", str(spec.queues))
+    plan = []
+    for eni, name in enumerate(eni_name(eni) for eni in range(spec.enis)):
+        index = ("index", str(INDEX_FIRST + eni))
+        pair = ("type", "veth", "peer", "name", name, *queues, "netns", other)
+        plan.append(ip_inside(one, "link", "add", name, *index, *queues, *pair))
+    return plan
+
+
+def _plan_fabric(spec: LabSpec, prefix: str) -> list[Command]:
+    fabric, plan = fabric_name(prefix), []
+    for bridge in dict.fromkeys(bridge_name(spec, eni) for eni in range(spec.enis)):
+        plan += [
+            ip_inside(fabric, "link", "add", bridge, "type", "bridge"),
+            ip_inside(fabric, "link", "set", bridge, "mtu", str(spec.mtu_bytes), "up"),
+        ]
+    for host, namespace in enumerate(host_names(spec, prefix)):
+        for eni in range(spec.eni_count(host)):
+            name, port = eni_name(eni), port_name(host, eni_name(eni))
+            pair = ("type", "veth", "peer", "name", port, "netns", fabric)
+            join = ("mtu", str(spec.mtu_bytes), "master", bridge_name(spec, eni), "up")
+            plan += [
+                ip_inside(namespace, "link", "add", name, *pair),
+                ip_inside(fabric, "link", "set", port, *join),
+            ]
+    return plan + plan_router(spec, prefix)
+
+
+def _plan_eni(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Command]:
+    name = eni_name(eni)
+    plan = plan_arp(spec, namespace, eni)
+    plan += [
+        ip_inside(namespace, *address_words(spec, host, eni)),
+        ip_inside(namespace, "link", "set", name, "mtu", str(spec.mtu_bytes), "up"),
+    ]
+    plan += plan_routes(spec, namespace, host, eni)
+    if spec.offload is not Offload.STOCK:
+        gro = "on" if spec.offload is Offload.SEGMENT else "off"
+        words = ("tso", "off", "gso", "off", "tx-udp-segmentation", "off", "gro", gro)
+        plan.append(run_inside(namespace, "ethtool", "-K", name, *words))
+    if spec.rps_cores:
+        plan += [_plan_rps(spec, namespace, host, name, queue) for queue in range(spec.queues)]
+    return plan
+
+
+def _plan_rps(spec: LabSpec, namespace: str, host: int, name: str, queue: int) -> Command:
+    mask = 1 << host % spec.rps_cores
+    file = f"/sys/class/net/{name}/queues/rx-{queue}/rps_cpus"
+    return run_inside(namespace, "tee", file, stdin=f"{mask:x}\n")

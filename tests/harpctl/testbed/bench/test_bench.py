@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl bench` from the command line to the table, with a harp-perf that measures nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from harpctl.cli import app
+from harpctl.errors import HarpError
+from harpctl.facts.plugin_files import NAME
+from harpctl.identity import build_version
+from harpctl.testbed.bench import baseline, command, measure
+from harpctl.testbed.bench.command import build_side, told_apart
+from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfRun
+from harpctl.testbed.bench.perf import Result as PerfResult
+from harpctl.testbed.bench.places import CpuTimes, Hosts, LoopbackHosts, Program
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.fixture
+def base(fake_perf: Path, fake_plugin: Path) -> list[str]:
+    return ["bench", "--loopback", "--perf", str(fake_perf), "--plugin", str(fake_plugin), "--time", "0.01"]
+
+
+def test_version_and_help() -> None:
+    assert call("--version").output == f"harpctl {build_version()}\n"
+    assert call("bench", "--help").exit_code == 0
+    assert call().exit_code != 0
+
+
+def test_table(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8,1K", "--env", "FAKE_GBPS=12.5")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["8", "1024"]
+    assert lines[2].split()[3] == "12.50"
+    assert "# 2 processes over the loopback interface" in lines
+
+
+def test_sends_waited_for(base: list[str]) -> None:
+    done = call(*base, "--mode", "pingpong", "--wait-sent", "--sizes", "8")
+    assert done.exit_code == 0, done.output
+    assert "# pingpong (sends waited for), 1 connection(s), 8 in flight, every byte checked" in done.stdout
+    refused = call(*base, "--wait-sent", "--sizes", "8")
+    assert refused.exit_code == 2
+    assert "--wait-sent is for --mode pingpong." in refused.output
+
+
+def test_more_connections_than_harp_perf_takes(base: list[str]) -> None:
+    assert call(*base, "--connections", "4096", "--sizes", "8").exit_code == 0
+    assert call(*base, "--connections", "4097", "--sizes", "8").exit_code == 2
+
+
+def test_default_sizes_are_those_of_nccl(base: list[str]) -> None:
+    sizes = [int(line.split()[0]) for line in call(*base).stdout.splitlines() if line.startswith("  ")]
+    assert sizes == [8, 1024, 4096, 32768, 65536, 131072, 524288, 1048576]
+
+
+def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
+    other, log = tmp_path / "libother.so", tmp_path / "log"
+    other.touch()
+    words = ["--against", str(other), "--runs", "3", "--sizes", "1M", "--env", "FAKE_GBPS=30"]
+    words += ["--against-env", "FAKE_GBPS=20", "--env", f"FAKE_LOG={log}", "--against-env", f"FAKE_LOG={log}"]
+    done = call(*base, *words, "--json", str(tmp_path / "out.json"))
+    assert done.exit_code == 0, done.output
+    row = done.stdout.splitlines()[2].split()
+    assert row[:5] == ["1M", "30.00", "20.00", "1.50", "1.50-1.50"]
+    asked = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
+    order = [argv[1] for argv in asked if "--json" in argv]
+    a, b = str(fake_plugin), str(other)
+    assert order == [a, b, a, b] + [a, b] * 3  # start-up, trial, then the runs in turns
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert [side["name"] for side in written["sides"]] == [fake_plugin.stem, "libother"]
+    assert written["ratios"][0]["of_medians"] == pytest.approx(1.5)
+    assert written["sides"][0]["rows"][0]["runs"] == 3
+
+
+def test_json_alone_on_standard_output(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--mode", "pingpong", "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["job"]["mode"] == "pingpong"
+    assert document["sides"][0]["rows"][0]["latency_us"]["p50"] == 2.0
+    assert document["ratios"] == []
+
+
+def test_wrong_data_is_an_error_after_the_table(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--env", "FAKE_WRONG=4")
+    assert done.exit_code == 3
+    assert "#wrong" in done.stdout
+    assert "4 messages arrived with wrong bytes" in done.stderr
+
+
+def test_driver_engine_and_paths_become_variables(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
+    """Of the first side only."""
+    log, chosen = tmp_path / "log", ["--driver", "udp", "--engine", "thread", "--paths", "8"]
+    words = ["--env", f"FAKE_LOG={log}", "--against", str(fake_plugin), "--against-env", f"FAKE_LOG={log}"]
+    done = call(*base, "--sizes", "8", "--runs", "1", *chosen, *words)
+    assert done.exit_code == 0, done.output
+    told = [json.loads(line)["env"] for line in log.read_text().splitlines()]
+    names = ("HARP_DRIVER", "HARP_ENGINE", "HARP_PATHS")
+    assert {tuple(env.get(name) for name in names) for env in told} == {("udp", "thread", "8"), (None,) * 3}
+
+
+def test_plot(base: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    assert call(*base, "--sizes", "8,1K", "--plot", str(file)).exit_code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    done = call(*base, "--plot", str(tmp_path / "picture.doc"))
+    assert done.exit_code == 2
+    assert "ends in .png" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--sizes", "8,many"], 2, "'many' is not a message size"),
+        (["--loss", "some"], 2, "'some' is not a percentage"),
+        (["--mtu", "12"], 2, "not 12"),
+        (["--cap", "10,20"], 2, "2 caps do not fit 1 ENIs"),
+        (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
+        (["--plugin", "no-such-plugin.so"], 4, "no-such-plugin.so does not exist"),
+        (["--hosts", "one"], 2, "at least two names"),
+        (["--paths", "17"], 2, "'--paths'"),
+        (["--unprivileged"], 2, "--unprivileged work in the lab only"),
+        (["--against", "x.so", "--against-best"], 2, "--against-best tries the settings"),
+    ],
+)
+def test_wrong_words_are_named_without_a_traceback(
+    base: list[str], words: list[str], code: int, says: str
+) -> None:
+    done = call(*base, *words)
+    assert done.exit_code == code, done.output
+    assert says in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_debug_shows_the_exception(base: list[str]) -> None:
+    done = call("--debug", *base, "--sizes", "x")
+    assert isinstance(done.exception, HarpError)
+
+
+def test_a_failing_plugin_is_told_in_full(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--env", "FAKE_FAIL_RANK=0")
+    assert done.exit_code == 1
+    assert "the ENI is on fire" in done.stderr
+
+
+def test_show_lab_runs_nothing() -> None:
+    done = call("bench", "--show-lab", "--enis", "2")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "ip netns add lab-h0"
+
+
+class Recorder:
+    """A harp-perf without processes: rates from a table by setting, machine time that grows with messages."""
+
+    def __init__(self, gbps: dict[str, float]) -> None:
+        self.gbps = gbps
+        self.jobs: list[tuple[str, PerfJob]] = []
+
+    def __call__(self, _hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
+        threads = program.env.get("NCCL_SOCKET_NTHREADS", "0")
+        self.jobs.append((threads, job))
+        rate = self.gbps[threads]
+        count = (job.iterations or 1000) * job.connections
+        rows = [PerfResult(size, count, job.time_s, rate, rate, 0) for size in job.sizes_bytes]
+        moved_gb = sum(row.messages * row.bytes for row in rows) / 1e9
+        report = PerfReport("x", "X", 12, job.mode, 2, job.connections, 8, check=True, results=rows)
+        return PerfRun(report, CpuTimes(0.3 + 2.0 * moved_gb, 0.1))
+
+
+def run_measure(recorder: Recorder, job: PerfJob, settings: tuple[dict[str, str], ...]) -> measure.Measured:
+    side = measure.Side("X", Program(Path("p"), Path("x")), settings)
+    return measure.measure(LoopbackHosts(), [side], job, 2, lambda _text: None, recorder)
+
+
+def test_the_best_setting_is_found_per_size_and_used() -> None:
+    settings: tuple[dict[str, str], ...] = ({}, *({"NCCL_SOCKET_NTHREADS": str(n)} for n in (1, 2)))
+    recorder = Recorder({"0": 10, "1": 30, "2": 20})
+    measured = run_measure(recorder, PerfJob("stream", (1000, 2000)), settings)
+    assert [threads for threads, _ in recorder.jobs] == ["0", *["0", "1", "2", "1", "1"] * 2]
+    assert measured.settings == (({"NCCL_SOCKET_NTHREADS": "1"},) * 2,)
+
+
+def test_a_time_becomes_a_count_of_messages_per_connection() -> None:
+    recorder = Recorder({"0": 10})
+    run_measure(recorder, PerfJob("stream", (1000,), connections=4, time_s=2.0), ({},))
+    (_, startup), (_, trial), *runs = recorder.jobs
+    assert startup.iterations == 1
+    assert (trial.iterations, trial.time_s) == (None, 0.5)
+    # The trial moved 1000 messages on each connection in 0.5 s, so 2 s are 4000.
+    assert [job.iterations for _, job in runs] == [4000, 4000]
+
+
+def test_given_iterations_need_no_trial() -> None:
+    recorder = Recorder({"0": 10})
+    run_measure(recorder, PerfJob("stream", (1000,), iterations=7), ({},))
+    assert [job.iterations for _, job in recorder.jobs] == [1, 7, 7]
+
+
+def test_machine_time_is_without_start_up() -> None:
+    measured = run_measure(Recorder({"0": 10}), PerfJob("stream", (1_000_000,), iterations=5000), ({},))
+    assert measured.rows[0][0].cpu_s_per_gb == pytest.approx(2.0, rel=1e-2)
+
+
+def test_the_progress_bar_is_told_the_truth() -> None:
+    settings: tuple[dict[str, str], ...] = ({}, {"NCCL_SOCKET_NTHREADS": "1"})
+    program = Program(Path("p"), Path("x"))
+    sides = [measure.Side("A", program), measure.Side("B", program, settings)]
+    for job in (PerfJob("stream", (8, 16)), PerfJob("stream", (8,), iterations=5)):
+        steps: list[str] = []
+        measure.measure(LoopbackHosts(), sides, job, 3, steps.append, Recorder({"0": 1, "1": 2}))
+        assert len(steps) == measure.steps_total(sides, job, 3)
+
+
+def test_the_shim_is_compiled_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ran: list[Any] = []
+
+    def run(argv: Sequence[str]) -> None:
+        ran.append(argv)
+        Path(argv[argv.index("-o") + 1]).write_text("the shim")
+
+    cache = baseline.cache_dir()
+    for _ in range(2):
+        assert baseline.compile_shim(cache, run).read_text() == "the shim"
+    assert len(ran) == 1
+    assert not list(cache.glob("tmp*"))
+    with pytest.raises(HarpError, match=r"source .* is missing"):
+        baseline.compile_shim(cache, run, tmp_path / "none.c")
+
+
+def test_socket_side_takes_nccls_own_settings(
+    monkeypatch: pytest.MonkeyPatch, fake_perf: Path, fake_plugin: Path
+) -> None:
+    monkeypatch.setattr(
+        "harpctl.testbed.bench.command.socket_baseline", lambda: (fake_plugin, {"NCCL_LIB": "lib"})
+    )
+    side = build_side("socket", fake_perf, ["NCCL_SOCKET_NTHREADS=2"])
+    assert dict(side.program.env) == {"NCCL_LIB": "lib", "NCCL_SOCKET_NTHREADS": "2"}
+    assert len(build_side("socket", fake_perf, [], best=True).settings) > 3
+
+
+def test_sides_of_one_name_are_told_apart() -> None:
+    def names(*files: str) -> list[str]:
+        sides = [measure.Side(Path(file).stem, Program(Path("p"), Path(file))) for file in files]
+        return [side.name for side in told_apart(sides)]
+
+    assert names("/a/x.so", "/b/y.so") == ["x", "y"]
+    assert names("/a/x.so", "/b/x.so") == ["a/x", "b/x"]
+    assert names("/a/x.so", "/a/x.so") == ["x (1)", "x (2)"]
+
+
+def test_demo_measures_over_loopback_where_no_namespaces_can_be_made(
+    fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    done = call("demo")
+    assert done.exit_code == 0, done.output
+    assert "needs root.): two processes over the loopback interface." in done.stderr
+    assert [line for line in done.stdout.splitlines() if "every byte checked" in line] == [
+        f"# {mode}, 1 connection(s), 8 in flight, every byte checked" for mode in ("pingpong", "stream")
+    ]
+    documents = json.loads(call("demo", "--json").stdout)
+    assert [each["job"]["mode"] for each in documents] == ["pingpong", "stream"]

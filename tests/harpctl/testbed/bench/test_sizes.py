@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes, percentages and assignments as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.bench.sizes import format_size, parse_assignment, parse_percent, parse_size, parse_sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [("8", 8), ("0", 0), ("1K", 1024), ("64k", 65536), ("1.5M", 1572864), ("1G", 1 << 30), (" 4KiB ", 4096)],
+)
+def test_parse_size(text: str, bytes_: int) -> None:
+    assert parse_size(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1", "1.3", "8X", "2G", "1e3", "0x10", "99999999999999999999"])
+def test_parse_size_refuses(text: str) -> None:
+    with pytest.raises(HarpError) as caught:
+        parse_size(text)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert repr(text.strip()) in caught.value.message
+
+
+def test_parse_sizes_keeps_the_order() -> None:
+    assert parse_sizes("1M,8,1K") == (1048576, 8, 1024)
+
+
+@given(st.integers(0, 1 << 30))
+def test_format_is_read_back(bytes_: int) -> None:
+    assert parse_size(format_size(bytes_)) == bytes_
+
+
+def test_percent() -> None:
+    assert parse_percent("0.1%") == pytest.approx(0.001)
+    assert parse_percent("1") == pytest.approx(0.01)
+    with pytest.raises(HarpError, match="'half' is not a percentage"):
+        parse_percent("half")
+
+
+def test_assignment() -> None:
+    assert parse_assignment("A=b=c") == ("A", "b=c")
+    for wrong in ("A", "=b", ""):
+        with pytest.raises(HarpError, match="NAME=VALUE"):
+            parse_assignment(wrong)
