@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from dist.cpython import TAG, UnavailableError, compile_tree, private_python
-from harpctl.identity import PACKAGED, WIRE_DOC, build_version
+from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent

@@ -17,7 +17,7 @@ from click_man.man import ManPage
 
 from dist.make import BUILD, TIME
 from harpctl.cli import COMPLETION, app
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 
 PAGES = "usr/share/man/man1"
 SHELLS = {  # where each looks

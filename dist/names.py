@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}

@@ -24,7 +24,7 @@ from dist.rpm import LIBRARIES, build_rpm
 from dist.sbom import write_sbom
 from dist.tree import stage_tree
 from dist.wheel import build_wheel
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
 

@@ -24,7 +24,7 @@ from packageurl import PackageURL
 from dist.cpython import SOURCES, python_folder
 from dist.make import HERE, TIME, pinned, requirements
 from dist.names import plain_version
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 
 NAME = "harp-{version}.cdx.json"
 BUILDERS = ("ziglang", "hatchling", "click-man", "cyclonedx-python-lib")

@@ -17,7 +17,7 @@ from elftools.elf.sections import NoteSection
 
 from dist.make import BUILD, BUILT, HERE, TAGS, TIME, TOP, stage_launcher, stage_packages
 from dist.manual import stage_manual
-from harpctl.identity import PACKAGED, WIRE_DOC, build_version
+from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 
 HOME = "usr/lib/harp"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dist.make import BUILD, BUILT, PINS, TIME, TOP
 from dist.names import plain_version
-from harpctl.identity import PACKAGED, WIRE_DOC, build_version
+from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
 
 CONSTRAINTS = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")  # for what builds the wheel; newer pips take the second
 GLIBC = "2_27"

@@ -23,23 +23,23 @@ from harpctl.doctor.model import Finding, worst
 from harpctl.errors import ExitCode
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
-from harpctl.network.live import crowding
+from harpctl.host.host import Host
 from harpctl.network.model import EniPlan
+from harpctl.network.runtime import plan_competing_routes
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """One command that was run."""
 
     command: str
     error: str = ""  # "" when it succeeded
 
 
-class Booted(msgspec.Struct, frozen=True, kw_only=True):
+class BootResult(msgspec.Struct, frozen=True, kw_only=True):
     """What `boot --json` prints."""
 
     ok: bool
-    commands: tuple[Done, ...]
+    commands: tuple[CommandResult, ...]
     failed: tuple[str, ...]  # the findings of `harpctl validate`
 
 
@@ -60,30 +60,32 @@ def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str,
             plans.append(
                 EniPlan(number=number, name=conf.interface, address=address, gateway=conf.gateway or "")
             )
-    return [step.argv for step in crowding(facts, host, plans) if isinstance(step, Run)]
+    return [step.argv for step in plan_competing_routes(facts, host, plans) if isinstance(step, Run)]
 
 
-def run_commands(host: Host, channels: int | None) -> list[Done]:
+def run_commands(host: Host, channels: int | None) -> list[CommandResult]:
     """Set what the boot has forgotten, where it is not as it should be."""
     facts = collect(host)
     files = read_confs(host)  # what is wrong with one the checks say
     confs = {file.number: file.conf for file in files if file.number is not None and file.conf is not None}
     commands = _channels(facts, list(confs.values()), channels) + _routes(host, facts, confs)
     done = [host.run(argv) for argv in commands]
-    return [Done(command=" ".join(one.argv), error=one.said if one.code else "") for one in done]
+    return [
+        CommandResult(command=" ".join(one.argv), error=one.last_line if one.code else "") for one in done
+    ]
 
 
 def _line(finding: Finding) -> str:
     return f"{finding.title}: {finding.cause}"
 
 
-def run_boot(host: Host, channels: int | None) -> Booted:
+def run_boot(host: Host, channels: int | None) -> BootResult:
     """Set what the boot has forgotten, and check the host."""
     commands = run_commands(host, channels)
     findings = examine(real_context(host, collect(host), Options()), only_validating=True)
     failed = tuple(_line(finding) for finding in findings if finding.level == "fail")
     ok = worst(findings) != "fail" and not any(done.error for done in commands)
-    return Booted(ok=ok, commands=tuple(commands), failed=failed)
+    return BootResult(ok=ok, commands=tuple(commands), failed=failed)
 
 
 def boot(

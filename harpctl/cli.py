@@ -14,13 +14,13 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 
 from harpctl.boot import boot
+from harpctl.build_info import build_version
 from harpctl.bundle.command import report
 from harpctl.change.command import rollback
 from harpctl.dissector.command import dissector
 from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
 from harpctl.fleet import over_hosts
-from harpctl.identity import build_version
 from harpctl.network.command import confirm
 from harpctl.node.command import cdi, node
 from harpctl.plugin.command import disable, enable, install, status

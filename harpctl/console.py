@@ -16,7 +16,7 @@ from rich.table import Table
 WIDTH_MAX = 10_000  # columns of a table that goes into a pipe
 
 
-class _Unheard(Console):
+class _QuietConsole(Console):
     """A console that falls silent where nobody reads it; rich would end the program, whatever it does."""
 
     def on_broken_pipe(self) -> None:
@@ -25,7 +25,7 @@ class _Unheard(Console):
 
 
 OUT = Console(highlight=False, soft_wrap=True, emoji=False)  # emoji: some are named like a part of a MAC
-ERR = _Unheard(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+ERR = _QuietConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class Progress(Protocol):

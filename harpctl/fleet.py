@@ -186,7 +186,7 @@ async def _ask(host: str, remote: Remote, words: Sequence[str], timeout_s: float
             remedy="See what it does there, or allow more: --remote-timeout SECONDS",
             seconds=seconds,
         )
-    return msgspec.structs.replace(judge(host, code, out, err), seconds=seconds)
+    return msgspec.structs.replace(answer_of(host, code, out, err), seconds=seconds)
 
 
 async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, str, int | None]:
@@ -203,7 +203,7 @@ async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tupl
     return out.decode(errors="replace"), err.decode(errors="replace"), process.returncode
 
 
-def judge(host: str, code: int, out: str, err: str) -> Answer:
+def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     """Make an answer of what ssh returned."""
     answer = find_json(out)
     message, hint = _error(err)

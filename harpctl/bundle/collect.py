@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from harpctl.build_info import build_version
 from harpctl.bundle import allow
 from harpctl.confs.conf import CONF_DIR
 from harpctl.confs.files import find_confs
@@ -22,8 +23,7 @@ from harpctl.doctor.examine import examine
 from harpctl.doctor.model import plain
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
-from harpctl.host.door import Host
-from harpctl.identity import build_version
+from harpctl.host.host import Host
 from harpctl.plugin.settings import all_settings
 from harpctl.plugin.status import read_status
 from harpctl.stats.files import NAME as STATS_NAME

@@ -14,7 +14,7 @@ import typer
 from harpctl.bundle.collect import gather, manifest
 from harpctl.console import ERR, OUT, print_json
 from harpctl.doctor.archive import MANIFEST, write_archive
-from harpctl.host.door import open_host
+from harpctl.host.host import open_host
 
 
 def report(

@@ -16,14 +16,14 @@ import shlex
 from typing import Protocol
 
 from harpctl.change import store
-from harpctl.change.doing import Doer, targets
+from harpctl.change.executor import Executor, targets
 from harpctl.change.journal import Done, Journal, Transaction
-from harpctl.change.rollback import told, undo_now
+from harpctl.change.os_errors import harp_error_of, require_root, translate_os_errors
+from harpctl.change.rollback import kept_text, undo_now
 from harpctl.change.steps import Group, Plan, Run, WriteFile, needed
-from harpctl.change.trouble import errors_told, explained, require_root
 from harpctl.console import Progress
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 BLOCK_BYTES = 4096  # what a file takes at least
 ROOM_BYTES = 64 << 10  # for the journal and directories, beside the files themselves
@@ -60,7 +60,7 @@ def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard
     if plan.is_empty:
         return ""
     require_root(host)
-    with errors_told(host):
+    with translate_os_errors(host):
         _check(plan, host, guard)
         store.prepare(host)
         with store.locked(host):
@@ -84,16 +84,16 @@ def _carry_out(
     progress: Progress,
     guard: Guard | None,
 ) -> None:
-    doer = Doer(host, journal, transaction, progress)
+    executor = Executor(host, journal, transaction, progress)
     try:
         for group in plan.groups:
             with progress.working(group.name):
                 if group.guarded and guard is not None:
                     guard.arm(transaction.id, host)
-                    doer.do_group(group)
+                    executor.run_group(group)
                     _settle(guard, group, progress)
                 else:
-                    doer.do_group(group)
+                    executor.run_group(group)
         transaction.add(Done())
     except (HarpError, OSError, KeyboardInterrupt) as error:
         problem = _take_back(host, journal, transaction, error, progress)
@@ -120,7 +120,7 @@ def _take_back(
 ) -> HarpError:
     """Undo what was done of a transaction that failed; return the error to raise."""
     if isinstance(error, OSError):
-        error = explained(error, host)
+        error = harp_error_of(error, host)
     elif not isinstance(error, HarpError):
         error = HarpError("Interrupted.", "", ExitCode.INTERRUPTED)
     with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ def _take_back(
             store.clear(host)
         return HarpError(f"{error.message} Nothing was changed.", error.hint, error.exit_code)
     return HarpError(
-        f"{error.message} Not everything could be taken back: {told(report.kept)}.",
+        f"{error.message} Not everything could be taken back: {kept_text(report.kept)}.",
         f"{error.hint} Then `harpctl rollback` tries the rest again.".strip(),
         error.exit_code,
     )

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from harpctl.change.reverter import KeptPart
 from harpctl.change.rollback import Listed, Report, listed
 from harpctl.change.rollback import rollback as roll_back
-from harpctl.change.undoer import Kept
 from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.errors import ExitCode
-from harpctl.host.door import open_host
+from harpctl.host.host import open_host
 
 
 def rollback(
@@ -59,7 +59,7 @@ def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
         return
     for transaction in transactions:
         typer.echo(
-            f"{transaction.id}  {transaction.what}  {transaction.standing}  harpctl {transaction.version}"
+            f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}"
         )
         for step in transaction.steps:
             typer.echo(f"    {step}")
@@ -68,11 +68,11 @@ def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
 
 
 def _show(report: Report, root: str | None) -> None:
-    for taken in report.taken:
-        for action in taken.actions:
+    for reverted in report.reverted:
+        for action in reverted.actions:
             typer.echo(f"would {action}" if report.dry_run else f"{action}: done")
-        if taken.diff:
-            typer.echo(taken.diff, nl=False)
+        if reverted.diff:
+            typer.echo(reverted.diff, nl=False)
     for note in report.notes:
         typer.echo(f"note: {note}")
     for kept in report.kept:
@@ -80,11 +80,11 @@ def _show(report: Report, root: str | None) -> None:
     if report.kept:
         again = "harpctl rollback --force" + (f" --root {root}" if root else "")
         typer.echo(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
-    elif not report.taken:
+    elif not report.reverted:
         typer.echo("There is nothing to undo.")
 
 
-def _show_kept(kept: Kept) -> None:
+def _show_kept(kept: KeptPart) -> None:
     typer.echo(f"kept {kept.path or kept.step}: {kept.reason}.", err=True)
     if kept.saved:
         typer.echo(f"  Saved original: {kept.saved}. From it to what is there now:", err=True)

@@ -20,14 +20,14 @@ from harpctl.change.steps import (
     WriteFile,
     needed,
 )
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NEW_FILE_MODE = 0o644
 NO_LINE_END = "\\ No newline at end of file\n"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a plan, told."""
+    """One step of a plan that does not hold yet, described."""
 
     group: str
     do: str  # the kind of step: write, remove, link, rename, control, run
@@ -54,7 +54,7 @@ def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
         change
         for group in needed(plan, host).groups
         for step in group.steps
-        for change in [_told(group.name, step, seen)]
+        for change in [_change_of(group.name, step, seen)]
         if change is not None
     )
 
@@ -90,7 +90,7 @@ def file_diff(path: str, old: tuple[State, bytes], new: tuple[State, bytes]) -> 
 
 
 class _Imagined:
-    """A host as it will be when the steps told so far are done."""
+    """A host as it will be after the steps described so far."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -110,16 +110,16 @@ class _Imagined:
         return diff
 
 
-def _told(group: str, step: AnyStep, seen: _Imagined) -> Change | None:
+def _change_of(group: str, step: AnyStep, seen: _Imagined) -> Change | None:
     if isinstance(step, SetControl):
         return Change(group=group, do="control", why=step.why, path=step.path, value=step.value)
     if isinstance(step, Run):
         command = shlex.join(step.argv)  # without one it acts only when it is undone
         return Change(group=group, do="run", why=step.why, command=command) if command else None
-    return _file_told(group, step, seen)
+    return _file_change(group, step, seen)
 
 
-def _file_told(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, seen: _Imagined) -> Change:
+def _file_change(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, seen: _Imagined) -> Change:
     if isinstance(step, WriteFile):
         path = seen.place(step.path, follow=True)
         was, _data = seen.look(path)

@@ -19,7 +19,7 @@ from harpctl.change import store
 from harpctl.change.state import State, digest
 from harpctl.change.undo import Undo
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 FORMAT = 1
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -84,7 +84,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="record", tag="ended"):
 Record = Begin | Before | After | Done | Undoing | Undone | Left | Ended
 
 
-class Standing(enum.Enum):
+class Status(enum.Enum):
     """How far a transaction is."""
 
     INTERRUPTED = "interrupted"
@@ -111,22 +111,22 @@ class Transaction:
         return self.begin.id
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> Status:
         """Say how far it is."""
-        standing = Standing.INTERRUPTED
+        status = Status.INTERRUPTED
         for record in self.records:
             if isinstance(record, Done):
-                standing = Standing.DONE
+                status = Status.DONE
             elif isinstance(record, Undoing | Undone | Left):
-                standing = Standing.UNDOING
+                status = Status.UNDOING
             elif isinstance(record, Ended):
-                standing = Standing.PARTLY_UNDONE
-        return standing
+                status = Status.PARTLY_UNDONE
+        return status
 
     @property
     def is_open(self) -> bool:
         """Say whether it was interrupted, while it was done or while it was undone."""
-        return self.standing in {Standing.INTERRUPTED, Standing.UNDOING}
+        return self.status in {Status.INTERRUPTED, Status.UNDOING}
 
     def to_undo(self) -> list[Before]:
         """Return the steps that are not undone yet, the last one first."""
@@ -178,7 +178,7 @@ class Journal:
         self._host.write_file(path, _line(begin), 0o644)
         return Transaction(self._host, path, [begin])
 
-    def keep(self, data: bytes) -> str:
+    def save(self, data: bytes) -> str:
         """Keep bytes that are about to be replaced; return their name. Raises OSError."""
         name = digest(data)
         path = f"{store.BLOBS}/{name}"
@@ -186,7 +186,7 @@ class Journal:
             self._host.write_file(path, data, 0o600)
         return name
 
-    def kept(self, name: str) -> bytes:
+    def saved(self, name: str) -> bytes:
         """Return kept bytes. Raises HarpError when they are gone or damaged."""
         path = f"{store.BLOBS}/{name}"
         data = self._host.read_bytes(path)
@@ -198,7 +198,7 @@ class Journal:
             )
         return data
 
-    def mend(self, transaction: Transaction) -> None:
+    def repair(self, transaction: Transaction) -> None:
         """Cut off a last line that was written in part, so that records can be added. Raises OSError."""
         data = self._host.read_bytes(transaction.path) or b""
         if not data.endswith(b"\n"):

@@ -13,11 +13,11 @@ import msgspec
 
 from harpctl.change import store
 from harpctl.change.journal import Ended, Journal, Transaction
-from harpctl.change.trouble import errors_told, require_root
-from harpctl.change.undoer import Kept, Taken, Undoer
+from harpctl.change.os_errors import require_root, translate_os_errors
+from harpctl.change.reverter import KeptPart, RevertedStep, Reverter
 from harpctl.console import Progress
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +25,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     dry_run: bool = False
     undone: tuple[str, ...] = ()  # ids of transactions that are undone wholly
-    taken: tuple[Taken, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    reverted: tuple[RevertedStep, ...] = ()
+    kept: tuple[KeptPart, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -37,7 +37,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     time: str
     version: str
-    standing: str
+    status: str
     steps: tuple[str, ...]  # those that are not undone, in the order in which they were done
 
 
@@ -49,7 +49,7 @@ def listed(host: Host) -> tuple[Listed, ...]:
             what=transaction.begin.what,
             time=transaction.begin.time,
             version=transaction.begin.version,
-            standing=transaction.standing.value,
+            status=transaction.status.value,
             steps=tuple(before.title for before in reversed(transaction.to_undo())),
         )
         for transaction in Journal(host).transactions()
@@ -71,7 +71,7 @@ def rollback(
         _chosen([], since)
         return Report()
     require_root(host)
-    with errors_told(host):
+    with translate_os_errors(host):
         if not host.is_dir(store.HOME):
             store.clear(host)
             return Report()
@@ -92,7 +92,7 @@ def recover(host: Host, *, progress: Progress) -> Report:
     if not any(transaction.is_open for transaction in Journal(host).transactions()):
         return Report()
     require_root(host)
-    with errors_told(host), store.locked(host):
+    with translate_os_errors(host), store.locked(host):
         journal = Journal(host)
         chosen = [transaction for transaction in journal.transactions() if transaction.is_open]
         progress.say("An earlier run was interrupted; it is undone first.")
@@ -100,7 +100,7 @@ def recover(host: Host, *, progress: Progress) -> Report:
         store.clear(host)
     if report.kept:
         raise HarpError(
-            f"An earlier run was interrupted and can't be undone wholly: {told(report.kept)}.",
+            f"An earlier run was interrupted and can't be undone wholly: {kept_text(report.kept)}.",
             "`harpctl rollback --force` restores the saved originals; the same command once more leaves "
             "what was changed as it is.",
             ExitCode.REFUSED,
@@ -113,7 +113,7 @@ def undo_now(host: Host, journal: Journal, transaction: Transaction, progress: P
     return _undo(host, journal, [transaction], False, False, progress)
 
 
-def told(kept: tuple[Kept, ...]) -> str:
+def kept_text(kept: tuple[KeptPart, ...]) -> str:
     """Return what was not undone in one line."""
     return "; ".join(": ".join(filter(None, [item.path or item.step, item.reason])) for item in kept)
 
@@ -139,18 +139,18 @@ def _undo(
     dry_run: bool,
     progress: Progress,
 ) -> Report:
-    undoer = Undoer(host, journal, force=force, dry_run=dry_run)
+    reverter = Reverter(host, journal, force=force, dry_run=dry_run)
     for transaction in reversed(transactions):
         with progress.working(f"undoing {transaction.begin.what} {transaction.id}"):
             if not dry_run:
                 with contextlib.suppress(OSError):
-                    journal.mend(transaction)
+                    journal.repair(transaction)
             for before in transaction.to_undo():
-                undoer.undo(transaction, before)
-    undoer.run_again()
+                reverter.undo(transaction, before)
+    reverter.run_again()
     undone = []
     for transaction in reversed(transactions):
-        left = {kept.transaction for kept in undoer.kept}
+        left = {kept.transaction for kept in reverter.kept}
         if transaction.id not in left:
             undone.append(transaction.id)
         if dry_run:
@@ -165,7 +165,7 @@ def _undo(
     return Report(
         dry_run=dry_run,
         undone=tuple(undone),
-        taken=tuple(undoer.taken),
-        kept=tuple(undoer.kept),
-        notes=tuple(undoer.notes),
+        reverted=tuple(reverter.reverted),
+        kept=tuple(reverter.kept),
+        notes=tuple(reverter.notes),
     )

@@ -9,7 +9,7 @@ import stat
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 
 class Absent(msgspec.Struct, frozen=True, tag_field="kind", tag="absent"):

@@ -11,8 +11,8 @@ import enum
 
 import msgspec
 
-from harpctl.change.trouble import errors_told
-from harpctl.host.door import Host
+from harpctl.change.os_errors import translate_os_errors
+from harpctl.host.host import Host
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
@@ -65,7 +65,7 @@ class Run(Step, frozen=True, kw_only=True, tag="run"):
     byte for byte on undo; where one of them has been changed by somebody else since, or a new one fits the
     pattern, `again` is run instead, after everything else of the rollback is done.
     What a `fleeting` command does is gone after a reboot: its undo may find nothing to do then, or when
-    either was interrupted. That any other undo fails is always told, and it stays to be undone.
+    either was interrupted. That any other undo fails is always reported, and the step stays to be undone.
     """
 
     argv: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ def needed(plan: Plan, host: Host) -> Plan:
     """
     groups = []
     for group in plan.groups:
-        with errors_told(host):
+        with translate_os_errors(host):
             needs = [(step, need(step, host)) for step in group.steps]
         if any(found is Need.YES for _step, found in needs):
             steps = tuple(step for step, found in needs if found is not Need.NO)

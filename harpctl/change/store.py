@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import TEMPORARY, Host
+from harpctl.host.host import TEMPORARY, Host
 
 HOME = "/var/lib/harp"
 LOCK = f"{HOME}/lock"

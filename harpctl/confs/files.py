@@ -7,7 +7,7 @@ import msgspec
 
 from harpctl.confs.conf import CONF_DIR, CONF_PATTERN, Conf, conf_number, parse
 from harpctl.errors import HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 
 class ConfFile(msgspec.Struct, frozen=True, kw_only=True):

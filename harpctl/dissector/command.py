@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from harpctl.build_info import wire_doc
 from harpctl.console import OUT, print_json
 from harpctl.dissector.scapy_layer import scapy_layer
 from harpctl.dissector.wireshark import wireshark_dissector
 from harpctl.errors import HarpError
-from harpctl.identity import wire_doc
 
 LUA, LAYER = "harp.lua", "harp_scapy.py"
 HERE = Path(__file__).resolve().parent

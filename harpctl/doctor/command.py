@@ -12,20 +12,20 @@ import msgspec
 import typer
 
 from harpctl.change.apply import apply
+from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
-from harpctl.change.trouble import require_root
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
-from harpctl.doctor.bundled import printable, read_findings
+from harpctl.doctor.bundle_findings import printable, read_findings
 from harpctl.doctor.context import Options, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst
-from harpctl.doctor.probe import PORT
+from harpctl.doctor.probe_packet import PORT
 from harpctl.doctor.responder import SECONDS, Responder, own_addresses
 from harpctl.doctor.show import show_all, show_failures
 from harpctl.doctor.topo import draw, make_topo
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
-from harpctl.host.door import Host, open_host
+from harpctl.host.host import Host, open_host
 
 FAILED = int(ExitCode.FAILED)
 PORT_MIN, PORT_MAX = 1024, 65535
@@ -131,16 +131,18 @@ def doctor(
 
 def _tell_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
     """Show the findings of a bundle as they would be shown on its host."""
-    told, findings = read_findings(path)
+    manifest, findings = read_findings(path)
     if as_json:
         level = worst(findings)
         shown = [plain(finding) for finding in findings]
-        about = {"host": told.host, "time": told.time, "unread": msgspec.to_builtins(told.unread)}
+        about = {"host": manifest.host, "time": manifest.time, "unread": msgspec.to_builtins(manifest.unread)}
         print_json({"ok": level != "fail", "worst": level, "findings": shown, **about})
     else:
-        who = "root" if told.is_root else "no root"
-        OUT.print(printable(f"{told.host} at {told.time}, harpctl {told.harpctl}, {who}"), markup=False)
-        for unread in told.unread:
+        who = "root" if manifest.is_root else "no root"
+        OUT.print(
+            printable(f"{manifest.host} at {manifest.time}, harpctl {manifest.harpctl}, {who}"), markup=False
+        )
+        for unread in manifest.unread:
             OUT.print(printable(f"not in the bundle: {unread.what}: {unread.why}"), style="dim", markup=False)
         show_all(findings, verbose=verbose)
     if worst(findings) == "fail":

@@ -10,7 +10,7 @@ from harpctl.change.steps import WriteFile
 from harpctl.confs.conf import CONF_COUNT_MAX, TOOLS_DIR, Conf
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts.model import Eni, Facts
 
 OTHERS_WRITE = 0o002
@@ -25,7 +25,7 @@ def _set(path: str, key: str, value: object) -> str:
 
 
 @check("confs.present", "There are conf files")
-def check_present(context: Context) -> Iterator[Said]:
+def check_present(context: Context) -> Iterator[CheckResult]:
     """Look for ztcp*.conf; with HARP_IFNAME set none is needed."""
     if not context.conf_files and not context.environment.get("HARP_IFNAME"):
         where = context.conf_dir
@@ -39,7 +39,7 @@ def check_present(context: Context) -> Iterator[Said]:
 
 
 @check("confs.names", "Each conf file is called ztcp<N>.conf, N from 0 to 9999")
-def check_names(context: Context) -> Iterator[Said]:
+def check_names(context: Context) -> Iterator[CheckResult]:
     """Look for names that the plugin refuses."""
     free = (n for n in itertools.count() if n not in {file.number for file in context.conf_files})
     for file in context.conf_files:
@@ -50,7 +50,7 @@ def check_names(context: Context) -> Iterator[Said]:
 
 
 @check("confs.count", f"There are at most {CONF_COUNT_MAX} conf files")
-def check_count(context: Context) -> Iterator[Said]:
+def check_count(context: Context) -> Iterator[CheckResult]:
     """Count the files."""
     count = len(context.conf_files)
     if count > CONF_COUNT_MAX:
@@ -61,7 +61,7 @@ def check_count(context: Context) -> Iterator[Said]:
 
 
 @check("confs.parse", "Each conf file can be read and parsed")
-def check_parse(context: Context) -> Iterator[Said]:
+def check_parse(context: Context) -> Iterator[CheckResult]:
     """Parse all files as the plugin does."""
     for file in context.conf_files:
         if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
@@ -69,7 +69,7 @@ def check_parse(context: Context) -> Iterator[Said]:
 
 
 @check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)
-def check_mode(context: Context) -> Iterator[Said]:
+def check_mode(context: Context) -> Iterator[CheckResult]:
     """Look at the mode bits."""
     for path, _conf in context.confs:
         status, data = context.host.stat(path), context.host.read_bytes(path)
@@ -84,13 +84,13 @@ def check_mode(context: Context) -> Iterator[Said]:
 
 
 @check("confs.interface", "Each conf file names an interface that is there", needs.conf)
-def check_interface(context: Context) -> Iterator[Said]:
+def check_interface(context: Context) -> Iterator[CheckResult]:
     """Look the interfaces up; namespace.interfaces says more where sysfs shows what the kernel does not."""
     known = ", ".join(eni.name for eni in context.facts.enis) or "none"
     for path, conf in context.confs:
         if context.facts.eni(conf.interface) is not None:
             continue
-        if not context.is_live and not context.facts.enis:
+        if not context.is_running and not context.facts.enis:
             yield skip(f"{path}: the tree does not say which interfaces there are.")
             continue
         moved = _by_mac(context.facts, conf)
@@ -104,7 +104,7 @@ def _by_mac(facts: Facts, conf: Conf) -> Eni | None:
 
 
 @check("confs.mac", "The MAC address in each conf file is the interface's", needs.pair)
-def check_mac(context: Context) -> Iterator[Said]:
+def check_mac(context: Context) -> Iterator[CheckResult]:
     """Hold mac against the interface."""
     for path, conf, eni in context.pairs:
         if conf.mac is None or not eni.mac or eni.mac.lower() == conf.mac:
@@ -117,7 +117,7 @@ def check_mac(context: Context) -> Iterator[Said]:
 
 
 @check("confs.address", "The address in each conf file is the interface's", needs.pair)
-def check_address(context: Context) -> Iterator[Said]:
+def check_address(context: Context) -> Iterator[CheckResult]:
     """Hold address against the interface; one that has none at all is enis.address's business."""
     for path, conf, eni in context.pairs:
         have = [address.partition("/")[0] for address in eni.addresses]
@@ -129,18 +129,18 @@ def check_address(context: Context) -> Iterator[Said]:
 
 
 @check("confs.mtu", "The MTU in each conf file is at most the interface's", needs.pair)
-def check_mtu(context: Context) -> Iterator[Said]:
+def check_mtu(context: Context) -> Iterator[CheckResult]:
     """Hold mtu against the interface."""
     for path, conf, eni in context.pairs:
         if conf.mtu is not None and eni.mtu and conf.mtu > eni.mtu:
             fits = not eni.mtu_max or conf.mtu <= eni.mtu_max
             raised = f"ip link set dev {eni.name} mtu {conf.mtu}"
-            repair = raised if fits and context.is_live else _set(path, "mtu", eni.mtu)
+            repair = raised if fits and context.is_running else _set(path, "mtu", eni.mtu)
             yield fail(f"{path}: mtu = {conf.mtu}, but {eni.name} has {eni.mtu}.", repair)
 
 
 @check("confs.pci", "The PCI address in each conf file is the interface's", needs.pair)
-def check_pci(context: Context) -> Iterator[Said]:
+def check_pci(context: Context) -> Iterator[CheckResult]:
     """Hold pci against the interface."""
     for path, conf, eni in context.pairs:
         if conf.pci is not None and eni.pci and conf.pci != eni.pci.lower():
@@ -151,7 +151,7 @@ def check_pci(context: Context) -> Iterator[Said]:
 
 
 @check("confs.numa", "The NUMA node in each conf file is the interface's", needs.pair, validates=False)
-def check_numa(context: Context) -> Iterator[Said]:
+def check_numa(context: Context) -> Iterator[CheckResult]:
     """Hold numa against sysfs: the plugin believes the file."""
     for path, conf, eni in context.pairs:
         if conf.numa is not None and eni.node >= 0 and conf.numa != eni.node:
@@ -167,7 +167,7 @@ def check_numa(context: Context) -> Iterator[Said]:
     needs.pair,
     validates=False,
 )
-def check_queues(context: Context) -> Iterator[Said]:
+def check_queues(context: Context) -> Iterator[CheckResult]:
     """Hold queues against the driver's maximum."""
     for path, conf, eni in context.pairs:
         if conf.queues is not None and eni.queues_max and conf.queues > eni.queues_max:
@@ -178,7 +178,7 @@ def check_queues(context: Context) -> Iterator[Said]:
 
 
 @check("confs.speed", "The speed of each ENI is known", needs.pair, validates=False)
-def check_speed(context: Context) -> Iterator[Said]:
+def check_speed(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs whose speed NCCL would assume."""
     silent = [
         (path, eni.name) for path, conf, eni in context.pairs if not (conf.speed_mbps or eni.speed_mbps)
@@ -194,7 +194,7 @@ def check_speed(context: Context) -> Iterator[Said]:
 @check(
     "confs.gpu", "The GPUs that the conf files name are there, each named once", needs.conf, validates=False
 )
-def check_gpu(context: Context) -> Iterator[Said]:
+def check_gpu(context: Context) -> Iterator[CheckResult]:
     """Hold gpu against the GPUs found."""
     count, seen = len(context.facts.gpus), dict[int, str]()
     for path, conf in context.confs:
@@ -211,7 +211,7 @@ def check_gpu(context: Context) -> Iterator[Said]:
 
 
 @check("confs.distinct", "No two conf files name the same interface", needs.conf)
-def check_distinct(context: Context) -> Iterator[Said]:
+def check_distinct(context: Context) -> Iterator[CheckResult]:
     """Look for an interface that is there twice: the plugin refuses it."""
     seen: dict[str, str] = {}
     for path, conf in context.confs:
@@ -223,7 +223,7 @@ def check_distinct(context: Context) -> Iterator[Said]:
 @check(
     "confs.job_keys", "peer_timeout and congestion are the same in all conf files that set them", needs.conf
 )
-def check_job_keys(context: Context) -> Iterator[Said]:
+def check_job_keys(context: Context) -> Iterator[CheckResult]:
     """Look for values that contradict each other: the plugin refuses them."""
     for key, variable in (("peer_timeout", "HARP_PEER_TIMEOUT"), ("congestion", "HARP_CONGESTION")):
         if context.environment.get(variable):
@@ -241,7 +241,7 @@ def check_job_keys(context: Context) -> Iterator[Said]:
 
 
 @check("confs.cores", "The cores in the conf files are there", needs.conf)
-def check_cores(context: Context) -> Iterator[Said]:
+def check_cores(context: Context) -> Iterator[CheckResult]:
     """Hold cores against the processors that are online."""
     online = {cpu.id for cpu in context.facts.cpus}
     for path, conf in context.confs:
@@ -251,7 +251,7 @@ def check_cores(context: Context) -> Iterator[Said]:
 
 
 @check("confs.cores_shared", "No core serves two devices", needs.conf)
-def check_cores_shared(context: Context) -> Iterator[Said]:
+def check_cores_shared(context: Context) -> Iterator[CheckResult]:
     """Look for a core that is in two files. The engines of a striped device serve all ENIs."""
     words = [context.environment.get("HARP_DEVICES"), *(conf.devices for _, conf in context.confs)]
     if next(filter(None, words), STRIPED) == STRIPED and len(context.confs) <= STRIPED_MAX:
@@ -265,7 +265,7 @@ def check_cores_shared(context: Context) -> Iterator[Said]:
 
 
 @check("confs.cores_apart", "Each engine has a core for itself", needs.conf, validates=False)
-def check_cores_apart(context: Context) -> Iterator[Said]:
+def check_cores_apart(context: Context) -> Iterator[CheckResult]:
     """Look for cores that are hardware threads of one: two engines would share it."""
     named = {core: path for path, conf in context.confs for core in conf.cores or ()}
     for cpu in sorted(context.facts.cpus, key=lambda cpu: cpu.id):
@@ -276,7 +276,7 @@ def check_cores_apart(context: Context) -> Iterator[Said]:
 
 
 @check("confs.cores_local", "The cores of each ENI are on its NUMA node", needs.pair, validates=False)
-def check_cores_local(context: Context) -> Iterator[Said]:
+def check_cores_local(context: Context) -> Iterator[CheckResult]:
     """Hold the cores' nodes against the ENI's."""
     node_of = {cpu.id: cpu.node for cpu in context.facts.cpus}
     for path, conf, eni in context.pairs:

@@ -11,19 +11,19 @@ import msgspec
 
 from harpctl.confs.conf import CONF_DIR, Conf
 from harpctl.confs.files import ConfFile, read_confs
-from harpctl.doctor.live import Live, Machine
-from harpctl.doctor.probe import PORT
-from harpctl.doctor.ways import Way, ephemeral_ports, plan_ways, probe
+from harpctl.doctor.machine import Machine, RealMachine
+from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports, plan_probes, run_probes
+from harpctl.doctor.probe_packet import PORT
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
 from harpctl.facts.plugin_files import Copy, find_copies
-from harpctl.host.door import Host
-from harpctl.plugin.choice import chosen, named
-from harpctl.plugin.fit import Ground, ground
+from harpctl.host.host import Host
+from harpctl.plugin.choice import chosen_copy, named_files
+from harpctl.plugin.compat import Platform, platform_of
 from harpctl.plugin.settings import Setting, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
-from harpctl.setup.wish import Wish
+from harpctl.setup.options import SetupOptions
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +43,13 @@ class Context:
         facts: Facts,
         options: Options | None = None,
         environment: Mapping[str, str] | None = None,
-        live: Live | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.host = host
         self.facts = facts
         self.options = options or Options()
         self.environment = dict(environment or {})
-        self.live = live
+        self._machine = machine
 
     @property
     def conf_dir(self) -> str:
@@ -64,7 +64,7 @@ class Context:
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:
         """Return whatever bears one of the plugin's names, installed ones first and in the loader's order."""
-        return find_copies(self.host, named(self.settings))
+        return find_copies(self.host, named_files(self.settings))
 
     @functools.cached_property
     def settings(self) -> tuple[Setting, ...]:
@@ -73,14 +73,14 @@ class Context:
         return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))
 
     @property
-    def taken(self) -> Copy | None:
+    def nccl_copy(self) -> Copy | None:
         """Return the file that NCCL takes; None where there is none."""
-        return chosen(self.copies, self.settings, self.ground)
+        return chosen_copy(self.copies, self.settings, self.platform)
 
     @functools.cached_property
-    def ground(self) -> Ground:
+    def platform(self) -> Platform:
         """Return what the host offers a plugin."""
-        return ground(self.host)
+        return platform_of(self.host)
 
     @functools.cached_property
     def confs(self) -> tuple[tuple[str, Conf], ...]:
@@ -102,7 +102,7 @@ class Context:
     def usual_enis(self) -> tuple[str, ...]:
         """Return the names of the ENIs that setup chooses by itself; none where it can't."""
         try:
-            return tuple(eni.name for eni in choose_enis(self.facts, Wish()))
+            return tuple(eni.name for eni in choose_enis(self.facts, SetupOptions()))
         except HarpError:
             return ()
 
@@ -128,31 +128,33 @@ class Context:
     @functools.cached_property
     def plugin(self) -> Copy | None:
         """Return HARP's plugin where it is what NCCL's dlopen takes; None when it is not."""
-        copy = self.taken
+        copy = self.nccl_copy
         return copy if copy is not None and copy.is_harp else None
 
     @functools.cached_property
-    def ways(self) -> tuple[Way, ...]:
-        """Probe the ways to the peers."""
+    def peer_probes(self) -> tuple[PeerProbe, ...]:
+        """Probe the peers."""
         targets = [address for peer in self.options.peers for address in self.machine.resolve(peer)[0]]
         pairs = [(conf, eni) for _path, conf, eni in self.pairs]
-        return probe(self.machine, self.options.port, plan_ways(pairs, targets, ephemeral_ports(self.host)))
+        return run_probes(
+            self.machine, self.options.port, plan_probes(pairs, targets, ephemeral_ports(self.host))
+        )
 
     @property
-    def machine(self) -> Live:
+    def machine(self) -> Machine:
         """Return the running machine, for checks that need one."""
-        if self.live is None:
+        if self._machine is None:
             raise HarpError("A directory tree does not run.")
-        return self.live
+        return self._machine
 
     @property
-    def is_live(self) -> bool:
+    def is_running(self) -> bool:
         """Say whether this is a running machine and not a directory tree."""
-        return self.live is not None
+        return self._machine is not None
 
 
 def real_context(host: Host, facts: Facts, options: Options) -> Context:
     """Make the context of a host: for a tree without environment and without asking the machine."""
     if not host.is_real:
         return Context(host, facts, options)
-    return Context(host, facts, options, os.environ, Machine())
+    return Context(host, facts, options, os.environ, RealMachine())

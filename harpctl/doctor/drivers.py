@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the packet drivers: what kernel, process and ENI must give the rungs that are asked for."""
+"""Checks of the packet drivers: what kernel, process and ENI must give the modes that are asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp_ladder.c)
 ONE_BUFFER_MTU = 3762  # larger packets span frames
@@ -18,8 +18,8 @@ SEVERAL_BUFFERS = (6, 6)  # Linux release
 ZERO_COPY = "zero-copy"  # as Eni.xdp says it
 
 
-class Rung(msgspec.Struct, frozen=True):
-    """One rung of the ladder: what its driver needs of kernel and process."""
+class DriverMode(msgspec.Struct, frozen=True):
+    """A driver mode, and what it needs of the kernel and the process."""
 
     driver: str
     kernel: tuple[int, int]
@@ -28,14 +28,14 @@ class Rung(msgspec.Struct, frozen=True):
 
 
 _CAPABILITIES = (("cap_net_raw",), ("cap_net_admin",), ("cap_bpf", "cap_sys_admin"))
-LADDER = (
-    Rung("xdp-zc", (5, 9), "links to XDP programs", _CAPABILITIES),
-    Rung("xdp-copy", (5, 9), "links to XDP programs", _CAPABILITIES),
-    Rung("udp+tcp", (3, 10), "sockets"),
-    Rung("udp", (3, 10), "sockets"),
-    Rung("tcp", (3, 10), "sockets"),
+MODES = (
+    DriverMode("xdp-zc", (5, 9), "links to XDP programs", _CAPABILITIES),
+    DriverMode("xdp-copy", (5, 9), "links to XDP programs", _CAPABILITIES),
+    DriverMode("udp+tcp", (3, 10), "sockets"),
+    DriverMode("udp", (3, 10), "sockets"),
+    DriverMode("tcp", (3, 10), "sockets"),
 )
-RUNG_OF = {"xdp": LADDER[1], **{rung.driver: rung for rung in LADDER}}
+MODE_OF = {"xdp": MODES[1], **{mode.driver: mode for mode in MODES}}
 
 
 def kernel_release(context: Context) -> tuple[int, int]:
@@ -44,15 +44,15 @@ def kernel_release(context: Context) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def lacks(context: Context, rung: Rung) -> list[str]:
-    """Say what a rung lacks here; nothing: it can be climbed."""
+def lacks(context: Context, mode: DriverMode) -> list[str]:
+    """Return what a mode lacks here; an empty list: it is available."""
     limits, release = context.facts.limits, kernel_release(context)
     have = set(limits.capabilities or ())
-    missing = [" or ".join(group) for group in rung.capabilities if not have & set(group)]
-    if (0, 0) < release < rung.kernel:
-        missing.append(f"Linux {rung.kernel[0]}.{rung.kernel[1]} ({rung.why})")
+    missing = [" or ".join(group) for group in mode.capabilities if not have & set(group)]
+    if (0, 0) < release < mode.kernel:
+        missing.append(f"Linux {mode.kernel[0]}.{mode.kernel[1]} ({mode.why})")
     locked = -1 if limits.memlock is None else limits.memlock
-    if rung.capabilities and 0 <= locked < LOCKED_BYTES and "cap_ipc_lock" not in have:
+    if mode.capabilities and 0 <= locked < LOCKED_BYTES and "cap_ipc_lock" not in have:
         missing.append(f"{LOCKED_BYTES >> 20} MiB of locked memory (ulimit -l)")
     return missing
 
@@ -72,16 +72,16 @@ def on_xdp(context: Context) -> list[str]:
     ]
 
 
-@check("drivers.asked", "This process may use the drivers that are asked for", needs.live, needs.conf)
-def checkasked_drivers(context: Context) -> Iterator[Said]:
+@check("drivers.asked", "This process may use the drivers that are asked for", needs.machine, needs.conf)
+def check_asked_drivers(context: Context) -> Iterator[CheckResult]:
     """Hold each driver that is asked for by name against kernel, capabilities and limits."""
-    for driver in sorted({driver for _name, driver in asked_drivers(context)} & set(RUNG_OF)):
-        if missing := lacks(context, RUNG_OF[driver]):
+    for driver in sorted({driver for _name, driver in asked_drivers(context)} & set(MODE_OF)):
+        if missing := lacks(context, MODE_OF[driver]):
             yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
 
 
 @check("drivers.zero_copy", "Zero-copy is asked for where it is known to work", needs.pair, validates=False)
-def check_zero_copy(context: Context) -> Iterator[Said]:
+def check_zero_copy(context: Context) -> Iterator[CheckResult]:
     """Look for xdp-zc on an ENI whose kernel driver is not known for it: init fails without it."""
     asked = dict(asked_drivers(context))
     for path, _conf, eni in context.pairs:
@@ -93,11 +93,15 @@ def check_zero_copy(context: Context) -> Iterator[Said]:
 
 
 @check(
-    "drivers.auto", "AF_XDP can be used where auto would choose it", needs.live, needs.pair, validates=False
+    "drivers.auto",
+    "AF_XDP can be used where auto would choose it",
+    needs.machine,
+    needs.pair,
+    validates=False,
 )
-def check_auto(context: Context) -> Iterator[Said]:
+def check_auto(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs that fall from zero-copy AF_XDP to sockets for want of something."""
-    missing, asked = lacks(context, LADDER[0]), dict(asked_drivers(context))
+    missing, asked = lacks(context, MODES[0]), dict(asked_drivers(context))
     falling = [eni.name for eni in context.enis if asked[eni.name] == "auto" and eni.xdp == ZERO_COPY]
     if missing and falling:
         yield warn(
@@ -107,7 +111,7 @@ def check_auto(context: Context) -> Iterator[Said]:
 
 
 @check("drivers.mtu", "AF_XDP takes packets of the whole MTU", needs.pair, validates=False)
-def check_mtu(context: Context) -> Iterator[Said]:
+def check_mtu(context: Context) -> Iterator[CheckResult]:
     """Look for MTUs that need several buffers per packet, on a kernel that has none."""
     names = on_xdp(context)
     large = [eni.name for eni in context.enis if eni.name in names and eni.mtu > ONE_BUFFER_MTU]
@@ -119,8 +123,8 @@ def check_mtu(context: Context) -> Iterator[Said]:
         )
 
 
-@check("drivers.program", "No XDP program sits on the ENIs", needs.live, needs.pair, validates=False)
-def check_program(context: Context) -> Iterator[Said]:
+@check("drivers.program", "No XDP program sits on the ENIs", needs.machine, needs.pair, validates=False)
+def check_program(context: Context) -> Iterator[CheckResult]:
     """Look for a program: HARP's own while a job runs, else somebody's, and AF_XDP is refused."""
     for eni in context.enis:
         if eni.xdp_attached:
@@ -132,9 +136,9 @@ def check_program(context: Context) -> Iterator[Said]:
             )
 
 
-@check("drivers.rungs", "Every rung of the driver ladder can be climbed", needs.live, validates=False)
-def check_rungs(context: Context) -> Iterator[Said]:
-    """Say what the rungs lack, asked for or not: the ladder goes on below them."""
-    for rung in LADDER:
-        if missing := lacks(context, rung):
-            yield skip(f"{rung.driver} would lack {', '.join(missing)}.")
+@check("drivers.modes", "Every driver mode is available", needs.machine, validates=False)
+def check_modes(context: Context) -> Iterator[CheckResult]:
+    """Report the modes that are not available, asked for or not: the drivers fall back to the others."""
+    for mode in MODES:
+        if missing := lacks(context, mode):
+            yield skip(f"{mode.driver} would lack {', '.join(missing)}.")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from harpctl.change.steps import Run, SetControl
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, fail, warn
 from harpctl.facts.model import Eni
 
 NET = "/proc/sys/net/ipv4/conf"
@@ -23,7 +23,7 @@ SOFTWARE = ("bridge", "dummy", "ifb", "macvlan", "ipvlan", "tun", "veth", "vxlan
 
 
 @check("enis.count", "There is one ENI per GPU", needs.gpu, needs.conf, validates=False)
-def check_count(context: Context) -> Iterator[Said]:
+def check_count(context: Context) -> Iterator[CheckResult]:
     """Count conf files and GPUs: 8 GPUs want 8 ENIs beside the primary one."""
     gpus, enis = len(context.facts.gpus), len(context.confs)
     if gpus and enis and gpus != enis:
@@ -38,7 +38,7 @@ def _usual(context: Context) -> str:
 
 
 @check("enis.default_route", "No ENI of HARP carries the default route", needs.pair, validates=False)
-def check_default_route(context: Context) -> Iterator[Said]:
+def check_default_route(context: Context) -> Iterator[CheckResult]:
     """Look for the primary interface among the conf files."""
     for path, _conf, eni in context.pairs:
         if eni.is_default_route:
@@ -49,15 +49,15 @@ def check_default_route(context: Context) -> Iterator[Said]:
 
 
 @check("enis.device", "The ENIs are devices and no software interfaces", needs.pair, validates=False)
-def check_device(context: Context) -> Iterator[Said]:
+def check_device(context: Context) -> Iterator[CheckResult]:
     """Look for bridges, veth and the like."""
     for path, _conf, eni in context.pairs:
         if eni.kind in SOFTWARE:
             yield warn(f"{path}: {eni.name} is a {eni.kind}, which costs copies.", _usual(context))
 
 
-@check("enis.up", "The ENIs are up", needs.live, needs.pair)
-def check_up(context: Context) -> Iterator[Said]:
+@check("enis.up", "The ENIs are up", needs.machine, needs.pair)
+def check_up(context: Context) -> Iterator[CheckResult]:
     """Look at IFF_UP."""
     for eni in context.enis:
         if not eni.is_up:
@@ -66,8 +66,8 @@ def check_up(context: Context) -> Iterator[Said]:
             yield fail(f"{eni.name} is down.", " ".join(up), steps=[step])
 
 
-@check("enis.link", "The ENIs have a link", needs.live, needs.pair)
-def check_link(context: Context) -> Iterator[Said]:
+@check("enis.link", "The ENIs have a link", needs.machine, needs.pair)
+def check_link(context: Context) -> Iterator[CheckResult]:
     """Look at the carrier of what is up."""
     for eni in context.enis:
         if eni.is_up and not eni.has_link:
@@ -76,8 +76,8 @@ def check_link(context: Context) -> Iterator[Said]:
             )
 
 
-@check("enis.address", "The ENIs have addresses", needs.live, needs.pair)
-def check_address(context: Context) -> Iterator[Said]:
+@check("enis.address", "The ENIs have addresses", needs.machine, needs.pair)
+def check_address(context: Context) -> Iterator[CheckResult]:
     """Look for an address that a peer can use."""
     for path, conf, eni in context.pairs:
         if any(_usable(address) for address in eni.addresses):
@@ -95,7 +95,7 @@ def _usable(address: str) -> bool:
 
 
 @check("enis.address_once", "No address is on two interfaces")
-def check_address_once(context: Context) -> Iterator[Said]:
+def check_address_once(context: Context) -> Iterator[CheckResult]:
     """Look for an address that two interfaces have."""
     owner: dict[str, str] = {}
     for eni in context.facts.enis:
@@ -109,7 +109,7 @@ def check_address_once(context: Context) -> Iterator[Said]:
 
 
 @check("enis.mtu_equal", "The ENIs have one MTU", needs.two, validates=False)
-def check_mtu_equal(context: Context) -> Iterator[Said]:
+def check_mtu_equal(context: Context) -> Iterator[CheckResult]:
     """Compare the MTUs: the smaller one of two ENIs holds for a connection over both."""
     enis = [eni for eni in context.enis if eni.mtu]
     if len({eni.mtu for eni in enis}) > 1:
@@ -122,7 +122,7 @@ def check_mtu_equal(context: Context) -> Iterator[Said]:
 
 
 @check("enis.mtu_least", "The ENIs have an MTU of 1500 or more", needs.pair)
-def check_mtu_least(context: Context) -> Iterator[Said]:
+def check_mtu_least(context: Context) -> Iterator[CheckResult]:
     """Look for MTUs that HARP refuses, and for those below Ethernet's."""
     for _path, conf, eni in context.pairs:
         mtu, repair = conf.mtu or eni.mtu, f"ip link set dev {eni.name} mtu {ETHERNET_MTU}"
@@ -135,8 +135,8 @@ def check_mtu_least(context: Context) -> Iterator[Said]:
 # ---- several ENIs on one host ----
 
 
-@check("enis.egress", "What is sent from an ENI's address leaves through that ENI", needs.live, needs.pair)
-def check_egress(context: Context) -> Iterator[Said]:
+@check("enis.egress", "What is sent from an ENI's address leaves through that ENI", needs.machine, needs.pair)
+def check_egress(context: Context) -> Iterator[CheckResult]:
     """Ask the kernel for the route from each address to its subnet, its gateway and the others' subnets."""
     for eni, source, target in _journeys(context):
         via = context.machine.egress(source, target)
@@ -204,10 +204,10 @@ def effective(context: Context, name: str, setting: str) -> int:
 @check(
     "enis.arp",
     "Each ENI answers ARP for its own addresses only, where several share a subnet",
-    needs.live,
+    needs.machine,
     needs.pair,
 )
-def check_arp(context: Context) -> Iterator[Said]:
+def check_arp(context: Context) -> Iterator[CheckResult]:
     """Look at arp_ignore and arp_announce of ENIs on one subnet: else one ENI gets the others' traffic."""
     for eni in _crowded(context):
         for setting, (good, value) in ARP.items():
@@ -216,15 +216,17 @@ def check_arp(context: Context) -> Iterator[Said]:
                 yield _wrong_setting(eni, setting, have, value)
 
 
-@check("enis.rp_filter", "No strict reverse-path filter drops what reaches the ENIs", needs.live, needs.pair)
-def check_rp_filter(context: Context) -> Iterator[Said]:
+@check(
+    "enis.rp_filter", "No strict reverse-path filter drops what reaches the ENIs", needs.machine, needs.pair
+)
+def check_rp_filter(context: Context) -> Iterator[CheckResult]:
     """Look at rp_filter: strict is only right where the main table routes each subnet to its ENI."""
     for eni in _crowded(context):
         if effective(context, eni.name, "rp_filter") == STRICT:
             yield _wrong_setting(eni, "rp_filter", STRICT, LOOSE)
 
 
-def _wrong_setting(eni: Eni, setting: str, have: int, value: int) -> Said:
+def _wrong_setting(eni: Eni, setting: str, have: int, value: int) -> CheckResult:
     step = SetControl(path=f"{NET}/{eni.name}/{setting}", value=str(value), why=f"{eni.name} shares a subnet")
     return fail(
         f"{eni.name} shares its subnet with another interface, and its {setting} is {have}.",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from harpctl.change.steps import Group, Plan
 from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system, xdp
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CHECKS, Check, Finding, Said, fail, skip
+from harpctl.doctor.model import CHECKS, Check, CheckResult, Finding, fail, skip
 from harpctl.doctor.repair import placed
 from harpctl.errors import ExitCode, HarpError
 
@@ -57,11 +57,11 @@ def _findings(one: Check, context: Context) -> list[Finding]:
     return found or [Finding(id=one.id, title=one.title, group=one.group, level="ok")]
 
 
-def _said(one: Check, context: Context) -> list[Said]:
+def _said(one: Check, context: Context) -> list[CheckResult]:
     try:
         return list(one.run(context))
     except HarpError as error:
-        is_root = context.facts.system.is_root or not context.is_live
+        is_root = context.facts.system.is_root or not context.is_running
         if error.exit_code is ExitCode.MISSING and not is_root:
             return [skip(error.message)]
         return [fail(error.message, *([error.hint] if error.hint else []))]

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts.model import GIB, CgroupPages
 from harpctl.kargs.cmdline import COUNT, DEFAULT, SIZE, argument, parse_size, split
 from harpctl.setup.choose import Choice
-from harpctl.setup.fit import fitting_pages
 from harpctl.setup.mount import MOUNT_POINT, MOUNT_UNIT, fstab_mounts, mount_now, unit_mounts
+from harpctl.setup.page_demand import pages_used
 from harpctl.setup.pages import pages_for, size_name
 
 
@@ -58,15 +58,15 @@ def _comes_at_boot(context: Context) -> bool:
 
 
 @check("hugepages.present", "The kernel has hugepages of the size that the conf files ask for", needs.wanted)
-def check_present(context: Context) -> Iterator[Said]:
+def check_present(context: Context) -> Iterator[CheckResult]:
     """Look at the total of the wanted size; a directory tree has only its boot entries."""
     if _comes_at_boot(context) or context.pages.total:
         return
     size, coming = size_name(context.page_size), next_boot(context)
     if coming == 0:
-        now = " --now" if context.is_live else ""
+        now = " --now" if context.is_running else ""
         yield fail(f"There are no hugepages of {size}.", f"harpctl setup{now}")
-    elif context.is_live:
+    elif context.is_running:
         yield fail(f"There are no hugepages of {size} yet; the next boot brings {coming}.", "reboot")
 
 
@@ -77,7 +77,7 @@ def _used_count(context: Context) -> int:
         for number, (_path, conf, eni) in enumerate(context.pairs)
     ]
     confs = {conf.interface: conf for _path, conf in context.confs}
-    return fitting_pages(choices, confs, len(context.facts.gpus), context.page_size)
+    return pages_used(choices, confs, len(context.facts.gpus), context.page_size)
 
 
 @check(
@@ -87,7 +87,7 @@ def _used_count(context: Context) -> int:
     needs.pages,
     validates=False,
 )
-def check_enough(context: Context) -> Iterator[Said]:
+def check_enough(context: Context) -> Iterator[CheckResult]:
     """Hold the total against what the ranks take; smaller pages do as well, so that it warns."""
     total, used = context.pages.total, _used_count(context)
     if total < used and not _comes_at_boot(context):
@@ -101,10 +101,10 @@ def check_enough(context: Context) -> Iterator[Said]:
 @check(
     "hugepages.promised",
     "The kernel could reserve all the pages that its command line asks for",
-    needs.live,
+    needs.machine,
     needs.wanted,
 )
-def check_promised(context: Context) -> Iterator[Said]:
+def check_promised(context: Context) -> Iterator[CheckResult]:
     """Hold the total against the running command line."""
     total, asked = context.pages.total, brings(context, context.facts.boot.cmdline)
     if total < asked:
@@ -122,7 +122,7 @@ def check_promised(context: Context) -> Iterator[Said]:
     needs.pages,
     validates=False,
 )
-def check_nodes(context: Context) -> Iterator[Said]:
+def check_nodes(context: Context) -> Iterator[CheckResult]:
     """Look at the pages of each node on which an ENI of a conf file sits."""
     nodes = context.facts.memory.nodes
     if len(nodes) < 2:
@@ -137,8 +137,8 @@ def check_nodes(context: Context) -> Iterator[Said]:
             )
 
 
-@check("hugepages.free", "Some hugepages are free", needs.live, needs.pages, validates=False)
-def check_free(context: Context) -> Iterator[Said]:
+@check("hugepages.free", "Some hugepages are free", needs.machine, needs.pages, validates=False)
+def check_free(context: Context) -> Iterator[CheckResult]:
     """Look for pages that nobody has taken."""
     have = context.pages
     if have.free == 0:
@@ -149,8 +149,8 @@ def check_free(context: Context) -> Iterator[Said]:
         )
 
 
-@check("hugepages.cgroup", "The cgroup lets this process use hugepages", needs.live, needs.wanted)
-def check_cgroup(context: Context) -> Iterator[Said]:
+@check("hugepages.cgroup", "The cgroup lets this process use hugepages", needs.machine, needs.wanted)
+def check_cgroup(context: Context) -> Iterator[CheckResult]:
     """Look at the hugetlb limit of the cgroup: a page over it is refused, whatever is free."""
     limit = cgroup_limit(context)
     if limit is None:
@@ -164,8 +164,8 @@ def check_cgroup(context: Context) -> Iterator[Said]:
         yield fail(f"The cgroup has used up its limit on pages of {size} ({limit.limit} bytes).", repair)
 
 
-@check("hugepages.usable", "A hugepage can be mapped and written", needs.live, needs.pages)
-def check_usable(context: Context) -> Iterator[Said]:
+@check("hugepages.usable", "A hugepage can be mapped and written", needs.machine, needs.pages)
+def check_usable(context: Context) -> Iterator[CheckResult]:
     """Map and populate one page in a child process."""
     have = context.pages
     if have.free == 0:
@@ -180,15 +180,15 @@ def check_usable(context: Context) -> Iterator[Said]:
 
 
 @check("hugepages.processor", "The processor has pages of the size that the conf files ask for", needs.wanted)
-def check_processor(context: Context) -> Iterator[Said]:
+def check_processor(context: Context) -> Iterator[CheckResult]:
     """Look for 1 GiB pages where they are wanted."""
     memory = context.facts.memory
     if context.page_size == GIB and memory.has_1g is False:
         yield fail("The processor has no 1 GiB pages (no pdpe1gb).", "harpctl setup --page-size 2M")
 
 
-@check("hugepages.mount", f"A hugetlbfs is mounted on {MOUNT_POINT}", needs.live, needs.wanted)
-def check_mount(context: Context) -> Iterator[Said]:
+@check("hugepages.mount", f"A hugetlbfs is mounted on {MOUNT_POINT}", needs.machine, needs.wanted)
+def check_mount(context: Context) -> Iterator[CheckResult]:
     """Look for the mount that containers are given."""
     if context.mount is not None:
         return
@@ -210,7 +210,7 @@ def check_mount(context: Context) -> Iterator[Said]:
     f"The hugetlbfs on {MOUNT_POINT} has the size that the conf files ask for",
     needs.mount,
 )
-def check_mount_size(context: Context) -> Iterator[Said]:
+def check_mount_size(context: Context) -> Iterator[CheckResult]:
     """Hold the page size of the mount against the wanted one."""
     size = context.mount.page_size if context.mount else 0
     if size not in {0, context.page_size}:
@@ -222,14 +222,14 @@ def check_mount_size(context: Context) -> Iterator[Said]:
 
 
 @check("hugepages.mount_writable", f"The hugetlbfs on {MOUNT_POINT} can be written", needs.mount)
-def check_mount_writable(context: Context) -> Iterator[Said]:
+def check_mount_writable(context: Context) -> Iterator[CheckResult]:
     """Look for a mount that is read-only."""
     if context.mount and not context.mount.is_writable:
         yield fail("It is mounted read-only.", f"mount -o remount,rw {MOUNT_POINT}")
 
 
 @check("hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted)
-def check_mount_kept(context: Context) -> Iterator[Said]:
+def check_mount_kept(context: Context) -> Iterator[CheckResult]:
     """Look for systemd's unit, or a line of fstab."""
     if not (fstab_mounts(context.host) or unit_mounts(context.host)):
         yield fail(f"Neither systemd's {MOUNT_UNIT} nor /etc/fstab mounts it.", "harpctl setup")

@@ -9,7 +9,7 @@ from harpctl.change.steps import SetControl
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import kernel_release
-from harpctl.doctor.model import Said, check, skip, warn
+from harpctl.doctor.model import CheckResult, check, skip, warn
 
 SOCKET_BUFFER = 8 << 20  # what the udp driver asks for (plugin/src/io/udp.c)
 NOFILE_MIN = 4096
@@ -18,7 +18,7 @@ NET = "/proc/sys/net/core"
 
 
 @check("limits.gso", "The kernel segments UDP (Linux 4.18) and joins it (5.0)", validates=False)
-def check_gso(context: Context) -> Iterator[Said]:
+def check_gso(context: Context) -> Iterator[CheckResult]:
     """Look at the release: without them every packet costs a system call's share."""
     release = kernel_release(context)
     if (0, 0) < release < (5, 0):
@@ -32,8 +32,8 @@ def _ulimit(context: Context, of_shell: str, of_docker: str) -> str:
     return f"docker run --ulimit {of_docker} ..." if in_container else f"ulimit {of_shell}"
 
 
-@check("limits.memlock", "Locked memory is not limited", needs.live, validates=False)
-def check_memlock(context: Context) -> Iterator[Said]:
+@check("limits.memlock", "Locked memory is not limited", needs.machine, validates=False)
+def check_memlock(context: Context) -> Iterator[CheckResult]:
     """Look at RLIMIT_MEMLOCK: GPU drivers and the AF_XDP rungs lock memory."""
     limits = context.facts.limits
     have = limits.capabilities or ()
@@ -44,15 +44,15 @@ def check_memlock(context: Context) -> Iterator[Said]:
         )
 
 
-@check("limits.nofile", "Enough files can be open", needs.live, validates=False)
-def check_nofile(context: Context) -> Iterator[Said]:
+@check("limits.nofile", "Enough files can be open", needs.machine, validates=False)
+def check_nofile(context: Context) -> Iterator[CheckResult]:
     """Look at RLIMIT_NOFILE: each connection has a control socket beside NCCL's own."""
     nofile = context.facts.limits.nofile
     if nofile is not None and 0 <= nofile < NOFILE_MIN:
         yield warn(f"RLIMIT_NOFILE is {nofile}.", _ulimit(context, "-n 65536", "nofile=65536"))
 
 
-def _buffer(context: Context, name: str) -> Iterator[Said]:
+def _buffer(context: Context, name: str) -> Iterator[CheckResult]:
     have = context.host.read_int(f"{NET}/{name}")
     if have < 0 or have >= SOCKET_BUFFER:
         return
@@ -68,22 +68,22 @@ def _buffer(context: Context, name: str) -> Iterator[Said]:
     )
 
 
-@check("limits.rmem", "UDP sockets may have 8 MiB to receive in", needs.live, validates=False)
-def check_rmem(context: Context) -> Iterator[Said]:
+@check("limits.rmem", "UDP sockets may have 8 MiB to receive in", needs.machine, validates=False)
+def check_rmem(context: Context) -> Iterator[CheckResult]:
     """Look at rmem_max, which binds whoever lacks CAP_NET_ADMIN."""
     yield from _buffer(context, "rmem_max")
 
 
-@check("limits.wmem", "UDP sockets may have 8 MiB to send from", needs.live, validates=False)
-def check_wmem(context: Context) -> Iterator[Said]:
+@check("limits.wmem", "UDP sockets may have 8 MiB to send from", needs.machine, validates=False)
+def check_wmem(context: Context) -> Iterator[CheckResult]:
     """Look at wmem_max, which binds whoever lacks CAP_NET_ADMIN."""
     yield from _buffer(context, "wmem_max")
 
 
 @check("limits.root", "Everything could be looked at", validates=False)
-def check_root(context: Context) -> Iterator[Said]:
+def check_root(context: Context) -> Iterator[CheckResult]:
     """Say what this user could not see."""
-    if context.is_live and not context.facts.system.is_root:
+    if context.is_running and not context.facts.system.is_root:
         yield skip("Without root: other users' files, some routes and hugepages of the host are not seen.")
     for sentence in context.facts.unknown:
         yield skip(sentence)

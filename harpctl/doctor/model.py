@@ -17,7 +17,7 @@ Level = Literal["ok", "warn", "fail", "skip"]
 LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # the worst first
 
 
-class Said(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """One thing that a check has to say; a check that says nothing, or that it is ok, found all well."""
 
     level: Level
@@ -44,7 +44,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    run: Callable[[Context], Iterable[Said]]
+    run: Callable[[Context], Iterable[CheckResult]]
     validates: bool = True
     needs: tuple[Callable[[Context], str], ...] = ()  # each says why there is nothing to look at, or ""
 
@@ -54,7 +54,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return self.id.partition(".")[0]
 
 
-CheckFunction = Callable[["Context"], Iterable[Said]]
+CheckFunction = Callable[["Context"], Iterable[CheckResult]]
 Need = Callable[["Context"], str]
 CHECKS: dict[str, Check] = {}
 
@@ -71,19 +71,19 @@ def check(
     return enter
 
 
-def fail(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> Said:
+def fail(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> CheckResult:
     """Say that HARP will not work, or not as it was set up."""
-    return Said("fail", cause, repair, tuple(steps))
+    return CheckResult("fail", cause, repair, tuple(steps))
 
 
-def warn(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> Said:
+def warn(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> CheckResult:
     """Say that HARP works, but worse than it could, or that something will surprise."""
-    return Said("warn", cause, repair, tuple(steps))
+    return CheckResult("warn", cause, repair, tuple(steps))
 
 
-def skip(cause: str) -> Said:
+def skip(cause: str) -> CheckResult:
     """Say why it could not be looked at."""
-    return Said("skip", cause)
+    return CheckResult("skip", cause)
 
 
 def plain(finding: Finding) -> dict[str, Any]:

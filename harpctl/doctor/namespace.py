@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from harpctl.confs.conf import TOOLS_DIR
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, fail, warn
 
 HOST_NETWORK = "docker run ... --net=host  # of a pod: hostNetwork: true"
 
 
-@check("namespace.interfaces", "This network namespace has the interfaces that /sys shows", needs.live)
-def check_interfaces(context: Context) -> Iterator[Said]:
+@check("namespace.interfaces", "This network namespace has the interfaces that /sys shows", needs.machine)
+def check_interfaces(context: Context) -> Iterator[CheckResult]:
     """Compare sysfs with the kernel: a pod without hostNetwork sees the host's ENIs in /sys, and has none."""
     absent = context.facts.foreign_links
     if not absent:
@@ -26,15 +26,15 @@ def check_interfaces(context: Context) -> Iterator[Said]:
         yield warn(f"{cause}.", HOST_NETWORK)
 
 
-@check("namespace.sys", "/sys shows the host's devices", needs.live, needs.container, validates=False)
-def check_sys(context: Context) -> Iterator[Said]:
+@check("namespace.sys", "/sys shows the host's devices", needs.machine, needs.container, validates=False)
+def check_sys(context: Context) -> Iterator[CheckResult]:
     """Look for the PCI bus and the network in sysfs."""
     if not context.host.is_dir("/sys/bus/pci/devices"):
         yield warn("This container has no /sys/bus/pci.", "docker run ... -v /sys:/sys")
 
 
 @check("namespace.tools", f"{TOOLS_DIR} of the host is mounted", needs.container, validates=False)
-def check_tools(context: Context) -> Iterator[Said]:
+def check_tools(context: Context) -> Iterator[CheckResult]:
     """Look for the directory that containers are given."""
     if not context.host.is_dir(TOOLS_DIR):
         yield warn(f"{TOOLS_DIR} is not in this container.", f"docker run ... -v {TOOLS_DIR}:{TOOLS_DIR}")
@@ -43,11 +43,11 @@ def check_tools(context: Context) -> Iterator[Said]:
 @check(
     "namespace.privileged",
     "The container may do what the faster drivers need",
-    needs.live,
+    needs.machine,
     needs.container,
     validates=False,
 )
-def check_privileged(context: Context) -> Iterator[Said]:
+def check_privileged(context: Context) -> Iterator[CheckResult]:
     """Look at the capabilities in a container: the udp driver needs none."""
     have = context.facts.limits.capabilities or ()
     if "cap_sys_admin" not in have:

@@ -9,9 +9,16 @@ from collections.abc import Callable, Iterator
 from harpctl.confs import values
 from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, fail, warn
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, SUFFIXED
-from harpctl.plugin.choice import SINCE, leads_to_harp, obstacle, taken, tried, works
+from harpctl.plugin.choice import (
+    SINCE,
+    candidate_files,
+    is_loadable_harp,
+    leads_to_harp,
+    loaded_copy,
+    obstacle,
+)
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, Setting
 
 CONF_DIR_CHARS_MAX = 255
@@ -53,9 +60,9 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
 
 def _repair(setting: Setting, context: Context) -> str:
     """Return the command after which each NCCL here finds the file that a setting names as HARP."""
-    files = tried(setting.value)
-    found = taken(context.copies, files, context.ground)
-    if found is not None and found.name == SUFFIXED and works(found, context.ground):
+    files = candidate_files(setting.value)
+    found = loaded_copy(context.copies, files, context.platform)
+    if found is not None and found.name == SUFFIXED and is_loadable_harp(found, context.platform):
         return f"use NCCL {'.'.join(map(str, SINCE))} or newer, which heeds {PLUGIN_VARIABLE}"
     if any(copy.is_harp and copy.form != INSTALLED for copy in context.copies):
         return "harpctl enable"
@@ -68,9 +75,9 @@ def _repair(setting: Setting, context: Context) -> str:
 
 def _change(setting: Setting, context: Context) -> str:
     """Return the command after which a setting that leads elsewhere leads to the HARP that is on here."""
-    by_name = taken(context.copies, [SUFFIXED], context.ground)
-    by_default = taken(context.copies, tried(None), context.ground)
-    if works(by_default, context.ground) or not works(by_name, context.ground):
+    by_name = loaded_copy(context.copies, [SUFFIXED], context.platform)
+    by_default = loaded_copy(context.copies, candidate_files(None), context.platform)
+    if is_loadable_harp(by_default, context.platform) or not is_loadable_harp(by_name, context.platform):
         return _removal(setting)
     if setting.source == ENVIRONMENT:
         return f"export {setting.name}={SUFFIX}"
@@ -88,7 +95,7 @@ def _removal(setting: Setting) -> str:
 
 
 @check("nccl.net", "NCCL_NET leaves HARP its turn")
-def check_net(context: Context) -> Iterator[Said]:
+def check_net(context: Context) -> Iterator[CheckResult]:
     """Look for NCCL_NET with another network's name: NCCL then refuses HARP."""
     for setting in _set(context, "NCCL_NET"):
         if setting.obstacle:
@@ -96,19 +103,19 @@ def check_net(context: Context) -> Iterator[Said]:
 
 
 @check("nccl.net_plugin", "NCCL_NET_PLUGIN leads to HARP's plugin")
-def check_net_plugin(context: Context) -> Iterator[Said]:
+def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried. What names HARP stays."""
     releases = {library.version for library in context.facts.libraries if library.version}
     for setting in _set(context, PLUGIN_VARIABLE):
-        said = obstacle(setting, context.copies, context.ground, releases)
-        if said and leads_to_harp(setting, context.copies, context.ground):
+        said = obstacle(setting, context.copies, context.platform, releases)
+        if said and leads_to_harp(setting, context.copies, context.platform):
             yield fail(said, _repair(setting, context))
         elif said:
             yield fail(said, _change(setting, context))
 
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")
-def check_disable(context: Context) -> Iterator[Said]:
+def check_disable(context: Context) -> Iterator[CheckResult]:
     """Look for HARP's own switch: its init then steps aside."""
     for setting in _set(context, SWITCH):
         if setting.obstacle:
@@ -116,7 +123,7 @@ def check_disable(context: Context) -> Iterator[Said]:
 
 
 @check("nccl.socket_ifname", "NCCL_SOCKET_IFNAME names interfaces of this host", validates=False)
-def check_socket_ifname(context: Context) -> Iterator[Said]:
+def check_socket_ifname(context: Context) -> Iterator[CheckResult]:
     """Look for a list of which nothing fits: NCCL's bootstrap fails with it."""
     have = [eni.name for eni in context.facts.enis]
     for setting in _set(context, "NCCL_SOCKET_IFNAME") if have else ():
@@ -130,7 +137,7 @@ def check_socket_ifname(context: Context) -> Iterator[Said]:
 
 
 @check("nccl.harp_ifname", "The conf files are what the plugin reads", validates=False)
-def check_ifname(context: Context) -> Iterator[Said]:
+def check_ifname(context: Context) -> Iterator[CheckResult]:
     """Look for variables that go before the conf files."""
     for name in ("HARP_IFNAME", "HARP_CONF_DIR"):
         for setting in _set(context, name) if context.conf_files else ():
@@ -142,7 +149,7 @@ def check_ifname(context: Context) -> Iterator[Said]:
 
 
 @check("nccl.harp_values", "The HARP_ variables have values that the plugin takes")
-def check_values(context: Context) -> Iterator[Said]:
+def check_values(context: Context) -> Iterator[CheckResult]:
     """Read each variable as the plugin does; a wrong value is an error of its init."""
     for name, (expected, read) in VARIABLES.items():
         for setting in _set(context, name):
@@ -156,7 +163,7 @@ def check_values(context: Context) -> Iterator[Said]:
 
 
 @check("nccl.harp_names", "Every HARP_ variable is one that the plugin knows", validates=False)
-def check_names(context: Context) -> Iterator[Said]:
+def check_names(context: Context) -> Iterator[CheckResult]:
     """Look for variables that do nothing, most likely misspelt."""
     for setting in context.settings:
         if setting.name.startswith("HARP_") and setting.name not in VARIABLES:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from harpctl.doctor.context import Context
 
 
-def live(context: Context) -> str:
+def machine(context: Context) -> str:
     """Need the running machine."""
-    return "" if context.is_live else "A directory tree does not run."
+    return "" if context.is_running else "A directory tree does not run."
 
 
 def conf(context: Context) -> str:

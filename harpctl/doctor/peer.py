@@ -7,53 +7,53 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, warn
-from harpctl.doctor.reach import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
-from harpctl.doctor.ways import Way, ephemeral_ports
+from harpctl.doctor.model import CheckResult, check, fail, warn
+from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
+from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports
 
 
-@check("peer.name", "The peer has addresses that an ENI can send to", needs.live)
-def check_name(context: Context) -> Iterator[Said]:
+@check("peer.name", "The peer has addresses that an ENI can send to", needs.machine)
+def check_name(context: Context) -> Iterator[CheckResult]:
     """Resolve the peer's names."""
     for peer in context.options.peers:
         if said := context.machine.resolve(peer)[1]:
             yield fail(
                 f"{peer} has no address: {said}.", "give the addresses of its ENIs: --peer ADDRESS,ADDRESS"
             )
-    if not context.ways:
+    if not context.peer_probes:
         yield fail(
             "No ENI of this host has a conf file and an address of the peer's family, so nothing was sent.",
             "harpctl setup",
         )
 
 
-@check("peer.udp", "The peer answers UDP over each ENI", needs.live)
-def check_udp(context: Context) -> Iterator[Said]:
+@check("peer.udp", "The peer answers UDP over each ENI", needs.machine)
+def check_udp(context: Context) -> Iterator[CheckResult]:
     """Look at the smallest datagrams."""
-    for way in context.ways:
-        if way.reach.udp not in ANSWERED:
-            yield fail(f"{way.name}: {_words(way.reach.udp)}.", *_allow(way, context, "udp"))
+    for probe in context.peer_probes:
+        if probe.result.udp not in ANSWERED:
+            yield fail(f"{probe.name}: {_words(probe.result.udp)}.", *_allow(probe, context, "udp"))
 
 
-@check("peer.mtu", "Packets of the whole MTU reach the peer", needs.live)
-def check_mtu(context: Context) -> Iterator[Said]:
+@check("peer.mtu", "Packets of the whole MTU reach the peer", needs.machine)
+def check_mtu(context: Context) -> Iterator[CheckResult]:
     """Look at the packets that fill the MTU, which may not be fragmented."""
-    for way in context.ways:
-        if not way.reach.full or way.reach.full in ANSWERED:
+    for probe in context.peer_probes:
+        if not probe.result.full or probe.result.full in ANSWERED:
             continue
-        how = "a router says it is too big" if way.reach.full == TOO_BIG else "it vanishes"
+        how = "a router says it is too big" if probe.result.full == TOO_BIG else "it vanishes"
         yield fail(
-            f"{way.name}: of the MTU {way.mtu}, {how}; {way.reach.passed} bytes pass.",
-            f"ip link set dev {way.eni} mtu {way.reach.passed}  # on both hosts, or raise it between them",
+            f"{probe.name}: of the MTU {probe.mtu}, {how}; {probe.result.passed} bytes pass.",
+            f"ip link set dev {probe.eni} mtu {probe.result.passed}  # on both hosts, or raise it on the way",
         )
 
 
-@check("peer.both_ways", "The peer's responder proves both directions", needs.live, validates=False)
-def check_both_ways(context: Context) -> Iterator[Said]:
+@check("peer.both_ways", "The peer's responder proves both directions", needs.machine, validates=False)
+def check_both_ways(context: Context) -> Iterator[CheckResult]:
     """Look for ways where the peer only refused: its kernel answers, but with less than it got."""
-    refused = [way for way in context.ways if REFUSED in {way.reach.udp, way.reach.full}]
+    refused = [probe for probe in context.peer_probes if REFUSED in {probe.result.udp, probe.result.full}]
     if refused:
-        targets = ", ".join(dict.fromkeys(way.target for way in refused))
+        targets = ", ".join(dict.fromkeys(probe.target for probe in refused))
         yield warn(
             f"Nobody listens on port {context.options.port} of {targets}: the way there is proven, the way"
             " back at full MTU is not.",
@@ -61,27 +61,27 @@ def check_both_ways(context: Context) -> Iterator[Said]:
         )
 
 
-@check("peer.ports", "No firewall drops UDP to the ports that HARP uses", needs.live, validates=False)
-def check_ports(context: Context) -> Iterator[Said]:
+@check("peer.ports", "No firewall drops UDP to the ports that HARP uses", needs.machine, validates=False)
+def check_ports(context: Context) -> Iterator[CheckResult]:
     """Look at the lowest and the highest port that HARP may be given."""
-    for way in context.ways:
-        silent = [port for port, said in way.reach.ports.items() if said not in ANSWERED]
+    for probe in context.peer_probes:
+        silent = [port for port, said in probe.result.ports.items() if said not in ANSWERED]
         if silent:
             yield warn(
-                f"{way.name}: UDP port {_list(silent)} is silent, as if dropped; or it is in use.",
-                *_allow(way, context, "udp"),
+                f"{probe.name}: UDP port {_list(silent)} is silent, as if dropped; or it is in use.",
+                *_allow(probe, context, "udp"),
             )
 
 
-@check("peer.tcp", "The peer answers TCP over each ENI", needs.live)
-def check_tcp(context: Context) -> Iterator[Said]:
+@check("peer.tcp", "The peer answers TCP over each ENI", needs.machine)
+def check_tcp(context: Context) -> Iterator[CheckResult]:
     """Look at TCP: HARP's control connection goes to a port of the kernel's choice."""
-    for way in context.ways:
-        wrong = {port: said for port, said in way.reach.tcp.items() if said not in {ECHO, REFUSED}}
+    for probe in context.peer_probes:
+        wrong = {port: said for port, said in probe.result.tcp.items() if said not in {ECHO, REFUSED}}
         if wrong:
             yield fail(
-                f"{way.name}: TCP port {_list(list(wrong))}: {_words(next(iter(wrong.values())))}.",
-                *_allow(way, context, "tcp"),
+                f"{probe.name}: TCP port {_list(list(wrong))}: {_words(next(iter(wrong.values())))}.",
+                *_allow(probe, context, "tcp"),
             )
 
 
@@ -93,12 +93,12 @@ def _list(numbers: list[int]) -> str:
     return " and ".join(map(str, numbers))
 
 
-def _allow(way: Way, context: Context, kind: str) -> tuple[str, ...]:
-    low, high = (way.ports[0], way.ports[-1]) if kind == "udp" else ephemeral_ports(context.host)
-    rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {way.source} accept"
-    if ":" in way.source:
+def _allow(probe: PeerProbe, context: Context, kind: str) -> tuple[str, ...]:
+    low, high = (probe.ports[0], probe.ports[-1]) if kind == "udp" else ephemeral_ports(context.host)
+    rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {probe.source} accept"
+    if ":" in probe.source:
         rule = rule.replace("ip saddr", "ip6 saddr")
     return (
-        f"nft insert rule inet filter input {rule}  # on {way.target}, if it filters",
-        f"allow {kind} {low}-{high} from {way.source} in the security group of {way.target}",
+        f"nft insert rule inet filter input {rule}  # on {probe.target}, if it filters",
+        f"allow {kind} {low}-{high} from {probe.source} in the security group of {probe.target}",
     )

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import Said, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, fail, warn
 from harpctl.facts.elf import version_key
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
 from harpctl.plugin.choice import reason
-from harpctl.plugin.fit import misfit
+from harpctl.plugin.compat import incompatibility
 from harpctl.plugin.nccl import abi_picked
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.status import unchosen
@@ -31,13 +31,13 @@ def _parked(context: Context) -> list[Copy]:
 
 
 def _second(context: Context) -> Copy | None:
-    copy = unchosen(context.copies, context.ground)
+    copy = unchosen(context.copies, context.platform)
     return copy if copy and copy.name == SUFFIXED else None
 
 
-def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
+def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:
     """Say how the second name is chosen, with what NCCL takes as it is."""
-    takes = f"{reason(context.taken, context.settings)}; HARP is beside it" if context.taken else ""
+    takes = f"{reason(context.nccl_copy, context.settings)}; HARP is beside it" if context.nccl_copy else ""
     beside = takes or "HARP is installed"
     yield fail(
         f"{beside} as {second.path}, which NCCL takes where {PLUGIN_VARIABLE} says so.",
@@ -46,14 +46,14 @@ def _choose_second(second: Copy, context: Context) -> Iterator[Said]:
 
 
 @check("plugin.installed", f"HARP's plugin is found as {NAME}, or as the file that is chosen")
-def check_installed(context: Context) -> Iterator[Said]:
+def check_installed(context: Context) -> Iterator[CheckResult]:
     """Look for the file; a host that only starts containers needs none, so that this warns there."""
     second = _second(context)
     there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == NAME]
-    if second and context.taken is None:
+    if second and context.nccl_copy is None:
         yield from _choose_second(second, context)
-    elif there or context.taken:  # the other checks say what else is wrong with it
-        if context.taken is None and all(copy.aliases for copy in there):
+    elif there or context.nccl_copy:  # the other checks say what else is wrong with it
+        if context.nccl_copy is None and all(copy.aliases for copy in there):
             named = ", ".join(str(one) for one in context.settings if one.name == PLUGIN_VARIABLE)
             yield warn(f"NCCL takes {there[0].path} by {named} alone.", "harpctl install --name plain")
     elif parked := _parked(context):
@@ -63,14 +63,14 @@ def check_installed(context: Context) -> Iterator[Said]:
 
 
 @check("plugin.first", "The plugin that NCCL takes is HARP's")
-def check_first(context: Context) -> Iterator[Said]:
+def check_first(context: Context) -> Iterator[CheckResult]:
     """Look for another plugin before ours. It may be the image's own, so nothing is moved away."""
-    first = context.taken
+    first = context.nccl_copy
     if first is None:
         return
     takes = reason(first, context.settings)
     if first.is_harp:
-        yield Said("ok", f"{takes}.")
+        yield CheckResult("ok", f"{takes}.")
         return
     if second := _second(context):
         yield from _choose_second(second, context)
@@ -84,7 +84,7 @@ def check_first(context: Context) -> Iterator[Said]:
 
 
 @check("plugin.once", "HARP's plugin is there once", needs.plugin, validates=False)
-def check_once(context: Context) -> Iterator[Said]:
+def check_once(context: Context) -> Iterator[CheckResult]:
     """Look for several installed ones, and for one that is installed and parked."""
     ours = [copy for copy in context.copies if copy.is_harp]
     extra = (
@@ -101,7 +101,7 @@ def check_once(context: Context) -> Iterator[Said]:
 
 
 @check("plugin.readable", "Everyone may read the plugin", needs.plugin)
-def check_readable(context: Context) -> Iterator[Said]:
+def check_readable(context: Context) -> Iterator[CheckResult]:
     """Look at the mode: training jobs need not run as root."""
     for copy in installed(context):
         file = context.host.leads_to(copy.path)
@@ -114,7 +114,7 @@ def check_readable(context: Context) -> Iterator[Said]:
 
 
 @check("plugin.sound", "The installed plugin is a whole NCCL plugin")
-def check_sound(context: Context) -> Iterator[Said]:
+def check_sound(context: Context) -> Iterator[CheckResult]:
     """Look at the file's own structure."""
     for copy in installed(context):
         if copy.problem:
@@ -122,15 +122,15 @@ def check_sound(context: Context) -> Iterator[Said]:
 
 
 @check("plugin.fits", "The plugin is for this machine and needs no newer glibc than it has")
-def check_fits(context: Context) -> Iterator[Said]:
+def check_fits(context: Context) -> Iterator[CheckResult]:
     """Hold the ELF machine, and the newest symbol version that it asks for, against the host's."""
     for copy in installed(context):
-        if copy.elf and copy.is_harp and (unfit := misfit(copy.elf, context.ground)):
+        if copy.elf and copy.is_harp and (unfit := incompatibility(copy.elf, context.platform)):
             yield fail(f"{copy.path} {unfit}.", "harpctl install")
 
 
 @check("plugin.soname", "ldconfig cannot turn a parked plugin on again", validates=False)
-def check_soname(context: Context) -> Iterator[Said]:
+def check_soname(context: Context) -> Iterator[CheckResult]:
     """Look for a SONAME: with one, ldconfig links the plugin's name to any parked lib* file."""
     for copy in context.copies:
         if copy.elf and copy.is_harp and copy.elf.soname:
@@ -140,8 +140,8 @@ def check_soname(context: Context) -> Iterator[Said]:
             )
 
 
-@check("plugin.loads", "The plugin loads", needs.live, needs.plugin)
-def check_loads(context: Context) -> Iterator[Said]:
+@check("plugin.loads", "The plugin loads", needs.machine, needs.plugin)
+def check_loads(context: Context) -> Iterator[CheckResult]:
     """Load it in a child process, with its newest table."""
     copy = context.plugin
     if copy is None or copy.elf is None:
@@ -156,7 +156,7 @@ def check_loads(context: Context) -> Iterator[Said]:
     needs.plugin,
     needs.library,
 )
-def check_interface(context: Context) -> Iterator[Said]:
+def check_interface(context: Context) -> Iterator[CheckResult]:
     """Hold the exported ncclNetPlugin_vN against each libnccl.so found."""
     copy = context.plugin
     if copy is None or copy.elf is None:
@@ -171,7 +171,7 @@ def check_interface(context: Context) -> Iterator[Said]:
 
 
 @check("plugin.nccl", f"The NCCL libraries here are {NCCL_MIN} or newer", needs.library, validates=False)
-def check_nccl(context: Context) -> Iterator[Said]:
+def check_nccl(context: Context) -> Iterator[CheckResult]:
     """Look at the releases found; NCCL inside images is not seen from outside."""
     for library in context.facts.libraries:
         if library.version and version_key(library.version) < version_key(NCCL_MIN):

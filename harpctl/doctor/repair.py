@@ -27,7 +27,7 @@ def placed(repair: str, context: Context) -> str:
         command += "".join(f" {option}" for option in _kept(command, context))
     if context.facts.system.container and command.startswith(OF_THE_HOST):
         return f"{command}{COMMENT}on the host"
-    if not context.is_live:
+    if not context.is_running:
         command = _for_tree(command, str(context.host.root))
     return command + mark + comment
 

@@ -16,7 +16,7 @@ from functools import partial
 
 import psutil
 
-from harpctl.doctor.probe import answer_to, forbid_fragments
+from harpctl.doctor.probe_packet import answer_to, forbid_fragments
 from harpctl.errors import ExitCode, HarpError
 
 SECONDS = 600

@@ -10,14 +10,14 @@ from harpctl.change.steps import MakeLink, Run
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.hugepages import brings, next_boot
-from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.setup import unit
+from harpctl.setup.options import PACKAGED_PROGRAM, PROGRAM
 from harpctl.setup.pages import size_name
-from harpctl.setup.wish import PACKAGED_PROGRAM, PROGRAM
 
 
 @check("system.distribution", "The distribution is one that HARP knows", validates=False)
-def check_distribution(context: Context) -> Iterator[Said]:
+def check_distribution(context: Context) -> Iterator[CheckResult]:
     """Look at the family that os-release tells."""
     system = context.facts.system
     if not system.family:
@@ -29,14 +29,14 @@ def check_distribution(context: Context) -> Iterator[Said]:
 
 
 @check("system.gpus", "There are GPUs", validates=False)
-def check_gpus(context: Context) -> Iterator[Said]:
+def check_gpus(context: Context) -> Iterator[CheckResult]:
     """Look for GPUs on the PCI bus."""
     if not context.facts.gpus:
         yield warn("No GPU is on the PCI bus.", "lspci -d 10de:")
 
 
 @check("system.journal", "No setup was interrupted")
-def check_journal(context: Context) -> Iterator[Said]:
+def check_journal(context: Context) -> Iterator[CheckResult]:
     """Look for a transaction without an end."""
     for transaction in Journal(context.host).transactions():
         if transaction.is_open:
@@ -48,7 +48,7 @@ def check_journal(context: Context) -> Iterator[Said]:
 
 
 @check("system.arguments", "The boot entries ask for hugepages", needs.host, needs.wanted)
-def check_arguments(context: Context) -> Iterator[Said]:
+def check_arguments(context: Context) -> Iterator[CheckResult]:
     """Look at the kernel arguments of all entries of the boot menu."""
     boot = context.facts.boot
     if not boot.entries:
@@ -69,11 +69,11 @@ def check_arguments(context: Context) -> Iterator[Said]:
 @check(
     "system.reboot",
     "The running kernel was booted with the arguments of its boot entries",
-    needs.live,
+    needs.machine,
     needs.host,
     validates=False,
 )
-def check_reboot(context: Context) -> Iterator[Said]:
+def check_reboot(context: Context) -> Iterator[CheckResult]:
     """Compare the running command line with what the next boot brings."""
     have, coming = brings(context, context.facts.boot.cmdline), next_boot(context)
     changes = Journal(context.host).transactions()
@@ -87,12 +87,12 @@ def check_reboot(context: Context) -> Iterator[Said]:
 
 
 @check("system.unit", f"{unit.NAME} looks after the host at boot", needs.host, needs.conf, validates=False)
-def check_unit(context: Context) -> Iterator[Said]:
+def check_unit(context: Context) -> Iterator[CheckResult]:
     """Look for the unit and the link that starts it."""
     if context.facts.system.init != "systemd":
         return
     programs = (PROGRAM, PACKAGED_PROGRAM)
-    if not (context.is_live or any(map(context.host.is_file, programs))):
+    if not (context.is_running or any(map(context.host.is_file, programs))):
         yield skip(f"The image holds no harpctl for it: neither {' nor '.join(programs)}.")
         return
     if not context.host.is_file(unit.PATH):
@@ -107,11 +107,11 @@ def check_unit(context: Context) -> Iterator[Said]:
 @check(
     "system.unit_passed",
     f"{unit.NAME} found all well at the last boot",
-    needs.live,
+    needs.machine,
     needs.host,
     validates=False,
 )
-def check_unit_passed(context: Context) -> Iterator[Said]:
+def check_unit_passed(context: Context) -> Iterator[CheckResult]:
     """Ask systemd how the unit ended."""
     if context.host.is_file(unit.PATH) and context.host.ask(("systemctl", "is-failed", unit.NAME)):
         yield warn(

@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 
 from harpctl.confs.values import write_cores
+from harpctl.facts.distance import LEGEND, relation
 from harpctl.facts.model import Eni, Facts, Gpu
-from harpctl.facts.nearness import LEGEND, relation
 from harpctl.setup.choose import candidates, pair
 
 

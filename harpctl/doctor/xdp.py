@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import ONE_BUFFER_MTU, ZERO_COPY, asked_drivers, kernel_release, on_xdp
-from harpctl.doctor.model import Said, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts import ports, text
 from harpctl.facts.model import Eni
 
@@ -22,8 +22,8 @@ HALF_THE_CHANNELS = {"ena", "gve"}  # the other half is for what an XDP program 
 NIC_MTU_MAX = {"ena": 3498, "gve": 2034, "mana": 3506}
 
 
-@check("xdp.kernel", "The kernel has AF_XDP", needs.live, needs.pair, validates=False)
-def check_kernel(context: Context) -> Iterator[Said]:
+@check("xdp.kernel", "The kernel has AF_XDP", needs.machine, needs.pair, validates=False)
+def check_kernel(context: Context) -> Iterator[CheckResult]:
     """Look for the socket family: some distributions build kernels without CONFIG_XDP_SOCKETS."""
     protocols = text.read(context.host, PROTOCOLS)
     names = {line.split()[0] for line in protocols.splitlines() if line.strip()}
@@ -53,7 +53,7 @@ def _virtio_lacks(context: Context, eni: Eni) -> tuple[str, str]:
 
 
 @check("xdp.virtio", "The virtio ENIs can have zero-copy", needs.pair, validates=False)
-def check_virtio(context: Context) -> Iterator[Said]:
+def check_virtio(context: Context) -> Iterator[CheckResult]:
     """Say what a virtio ENI lacks for zero-copy; auto goes on with sockets, xdp-zc fails."""
     asked = dict(asked_drivers(context))
     left_out: dict[str, list[str]] = {}
@@ -73,7 +73,7 @@ def check_virtio(context: Context) -> Iterator[Said]:
 
 
 @check("xdp.channels", "The ENIs have channels to spare for XDP", needs.pair, validates=False)
-def check_channels(context: Context) -> Iterator[Said]:
+def check_channels(context: Context) -> Iterator[CheckResult]:
     """Look for NICs that refuse a native program while more than half of their channels are in use."""
     asked = on_xdp(context)
     for eni in context.enis:
@@ -87,7 +87,7 @@ def check_channels(context: Context) -> Iterator[Said]:
 
 
 @check("xdp.nic_mtu", "The ENIs take XDP programs at their MTU", needs.pair, validates=False)
-def check_nic_mtu(context: Context) -> Iterator[Said]:
+def check_nic_mtu(context: Context) -> Iterator[CheckResult]:
     """Look for MTUs beyond what a NIC's driver takes a native program for."""
     asked = on_xdp(context)
     for eni in context.enis:
@@ -99,8 +99,8 @@ def check_nic_mtu(context: Context) -> Iterator[Said]:
             )
 
 
-@check("xdp.rules", "No killed process has left rules in a NIC", needs.live, needs.pair, validates=False)
-def check_rules(context: Context) -> Iterator[Said]:
+@check("xdp.rules", "No killed process has left rules in a NIC", needs.machine, needs.pair, validates=False)
+def check_rules(context: Context) -> Iterator[CheckResult]:
     """Look for rules of HARP's for ports that no process has; plugin/src/io/nic_rules.c makes them."""
     bound = ports.udp_ports(context.host)
     for _path, conf, eni in context.pairs:

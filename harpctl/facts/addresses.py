@@ -9,7 +9,7 @@ import re
 import msgspec
 
 from harpctl.facts import text
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 ROUTE_UP = 0x1
 SCOPES_OWN = {0x10, 0x20}  # of /proc/net/if_inet6: the host's own, the link's own

@@ -9,7 +9,7 @@ import msgspec
 
 from harpctl.facts import bls, grub_menu
 from harpctl.facts.model import Boot, BootEntry
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 DEFAULTS = "/etc/default/grub"
 DROPINS = "/etc/default/grub.d/*.cfg"

@@ -9,29 +9,29 @@ from harpctl.confs.files import find_confs
 from harpctl.facts.boot_loader import EFI_LINK, collect_boot
 from harpctl.facts.cpu import collect_cpus
 from harpctl.facts.eni import collect_enis
-from harpctl.facts.given import Given
 from harpctl.facts.gpu import collect_gpus
 from harpctl.facts.limits import collect_limits
 from harpctl.facts.memory import collect_memory, collect_mounts
 from harpctl.facts.model import Facts
+from harpctl.facts.overrides import Overrides
 from harpctl.facts.plugin_files import find_libraries, find_plugins
 from harpctl.facts.system import collect_system
 from harpctl.facts.tools import collect_tools
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
-NOTHING_GIVEN = Given()
+NO_OVERRIDES = Overrides()
 
 
-def collect(host: Host, given: Given = NOTHING_GIVEN) -> Facts:
-    """Gather the facts of a host; what is given goes before what the host shows.
+def collect(host: Host, overrides: Overrides = NO_OVERRIDES) -> Facts:
+    """Gather the facts of a host; `overrides` take precedence over what the host shows.
 
-    The GPUs are those that were found, whatever number is given: that is a wish, which planners weigh.
+    The GPUs are those found; a number of GPUs among the overrides is used by planners only.
     """
     unknown: list[str] = []
     system = collect_system(host, unknown)
     mounts = collect_mounts(host)
-    memory = collect_memory(host, mounts, given.memory, unknown)
-    enis, foreign = collect_enis(host, given, system.kernel, unknown)
+    memory = collect_memory(host, mounts, overrides.memory, unknown)
+    enis, foreign = collect_enis(host, overrides, system.kernel, unknown)
     boot = collect_boot(host)
     if not boot.loader:
         unknown.append(f"The boot loader is unknown: {boot.reason or 'nothing of it was found'}.")

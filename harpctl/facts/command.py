@@ -11,7 +11,7 @@ import typer
 from harpctl.console import OUT, print_json, print_table
 from harpctl.facts.collect import collect
 from harpctl.facts.table import tables
-from harpctl.host.door import open_host
+from harpctl.host.host import open_host
 
 
 def facts(

@@ -7,7 +7,7 @@ import re
 
 from harpctl.facts import text
 from harpctl.facts.model import Cpu, Node
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 CPUS = "/sys/devices/system/cpu"
 

@@ -16,10 +16,10 @@ import msgspec
 
 from harpctl.facts import netlink, pci, ssh, text, xdp
 from harpctl.facts.addresses import Addresses, read_proc
-from harpctl.facts.given import Given
 from harpctl.facts.model import Eni
 from harpctl.facts.netlink import ETHERNET, IFF_UP, Link
-from harpctl.host.door import Host
+from harpctl.facts.overrides import Overrides
+from harpctl.host.host import Host
 
 CLASS = "/sys/class/net"
 LOOPBACK = "lo"
@@ -29,7 +29,7 @@ DEPTH_MAX = 8  # of interfaces upon interfaces
 
 
 def collect_enis(
-    host: Host, given: Given, kernel: str, unknown: list[str]
+    host: Host, overrides: Overrides, kernel: str, unknown: list[str]
 ) -> tuple[tuple[Eni, ...], tuple[str, ...]]:
     """Gather the Ethernet interfaces, in the order of their indexes, and the names of the foreign ones."""
     shown = {name: _from_sysfs(host, name, kernel) for name in _names(host)}
@@ -50,10 +50,10 @@ def collect_enis(
             f"/sys shows {', '.join(foreign)} of another network namespace than ours: this container was "
             f"started without the host's network (hostNetwork: true, docker run --net=host)."
         )
-    if live is None and not enis and not given.enis:
+    if live is None and not enis and not overrides.enis:
         unknown.append(f"The network interfaces are unknown: {CLASS} shows none.")
-    enis += [Eni(name=name) for name in given.enis if name not in {eni.name for eni in enis}]
-    return tuple(_finish(host, enis, addresses, given)), foreign
+    enis += [Eni(name=name) for name in overrides.enis if name not in {eni.name for eni in enis}]
+    return tuple(_finish(host, enis, addresses, overrides)), foreign
 
 
 def _names(host: Host) -> list[str]:
@@ -142,7 +142,7 @@ def _with_link(eni: Eni, link: Link) -> Eni:
 # ---- addresses, routes, and what was told ----
 
 
-def _finish(host: Host, enis: list[Eni], addresses: Addresses, given: Given) -> list[Eni]:
+def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overrides) -> list[Eni]:
     defaults = _with_lower(host, addresses.default_names())
     servers = _ssh_servers() if host.is_real else set()
     own_ends = {name for name, own in addresses.of.items() if any(_bare(a) in servers for a in own)}
@@ -150,14 +150,14 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, given: Given) -> 
     finished = []
     for eni in sorted(enis, key=lambda eni: (eni.index, eni.name)):
         own = tuple(addresses.of.get(eni.name, ()))
-        if told := given.addresses.get(eni.name):
+        if told := overrides.addresses.get(eni.name):
             own = (told,)
         finished.append(
             msgspec.structs.replace(
                 eni,
-                mac=given.macs.get(eni.name, eni.mac),
+                mac=overrides.macs.get(eni.name, eni.mac),
                 addresses=own,
-                gateway=given.gateways.get(eni.name) or addresses.gateway(eni.name, own),
+                gateway=overrides.gateways.get(eni.name) or addresses.gateway(eni.name, own),
                 is_default_route=eni.name in defaults,
                 carries_ssh=eni.name in sessions,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from harpctl.facts import pci, text
 from harpctl.facts.model import Gpu
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 VENDOR = "10de"
 CLASSES = ("0300", "0302")  # VGA controller, 3D controller

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}

@@ -7,7 +7,7 @@ import re
 
 from harpctl.facts import text
 from harpctl.facts.model import GIB, MIB, CgroupPages, Limits, Mount
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NO_LIMIT = 1 << 62  # cgroup v1 writes the largest whole number of pages instead of "max"
 CGROUP_V1 = {"limit": "limit_in_bytes", "usage": "usage_in_bytes"}

@@ -7,7 +7,7 @@ import re
 
 from harpctl.facts import text
 from harpctl.facts.model import GIB, MIB, HugeMount, Memory, Mount, Node, Pages
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 KIB = 1024
 UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from harpctl.facts import text
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 DEVICES = "/sys/bus/pci/devices"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

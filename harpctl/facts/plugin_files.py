@@ -19,7 +19,7 @@ from harpctl.errors import HarpError
 from harpctl.facts.elf import Elf, constant, inspect
 from harpctl.facts.library_dirs import environment_dirs, search_dirs
 from harpctl.facts.model import Library, PluginFile
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NAME = "libnccl-net.so"
 SUFFIX = "harp"  # the value of NCCL_NET_PLUGIN that leads to the second name

@@ -8,7 +8,7 @@ import re
 import struct
 
 from harpctl.facts import text
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 UDP, UDP6 = "/proc/net/udp", "/proc/net/udp6"
 LOCAL = re.compile(r"^\s*[0-9]+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) ", re.MULTILINE | re.ASCII)

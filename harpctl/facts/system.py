@@ -10,7 +10,7 @@ import shlex
 
 from harpctl.facts import text
 from harpctl.facts.model import System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 FAMILIES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NUMBER_MAX = (1 << 63) - 1
 LIST_MAX = 1 << 16  # processors, nodes: more than any kernel numbers

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 PURPOSES = {
     "update-grub": "writes the boot menu on Debian and Ubuntu",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from harpctl.facts import text
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 AF_XDP_SINCE = (4, 18)
 ZERO_COPY_SINCE = {

@@ -25,7 +25,7 @@ class Completed(msgspec.Struct, frozen=True):
     stderr: str = ""
 
     @property
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Return the last line that the command wrote to stderr, else to stdout, else its exit code."""
         for text in (self.stderr, self.stdout):
             if lines := text.strip().splitlines():

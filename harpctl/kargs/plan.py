@@ -25,7 +25,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts import bls, grub_menu
 from harpctl.facts.boot_loader import bls_entries, env_path, variables
 from harpctl.facts.model import Boot, BootEntry, Facts
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs, holds, others, replaced, split, surplus
 from harpctl.kargs.grub import edited_defaults, final_value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, SetControl, WriteFile
 from harpctl.network.model import EniPlan
-from harpctl.network.ours import HEAD
+from harpctl.network.owned_files import HEAD
 
 PATH = "/etc/sysctl.d/90-harp.conf"
 SETTINGS = {

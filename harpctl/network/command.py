@@ -10,8 +10,8 @@ import typer
 
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
-from harpctl.network import watch
+from harpctl.host.host import Host
+from harpctl.network import guard_files
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 def confirm_all(host: Host) -> Confirmed:
     """Confirm every change that waits. Raises HarpError where none does."""
-    waiting = watch.armed(host)
+    waiting = guard_files.armed(host)
     if not waiting:
         raise HarpError(
             "No network change waits for a confirmation.",
@@ -31,7 +31,7 @@ def confirm_all(host: Host) -> Confirmed:
         )
     for transaction in waiting:
         try:
-            watch.confirm(host, transaction)
+            guard_files.confirm(host, transaction)
         except OSError as error:
             raise HarpError(
                 f"{transaction} can't be confirmed: {error.strerror}.",

@@ -20,10 +20,10 @@ import psutil
 from harpctl.change import rollback
 from harpctl.console import NoProgress
 from harpctl.errors import HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import LiveRunner
-from harpctl.network import watch
-from harpctl.network.watch import Watch
+from harpctl.network import guard_files
+from harpctl.network.guard_files import Watch
 
 POLL_S = 0.1
 OTHERS_WAIT_S = 120.0
@@ -40,7 +40,7 @@ def _is_at_work(wanted: Watch) -> bool:
 
 def _wait(host: Host, wanted: Watch) -> bool:
     """Wait for the time to act; False when there is nothing left to do."""
-    while watch.read(host, wanted.transaction) is not None:
+    while guard_files.read(host, wanted.transaction) is not None:
         late = time.monotonic() - wanted.deadline
         if HURRY.is_set() or late >= wanted.grace_s or (late >= 0 and not _is_at_work(wanted)):
             return True
@@ -50,7 +50,7 @@ def _wait(host: Host, wanted: Watch) -> bool:
 
 def _is_well(host: Host, wanted: Watch) -> bool:
     """Say whether a harpctl that is gone left the host as it could be reached before, or confirmed."""
-    return watch.is_confirmed(host, wanted.transaction) or not wanted.reach.lost(host)
+    return guard_files.is_confirmed(host, wanted.transaction) or not wanted.reachable.lost(host)
 
 
 def _stop(pid: int) -> None:
@@ -75,18 +75,18 @@ def _take_back(host: Host) -> None:
 
 def run(host: Host, transaction: str) -> None:
     """Stand by for one transaction, and take it back if it must be."""
-    wanted = watch.read(host, transaction)
+    wanted = guard_files.read(host, transaction)
     if wanted is None:
         return
-    host.write_file(watch.alive_path(transaction), f"{os.getpid()}\n".encode(), 0o600)
+    host.write_file(guard_files.alive_path(transaction), f"{os.getpid()}\n".encode(), 0o600)
     if _wait(host, wanted):
         is_stuck = _is_at_work(wanted)
         is_well = not is_stuck and _is_well(host, wanted)
-        if watch.decide(host, transaction) and not is_well:
+        if guard_files.decide(host, transaction) and not is_well:
             if is_stuck:
                 _stop(wanted.pid)
             _take_back(host)
-    watch.forget(host, transaction)
+    guard_files.forget(host, transaction)
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ import psutil
 
 from harpctl.console import Progress
 from harpctl.errors import HarpError
-from harpctl.host.door import Host
-from harpctl.network import reach, watch
-from harpctl.network.watch import Watch
+from harpctl.host.host import Host
+from harpctl.network import guard_files, reachability
+from harpctl.network.guard_files import Watch
 
 DEADLINE_S = 120.0
 GRACE_S = 60.0  # the longest that undoing a network change takes
@@ -50,17 +50,17 @@ class Guard:
         if self._watch is not None:
             return
         self._host = host
-        before = reach.look(host)
+        before = reachability.look(host)
         self._watch = Watch(
             transaction=transaction,
             pid=os.getpid(),
             started=psutil.Process().create_time(),
             deadline=time.monotonic() + self._deadline_s,
             grace_s=self._grace_s,
-            reach=before,
+            reachable=before,
         )
         try:
-            watch.begin(host, self._watch)
+            guard_files.begin(host, self._watch)
             is_up = any(
                 start(transaction) and self._comes_up(transaction)
                 for start in (self._start_service, self._start_process)
@@ -84,13 +84,13 @@ class Guard:
                 f" `harpctl confirm` within {self._watch.left_s:.0f} s; else the network goes back as it was."
             )
         while lost:
-            if watch.is_confirmed(self._host, self._watch.transaction):
+            if guard_files.is_confirmed(self._host, self._watch.transaction):
                 break
             if not self._watch.left_s:
                 return False
             time.sleep(POLL_S)
-            lost = self._watch.reach.lost(self._host)
-        if not watch.decide(self._host, self._watch.transaction):
+            lost = self._watch.reachable.lost(self._host)
+        if not guard_files.decide(self._host, self._watch.transaction):
             return False
         self.disarm()
         return True
@@ -99,7 +99,7 @@ class Guard:
         """End the dead man, if there is one."""
         if self._watch is None:
             return
-        watch.forget(self._host, self._watch.transaction)
+        guard_files.forget(self._host, self._watch.transaction)
         self._watch = None
         if self._pid:
             with contextlib.suppress(ChildProcessError):
@@ -110,7 +110,7 @@ class Guard:
         """Return what can't be reached, once links have had the time to come up."""
         end = time.monotonic() + min(SETTLE_S, self._deadline_s)
         while True:
-            lost = self._watch.reach.lost(self._host) if self._watch else ()
+            lost = self._watch.reachable.lost(self._host) if self._watch else ()
             if not lost or time.monotonic() >= end:
                 return lost
             time.sleep(POLL_S)
@@ -142,7 +142,7 @@ class Guard:
     def _comes_up(self, transaction: str) -> bool:
         """Wait for its sign of life; False when there is none in time."""
         end = time.monotonic() + START_S
-        while self._host.stat(watch.alive_path(transaction)) is None:
+        while self._host.stat(guard_files.alive_path(transaction)) is None:
             if time.monotonic() >= end or self._has_ended():
                 return False
             time.sleep(POLL_S)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.manager import IFCFG_DIR
 from harpctl.network.model import EniPlan
-from harpctl.network.ours import HEAD, plan_files
+from harpctl.network.owned_files import HEAD, plan_files
 
 
 def _ifcfg(eni: EniPlan) -> str:

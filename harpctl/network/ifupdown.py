@@ -12,10 +12,10 @@ import re
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, WriteFile
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.manager import INTERFACES
 from harpctl.network.model import EniPlan
-from harpctl.network.ours import HEAD
+from harpctl.network.owned_files import HEAD
 
 FOLDER = f"{INTERFACES}.d"
 SOURCE = re.compile(r"^\s*source(-directory)?\s+(\S+)\s*$", re.MULTILINE)

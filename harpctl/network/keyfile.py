@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.model import EniPlan
-from harpctl.network.ours import HEAD, plan_files
+from harpctl.network.owned_files import HEAD, plan_files
 
 PATH = "/etc/NetworkManager/system-connections/harp-{name}.nmconnection"
 MODE = 0o600  # NetworkManager ignores files that others can read

@@ -7,7 +7,7 @@ import enum
 import re
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NETPLAN_FILES = ("/etc/netplan/*.yaml", "/run/netplan/*.yaml", "/usr/lib/netplan/*.yaml")
 IFCFG_DIR = "/etc/sysconfig/network-scripts"

@@ -12,9 +12,9 @@ import json
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.model import EniPlan
-from harpctl.network.ours import plan_files
+from harpctl.network.owned_files import plan_files
 
 PATH = "/etc/netplan/90-harp.yaml"
 MODE = 0o600  # as netplan asks of all its files

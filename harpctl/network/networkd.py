@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.model import EniPlan
-from harpctl.network.ours import HEAD, plan_files
+from harpctl.network.owned_files import HEAD, plan_files
 
 PATH = "/etc/systemd/network/05-harp-{name}.network"
 

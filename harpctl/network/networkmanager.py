@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harpctl.change.steps import AnyStep, Run
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network import keyfile
 from harpctl.network.model import EniPlan
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from harpctl.change.steps import AnyStep, Group, Run
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
-from harpctl.host.door import Host
-from harpctl.network import arp, ifcfg, ifupdown, keyfile, live, netplan, networkd, networkmanager
+from harpctl.host.host import Host
+from harpctl.network import arp, ifcfg, ifupdown, keyfile, netplan, networkd, networkmanager, runtime
 from harpctl.network.manager import Manager, detect
 from harpctl.network.model import TABLE_COUNT, EniPlan
 
@@ -122,7 +122,7 @@ def plan_network(facts: Facts, host: Host, enis: Sequence[EniPlan], *, force: bo
     takeover = networkmanager.Takeover()
     if manager in {Manager.NETWORKMANAGER, Manager.NETPLAN_NM}:
         takeover = networkmanager.takeover(host, enis, netplan=manager is Manager.NETPLAN_NM)
-    changes = live.commands(facts, host, enis, takeover.ups)
+    changes = runtime.commands(facts, host, enis, takeover.ups)
     steps = [
         *takeover.before,
         *_with_validation(manager, kept),

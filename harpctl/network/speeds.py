@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.metadata import Ec2
 
 VENDOR = "/sys/class/dmi/id/sys_vendor"

@@ -8,7 +8,7 @@ import msgspec
 from harpctl.confs.conf import CONF_DIR
 from harpctl.confs.files import find_confs
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.node.profile import library_path, profile_path
 from harpctl.plugin.settings import parse_conf
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 ADDRESS = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")

@@ -10,12 +10,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from harpctl.build_info import build_version
 from harpctl.change.apply import apply
-from harpctl.change.rollback import recover, rollback, told
+from harpctl.change.rollback import kept_text, recover, rollback
 from harpctl.console import OUT, ConsoleProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host, open_host
-from harpctl.identity import build_version
+from harpctl.host.host import Host, open_host
 from harpctl.node.cdi import describe
 from harpctl.node.cluster import LABEL, Cluster, is_wanted, label_value, set_label
 from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absolute
@@ -66,7 +66,7 @@ def leave_node(
         failure = error  # the files go all the same
     report = rollback(host, progress=progress)
     if report.kept:
-        raise HarpError(f"Not everything could be removed: {told(report.kept)}.", "Remove it by hand.")
+        raise HarpError(f"Not everything could be removed: {kept_text(report.kept)}.", "Remove it by hand.")
     progress.say("The DaemonSet is gone, and so is what it installed.")
     if failure is not None:
         raise failure

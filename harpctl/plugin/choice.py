@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from harpctl.facts.elf import version_key
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy, find_copies
-from harpctl.host.door import Host
-from harpctl.plugin.fit import Ground, misfit
+from harpctl.host.host import Host
+from harpctl.plugin.compat import Platform, incompatibility
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SYSTEM_FILE, Setting, find_settings
 
 NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an image
@@ -19,7 +19,7 @@ SINCE_LIST = (2, 27)  # it may be a list; empty is a list of nothing, and before
 SINCE_NONE = (2, 28)
 
 
-def tried(value: str | None, nccl: str = NEWEST) -> tuple[str, ...]:
+def candidate_files(value: str | None, nccl: str = NEWEST) -> tuple[str, ...]:
     """Return the files that a release of NCCL tries in turn, for an NCCL_NET_PLUGIN (None: not set)."""
     release = version_key(nccl)[:2]
     if value is None or release < SINCE or (not value and release < SINCE_LIST):
@@ -39,28 +39,28 @@ def tried(value: str | None, nccl: str = NEWEST) -> tuple[str, ...]:
     return tuple(found)
 
 
-def named(settings: Iterable[Setting]) -> tuple[str, ...]:
+def named_files(settings: Iterable[Setting]) -> tuple[str, ...]:
     """Return all files that settings may make a release of NCCL try, beside those that HARP goes by."""
     values = [setting.value for setting in settings if setting.name == PLUGIN_VARIABLE]
-    return tuple(dict.fromkeys(file for value in values for file in tried(value)))
+    return tuple(dict.fromkeys(file for value in values for file in candidate_files(value)))
 
 
 def find_all(host: Host) -> tuple[Copy, ...]:
     """Find whatever bears a name of the plugin, those that the host's settings give it among them."""
-    return find_copies(host, named(find_settings(host)))
+    return find_copies(host, named_files(find_settings(host)))
 
 
-def taken(copies: Sequence[Copy], files: Iterable[str], place: Ground) -> Copy | None:
+def loaded_copy(copies: Sequence[Copy], files: Iterable[str], platform: Platform) -> Copy | None:
     """Return the copy that the loader takes for the first of the files that it finds, loadable or not."""
     for file in files:
         for copy in copies:
             fits = file in copy.aliases if "/" in file else (copy.name == file and copy.is_searched)
-            if copy.form == INSTALLED and fits and copy.is_seen_by(place.machine):
+            if copy.form == INSTALLED and fits and copy.is_seen_by(platform.machine):
                 return copy
     return None
 
 
-def deciding(settings: Iterable[Setting]) -> Setting | None:
+def deciding_setting(settings: Iterable[Setting]) -> Setting | None:
     """Return the NCCL_NET_PLUGIN that holds for every job: of the environment, else of /etc/nccl.conf."""
     found = [
         one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, SYSTEM_FILE}
@@ -68,32 +68,36 @@ def deciding(settings: Iterable[Setting]) -> Setting | None:
     return found[0] if found else None
 
 
-def chosen(copies: Sequence[Copy], settings: Iterable[Setting], place: Ground) -> Copy | None:
+def chosen_copy(copies: Sequence[Copy], settings: Iterable[Setting], platform: Platform) -> Copy | None:
     """Return what the newest NCCL takes: what the deciding setting leads to, or what has the plain name."""
-    setting = deciding(settings)
-    return taken(copies, tried(setting.value if setting else None), place)
+    setting = deciding_setting(settings)
+    return loaded_copy(copies, candidate_files(setting.value if setting else None), platform)
 
 
 def reason(copy: Copy, settings: Iterable[Setting]) -> str:
     """Say which file NCCL takes and why, as a sentence without its end."""
-    setting = deciding(settings)
+    setting = deciding_setting(settings)
     why = f"as {setting} says" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
     return f"NCCL takes {copy.path}, which is {copy.what}, {why}"
 
 
-def works(copy: Copy | None, place: Ground) -> bool:
+def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
     """Say whether a copy is a HARP that this host can load."""
-    return copy is not None and copy.is_harp and copy.elf is not None and not misfit(copy.elf, place)
+    return (
+        copy is not None and copy.is_harp and copy.elf is not None and not incompatibility(copy.elf, platform)
+    )
 
 
-def obstacle(setting: Setting, copies: Sequence[Copy], place: Ground, releases: Collection[str] = ()) -> str:
+def obstacle(
+    setting: Setting, copies: Sequence[Copy], platform: Platform, releases: Collection[str] = ()
+) -> str:
     """Say why a setting keeps an NCCL of this host, or the newest one, from HARP; "" where it does not."""
     if setting.name != PLUGIN_VARIABLE:
         return setting.obstacle
     for nccl in sorted(set(releases) or {NEWEST}, key=version_key):
-        files = tried(setting.value, nccl)
-        copy = taken(copies, files, place)
-        if works(copy, place):
+        files = candidate_files(setting.value, nccl)
+        copy = loaded_copy(copies, files, platform)
+        if is_loadable_harp(copy, platform):
             continue
         who = f"NCCL {nccl}" if releases else "NCCL"
         if version_key(nccl)[:2] < SINCE:
@@ -108,14 +112,14 @@ def obstacle(setting: Setting, copies: Sequence[Copy], place: Ground, releases: 
     return ""
 
 
-def leads_to_harp(setting: Setting, copies: Sequence[Copy], place: Ground) -> bool:
+def leads_to_harp(setting: Setting, copies: Sequence[Copy], platform: Platform) -> bool:
     """Say whether a NCCL_NET_PLUGIN names HARP, be it there, turned off, or not installed yet."""
-    files = tried(setting.value)
-    if works(taken(copies, files, place), place) or {NAME, SUFFIXED} & set(files):
+    files = candidate_files(setting.value)
+    if is_loadable_harp(loaded_copy(copies, files, platform), platform) or {NAME, SUFFIXED} & set(files):
         return True
     return any(copy.is_harp and {copy.name, copy.installs_as} & set(files) for copy in copies)
 
 
-def advice() -> str:
+def second_name_hint() -> str:
     """Say how NCCL is made to load HARP by its second name."""
     return f"Set {PLUGIN_VARIABLE}={SUFFIX} for the job (NCCL 2.11 or newer)."

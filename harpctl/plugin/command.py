@@ -22,7 +22,7 @@ from harpctl.errors import ExitCode
 from harpctl.facts.library_dirs import search_dirs
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
-from harpctl.host.door import Host, open_host
+from harpctl.host.host import Host, open_host
 from harpctl.plugin.source import find_source
 from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install

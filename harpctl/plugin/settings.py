@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from harpctl.facts.elf import NAME
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 PLUGIN_VARIABLE = "NCCL_NET_PLUGIN"
 SWITCH = "HARP_DISABLE"  # HARP's own

@@ -10,8 +10,8 @@ from pathlib import Path
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
-from harpctl.host.door import Host
-from harpctl.plugin.fit import ground, misfit
+from harpctl.host.host import Host
+from harpctl.plugin.compat import incompatibility, platform_of
 from harpctl.plugin.switch import Source
 
 BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
@@ -55,5 +55,5 @@ def find_source(host: Host, given: Path | None) -> Source:
             "Build it with `./harp_setup build`, or name one: harpctl install --plugin FILE",
             ExitCode.MISSING,
         )
-    place = ground(host)
-    return next((source for source in sources if not misfit(source.elf, place)), sources[0])
+    platform = platform_of(host)
+    return next((source for source in sources if not incompatibility(source.elf, platform)), sources[0])

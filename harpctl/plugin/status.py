@@ -10,9 +10,19 @@ import msgspec
 from harpctl.confs.files import find_confs
 from harpctl.facts.library_dirs import environment_dirs
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, find_libraries, parked_as
-from harpctl.host.door import Host
-from harpctl.plugin.choice import NEWEST, advice, chosen, deciding, find_all, obstacle, taken, tried, works
-from harpctl.plugin.fit import Ground, ground, misfit
+from harpctl.host.host import Host
+from harpctl.plugin.choice import (
+    NEWEST,
+    candidate_files,
+    chosen_copy,
+    deciding_setting,
+    find_all,
+    is_loadable_harp,
+    loaded_copy,
+    obstacle,
+    second_name_hint,
+)
+from harpctl.plugin.compat import Platform, incompatibility, platform_of
 from harpctl.plugin.nccl import abi_picked
 from harpctl.plugin.settings import Setting, find_settings
 
@@ -63,25 +73,27 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def unchosen(copies: tuple[Copy, ...], place: Ground) -> Copy | None:
+def unchosen(copies: tuple[Copy, ...], platform: Platform) -> Copy | None:
     """Return a HARP that is on and that NCCL takes only where a setting says so."""
-    return next((copy for copy in copies if copy.form == INSTALLED and works(copy, place)), None)
+    return next(
+        (copy for copy in copies if copy.form == INSTALLED and is_loadable_harp(copy, platform)), None
+    )
 
 
 def _state(
-    winner: Copy | None, copies: tuple[Copy, ...], place: Ground, decides: Setting | None
+    winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, decides: Setting | None
 ) -> tuple[str, str, Copy | None]:
     """Return the state, the sentence that says it, and the copy that it speaks of."""
     if winner is not None and (winner.elf is None or winner.problem):
         return BROKEN, f"NCCL finds no network plugin: {winner.problem}", winner
-    if winner is not None and winner.elf is not None and (unfit := misfit(winner.elf, place)):
+    if winner is not None and winner.elf is not None and (unfit := incompatibility(winner.elf, platform)):
         return BROKEN, f"NCCL cannot load {winner.path}: it {unfit}.", winner
     if winner is not None and winner.is_harp:
         return ENABLED, f"{winner.what} is enabled: {winner.path}.", winner
-    copy = unchosen(copies, place)
+    copy = unchosen(copies, platform)
     if copy is not None and (decides or copy.name == SUFFIXED):
         beside = f", beside {winner.what} ({winner.path})" if winner else ""
-        why = obstacle(decides, copies, place) if decides else advice()
+        why = obstacle(decides, copies, platform) if decides else second_name_hint()
         return BESIDE, f"{copy.what} is installed as {copy.path}{beside}. {why}", copy
     return _without_harp(winner, copies)
 
@@ -95,7 +107,7 @@ def _without_harp(winner: Copy | None, copies: tuple[Copy, ...]) -> tuple[str, s
     return ABSENT, f"HARP is not installed: no {NAME} where the loader searches.", None
 
 
-def _notes(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> list[str]:
+def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform) -> list[str]:
     notes = []
     for copy in copies:
         if copy is winner:
@@ -108,7 +120,7 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> list
             notes.append(copy.problem or f"{copy.path} is {copy.what}{first}.")
         elif copy.problem:
             notes.append(copy.problem)
-        elif copy.elf and (unfit := misfit(copy.elf, place)):
+        elif copy.elf and (unfit := incompatibility(copy.elf, platform)):
             notes.append(f"{copy.path} {unfit}.")
         elif copy.elf and copy.elf.soname == NAME and not copy.path.endswith(f"/{parked_as(copy.name)}"):
             notes.append(f"ldconfig will enable {copy.path} again: its SONAME is {NAME}.")
@@ -120,11 +132,11 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], place: Ground) -> list
 
 def read_status(host: Host) -> Status:
     """Look at the plugin, NCCL's libraries, conf files and settings of a host. Needs no root."""
-    place, copies, settings = ground(host), find_all(host), find_settings(host)
-    winner = chosen(copies, settings, place)
-    decides = deciding(settings)
-    state, summary, spoken = _state(winner, copies, place, decides)
-    notes = _notes(winner, copies, place)
+    platform, copies, settings = platform_of(host), find_all(host), find_settings(host)
+    winner = chosen_copy(copies, settings, platform)
+    decides = deciding_setting(settings)
+    state, summary, spoken = _state(winner, copies, platform, decides)
+    notes = _notes(winner, copies, platform)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
     for folder in environment_dirs(host):
@@ -132,13 +144,15 @@ def read_status(host: Host) -> Status:
             notes.append(f"LD_LIBRARY_PATH leads to {folder}/{NAME} first, for jobs that are given it.")
     found = find_libraries(host)
     releases = {library.version for library in found if library.version}
-    said = (obstacle(setting, copies, place, releases) for setting in settings)
+    said = (obstacle(setting, copies, platform, releases) for setting in settings)
     notes += [text for text in said if text]
     exported = spoken.elf.abis if spoken and spoken.elf else ()
     libraries = []
     for library in found:
         abi = abi_picked(library.version, exported)
-        takes = taken(copies, tried(decides.value if decides else None, library.version or NEWEST), place)
+        takes = loaded_copy(
+            copies, candidate_files(decides.value if decides else None, library.version or NEWEST), platform
+        )
         plugin = takes.path if takes else ""
         libraries.append(Nccl(path=library.path, version=library.version, plugin=plugin, abi=abi))
         if exported and library.version and abi is None:

@@ -12,9 +12,9 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import Elf
 from harpctl.facts.library_dirs import library_dir, search_dirs, system_dirs
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, look, parked_as
-from harpctl.host.door import Host
-from harpctl.plugin.choice import chosen, deciding, find_all, tried
-from harpctl.plugin.fit import ground, misfit
+from harpctl.host.host import Host
+from harpctl.plugin.choice import candidate_files, chosen_copy, deciding_setting, find_all
+from harpctl.plugin.compat import incompatibility, platform_of
 from harpctl.plugin.settings import find_settings
 
 MODE = 0o755
@@ -57,7 +57,7 @@ def plan_install(
     none for this host, when something else holds the name, and when HARP has been disabled here. `force`
     moves others aside and leaves parked copies.
     """
-    unfit = misfit(source.elf, ground(host))
+    unfit = incompatibility(source.elf, platform_of(host))
     if unfit:
         raise HarpError(
             f"{source.path} {unfit}.",
@@ -112,10 +112,10 @@ def aside_as(name: str) -> str:
 def _install_paths(host: Host, source: Source, copies: list[Copy], folder: str, name: str) -> list[str]:
     """Return where the plugin goes, first what NCCL takes; what lies there is among the copies afterwards."""
     settings = find_settings(host)
-    wanted = tried(decides.value if (decides := deciding(settings)) else None)
+    wanted = candidate_files(decides.value if (decides := deciding_setting(settings)) else None)
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp and name in {"", copy.name}]
     if ours and not folder:
-        first = chosen(ours, settings, ground(host))
+        first = chosen_copy(ours, settings, platform_of(host))
         found = {copy.name: copy.path for copy in (*reversed(ours), *filter(None, [first]))}
         return sorted(found.values(), key=lambda path: first is None or path != first.path)
     name = name or next((file for file in wanted if file in {NAME, SUFFIXED}), NAME)
@@ -277,7 +277,7 @@ def _checked(host: Host, copy: Copy, *, force: bool) -> Elf:
             f"Remove it (rm {copy.path}) and run: harpctl install",
             ExitCode.WRONG_DATA,
         )
-    unfit = misfit(copy.elf, ground(host))
+    unfit = incompatibility(copy.elf, platform_of(host))
     if unfit or not (copy.is_harp or force):
         raise HarpError(
             f"{copy.path} {unfit or f'is {copy.what}, not HARP'}.",

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from harpctl.console import ConsoleProgress, NoProgress, print_json
-from harpctl.doctor.probe import PORT
+from harpctl.doctor.probe_packet import PORT
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote, parse_hosts
-from harpctl.preflight.flight import Options, fly
-from harpctl.preflight.judge import UNREACHED
-from harpctl.preflight.part import serve_part
+from harpctl.preflight.agent import serve_agent
+from harpctl.preflight.diagnosis import UNREACHED
 from harpctl.preflight.rates import SOCKET
+from harpctl.preflight.run import Options, run_preflight
 from harpctl.preflight.show import show
 from harpctl.testbed.bench.sizes import parse_sizes
 
@@ -58,7 +58,7 @@ def preflight(
         float,
         typer.Option("--within", metavar="S", min=1, max=WITHIN_MAX_S, help="Seconds that all may take."),
     ] = WITHIN_S,
-    part: Annotated[bool, typer.Option("--part", hidden=True)] = False,
+    agent: Annotated[bool, typer.Option("--agent", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Say whether hosts are fit for HARP together, and what HARP gains on them; ask nothing, change nothing.
@@ -67,8 +67,8 @@ def preflight(
     rounds, and one pair against NCCL's own sockets. Exit code 0: all hosts are fit. 1: the hosts named are
     not, or time ran out. 4: a host cannot be reached.
     """
-    if part:
-        serve_part(port, int(within), sys.stdin.buffer, sys.stdout.buffer)
+    if agent:
+        serve_agent(port, int(within), sys.stdin.buffer, sys.stdout.buffer)
         return
     names = parse_hosts(hosts or [])
     if len(names) < HOSTS_MIN:
@@ -82,7 +82,7 @@ def preflight(
         within_s=within,
     )
     progress = NoProgress() if as_json else ConsoleProgress()
-    report = fly(names, find_remote(remote), options, progress)
+    report = run_preflight(names, find_remote(remote), options, progress)
     if as_json:
         print_json(report)
     else:

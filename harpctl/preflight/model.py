@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from harpctl.doctor.ways import Way
+from harpctl.doctor.peer_probes import PeerProbe
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all of them."""
 
 
-class OwnEni(Struct, frozen=True, kw_only=True):
+class EniState(Struct, frozen=True, kw_only=True):
     """One ENI of a conf file that is there. Its place among all is its device number with devices = enis."""
 
     name: str
@@ -25,7 +25,7 @@ class OwnEni(Struct, frozen=True, kw_only=True):
     tried: tuple[int, ...]  # those of them that the other hosts try, none of them in use
 
 
-class Trouble(Struct, frozen=True, kw_only=True):
+class HostFinding(Struct, frozen=True, kw_only=True):
     """A finding of the host's own doctor."""
 
     id: str
@@ -33,7 +33,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     repair: tuple[str, ...] = ()
 
 
-class Own(Struct, frozen=True, kw_only=True):
+class HostState(Struct, frozen=True, kw_only=True):
     """What a host says of itself."""
 
     harpctl: str  # its version
@@ -45,16 +45,16 @@ class Own(Struct, frozen=True, kw_only=True):
     perf: str  # harp-perf; "" where it is missing
     nccl: str  # an NCCL whose sockets can be measured; "" where there is none
     ephemeral: tuple[int, int]  # from which its kernel chooses ports
-    enis: tuple[OwnEni, ...] = ()
-    failed: tuple[Trouble, ...] = ()
-    warned: tuple[Trouble, ...] = ()
+    enis: tuple[EniState, ...] = ()
+    failed: tuple[HostFinding, ...] = ()
+    warned: tuple[HostFinding, ...] = ()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """What a host is asked to probe; it answers with the same ways, each with what was found out."""
+class ProbeRequest(Struct, frozen=True, kw_only=True):
+    """What a host is asked to probe; it answers with the same probes, each with what was found out."""
 
     port: int
-    ways: tuple[Way, ...]
+    probes: tuple[PeerProbe, ...]
 
 
 Level = Literal["fail", "warn"]
@@ -80,7 +80,7 @@ class Rate(Struct, frozen=True, kw_only=True):
     gbps: float
 
 
-class Compared(Struct, frozen=True, kw_only=True):
+class Comparison(Struct, frozen=True, kw_only=True):
     """One message size between two hosts: HARP and what it is measured against."""
 
     bytes: int
@@ -95,7 +95,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Whether to use HARP on these hosts."""
 
     use: bool | None  # None: it was not compared
-    said: str
+    text: str
     sizes: tuple[int, ...] = ()  # the message sizes at which HARP is faster
     gain: tuple[float, float] | None = None  # the least and the greatest ratio of these
 
@@ -106,9 +106,9 @@ class Report(Struct, frozen=True, kw_only=True):
     ok: bool
     verdict: Verdict
     problems: tuple[Problem, ...]
-    hosts: dict[str, Own]
+    hosts: dict[str, HostState]
     rounds: int = 0  # of rates
     rates: tuple[Rate, ...] = ()
     pair: tuple[str, ...] = ()  # the two hosts of `compared`
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[Comparison, ...] = ()
     seconds: float = 0.0

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from harpctl.errors import HarpError
 from harpctl.fleet import SSH
-from harpctl.preflight.judge import Fault
-from harpctl.preflight.model import Compared, Own, Rate
+from harpctl.preflight.diagnosis import Fault
+from harpctl.preflight.model import Comparison, HostState, Rate
 from harpctl.preflight.rounds import Pair, rounds
-from harpctl.preflight.talk import Limit
+from harpctl.preflight.sessions import Deadline
 from harpctl.testbed.bench.baseline import cache_dir, compile_shim
+from harpctl.testbed.bench.hosts import CpuTimes, Program, SshHosts
 from harpctl.testbed.bench.measure import Measured, Side, measure
 from harpctl.testbed.bench.perf import Mode, PerfJob, run_perf
-from harpctl.testbed.bench.places import CpuTimes, Program, SshHosts
 
 OWN_PERF, OWN_PLUGIN, OWN_NCCL = Path("@perf@"), Path("@plugin@"), "@nccl@"  # what a host has itself
 MESSAGE_BYTES = 128 << 10
@@ -37,19 +37,19 @@ SOCKET = "socket"
 class ShortJob(PerfJob):
     """A run that is ended soon where it hangs."""
 
-    limit: Limit = dataclasses.field(default_factory=Limit)
+    deadline: Deadline = dataclasses.field(default_factory=Deadline)
 
     def timeout_s(self) -> float:
         """See PerfJob."""
-        return min(self.time_s * 4 + START_S, self.limit.left())
+        return min(self.time_s * 4 + START_S, self.deadline.left())
 
 
 class PairHosts(SshHosts):
     """Two hosts that a preflight knows; what is not theirs is copied, inside `with`."""
 
-    def __init__(self, pair: Pair, owns: Mapping[str, Own]) -> None:
+    def __init__(self, pair: Pair, states: Mapping[str, HostState]) -> None:
         super().__init__(pair, ssh=(*SSH, "--"))
-        self._owns = [owns[host] for host in pair]
+        self._states = [states[host] for host in pair]
 
     def place(self, program: Program) -> Program:
         """See Hosts."""
@@ -59,22 +59,22 @@ class PairHosts(SshHosts):
 
     def env(self, rank: int) -> dict[str, str]:
         """See Hosts."""
-        return {"NCCL_SOCKET_IFNAME": "=" + ",".join(eni.name for eni in self._owns[rank].enis)}
+        return {"NCCL_SOCKET_IFNAME": "=" + ",".join(eni.name for eni in self._states[rank].enis)}
 
     def rendezvous(self) -> str:
         """See Hosts."""
-        own = self._owns[0]
-        address = own.enis[0].address
-        low, high = own.ephemeral
+        state = self._states[0]
+        address = state.enis[0].address
+        low, high = state.ephemeral
         port = low + secrets.randbelow(high - low + 1)
         return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """See Hosts."""
-        own = self._owns[rank]
-        names = {str(OWN_PERF): own.perf, str(OWN_PLUGIN): own.plugin}
+        state = self._states[rank]
+        names = {str(OWN_PERF): state.perf, str(OWN_PLUGIN): state.plugin}
         words = [names.get(word, word) for word in argv]
-        return super().command(rank, words, {n: v.replace(OWN_NCCL, own.nccl) for n, v in env.items()})
+        return super().command(rank, words, {n: v.replace(OWN_NCCL, state.nccl) for n, v in env.items()})
 
     def cpu(self) -> CpuTimes:
         """Return nothing: machine time is not asked for here."""
@@ -82,25 +82,27 @@ class PairHosts(SshHosts):
 
 
 def run_rounds(
-    owns: Mapping[str, Own], time_s: float, limit: Limit
+    states: Mapping[str, HostState], time_s: float, deadline: Deadline
 ) -> tuple[int, int, list[Rate], list[Fault]]:
     """Measure all pairs, ENI by ENI at once; return the rounds there are and were, rates, and what failed."""
-    planned = rounds(list(owns))
+    planned = rounds(list(states))
     rates: list[Rate] = []
     faults: list[Fault] = []
     for number, pairs in enumerate(planned):
-        if limit.left() < time_s + START_S / 3:
+        if deadline.left() < time_s + START_S / 3:
             return len(planned), number, rates, faults
-        lanes = [(pair, lane) for pair in pairs for lane in range(min(len(owns[host].enis) for host in pair))]
+        lanes = [
+            (pair, lane) for pair in pairs for lane in range(min(len(states[host].enis) for host in pair))
+        ]
         with ThreadPoolExecutor(max(len(lanes), 1)) as pool:
-            for found in pool.map(lambda one: _run_lane(owns, one[0], one[1], time_s, limit), lanes):
+            for found in pool.map(lambda one: _run_lane(states, one[0], one[1], time_s, deadline), lanes):
                 rates += found if isinstance(found, list) else []
                 faults += [found] if isinstance(found, Fault) else []
     return len(planned), len(planned), rates, faults
 
 
 def _run_lane(
-    owns: Mapping[str, Own], pair: Pair, lane: int, time_s: float, limit: Limit
+    states: Mapping[str, HostState], pair: Pair, lane: int, time_s: float, deadline: Deadline
 ) -> list[Rate] | Fault:
     job = ShortJob(
         mode=Mode.BIDIR.value,
@@ -112,11 +114,11 @@ def _run_lane(
         interval_ms=INTERVAL_MS,
         warmup=WARMUP,
         device=lane,
-        limit=limit,
+        deadline=deadline,
     )
     program = Program(OWN_PERF, OWN_PLUGIN, {"HARP_DEVICES": "enis"})
     try:
-        (result,) = run_perf(PairHosts(pair, owns), program, job).report.results
+        (result,) = run_perf(PairHosts(pair, states), program, job).report.results
     except HarpError as error:
         said = " ".join(error.hint.split()) or error.message
         return Fault(check="rate", source=pair[0], target=pair[1], cause=f"HARP does not work: {said}.")
@@ -127,7 +129,7 @@ def _run_lane(
         Rate(
             source=pair[rank],
             target=pair[1 - rank],
-            eni=owns[pair[rank]].enis[lane].name,
+            eni=states[pair[rank]].enis[lane].name,
             lane=lane,
             gbps=moved[rank] * 8 / time_s / 1e9,
         )
@@ -147,8 +149,13 @@ def choose_pair(rates: Sequence[Rate], fit: Sequence[str]) -> Pair | None:
 
 
 def compare_pair(
-    pair: Pair, owns: Mapping[str, Own], against: str, sizes: Sequence[int], time_s: float, limit: Limit
-) -> list[Compared]:
+    pair: Pair,
+    states: Mapping[str, HostState],
+    against: str,
+    sizes: Sequence[int],
+    time_s: float,
+    deadline: Deadline,
+) -> list[Comparison]:
     """Measure HARP against another plugin, or NCCL's own sockets, between two hosts, in turns."""
     if against == SOCKET:
         other = Program(OWN_PERF, compile_shim(cache_dir()), {"NCCL_LIB": OWN_NCCL})
@@ -161,15 +168,15 @@ def compare_pair(
         check=False,
         time_s=time_s,
         warmup=WARMUP,
-        limit=limit,
+        deadline=deadline,
     )
-    with PairHosts(pair, owns) as hosts:
+    with PairHosts(pair, states) as hosts:
         return _compared(measure(hosts, sides, job, RUNS, lambda _text: None))
 
 
-def _compared(measured: Measured) -> list[Compared]:
+def _compared(measured: Measured) -> list[Comparison]:
     return [
-        Compared(
+        Comparison(
             bytes=ratio.bytes,
             harp_gbps=ours.busbw_gbps,
             other_gbps=theirs.busbw_gbps,

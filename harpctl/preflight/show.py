@@ -23,9 +23,13 @@ def show(report: Report, other: str) -> None:
     for head in ("host", "result", "HARP", "build", "ENIs", "out Gbit/s", "in Gbit/s"):
         table.add_column(head)
     for host in named:
-        own = report.hosts.get(host)
+        state = report.hosts.get(host)
         result = Text("failed", style="red") if host in failed else Text("ok", style="green")
-        words = ["", "", ""] if own is None else [own.version, own.build, ",".join(e.name for e in own.enis)]
+        words = (
+            ["", "", ""]
+            if state is None
+            else [state.version, state.build, ",".join(e.name for e in state.enis)]
+        )
         table.add_row(host, result, *words, _rate(report, host, "source"), _rate(report, host, "target"))
     print_table(table)
     for one in report.problems:
@@ -42,7 +46,7 @@ def show(report: Report, other: str) -> None:
             scatter = f"{row.ratio:.2f} ({row.least:.2f}-{row.greatest:.2f})"
             table.add_row(format_size(row.bytes), f"{row.harp_gbps:.3g}", f"{row.other_gbps:.3g}", scatter)
         print_table(table)
-    OUT.print(report.verdict.said, style="green" if report.ok else "bold red", markup=False)
+    OUT.print(report.verdict.text, style="green" if report.ok else "bold red", markup=False)
 
 
 def _rate(report: Report, host: str, end: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harpctl.preflight.model import Compared, Verdict
+from harpctl.preflight.model import Comparison, Verdict
 from harpctl.testbed.bench.sizes import format_size
 
 GAIN = 1.05  # from here on HARP counts as faster
 LOSS = 0.95
 
 
-def decide(unfit: Sequence[str], compared: Sequence[Compared], other: str, why_not: str) -> Verdict:
+def decide(unfit: Sequence[str], compared: Sequence[Comparison], other: str, why_not: str) -> Verdict:
     """Return the verdict; `why_not` says why there is no comparison."""
     faster = [one for one in compared if one.ratio >= GAIN]
     slower = [one for one in compared if one.ratio <= LOSS]
@@ -29,12 +29,12 @@ def decide(unfit: Sequence[str], compared: Sequence[Compared], other: str, why_n
             worth += f" It is slower with {_sizes([one.bytes for one in slower])}."
     if unfit:
         said = f"Do not use HARP yet: not fit are {', '.join(unfit)}. {worth}"
-        return Verdict(use=False, said=said, sizes=sizes, gain=gain)
+        return Verdict(use=False, text=said, sizes=sizes, gain=gain)
     if not compared:
-        return Verdict(use=None, said=f"HARP works on these hosts. {worth}")
+        return Verdict(use=None, text=f"HARP works on these hosts. {worth}")
     if gain is None:
-        return Verdict(use=False, said=f"Do not use HARP: {worth}")
-    return Verdict(use=True, said=f"Use HARP: {worth}", sizes=sizes, gain=gain)
+        return Verdict(use=False, text=f"Do not use HARP: {worth}")
+    return Verdict(use=True, text=f"Use HARP: {worth}", sizes=sizes, gain=gain)
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -10,10 +10,10 @@ import msgspec
 
 from harpctl.confs.conf import CONF_COUNT_MAX
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.distance import distance
 from harpctl.facts.model import Cpu, Eni, Facts, Gpu
-from harpctl.facts.nearness import distance
 from harpctl.network.plan import refusal, refuse_primary
-from harpctl.setup.wish import Wish
+from harpctl.setup.options import SetupOptions
 
 GPU_COUNT_MAX = 64
 JOB_SHARE = 2  # one core in so many of a node may go to engines
@@ -30,10 +30,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...] = ()
 
 
-def gpu_count(facts: Facts, wish: Wish) -> int:
+def gpu_count(facts: Facts, options: SetupOptions) -> int:
     """Return the number of GPUs: as told, else as found. Raises where there is none."""
-    count = len(facts.gpus) if wish.given.gpus is None else wish.given.gpus
-    if count == 0 and wish.given.gpus is None:
+    count = len(facts.gpus) if options.overrides.gpus is None else options.overrides.gpus
+    if count == 0 and options.overrides.gpus is None:
         raise HarpError(
             "No GPU was found on the PCI bus (vendor 10de, class 0300 or 0302).",
             "Say how many there will be: harpctl setup --gpus 8",
@@ -57,9 +57,9 @@ def candidates(facts: Facts) -> list[Eni]:
     return sorted(enis, key=_natural)
 
 
-def _named(facts: Facts, wish: Wish) -> list[Eni]:
+def _named(facts: Facts, options: SetupOptions) -> list[Eni]:
     enis = []
-    for name in wish.enis:
+    for name in options.enis:
         eni = facts.eni(name)
         if eni is None:
             known = ", ".join(eni.name for eni in facts.enis) or "none"
@@ -68,26 +68,26 @@ def _named(facts: Facts, wish: Wish) -> list[Eni]:
                 "Take the names from `harpctl facts`.",
                 ExitCode.MISSING,
             )
-        if not wish.force:
+        if not options.force:
             refuse_primary(eni)
         enis.append(eni)
     return enis
 
 
-def choose_enis(facts: Facts, wish: Wish) -> list[Eni]:
+def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
     """Return the ENIs to set up: those named, else one per GPU, the nearest ones where there are more.
 
     Raises where a named one may not be touched, and where there are fewer than GPUs.
     """
-    if len(wish.enis) > CONF_COUNT_MAX:
+    if len(options.enis) > CONF_COUNT_MAX:
         raise HarpError(
-            f"--enis names {len(wish.enis)} interfaces: HARP uses at most {CONF_COUNT_MAX}.",
+            f"--enis names {len(options.enis)} interfaces: HARP uses at most {CONF_COUNT_MAX}.",
             "Name fewer.",
             ExitCode.USAGE,
         )
-    if wish.enis:
-        return _named(facts, wish)
-    count, found = min(gpu_count(facts, wish), CONF_COUNT_MAX), candidates(facts)
+    if options.enis:
+        return _named(facts, options)
+    count, found = min(gpu_count(facts, options), CONF_COUNT_MAX), candidates(facts)
     if len(found) < count:
         names = ",".join(eni.name for eni in found)
         kept = ", ".join(f"{eni.name} {refusal(eni)}" for eni in facts.enis if refusal(eni))
@@ -140,20 +140,20 @@ def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ..
     return taken
 
 
-def choose(facts: Facts, wish: Wish) -> list[Choice]:
+def choose(facts: Facts, options: SetupOptions) -> list[Choice]:
     """Make the whole choice: ENIs numbered in their order, each with its address, its GPU and its cores.
 
     An address from the options goes before the one that the ENI has.
     """
-    enis = choose_enis(facts, wish)
+    enis = choose_enis(facts, options)
     gpu_of = {eni.name: gpu for gpu, eni in pair(facts.gpus, enis)}
     cores = assign_cores(facts.cpus, enis)
     return [
         Choice(
             number=number,
             eni=eni,
-            address=wish.given.addresses.get(eni.name) or next(iter(eni.addresses), ""),
-            gateway=wish.given.gateways.get(eni.name) or eni.gateway,
+            address=options.overrides.addresses.get(eni.name) or next(iter(eni.addresses), ""),
+            gateway=options.overrides.gateways.get(eni.name) or eni.gateway,
             gpu=gpu_of.get(eni.name),
             cores=cores[number],
         )

@@ -14,25 +14,24 @@ import typer
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
+from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan
-from harpctl.change.trouble import require_root
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
-from harpctl.facts.given import Given
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host, open_host
+from harpctl.facts.overrides import Overrides
+from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
 from harpctl.network.metadata import lookup
 from harpctl.network.speeds import known_speed
 from harpctl.setup.choose import choose_enis
-from harpctl.setup.plan import Setup, make_setup, unmet
-from harpctl.setup.wish import (
+from harpctl.setup.options import (
     PACKAGED_PROGRAM,
     PROGRAM,
-    Wish,
+    SetupOptions,
     parse_bytes,
     parse_hugepages,
     parse_list,
@@ -42,6 +41,7 @@ from harpctl.setup.wish import (
     read_ip,
     read_mac,
 )
+from harpctl.setup.plan import Setup, make_setup, unmet
 
 SUCCESS = "Set up HARP successfully"
 EXIT_CHANGES = 2  # of --dry-run --exit-code, as rules for such tools have it
@@ -73,7 +73,7 @@ def _own_program(host: Host) -> str:
     return str(Path(found).absolute()) if Path(found).name.startswith("harp") else PROGRAM
 
 
-def _with_metadata(facts: Facts, given: Given, enis: tuple[str, ...]) -> Given:
+def _with_metadata(facts: Facts, overrides: Overrides, enis: tuple[str, ...]) -> Overrides:
     """Ask the cloud for the addresses of ENIs that have none in this guest."""
     bare = [
         eni
@@ -85,31 +85,31 @@ def _with_metadata(facts: Facts, given: Given, enis: tuple[str, ...]) -> Given:
         and (not enis or eni.name in enis)
     ]
     if not bare:
-        return given
+        return overrides
     found = lookup([eni.mac for eni in bare])
     addresses = {eni.name: found[eni.mac].cidr for eni in bare if eni.mac in found}
     gateways = {
         eni.name: found[eni.mac].gateway for eni in bare if eni.mac in found and found[eni.mac].gateway
     }
     return msgspec.structs.replace(
-        given, addresses={**addresses, **given.addresses}, gateways={**gateways, **given.gateways}
+        overrides, addresses={**addresses, **overrides.addresses}, gateways={**gateways, **overrides.gateways}
     )
 
 
-def _with_speed(host: Host, facts: Facts, wish: Wish) -> Wish:
+def _with_speed(host: Host, facts: Facts, options: SetupOptions) -> SetupOptions:
     """Ask the cloud how fast the ENIs are, where neither the operator nor a driver says it."""
-    if wish.speed_mbps or not host.is_real:
-        return wish
-    enis = choose_enis(facts, wish)
+    if options.speed_mbps or not host.is_real:
+        return options
+    enis = choose_enis(facts, options)
     if any(eni.speed_mbps for eni in enis):
-        return wish
+        return options
     speed, _kind = known_speed(host, len(enis))
-    return msgspec.structs.replace(wish, cloud_mbps=speed or None)
+    return msgspec.structs.replace(options, cloud_mbps=speed or None)
 
 
-def observe(host: Host, wish: Wish) -> Facts:
-    """Gather the facts: what the options say of addresses is a wish, and no fact of the host yet."""
-    return collect(host, msgspec.structs.replace(wish.given, addresses={}, gateways={}))
+def observe(host: Host, options: SetupOptions) -> Facts:
+    """Gather the facts: what the options say of addresses is a options, and no fact of the host yet."""
+    return collect(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
 
 
 def _confirm(text: str) -> None:
@@ -138,25 +138,25 @@ def _result(setup: Setup, **fields: object) -> Result:
     )
 
 
-def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
+def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
     """Do one setup of a host. Raises with nothing changed, or says in the result what does not hold."""
     if not dry_run:
         _require_root(host)
         recover(host, progress=progress)
     with progress.working("Looking at the host"):
-        facts = observe(host, wish)
-        if host.is_real and wish.network:
-            given = _with_metadata(facts, wish.given, wish.enis)
-            wish = msgspec.structs.replace(wish, given=given)
-        wish = _with_speed(host, facts, wish)
-    setup = make_setup(facts, host, wish)
+        facts = observe(host, options)
+        if host.is_real and options.network:
+            overrides = _with_metadata(facts, options.overrides, options.enis)
+            options = msgspec.structs.replace(options, overrides=overrides)
+        options = _with_speed(host, facts, options)
+    setup = make_setup(facts, host, options)
     if dry_run:
         return _result(
             setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
         )
     if ask and not setup.plan.is_empty:
         _confirm(render(setup.plan, host))
-        if make_setup(observe(host, wish), host, wish).plan != setup.plan:
+        if make_setup(observe(host, options), host, options).plan != setup.plan:
             raise HarpError(
                 "The host has changed since that was shown; nothing was done.",
                 "Run it again.",
@@ -164,10 +164,10 @@ def run_setup(host: Host, wish: Wish, progress: Progress, *, dry_run: bool, ask:
             )
     transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
-        facts = observe(host, wish)
-        left = unmet(facts, host, wish)
+        facts = observe(host, options)
+        left = unmet(facts, host, options)
     return _result(
-        make_setup(facts, host, wish),
+        make_setup(facts, host, options),
         ok=not left,
         message="Setting up HARP is not complete" if left else SUCCESS,
         changed=not setup.plan.is_empty,
@@ -286,8 +286,8 @@ def setup(
     never reboots by itself. `harpctl rollback` undoes it.
     """
     host = open_host(root)
-    wish = Wish(
-        given=Given(
+    options = SetupOptions(
+        overrides=Overrides(
             gpus=gpus,
             memory=parse_bytes(memory) if memory else None,
             enis=() if host.is_dir("/sys/class/net") else parse_list(enis),
@@ -311,7 +311,7 @@ def setup(
     )
     progress: Progress = NoProgress() if as_json else ConsoleProgress()
     ask = not yes and not dry_run and not as_json and sys.stdin.isatty()
-    result = run_setup(host, wish, progress, dry_run=dry_run, ask=ask)
+    result = run_setup(host, options, progress, dry_run=dry_run, ask=ask)
     if as_json:
         print_json(result)
     else:

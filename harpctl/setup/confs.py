@@ -12,9 +12,9 @@ from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
 from harpctl.confs.conf import Conf, conf_number, conf_path, render
 from harpctl.confs.files import find_confs, read_conf, read_confs
 from harpctl.facts.model import GIB, Eni
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.setup.choose import Choice
-from harpctl.setup.wish import Wish
+from harpctl.setup.options import SetupOptions
 
 TUNABLE = (
     "mtu",
@@ -31,7 +31,7 @@ TUNABLE = (
 FALLBACKS = ("speed_mbps",)  # what the host says goes first
 
 
-def conf_of(choice: Choice, wish: Wish) -> Conf:
+def conf_of(choice: Choice, options: SetupOptions) -> Conf:
     """Return what the host dictates: the ENI's identity and place, the pages, the cores and the GPU."""
     eni = choice.eni
     return Conf(
@@ -39,13 +39,13 @@ def conf_of(choice: Choice, wish: Wish) -> Conf:
         mac=eni.mac or None,
         address=str(ipaddress.ip_interface(choice.address).ip) if choice.address else None,
         gateway=choice.gateway or None,
-        mtu=wish.mtu,
+        mtu=options.mtu,
         pci=eni.pci or None,
         numa=eni.node if eni.node >= 0 else None,
-        speed_mbps=wish.speed_mbps or eni.speed_mbps or wish.cloud_mbps,
+        speed_mbps=options.speed_mbps or eni.speed_mbps or options.cloud_mbps,
         cores=choice.cores or None,
         gpu=choice.gpu.index if choice.gpu else None,
-        page_size="1G" if wish.page_size == GIB else "2M",
+        page_size="1G" if options.page_size == GIB else "2M",
     )
 
 
@@ -75,12 +75,12 @@ def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
     return mtu if mtu and eni.mtu <= mtu <= (eni.mtu_max or mtu) else None
 
 
-def plan_confs(host: Host, choices: Sequence[Choice], wish: Wish) -> Group:
+def plan_confs(host: Host, choices: Sequence[Choice], options: SetupOptions) -> Group:
     """Plan one file per ENI, and no others. A file that says the same already stays as it is."""
     steps: list[AnyStep] = []
     tuned = confs_by_interface(host)
     for choice in choices:
-        path, wanted = conf_path(choice.number), conf_of(choice, wish)
+        path, wanted = conf_path(choice.number), conf_of(choice, options)
         if wanted.interface in tuned:
             wanted = _merged(wanted, tuned[wanted.interface])
         if wanted != read_conf(host, path).conf:

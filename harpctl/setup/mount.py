@@ -8,8 +8,8 @@ import re
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
-from harpctl.setup.wish import Wish
+from harpctl.host.host import Host
+from harpctl.setup.options import SetupOptions
 
 MOUNT_POINT = "/dev/hugepages"
 MOUNT_UNIT = "dev-hugepages.mount"
@@ -82,7 +82,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
     return "".join(kept) + f"{KIND} {MOUNT_POINT} {KIND} {_option(page_size)},nofail 0 0{end}"
 
 
-def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
+def plan_mount(facts: Facts, host: Host, options: SetupOptions) -> Group:
     """Plan the mount. systemd's unit keeps it where it is in force; else fstab does.
 
     The unit mounts pages of the kernel's default size, which the kernel arguments set: without them fstab
@@ -90,16 +90,20 @@ def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
     """
     steps: list[AnyStep] = []
     text = host.read_text(FSTAB) or ""
-    if _fstab_lines(text) or not (unit_mounts(host) and wish.kernel_args):
+    if _fstab_lines(text) or not (unit_mounts(host) and options.kernel_args):
         steps.append(
             WriteFile(
                 path=FSTAB,
-                data=fstab_with_mount(text, wish.page_size).encode("utf-8", "surrogateescape"),
+                data=fstab_with_mount(text, options.page_size).encode("utf-8", "surrogateescape"),
                 why=f"a hugetlbfs on {MOUNT_POINT} at every boot",
             )
         )
     mounted = any(mount.path == MOUNT_POINT for mount in facts.memory.mounts)
-    if host.runs_commands and not mounted and any(p.size == wish.page_size for p in facts.memory.hugepages):
+    if (
+        host.runs_commands
+        and not mounted
+        and any(p.size == options.page_size for p in facts.memory.hugepages)
+    ):
         if not host.is_dir(MOUNT_POINT):
             steps.append(
                 Run(
@@ -109,5 +113,5 @@ def plan_mount(facts: Facts, host: Host, wish: Wish) -> Group:
                     fleeting=True,
                 )
             )
-        steps.append(mount_now(wish.page_size))
+        steps.append(mount_now(options.page_size))
     return Group(name="hugetlbfs", steps=tuple(steps))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole setup as one plan. What is wrong with the wish or the host is raised here, before any change."""
+"""The whole setup as one plan. Errors in the options or the host are raised here, before any change."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from harpctl.change.steps import Group, Plan, SetControl, needed
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, holds
 from harpctl.kargs.plan import lacking, plan_kernel_args
 from harpctl.network.model import EniPlan
 from harpctl.network.plan import plan_network
 from harpctl.setup.choose import Choice, choose, gpu_count
 from harpctl.setup.confs import confs_by_interface, kept_mtu, plan_confs
-from harpctl.setup.fit import fitting_pages
 from harpctl.setup.mount import plan_mount
+from harpctl.setup.options import FIT, SetupOptions
+from harpctl.setup.page_demand import pages_used
 from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
 from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import has_program, plan_unit
-from harpctl.setup.wish import FIT, Wish
 
 CHANNELS_MAX = 1024
 MTU_MIN, MTU_MAX = 1280, 65536  # the plugin's smallest packets, and the conf files' bound
@@ -37,7 +37,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int
 
 
-def _check_system(facts: Facts, wish: Wish) -> None:
+def _check_system(facts: Facts, options: SetupOptions) -> None:
     system = facts.system
     if not system.family:
         raise HarpError(
@@ -46,7 +46,7 @@ def _check_system(facts: Facts, wish: Wish) -> None:
             "Set the host up by hand (docs/operations.md says what is needed) and use `harpctl validate`.",
             ExitCode.MISSING,
         )
-    if system.container and not (wish.force or wish.dry_run):
+    if system.container and not (options.force or options.dry_run):
         raise HarpError(
             f"This is a container ({system.container}): kernel arguments and ENIs are the host's.",
             "Run it on the host, and mount what it made into the container; see docs/operations.md.",
@@ -76,7 +76,7 @@ def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
             )
 
 
-def eni_plans(host: Host, choices: Sequence[Choice], wish: Wish) -> list[EniPlan]:
+def eni_plans(host: Host, choices: Sequence[Choice], options: SetupOptions) -> list[EniPlan]:
     """Return each chosen ENI its address, MTU and routing. Raises where one has no address."""
     plans, existing = [], confs_by_interface(host)
     for choice in choices:
@@ -94,37 +94,37 @@ def eni_plans(host: Host, choices: Sequence[Choice], wish: Wish) -> list[EniPlan
                 mac=eni.mac,
                 address=choice.address,
                 gateway=choice.gateway,
-                mtu=wish.mtu or kept_mtu(eni, existing.get(eni.name)),
-                queues=wish.channels,
+                mtu=options.mtu or kept_mtu(eni, existing.get(eni.name)),
+                queues=options.channels,
             )
         )
     return plans
 
 
-def _notes(facts: Facts, choices: Sequence[Choice], wish: Wish) -> list[str]:
+def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> list[str]:
     notes = []
-    if facts.system.container and not wish.force:
+    if facts.system.container and not options.force:
         where = f"This is a container ({facts.system.container}), where setup itself is refused"
         notes.append(f"{where}: kernel arguments (not shown) and ENIs are the host's.")
-    gpus = len(facts.gpus) if wish.given.gpus is None else wish.given.gpus
+    gpus = len(facts.gpus) if options.overrides.gpus is None else options.overrides.gpus
     if gpus and len(choices) != gpus:
         notes.append(f"{len(choices)} ENIs for {gpus} GPUs: they share; HARP expects one ENI per GPU.")
     if without := [choice.eni.name for choice in choices if not choice.cores]:
         why = "No core to spare" if facts.cpus else "The processors are not known here, so no core"
         notes.append(f"{why} for {', '.join(without)}: their engines run inside NCCL's threads.")
-    names = [choice.eni.name for choice in choices if wish.network and not choice.gateway]
+    names = [choice.eni.name for choice in choices if options.network and not choice.gateway]
     if names:
         said = f"No gateway known for {', '.join(names)}: only hosts of the same subnet are reached"
         notes.append(f"{said}; --gateway {names[0]}=ADDRESS adds one.")
     return notes
 
 
-def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, wish: Wish) -> str:
+def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: SetupOptions) -> str:
     """Say why a reboot is needed for all that was asked to hold; "" when none is."""
     have = pages_now(facts, wanted.page_size)
     if have >= wanted.count:
         return ""
-    if not wish.kernel_args:
+    if not options.kernel_args:
         return ""
     pages = f"{wanted.count} hugepages of {size_name(wanted.page_size)}"
     if not host.is_real:
@@ -134,52 +134,52 @@ def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, wish: Wish) ->
     return f"a reboot brings {pages}; {have} are there now"
 
 
-def _pages(facts: Facts, host: Host, choices: Sequence[Choice], wish: Wish) -> int:
-    if wish.hugepages == FIT:
-        return fitting_pages(choices, confs_by_interface(host), gpu_count(facts, wish), wish.page_size)
-    return wish.hugepages or page_count(gpu_count(facts, wish), wish)
+def _pages(facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions) -> int:
+    if options.hugepages == FIT:
+        return pages_used(choices, confs_by_interface(host), gpu_count(facts, options), options.page_size)
+    return options.hugepages or page_count(gpu_count(facts, options), options)
 
 
-def make_setup(facts: Facts, host: Host, wish: Wish) -> Setup:
+def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     """Plan everything that was asked, but for the steps that already hold. Raises with nothing changed."""
-    _check_system(facts, wish)
-    choices = choose(facts, wish)
+    _check_system(facts, options)
+    choices = choose(facts, options)
     enis = [choice.eni for choice in choices]
-    count = _pages(facts, host, choices, wish)
-    wanted = HugepageArgs(page_size=wish.page_size, count=count)
-    if wish.now and not host.runs_commands:
+    count = _pages(facts, host, choices, options)
+    wanted = HugepageArgs(page_size=options.page_size, count=count)
+    if options.now and not host.runs_commands:
         raise HarpError(
             "--now asks a running kernel for pages, and a directory tree has none.",
             "Leave it out: the kernel arguments bring the pages at the first boot.",
             ExitCode.USAGE,
         )
-    check_page_size(facts, wish)
-    check_memory(facts, wish, count)
-    _check_mtu(enis, wish.mtu)
-    _check_channels(enis, wish.channels)
+    check_page_size(facts, options)
+    check_memory(facts, options, count)
+    _check_mtu(enis, options.mtu)
+    _check_channels(enis, options.channels)
     groups: list[Group] = []
-    if wish.kernel_args and not (wish.dry_run and facts.system.container):
+    if options.kernel_args and not (options.dry_run and facts.system.container):
         groups.append(plan_kernel_args(facts, host, wanted))
-    if wish.now:
-        groups.append(plan_now(facts, wish, count))
-    groups.append(plan_mount(facts, host, wish))
-    if wish.network:
-        groups.extend(plan_network(facts, host, eni_plans(host, choices, wish), force=wish.force))
-    groups.append(plan_confs(host, choices, wish))
+    if options.now:
+        groups.append(plan_now(facts, options, count))
+    groups.append(plan_mount(facts, host, options))
+    if options.network:
+        groups.extend(plan_network(facts, host, eni_plans(host, choices, options), force=options.force))
+    groups.append(plan_confs(host, choices, options))
     groups.append(plan_tool())
-    notes = _notes(facts, choices, wish)
-    if wish.unit and has_program(host, wish):
-        groups.append(plan_unit(facts, host, wish))
-    elif wish.unit and facts.system.init == "systemd":
+    notes = _notes(facts, choices, options)
+    if options.unit and has_program(host, options):
+        groups.append(plan_unit(facts, host, options))
+    elif options.unit and facts.system.init == "systemd":
         notes.append(
-            f"No boot unit: {wish.program}, which it runs, is not there. Install harpctl, then again."
+            f"No boot unit: {options.program}, which it runs, is not there. Install harpctl, then again."
         )
     plan = Plan(
         groups=tuple(groups),
         notes=tuple(notes),
-        reboot=reboot_reason(facts, host, wanted, wish),
+        reboot=reboot_reason(facts, host, wanted, options),
     )
-    return Setup(plan=needed(plan, host), choices=tuple(choices), pages=count, page_size=wish.page_size)
+    return Setup(plan=needed(plan, host), choices=tuple(choices), pages=count, page_size=options.page_size)
 
 
 def _unmet_entries(boot: Boot, wanted: HugepageArgs) -> list[str]:
@@ -189,16 +189,16 @@ def _unmet_entries(boot: Boot, wanted: HugepageArgs) -> list[str]:
     ]
 
 
-def unmet(facts: Facts, host: Host, wish: Wish) -> list[str]:
+def unmet(facts: Facts, host: Host, options: SetupOptions) -> list[str]:
     """List what was asked and does not hold, from fresh facts: empty is what success means.
 
     Pages that the kernel arguments bring at the next boot count as held.
     """
-    setup = make_setup(facts, host, wish)
+    setup = make_setup(facts, host, options)
     wanted = HugepageArgs(page_size=setup.page_size, count=setup.pages)
-    missing = _unmet_entries(facts.boot, wanted) if wish.kernel_args else []
+    missing = _unmet_entries(facts.boot, wanted) if options.kernel_args else []
     have = pages_now(facts, wanted.page_size)
-    booted = wish.kernel_args and not holds(facts.boot.cmdline, wanted)
+    booted = options.kernel_args and not holds(facts.boot.cmdline, wanted)
     if have < wanted.count and host.is_real and not booted:
         pages = f"{have} of {wanted.count} hugepages of {size_name(wanted.page_size)}"
         missing.append(f"{pages}: the rest of the memory is taken or fragmented")

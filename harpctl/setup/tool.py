@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harpctl.change.steps import Group, MakeLink
 from harpctl.confs.conf import TOOLS_DIR
-from harpctl.setup.wish import PROGRAM
+from harpctl.setup.options import PROGRAM
 
 TOOLS = f"{TOOLS_DIR}/harpctl"
 DIST_FOLDER = "HARPCTL_HOME"  # set by the tool's launcher: the folder that it runs from

@@ -8,9 +8,9 @@ import re
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
+from harpctl.host.host import Host
+from harpctl.setup.options import SetupOptions
 from harpctl.setup.tool import plan_tool
-from harpctl.setup.wish import Wish
 
 NAME = "harp.service"
 PATH = f"/etc/systemd/system/{NAME}"
@@ -42,26 +42,26 @@ def _quoted(program: str) -> str:
     return f'"{text}"' if " " in text else text
 
 
-def has_program(host: Host, wish: Wish) -> bool:
+def has_program(host: Host, options: SetupOptions) -> bool:
     """Say whether the program that the unit runs is there, or will be after this setup."""
     links = {step.path for step in plan_tool().steps if isinstance(step, MakeLink)}
-    return wish.program in links or host.is_file(wish.program)
+    return options.program in links or host.is_file(options.program)
 
 
-def _channels(host: Host, wish: Wish) -> int | None:
+def _channels(host: Host, options: SetupOptions) -> int | None:
     """Return the channels to set at boot: those asked for, else those of an earlier setup."""
     earlier = re.search(r"^ExecStart=.* --channels (\d+)$", host.read_text(PATH) or "", re.MULTILINE)
-    return wish.channels or (int(earlier[1]) if earlier else None)
+    return options.channels or (int(earlier[1]) if earlier else None)
 
 
-def plan_unit(facts: Facts, host: Host, wish: Wish) -> Group:
+def plan_unit(facts: Facts, host: Host, options: SetupOptions) -> Group:
     """Plan the unit, where systemd is the init; there is none elsewhere."""
     if facts.system.init != "systemd":
         return Group(name="boot unit", steps=())
-    channels = _channels(host, wish)
-    options = f" --channels {channels}" if channels else ""
+    channels = _channels(host, options)
+    arguments = f" --channels {channels}" if channels else ""
     text = TEXT.format(
-        conf_files=f"{CONF_DIR}/{CONF_PATTERN}", program=_quoted(wish.program), options=options
+        conf_files=f"{CONF_DIR}/{CONF_PATTERN}", program=_quoted(options.program), options=arguments
     )
     steps: list[AnyStep] = [
         WriteFile(path=PATH, data=text.encode(), mode=0o644, why="channels and a check at every boot"),

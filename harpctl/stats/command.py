@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harpctl.console import OUT, print_json, print_table
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import Found, Process, find, find_one
 from harpctl.stats.layout import Row
 from harpctl.stats.nested import document
@@ -19,7 +19,7 @@ STYLES = {"running": "green", "gone": "dim"}
 HIDDEN = {"index", "id", "session", "eni", "engine", "path_first", "eni_first", "eni_count"}
 
 
-def tell_unread(found: Found) -> None:
+def warn_unread(found: Found) -> None:
     """Print a line for each file that could not be read."""
     for unread in found.unread:
         OUT.print(f"{unread.error} {unread.hint}", style="yellow", markup=False)
@@ -88,6 +88,6 @@ def stats(
     elif not found.unread:
         OUT.print("No process here has HARP statistics.")
     if not as_json:
-        tell_unread(found)
+        warn_unread(found)
     if found.unread:
         raise typer.Exit(found.exit_code())

@@ -13,7 +13,7 @@ import typer
 
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import Found, Process, find
 from harpctl.stats.layout import read_fields
 from harpctl.stats.metrics import PEERS_MAX, Metric, Totals, metrics_of

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harpctl.console import OUT, print_json, print_table
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import Found, find, find_one
 from harpctl.stats.sample import ProcessRate, Sample, SessionRate, rate, sample_of
 

@@ -11,13 +11,13 @@ import typer
 
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
-from harpctl.picture import require_plot
+from harpctl.host.host import Host
+from harpctl.plotting import require_plot
 from harpctl.stats.files import find_one
+from harpctl.trace.history import History, HistoryEvent, counts_of, history_of, sentences
 from harpctl.trace.plot import plot
 from harpctl.trace.rings import Recording, read_recording
 from harpctl.trace.save import dump_of
-from harpctl.trace.story import Story, Told, counts_of, sentences, story_of
 
 DUMP_HINT = "Processes leave dumps where HARP_DUMP_DIR says; `harpctl trace PID` reads a running one."
 
@@ -48,39 +48,39 @@ def _title(recording: Recording) -> str:
     return said
 
 
-def _shown(story: Story, *, everything: bool, last: int) -> list[Told]:
-    shown = [told for told in story.events if everything or told.event.kind.part != "FLOW"]
+def _shown(history: History, *, everything: bool, last: int) -> list[HistoryEvent]:
+    shown = [told for told in history.events if everything or told.event.kind.part != "FLOW"]
     return shown[-last:] if last else shown
 
 
-def _print(story: Story, *, everything: bool, last: int) -> None:
-    for side in story.sides:
+def _print(history: History, *, everything: bool, last: int) -> None:
+    for side in history.sides:
         OUT.print(_title(side.recording), style="bold", markup=False)
         if side.recording.cut:
             OUT.print("This file is cut off; what is left of it follows.", style="yellow")
-    if story.clock:
-        OUT.print(story.clock.told(*(side.title() for side in story.sides)), markup=False)
-    if not story.events:
+    if history.clock:
+        OUT.print(history.clock.told(*(side.title() for side in history.sides)), markup=False)
+    if not history.events:
         OUT.print("Nothing was recorded.")
         return
-    shown = _shown(story, everything=everything, last=last)
-    width = max((len(story.name_of(told)) for told in shown), default=0)
-    first = story.sides[0].recording
+    shown = _shown(history, everything=everything, last=last)
+    width = max((len(history.name_of(told)) for told in shown), default=0)
+    first = history.sides[0].recording
     for told in shown:
         moment = _clock_time(first.unix_ns(told.at_ns))
-        OUT.print(f"{moment}  {story.name_of(told):{width}}  {story.text_of(told)}", markup=False)
-    hidden = len(story.events) - len(shown)
+        OUT.print(f"{moment}  {history.name_of(told):{width}}  {history.text_of(told)}", markup=False)
+    hidden = len(history.events) - len(shown)
     if hidden and not everything:
         OUT.print(
             f"{hidden} events of what was sent and acknowledged, or earlier, are left out: --all, --last 0."
         )
-    said = list(sentences(story))
+    said = list(sentences(history))
     OUT.print("\nNothing recorded was lost." if not said else "", style="bold")
     for sentence in said:
         OUT.print(sentence, markup=False)
 
 
-def _document(story: Story) -> dict[str, object]:
+def _document(history: History) -> dict[str, object]:
     return {
         "sides": [
             {
@@ -92,13 +92,13 @@ def _document(story: Story) -> dict[str, object]:
                 "cut": side.recording.cut,
                 "sessions": list(side.sessions.values()),
             }
-            for side in story.sides
+            for side in history.sides
         ],
-        "clock": story.clock,
-        "paths": counts_of(story),
+        "clock": history.clock,
+        "paths": counts_of(history),
         "events": [
             {
-                "unix_ns": story.sides[0].recording.unix_ns(told.at_ns),
+                "unix_ns": history.sides[0].recording.unix_ns(told.at_ns),
                 "side": told.side,
                 "session": told.mark,
                 "event": told.event.kind.name,
@@ -110,7 +110,7 @@ def _document(story: Story) -> dict[str, object]:
                 "b": told.event.b,
                 "text": told.event.told(),
             }
-            for told in story.events
+            for told in history.events
         ],
     }
 
@@ -152,13 +152,13 @@ def trace(
     recordings = [_read(host, word) for word in (source, other) if word is not None]
     if save:
         _save(host, source, save)
-    story = story_of(recordings)
+    history = history_of(recordings)
     if png:
-        plot(png, story, span_ms)
+        plot(png, history, span_ms)
     if as_json:
-        print_json(_document(story))
+        print_json(_document(history))
     else:
-        _print(story, everything=everything, last=last)
+        _print(history, everything=everything, last=last)
     if any(recording.cut for recording in recordings):
         raise typer.Exit(int(ExitCode.WRONG_DATA))
 

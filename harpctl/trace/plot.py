@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a story: packet numbers of a session's paths over time, with losses, and below them the windows."""
+"""Draws a history: packet numbers of a session's paths over time, with losses, and below them the windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.trace.story import Story, Told
+from harpctl.trace.history import History, HistoryEvent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +33,10 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return list(points[::step])
 
 
-def _busiest(story: Story) -> tuple[int, int]:
+def _busiest(history: History) -> tuple[int, int]:
     """Return the side and the session that sends most: what is drawn."""
     sent = Counter(
-        (told.side, told.mark) for told in story.events if told.event.kind.name == "TX_DATA" and told.mark
+        (told.side, told.mark) for told in history.events if told.event.kind.name == "TX_DATA" and told.mark
     )
     if not sent:
         raise HarpError(
@@ -50,7 +50,7 @@ def _busiest(story: Story) -> tuple[int, int]:
 class _Path:
     """What is drawn of one path: numbers count from the first that is recorded."""
 
-    def __init__(self, events: Sequence[Told], begin_ns: int, sender: int) -> None:
+    def __init__(self, events: Sequence[HistoryEvent], begin_ns: int, sender: int) -> None:
         self.begin_ns = begin_ns
         own = [told for told in events if told.side == sender]
         sent = [told.event.number for told in own if told.event.kind.name in SENT and told.at_ns >= begin_ns]
@@ -62,11 +62,11 @@ class _Path:
             if told.side != sender and told.event.kind.name in {"TX_ACK", "RX_GAP"}:
                 self._at(f"far {told.event.kind.name}", told, told.event.number)
 
-    def _at(self, what: str, told: Told, value: float) -> None:
+    def _at(self, what: str, told: HistoryEvent, value: float) -> None:
         if told.at_ns >= self.begin_ns:
             self.points[what].append(((told.at_ns - self.begin_ns) / 1e6, value))
 
-    def _add(self, told: Told) -> None:
+    def _add(self, told: HistoryEvent) -> None:
         event, name = told.event, told.event.kind.name
         if name in SENT or name in MARKS or name == "RX_ACK":
             self._at(name, told, event.number + (event.count - 1 if name == "TX_DATA" else 0))
@@ -109,13 +109,13 @@ def _draw_path(axes: Axes, path: _Path, name: str) -> None:
     axes.set_title(name, fontsize=8, loc="left")
 
 
-def plot(file: Path, story: Story, span_ms: float = 0.0) -> None:
+def plot(file: Path, history: History, span_ms: float = 0.0) -> None:
     """Draw the session that sends most, or the last span_ms of it; `require_plot` has been called."""
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    sender, mark = _busiest(story)
-    events = [told for told in story.events if told.mark == mark]
-    by_path: dict[int, list[Told]] = defaultdict(list)
+    sender, mark = _busiest(history)
+    events = [told for told in history.events if told.mark == mark]
+    by_path: dict[int, list[HistoryEvent]] = defaultdict(list)
     used = Counter(
         told.event.path for told in events if told.side == sender and told.event.kind.name == "TX_DATA"
     )
@@ -126,7 +126,7 @@ def plot(file: Path, story: Story, span_ms: float = 0.0) -> None:
     for told in events:
         if told.at_ns <= end_ns:
             by_path[told.event.path].append(told)
-    side = story.sides[sender]
+    side = history.sides[sender]
     session = side.sessions.get(mark)
     figure, rows = plt.subplots(
         len(shown) + 1,

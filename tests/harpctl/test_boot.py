@@ -15,7 +15,7 @@ from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, Conf, render
 from harpctl.doctor.model import Finding
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 
 CROWDING = "10.0.0.0/24 dev eth1 proto kernel scope link src 10.0.0.11"

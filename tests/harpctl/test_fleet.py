@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from harpctl import fleet
 from harpctl.errors import HarpError
-from harpctl.fleet import Remote, ask_hosts, find_json, find_remote, judge, over_hosts, parse_hosts
+from harpctl.fleet import Remote, answer_of, ask_hosts, find_json, find_remote, over_hosts, parse_hosts
 from harpctl.plugin.command import install, status
 from harpctl.report import reports_errors
 
@@ -343,10 +343,10 @@ def test_json_after_the_noise_of_a_login_shell() -> None:
 
 
 def test_an_error_without_words() -> None:
-    answer = judge("a", 3, "", "")
+    answer = answer_of("a", 3, "", "")
     assert (answer.result, answer.code, answer.detail) == ("failed", 3, "exit code 3")
-    assert judge("a", -9, "", "").code == 1
-    assert judge("a", 255, "", "").remedy == "Try it by hand: ssh a"
+    assert answer_of("a", -9, "", "").code == 1
+    assert answer_of("a", 255, "", "").remedy == "Try it by hand: ssh a"
 
 
 # ---- a real sshd ----
@@ -446,7 +446,7 @@ def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:
 
 def test_an_error_that_came_as_json() -> None:
     said = '{"ok": false, "error": "No GPU was found.", "hint": "harpctl setup --gpus 8", "exit_code": 4}\n'
-    answer = judge("gpu1", 4, said, "harpctl: No GPU was found.\n  harpctl setup --gpus 8\n")
+    answer = answer_of("gpu1", 4, said, "harpctl: No GPU was found.\n  harpctl setup --gpus 8\n")
     assert (answer.result, answer.code) == ("failed", 4)
     assert answer.detail == "No GPU was found."
     assert answer.remedy == "harpctl setup --gpus 8"

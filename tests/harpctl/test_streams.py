@@ -64,11 +64,11 @@ def test_an_error_with_json_is_a_document_too(root: Path) -> None:
 def test_a_signal_takes_everything_back(root: Path, number: signal.Signals) -> None:
     """Told to end while it writes: kernel arguments are written by then, the network is not."""
     stop = (
-        "import harpctl.cli, harpctl.change.doing as d, os\nwrite = d.Doer._write\n"
+        "import harpctl.cli, harpctl.change.executor as d, os\nwrite = d.Executor._write\n"
         "def stop(self, step):\n"
         "    write(self, step)\n"
         f"    if 'netplan' in step.path: os.kill(os.getpid(), {int(number)})\n"
-        "d.Doer._write = stop\n"
+        "d.Executor._write = stop\n"
         f"import sys; sys.argv = ['harpctl', 'setup', '--root', {str(root)!r}]\n"
         "harpctl.cli.main()\n"
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import find
 from harpctl.stats.sample import sample_of
 from harpctl.testbed.lab.lab import Lab

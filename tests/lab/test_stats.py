@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harpctl.cli import app
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import Process, find
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.errors import ExitCode
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import find
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
@@ -66,7 +66,7 @@ def trace(*words: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def story(*words: object) -> Any:
+def history(*words: object) -> Any:
     code, output = trace(*words, "--json")
     assert code == 0, output
     return json.loads(output)
@@ -81,7 +81,7 @@ def test_the_merged_story_names_the_loss(job: Job, tmp_path: Path) -> None:
 
     drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 2", "eni0")
     until("loss is recorded", lambda: lost(sender) > 20, wait_s=20)
-    found = story(sender, receiver)
+    found = history(sender, receiver)
     assert 0 <= found["clock"]["error_ns"] < ERROR_MAX_NS
     assert abs(found["clock"]["ahead_ns"]) < ERROR_MAX_NS  # it is one clock in truth
     assert [side["pid"] for side in found["sides"]] == [sender, receiver]
@@ -92,12 +92,12 @@ def test_the_merged_story_names_the_loss(job: Job, tmp_path: Path) -> None:
     assert worst["lost"] > 0 < worst["gaps"]
     moments = [event["unix_ns"] for event in found["events"]]
     assert moments == sorted(moments)
-    code, output = trace(sender, receiver, "--png", tmp_path / "story.png", "--last", 1000)
+    code, output = trace(sender, receiver, "--png", tmp_path / "history.png", "--last", 1000)
     assert code == 0
     assert f"path {worst['path']} (eni0 to " in output
     assert "packets were found lost" in output
     assert "the other end saw" in output
-    assert (tmp_path / "story.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "history.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_lost_packet_is_seen_to_leave_before_it_is_missed(job: Job) -> None:
@@ -106,7 +106,7 @@ def test_a_lost_packet_is_seen_to_leave_before_it_is_missed(job: Job) -> None:
 
     def order() -> list[tuple[int, int, int]]:
         """Return when packets that were lost were sent, missed there, and found lost here."""
-        events = story(sender, receiver)["events"]
+        events = history(sender, receiver)["events"]
         sent: dict[tuple[int, int], int] = {}
         for event in (one for one in events if one["event"] in SENDING):
             for number in range(event["number"], event["number"] + event["count"]):
@@ -128,7 +128,7 @@ def test_a_running_process_can_be_kept_as_a_dump(job: Job, tmp_path: Path) -> No
     kept = tmp_path / "kept.trace"
     assert trace(pid, "--save", kept)[0] == 0
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    found = story(kept)
+    found = history(kept)
     assert found["sides"][0]["pid"] == pid
     assert found["sides"][0]["why"] == "on demand"
     assert {"SESSION_OPEN", "PATH_STATE", "STREAM_OPEN"} <= {event["event"] for event in found["events"]}
@@ -138,19 +138,19 @@ def test_a_killed_process_tells_its_story_and_the_other_leaves_a_dump(job: Job, 
     left, killed = (rank.pid for rank in job.ranks)
     os.kill(killed, signal.SIGKILL)
     job.ranks[1].wait()
-    assert story(killed)["events"][-1]["event"]
+    assert history(killed)["events"][-1]["event"]
     until("there is a dump", lambda: len(dumps(folder)) == 1, wait_s=20)
     job.ranks[0].wait()
     (dump,) = dumps(folder)
     assert stat.S_IMODE(dump.stat().st_mode) == 0o600
-    found = story(dump)
+    found = history(dump)
     assert found["sides"][0]["pid"] == left
     assert found["sides"][0]["why"].startswith("a session has failed: ")
     assert [event["text"] for event in found["events"] if event["event"] == "SESSION_STATE"] == [
         "session goes from open to failed"
     ]
     assert str(dump) in job.log(0)
-    merged = story(dump, killed)
+    merged = history(dump, killed)
     assert merged["clock"]["error_ns"] >= 0
 
 
@@ -166,7 +166,7 @@ def test_a_stall_leaves_a_dump(make_lab: MakeLab, plugin_file: Path, folder: Pat
         os.kill(job.ranks[1].pid, signal.SIGSTOP)
         until("there is a dump", lambda: len(dumps(folder)) == 1, wait_s=20)
         until("it is whole", lambda: str(dumps(folder)[0]) in job.log(0))
-        found = story(dumps(folder)[0])
+        found = history(dumps(folder)[0])
     assert found["sides"][0]["why"].startswith("NCCL waits: ")
     (stall,) = [event["text"] for event in found["events"] if event["event"] == "STALL"]
     assert stall.startswith("NCCL has waited for 3")

@@ -13,40 +13,40 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
-COMMON = {"errors", "console", "hints", "identity", "picture"}  # what everything may import
+COMMON = {"errors", "console", "hints", "build_info", "plotting"}  # what everything may import
 TOP = {"", "__main__", "cli", "report"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
-DOERS = ("change.apply", "change.doing", "change.rollback", "change.undoer")
+DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter")
 
 # Who does what Host is there for otherwise, and why.
 SPAWNS = {
     "host.runner": "the one runner of commands",
     "fleet": "ssh to other hosts",
     "network.guard": "the dead man, which outlives harpctl",
-    "identity": "the script that tells a checkout's version",
-    "preflight.talk": "ssh to hosts for as long as a preflight lasts",
-    "doctor.live": "children that may die of what they try",
+    "build_info": "the script that tells a checkout's version",
+    "preflight.sessions": "ssh to hosts for as long as a preflight lasts",
+    "doctor.machine": "children that may die of what they try",
 }
 OPENS = {
-    "identity": "the version and the documents that a package brings",
+    "build_info": "the version and the documents that a package brings",
     "doctor.archive": "the bundle, where the operator says",
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
     "fleet": "the operator's host file, and our own file to be streamed",
     "network.metadata": "addresses of the web",
     "node.cluster": "the API server of the cluster",
-    "preflight.talk": "our own file to be streamed",
+    "preflight.sessions": "our own file to be streamed",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
     "setup.command": "the terminal that is asked",
     "trace.rings": "the memory of a process that holds its rings",
 }
 WRITES = {
     "trace.command": "the dump that the operator asks for",
-    "network.watch": "notes in /run/harp, between harpctl and the dead man",
+    "network.guard_files": "notes in /run/harp, between harpctl and the dead man",
     "network.deadman": "its sign of life there",
 }
 RUNS = {
-    "change.doing": "steps",
-    "change.undoer": "their undoing",
+    "change.executor": "steps",
+    "change.reverter": "their undoing",
     "network.guard": "systemd-run, for the dead man",
     "boot": "what every boot forgets anyway, so that it is not journalled",
 }
@@ -180,7 +180,7 @@ def test_planners_carry_nothing_out(planner: str) -> None:
 
 def writers() -> set[str]:
     """Return the methods of Host that change the machine: those below the comment that says so."""
-    text = MODULES["host.door"].read_text(encoding="utf-8")
+    text = MODULES["host.host"].read_text(encoding="utf-8")
     below = text[text.index("# ---- writing: only change/ calls these") : text.index("\ndef ")]
     found = set(re.findall(r"    def ([a-z]\w*)\(", below))
     assert {"write_file", "remove", "rename", "lock"} <= found

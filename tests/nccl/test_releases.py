@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.facts.plugin_files import NAME, library_version
-from harpctl.host.door import Host
-from harpctl.plugin.choice import tried
+from harpctl.host.host import Host
+from harpctl.plugin.choice import candidate_files
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import OPERATIONS, check
@@ -55,7 +55,7 @@ def test_names(make_box: MakeBox, harp: dict[str, str], plugin_file: Path, relea
     assert library_version(Host(Path("/")), str(make_box(2, release).library)) == release.version
     for value in (None, "", "harp", NAME, str(plugin_file), "none-such,harp", "none"):
         named = {} if value is None else {"NCCL_NET_PLUGIN": value}
-        files = tried(value, release.version)
+        files = candidate_files(value, release.version)
         there = any((Path(folder) / file).exists() for file in files)
         run = make_box(2, release).run(
             *("--op=allreduce", "--iters=0", "--max=8"),

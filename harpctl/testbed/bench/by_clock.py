@@ -15,9 +15,9 @@ import msgspec
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.failover import Course, course_of
 from harpctl.testbed.bench.failure import Event, Failure, apply, events_of
+from harpctl.testbed.bench.hosts import Hosts, LabHosts
 from harpctl.testbed.bench.measure import Side, Step
 from harpctl.testbed.bench.perf import Mode, PerfJob
-from harpctl.testbed.bench.places import Hosts, LabHosts
 from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.watch import Rival, watch
 from harpctl.testbed.lab.lab import Lab

@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from harpctl.build_info import built_file
 from harpctl.errors import ExitCode, HarpError
-from harpctl.identity import built_file
-from harpctl.picture import require_plot
+from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
 from harpctl.testbed.bench.by_clock import (
     DEFAULT_SIZE_BYTES,
@@ -33,6 +33,7 @@ from harpctl.testbed.bench.by_clock import (
 )
 from harpctl.testbed.bench.failover import print_courses
 from harpctl.testbed.bench.failure import parse_failure
+from harpctl.testbed.bench.hosts import SSH, LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.testbed.bench.measure import Side, Step, measure, setting_text, steps_total
 from harpctl.testbed.bench.nccl_command import (
     PROGRAM,
@@ -44,7 +45,6 @@ from harpctl.testbed.bench.nccl_command import (
 from harpctl.testbed.bench.nccl_run import OPERATIONS, REDUCTIONS
 from harpctl.testbed.bench.nccl_wheel import NEWEST
 from harpctl.testbed.bench.perf import Mode, PerfJob
-from harpctl.testbed.bench.places import SSH, LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.testbed.bench.plot import plot, plot_courses
 from harpctl.testbed.bench.report import document, print_measured
 from harpctl.testbed.bench.sizes import (
@@ -119,7 +119,7 @@ def build_side(plugin: str | None, perf: Path, env: Sequence[str], *, best: bool
     return Side(file.stem if plugin else "HARP", Program(perf, file, own))
 
 
-def told_apart(sides: Sequence[Side]) -> list[Side]:
+def with_distinct_names(sides: Sequence[Side]) -> list[Side]:
     """Give sides of one name their folders' names, or numbers where these are the same too."""
     if len({side.name for side in sides}) == len(sides):
         return list(sides)
@@ -569,7 +569,7 @@ def bench(
     sides = [build_side(plugin, program, _own_env(driver, engine, paths, env or []))]
     if against:
         sides.append(build_side(against, program, against_env or [], best=against_best))
-        sides = told_apart(sides)
+        sides = with_distinct_names(sides)
 
     def open_hosts() -> contextlib.AbstractContextManager[Opened]:
         return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback)

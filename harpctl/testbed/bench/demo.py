@@ -20,9 +20,9 @@ from harpctl.testbed.bench.command import (
     interrupted_by_signals,
     require_right_bytes,
 )
+from harpctl.testbed.bench.hosts import Hosts, LabHosts, LoopbackHosts
 from harpctl.testbed.bench.measure import measure
 from harpctl.testbed.bench.perf import Mode, PerfJob
-from harpctl.testbed.bench.places import Hosts, LabHosts, LoopbackHosts
 from harpctl.testbed.bench.report import document, print_measured
 from harpctl.testbed.bench.sizes import parse_sizes
 from harpctl.testbed.lab.lab import Lab

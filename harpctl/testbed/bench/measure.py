@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harpctl.testbed.bench.hosts import Hosts, Program
 from harpctl.testbed.bench.perf import Mode, PerfJob, PerfRun, Result, run_perf
-from harpctl.testbed.bench.places import Hosts, Program
 from harpctl.testbed.bench.sizes import format_size
 
 TRIAL_SHARE = 0.25  # of the time that a measured run takes

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.baseline import cache_dir
+from harpctl.testbed.bench.hosts import Hosts, LabHosts, LoopbackHosts
 from harpctl.testbed.bench.measure import Step, setting_text
 from harpctl.testbed.bench.nccl_measure import (
     NcclJob,
@@ -30,7 +31,6 @@ from harpctl.testbed.bench.nccl_measure import (
 from harpctl.testbed.bench.nccl_report import nccl_document, nccl_notes, nccl_table
 from harpctl.testbed.bench.nccl_run import OPERATIONS, REDUCTIONS, TYPE_BYTES
 from harpctl.testbed.bench.nccl_wheel import fetch, wheel_of
-from harpctl.testbed.bench.places import Hosts, LabHosts, LoopbackHosts
 from harpctl.testbed.bench.table import print_table
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec

@@ -16,7 +16,7 @@ from typing import IO
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.places import CpuTimes, Hosts, Program
+from harpctl.testbed.bench.hosts import CpuTimes, Hosts, Program
 
 POLL_S = 0.01
 GRACE_S = 5.0  # how long the other ranks may take to notice that one has failed

@@ -22,8 +22,8 @@ import msgspec
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.failure import Event
+from harpctl.testbed.bench.hosts import Hosts, Program
 from harpctl.testbed.bench.perf import PerfJob, PerfReport, Ranks, parse_report
-from harpctl.testbed.bench.places import Hosts, Program
 from harpctl.testbed.bench.timeline import Samples
 from harpctl.testbed.lab.lab import Lab
 

@@ -12,8 +12,8 @@ import typer
 
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.lab import standing
-from harpctl.testbed.lab.faults import BOTH, WayFaults
+from harpctl.testbed.lab import persistent as standing
+from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
@@ -238,7 +238,7 @@ def fault(
             lab.cap(*where, value or None)
         elif word == "mtu":
             lab.set_mtu(*where, int(value))
-    on_packets = {word: value for word, value in changes.items() if word in WayFaults.__struct_fields__}
+    on_packets = {word: value for word, value in changes.items() if word in DirectionFaults.__struct_fields__}
     if on_packets:
         faults.set(way, **_typed(on_packets))
     _say(Done(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json)
@@ -246,14 +246,14 @@ def fault(
 
 def _typed(changes: dict[str, float]) -> dict[str, float]:
     """Give each value the type of its field."""
-    plain = WayFaults()
+    plain = DirectionFaults()
     return {name: type(getattr(plain, name))(value) for name, value in changes.items()}
 
 
 def parse_fault(word: str) -> tuple[str, float]:
     """Read NAME=VALUE, or a word that needs no value."""
     name, equals, text = word.partition("=")
-    known = {*WayFaults.__struct_fields__, "cap", "mtu"}
+    known = {*DirectionFaults.__struct_fields__, "cap", "mtu"}
     if (name in LINK_WORDS and not equals) or (name == "blackhole" and not equals):
         return name, 1
     if name not in known or not equals:

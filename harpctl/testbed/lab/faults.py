@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.lab.box import Box, merge, request
+from harpctl.testbed.lab.faultbox import Faultbox, merge, request
 from harpctl.testbed.lab.rules import IN, OUT, WAYS, plan_drops, read_drops, show_drops
 from harpctl.testbed.lab.spec import MTU_MIN_BYTES, LabSpec, bridge_name, eni_name, fabric_name, port_name
 from harpctl.testbed.lab.steps import Run
@@ -25,7 +25,7 @@ REORDER_MS = 1.0
 MS_MAX = 10_000.0
 
 
-class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
+class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to the packets of one way; shares of 1. A superframe counts as one packet."""
 
     drop: float = 0.0
@@ -83,7 +83,7 @@ class WayFaults(msgspec.Struct, frozen=True, kw_only=True):
         return request(way, chances, (self.reorder_ms, self.delay_ms), self.path_mtu_bytes)
 
 
-Both = dict[str, WayFaults]
+Both = dict[str, DirectionFaults]
 
 
 class Faults:
@@ -130,7 +130,7 @@ class Faults:
         return self.set(way, path_mtu_bytes=mtu_bytes)
 
     def set(self, way: str = BOTH, **changes: float) -> Faults:
-        """Set several at once, by the names of WayFaults."""
+        """Set several at once, by the names of DirectionFaults."""
         if way not in {*WAYS, BOTH}:
             raise HarpError(f"A fault goes `in`, `out` or `both` ways, not {way!r}.", "", ExitCode.USAGE)
         state = self.state()
@@ -142,7 +142,7 @@ class Faults:
 
     def clear(self) -> Faults:
         """End all of them."""
-        self._box().take_out()
+        self._box().withdraw()
         self._drop(dict.fromkeys(WAYS, 0.0))
         self._file.unlink(missing_ok=True)
         return self
@@ -151,7 +151,7 @@ class Faults:
         """Return what is set."""
         with contextlib.suppress(FileNotFoundError):
             return msgspec.json.decode(self._file.read_bytes(), type=Both)
-        return {IN: WayFaults(), OUT: WayFaults()}
+        return {IN: DirectionFaults(), OUT: DirectionFaults()}
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Say by way what was done: `dropped` since that was last set, the others since the box is in."""
@@ -161,7 +161,7 @@ class Faults:
                 listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, way))
                 dropped[way] = read_drops(listed)
         box = self._box()
-        return merge(box.tell() if box.is_in else {}, dropped)
+        return merge(box.tell() if box.is_inserted else {}, dropped)
 
     def total(self, name: str) -> int:
         """Add up a count of both ways."""
@@ -178,9 +178,9 @@ class Faults:
         shares = {way: faults.dropped for way, faults in state.items()}
         if shares != {way: faults.dropped for way, faults in before.items()}:
             self._drop(shares)
-        if any(faults.needs_box for faults in state.values()) and not box.is_in:
-            box.put_in()
-        if box.is_in:
+        if any(faults.needs_box for faults in state.values()) and not box.is_inserted:
+            box.insert()
+        if box.is_inserted:
             box.tell(*(faults.line(way) for way, faults in state.items()))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(state))
@@ -189,9 +189,9 @@ class Faults:
         for way, share in shares.items():
             self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, way, share))
 
-    def _box(self) -> Box:
+    def _box(self) -> Faultbox:
         port = port_name(self._host, eni_name(self._eni))
-        return Box(
+        return Faultbox(
             self._run,
             fabric_name(self._prefix),
             port,
@@ -200,4 +200,4 @@ class Faults:
         )
 
 
-FAULT_NAMES = WayFaults.__struct_fields__
+FAULT_NAMES = DirectionFaults.__struct_fields__

@@ -9,7 +9,7 @@ itself refuses to a process without CAP_NET_ADMIN.
 
 from __future__ import annotations
 
-from harpctl.identity import built_file
+from harpctl.build_info import built_file
 
 DEFAULT_BUFFER_BYTES = 212992  # of Linux, on 64-bit machines; default_buffers.c has it, too
 

@@ -19,7 +19,7 @@ from harpctl.bundle.collect import gather
 from harpctl.cli import app
 from harpctl.doctor.archive import read_archive, write_archive
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.conftest import PLUGIN_DIR
 from tests.harpctl.doctor import world
 from tests.harpctl.stats import build

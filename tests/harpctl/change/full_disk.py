@@ -18,7 +18,7 @@ import pytest
 
 from harpctl.change.journal import Journal, Transaction
 from harpctl.errors import HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.change.site import make_host, make_tree, set_up, snapshot, undo_all
 
 SIZE = 640 << 10

@@ -15,7 +15,7 @@ from harpctl.change import apply as applying
 from harpctl.change.rollback import Report, recover, rollback
 from harpctl.change.steps import Group, MakeLink, Plan, RemoveFile, Rename, Run, SetControl, WriteFile
 from harpctl.console import NoProgress
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 
 GRUB = "/etc/default/grub"

@@ -13,7 +13,7 @@ from harpctl.change.apply import apply
 from harpctl.change.steps import AnyStep, Group, MakeLink, Plan, Rename, Run, SetControl, WriteFile
 from harpctl.console import NoProgress, Progress
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.change.site import (
     GRUB,
     PAGES,

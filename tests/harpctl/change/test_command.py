@@ -12,7 +12,7 @@ from harpctl.change.apply import apply
 from harpctl.change.steps import Group, Plan, WriteFile
 from harpctl.cli import app
 from harpctl.console import NoProgress
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.change.site import make_tree, snapshot
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harpctl.change.diff import changes, file_diff, render
 from harpctl.change.state import Absent, File, digest
 from harpctl.change.steps import Group, Plan, RemoveFile, Rename, Run, WriteFile
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.draws import draws
 from tests.harpctl.change.site import make_host, make_plan, make_tree, set_up, snapshot
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.change import site
 from tests.harpctl.change.site import make_host, make_small_plan, make_tree, run_killed, snapshot, undo_all
 

@@ -15,7 +15,7 @@ from harpctl.change.rollback import listed
 from harpctl.change.steps import Group, Plan, WriteFile
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.change.site import (
     CONF,
     ENTRIES,
@@ -89,7 +89,7 @@ def test_a_changed_file_is_kept_and_can_be_forced(site: Site) -> None:
     assert '-GRUB_CMDLINE_LINUX="quiet"' in kept.diff
     assert report.undone == ()
     assert site.differs() == {GRUB}
-    assert listed(site.host)[0].standing == "partly undone"
+    assert listed(site.host)[0].status == "partly undone"
 
     assert [kept.path for kept in undo_all(site.host).kept] == [GRUB]
     assert site.at(GRUB).read_bytes() == b"mine\n"
@@ -238,8 +238,8 @@ def test_a_dry_run_tells_what_a_rollback_does(site: Site) -> None:
     done = undo_all(site.host)
     assert told.undone == done.undone
     unsure = " if it is empty"
-    assert [[action.removesuffix(unsure) for action in taken.actions] for taken in told.taken] == [
-        taken.actions for taken in done.taken
+    assert [[action.removesuffix(unsure) for action in reverted.actions] for reverted in told.reverted] == [
+        reverted.actions for reverted in done.reverted
     ]
 
 
@@ -283,7 +283,7 @@ def test_a_damaged_copy_is_named_and_the_rest_undone(site: Site) -> None:
 
 def test_a_second_harpctl_is_refused(site: Site) -> None:
     code = (
-        "import sys; from harpctl.host.door import Host\n"
+        "import sys; from harpctl.host.host import Host\n"
         f"with Host(sys.argv[1]).lock('{HOME}/lock') as held: print(held, flush=True); sys.stdin.read()"
     )
     argv = [sys.executable, "-c", code, str(site.root)]

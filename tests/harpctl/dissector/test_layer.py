@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from harpctl.build_info import wire_doc
 from harpctl.cli import app
 from harpctl.dissector.tables import layouts
 from harpctl.errors import ExitCode
-from harpctl.identity import wire_doc
 from tests.layer import layer
 
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")

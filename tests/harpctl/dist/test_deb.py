@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dist.names import plain_version, triplet
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from tests.harpctl.dist.conftest import Chroot, one, run
 

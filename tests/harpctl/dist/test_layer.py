@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dist.names import triplet
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 from harpctl.facts.plugin_files import SUFFIXED
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]

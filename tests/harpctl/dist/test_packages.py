@@ -14,7 +14,7 @@ import pytest
 
 from dist.make import merge_packages, pinned, requirements
 from dist.names import plain_version
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 from tests.harpctl.dist.conftest import one, run
 
 whole = pytest.mark.dist

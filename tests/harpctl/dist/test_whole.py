@@ -14,7 +14,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from dist.cpython import GLIBC
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 from tests.harpctl.machine import build
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harpctl.confs.conf import conf_path
 from harpctl.doctor.context import Options
-from harpctl.doctor.reach import REFUSED, SILENT, TOO_BIG
+from harpctl.doctor.path_probe import REFUSED, SILENT, TOO_BIG
 from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, Cpu, Gpu, HugeMount, Library, NicRule, Pages
 from harpctl.facts.nic_rules import location
 from tests.harpctl.doctor.world import HARP, LIBRARY, World, plugin
@@ -142,8 +142,8 @@ def cgroup_used_up(world: World) -> None:
     "docker run ... (without a hugetlb limit), or hugepages limits in the pod's resources",
 )
 def page_refused(world: World) -> None:
-    assert world.live
-    world.live.page = "it was killed by SIGBUS"
+    assert world.machine
+    world.machine.page = "it was killed by SIGBUS"
 
 
 @case("hugepages.processor", "fail", "no 1 GiB pages", "harpctl setup --page-size 2M")
@@ -470,14 +470,14 @@ def refused_mtu(world: World) -> None:
 
 @case("enis.egress", "fail", "from 10.0.1.11 to 10.0.2.13 the kernel sends through eth2", "harpctl setup")
 def wrong_way_out(world: World) -> None:
-    assert world.live
-    world.live.ways[("10.0.1.11", "10.0.2.13")] = "eth2"
+    assert world.machine
+    world.machine.ways[("10.0.1.11", "10.0.2.13")] = "eth2"
 
 
 @case("enis.egress", "fail", "the kernel has no way from 10.0.1.11 to 10.0.1.1", "harpctl setup")
 def no_way_out(world: World) -> None:
-    assert world.live
-    world.live.ways[("10.0.1.11", "10.0.1.1")] = ""
+    assert world.machine
+    world.machine.ways[("10.0.1.11", "10.0.1.1")] = ""
 
 
 def _one_subnet(world: World) -> None:
@@ -635,8 +635,8 @@ def has_soname(world: World) -> None:
 
 @case("plugin.loads", "fail", "does not load: libcuda.so.1: cannot open", "harpctl install")
 def does_not_load(world: World) -> None:
-    assert world.live
-    world.live.loading = "libcuda.so.1: cannot open shared object file"
+    assert world.machine
+    world.machine.loading = "libcuda.so.1: cannot open shared object file"
 
 
 @case("plugin.interface", "fail", "NCCL 2.6.4 (/usr/lib/libnccl.so.2) finds no interface", "harpctl install")
@@ -785,7 +785,7 @@ def program_attached(world: World) -> None:
     world.eni("eth1", xdp_attached=True)
 
 
-@case("drivers.rungs", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")
+@case("drivers.modes", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")
 def rungs_out_of_reach(world: World) -> None:
     world.change("limits", capabilities=("cap_net_admin", "cap_ipc_lock"))
 
@@ -1077,8 +1077,8 @@ def not_privileged(world: World) -> None:
 
 def _peer(world: World, **changes: object) -> None:
     world.options = Options(peers=("10.0.1.99",))
-    assert world.live
-    world.live.reached = replace(world.live.reached, **changes)
+    assert world.machine
+    world.machine.reached = replace(world.machine.reached, **changes)
 
 
 RULE = "nft insert rule inet filter input {} dport {{ 17700, 32768-60999 }} ip saddr {} accept"

@@ -30,8 +30,8 @@ def test_healthy_host(world: World) -> None:
     not_ok = [finding for finding in world.findings() if finding.level != "ok"]
     assert {finding.cause for finding in not_ok} == {"This is no container."}
     assert {finding.level for finding in not_ok} == {"skip"}
-    assert world.live
-    assert {(ask[0], ask[2], ask[3], ask[4]) for ask in world.live.asked} == {
+    assert world.machine
+    assert {(ask[0], ask[2], ask[3], ask[4]) for ask in world.machine.asked} == {
         ("10.0.1.11", 17700, 9000, (32768, 60999)),
         ("10.0.2.12", 17700, 9000, (32768, 60999)),
     }
@@ -222,8 +222,8 @@ def test_new_kernels_take_jumbo_frames(world: World) -> None:
 def test_address_without_a_subnet(world: World) -> None:
     """Some clouds give /32 addresses: only the gateway is there to be asked about."""
     world.eni("eth1", addresses=("10.0.1.11/32",))
-    assert world.live
-    world.live.ways = {("10.0.1.11", "10.0.1.10"): "eth0", ("10.0.1.11", "10.0.1.12"): "eth0"}
+    assert world.machine
+    world.machine.ways = {("10.0.1.11", "10.0.1.10"): "eth0", ("10.0.1.11", "10.0.1.12"): "eth0"}
     assert worst(world.findings("enis.egress")) == "ok"
 
 

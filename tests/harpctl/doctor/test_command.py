@@ -19,7 +19,7 @@ from harpctl.doctor.topo import make_topo
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Boot, Eni, Facts, Gpu, Memory, System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.machine import DISTROS, build
 
 

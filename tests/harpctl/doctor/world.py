@@ -14,7 +14,7 @@ from harpctl.confs.conf import Conf, conf_path, render
 from harpctl.doctor.context import Context, Options
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import Finding
-from harpctl.doctor.reach import ECHO, REFUSED, Reach
+from harpctl.doctor.path_probe import ECHO, REFUSED, ProbeResult
 from harpctl.facts.elf import Elf
 from harpctl.facts.model import (
     GIB,
@@ -34,9 +34,9 @@ from harpctl.facts.model import (
     System,
 )
 from harpctl.facts.plugin_files import Copy
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import Completed
-from harpctl.plugin.fit import Ground
+from harpctl.plugin.compat import Platform
 
 ARGS = "default_hugepagesz=1GB hugepagesz=1GB hugepages=20"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl-net.so"
@@ -52,14 +52,14 @@ def plugin(path: str = LIBRARY, form: str = "installed", elf: Elf | None = HARP,
 
 
 @dataclass
-class FakeLive:
+class FakeMachine:
     """A machine that answers as it is told."""
 
     page: str = ""
     loading: str = ""
     ways: dict[tuple[str, str], str] = field(default_factory=dict)  # (source, target) -> interface
-    reached: Reach = field(
-        default_factory=lambda: Reach(
+    reached: ProbeResult = field(
+        default_factory=lambda: ProbeResult(
             udp=ECHO, full=ECHO, passed=9000, ports={1: REFUSED}, tcp={17700: ECHO, 1: REFUSED}
         )
     )
@@ -81,7 +81,7 @@ class FakeLive:
     def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
         return ((), "Name or service not known") if name.endswith(".invalid") else ((name,), "")
 
-    def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
+    def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
         self.asked.append((source, peer, port, mtu, tuple(ports)))
         return self.reached
 
@@ -131,7 +131,7 @@ class World:
         self.root = root
         self.environment: dict[str, str] = {}
         self.options = Options()
-        self.live: FakeLive | None = FakeLive()
+        self.machine: FakeMachine | None = FakeMachine()
         self.copies: tuple[Copy, ...] = (plugin(),)
         self.runner = FakeRunner()
         self.confs = {n: self._conf(n) for n in (1, 2)}
@@ -237,7 +237,7 @@ class World:
 
     def as_tree(self) -> None:
         """Make it a directory tree that does not run."""
-        self.live = None
+        self.machine = None
 
     def in_container(self) -> None:
         self.change("system", container="docker")
@@ -248,10 +248,10 @@ class World:
         for number, conf in self.confs.items():
             if not (self.root / conf_path(number).lstrip("/")).exists():
                 self.write(conf_path(number), render(conf))
-        host = Host(self.root, self.runner) if self.live is not None else Host(self.root)
-        context = Context(host, self.facts, self.options, self.environment, self.live)
+        host = Host(self.root, self.runner) if self.machine is not None else Host(self.root)
+        context = Context(host, self.facts, self.options, self.environment, self.machine)
         context.copies = self.copies
-        context.ground = Ground(machine="x86_64", glibc="2.31")
+        context.platform = Platform(machine="x86_64", glibc="2.31")
         return context
 
     def findings(self, id_: str | None = None) -> list[Finding]:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.facts.table import tables
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.draws import draws
 from tests.harpctl.machine import Shape, build
 

@@ -15,7 +15,7 @@ from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.command import facts
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.machine import build
 
 

@@ -10,7 +10,7 @@ import pytest
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Eni
 from harpctl.facts.xdp import best_mode
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.machine import build
 
 HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"

@@ -9,7 +9,7 @@ import pytest
 
 from harpctl.facts.collect import collect
 from harpctl.facts.model import GIB, MIB, Limits
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.machine import build
 
 V1_POD = "sys/fs/cgroup/hugetlb/kubepods/pod1"

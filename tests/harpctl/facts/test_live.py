@@ -17,7 +17,7 @@ import pytest
 from harpctl.facts import netlink
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 SCRIPT = """
 set -e

@@ -34,7 +34,7 @@ from harpctl.facts.nic_rules import (
     read_rules,
 )
 from harpctl.facts.ports import has_port, udp_ports
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.conftest import PLUGIN_DIR
 
 ADDRESS, PORT, SIZE = "10.0.1.11", 40000, 1024

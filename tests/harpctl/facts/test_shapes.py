@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harpctl.facts.collect import collect
-from harpctl.facts.given import Given
 from harpctl.facts.model import GIB, MIB, Facts
-from harpctl.host.door import Host
+from harpctl.facts.overrides import Overrides
+from harpctl.host.host import Host
 from tests.harpctl.machine import SHAPES, Shape, build, with_shape
 
 
-def facts_of(folder: Path, shape: str | Shape, given: Given | None = None) -> Facts:
-    return collect(Host(build(folder, "ubuntu-22.04", shape)), given or Given())
+def facts_of(folder: Path, shape: str | Shape, overrides: Overrides | None = None) -> Facts:
+    return collect(Host(build(folder, "ubuntu-22.04", shape)), overrides or Overrides())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -96,7 +96,7 @@ def test_a_processor_without_1g_pages(tmp_path: Path) -> None:
 
 
 def test_what_is_given_goes_before_what_the_tree_shows(tmp_path: Path) -> None:
-    given = Given(
+    given = Overrides(
         gpus=4,
         memory=64 * GIB,
         enis=("eth1", "eth20"),

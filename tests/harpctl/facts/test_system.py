@@ -9,7 +9,7 @@ import pytest
 
 from harpctl.facts.collect import collect
 from harpctl.facts.system import collect_system, container, family_of
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from tests.harpctl.machine import DEBIAN_DISTROS, DISTROS, RHEL_DISTROS, build
 
 EXPECTED = {  # id, version, glibc, kernel's beginning

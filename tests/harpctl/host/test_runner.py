@@ -21,10 +21,10 @@ def test_nothing_is_on_standard_input() -> None:
 
 def test_commands_that_can_not_run() -> None:
     missing = LiveRunner().run(["harp-no-such-program"])
-    assert (missing.code, missing.said) == (127, "harp-no-such-program: not found")
+    assert (missing.code, missing.last_line) == (127, "harp-no-such-program: not found")
     assert LiveRunner().run(["/etc"]).code == 126
     late = LiveRunner().run(["sleep", "60"], timeout_s=0.05)
-    assert (late.code, late.said) == (124, "sleep: did not end within 0.05 s")
+    assert (late.code, late.last_line) == (124, "sleep: did not end within 0.05 s")
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_commands_that_can_not_run() -> None:
     [("out\n", "one\ntwo\n", "two"), ("out\n", " \n", "out"), ("", "", "exit code 1")],
 )
 def test_what_it_said(stdout: str, stderr: str, said: str) -> None:
-    assert Completed(("x",), 1, stdout, stderr).said == said
+    assert Completed(("x",), 1, stdout, stderr).last_line == said

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 
 USAGE = "Usage: grubby [OPTION...]\n      --no-etc-grub-update\n"

@@ -11,7 +11,7 @@ from harpctl.errors import HarpError
 from harpctl.facts import bls, grub_menu
 from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking

@@ -15,7 +15,7 @@ from harpctl.change.steps import Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB, MIB, BootEntry, Facts, Memory, Mount, System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, split
 from harpctl.kargs.plan import lacking, plan_kernel_args
 from tests.harpctl.kargs.distro import Distro, carry_out

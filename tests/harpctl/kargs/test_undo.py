@@ -14,7 +14,7 @@ from harpctl.change.steps import Plan
 from harpctl.console import NoProgress
 from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB, Facts, Memory, System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking, plan_kernel_args
 from tests.harpctl.kargs.distro import Distro

@@ -33,11 +33,11 @@ from harpctl.change.steps import AnyStep, Group, Plan, Run, WriteFile
 from harpctl.console import NoProgress
 from harpctl.errors import HarpError
 from harpctl.facts.eni import collect_enis
-from harpctl.facts.given import Given
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
+from harpctl.facts.overrides import Overrides
+from harpctl.host.host import Host
 from harpctl.host.runner import LiveRunner
-from harpctl.network import live, reach, watch
+from harpctl.network import guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
 from harpctl.network.manager import Manager
@@ -114,7 +114,7 @@ def tree(folder: Path) -> Host:
 
 
 def look() -> Facts:
-    enis, _foreign = collect_enis(Host(), Given(), "", [])
+    enis, _foreign = collect_enis(Host(), Overrides(), "", [])
     return msgspec.structs.replace(facts(), enis=enis)
 
 
@@ -278,7 +278,7 @@ def boot_with_networkd(host: Host, manager: Manager) -> None:
     with Path("/dev/null").open("w") as null:
         networkd = subprocess.Popen([NETWORKD], stdout=null, stderr=null)
     try:
-        await_that(lambda: not live.commands(look(), host, plans()), "networkd has set everything up")
+        await_that(lambda: not runtime.commands(look(), host, plans()), "networkd has set everything up")
         assert "dev eth0 " in sh("ip route get 10.0.1.1"), "the primary keeps the subnet"
         assert "mtu 1400 " in sh("ip link show dev eth1")
     finally:
@@ -350,7 +350,7 @@ def other_harpctl(
 
 
 def nothing_is_left(host: Host) -> bool:
-    return not host.exists(watch.FOLDER)
+    return not host.exists(guard_files.FOLDER)
 
 
 @case
@@ -442,7 +442,7 @@ def the_dead_man_is_told_to_end(host: Host) -> None:
     before = state()
     with other_harpctl(host, losing(SLEEP), deadline_s=600) as pid:
         await_that(is_cut_off, "the host is cut off")
-        (alive,) = host.glob(watch.alive_path("*"))
+        (alive,) = host.glob(guard_files.alive_path("*"))
         os.kill(host.read_int(alive), signal.SIGTERM)
         del pid
     await_that(lambda: nothing_is_left(host), "the dead man is gone")
@@ -452,7 +452,7 @@ def the_dead_man_is_told_to_end(host: Host) -> None:
 @case
 def a_gateway_that_answers_arp_only(host: Host) -> None:
     sh("ip netns exec net sysctl -q -w net.ipv4.icmp_echo_ignore_all=1")
-    seen = reach.look(host)
+    seen = reachability.look(host)
     assert [(target.address, target.seen_by) for target in seen.targets] == [("10.0.9.1", "neighbour")]
     assert not seen.lost(host)
     sh("ip -n net link set to-eth0 down")
@@ -462,7 +462,7 @@ def a_gateway_that_answers_arp_only(host: Host) -> None:
 @case
 def a_client_that_answers_nothing(host: Host) -> None:
     os.environ["SSH_CONNECTION"] = "198.51.100.7 50000 10.0.9.10 22"
-    seen = reach.look(host)
+    seen = reachability.look(host)
     assert [target.seen_by for target in seen.targets] == ["ping", "route"]
     assert not seen.lost(host)
     sh("ip route add 198.51.100.0/24 via 10.0.9.2")

@@ -10,7 +10,7 @@ import msgspec
 
 from harpctl.change.steps import Run, WriteFile
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 from harpctl.network.model import EniPlan
 

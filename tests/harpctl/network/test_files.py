@@ -14,7 +14,7 @@ import pytest
 
 from harpctl.change.steps import Plan, RemoveFile, WriteFile, needed
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network import keyfile
 from harpctl.network.manager import Manager, detect
 from harpctl.network.plan import plan_network

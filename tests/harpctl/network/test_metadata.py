@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.metadata import Address, Ec2, Tencent, lookup
 from harpctl.network.speeds import VENDOR, known_speed
 

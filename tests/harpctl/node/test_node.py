@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from harpctl.build_info import build_version
 from harpctl.cli import app
-from harpctl.identity import build_version
 from harpctl.node.cluster import LABEL, label_value
 from harpctl.node.profile import FOLDER, library_path, profile_path
 from tests.conftest import ROOT

@@ -14,7 +14,7 @@ import pytest
 
 from harpctl.facts.elf import Elf, inspect
 from harpctl.facts.library_dirs import host_machine
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 TRIPLET = f"{os.uname().machine}-linux-gnu"
 LIBRARY_DIRS = {"debian": f"/usr/lib/{TRIPLET}", "rhel": "/usr/lib64"}

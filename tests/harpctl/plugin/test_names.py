@@ -31,9 +31,9 @@ from harpctl.facts.collect import collect
 from harpctl.facts.elf import inspect
 from harpctl.facts.model import Facts
 from harpctl.facts.plugin_files import NAME, SUFFIXED, parked_as
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.plugin import source
-from harpctl.plugin.choice import tried
+from harpctl.plugin.choice import candidate_files
 from harpctl.plugin.command import Result, run_switch
 from harpctl.plugin.source import read_source
 from harpctl.plugin.status import read_status
@@ -325,7 +325,7 @@ def test_a_path_is_turned_off_and_on(image: Image, harp: Path, path: str) -> Non
     ],
 )
 def test_what_each_release_tries(nccl: str, value: str | None, files: tuple[str, ...]) -> None:
-    assert tried(value, nccl) == files
+    assert candidate_files(value, nccl) == files
 
 
 def test_an_nccl_that_takes_no_path_is_named(

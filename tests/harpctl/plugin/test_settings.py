@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.plugin.settings import all_settings, find_settings
 
 

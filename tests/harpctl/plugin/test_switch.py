@@ -15,7 +15,7 @@ from harpctl.change.rollback import rollback
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import FORMS, NAME, PARKED, SUFFIXED
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.host.runner import Completed
 from harpctl.plugin.command import Result, run_switch
 from harpctl.plugin.source import find_source, read_source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts looked at together: who is to blame, who measures with whom, eight hosts over ssh."""
+"""Many hosts looked at together: who is to attribute_faults, who measures with whom, eight hosts over ssh."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.fleet import DIST_VARIABLE
-from harpctl.preflight.judge import Fault, blame, fold, of_hosts, of_rates
-from harpctl.preflight.model import Compared, Own, OwnEni, Problem, Rate, Report, Trouble
+from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
+from harpctl.preflight.model import Comparison, EniState, HostFinding, HostState, Problem, Rate, Report
 from harpctl.preflight.rounds import rounds
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
@@ -188,11 +188,11 @@ def test_each_pair_meets_once_and_no_host_waits(count: int) -> None:
     assert met == sorted(tuple(sorted(pair)) for pair in combinations(hosts, 2))
 
 
-# ---- who is to blame ----
+# ---- who is to attribute_faults ----
 
 
-def own(**changes: object) -> Own:
-    plain = Own(
+def own(**changes: object) -> HostState:
+    plain = HostState(
         harpctl="0.2.0",
         plugin="/p.so",
         is_installed=True,
@@ -207,8 +207,8 @@ def own(**changes: object) -> Own:
     return replace(plain, **changes)
 
 
-def eni(**changes: object) -> OwnEni:
-    plain = OwnEni(name="eth1", address="10.0.0.1", mtu=1500, speed_mbps=0, ports=(1, 9), tried=(1, 9))
+def eni(**changes: object) -> EniState:
+    plain = EniState(name="eth1", address="10.0.0.1", mtu=1500, speed_mbps=0, ports=(1, 9), tried=(1, 9))
     return replace(plain, **changes)
 
 
@@ -224,34 +224,34 @@ def named(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
 
 
 def test_the_host_that_fails_with_all_others_is_named_alone() -> None:
-    found = blame([fault(number, 3) for number in range(6) if number != 3], HOSTS)
+    found = attribute_faults([fault(number, 3) for number in range(6) if number != 3], HOSTS)
     assert named(found) == [("udp", "gpu3")]
     assert "with 5 of 5 hosts" in found[0].cause
     assert not found[0].cause.startswith("From here")
 
 
 def test_a_host_that_nobody_answers_is_named_with_its_direction() -> None:
-    (found,) = blame([fault(3, 1), fault(3, 2)], HOSTS)
+    (found,) = attribute_faults([fault(3, 1), fault(3, 2)], HOSTS)
     assert found.cause == "From here to gpu1: It is silent. So it is with 2 of 5 hosts."
 
 
 def test_other_checks_of_a_named_host_are_its_own() -> None:
     faults = [*(fault(number, 3, "ports") for number in (0, 1, 2)), fault(3, 4, "mtu")]
-    assert named(blame(faults, HOSTS)) == [("ports", "gpu3"), ("mtu", "gpu3")]
+    assert named(attribute_faults(faults, HOSTS)) == [("ports", "gpu3"), ("mtu", "gpu3")]
 
 
 def test_a_pair_of_which_nobody_fails_elsewhere_is_named_as_a_pair() -> None:
     faults = [fault(4, 1), fault(1, 4), fault(2, 3, "mtu")]
-    assert named(blame(faults, HOSTS)) == [("udp", "gpu1", "gpu4"), ("mtu", "gpu2", "gpu3")]
+    assert named(attribute_faults(faults, HOSTS)) == [("udp", "gpu1", "gpu4"), ("mtu", "gpu2", "gpu3")]
 
 
 def test_two_hosts_at_fault() -> None:
     faults = [fault(a, b) for a in (1, 4) for b in range(6) if a != b]
-    assert named(blame(faults, HOSTS)) == [("udp", "gpu1"), ("udp", "gpu4")]
+    assert named(attribute_faults(faults, HOSTS)) == [("udp", "gpu1"), ("udp", "gpu4")]
 
 
 def test_hosts_unlike_most() -> None:
-    owns = {
+    states = {
         "a": own(),
         "b": own(build="other"),
         "c": own(version="0.3.0", wire=(3, 3)),
@@ -260,18 +260,18 @@ def test_hosts_unlike_most() -> None:
         "f": own(enis=()),
         "g": own(perf=""),
     }
-    found = of_hosts(owns)
+    found = host_problems(states)
     assert named(found) == [("conf", "f"), ("build", "g"), ("build", "b"), ("wire", "c"), ("mtu", "e")]
     assert any("no wire version in common: 3 here, 2 there" in one.cause for one in found)
 
 
 def test_of_two_different_builds_both_are_named() -> None:
-    assert named(of_hosts({"a": own(), "b": own(build="other")})) == [("build", "a"), ("build", "b")]
+    assert named(host_problems({"a": own(), "b": own(build="other")})) == [("build", "a"), ("build", "b")]
 
 
 def test_notes_that_all_hosts_have_are_one() -> None:
-    note = Trouble(id="hugepages.present", cause="None.")
-    found = fold(of_hosts({name: own(warned=(note,)) for name in "abc"}))
+    note = HostFinding(id="hugepages.present", cause="None.")
+    found = merge_notes(host_problems({name: own(warned=(note,)) for name in "abc"}))
     assert [(one.level, one.hosts) for one in found] == [("warn", ("a", "b", "c"))]
 
 
@@ -288,7 +288,7 @@ def rates_of(slow: dict[str, float], hosts: Sequence[str]) -> list[Rate]:
 @pytest.mark.parametrize("count", [3, 4, 6])
 @pytest.mark.parametrize("way", ["gpu2>", ">gpu2"])
 def test_a_slow_eni_is_named_whichever_way_it_is_slow(count: int, way: str) -> None:
-    found = of_rates(rates_of({way: 4.0}, HOSTS[:count]))
+    found = rate_problems(rates_of({way: 4.0}, HOSTS[:count]))
     assert named(found) == [("rate", "gpu2")]
     assert (
         f"eth1 reaches 4 Gbit/s {'out' if way.endswith('>') else 'in'}; the others reach 10."
@@ -297,15 +297,15 @@ def test_a_slow_eni_is_named_whichever_way_it_is_slow(count: int, way: str) -> N
 
 
 def test_rates_that_scatter_are_no_fault() -> None:
-    assert of_rates(rates_of({"gpu2>": 6.0, ">gpu1": 7.0}, HOSTS)) == []
-    assert of_rates(rates_of({"gpu0>": 1.0}, HOSTS[:2])) == [], "of two, which one?"
+    assert rate_problems(rates_of({"gpu2>": 6.0, ">gpu1": 7.0}, HOSTS)) == []
+    assert rate_problems(rates_of({"gpu0>": 1.0}, HOSTS[:2])) == [], "of two, which one?"
 
 
 # ---- the verdict ----
 
 
-def row(size: int, ratio: float) -> Compared:
-    return Compared(bytes=size, harp_gbps=ratio, other_gbps=1, ratio=ratio, least=ratio, greatest=ratio)
+def row(size: int, ratio: float) -> Comparison:
+    return Comparison(bytes=size, harp_gbps=ratio, other_gbps=1, ratio=ratio, least=ratio, greatest=ratio)
 
 
 ROWS = [row(8, 0.9), row(65536, 1.0), row(1 << 19, 1.4), row(1 << 20, 2.0)]
@@ -316,7 +316,7 @@ FASTER = (
 
 
 @pytest.mark.parametrize(
-    ("unfit", "compared", "use", "said"),
+    ("unfit", "compared", "use", "text"),
     [
         (
             (),
@@ -334,9 +334,9 @@ FASTER = (
         ),
     ],
 )
-def test_verdict(unfit: Sequence[str], compared: Sequence[Compared], use: bool | None, said: str) -> None:
+def test_verdict(unfit: Sequence[str], compared: Sequence[Comparison], use: bool | None, text: str) -> None:
     verdict = decide(unfit, compared, "Socket", "why.")
-    assert (verdict.use, verdict.said) == (use, said)
+    assert (verdict.use, verdict.text) == (use, text)
 
 
 def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,7 +358,7 @@ def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "fail b: mtu: Too small." in shown
     assert "512K 1.4 1 1.40 (1.40-1.40)" in shown
-    assert shown[-1] == report.verdict.said
+    assert shown[-1] == report.verdict.text
 
 
 def test_wrong_usage() -> None:

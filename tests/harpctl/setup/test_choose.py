@@ -8,10 +8,10 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 from harpctl.errors import HarpError
-from harpctl.facts.given import Given
 from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, System
+from harpctl.facts.overrides import Overrides
 from harpctl.setup.choose import assign_cores, choose, choose_enis, pair
-from harpctl.setup.wish import Wish
+from harpctl.setup.options import SetupOptions
 
 
 def eni(
@@ -35,18 +35,18 @@ def names(enis: list[Eni]) -> list[str]:
 
 def test_one_eni_per_gpu_never_the_primary() -> None:
     enis = (eni("eth0", default=True), *(eni(f"eth{n}") for n in range(1, 9)))
-    assert names(choose_enis(machine(8, enis), Wish())) == [f"eth{n}" for n in range(1, 9)]
+    assert names(choose_enis(machine(8, enis), SetupOptions())) == [f"eth{n}" for n in range(1, 9)]
 
 
 def test_ten_comes_after_two() -> None:
     enis = tuple(eni(f"eth{n}") for n in (10, 2, 1))
-    assert names(choose_enis(machine(3, enis), Wish())) == ["eth1", "eth2", "eth10"]
+    assert names(choose_enis(machine(3, enis), SetupOptions())) == ["eth1", "eth2", "eth10"]
 
 
 def test_fewer_enis_than_gpus_is_an_error_that_says_how_to_go_on() -> None:
     enis = (eni("eth0", default=True), eni("eth1"), eni("eth2"))
     with pytest.raises(HarpError) as caught:
-        choose_enis(machine(4, enis), Wish())
+        choose_enis(machine(4, enis), SetupOptions())
     assert "4 GPUs need 4 secondary ENIs, one each; this host has 2 (eth1,eth2)" in caught.value.message
     assert "eth0 carries the default route" in caught.value.message
     assert "Bind 2 more" in caught.value.hint
@@ -55,7 +55,7 @@ def test_fewer_enis_than_gpus_is_an_error_that_says_how_to_go_on() -> None:
 
 def test_fewer_may_be_named() -> None:
     enis = (eni("eth1"), eni("eth2"))
-    assert names(choose_enis(machine(8, enis), Wish(enis=("eth2",)))) == ["eth2"]
+    assert names(choose_enis(machine(8, enis), SetupOptions(enis=("eth2",)))) == ["eth2"]
 
 
 @pytest.mark.parametrize(
@@ -68,29 +68,29 @@ def test_fewer_may_be_named() -> None:
 def test_an_eni_that_holds_the_host_is_refused_without_force(found: Eni, said: str) -> None:
     facts = machine(1, (found,))
     with pytest.raises(HarpError) as caught:
-        choose_enis(facts, Wish(enis=("eth0",)))
+        choose_enis(facts, SetupOptions(enis=("eth0",)))
     assert said in caught.value.message
     assert "--force" in caught.value.hint
-    assert names(choose_enis(facts, Wish(enis=("eth0",), force=True))) == ["eth0"]
+    assert names(choose_enis(facts, SetupOptions(enis=("eth0",), force=True))) == ["eth0"]
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(HarpError, match="no interface eth7; this host has: eth1"):
-        choose_enis(machine(1, (eni("eth1"),)), Wish(enis=("eth7",)))
+        choose_enis(machine(1, (eni("eth1"),)), SetupOptions(enis=("eth7",)))
 
 
 def test_no_gpu_is_an_error_unless_told() -> None:
     facts = machine(0, (eni("eth1"), eni("eth2")))
     with pytest.raises(HarpError, match="No GPU was found"):
-        choose_enis(facts, Wish())
-    assert names(choose_enis(facts, Wish(given=Given(gpus=2)))) == ["eth1", "eth2"]
+        choose_enis(facts, SetupOptions())
+    assert names(choose_enis(facts, SetupOptions(overrides=Overrides(gpus=2)))) == ["eth1", "eth2"]
     with pytest.raises(HarpError, match="expected 1 to"):
-        choose_enis(facts, Wish(given=Given(gpus=0)))
+        choose_enis(facts, SetupOptions(overrides=Overrides(gpus=0)))
 
 
 def test_bridges_and_veths_are_not_taken_unasked() -> None:
     enis = (eni("docker0", kind="bridge"), eni("eth1"))
-    assert names(choose_enis(machine(1, enis), Wish())) == ["eth1"]
+    assert names(choose_enis(machine(1, enis), SetupOptions())) == ["eth1"]
 
 
 def test_with_more_enis_than_gpus_the_nearest_are_taken() -> None:
@@ -99,7 +99,7 @@ def test_with_more_enis_than_gpus_the_nearest_are_taken() -> None:
     facts = Facts(
         system=facts.system, boot=facts.boot, memory=facts.memory, enis=facts.enis, gpus=(gpu(0, 1, near),)
     )
-    assert names(choose_enis(facts, Wish())) == ["eth2"]
+    assert names(choose_enis(facts, SetupOptions())) == ["eth2"]
 
 
 def test_pairs_are_the_nearest_ones() -> None:
@@ -147,7 +147,7 @@ def test_no_core_serves_two(shape: list[tuple[int, int]], nodes: list[int]) -> N
 
 def test_a_choice_names_gpu_and_cores() -> None:
     cpus = smt(8, 0, 0, 8)
-    made = choose(machine(2, (eni("eth1"), eni("eth2")), cpus), Wish())
+    made = choose(machine(2, (eni("eth1"), eni("eth2")), cpus), SetupOptions())
     assert [(one.number, one.eni.name, one.cores) for one in made] == [
         (0, "eth1", (1,)),
         (1, "eth2", (2,)),

@@ -11,21 +11,12 @@ import pytest
 from harpctl.change.steps import SetControl
 from harpctl.confs.conf import Conf
 from harpctl.errors import HarpError
-from harpctl.facts.given import Given
 from harpctl.facts.model import GIB, MIB, Boot, Cpu, Eni, Facts, Memory, Node, Pages, System
+from harpctl.facts.overrides import Overrides
 from harpctl.setup.choose import Choice
-from harpctl.setup.fit import (
-    BLOCKS_BYTES,
-    ENGINE_BYTES,
-    UDP_BYTES,
-    XDP_BYTES,
-    XDP_BYTES_LEAST,
-    fitting_pages,
-)
-from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
-from harpctl.setup.wish import (
+from harpctl.setup.options import (
     FIT,
-    Wish,
+    SetupOptions,
     parse_bytes,
     parse_hugepages,
     parse_list,
@@ -35,6 +26,15 @@ from harpctl.setup.wish import (
     read_ip,
     read_mac,
 )
+from harpctl.setup.page_demand import (
+    BLOCKS_BYTES,
+    ENGINE_BYTES,
+    UDP_BYTES,
+    XDP_BYTES,
+    XDP_BYTES_LEAST,
+    pages_used,
+)
+from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
 
 
 def facts(memory: Memory, cpus: tuple[Cpu, ...] = ()) -> Facts:
@@ -54,13 +54,13 @@ def two_nodes(each: int, pages: tuple[int, int] = (0, 0)) -> Memory:
 
 @pytest.mark.parametrize(("gpus", "pages"), [(1, 15), (2, 20), (4, 30), (8, 50)])
 def test_five_per_gpu_and_ten(gpus: int, pages: int) -> None:
-    assert page_count(gpus, Wish()) == pages
-    assert page_count(gpus, Wish(page_size=2 * MIB)) == pages * 512
-    assert page_count(gpus, Wish(hugepages=7)) == 7
+    assert page_count(gpus, SetupOptions()) == pages
+    assert page_count(gpus, SetupOptions(page_size=2 * MIB)) == pages * 512
+    assert page_count(gpus, SetupOptions(hugepages=7)) == 7
 
 
 def test_fifty_fit_where_they_are_meant_to() -> None:
-    check_memory(facts(two_nodes(474 * GIB)), Wish(), 50)
+    check_memory(facts(two_nodes(474 * GIB)), SetupOptions(), 50)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_fifty_fit_where_they_are_meant_to() -> None:
 )
 def test_too_many_are_refused_with_the_number_that_fits(total: int, count: int, fits: int) -> None:
     with pytest.raises(HarpError) as caught:
-        check_memory(facts(Memory(total=total)), Wish(), count)
+        check_memory(facts(Memory(total=total)), SetupOptions(), count)
     assert f"--hugepages {fits}" in caught.value.hint
-    check_memory(facts(Memory(total=total)), Wish(), fits)
+    check_memory(facts(Memory(total=total)), SetupOptions(), fits)
 
 
 def test_each_node_counts() -> None:
@@ -84,40 +84,40 @@ def test_each_node_counts() -> None:
         nodes=(Node(id=0, memory=100 * GIB, free=0, cpus=()), Node(id=1, memory=10 * GIB, free=0, cpus=())),
     )
     with pytest.raises(HarpError, match="on 2 nodes: 16 leave enough"):
-        check_memory(facts(memory), Wish(), 17)
+        check_memory(facts(memory), SetupOptions(), 17)
 
 
 def test_nothing_fits() -> None:
     with pytest.raises(HarpError) as caught:
-        check_memory(facts(Memory(total=4 * GIB)), Wish(), 15)
+        check_memory(facts(Memory(total=4 * GIB)), SetupOptions(), 15)
     assert "more memory" in caught.value.hint
 
 
 def test_unknown_memory_is_not_checked_and_given_memory_is() -> None:
-    check_memory(facts(Memory()), Wish(), 5000)
+    check_memory(facts(Memory()), SetupOptions(), 5000)
     with pytest.raises(HarpError):
-        check_memory(facts(Memory()), Wish(given=Given(memory=64 * GIB)), 60)
+        check_memory(facts(Memory()), SetupOptions(overrides=Overrides(memory=64 * GIB)), 60)
 
 
 def test_a_processor_without_1g_pages() -> None:
     host = facts(Memory(total=64 * GIB, has_1g=False), (Cpu(id=0, node=0, core=(0,)),))
     with pytest.raises(HarpError) as caught:
-        check_page_size(host, Wish())
+        check_page_size(host, SetupOptions())
     assert "--page-size 2M" in caught.value.hint
-    check_page_size(host, Wish(page_size=2 * MIB))
+    check_page_size(host, SetupOptions(page_size=2 * MIB))
 
 
 def test_pages_spread_over_nodes() -> None:
     assert spread(50, 2) == [25, 25]
     assert spread(15, 2) == [8, 7]
-    steps = plan_now(facts(two_nodes(474 * GIB, (25, 3))), Wish(), 50).steps
+    steps = plan_now(facts(two_nodes(474 * GIB, (25, 3))), SetupOptions(), 50).steps
     assert [(step.path, step.value) for step in steps if isinstance(step, SetControl)] == [
         ("/sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages", "25")
     ]
 
 
 def test_enough_pages_ask_for_none_wherever_they_are() -> None:
-    assert plan_now(facts(two_nodes(474 * GIB, (0, 50))), Wish(), 50).steps == ()
+    assert plan_now(facts(two_nodes(474 * GIB, (0, 50))), SetupOptions(), 50).steps == ()
 
 
 @pytest.mark.parametrize(
@@ -193,15 +193,15 @@ def choices_of(count: int, cores: int = 1, xdp: str = "") -> list[Choice]:
     ],
 )
 def test_pages_that_fit(choices: list[Choice], ranks: int, page_size: int, pages: int) -> None:
-    assert fitting_pages(choices, {}, ranks, page_size) == pages
+    assert pages_used(choices, {}, ranks, page_size) == pages
 
 
 def test_pages_that_fit_what_conf_files_say() -> None:
     choices = choices_of(2, xdp="zero-copy")
     confs = {eni: Conf(interface=eni, driver="udp") for eni in ("eth0", "eth1")}
-    assert fitting_pages(choices, confs, 2, 2 * MIB) == 2 * 8
+    assert pages_used(choices, confs, 2, 2 * MIB) == 2 * 8
     confs = {eni: Conf(interface=eni, bytes=512 * MIB, driver="udp") for eni in ("eth0", "eth1")}
-    assert fitting_pages(choices, confs, 2, 2 * MIB) == 2 * 256
+    assert pages_used(choices, confs, 2, 2 * MIB) == 2 * 256
     assert parse_hugepages("fit") == FIT
 
 

@@ -14,12 +14,12 @@ from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Boot, Eni, Facts, HugeMount, Memory, System
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.confs import plan_confs
 from harpctl.setup.mount import fstab_with_mount, plan_mount
+from harpctl.setup.options import SetupOptions
 from harpctl.setup.unit import PATH, has_program, plan_unit
-from harpctl.setup.wish import Wish
 from tests.harpctl.machine import build
 
 MOUNTED = Memory(mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),))
@@ -42,12 +42,12 @@ def put(root: Path, path: str, text: str) -> None:
 
 def test_systemds_unit_is_enough(tmp_path: Path) -> None:
     put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
-    assert plan_mount(facts(), Host(tmp_path), Wish()).steps == ()
+    assert plan_mount(facts(), Host(tmp_path), SetupOptions()).steps == ()
 
 
 def test_without_the_kernel_arguments_fstab_names_the_size(tmp_path: Path) -> None:
     put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
-    (step,) = plan_mount(facts(), Host(tmp_path), Wish(kernel_args=False)).steps
+    (step,) = plan_mount(facts(), Host(tmp_path), SetupOptions(kernel_args=False)).steps
     assert isinstance(step, WriteFile)
     assert step.data == LINE.encode()
 
@@ -58,7 +58,7 @@ def test_a_masked_unit_is_replaced_by_fstab(tmp_path: Path) -> None:
     mask.parent.mkdir(parents=True)
     mask.symlink_to("/dev/null")
     put(tmp_path, "etc/fstab", "LABEL=root / ext4 defaults 0 1")
-    (step,) = plan_mount(facts(), Host(tmp_path), Wish()).steps
+    (step,) = plan_mount(facts(), Host(tmp_path), SetupOptions()).steps
     assert isinstance(step, WriteFile)
     assert step.data == b"LABEL=root / ext4 defaults 0 1\n" + LINE.encode()
 
@@ -108,7 +108,7 @@ def written(root: Path, step: object) -> str:
 
 
 def test_a_conf_file_says_what_the_host_dictates(tmp_path: Path) -> None:
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
         "eth1",
@@ -118,22 +118,22 @@ def test_a_conf_file_says_what_the_host_dictates(tmp_path: Path) -> None:
     )
     assert (conf.pci, conf.numa, conf.speed_mbps, conf.cores) == ("0000:00:06.0", 1, 25000, (3, 51))
     assert conf.page_size == "1G"
-    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps == ()
+    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps == ()
 
 
 def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
     text = written(tmp_path, step) + "\n[transport]\npaths = 3\ncongestion = reno\n"
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), text)
-    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps == ()
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish(page_size=2 * MIB)).steps
+    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps == ()
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions(page_size=2 * MIB)).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.paths, conf.congestion, conf.page_size) == (3, "reno", "2M")
 
 
 def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n")
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
     assert parse(written(tmp_path, step), "ztcp0.conf").paths is None
 
 
@@ -141,51 +141,51 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     for name in ("ztcp1.conf", "ztcp_eth4.conf"):
         put(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
-    steps = plan_confs(Host(tmp_path), [choice(0, "eth1")], Wish()).steps
+    steps = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
     removed = {step.path for step in steps if isinstance(step, RemoveFile)}
     assert removed == {f"{CONF_DIR}/ztcp1.conf", f"{CONF_DIR}/ztcp_eth4.conf"}
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
 
 
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
-    def speed(wish: Wish, told: int) -> int | None:
+    def speed(options: SetupOptions, told: int) -> int | None:
         one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=told))
-        (step,) = plan_confs(Host(tmp_path), [one], wish).steps
+        (step,) = plan_confs(Host(tmp_path), [one], options).steps
         assert isinstance(step, WriteFile)
         return parse(step.data.decode(), "ztcp0.conf").speed_mbps
 
-    assert speed(Wish(speed_mbps=100_000, cloud_mbps=50_000), 25_000) == 100_000
-    assert speed(Wish(cloud_mbps=50_000), 25_000) == 25_000
-    assert speed(Wish(cloud_mbps=50_000), 0) == 50_000
-    assert speed(Wish(), 0) is None
+    assert speed(SetupOptions(speed_mbps=100_000, cloud_mbps=50_000), 25_000) == 100_000
+    assert speed(SetupOptions(cloud_mbps=50_000), 25_000) == 25_000
+    assert speed(SetupOptions(cloud_mbps=50_000), 0) == 50_000
+    assert speed(SetupOptions(), 0) is None
 
 
 # ---- the unit ----
 
 
 def test_the_unit_starts_what_runs_now(tmp_path: Path) -> None:
-    unit, link = plan_unit(facts(), Host(tmp_path), Wish(program="/opt/my tools/100%/harpctl")).steps
+    unit, link = plan_unit(facts(), Host(tmp_path), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
     assert isinstance(unit, WriteFile)
     assert b'ExecStart="/opt/my tools/100%%/harpctl" boot\n' in unit.data
     assert isinstance(link, MakeLink)
     assert link.target == unit.path
-    unit, link = plan_unit(facts(), Host(tmp_path), Wish(channels=4)).steps
+    unit, link = plan_unit(facts(), Host(tmp_path), SetupOptions(channels=4)).steps
     assert isinstance(unit, WriteFile)
     assert b"/harpctl boot --channels 4\n" in unit.data
 
 
 def test_the_unit_needs_its_program(tmp_path: Path) -> None:
-    assert not has_program(Host(tmp_path), Wish())
+    assert not has_program(Host(tmp_path), SetupOptions())
     put(tmp_path, "usr/local/bin/harpctl", "")
-    assert has_program(Host(tmp_path), Wish())
-    assert not has_program(Host(tmp_path), Wish(program="/usr/bin/harpctl"))
+    assert has_program(Host(tmp_path), SetupOptions())
+    assert not has_program(Host(tmp_path), SetupOptions(program="/usr/bin/harpctl"))
 
 
 def test_the_unit_may_have_a_program_that_this_setup_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARPCTL_HOME", "/usr/local/tfabric/tools/harpctl/1-abc")
-    assert has_program(Host(tmp_path), Wish())
+    assert has_program(Host(tmp_path), SetupOptions())
 
 
 @pytest.mark.parametrize("path", ["usr/local/bin/harpctl", "usr/bin/harpctl", ""])
@@ -217,4 +217,4 @@ def run_setup(*words: str) -> tuple[int, bool]:
 
 
 def test_without_systemd_there_is_no_unit(tmp_path: Path) -> None:
-    assert plan_unit(facts(init=""), Host(tmp_path), Wish()).steps == ()
+    assert plan_unit(facts(init=""), Host(tmp_path), SetupOptions()).steps == ()

@@ -19,12 +19,12 @@ from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
-from harpctl.facts.given import Given
-from harpctl.host.door import Host
+from harpctl.facts.overrides import Overrides
+from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 from harpctl.setup.command import observe, run_setup
+from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
-from harpctl.setup.wish import Wish
 from tests.harpctl.machine import DISTROS, build
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -95,9 +95,9 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     """`tree` is --root; `host` is the same machine where commands run. eth1 is configured, eth5 is not."""
     root = build(tmp_path, distro)
     host = Host(root) if kind == "tree" else Host(root, Silent())
-    given = Given(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
-    wish = Wish(given=given, enis=("eth1", "eth5"), now=kind == "host")
-    text = render(make_setup(observe(host, wish), host, wish).plan, host)
+    overrides = Overrides(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
+    options = SetupOptions(overrides=overrides, enis=("eth1", "eth5"), now=kind == "host")
+    text = render(make_setup(observe(host, options), host, options).plan, host)
     golden = GOLDEN / f"{distro}.{kind}"
     if update_golden:
         golden.parent.mkdir(exist_ok=True)
@@ -264,10 +264,10 @@ def test_without_root_a_host_is_looked_at_and_left_alone(
     monkeypatch.setattr("harpctl.setup.command.observe", lambda _host, _wish: facts)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     before = snapshot(tmp_path)
-    wish = Wish(network=False)
-    assert run_setup(host, wish, NoProgress(), dry_run=True, ask=False).changed
+    options = SetupOptions(network=False)
+    assert run_setup(host, options, NoProgress(), dry_run=True, ask=False).changed
     with pytest.raises(HarpError, match="needs root") as caught:
-        run_setup(host, wish, NoProgress(), dry_run=False, ask=False)
+        run_setup(host, options, NoProgress(), dry_run=False, ask=False)
     assert caught.value.exit_code == ExitCode.REFUSED
     assert snapshot(tmp_path) == before
 

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner, Result
 
 from harpctl.cli import app
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.export import Collector
 from harpctl.stats.layout import Row
 from harpctl.stats.metrics import Metric

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats.files import find, find_one
 from tests.harpctl.stats.build import START, page, put, run
 

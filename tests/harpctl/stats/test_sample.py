@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.stats import top
 from harpctl.stats.files import Found, find
 from harpctl.stats.layout import Row

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.trace.clock import clock_between
+from harpctl.trace.history import History, counts_of, history_of, sentences, side_of
 from harpctl.trace.rings import read_recording
-from harpctl.trace.story import Story, counts_of, sentences, side_of, story_of
 from tests.harpctl.trace.build import Entry, recording
 
 AHEAD_NS = 5_000_000_000  # of the second host's clock
@@ -45,12 +45,12 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     return file
 
 
-def story(*files: Path) -> Story:
+def history(*files: Path) -> History:
     recordings = []
     for path in files:
         with path.open("rb") as file:
             recordings.append(read_recording(file, path.name))
-    return story_of(recordings)
+    return history_of(recordings)
 
 
 def trace(*words: object) -> tuple[int, str]:
@@ -66,7 +66,7 @@ def ends(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_one_side_is_told_in_its_order(ends: tuple[Path, Path]) -> None:
-    found = story(ends[0])
+    found = history(ends[0])
     assert [told.event.kind.name for told in found.events] == [
         "SESSION_OPEN", "TX_DATA", "RX_ACK", "LOST", "TX_AGAIN",
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def test_one_side_is_told_in_its_order(ends: tuple[Path, Path]) -> None:
 
 
 def test_two_sides_are_told_on_one_clock(ends: tuple[Path, Path]) -> None:
-    found = story(*ends)
+    found = history(*ends)
     assert found.clock
     assert (found.clock.ahead_ns, found.clock.error_ns) == (AHEAD_NS, 100)
     assert [(told.side, told.event.kind.name) for told in found.events] == [
@@ -88,7 +88,7 @@ def test_two_sides_are_told_on_one_clock(ends: tuple[Path, Path]) -> None:
 
 
 def test_the_loss_is_named(ends: tuple[Path, Path]) -> None:
-    found = story(*ends)
+    found = history(*ends)
     (path,) = counts_of(found)
     assert (path.sent, path.lost, path.resent, path.gaps) == (11, 1, 1, 1)
     (sentence,) = sentences(found)
@@ -102,7 +102,7 @@ def test_the_loss_is_named(ends: tuple[Path, Path]) -> None:
 def test_the_clocks_differ_by_no_more_than_is_said(tmp_path: Path, late_ns: int) -> None:
     one = write(tmp_path, "one", recording("here", 1, "there", MARK, sender(late_ns)))
     two = write(tmp_path, "two", recording("there", 2, "here", MARK, receiver()))
-    clock = story(one, two).clock
+    clock = history(one, two).clock
     assert clock
     assert abs(clock.ahead_ns - AHEAD_NS) <= clock.error_ns == 100 + late_ns // 2
 
@@ -110,7 +110,7 @@ def test_the_clocks_differ_by_no_more_than_is_said(tmp_path: Path, late_ns: int)
 def test_without_common_packets_the_time_of_day_is_taken(tmp_path: Path) -> None:
     one = write(tmp_path, "one", recording("here", 1, "there", MARK, sender()))
     two = write(tmp_path, "two", recording("there", 2, "here", MARK + 1, receiver()[1:], created_ns=AHEAD_NS))
-    sides = [side_of(side.recording) for side in story(one, two).sides]
+    sides = [side_of(side.recording) for side in history(one, two).sides]
     clock = clock_between(sides[0].recording, sides[0].events, sides[1].recording, sides[1].events)
     assert (clock.ahead_ns, clock.error_ns) == (AHEAD_NS, -1)
     assert "time of day" in trace(one, two)[1]
@@ -120,15 +120,17 @@ def test_events_of_one_moment_keep_their_order(tmp_path: Path) -> None:
     names = ["TX_DATA", "LOST", "TX_DATA", "PATH_STATE", "LOST", "TX_DATA", "TX_DATA", "PTO"]
     for rare in (0, 253):  # the count of what is rare is one byte
         entries = [Entry(5, "LOST")] * rare + [Entry(5, name) for name in names]
-        found = story(write(tmp_path, "one", recording("here", 1, "there", MARK, entries[-120:], rare=rare)))
+        found = history(
+            write(tmp_path, "one", recording("here", 1, "there", MARK, entries[-120:], rare=rare))
+        )
         assert [told.event.kind.name for told in found.events][-len(names) :] == names
 
 
 def test_a_ring_that_has_wrapped_keeps_the_last(tmp_path: Path) -> None:
     entries = [Entry(1000 + i, "TX_DATA", number=i, packets=1) for i in range(200)]
-    found = story(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
+    found = history(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
     assert [told.event.number for told in found.events] == list(range(200 - 128, 200))
-    living = story(write(tmp_path, "two", recording("here", 1, "there", MARK, entries, dumped_ns=0)))
+    living = history(write(tmp_path, "two", recording("here", 1, "there", MARK, entries, dumped_ns=0)))
     assert [told.event.number for told in living.events] == list(range(200 - 64, 200))
 
 
@@ -141,7 +143,7 @@ def test_an_entry_of_two_sessions_in_turn(tmp_path: Path) -> None:
         Entry(5, "PTO"),
         Entry(6, "NO_PASS", peer=0xFFFF),
     ]
-    found = story(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
+    found = history(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
     assert [told.mark for told in found.events] == [0, 77, 77, MARK, MARK, 0]
 
 
@@ -204,7 +206,7 @@ def test_json_and_text_say_the_same(ends: tuple[Path, Path]) -> None:
 
 
 def test_a_picture(ends: tuple[Path, Path], tmp_path: Path) -> None:
-    picture = tmp_path / "story.png"
+    picture = tmp_path / "history.png"
     assert trace(*ends, "--png", picture)[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert trace(*ends, "--png", tmp_path / "part.png", "--span", 0.0001)[0] == 0

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from harpctl.build_info import build_version
 from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.facts.plugin_files import NAME
-from harpctl.identity import build_version
 from harpctl.testbed.bench import baseline, command, measure
-from harpctl.testbed.bench.command import build_side, told_apart
+from harpctl.testbed.bench.command import build_side, with_distinct_names
+from harpctl.testbed.bench.hosts import CpuTimes, Hosts, LoopbackHosts, Program
 from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfRun
 from harpctl.testbed.bench.perf import Result as PerfResult
-from harpctl.testbed.bench.places import CpuTimes, Hosts, LoopbackHosts, Program
 
 
 def call(*words: str) -> Result:
@@ -254,7 +254,7 @@ def test_socket_side_takes_nccls_own_settings(
 def test_sides_of_one_name_are_told_apart() -> None:
     def names(*files: str) -> list[str]:
         sides = [measure.Side(Path(file).stem, Program(Path("p"), Path(file))) for file in files]
-        return [side.name for side in told_apart(sides)]
+        return [side.name for side in with_distinct_names(sides)]
 
     assert names("/a/x.so", "/b/y.so") == ["x", "y"]
     assert names("/a/x.so", "/b/x.so") == ["a/x", "b/x"]

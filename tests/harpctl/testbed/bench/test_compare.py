@@ -7,8 +7,8 @@ import pytest
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import compare, cpu_s_per_gb, summarize, time_us
+from harpctl.testbed.bench.hosts import CpuTimes, parse_proc_stat
 from harpctl.testbed.bench.perf import Latency, PerfReport, PerfRun, Result
-from harpctl.testbed.bench.places import CpuTimes, parse_proc_stat
 
 
 def result(gbps: float, *, size: int = 1000, wrong: int = 0, p50: float | None = None) -> Result:

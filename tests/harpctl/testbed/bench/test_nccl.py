@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from harpctl import identity
+from harpctl import build_info
 from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench import command, nccl_command, nccl_wheel
@@ -207,7 +207,7 @@ def test_wrong_usage(words: tuple[str, ...], said: str) -> None:
 
 def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(identity, "BUILD_DIR", tmp_path)
+    monkeypatch.setattr(build_info, "BUILD_DIR", tmp_path)
     (tmp_path / "libnccl-net.so").touch()
     done = call("--loopback")
     assert done.exit_code == ExitCode.MISSING

@@ -13,8 +13,8 @@ import pytest
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench import perf as perf_module
+from harpctl.testbed.bench.hosts import LoopbackHosts, Program, SshHosts
 from harpctl.testbed.bench.perf import PerfJob, parse_report, perf_argv, run_perf
-from harpctl.testbed.bench.places import LoopbackHosts, Program, SshHosts
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 
-from harpctl.doctor.probe import (
+from harpctl.doctor.probe_packet import (
     HEAD_BYTES,
     UDP_IP_BYTES,
     answer_to,
@@ -55,7 +55,7 @@ PLATEAUS = (
 )
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was found out. Outcomes are "echo", "refused", "silent", "too big", or the system's words."""
 
     udp: str  # of the smallest datagram
@@ -65,40 +65,42 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     tcp: dict[int, str] = {}
 
 
-def reach(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
+def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
     """Look at the way from one of our addresses to one of a peer's; takes up to about 10 s of silence."""
     family = _family(peer)
     whole = payload_bytes(mtu, family)
 
-    def knocked(number: int) -> str:
-        return knock(source, peer, number)
+    def tcp_result(number: int) -> str:
+        return probe_tcp(source, peer, number)
 
-    def asked(number: int, size: int = HEAD_BYTES) -> str:
-        return ask(source, peer, number, [size])[size]
+    def udp_result(number: int, size: int = HEAD_BYTES) -> str:
+        return probe_udp(source, peer, number, [size])[size]
 
     with ThreadPoolExecutor(2 * len(ports) + 1) as pool:
-        knocking = pool.map(knocked, (port, *ports))
-        udp = asked(port)
-        others = pool.map(asked, ports if udp in ANSWERED else ())
-        full = asked(port, whole) if udp in ANSWERED else ""
+        tcp_results = pool.map(tcp_result, (port, *ports))
+        udp = udp_result(port)
+        others = pool.map(udp_result, ports if udp in ANSWERED else ())
+        full = udp_result(port, whole) if udp in ANSWERED else ""
         passed = mtu if full in ANSWERED else 0
         if full and not passed:
             passed = _largest(source, peer, port, mtu)
         tried = dict(zip(ports, others, strict=False))
-        tcp = dict(zip((port, *ports), knocking, strict=True))
-    return Reach(udp=udp, full=full, passed=passed, ports=tried, tcp=tcp)
+        tcp = dict(zip((port, *ports), tcp_results, strict=True))
+    return ProbeResult(udp=udp, full=full, passed=passed, ports=tried, tcp=tcp)
 
 
 def _largest(source: str, peer: str, port: int, mtu: int) -> int:
     """Return the largest of the usual packet sizes below the MTU that is answered."""
     family = _family(peer)
     sizes = {payload_bytes(size, family): size for size in PLATEAUS if size < mtu}
-    found = ask(source, peer, port, list(sizes))
+    found = probe_udp(source, peer, port, list(sizes))
     small = HEAD_BYTES + UDP_IP_BYTES[family]
     return max((sizes[payload] for payload, said in found.items() if said in ANSWERED), default=small)
 
 
-def ask(source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S) -> dict[int, str]:
+def probe_udp(
+    source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S
+) -> dict[int, str]:
     """Send one datagram of each payload size, again where there is silence; return each one's outcome."""
     outcomes: dict[int, str] = {}
     with ExitStack() as stack:
@@ -138,7 +140,7 @@ def _gather(
                 outcomes[size] = _words(error)
 
 
-def knock(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
+def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
     """Open a TCP connection and close it; being refused proves the way as well."""
     with socket.socket(_family(peer), socket.SOCK_STREAM) as out:
         out.settimeout(wait_s)

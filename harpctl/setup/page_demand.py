@@ -22,7 +22,7 @@ XDP_DRIVERS = ("xdp", "xdp-zc", "xdp-copy")
 KERNEL_DRIVERS = ("udp", "tcp", "udp+tcp")
 
 
-def engines_total(choices: Sequence[Choice], ranks: int) -> int:
+def engine_count(choices: Sequence[Choice], ranks: int) -> int:
     """Return how many engines the ranks of a host have together."""
     return max(ranks, len({core for choice in choices for core in choice.cores}))
 
@@ -42,7 +42,7 @@ def _frames_bytes(choice: Choice, conf: Conf | None, sharers: int) -> int:
     return UDP_BYTES + (max(XDP_BYTES // sharers, XDP_BYTES_LEAST) if has_xdp else 0)
 
 
-def fitting_pages(choices: Sequence[Choice], confs: dict[str, Conf], ranks: int, page_size: int) -> int:
+def pages_used(choices: Sequence[Choice], confs: dict[str, Conf], ranks: int, page_size: int) -> int:
     """Return the number of pages of a size that the ranks use: each engine whole pages of its own."""
     pages = -(-engine_bytes(choices, confs) // page_size)
-    return pages * engines_total(choices, ranks)
+    return pages * engine_count(choices, ranks)

@@ -13,7 +13,7 @@ from harpctl.errors import ExitCode, HarpError
 
 PACKAGED = "version"  # a file of harpctl/data that a package brings
 PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # of a checkout
-TELLS = PLUGIN_DIR / "version.sh"
+VERSION_SCRIPT = PLUGIN_DIR / "version.sh"
 BUILD_DIR = PLUGIN_DIR / "build"
 WIRE_DOC = "wire.md"  # a file of harpctl/data that a package brings
 
@@ -24,8 +24,8 @@ def build_version() -> str:
     packaged = resources.files("harpctl") / "data" / PACKAGED
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8").strip()
-    if TELLS.is_file():
-        done = subprocess.run(["sh", str(TELLS)], capture_output=True, text=True, check=False)
+    if VERSION_SCRIPT.is_file():
+        done = subprocess.run(["sh", str(VERSION_SCRIPT)], capture_output=True, text=True, check=False)
         if done.returncode == 0 and done.stdout.strip():
             return done.stdout.strip()
     return __version__

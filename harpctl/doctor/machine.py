@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the running machine can answer, asked without changing it. A directory tree has no Live.
+"""What only the running machine can answer, asked without changing it. A directory tree has no Machine.
 
 Anything that could kill or hang us is tried in a child process: a hugepage that the cgroup refuses raises
 SIGBUS, and a foreign library runs its constructors when it is loaded.
@@ -20,7 +20,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from harpctl.doctor.reach import Reach, reach
+from harpctl.doctor.path_probe import ProbeResult, probe_path
 
 CHILD_TIMEOUT_S = 20.0
 MAP_HUGETLB = 0x40000
@@ -29,7 +29,7 @@ MADV_POPULATE_WRITE = 23  # Linux 5.14
 ANSWER_BYTES_MAX = 4096
 
 
-class Live(Protocol):
+class Machine(Protocol):
     """The running machine, or a test's picture of it."""
 
     def use_page(self, size: int) -> str:
@@ -44,23 +44,23 @@ class Live(Protocol):
     def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
         """Return a peer's addresses, or why there are none."""
 
-    def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
+    def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
         """Probe a peer; see reach.py."""
 
 
-class Machine:
+class RealMachine:
     """The machine we run on."""
 
     def use_page(self, size: int) -> str:
-        """See Live."""
+        """See Machine."""
         return in_child(lambda: _use_page(size))
 
     def load(self, path: str, symbols: tuple[str, ...]) -> str:
-        """See Live."""
+        """See Machine."""
         return in_child(lambda: _load(path, symbols))
 
     def egress(self, source: str, target: str) -> str:
-        """See Live."""
+        """See Machine."""
         from pyroute2 import IPRoute  # noqa: PLC0415 - slow to import, and only asked for here
         from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
@@ -76,16 +76,16 @@ class Machine:
             return ""
 
     def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
-        """See Live."""
+        """See Machine."""
         try:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
         except OSError as error:
             return (), error.strerror or str(error)
         return tuple(dict.fromkeys(str(answer[4][0]) for answer in found)), ""
 
-    def reach(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> Reach:
-        """See Live."""
-        return reach(source, peer, port, mtu, ports)
+    def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
+        """See Machine."""
+        return probe_path(source, peer, port, mtu, ports)
 
 
 def in_child(work: Callable[[], str], timeout_s: float = CHILD_TIMEOUT_S) -> str:

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from harpctl.confs.conf import Conf
-from harpctl.doctor.live import Live
-from harpctl.doctor.reach import Reach
+from harpctl.doctor.machine import Machine
+from harpctl.doctor.path_probe import ProbeResult
 from harpctl.facts.model import Eni
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 EPHEMERAL_DEFAULT = (32768, 60999)
@@ -20,7 +20,7 @@ MTU_DEFAULT = 1500
 PARALLEL = 64
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
     """From one ENI's address to one of the peer's, and what was found out."""
 
     eni: str
@@ -28,7 +28,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     mtu: int
     ports: tuple[int, ...]  # to be tried: the lowest and the highest that HARP may use, and some between
-    reach: Reach = Reach(udp="")
+    result: ProbeResult = ProbeResult(udp="")
 
     @property
     def name(self) -> str:
@@ -36,29 +36,31 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.eni} ({self.source}) to {self.target}"
 
 
-def plan_ways(pairs: Iterable[tuple[Conf, Eni]], targets: Sequence[str], ports: tuple[int, int]) -> list[Way]:
+def plan_probes(
+    pairs: Iterable[tuple[Conf, Eni]], targets: Sequence[str], ports: tuple[int, int]
+) -> list[PeerProbe]:
     """Return the ways from the ENIs of conf files to addresses; `ports` where a file names no range."""
     found = []
     for conf, eni in pairs:
         source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
         mtu = conf.mtu or eni.mtu or MTU_DEFAULT
         found += [
-            Way(eni=eni.name, source=source, target=target, mtu=mtu, ports=conf.ports or ports)
+            PeerProbe(eni=eni.name, source=source, target=target, mtu=mtu, ports=conf.ports or ports)
             for target in targets
             if source and (":" in source) == (":" in target)
         ]
     return found
 
 
-def probe(live: Live, port: int, ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Probe all ways, many at once; each may take 10 s where nothing answers."""
+def run_probes(machine: Machine, port: int, probes: Iterable[PeerProbe]) -> tuple[PeerProbe, ...]:
+    """Probe all, many at once; each may take 10 s where nothing answers."""
 
-    def tried(way: Way) -> Way:
-        found = live.reach(way.source, way.target, port, way.mtu, way.ports)
-        return msgspec.structs.replace(way, reach=found)
+    def probed(probe: PeerProbe) -> PeerProbe:
+        found = machine.probe_path(probe.source, probe.target, port, probe.mtu, probe.ports)
+        return msgspec.structs.replace(probe, result=found)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        return tuple(pool.map(tried, ways))
+        return tuple(pool.map(probed, probes))
 
 
 def ephemeral_ports(host: Host) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     """Facts from options. None and empty: not given, so that what the host shows counts."""
 
     gpus: int | None = None

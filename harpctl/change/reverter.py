@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The undoer takes steps back, one by one, and says what it found: a file that somebody changed stays.
+"""The reverter undoes steps one by one and reports what it found: a file that somebody changed stays.
 
 What is now at a path decides: `ours` or `was` may be replaced, anything else is foreign. An undoing that was
 interrupted is repeated, so everything here can be done twice.
@@ -18,12 +18,12 @@ from harpctl.change.state import Absent, File, State, look, put, same_content
 from harpctl.change.store import BLOBS
 from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
 from harpctl.errors import HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 CLOCK_SLACK_S = 3.0  # FAT stamps files to two seconds
 
 
-class Taken(msgspec.Struct, kw_only=True):
+class RevertedStep(msgspec.Struct, kw_only=True):
     """A step that was undone, or would be."""
 
     transaction: str
@@ -32,7 +32,7 @@ class Taken(msgspec.Struct, kw_only=True):
     diff: str = ""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a step that was not undone."""
 
     transaction: str
@@ -53,7 +53,7 @@ class _Foreign(Exception):  # noqa: N818 - it never leaves this file
         self.was = was
 
 
-class Undoer:
+class Reverter:
     """Takes back steps of one host. `force` also replaces what somebody changed; `dry_run` only tells."""
 
     def __init__(self, host: Host, journal: Journal, *, force: bool = False, dry_run: bool = False) -> None:
@@ -63,8 +63,8 @@ class Undoer:
         self._dry_run = dry_run
         self._imagined: dict[str, tuple[State, bytes]] = {}  # what a dry run would have put there
         self._again: dict[tuple[str, ...], list[tuple[Transaction, Before, float]]] = {}
-        self.taken: list[Taken] = []
-        self.kept: list[Kept] = []
+        self.reverted: list[RevertedStep] = []
+        self.kept: list[KeptPart] = []
         self.notes: list[str] = []
 
     def undo(self, transaction: Transaction, before: Before) -> None:
@@ -79,11 +79,11 @@ class Undoer:
             return
         self._record(transaction, Undoing(step=before.step, foreign=foreign))
         step = _StepUndo(before, after, foreign, retried or after is None or self._rebooted(before))
-        taken = Taken(transaction=transaction.id, step=before.title)
+        reverted = RevertedStep(transaction=transaction.id, step=before.title)
         problems = []
         for undo in before.undo:
             try:
-                self._do(undo, step, taken)
+                self._do(undo, step, reverted)
             except _Foreign as problem:
                 problems.append(problem)
             except (HarpError, OSError) as error:
@@ -91,7 +91,7 @@ class Undoer:
         if problems:
             self._keep(transaction, before, problems)
             return
-        self.taken.append(taken)
+        self.reverted.append(reverted)
         for command in step.again:
             self._again.setdefault(command.again, []).append((transaction, before, command.timeout_s))
         if not step.again:
@@ -110,28 +110,28 @@ class Undoer:
 
     # ---- the primitives ----
 
-    def _do(self, undo: Undo, step: _StepUndo, taken: Taken) -> None:
+    def _do(self, undo: Undo, step: _StepUndo, reverted: RevertedStep) -> None:
         if isinstance(undo, PutBack):
-            self._put_back(undo, taken)
+            self._put_back(undo, reverted)
         elif isinstance(undo, MoveBack):
-            self._move_back(undo, taken)
+            self._move_back(undo, reverted)
         elif isinstance(undo, SetBack):
-            self._set_back(undo, step, taken)
+            self._set_back(undo, step, reverted)
         elif isinstance(undo, RemoveFolder):
-            self._remove_folder(undo, taken)
+            self._remove_folder(undo, reverted)
         elif isinstance(undo, RunBack):
-            self._run_back(undo, step, taken)
+            self._run_back(undo, step, reverted)
         else:
-            self._put_output_back(undo, step, taken)
+            self._put_output_back(undo, step, reverted)
 
-    def _put_back(self, undo: PutBack, taken: Taken) -> None:
+    def _put_back(self, undo: PutBack, reverted: RevertedStep) -> None:
         now, _data = self._look(undo.path)
         if self._force or same_content(now, undo.ours) or same_content(now, undo.was):
-            self._put(undo.path, undo.was, taken)
+            self._put(undo.path, undo.was, reverted)
         else:
             raise _Foreign(undo.path, "somebody changed it since", undo.was)
 
-    def _move_back(self, undo: MoveBack, taken: Taken) -> None:
+    def _move_back(self, undo: MoveBack, reverted: RevertedStep) -> None:
         here, there = self._look(undo.path), self._look(undo.to)
         if isinstance(here[0], Absent):
             if isinstance(there[0], Absent):
@@ -139,13 +139,13 @@ class Undoer:
             return  # it is back already
         if not isinstance(there[0], Absent):
             raise _Foreign(undo.path, f"it can't be moved back: {undo.to} exists again")
-        taken.actions.append(f"move {undo.path} back to {undo.to}")
+        reverted.actions.append(f"move {undo.path} back to {undo.to}")
         if self._dry_run:
             self._imagined |= {undo.to: here, undo.path: (Absent(), b"")}
         else:
             self._host.rename(undo.path, undo.to)
 
-    def _set_back(self, undo: SetBack, step: _StepUndo, taken: Taken) -> None:
+    def _set_back(self, undo: SetBack, step: _StepUndo, reverted: RevertedStep) -> None:
         now = self._host.read_text(undo.path)
         if self._rebooted(step.before):
             self.notes.append(f"{undo.path}: what was set is gone since the host was booted again.")
@@ -154,7 +154,7 @@ class Undoer:
             return
         if undo.path in step.foreign and not self._force:
             raise _Foreign(undo.path, f"somebody set it since: it reads {now.strip()}")
-        taken.actions.append(f"set {undo.path} to {undo.was.strip()}")
+        reverted.actions.append(f"set {undo.path} to {undo.was.strip()}")
         if self._dry_run:
             return
         self._host.write_control(undo.path, undo.was)
@@ -165,11 +165,11 @@ class Undoer:
             raise _Foreign(undo.path, f"it reads {now} after {undo.was.strip()} was written")
         self.notes.append(f"{undo.path} reads {now} still; the kernel takes the rest back when it is free.")
 
-    def _remove_folder(self, undo: RemoveFolder, taken: Taken) -> None:
+    def _remove_folder(self, undo: RemoveFolder, reverted: RevertedStep) -> None:
         if not self._host.is_dir(undo.path) or self._host.is_link(undo.path):
             return
         if self._dry_run:
-            taken.actions.append(f"remove the directory {undo.path} if it is empty")
+            reverted.actions.append(f"remove the directory {undo.path} if it is empty")
             return
         try:
             self._host.remove(undo.path)
@@ -180,18 +180,18 @@ class Undoer:
                 raise _Foreign(undo.path, "it holds files that were kept") from None
             self.notes.append(f"{undo.path} stays: it holds files that are not HARP's.")
         else:
-            taken.actions.append(f"remove the directory {undo.path}")
+            reverted.actions.append(f"remove the directory {undo.path}")
 
-    def _run_back(self, undo: RunBack, step: _StepUndo, taken: Taken) -> None:
+    def _run_back(self, undo: RunBack, step: _StepUndo, reverted: RevertedStep) -> None:
         problem = self._run(undo.argv, undo.timeout_s)
         if not problem:
-            taken.actions.append(f"run `{' '.join(undo.argv)}`")
+            reverted.actions.append(f"run `{' '.join(undo.argv)}`")
         elif self._host.runs_commands and (self._force or (undo.fleeting and step.may_be_undone)):
             self.notes.append(f"{problem} (its effect may have been gone already)")
         else:
             raise _Foreign("", problem)
 
-    def _put_output_back(self, undo: PutOutputBack, step: _StepUndo, taken: Taken) -> None:
+    def _put_output_back(self, undo: PutOutputBack, step: _StepUndo, reverted: RevertedStep) -> None:
         if step.foreign and undo.again:
             if not self._host.runs_commands:
                 raise _Foreign(
@@ -199,13 +199,13 @@ class Undoer:
                     f"somebody changed it since; `{' '.join(undo.again)}` would build it anew",
                     undo.was.get(step.foreign[0]),
                 )
-            taken.actions.append(f"run `{' '.join(undo.again)}` at the end")
+            reverted.actions.append(f"run `{' '.join(undo.again)}` at the end")
             step.again.append(undo)
             return
         paths = set(undo.was) | set(step.after.output if step.after else self._matches(undo.patterns))
         for path in sorted(paths, reverse=True):
             if path not in step.foreign or self._force:
-                self._put(path, undo.was.get(path, Absent()), taken)
+                self._put(path, undo.was.get(path, Absent()), reverted)
         if step.foreign and not self._force:
             path = step.foreign[0]
             raise _Foreign(path, "somebody changed it since", undo.was.get(path, Absent()))
@@ -253,16 +253,16 @@ class Undoer:
     def _look(self, path: str) -> tuple[State, bytes]:
         return self._imagined[path] if path in self._imagined else look(self._host, path)
 
-    def _put(self, path: str, was: State, taken: Taken) -> None:
+    def _put(self, path: str, was: State, reverted: RevertedStep) -> None:
         if not self._dry_run:
             self._host.remove(self._host.temporary(path))  # of a writer that was killed
         now, data = self._look(path)
         if now == was:
             return
-        original = self._journal.kept(was.sha256) if isinstance(was, File) else b""
-        taken.actions.append(f"remove {path}" if isinstance(was, Absent) else f"restore {path}")
+        original = self._journal.saved(was.sha256) if isinstance(was, File) else b""
+        reverted.actions.append(f"remove {path}" if isinstance(was, Absent) else f"restore {path}")
         if self._dry_run:
-            taken.diff += file_diff(path, (now, data), (was, original))
+            reverted.diff += file_diff(path, (now, data), (was, original))
             self._imagined[path] = (was, original)
         else:
             put(self._host, path, was, original)
@@ -274,7 +274,7 @@ class Undoer:
         if self._dry_run:
             return ""
         done = self._host.run(argv, timeout_s)
-        return "" if done.code == 0 else f"`{' '.join(argv)}` failed: {done.said}"
+        return "" if done.code == 0 else f"`{' '.join(argv)}` failed: {done.last_line}"
 
     def _rebooted(self, before: Before) -> bool:
         return boot_id(self._host) != before.boot
@@ -293,7 +293,7 @@ class Undoer:
         for problem in problems:
             saved = f"{BLOBS}/{problem.was.sha256}" if isinstance(problem.was, File) else ""
             self.kept.append(
-                Kept(
+                KeptPart(
                     transaction=transaction.id,
                     step=before.title,
                     path=problem.path,
@@ -309,7 +309,7 @@ class Undoer:
         if problem.was is None:
             return ""
         try:
-            original = self._journal.kept(problem.was.sha256) if isinstance(problem.was, File) else b""
+            original = self._journal.saved(problem.was.sha256) if isinstance(problem.was, File) else b""
             return file_diff(problem.path, (problem.was, original), self._look(problem.path))
         except (HarpError, OSError):
             return ""

@@ -28,18 +28,18 @@ def _cleaned(value: object) -> object:
 
 def read_findings(path: Path) -> tuple[Manifest, list[Finding]]:
     """Return what a bundle says about itself, and its findings."""
-    told, files = read_archive(path)
+    manifest, files = read_archive(path)
     if DOCTOR not in files:
-        why = next((unread.why for unread in told.unread if unread.what == DOCTOR), "it was not written")
+        why = next((unread.why for unread in manifest.unread if unread.what == DOCTOR), "it was not written")
         raise HarpError(f"{path} holds no findings of doctor: {printable(why)}.", "", ExitCode.WRONG_DATA)
     try:
         plain: Any = _cleaned(msgspec.json.decode(files[DOCTOR]))
         for finding in plain:
             finding.pop("steps", None)  # nothing of another host is carried out here
-        return told, msgspec.convert(plain, list[Finding])
+        return manifest, msgspec.convert(plain, list[Finding])
     except (msgspec.MsgspecError, TypeError, AttributeError):
         raise HarpError(
             f"{path}: its {DOCTOR} is not understood.",
-            f"It was written by harpctl {printable(told.harpctl)}: read it with that.",
+            f"It was written by harpctl {printable(manifest.harpctl)}: read it with that.",
             ExitCode.WRONG_DATA,
         ) from None

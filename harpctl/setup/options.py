@@ -10,8 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.given import Given
 from harpctl.facts.model import GIB, MIB
+from harpctl.facts.overrides import Overrides
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
 FIT = 0  # pages
@@ -19,10 +19,10 @@ PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an im
 PACKAGED_PROGRAM = "/usr/bin/harpctl"  # or there, where a package of the distribution brought it
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one setup. What is None or empty is chosen by harpctl."""
 
-    given: Given = Given()
+    overrides: Overrides = Overrides()
     hugepages: int | None = None  # None: by the number of GPUs; FIT: what the ranks use
     page_size: int = GIB
     enis: tuple[str, ...] = ()

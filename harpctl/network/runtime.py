@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from harpctl.change.steps import AnyStep, Run
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT, TABLE_FIRST, EniPlan
 
 PRIORITIES = range(RULE_PRIORITY_FIRST, RULE_PRIORITY_FIRST + TABLE_COUNT)
@@ -124,17 +124,17 @@ def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
     }
 
 
-def crowding(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
+def plan_competing_routes(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan the end of main routes to an ENI's subnet where an interface that isn't ours serves it too.
 
     Such a route draws what the other interface should send. Network-scripts and systemd before 248 make it
     at every boot, so the boot unit does this again.
     """
     others = _subnets_of_others(facts, enis)
-    return [step for eni in enis if eni.subnet in others for step in _crowding(facts, host, eni)]
+    return [step for eni in enis if eni.subnet in others for step in _competing_routes(facts, host, eni)]
 
 
-def _crowding(facts: Facts, host: Host, eni: EniPlan) -> list[AnyStep]:
+def _competing_routes(facts: Facts, host: Host, eni: EniPlan) -> list[AnyStep]:
     """Plan it for one ENI: where the route is there, or Linux before 4.4 will make it with the address."""
     flush = _ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
     why = f"{eni.subnet} stays with the primary ENI"
@@ -211,7 +211,7 @@ def commands(
     for eni in enis:
         found = _found(facts, eni)
         own = _link(eni, found) + _address(host, eni, found)
-        own += _crowding(facts, host, eni) if eni.subnet in others else []
+        own += _competing_routes(facts, host, eni) if eni.subnet in others else []
         own += _routes(host, eni)
         if _rule(eni) not in rules:
             add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 import msgspec
 
-from harpctl.doctor.reach import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
-from harpctl.doctor.ways import Way
+from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
+from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.fleet import Answer
-from harpctl.preflight.model import Level, Own, OwnEni, Problem, Rate, Struct
+from harpctl.preflight.model import EniState, HostState, Level, Problem, Rate, Struct
 
 UNREACHED = "ssh"  # the check that a host answers at all
 SLOW = 0.5  # of what the others reach
@@ -37,15 +37,15 @@ class Fault(Struct, frozen=True, kw_only=True):
 # ---- what hosts are ----
 
 
-def unheard(answers: Iterable[Answer]) -> list[Problem]:
-    """Name the hosts that play no part."""
+def unanswered(answers: Iterable[Answer]) -> list[Problem]:
+    """Return a problem for each host whose agent did not answer."""
     return [
         _problem(UNREACHED, one.host, f"{one.result}: {one.detail}", *([one.remedy] if one.remedy else []))
         for one in answers
     ]
 
 
-def odd_ones(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
+def outliers(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
     """Return what most hosts have, and those that have something else; all where nothing is had by most."""
     counts = Counter(values.values()).most_common(2)
     if len(counts) < 2:
@@ -56,37 +56,37 @@ def odd_ones(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
     return usual, {host: value for host, value in values.items() if value != usual}
 
 
-def of_hosts(owns: Mapping[str, Own]) -> list[Problem]:
+def host_problems(states: Mapping[str, HostState]) -> list[Problem]:
     """Name what is wrong with single hosts: what their doctors say, and what they have unlike others."""
     found: list[Problem] = []
-    for host, own in owns.items():
-        found += [_problem("conf", host, one.cause, *one.repair) for one in own.failed]
-        if not own.enis and not own.failed:
+    for host, state in states.items():
+        found += [_problem("conf", host, one.cause, *one.repair) for one in state.failed]
+        if not state.enis and not state.failed:
             found.append(_problem("conf", host, "No conf file names an ENI that is there.", "harpctl setup"))
-        if not own.perf:
+        if not state.perf:
             found.append(_problem("build", host, "harp-perf is missing.", "Install the whole of harpctl."))
-    return [*found, *_builds(owns), *_mtus(owns), *_notes(owns)]
+    return [*found, *_builds(states), *_mtus(states), *_notes(states)]
 
 
-def _builds(owns: Mapping[str, Own]) -> list[Problem]:
-    usual_wire, other_wires = odd_ones({host: own.wire for host, own in owns.items()})
-    _usual, others = odd_ones({host: (own.version, own.build) for host, own in owns.items()})
+def _builds(states: Mapping[str, HostState]) -> list[Problem]:
+    usual_wire, other_wires = outliers({host: state.wire for host, state in states.items()})
+    _usual, others = outliers({host: (state.version, state.build) for host, state in states.items()})
     found = []
     for host in others:
-        own = owns[host]
-        cause = f"It has {_build(own.version, own.build)}; {_most(owns, host)}."
+        state = states[host]
+        cause = f"It has {_build(state.version, state.build)}; {_most(states, host)}."
         if host in other_wires:
-            cause += f" They have no wire version in common: {_range(own.wire)}"
+            cause += f" They have no wire version in common: {_range(state.wire)}"
             cause += f" here, {_range(usual_wire)} there." if usual_wire else " here."
         remedy = f"Install the same file on all hosts: harpctl install --plugin FILE -H {host}"
         found.append(_problem("wire" if host in other_wires else "build", host, cause, remedy))
     return found
 
 
-def _most(owns: Mapping[str, Own], host: str) -> str:
-    others = Counter((own.version, own.build) for name, own in owns.items() if name != host)
+def _most(states: Mapping[str, HostState], host: str) -> str:
+    others = Counter((state.version, state.build) for name, state in states.items() if name != host)
     (version, build), count = others.most_common(1)[0]
-    return f"{count} of {len(owns)} hosts have {_build(version, build)}"
+    return f"{count} of {len(states)} hosts have {_build(version, build)}"
 
 
 def _build(version: str, build: str) -> str:
@@ -97,12 +97,12 @@ def _range(wire: Sequence[int]) -> str:
     return "-".join(map(str, dict.fromkeys(wire))) or "unknown"
 
 
-def _mtus(owns: Mapping[str, Own]) -> list[Problem]:
+def _mtus(states: Mapping[str, HostState]) -> list[Problem]:
     """Name the ENIs with another MTU than those of the same number elsewhere."""
     found = []
-    for lane in range(max((len(own.enis) for own in owns.values()), default=0)):
-        enis = {host: own.enis[lane] for host, own in owns.items() if lane < len(own.enis)}
-        usual, others = odd_ones({host: eni.mtu for host, eni in enis.items()})
+    for lane in range(max((len(state.enis) for state in states.values()), default=0)):
+        enis = {host: state.enis[lane] for host, state in states.items() if lane < len(state.enis)}
+        usual, others = outliers({host: eni.mtu for host, eni in enis.items()})
         for host, mtu in others.items():
             name = enis[host].name
             if usual is None:
@@ -115,15 +115,17 @@ def _mtus(owns: Mapping[str, Own]) -> list[Problem]:
     return found
 
 
-def _notes(owns: Mapping[str, Own]) -> list[Problem]:
+def _notes(states: Mapping[str, HostState]) -> list[Problem]:
     """Tell what makes HARP slower, but does not stop it."""
     found = []
-    for host, own in owns.items():
-        found += [_note(one.id, host, one.cause, *one.repair) for one in own.warned]
-        if not own.is_installed:
-            cause = f"NCCL does not find HARP here; {own.plugin} was looked at."
+    for host, state in states.items():
+        found += [_note(one.id, host, one.cause, *one.repair) for one in state.warned]
+        if not state.is_installed:
+            cause = f"NCCL does not find HARP here; {state.plugin} was looked at."
             found.append(_note("build", host, cause, f"harpctl install -H {host}"))
-    _usual, others = odd_ones({host: sum(eni.speed_mbps for eni in own.enis) for host, own in owns.items()})
+    _usual, others = outliers(
+        {host: sum(eni.speed_mbps for eni in state.enis) for host, state in states.items()}
+    )
     for host, speed in others.items():
         found.append(_note("speed", host, f"Its ENIs have {speed} Mbit/s together, unlike others."))
     return found
@@ -132,52 +134,56 @@ def _notes(owns: Mapping[str, Own]) -> list[Problem]:
 # ---- what is between them ----
 
 
-def plan_ways(owns: Mapping[str, Own]) -> dict[str, tuple[Way, ...]]:
+def plan_probes(states: Mapping[str, HostState]) -> dict[str, tuple[PeerProbe, ...]]:
     """Return what each host is to probe: from each ENI to that of the same number of every other host."""
     return {
         host: tuple(
-            Way(eni=eni.name, source=eni.address, target=there.address, mtu=eni.mtu, ports=there.tried)
-            for name, other in owns.items()
+            PeerProbe(eni=eni.name, source=eni.address, target=there.address, mtu=eni.mtu, ports=there.tried)
+            for name, other in states.items()
             if name != host
-            for eni, there in zip(own.enis, other.enis, strict=False)
+            for eni, there in zip(state.enis, other.enis, strict=False)
             if (":" in eni.address) == (":" in there.address)
         )
-        for host, own in owns.items()
+        for host, state in states.items()
     }
 
 
-def of_ways(owns: Mapping[str, Own], ways: Mapping[str, Sequence[Way]]) -> list[Problem]:
+def probe_problems(
+    states: Mapping[str, HostState], probes: Mapping[str, Sequence[PeerProbe]]
+) -> list[Problem]:
     """Name what the probes found."""
-    places = {eni.address: (host, eni) for host, own in owns.items() for eni in own.enis}
+    places = {eni.address: (host, eni) for host, state in states.items() for eni in state.enis}
     faults = []
-    for source, found in ways.items():
-        for way in found:
-            target, eni = places[way.target]
-            faults += _faults(way, source, target, eni)
-    return blame(faults, list(owns))
+    for source, found in probes.items():
+        for probe in found:
+            target, eni = places[probe.target]
+            faults += _faults(probe, source, target, eni)
+    return attribute_faults(faults, list(states))
 
 
-def _faults(way: Way, source: str, target: str, eni: OwnEni) -> list[Fault]:
+def _faults(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[Fault]:
     def fault(check: str, cause: str, *repair: str) -> Fault:
         return Fault(check=check, source=source, target=target, cause=cause, repair=repair)
 
     low, high = eni.ports
     allow = f"let UDP and TCP {low}-{high} from the other hosts in, in firewall and security group"
-    reach, found = way.reach, []
-    tcp = [port for port, said in reach.tcp.items() if said not in {ECHO, REFUSED}]
-    udp = [port for port, said in reach.ports.items() if said not in ANSWERED]
-    if reach.udp not in ANSWERED:
-        silent = "no answer" if reach.udp == SILENT else reach.udp
+    result, found = probe.result, []
+    tcp = [port for port, said in result.tcp.items() if said not in {ECHO, REFUSED}]
+    udp = [port for port, said in result.ports.items() if said not in ANSWERED]
+    if result.udp not in ANSWERED:
+        silent = "no answer" if result.udp == SILENT else result.udp
         found.append(fault("udp", f"{eni.name} does not answer UDP: {silent}.", allow))
     elif udp:
         cause = f"{eni.name} does not answer on UDP {_ports(udp)} of {low}-{high}."
         found.append(fault("ports", cause, allow))
     if tcp:
         found.append(fault("tcp", f"{eni.name} does not answer on TCP {_ports(tcp)}.", allow))
-    if reach.full and reach.full not in ANSWERED:
-        how = "a router says they are too big" if reach.full == TOO_BIG else "they vanish"
-        cause = f"Packets of {way.mtu} bytes do not arrive at {eni.name}: {how}; {reach.passed} bytes pass."
-        repair = f"ip link set dev {eni.name} mtu {reach.passed}  # on all hosts, or raise it on the way"
+    if result.full and result.full not in ANSWERED:
+        how = "a router says they are too big" if result.full == TOO_BIG else "they vanish"
+        cause = (
+            f"Packets of {probe.mtu} bytes do not arrive at {eni.name}: {how}; {result.passed} bytes pass."
+        )
+        repair = f"ip link set dev {eni.name} mtu {result.passed}  # on all hosts, or raise it on the way"
         found.append(fault("mtu", cause, repair))
     return found
 
@@ -186,7 +192,7 @@ def _ports(ports: Sequence[int]) -> str:
     return f"port{'s' * (len(ports) != 1)} {', '.join(map(str, ports))}"
 
 
-def blame(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Problem]:
+def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Problem]:
     """Name the fewest hosts that explain all faults, then the pairs that are left."""
     all_faults = list(faults)
     left, named = all_faults, []
@@ -204,7 +210,7 @@ def blame(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Problem]:
     }
     found = []
     for host in named:
-        its = [one for one in all_faults if _blamed(one, counts) == host]
+        its = [one for one in all_faults if _faulty_host(one, counts) == host]
         found += _of_one(host, its, len(hosts) - 1)
     pairs = {(one.check, *sorted((one.source, one.target), key=hosts.index)): one for one in left}
     for (check, *pair), one in pairs.items():
@@ -219,14 +225,14 @@ def _partners(host: str, faults: Iterable[Fault]) -> set[str]:
     return {end for pair in ends if host in pair for end in pair} - {host}
 
 
-def _blamed(fault: Fault, counts: Mapping[tuple[str, str], int]) -> str:
+def _faulty_host(fault: Fault, counts: Mapping[tuple[str, str], int]) -> str:
     """Return which of the named hosts a fault is laid to: the one that fails this check with most."""
     ends = [host for host in (fault.target, fault.source) if (host, fault.check) in counts]
     return max(ends, key=lambda host: counts[host, fault.check], default="")
 
 
 def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
-    """Tell what one host is to blame for: of each check the cause that is there most often."""
+    """Return the problems of one host: of each check, the most frequent cause."""
     found = []
     for check in dict.fromkeys(one.check for one in faults):
         its = [one for one in faults if one.check == check]
@@ -243,7 +249,7 @@ def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
 # ---- how fast they are ----
 
 
-def of_rates(rates: Iterable[Rate]) -> list[Problem]:
+def rate_problems(rates: Iterable[Rate]) -> list[Problem]:
     """Name the ENIs that reach less than half of what the others do, out or in."""
     found = []
     by_lane: dict[int, list[Rate]] = {}
@@ -257,8 +263,8 @@ def of_rates(rates: Iterable[Rate]) -> list[Problem]:
         usual = statistics.median(max(values) for values in (*out.values(), *into.values()))
         for host, name in names.items():
             slow = [
-                f"{statistics.median(values):.3g} Gbit/s {way}"
-                for way, values in (("out", out[host]), ("in", into.get(host, [])))
+                f"{statistics.median(values):.3g} Gbit/s {direction}"
+                for direction, values in (("out", out[host]), ("in", into.get(host, [])))
                 if values and max(values) < SLOW * usual
             ]
             if slow:
@@ -277,7 +283,7 @@ def _by_host(rates: Iterable[Rate], end: str) -> dict[str, list[float]]:
 # ---- problems ----
 
 
-def fold(problems: Iterable[Problem]) -> list[Problem]:
+def merge_notes(problems: Iterable[Problem]) -> list[Problem]:
     """Make one note of the same note of several hosts."""
     found: dict[tuple[str, Level, str, tuple[str, ...]], list[str]] = {}
     kept = []

@@ -12,8 +12,8 @@ import time
 
 import msgspec
 
-from harpctl.host.door import Host
-from harpctl.network.reach import Reach
+from harpctl.host.host import Host
+from harpctl.network.reachability import Reachable
 
 FOLDER = "/run/harp"
 
@@ -26,7 +26,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     started: float  # when that process was, for a pid may be used again
     deadline: float  # of time.monotonic(), which all processes of a host share
     grace_s: float  # how much longer a harpctl that is alive may take to undo things itself
-    reach: Reach
+    reachable: Reachable
 
     @property
     def left_s(self) -> float:

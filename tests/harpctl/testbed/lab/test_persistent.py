@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.lab import standing
+from harpctl.testbed.lab import persistent as standing
 from harpctl.testbed.lab.command import parse_caps, parse_enis, parse_fault, parse_share
 from harpctl.testbed.lab.lab import RUN_DIR, namespaces_there
 from harpctl.testbed.lab.plan import LabSpec
@@ -22,7 +22,7 @@ from harpctl.testbed.lab.plan import LabSpec
 NAME = f"t{os.getpid()}"
 KILLED = """
 import os, signal, subprocess, sys
-from harpctl.testbed.lab import standing
+from harpctl.testbed.lab import persistent as standing
 from harpctl.testbed.lab.plan import LabSpec
 what, name, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
 real = subprocess.run

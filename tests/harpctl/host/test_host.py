@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.host.door import Host, open_host
+from harpctl.host.host import Host, open_host
 
 NAMES = ("a", "b", "c", "d")
 TARGETS = ("a", "/a", "../b", "/b/c", "..", "../../../c", "/", ".", "d/../a", "/d/d", "gone", "/../../a/b")

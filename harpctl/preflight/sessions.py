@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ssh sessions in which hosts play their parts, one a host, for as long as the preflight lasts."""
+"""The ssh sessions that run an agent on each host for as long as the preflight lasts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from harpctl.doctor.ways import Way
+from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.errors import ExitCode, HarpError
-from harpctl.fleet import JSON, SSH, Answer, Remote, judge
-from harpctl.preflight.model import Asked, Own
+from harpctl.fleet import JSON, SSH, Answer, Remote, answer_of
+from harpctl.preflight.model import HostState, ProbeRequest
 
 END_S = 5.0  # how long a host may take to end its part
 T = TypeVar("T")
 
 
-class Limit:
+class Deadline:
     """The time by which all is to be over."""
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -36,12 +36,12 @@ class Limit:
         return max(self._end - time.monotonic(), 0.0)
 
 
-class Part:
+class Agent:
     """One host's part: its process, what it says of itself, or why it says nothing."""
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.own: Own | None = None
+        self.state: HostState | None = None
         self.failure: Answer | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the part
@@ -64,19 +64,19 @@ class Part:
             with contextlib.suppress(BrokenPipeError), Path(remote.file).open("rb") as file:
                 shutil.copyfileobj(file, self._stdin)
                 self._stdin.flush()
-        self.own = self._hear(Own, seconds)
+        self.state = self._read_answer(HostState, seconds)
 
-    def probe(self, asked: Asked, seconds: float) -> tuple[Way, ...]:
+    def probe(self, request: ProbeRequest, seconds: float) -> tuple[PeerProbe, ...]:
         """Let the host probe ways; none where it did not answer in time, which is a failure then."""
-        if self.own is None or not asked.ways:
+        if self.state is None or not request.probes:
             return ()
         with contextlib.suppress(BrokenPipeError):
-            self._stdin.write(msgspec.json.encode(asked) + b"\n")
+            self._stdin.write(msgspec.json.encode(request) + b"\n")
             self._stdin.flush()
-        return self._hear(tuple[Way, ...], seconds) or ()
+        return self._read_answer(tuple[PeerProbe, ...], seconds) or ()
 
     def close(self) -> None:
-        """End the part, and the process if it does not."""
+        """End the agent, and the process if it does not."""
         if self._process is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._stdin.close()
@@ -94,7 +94,7 @@ class Part:
             raise AssertionError(self.host)
         return self._process.stdin
 
-    def _hear(self, type_: type[T], seconds: float) -> T | None:
+    def _read_answer(self, type_: type[T], seconds: float) -> T | None:
         """Return the next line that is of a type; what a login shell says before it is passed over."""
         process = self._process
         if process is None or process.stdout is None:
@@ -113,7 +113,7 @@ class Part:
         is_late = code == -9
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace")
-        self.failure = judge(self.host, code, heard.decode(errors="replace"), said)
+        self.failure = answer_of(self.host, code, heard.decode(errors="replace"), said)
         if is_late:
             self.failure = Answer(
                 host=self.host,
@@ -122,50 +122,52 @@ class Part:
                 detail="it did not answer in time",
                 remedy="See what it does there, or allow more: --within SECONDS",
             )
-        self.own = None
+        self.state = None
         return None
 
 
-class Parts:
+class Agents:
     """The parts of all hosts; a context manager that leaves no process behind."""
 
-    def __init__(self, hosts: Sequence[str], remote: Remote, words: Sequence[str], limit: Limit) -> None:
-        self._parts = {host: Part(host) for host in hosts}
-        self._remote, self._words, self._limit = remote, words, limit
+    def __init__(
+        self, hosts: Sequence[str], remote: Remote, words: Sequence[str], deadline: Deadline
+    ) -> None:
+        self._agents = {host: Agent(host) for host in hosts}
+        self._remote, self._words, self._deadline = remote, words, deadline
 
-    def __enter__(self) -> Parts:
+    def __enter__(self) -> Agents:
         try:
-            self._all(lambda part: part.open(self._remote, self._words, self._limit.left()))
+            self._all(lambda agent: agent.open(self._remote, self._words, self._deadline.left()))
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._all(Part.close)
+        self._all(Agent.close)
 
     @property
-    def owns(self) -> dict[str, Own]:
+    def states(self) -> dict[str, HostState]:
         """Return what the hosts are that play."""
-        return {host: part.own for host, part in self._parts.items() if part.own is not None}
+        return {host: agent.state for host, agent in self._agents.items() if agent.state is not None}
 
     @property
     def failures(self) -> tuple[Answer, ...]:
         """Return what came of the hosts that do not play."""
-        return tuple(part.failure for part in self._parts.values() if part.failure is not None)
+        return tuple(agent.failure for agent in self._agents.values() if agent.failure is not None)
 
-    def probe(self, asked: dict[str, Asked], seconds: float) -> dict[str, tuple[Way, ...]]:
+    def probe(self, asked: dict[str, ProbeRequest], seconds: float) -> dict[str, tuple[PeerProbe, ...]]:
         """Let all hosts probe at once; return what each found out."""
-        found: dict[str, tuple[Way, ...]] = {}
+        found: dict[str, tuple[PeerProbe, ...]] = {}
 
-        def one(part: Part) -> None:
-            if part.host in asked:
-                found[part.host] = part.probe(asked[part.host], seconds)
+        def one(agent: Agent) -> None:
+            if agent.host in asked:
+                found[agent.host] = agent.probe(asked[agent.host], seconds)
 
         self._all(one)
-        return {host: found[host] for host in self._parts if host in found}
+        return {host: found[host] for host in self._agents if host in found}
 
-    def _all(self, do: Callable[[Part], None]) -> None:
-        parts: Iterable[Part] = self._parts.values()
-        with ThreadPoolExecutor(max(len(self._parts), 1)) as pool:
-            list(pool.map(do, parts))
+    def _all(self, do: Callable[[Agent], None]) -> None:
+        agents: Iterable[Agent] = self._agents.values()
+        with ThreadPoolExecutor(max(len(self._agents), 1)) as pool:
+            list(pool.map(do, agents))

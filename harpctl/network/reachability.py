@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from harpctl.facts import ssh
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NEIGHBOUR_WAIT_S = 9.0  # the kernel waits 5 s before it asks again for a stale neighbour, then asks 3 times
 POLL_S = 0.2
@@ -30,7 +30,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     route: str = ""
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class Reachable(msgspec.Struct, frozen=True, kw_only=True):
     """What could be reached at some time."""
 
     targets: tuple[Target, ...] = ()
@@ -99,7 +99,7 @@ def ssh_client() -> str:
     return "" if address.startswith("fe80") else address
 
 
-def look(host: Host) -> Reach:
+def look(host: Host) -> Reachable:
     """Find out what can be reached now."""
     targets = []
     for address in _gateways(host):
@@ -113,4 +113,4 @@ def look(host: Host) -> Reach:
         if not _pings(host, target):
             target = Target(address=client, seen_by="route", route=_route(host, client))
         targets.append(target)
-    return Reach(targets=tuple(targets))
+    return Reachable(targets=tuple(targets))

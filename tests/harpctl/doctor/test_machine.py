@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.doctor.live import Machine, in_child
-from harpctl.doctor.probe import HEAD_BYTES, answer_to, make_request
-from harpctl.doctor.reach import ECHO, REFUSED, ask, knock, reach
+from harpctl.doctor.machine import RealMachine, in_child
+from harpctl.doctor.path_probe import ECHO, REFUSED, probe_path, probe_tcp, probe_udp
+from harpctl.doctor.probe_packet import HEAD_BYTES, answer_to, make_request
 from harpctl.doctor.responder import Responder, own_addresses
 from harpctl.errors import HarpError
 
@@ -66,7 +66,7 @@ def test_child_says_nothing_aloud(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_library(plugin_file: Path, tmp_path: Path) -> None:
-    machine = Machine()
+    machine = RealMachine()
     assert machine.load(str(plugin_file), ("ncclNetPlugin_v12", "ncclNetPlugin_v4")) == ""
     assert machine.load(str(plugin_file), ("ncclNetPlugin_v99",)) == "it lacks ncclNetPlugin_v99"
     assert "cannot open shared object file" in machine.load(str(tmp_path / "absent.so"), ())
@@ -78,13 +78,13 @@ def test_hugepage() -> None:
     """A page is had exactly where one is free; pages of 8 KiB no processor has."""
     free = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
     has_free = free.is_file() and int(free.read_text()) > 0
-    assert (Machine().use_page(2 << 20) == "") == has_free
-    assert Machine().use_page(8 << 10).startswith("mmap: ")
+    assert (RealMachine().use_page(2 << 20) == "") == has_free
+    assert RealMachine().use_page(8 << 10).startswith("mmap: ")
 
 
 def test_egress_over_loopback() -> None:
-    assert Machine().egress(LOCAL, "127.0.0.2") == "lo"
-    assert Machine().egress("203.0.113.77", "203.0.113.78") == ""  # not an address of ours
+    assert RealMachine().egress(LOCAL, "127.0.0.2") == "lo"
+    assert RealMachine().egress("203.0.113.77", "203.0.113.78") == ""  # not an address of ours
 
 
 # ---- the responder ----
@@ -109,9 +109,9 @@ def answering() -> Iterator[tuple[Responder, int]]:
 
 def test_reach_over_loopback(answering: tuple[Responder, int]) -> None:
     _responder, port = answering
-    found = reach(LOCAL, LOCAL, port, 65536, ())
+    found = probe_path(LOCAL, LOCAL, port, 65536, ())
     assert (found.udp, found.full, found.passed, found.tcp) == (ECHO, ECHO, 65536, {port: ECHO})
-    assert ask(LOCAL, LOCAL, port, [24, 100, 1472]) == dict.fromkeys((24, 100, 1472), ECHO)
+    assert probe_udp(LOCAL, LOCAL, port, [24, 100, 1472]) == dict.fromkeys((24, 100, 1472), ECHO)
 
 
 def test_nobody_there(answering: tuple[Responder, int]) -> None:
@@ -119,8 +119,8 @@ def test_nobody_there(answering: tuple[Responder, int]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind((LOCAL, 0))
         port = free.getsockname()[1]
-    assert ask(LOCAL, LOCAL, port, [HEAD_BYTES]) == {HEAD_BYTES: REFUSED}
-    assert knock(LOCAL, LOCAL, port) == REFUSED
+    assert probe_udp(LOCAL, LOCAL, port, [HEAD_BYTES]) == {HEAD_BYTES: REFUSED}
+    assert probe_tcp(LOCAL, LOCAL, port) == REFUSED
 
 
 def test_answers_probes_alone(answering: tuple[Responder, int]) -> None:

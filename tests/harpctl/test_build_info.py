@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harpctl import __version__
-from harpctl.identity import build_version
+from harpctl.build_info import build_version
 
 
 @pytest.fixture

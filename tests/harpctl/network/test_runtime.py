@@ -11,8 +11,8 @@ import pytest
 from harpctl.change.steps import Run, SetControl
 from harpctl.errors import HarpError
 from harpctl.facts.model import Facts
-from harpctl.host.door import Host
-from harpctl.network import live
+from harpctl.host.host import Host
+from harpctl.network import runtime
 from harpctl.network.keyfile import identity
 from harpctl.network.plan import plan_network
 from tests.harpctl.machine import build
@@ -45,7 +45,7 @@ def _host(root: Path, answers: dict[str, str]) -> Host:
 
 
 def test_everything_for_an_eni_that_has_nothing(tmp_path: Path) -> None:
-    steps = live.commands(_bare(), _host(tmp_path, {}), [ETH1])
+    steps = runtime.commands(_bare(), _host(tmp_path, {}), [ETH1])
     assert commands(steps) == [
         "ethtool -L eth1 combined 8",
         "ip link set dev eth1 mtu 8500",
@@ -68,7 +68,7 @@ def test_everything_for_an_eni_that_has_nothing(tmp_path: Path) -> None:
 
 
 def test_ipv6(tmp_path: Path) -> None:
-    assert commands(live.commands(_bare(), _host(tmp_path, {}), [ETH3]))[2:] == [
+    assert commands(runtime.commands(_bare(), _host(tmp_path, {}), [ETH3]))[2:] == [
         "ip -6 addr add fd00:1::13/64 dev eth3.100 noprefixroute nodad",
         "ip -6 route add fd00:1::/64 dev eth3.100 table 7702",
         "ip -6 route add default via fd00:1::1 dev eth3.100 table 7702",
@@ -77,7 +77,7 @@ def test_ipv6(tmp_path: Path) -> None:
 
 
 def test_nothing_for_what_holds(tmp_path: Path) -> None:
-    assert live.commands(_done(), _host(tmp_path, ALL_RIGHT), [ETH1]) == []
+    assert runtime.commands(_done(), _host(tmp_path, ALL_RIGHT), [ETH1]) == []
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_only_what_differs(
     tmp_path: Path, fields: dict[str, object], answers: dict[str, str], expected: list[str]
 ) -> None:
     changed = facts(eni("eth1", **{**DONE, **fields}))
-    assert commands(live.commands(changed, _host(tmp_path, ALL_RIGHT | answers), [ETH1])) == expected
+    assert commands(runtime.commands(changed, _host(tmp_path, ALL_RIGHT | answers), [ETH1])) == expected
 
 
 def test_an_address_that_was_only_told_is_added(tmp_path: Path) -> None:
     line = "3: eth1    inet {}/24 brd 10.0.1.255 scope global eth1\\       valid_lft forever\n"
     for address, count in (("10.0.1.99", 1), ("10.0.1.11", 0)):
         answers = ALL_RIGHT | {"ip -4 -o addr show dev eth1": line.format(address)}
-        assert len(live.commands(_done(), _host(tmp_path, answers), [ETH1])) == count
+        assert len(runtime.commands(_done(), _host(tmp_path, answers), [ETH1])) == count
 
 
 def test_rules_of_others_stay(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_rules_of_others_stay(tmp_path: Path) -> None:
         "7702:\tfrom all fwmark 0x1 lookup main\n"
     )
     answers = ALL_RIGHT | {"ip -4 rule show": others + ALL_RIGHT["ip -4 rule show"]}
-    assert live.commands(_done(), _host(tmp_path, answers), [ETH1]) == []
+    assert runtime.commands(_done(), _host(tmp_path, answers), [ETH1]) == []
 
 
 def test_a_main_route_that_draws_the_primarys_traffic_goes(tmp_path: Path) -> None:
@@ -136,7 +136,9 @@ def test_a_main_route_that_draws_the_primarys_traffic_goes(tmp_path: Path) -> No
     )
     route = "10.0.1.0/24 dev eth1 proto kernel scope link src 10.0.1.11"
     main = f"default via 10.0.1.1 dev eth0 \n{route} \n10.0.1.0/24 dev eth0 proto dhcp metric 100 \n"
-    steps = live.commands(shared, _host(tmp_path, ALL_RIGHT | {"ip -4 route show table main": main}), [ETH1])
+    steps = runtime.commands(
+        shared, _host(tmp_path, ALL_RIGHT | {"ip -4 route show table main": main}), [ETH1]
+    )
     assert commands(steps) == ["ip -4 route flush exact 10.0.1.0/24 dev eth1 table main"]
     assert undos(steps) == [f"ip -4 route add {route}"]
 
@@ -145,18 +147,18 @@ def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
     primary = eni("eth0", addresses=["10.0.1.10/24"], is_default_route=True, is_up=True)
     for kernel, count in (("3.10.0-1127.el7.x86_64", 1), ("5.4.0", 0)):
         found = msgspec.structs.replace(facts(eni("eth1"), kernel=kernel), enis=(primary, eni("eth1")))
-        lines = commands(live.commands(found, _host(tmp_path, {}), [ETH1]))
+        lines = commands(runtime.commands(found, _host(tmp_path, {}), [ETH1]))
         assert sum("flush" in line for line in lines) == count
 
 
 def test_channels_that_are_not_told(tmp_path: Path) -> None:
     with pytest.raises(HarpError, match="does not tell how many channels"):
-        live.commands(facts(eni("eth1", queues=0)), _host(tmp_path, {}), [ETH1])
+        runtime.commands(facts(eni("eth1", queues=0)), _host(tmp_path, {}), [ETH1])
 
 
 def test_an_interface_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HarpError, match="no interface eth1"):
-        live.commands(facts(), _host(tmp_path, {}), [ETH1])
+        runtime.commands(facts(), _host(tmp_path, {}), [ETH1])
 
 
 # ---- the whole group ----

@@ -18,19 +18,19 @@ from typing import BinaryIO
 
 import msgspec
 
+from harpctl.build_info import build_version, built_file
 from harpctl.doctor.context import Context, Options, real_context
 from harpctl.doctor.examine import examine
-from harpctl.doctor.live import Machine
+from harpctl.doctor.machine import RealMachine
 from harpctl.doctor.model import Finding, Level
+from harpctl.doctor.peer_probes import MTU_DEFAULT, ephemeral_ports, run_probes
 from harpctl.doctor.responder import Responder
-from harpctl.doctor.ways import MTU_DEFAULT, ephemeral_ports, probe
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.elf import inspect, version_key
 from harpctl.facts.plugin_files import find_libraries
-from harpctl.host.door import open_host
-from harpctl.identity import build_version, built_file
-from harpctl.preflight.model import Asked, Own, OwnEni, Trouble
+from harpctl.host.host import open_host
+from harpctl.preflight.model import EniState, HostFinding, HostState, ProbeRequest
 from harpctl.testbed.bench.baseline import NCCL_SINCE
 
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
@@ -40,45 +40,45 @@ NEEDED = (
 )  # the doctor's groups without which nothing can be measured; the others' failures are told
 
 
-def serve_part(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) -> None:
+def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) -> None:
     """Play this host's part until the requests end."""
     signal.alarm(seconds)
-    own = describe()
+    state = describe()
     stopped = threading.Event()
-    with Responder([eni.address for eni in own.enis], port) as responder:
+    with Responder([eni.address for eni in state.enis], port) as responder:
         thread = threading.Thread(target=responder.run, args=(seconds, stopped.is_set))
         thread.start()
         try:
-            _say(own, answers)
+            _write_answer(state, answers)
             for line in requests:
-                asked = msgspec.json.decode(line, type=Asked)
-                _say(probe(Machine(), asked.port, asked.ways), answers)
+                request = msgspec.json.decode(line, type=ProbeRequest)
+                _write_answer(run_probes(RealMachine(), request.port, request.probes), answers)
         finally:
             stopped.set()
             thread.join()
 
 
-def _say(value: object, answers: BinaryIO) -> None:
+def _write_answer(value: object, answers: BinaryIO) -> None:
     answers.write(msgspec.json.encode(value) + b"\n")
     answers.flush()
 
 
-def describe() -> Own:
+def describe() -> HostState:
     """Return what this host is. Raises HarpError where no plugin is here at all."""
     host = open_host(None)
     context = real_context(host, collect(host), Options())
     findings = examine(context, only_validating=True)
-    taken = context.plugin
-    path = taken.path if taken else str(built_file(PLUGIN))
+    copy = context.plugin
+    path = copy.path if copy else str(built_file(PLUGIN))
     file = host.open_file(path)
     if file is None:
         raise HarpError(f"There is no plugin here: no {path}.", "Install HARP.", ExitCode.MISSING)
     with file:
         elf = inspect(file, path)
-    return Own(
+    return HostState(
         harpctl=build_version(),
         plugin=path,
-        is_installed=taken is not None,
+        is_installed=copy is not None,
         version=elf.version,
         build=elf.build,
         wire=elf.wire,
@@ -86,8 +86,8 @@ def describe() -> Own:
         nccl=_nccl(context),
         ephemeral=ephemeral_ports(host),
         enis=tuple(_enis(context)),
-        failed=_troubles(findings, "fail", needed=True),
-        warned=_troubles(findings, "fail", needed=False),
+        failed=_host_findings(findings, "fail", needed=True),
+        warned=_host_findings(findings, "fail", needed=False),
     )
 
 
@@ -105,19 +105,19 @@ def _nccl(context: Context) -> str:
     return known[-1].path if known and version_key(known[-1].version) >= NCCL_SINCE else ""
 
 
-def _troubles(findings: Iterable[Finding], level: Level, *, needed: bool) -> tuple[Trouble, ...]:
+def _host_findings(findings: Iterable[Finding], level: Level, *, needed: bool) -> tuple[HostFinding, ...]:
     return tuple(
-        Trouble(id=one.id, cause=one.cause, repair=one.repair)
+        HostFinding(id=one.id, cause=one.cause, repair=one.repair)
         for one in findings
         if one.level == level and (one.group in NEEDED) == needed
     )
 
 
-def _enis(context: Context) -> Iterable[OwnEni]:
+def _enis(context: Context) -> Iterable[EniState]:
     for _path, conf, eni in context.pairs:
         address = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
         ports = conf.ports or ephemeral_ports(context.host)
-        yield OwnEni(
+        yield EniState(
             name=eni.name,
             address=address,
             mtu=conf.mtu or eni.mtu or MTU_DEFAULT,

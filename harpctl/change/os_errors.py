@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 REMEDIES = {
     errno.ENOSPC: "Free space on its file system (`df -h` shows how much is left), then run this again.",
@@ -22,7 +22,7 @@ REMEDIES = {
 REMEDY_UNKNOWN = "Look at the path, and run this again."
 
 
-def explained(error: OSError, host: Host) -> HarpError:
+def harp_error_of(error: OSError, host: Host) -> HarpError:
     """Return the error that a person is shown for one of the operating system."""
     path = str(error.filename or "")
     if not host.is_real:
@@ -32,12 +32,12 @@ def explained(error: OSError, host: Host) -> HarpError:
 
 
 @contextlib.contextmanager
-def errors_told(host: Host) -> Iterator[None]:
+def translate_os_errors(host: Host) -> Iterator[None]:
     """Turn an error of the operating system into one with a remedy."""
     try:
         yield
     except OSError as error:
-        raise explained(error, host) from error
+        raise harp_error_of(error, host) from error
 
 
 def require_root(host: Host) -> None:

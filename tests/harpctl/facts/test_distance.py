@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from harpctl.facts.distance import distance, relation
 from harpctl.facts.model import Eni, Gpu
-from harpctl.facts.nearness import distance, relation
 
 HOST, PORT, UP = "pci0000:10", "0000:10:01.0", "0000:11:00.0"
 

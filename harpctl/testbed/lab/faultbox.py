@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from harpctl.build_info import built_file
 from harpctl.errors import HarpError
-from harpctl.identity import built_file
 from harpctl.testbed.lab.steps import Command, Run, ip_inside, run_inside
 
 MTU_BYTES = 65535
@@ -32,7 +32,7 @@ _children: list[
 _seeds = itertools.count(1)
 
 
-class Box:
+class Faultbox:
     """The box of one port of a lab's switch, whichever process has started it."""
 
     def __init__(self, run: Run, fabric: str, port: str, bridge: str, control: Path) -> None:
@@ -42,14 +42,14 @@ class Box:
         self._switch_end, self._box_end = f"{port}s", f"{port}b"
 
     @property
-    def is_in(self) -> bool:
+    def is_inserted(self) -> bool:
         """Whether it stands between port and switch."""
         return self._control.exists()
 
-    def put_in(self) -> None:
+    def insert(self) -> None:
         """Start it, and let it have the port; frames are lost for some microseconds."""
         program = built_file("faultbox")
-        self.take_out()  # what somebody has left who was killed
+        self.withdraw()  # what somebody has left who was killed
         self._batch(
             f"link add {self._switch_end} type veth peer name {self._box_end}",
             f"link set {self._box_end} mtu {MTU_BYTES} up",
@@ -62,7 +62,7 @@ class Box:
                 f"link set {self._port} nomaster", f"link set {self._switch_end} master {self._bridge}"
             )
         except BaseException:
-            self.take_out()
+            self.withdraw()
             raise
 
     def tell(self, *lines: str) -> dict[str, dict[str, int]]:
@@ -81,7 +81,7 @@ class Box:
                 ) from None
         return msgspec.json.decode(answer, type=dict[str, dict[str, int]])
 
-    def take_out(self) -> None:
+    def withdraw(self) -> None:
         """Give the port back to its bridge, and end the program; nothing happens where it is not in."""
         with contextlib.suppress(HarpError):
             self._batch(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doer carries out steps: what takes one back is in the journal before it is done."""
+"""The executor runs steps. The journal holds what reverts a step before the step is run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shlex
 import time
 
 from harpctl.change.journal import After, Before, Journal, Transaction, boot_id
+from harpctl.change.reverter import matches
 from harpctl.change.state import Absent, File, Link, State, digest, look
 from harpctl.change.steps import (
     AnyStep,
@@ -23,15 +24,14 @@ from harpctl.change.steps import (
     need,
 )
 from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
-from harpctl.change.undoer import matches
 from harpctl.console import Progress
 from harpctl.errors import HarpError
-from harpctl.host.door import Host
+from harpctl.host.host import Host
 
 NEW_FILE_MODE = 0o644
 
 
-class Doer:
+class Executor:
     """Carries out the steps of one transaction."""
 
     def __init__(self, host: Host, journal: Journal, transaction: Transaction, progress: Progress) -> None:
@@ -41,7 +41,7 @@ class Doer:
         self._progress = progress
         self._count = 0
 
-    def do_group(self, group: Group) -> None:
+    def run_group(self, group: Group) -> None:
         """Do what of a group does not hold yet. Raises HarpError and OSError."""
         if not any(need(step, self._host) is Need.YES for step in group.steps):
             return
@@ -77,16 +77,16 @@ class Doer:
         host = self._host
         if isinstance(step, WriteFile):
             path = host.resolved(step.path)
-            was = self._kept(path)
+            was = self._saved_state(path)
             ours = File(sha256=digest(step.data), mode=_mode(step, was))
             return self._with_folders(path, PutBack(path=path, was=was, ours=ours))
         if isinstance(step, RemoveFile):
             path = host.placed(step.path)
-            return (PutBack(path=path, was=self._kept(path), ours=Absent()),), []
+            return (PutBack(path=path, was=self._saved_state(path), ours=Absent()),), []
         if isinstance(step, MakeLink):
             path = host.placed(step.path)
             return self._with_folders(
-                path, PutBack(path=path, was=self._kept(path), ours=Link(target=step.target))
+                path, PutBack(path=path, was=self._saved_state(path), ours=Link(target=step.target))
             )
         if isinstance(step, Rename):
             path, to = host.placed(step.path), host.placed(step.to)
@@ -112,7 +112,7 @@ class Doer:
         if step.undo:
             undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
         if step.rewrites:
-            was = {path: self._kept(path) for path in matches(self._host, step.rewrites)}
+            was = {path: self._saved_state(path) for path in matches(self._host, step.rewrites)}
             undo.append(
                 PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s)
             )
@@ -126,10 +126,10 @@ class Doer:
             folder = folder.rpartition("/")[0]
         return (undo, *(RemoveFolder(path=made) for made in reversed(folders))), folders
 
-    def _kept(self, path: str) -> State:
+    def _saved_state(self, path: str) -> State:
         state, data = look(self._host, path)
         if isinstance(state, File):
-            self._journal.keep(data)
+            self._journal.save(data)
         return state
 
     # ---- what a step does ----
@@ -157,7 +157,7 @@ class Doer:
             done = self._host.run(step.argv, step.timeout_s)
             if done.code != 0:
                 raise HarpError(
-                    f"`{shlex.join(step.argv)}` failed: {done.said}.",
+                    f"`{shlex.join(step.argv)}` failed: {done.last_line}.",
                     "Run that command by hand to see all that it says, mend its cause, and run this again.",
                 )
         output = {path: look(self._host, path)[0] for path in matches(self._host, step.rewrites)}

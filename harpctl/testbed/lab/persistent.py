@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.lab.faults import WayFaults
+from harpctl.testbed.lab.faults import DirectionFaults
 from harpctl.testbed.lab.lab import RUN_DIR, Lab, namespaces_there, remove_namespace, require_lab, run_command
 from harpctl.testbed.lab.spec import LabSpec, eni_name
 from harpctl.testbed.lab.steps import Command
@@ -149,7 +149,7 @@ def _eni_status(lab: Lab, host: int, eni: int, links: dict[str, Any]) -> EniStat
     flags = link.get("flags", [])
     state = "down" if "UP" not in flags else "up" if "LOWER_UP" in flags else "no-carrier"
     addresses = [entry["local"] for entry in link.get("addr_info", []) if entry["family"] == "inet"]
-    plain = msgspec.to_builtins(WayFaults())
+    plain = msgspec.to_builtins(DirectionFaults())
     given = {
         way: {key: value for key, value in msgspec.to_builtins(one).items() if value != plain[key]}
         for way, one in faults.state().items()

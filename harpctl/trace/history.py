@@ -22,7 +22,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     paths: dict[int, str]  # "eni0 to 10.0.0.2:1234", by index
 
 
-class Told(NamedTuple):
+class HistoryEvent(NamedTuple):
     """An event on the common clock."""
 
     at_ns: int  # of the first recording's host
@@ -59,20 +59,20 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.recording.page.host}:{self.recording.page.pid}"
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """One or two sides on one clock."""
 
     sides: tuple[Side, ...]
     clock: Clock | None  # of the second side against the first
-    events: list[Told]
+    events: list[HistoryEvent]
 
-    def name_of(self, told: Told) -> str:
+    def name_of(self, told: HistoryEvent) -> str:
         """Return whose session an event is of."""
         side = self.sides[told.side]
         session = side.sessions.get(told.mark)
         return f"{side.title()} > {session.peer}" if session else side.title()
 
-    def text_of(self, told: Told) -> str:
+    def text_of(self, told: HistoryEvent) -> str:
         """Return an event in words, with its path named."""
         session = self.sides[told.side].sessions.get(told.mark)
         text = told.event.told()
@@ -120,7 +120,7 @@ def side_of(recording: Recording) -> Side:
     return Side(recording=recording, sessions=sessions, events=list(_marks(recording.events, rows)))
 
 
-def story_of(recordings: list[Recording]) -> Story:
+def history_of(recordings: list[Recording]) -> History:
     """Merge one or two recordings."""
     sides = tuple(side_of(recording) for recording in recordings)
     clock = None
@@ -129,26 +129,26 @@ def story_of(recordings: list[Recording]) -> Story:
         clock = clock_between(sides[0].recording, sides[0].events, sides[1].recording, sides[1].events)
         ahead_ns[1] = clock.ahead_ns
     events = [
-        Told(event.at_ns - ahead_ns[number], number, mark, event)
+        HistoryEvent(event.at_ns - ahead_ns[number], number, mark, event)
         for number, side in enumerate(sides)
         for mark, event in side.events
     ]
     events.sort(key=lambda told: told.at_ns)  # stable: each side keeps its order
-    return Story(sides=sides, clock=clock, events=events)
+    return History(sides=sides, clock=clock, events=events)
 
 
-def counts_of(story: Story) -> list[PathCount]:
+def counts_of(history: History) -> list[PathCount]:
     """Return what was recorded of each path, what lost most first."""
     found: dict[tuple[int, int, int], PathCount] = {}
 
     def count(side: int, mark: int, path: int) -> PathCount:
-        session = story.sides[side].sessions.get(mark)
+        session = history.sides[side].sessions.get(mark)
         name = session.paths.get(path, "") if session else ""
         one = PathCount(side=side, mark=mark, path=path, name=name)
         return found.setdefault((side, mark, path), one)
 
     gaps: dict[tuple[int, int, int], int] = defaultdict(int)
-    for told in story.events:
+    for told in history.events:
         event, name = told.event, told.event.kind.name
         if name == "RX_GAP":
             gaps[told.side, told.mark, event.path] += 1
@@ -163,17 +163,17 @@ def counts_of(story: Story) -> list[PathCount]:
         one.timeouts += name == "PTO"
         one.rtt_us = event.b if name == "WINDOW" else one.rtt_us
     for (side, mark, path), seen in gaps.items():
-        if len(story.sides) > 1 and (1 - side, mark, path) in found:
+        if len(history.sides) > 1 and (1 - side, mark, path) in found:
             found[1 - side, mark, path].gaps = seen
     return sorted(found.values(), key=lambda one: (-(one.lost - one.late), -one.timeouts, -one.sent))
 
 
-def sentences(story: Story) -> Iterator[str]:
+def sentences(history: History) -> Iterator[str]:
     """Say what is wrong, a sentence for each path that lost something or fell silent."""
-    for one in counts_of(story):
+    for one in counts_of(history):
         if not one.lost and not one.timeouts:
             continue
-        side = story.sides[one.side]
+        side = history.sides[one.side]
         session = side.sessions.get(one.mark)
         to = session.peer if session else "a peer that is not known any more"
         path = f"path {one.path} ({one.name})" if one.name else f"path {one.path}"

@@ -11,11 +11,11 @@ import msgspec
 from harpctl.console import Progress
 from harpctl.errors import HarpError
 from harpctl.fleet import Remote
-from harpctl.preflight import judge
-from harpctl.preflight.model import Asked, Compared, Own, Problem, Rate, Report, Struct
+from harpctl.preflight import diagnosis
+from harpctl.preflight.model import Comparison, HostState, ProbeRequest, Problem, Rate, Report, Struct
 from harpctl.preflight.rates import RUNS, SOCKET, choose_pair, compare_pair, run_rounds
 from harpctl.preflight.rounds import Pair
-from harpctl.preflight.talk import Limit, Parts
+from harpctl.preflight.sessions import Agents, Deadline
 from harpctl.preflight.verdict import decide
 
 PROBES_S = 30.0  # how long the probes may take: silence takes about 10 s
@@ -24,7 +24,7 @@ NONE = "none"
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the operator asked for."""
+    """The options of one preflight."""
 
     port: int
     time_s: float
@@ -39,33 +39,37 @@ class Options(Struct, frozen=True, kw_only=True):
         return "NCCL's Socket" if self.against == SOCKET else self.against
 
 
-def fly(hosts: Sequence[str], remote: Remote, options: Options, progress: Progress) -> Report:
+def run_preflight(hosts: Sequence[str], remote: Remote, options: Options, progress: Progress) -> Report:
     """Do all of it. Changes nothing on the hosts."""
-    begin, limit = time.monotonic(), Limit(options.within_s)
-    words = ["preflight", "--part", f"--port={options.port}", f"--within={options.within_s:g}"]
-    with Parts(hosts, remote, words, limit) as parts:
+    begin, deadline = time.monotonic(), Deadline(options.within_s)
+    words = ["preflight", "--agent", f"--port={options.port}", f"--within={options.within_s:g}"]
+    with Agents(hosts, remote, words, deadline) as agents:
         with progress.working(f"Asking {len(hosts)} hosts and probing between them"):
-            owns = parts.owns
-            problems = judge.of_hosts(owns)
-            planned = judge.plan_ways(owns)
-            asked = {host: Asked(port=options.port, ways=ways) for host, ways in planned.items()}
-            problems += judge.of_ways(owns, parts.probe(asked, min(PROBES_S, limit.left())))
-        problems = judge.unheard(parts.failures) + problems
-        fit = _without(owns, problems)
+            states = agents.states
+            problems = diagnosis.host_problems(states)
+            planned = diagnosis.plan_probes(states)
+            requests = {
+                host: ProbeRequest(port=options.port, probes=probes) for host, probes in planned.items()
+            }
+            problems += diagnosis.probe_problems(
+                states, agents.probe(requests, min(PROBES_S, deadline.left()))
+            )
+        problems = diagnosis.unanswered(agents.failures) + problems
+        fit = _without(states, problems)
         with progress.working(f"Measuring {len(fit)} hosts with each other"):
-            rates, late = _rates(fit, options, limit)
+            rates, late = _rates(fit, options, deadline)
             problems += [*rates.problems, *late]
         fit = _without(fit, problems)
         pair = choose_pair(rates.rates, list(fit))
         with progress.working(f"Comparing with {options.other}"):
-            compared, why_not = _compare(pair, owns, options, limit)
-    problems = judge.fold(problems)
-    unfit = judge.unfit(problems)
+            compared, why_not = _compare(pair, states, options, deadline)
+    problems = diagnosis.merge_notes(problems)
+    unfit = diagnosis.unfit(problems)
     return Report(
         ok=not any(one.level == "fail" for one in problems),
         verdict=decide(unfit, compared, options.other, why_not),
         problems=tuple(problems),
-        hosts=owns,
+        hosts=states,
         rounds=rates.rounds,
         rates=rates.rates,
         pair=pair if pair and compared else (),
@@ -82,43 +86,45 @@ class _Rates(Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-def _without(owns: Mapping[str, Own], problems: Sequence[Problem]) -> dict[str, Own]:
-    unfit = judge.unfit(problems)
-    return {host: own for host, own in owns.items() if host not in unfit}
+def _without(states: Mapping[str, HostState], problems: Sequence[Problem]) -> dict[str, HostState]:
+    unfit = diagnosis.unfit(problems)
+    return {host: state for host, state in states.items() if host not in unfit}
 
 
-def _rates(fit: Mapping[str, Own], options: Options, limit: Limit) -> tuple[_Rates, list[Problem]]:
+def _rates(
+    fit: Mapping[str, HostState], options: Options, deadline: Deadline
+) -> tuple[_Rates, list[Problem]]:
     """Measure in rounds; what time did not allow is a problem."""
     if len(fit) < 2:
         return _Rates(), []
-    planned, done, rates, faults = run_rounds(fit, options.time_s, limit)
+    planned, done, rates, faults = run_rounds(fit, options.time_s, deadline)
     late = []
     if done < planned:
         cause = f"Time ran out: {done} of {planned} rounds were measured in {options.within_s:g} s."
         late = [Problem(check="time", level="fail", hosts=(), cause=cause, repair=("--within SECONDS",))]
-    problems = judge.blame(faults, list(fit)) + judge.of_rates(rates)
+    problems = diagnosis.attribute_faults(faults, list(fit)) + diagnosis.rate_problems(rates)
     return _Rates(rounds=done, rates=tuple(rates), problems=tuple(problems)), late
 
 
 def _compare(
-    pair: Pair | None, owns: Mapping[str, Own], options: Options, limit: Limit
-) -> tuple[list[Compared], str]:
+    pair: Pair | None, states: Mapping[str, HostState], options: Options, deadline: Deadline
+) -> tuple[list[Comparison], str]:
     """Compare, or say why not."""
     if options.against == NONE:
         return [], "that was not asked for."
     if pair is None:
         return [], "no two hosts are fit."
     if options.nccl:
-        owns = {host: msgspec.structs.replace(own, nccl=options.nccl) for host, own in owns.items()}
-    if options.against == SOCKET and (missing := [host for host in pair if not owns[host].nccl]):
+        states = {host: msgspec.structs.replace(state, nccl=options.nccl) for host, state in states.items()}
+    if options.against == SOCKET and (missing := [host for host in pair if not states[host].nccl]):
         return (
             [],
             f"{missing[0]} has no NCCL 2.30.3 or newer where they are looked for: --nccl-lib PATH names it.",
         )
     runs = 2 + len(options.sizes) * 2 * (RUNS + 1)
-    if limit.left() < runs * (options.time_s + START_S):
+    if deadline.left() < runs * (options.time_s + START_S):
         return [], f"it takes {runs * (options.time_s + START_S):.0f} s more; allow them with --within."
     try:
-        return compare_pair(pair, owns, options.against, options.sizes, options.time_s, limit), ""
+        return compare_pair(pair, states, options.against, options.sizes, options.time_s, deadline), ""
     except HarpError as error:
         return [], f"{error.message} {' '.join(error.hint.split())}".strip()
