@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpctl boot`: what harp.service runs at every boot. Sets what does not survive one, then checks the host.
 
-That is NIC channels, which no distribution has a common place for, and main routes that some network services
-make anew at every boot. Neither is journalled, because the next boot forgets them anyway.
+These are NIC channels, which distributions configure in no common place, and main routes that some network
+services create again at every boot. Neither is journalled, because the next boot forgets them anyway.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str,
 
 
 def run_commands(host: Host, channels: int | None) -> list[CommandResult]:
-    """Set what the boot has forgotten, where it is not as it should be."""
+    """Set again what a boot resets, where it is not as it should be."""
     facts = collect(host)
     files = read_confs(host)  # what is wrong with one the checks say
     confs = {file.number: file.conf for file in files if file.number is not None and file.conf is not None}
@@ -80,7 +80,7 @@ def _line(finding: Finding) -> str:
 
 
 def run_boot(host: Host, channels: int | None) -> BootResult:
-    """Set what the boot has forgotten, and check the host."""
+    """Set again what a boot resets, and check the host."""
     commands = run_commands(host, channels)
     findings = examine(real_context(host, collect(host), Options()), only_validating=True)
     failed = tuple(_line(finding) for finding in findings if finding.level == "fail")

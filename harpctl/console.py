@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What harpctl says while it works: progress on stderr, results on stdout, plain without a terminal."""
+"""Output: progress on stderr, results on stdout, plain text without a terminal."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WIDTH_MAX = 10_000  # columns of a table that goes into a pipe
 
 
 class _QuietConsole(Console):
-    """A console that falls silent where nobody reads it; rich would end the program, whatever it does."""
+    """A console that goes quiet when its pipe is closed; rich would end the program."""
 
     def on_broken_pipe(self) -> None:
-        """Say no more."""
+        """Write nothing more."""
         self.quiet = True
 
 
@@ -29,7 +29,7 @@ ERR = _QuietConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class Progress(Protocol):
-    """Where long work says what it is doing."""
+    """Shows the progress of long work."""
 
     def working(self, title: str) -> contextlib.AbstractContextManager[None]:
         """Show that something is being done until the context ends."""

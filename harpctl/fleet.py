@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same command on many hosts over ssh, in parallel, and one table of what came of it.
+"""The same command on many hosts over ssh, in parallel, and one table of the results.
 
-`over_hosts` gives a command the option -H. With it nothing is done here: each host runs its own harpctl with
+`over_hosts` gives a command the option -H. With it nothing runs here: each host runs its own harpctl with
 the same options and --json, or, where this harpctl came out of the self-contained file, that file streamed to
 its bash. ssh is the system's, with the operator's own configuration, keys and known hosts; it asks nothing.
 """
@@ -51,7 +51,7 @@ SSH_REMEDIES = (
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the command on one host; a list of these is what --json prints."""
+    """The result of the command on one host; a list of these is what --json prints."""
 
     host: str
     result: str  # "ok", "failed", "differs", "unreachable", "no harpctl", "no answer", "timed out"
@@ -204,7 +204,7 @@ async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tupl
 
 
 def answer_of(host: str, code: int, out: str, err: str) -> Answer:
-    """Make an answer of what ssh returned."""
+    """Return the answer for what ssh returned."""
     answer = find_json(out)
     message, hint = _error(err)
     if answer is not None:
@@ -295,7 +295,7 @@ def run_on_hosts(
 
 
 def _placed(answer: Answer, context: typer.Context | None) -> Answer:
-    """Let a remedy that a host names act on that host, from here."""
+    """Return the answer with its remedy adapted to act on that host from here."""
     host: Words = ("--hosts", ["-H", answer.host])
     return msgspec.structs.replace(answer, remedy=place(answer.remedy, context, [host]))
 
@@ -340,7 +340,7 @@ def over_hosts(*, compare: Compare) -> Callable[[Callable[..., None]], Callable[
 
 
 def over_hosts(command: Callable[..., None] | None = None, compare: Compare | None = None) -> object:
-    """Return a command the options -H, --remote and --remote-timeout. It must have --json, with one value.
+    """Add the options -H, --remote and --remote-timeout to a command. It must have --json, with one value.
 
     `compare` looks at the answers of all hosts together, and returns what they are then.
     """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in hints, made such that a pasted one acts where the command was to act that gave the hint.
+"""Commands in hints, completed so that a pasted one acts on the same host and with the same options.
 
-A hint says `harpctl setup --gpus 8`. Given to `harpctl setup --root /mnt/image --dry-run` it has to be
-`harpctl setup --gpus 8 --root=/mnt/image --dry-run`, or it would change another machine than was meant.
+A hint says `harpctl setup --gpus 8`. As a hint of `harpctl setup --root /mnt/image --dry-run` it has to be`harpctl setup --gpus 8 --root=/mnt/image --dry-run`, or it would change another machine than was meant.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def given_options(context: typer.Context) -> list[Words]:
 
 
 def place(hint: str, context: typer.Context | None, more: Sequence[Words] = ()) -> str:
-    """Return a hint whose commands carry what the command was given that it belongs to, and `more`."""
+    """Return a hint whose commands have the options of the current command, and `more`."""
     if context is None:
         return hint
     said = {name for name, _words in more}
@@ -73,7 +72,7 @@ def place(hint: str, context: typer.Context | None, more: Sequence[Words] = ()) 
 
 
 def _lacking(words: Sequence[str], given: Iterable[Words], context: typer.Context) -> list[str]:
-    """Return the words that a command of a hint is to have and lacks."""
+    """Return the words that a command of a hint still needs."""
     commands: dict[str, Any] = getattr(context.find_root().command, "commands", {})
     target = commands.get(words[0])
     if target is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drawing needs before it begins: matplotlib, which is optional, and a file's name that it knows."""
+"""What a plot needs: matplotlib, which is optional, and a file name with a known suffix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def require_plot(file: Path) -> None:
-    """Raise the HarpError that says why this picture could not be drawn, before long work for it."""
+    """Raise the HarpError that says why this plot cannot be drawn, before long work for it."""
     if file.suffix.lower() not in SUFFIXES:
         raise HarpError(
             f"{file} is not a picture's name.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE

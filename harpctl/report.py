@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a command ends when something is wrong: message and hint on stderr, exit code, no traceback.
 
-With --json the same is the document on stdout, for who reads nothing else.
+With --json the same is the JSON document on stdout.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a command so that what goes wrong is a line and an exit code; with --debug it passes."""
+    """Wrap a command so that an error becomes a line and an exit code; with --debug it is raised."""
     signature = inspect.signature(command, eval_str=True)
     has_context = CONTEXT in signature.parameters
 
@@ -76,7 +76,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _told(error: Exception) -> HarpError:
-    """Return an error that a person can read; what nobody foresaw is a defect, and says so."""
+    """Return an error that a person can read; an unexpected exception is reported as a defect."""
     if isinstance(error, HarpError):
         return error
     if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:
@@ -92,7 +92,7 @@ def _told(error: Exception) -> HarpError:
 
 
 def _drop_output() -> None:
-    """Send what is still to be printed nowhere, so that its failing is told once."""
+    """Discard pending output, so that its failure is reported once."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -110,7 +110,7 @@ def _end(message: str, hint: str, exit_code: int, *, as_json: bool) -> NoReturn:
 
 
 def open_streams() -> None:
-    """Let /dev/null stand for standard streams that are closed: no file of ours may get their numbers."""
+    """Open /dev/null for standard streams that are closed: no file of ours may get their numbers."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -122,7 +122,7 @@ def open_streams() -> None:
 
 
 def take_signals() -> None:
-    """Let the end of the session, and who tells this process to end, interrupt it as ctrl-C does."""
+    """Make SIGHUP and SIGTERM interrupt the process as ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # not so under nohup
             signal.signal(number, _interrupt)

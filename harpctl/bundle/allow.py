@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may go into a bundle: variables, keys and kernel arguments, by name. All else stays out."""
+"""What may go into a bundle: variables, keys and kernel arguments, by name. Everything else is left out."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ _KEYS = {(key.section, key.name): key for key in KEYS}
 class Scrubber:
     """Takes out of texts what names alone could not keep out: values of variables that stay out, home paths.
 
-    This is the second line: what is collected is chosen by name before.
+    It is the second filter: what is collected is chosen by name first.
     """
 
     def __init__(self) -> None:
         self._secrets: set[str] = set()
 
     def hide(self, *texts: str) -> None:
-        """Note texts that may not be told, also as harpctl's messages quote them."""
+        """Remember texts to remove, also as harpctl's messages quote them."""
         for text in texts:
             quoted = "".join(char if " " <= char <= "~" else "?" for char in text[:QUOTE_CHARS_MAX])
             self._secrets |= {one for one in (text, quoted) if len(one) >= SECRET_CHARS_MIN}
 
     def learn(self, environment: Mapping[str, str]) -> None:
-        """Note the values of variables that may not be told."""
+        """Remember the values of variables to remove."""
         for name, value in environment.items():
             is_told = name in VARIABLES and VALUE.fullmatch(value)
             if not is_told and (name.startswith(PREFIXES) or SECRET_NAME.search(name)):
@@ -101,7 +101,7 @@ class Scrubber:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that may be told, and the names of other NCCL_ and HARP_ ones: misspelt, maybe."""
+    """Return the variables that may be included, and the names alone of other NCCL_ and HARP_ ones (typos)."""
     told = {}
     for name, value in sorted(environment.items()):
         if name in VARIABLES:
@@ -158,7 +158,7 @@ def facts(found: Facts) -> dict[str, Any]:
 
 
 def settings(found: Iterable[Setting]) -> list[dict[str, str]]:
-    """Return settings as far as they may be told."""
+    """Return the settings that may be included."""
     told = []
     for setting in found:
         value = variables({setting.name: setting.value}).get(setting.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what goes into a bundle. What cannot be read is listed with the reason, and the rest goes on."""
+"""Gathers the contents of a bundle. What cannot be read is listed with the reason."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bundle:
         self.unread.append({"what": self.scrubber.text(what), "why": self.scrubber.text(why)})
 
     def attempt(self, name: str, make: Callable[[], object]) -> None:
-        """Add what a part of harpctl says; that it fails must not cost the rest."""
+        """Add the output of a part of harpctl; where it fails, only that part is missing."""
         try:
             self.add_json(name, make())
         except HarpError as error:
@@ -203,7 +203,7 @@ def _without_commands(data: object) -> object:
 
 
 def manifest(bundle: Bundle, name: str) -> bytes:
-    """Return what tells a bundle's reader what it holds."""
+    """Return the manifest: what the bundle holds, for its reader."""
     text = {
         "format": FORMAT,
         "host": name,

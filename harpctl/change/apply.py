@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apply a plan as one transaction: all of it holds afterwards, or nothing of it.
+"""Apply a plan as one transaction: afterwards all of it holds, or nothing was changed.
 
 Whatever was there is kept and the journal says how to put it back before a step is done. A step that fails
 makes apply take everything back at once; a harpctl that is killed leaves an interrupted transaction, which
@@ -30,24 +30,24 @@ ROOM_BYTES = 64 << 10  # for the journal and directories, beside the files thems
 
 
 class Guard(Protocol):
-    """Stands by while steps are applied that may cut the host off, and takes them back if nobody confirms.
+    """Watches steps that may cut the host off, and undoes them if nobody confirms.
 
-    Its dead man is a process of its own, started with exec (a fork would inherit the journal's lock). Until a
-    transaction is done it counts as interrupted, so all the dead man does when its time is up is to kill the
+    Its watchdog is a process of its own, started with exec (a fork would inherit the journal's lock). Until a
+    transaction is done it counts as interrupted, so all the watchdog does when its time is up is to kill the
     harpctl that holds /var/lib/harp/lock, if any still does, and to call rollback.recover(host).
     """
 
     def arm(self, transaction: str, host: Host) -> None:
-        """Start the dead man, before the first guarded step. Raises HarpError: nothing guarded is done."""
+        """Start the watchdog, before the first guarded step. Raises HarpError: nothing guarded is done."""
 
     def settle(self, progress: Progress) -> bool:
         """Wait, after the last guarded step of a group, until the host is known to be reachable.
 
-        True: confirmed, and the dead man is gone. False: not confirmed; apply takes everything back.
+        True: confirmed, and the watchdog is gone. False: not confirmed; apply takes everything back.
         """
 
     def disarm(self) -> None:
-        """End the dead man; apply has taken everything back itself. Also called when it was never armed."""
+        """End the watchdog; apply has taken everything back itself. Also called when it was never armed."""
 
 
 def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard | None = None) -> str:

@@ -48,7 +48,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
-    """Tell the steps of a plan that don't hold yet, in order. Raises HarpError for what can't be read."""
+    """Return the steps of a plan that don't hold yet, in order. Raises HarpError for what can't be read."""
     seen = _Imagined(host)
     return tuple(
         change

@@ -165,7 +165,7 @@ class Executor:
 
 
 def title(step: AnyStep) -> str:
-    """Say in a few words what a step does."""
+    """Return in a few words what a step does."""
     if isinstance(step, Run):
         return (
             f"run `{shlex.join(step.argv)}`" if step.argv else f"have `{shlex.join(step.undo)}` run on undo"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: what was changed on a host and what takes it back, one file per transaction.
+"""The journal: what was changed on a host and what undoes it, one file per transaction.
 
 A file is JSON lines. The first names the format; a record is on the disk before the change it announces is
 made, so that whoever is killed at any point leaves a journal that knows at least all that was done. The
@@ -36,7 +36,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="
 
 
 class Before(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="before"):
-    """A step is about to be done; `undo` takes it back, in this order."""
+    """A step is about to be done; `undo` undoes it, in this order."""
 
     step: int
     title: str
@@ -46,7 +46,7 @@ class Before(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
 
 
 class After(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="after"):
-    """A step was done whose outcome could not be foretold: a command's output, what a control reads."""
+    """A step was done whose outcome could not be predicted: a command's output, what a control reads."""
 
     step: int
     output: dict[str, State] = {}
@@ -112,7 +112,7 @@ class Transaction:
 
     @property
     def status(self) -> Status:
-        """Say how far it is."""
+        """Return how far it is."""
         status = Status.INTERRUPTED
         for record in self.records:
             if isinstance(record, Done):
@@ -125,7 +125,7 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Say whether it was interrupted, while it was done or while it was undone."""
+        """Return whether it was interrupted, while it was done or while it was undone."""
         return self.status in {Status.INTERRUPTED, Status.UNDOING}
 
     def to_undo(self) -> list[Before]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reverter undoes steps one by one and reports what it found: a file that somebody changed stays.
 
-What is now at a path decides: `ours` or `was` may be replaced, anything else is foreign. An undoing that was
-interrupted is repeated, so everything here can be done twice.
+A path that now holds `ours` or `was` may be replaced; anything else is foreign. An interrupted undo is
+repeated, so everything here is idempotent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Foreign(Exception):  # noqa: N818 - it never leaves this file
 
 
 class Reverter:
-    """Takes back steps of one host. `force` also replaces what somebody changed; `dry_run` only tells."""
+    """Undoes steps of one host. `force` also replaces what somebody changed; `dry_run` only reports."""
 
     def __init__(self, host: Host, journal: Journal, *, force: bool = False, dry_run: bool = False) -> None:
         self._host = host
@@ -68,7 +68,7 @@ class Reverter:
         self.notes: list[str] = []
 
     def undo(self, transaction: Transaction, before: Before) -> None:
-        """Take back one step, as far as that can be done; record and tell what became of it."""
+        """Undo one step, as far as possible; record and report the outcome."""
         after = transaction.after(before.step)
         begun = transaction.undo_begun(before.step)
         retried = begun is not None
@@ -239,7 +239,7 @@ class Reverter:
         return found
 
     def _was_written_then(self, path: str, begin: float, timeout_s: float) -> bool:
-        """Say whether a file was changed while a command could run whose end nobody saw."""
+        """Return whether a file was changed while a command could run whose end nobody saw."""
         status = self._host.stat(path)
         if status is None:
             return True

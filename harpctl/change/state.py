@@ -75,7 +75,7 @@ def look(host: Host, path: str) -> tuple[State, bytes]:
 
 
 def same_content(one: State, other: State) -> bool:
-    """Say whether two states differ at most in mode, owner and attributes."""
+    """Return whether two states differ at most in mode, owner and attributes."""
     if isinstance(one, File) and isinstance(other, File):
         return one.sha256 == other.sha256
     if isinstance(one, Folder) and isinstance(other, Folder):

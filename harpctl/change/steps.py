@@ -101,7 +101,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Say that there is nothing to do."""
+        """Return whether there is nothing to do."""
         return not any(group.steps for group in self.groups)
 
 

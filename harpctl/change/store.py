@@ -83,7 +83,7 @@ def clear(host: Host) -> None:
 
 
 def is_there(host: Host) -> bool:
-    """Say whether anything of the folder is there, be it a leftover."""
+    """Return whether anything of the folder is there, be it a leftover."""
     return any(host.stat(path) for path in (JOURNAL, LOCK, *map(host.temporary, CHAIN)))
 
 

@@ -25,7 +25,7 @@ def find_confs(host: Host, folder: str = CONF_DIR) -> list[str]:
 
 
 def read_conf(host: Host, path: str) -> ConfFile:
-    """Read one file; what is wrong with it is said in what is given."""
+    """Read one file; the result holds its error, if any."""
     number, text = conf_number(path.rpartition("/")[2]), host.read_text(path)
     if text is None:
         return ConfFile(path=path, number=number, wrong=f"{path}: cannot be read.")

@@ -32,7 +32,7 @@ class Field(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds a text that ends with a zero."""
+        """Return whether it holds a text that ends with a zero."""
         return self.type == "bytes" and "NUL-terminated" in self.meaning
 
 

@@ -150,7 +150,7 @@ def _tell_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
 
 
 def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
-    """Apply the safe repairs, each by itself; return the transactions' ids. A repair that fails is said."""
+    """Apply the safe repairs, each by itself; return the transactions' ids. A repair that fails is reported."""
     plans = repairs(findings)
     if plans:
         require_root(host)

@@ -105,7 +105,7 @@ def _by_mac(facts: Facts, conf: Conf) -> Eni | None:
 
 @check("confs.mac", "The MAC address in each conf file is the interface's", needs.pair)
 def check_mac(context: Context) -> Iterator[CheckResult]:
-    """Hold mac against the interface."""
+    """Compare mac with the interface."""
     for path, conf, eni in context.pairs:
         if conf.mac is None or not eni.mac or eni.mac.lower() == conf.mac:
             continue
@@ -118,7 +118,7 @@ def check_mac(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.address", "The address in each conf file is the interface's", needs.pair)
 def check_address(context: Context) -> Iterator[CheckResult]:
-    """Hold address against the interface; one that has none at all is enis.address's business."""
+    """Compare address with the interface; an interface without any address is reported by enis.address."""
     for path, conf, eni in context.pairs:
         have = [address.partition("/")[0] for address in eni.addresses]
         if conf.address is not None and have and conf.address not in have:
@@ -130,7 +130,7 @@ def check_address(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.mtu", "The MTU in each conf file is at most the interface's", needs.pair)
 def check_mtu(context: Context) -> Iterator[CheckResult]:
-    """Hold mtu against the interface."""
+    """Compare mtu with the interface."""
     for path, conf, eni in context.pairs:
         if conf.mtu is not None and eni.mtu and conf.mtu > eni.mtu:
             fits = not eni.mtu_max or conf.mtu <= eni.mtu_max
@@ -141,7 +141,7 @@ def check_mtu(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.pci", "The PCI address in each conf file is the interface's", needs.pair)
 def check_pci(context: Context) -> Iterator[CheckResult]:
-    """Hold pci against the interface."""
+    """Compare pci with the interface."""
     for path, conf, eni in context.pairs:
         if conf.pci is not None and eni.pci and conf.pci != eni.pci.lower():
             yield fail(
@@ -152,7 +152,7 @@ def check_pci(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.numa", "The NUMA node in each conf file is the interface's", needs.pair, validates=False)
 def check_numa(context: Context) -> Iterator[CheckResult]:
-    """Hold numa against sysfs: the plugin believes the file."""
+    """Compare numa with sysfs: the plugin uses the file's value."""
     for path, conf, eni in context.pairs:
         if conf.numa is not None and eni.node >= 0 and conf.numa != eni.node:
             yield warn(
@@ -168,7 +168,7 @@ def check_numa(context: Context) -> Iterator[CheckResult]:
     validates=False,
 )
 def check_queues(context: Context) -> Iterator[CheckResult]:
-    """Hold queues against the driver's maximum."""
+    """Compare queues with the driver's maximum."""
     for path, conf, eni in context.pairs:
         if conf.queues is not None and eni.queues_max and conf.queues > eni.queues_max:
             yield warn(
@@ -195,7 +195,7 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
     "confs.gpu", "The GPUs that the conf files name are there, each named once", needs.conf, validates=False
 )
 def check_gpu(context: Context) -> Iterator[CheckResult]:
-    """Hold gpu against the GPUs found."""
+    """Compare gpu with the GPUs found."""
     count, seen = len(context.facts.gpus), dict[int, str]()
     for path, conf in context.confs:
         if conf.gpu is None:
@@ -242,7 +242,7 @@ def check_job_keys(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.cores", "The cores in the conf files are there", needs.conf)
 def check_cores(context: Context) -> Iterator[CheckResult]:
-    """Hold cores against the processors that are online."""
+    """Compare cores with the processors that are online."""
     online = {cpu.id for cpu in context.facts.cpus}
     for path, conf in context.confs:
         missing = sorted(set(conf.cores or ()) - online)
@@ -277,7 +277,7 @@ def check_cores_apart(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.cores_local", "The cores of each ENI are on its NUMA node", needs.pair, validates=False)
 def check_cores_local(context: Context) -> Iterator[CheckResult]:
-    """Hold the cores' nodes against the ENI's."""
+    """Compare the cores' nodes with the ENI's."""
     node_of = {cpu.id: cpu.node for cpu in context.facts.cpus}
     for path, conf, eni in context.pairs:
         node = eni.node if eni.node >= 0 else conf.numa

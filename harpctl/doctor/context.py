@@ -149,7 +149,7 @@ class Context:
 
     @property
     def is_running(self) -> bool:
-        """Say whether this is a running machine and not a directory tree."""
+        """Return whether this is a running machine and not a directory tree."""
         return self._machine is not None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the packet drivers: what kernel, process and ENI must give the modes that are asked for."""
+"""Checks of the packet drivers: what the requested modes need of kernel, process and ENI."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lacks(context: Context, mode: DriverMode) -> list[str]:
 
 
 def asked_drivers(context: Context) -> list[tuple[str, str]]:
-    """Return interface and driver of each conf file; HARP_DRIVER goes before what the files say."""
+    """Return interface and driver of each conf file; HARP_DRIVER takes precedence over what the files say."""
     variable = context.environment.get("HARP_DRIVER")
     return [(conf.interface, variable or conf.driver or "auto") for _path, conf in context.confs]
 
@@ -74,7 +74,7 @@ def on_xdp(context: Context) -> list[str]:
 
 @check("drivers.asked", "This process may use the drivers that are asked for", needs.machine, needs.conf)
 def check_asked_drivers(context: Context) -> Iterator[CheckResult]:
-    """Hold each driver that is asked for by name against kernel, capabilities and limits."""
+    """Compare each driver that is asked for by name with kernel, capabilities and limits."""
     for driver in sorted({driver for _name, driver in asked_drivers(context)} & set(MODE_OF)):
         if missing := lacks(context, MODE_OF[driver]):
             yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
@@ -100,7 +100,7 @@ def check_zero_copy(context: Context) -> Iterator[CheckResult]:
     validates=False,
 )
 def check_auto(context: Context) -> Iterator[CheckResult]:
-    """Look for ENIs that fall from zero-copy AF_XDP to sockets for want of something."""
+    """Look for ENIs that fall back from zero-copy AF_XDP to sockets because something is missing."""
     missing, asked = lacks(context, MODES[0]), dict(asked_drivers(context))
     falling = [eni.name for eni in context.enis if asked[eni.name] == "auto" and eni.xdp == ZERO_COPY]
     if missing and falling:

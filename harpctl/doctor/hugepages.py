@@ -53,7 +53,7 @@ def next_boot(context: Context) -> int:
 
 
 def _comes_at_boot(context: Context) -> bool:
-    """Say that the next boot is what is asked about, and that it brings pages."""
+    """Return whether the next boot is what is asked about, and that it brings pages."""
     return context.options.after_boot and next_boot(context) > 0
 
 
@@ -88,7 +88,7 @@ def _used_count(context: Context) -> int:
     validates=False,
 )
 def check_enough(context: Context) -> Iterator[CheckResult]:
-    """Hold the total against what the ranks take; smaller pages do as well, so that it warns."""
+    """Compare the total with what the ranks take; smaller pages do as well, so that it warns."""
     total, used = context.pages.total, _used_count(context)
     if total < used and not _comes_at_boot(context):
         yield warn(
@@ -105,7 +105,7 @@ def check_enough(context: Context) -> Iterator[CheckResult]:
     needs.wanted,
 )
 def check_promised(context: Context) -> Iterator[CheckResult]:
-    """Hold the total against the running command line."""
+    """Compare the total with the running command line."""
     total, asked = context.pages.total, brings(context, context.facts.boot.cmdline)
     if total < asked:
         yield fail(
@@ -211,7 +211,7 @@ def check_mount(context: Context) -> Iterator[CheckResult]:
     needs.mount,
 )
 def check_mount_size(context: Context) -> Iterator[CheckResult]:
-    """Hold the page size of the mount against the wanted one."""
+    """Compare the page size of the mount with the wanted one."""
     size = context.mount.page_size if context.mount else 0
     if size not in {0, context.page_size}:
         yield warn(

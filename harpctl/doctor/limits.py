@@ -34,7 +34,7 @@ def _ulimit(context: Context, of_shell: str, of_docker: str) -> str:
 
 @check("limits.memlock", "Locked memory is not limited", needs.machine, validates=False)
 def check_memlock(context: Context) -> Iterator[CheckResult]:
-    """Look at RLIMIT_MEMLOCK: GPU drivers and the AF_XDP rungs lock memory."""
+    """Look at RLIMIT_MEMLOCK: GPU drivers and AF_XDP lock memory."""
     limits = context.facts.limits
     have = limits.capabilities or ()
     if limits.memlock is not None and 0 <= limits.memlock < MEMLOCK_MIN and "cap_ipc_lock" not in have:
@@ -82,7 +82,7 @@ def check_wmem(context: Context) -> Iterator[CheckResult]:
 
 @check("limits.root", "Everything could be looked at", validates=False)
 def check_root(context: Context) -> Iterator[CheckResult]:
-    """Say what this user could not see."""
+    """Report that some facts need root."""
     if context.is_running and not context.facts.system.is_root:
         yield skip("Without root: other users' files, some routes and hugepages of the host are not seen.")
     for sentence in context.facts.unknown:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only the running machine can answer, asked without changing it. A directory tree has no Machine.
+"""Probes of the running machine, which change nothing. A directory tree has no Machine.
 
-Anything that could kill or hang us is tried in a child process: a hugepage that the cgroup refuses raises
+What could kill or hang this process runs in a child: a hugepage that the cgroup refuses raises
 SIGBUS, and a foreign library runs its constructors when it is loaded.
 """
 
@@ -30,10 +30,10 @@ ANSWER_BYTES_MAX = 4096
 
 
 class Machine(Protocol):
-    """The running machine, or a test's picture of it."""
+    """The running machine, or a test's fake of it."""
 
     def use_page(self, size: int) -> str:
-        """Map, populate and give back one hugepage of a size; "" when that works, else why not."""
+        """Map, populate and release one hugepage of a size; "" when that works, else why not."""
 
     def load(self, path: str, symbols: tuple[str, ...]) -> str:
         """Load a library and look its symbols up; "" when that works, else why not."""
@@ -45,7 +45,7 @@ class Machine(Protocol):
         """Return a peer's addresses, or why there are none."""
 
     def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
-        """Probe a peer; see reach.py."""
+        """Probe a peer; see path_probe.py."""
 
 
 class RealMachine:
@@ -89,7 +89,7 @@ class RealMachine:
 
 
 def in_child(work: Callable[[], str], timeout_s: float = CHILD_TIMEOUT_S) -> str:
-    """Run `work` in a child process and give its answer, or how the child ended instead."""
+    """Run `work` in a child process and return its answer, or how the child ended instead."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # the worst first
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """One thing that a check has to say; a check that says nothing, or that it is ok, found all well."""
+    """One result of a check. A check without results, or with an "ok" one, passed."""
 
     level: Level
     cause: str
@@ -27,7 +27,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a check."""
+    """The outcome of a check, as it is shown."""
 
     id: str  # "hugepages.mount"
     title: str  # what holds when all is well
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A named look at the host. `validates`: a failure means that the install is not right."""
+    """A named check of the host. `validates`: a failure means that the installation is wrong."""
 
     id: str
     title: str
@@ -62,7 +62,7 @@ CHECKS: dict[str, Check] = {}
 def check(
     id_: str, title: str, *needs: Need, validates: bool = True
 ) -> Callable[[CheckFunction], CheckFunction]:
-    """Enter a function into the table of checks, in the order of the source."""
+    """Register a function as a check, in the order of the source."""
 
     def enter(function: CheckFunction) -> CheckFunction:
         CHECKS[id_] = Check(id=id_, title=title, run=function, validates=validates, needs=needs)
@@ -72,17 +72,17 @@ def check(
 
 
 def fail(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> CheckResult:
-    """Say that HARP will not work, or not as it was set up."""
+    """Return a failure: HARP will not work, or not as it was set up."""
     return CheckResult("fail", cause, repair, tuple(steps))
 
 
 def warn(cause: str, *repair: str, steps: Iterable[AnyStep] = ()) -> CheckResult:
-    """Say that HARP works, but worse than it could, or that something will surprise."""
+    """Return a warning: HARP works, but worse than it could, or unexpectedly."""
     return CheckResult("warn", cause, repair, tuple(steps))
 
 
 def skip(cause: str) -> CheckResult:
-    """Say why it could not be looked at."""
+    """Return why the check could not run."""
     return CheckResult("skip", cause)
 
 

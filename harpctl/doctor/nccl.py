@@ -116,7 +116,7 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")
 def check_disable(context: Context) -> Iterator[CheckResult]:
-    """Look for HARP's own switch: its init then steps aside."""
+    """Look for HARP's own switch: its init then fails on purpose."""
     for setting in _set(context, SWITCH):
         if setting.obstacle:
             yield fail(setting.obstacle, _removal(setting))
@@ -138,7 +138,7 @@ def check_socket_ifname(context: Context) -> Iterator[CheckResult]:
 
 @check("nccl.harp_ifname", "The conf files are what the plugin reads", validates=False)
 def check_ifname(context: Context) -> Iterator[CheckResult]:
-    """Look for variables that go before the conf files."""
+    """Look for variables that override the conf files."""
     for name in ("HARP_IFNAME", "HARP_CONF_DIR"):
         for setting in _set(context, name) if context.conf_files else ():
             yield warn(

@@ -2,7 +2,7 @@
 """What of a peer can be reached from one ENI: UDP at full MTU with DF set, and TCP.
 
 A responder (`harpctl doctor --serve` over there) echoes, which proves both directions. Without one the peer's
-kernel refuses the port, which proves as much of the way there. Kernels limit such refusals to about one per
+kernel refuses the port, which proves the direction there. Kernels limit such refusals to about one per
 second for each sender, so that silence counts only after several tries.
 """
 
@@ -66,7 +66,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
-    """Look at the way from one of our addresses to one of a peer's; takes up to about 10 s of silence."""
+    """Probe the path from one of our addresses to one of a peer's; takes up to about 10 s without answers."""
     family = _family(peer)
     whole = payload_bytes(mtu, family)
 
@@ -101,7 +101,7 @@ def _largest(source: str, peer: str, port: int, mtu: int) -> int:
 def probe_udp(
     source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S
 ) -> dict[int, str]:
-    """Send one datagram of each payload size, again where there is silence; return each one's outcome."""
+    """Send one datagram of each payload size, repeated without an answer; return each one's outcome."""
     outcomes: dict[int, str] = {}
     with ExitStack() as stack:
         sockets: dict[int, socket.socket] = {}
@@ -125,7 +125,7 @@ def probe_udp(
 def _gather(
     sockets: dict[int, socket.socket], requests: dict[int, bytes], outcomes: dict[int, str], wait_s: float
 ) -> None:
-    """Take answers until all are there or the time is up."""
+    """Receive answers until all have arrived or the time is up."""
     end = time.monotonic() + wait_s
     while waiting := {sockets[size]: size for size in sockets if size not in outcomes}:
         ready = select.select(list(waiting), [], [], max(0.0, end - time.monotonic()))[0]
@@ -141,7 +141,7 @@ def _gather(
 
 
 def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
-    """Open a TCP connection and close it; being refused proves the way as well."""
+    """Open a TCP connection and close it; a refusal proves reachability as well."""
     with socket.socket(_family(peer), socket.SOCK_STREAM) as out:
         out.settimeout(wait_s)
         try:

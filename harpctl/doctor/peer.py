@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the way to a given peer: it answers over each ENI, at the whole MTU, on the ports of HARP."""
+"""Checks of the network path to a given peer: it answers over each ENI, at the whole MTU, on the ports of HARP."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_mtu(context: Context) -> Iterator[CheckResult]:
 
 @check("peer.both_ways", "The peer's responder proves both directions", needs.machine, validates=False)
 def check_both_ways(context: Context) -> Iterator[CheckResult]:
-    """Look for ways where the peer only refused: its kernel answers, but with less than it got."""
+    """Look for probes that were only refused: a refusal is smaller than the request."""
     refused = [probe for probe in context.peer_probes if REFUSED in {probe.result.udp, probe.result.full}]
     if refused:
         targets = ", ".join(dict.fromkeys(probe.target for probe in refused))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways from this host's ENIs to a peer's addresses, each probed once."""
+"""Probes from this host's ENIs to a peer's addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARALLEL = 64
 
 
 class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """From one ENI's address to one of the peer's, and what was found out."""
+    """A probe from one ENI's address to one of the peer's, and its result."""
 
     eni: str
     source: str
@@ -39,7 +39,7 @@ class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
 def plan_probes(
     pairs: Iterable[tuple[Conf, Eni]], targets: Sequence[str], ports: tuple[int, int]
 ) -> list[PeerProbe]:
-    """Return the ways from the ENIs of conf files to addresses; `ports` where a file names no range."""
+    """Return the probes from the ENIs of conf files to addresses; `ports` where a file names no range."""
     found = []
     for conf, eni in pairs:
         source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
@@ -53,7 +53,7 @@ def plan_probes(
 
 
 def run_probes(machine: Machine, port: int, probes: Iterable[PeerProbe]) -> tuple[PeerProbe, ...]:
-    """Probe all, many at once; each may take 10 s where nothing answers."""
+    """Run all probes, many at once; each may take 10 s without an answer."""
 
     def probed(probe: PeerProbe) -> PeerProbe:
         found = machine.probe_path(probe.source, probe.target, port, probe.mtu, probe.ports)

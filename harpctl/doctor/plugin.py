@@ -36,7 +36,7 @@ def _second(context: Context) -> Copy | None:
 
 
 def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:
-    """Say how the second name is chosen, with what NCCL takes as it is."""
+    """Report how to choose the second name, and what NCCL loads now."""
     takes = f"{reason(context.nccl_copy, context.settings)}; HARP is beside it" if context.nccl_copy else ""
     beside = takes or "HARP is installed"
     yield fail(
@@ -47,7 +47,7 @@ def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:
 
 @check("plugin.installed", f"HARP's plugin is found as {NAME}, or as the file that is chosen")
 def check_installed(context: Context) -> Iterator[CheckResult]:
-    """Look for the file; a host that only starts containers needs none, so that this warns there."""
+    """Look for the file; a host that only starts containers needs none, so this is a warning there."""
     second = _second(context)
     there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == NAME]
     if second and context.nccl_copy is None:
@@ -157,7 +157,7 @@ def check_loads(context: Context) -> Iterator[CheckResult]:
     needs.library,
 )
 def check_interface(context: Context) -> Iterator[CheckResult]:
-    """Hold the exported ncclNetPlugin_vN against each libnccl.so found."""
+    """Compare the exported ncclNetPlugin_vN with each libnccl.so found."""
     copy = context.plugin
     if copy is None or copy.elf is None:
         return

@@ -2,7 +2,7 @@
 """The datagram that doctor sends to a peer, and the peer's responder sends back.
 
 24 bytes of head, then zeros up to the size to be tried. The answer has the request's size and nonce, so that
-it proves the way there and back at that size, and nobody is sent more than was asked with.
+it proves both directions at that size, and cannot amplify traffic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repairs as they can be pasted: for this host, for the container's host, or for a directory tree.
+"""Repair commands that can be pasted: for this host, for the container's host, or for a directory tree.
 
-Checks write a repair as if it ran on the host that they look at. Here a `harpctl setup` is given what keeps
-the choices of the setup before, and paths are made those of the tree.
+Checks write a repair as if it ran on the host that they look at. Here `harpctl setup` gets the options that
+keep the earlier setup's choices, and paths get the tree's root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMENT = "  # "
 
 
 def placed(repair: str, context: Context) -> str:
-    """Return a repair so that it is right where it is pasted; what is no command stays as it is."""
+    """Return a repair adapted to where it is pasted; text that is no command is unchanged."""
     command, mark, comment = repair.partition(COMMENT)
     if command.startswith(SETUP):
         command += "".join(f" {option}" for option in _kept(command, context))

@@ -28,7 +28,7 @@ HEADINGS = {
 
 
 def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
-    """Print the one command that mends it, then every group: what it counts, and whatever is not well."""
+    """Print the one command that repairs everything, then every group: its counts, and what failed."""
     if command := one_command(findings):
         OUT.print(f"First: {command}", style="bold", markup=False)
         OUT.print("  Then `harpctl validate` passes; what each part repairs is said below.", markup=False)
@@ -76,7 +76,7 @@ def _show(said: Sequence[Finding], levels: Sequence[Level]) -> None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Count the findings in one line."""
+    """Return the counts of the findings in one line."""
     count = Counter(finding.level for finding in findings)
     safe = sum(finding.is_safe for finding in findings)
     fix = f" `harpctl doctor --fix` repairs {safe} of them." if safe else ""

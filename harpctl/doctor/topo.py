@@ -33,7 +33,7 @@ class Topo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_topo(facts: Facts) -> Topo:
-    """Work the matrix out from facts alone. ENIs on the default route are shown; setup does not take them."""
+    """Compute the matrix from facts alone. ENIs on the default route are shown; setup does not take them."""
     gpus, enis = facts.gpus, tuple(eni for eni in facts.enis if not eni.kind)
     named: list[tuple[str, Gpu | Eni]] = [(f"GPU{gpu.index}", gpu) for gpu in gpus]
     named += [(eni.name, eni) for eni in enis]

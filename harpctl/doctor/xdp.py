@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what an ENI and the kernel must give AF_XDP, beyond the rights of the process (drivers.py).
+"""Checks of what AF_XDP needs of an ENI and the kernel, beyond the process's privileges (drivers.py).
 
-Each is a refusal of the plugin's ladder, known before a job meets it; docs/drivers.md has all refusals.
+Each finds before a job a reason for which the plugin falls back; docs/drivers.md has all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_kernel(context: Context) -> Iterator[CheckResult]:
 
 
 def _virtio_lacks(context: Context, eni: Eni) -> tuple[str, str]:
-    """Say what a virtio ENI lacks for zero-copy, and how it gets that; "" for nothing."""
+    """Return what a virtio ENI lacks for zero-copy, and how it gets that; "" for nothing."""
     if (0, 0) < kernel_release(context) < VIRTIO_SINCE:
         return "virtio_net has it since Linux 6.13", "use a kernel of 6.13 or newer"
     if eni.xdp != ZERO_COPY:
@@ -54,7 +54,7 @@ def _virtio_lacks(context: Context, eni: Eni) -> tuple[str, str]:
 
 @check("xdp.virtio", "The virtio ENIs can have zero-copy", needs.pair, validates=False)
 def check_virtio(context: Context) -> Iterator[CheckResult]:
-    """Say what a virtio ENI lacks for zero-copy; auto goes on with sockets, xdp-zc fails."""
+    """Check what a virtio ENI needs for zero-copy: without it auto uses sockets, and xdp-zc fails."""
     asked = dict(asked_drivers(context))
     left_out: dict[str, list[str]] = {}
     for eni in context.enis:

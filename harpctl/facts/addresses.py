@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses and next hops of interfaces: one form for what netlink tells and for what proc holds."""
+"""Addresses and next hops of interfaces: one form for netlink's and for /proc's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Addresses(msgspec.Struct, kw_only=True):
             own.append(hop)
 
     def default_names(self) -> set[str]:
-        """Name the interfaces of the best default route of each IP version."""
+        """Return the names of the interfaces of the best default route of each IP version."""
         names: set[str] = set()
         for version in (4, 6):
             routes = [route for route in self.defaults if route.version == version]

@@ -82,7 +82,7 @@ def env_path(config: str) -> str:
 def variables(host: Host, config: str) -> dict[str, str]:
     """Return GRUB's variables at the time it reads entries.
 
-    The file's own settings go before the environment block, but for kernelopts, which the file only sets
+    The file's own settings take precedence over the environment block, but for kernelopts, which the file only sets
     where the block does not.
     """
     if not config:

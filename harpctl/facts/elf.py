@@ -66,7 +66,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_harp(self) -> bool:
-        """Say whether it is HARP's plugin."""
+        """Return whether it is HARP's plugin."""
         return bool(self.abis) and self.name.upper() == NAME
 
 

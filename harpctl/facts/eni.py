@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network interfaces: what sysfs holds, what the kernel of a real host adds, and what the operator told.
+"""Network interfaces: what sysfs shows, what the kernel of a real host adds, and what the operator overrides.
 
 sysfs may show another network namespace than ours, in a pod without hostNetwork for one. An interface is then
 only what the kernel says of it, and those that /sys shows beside are listed as foreign.
@@ -57,7 +57,7 @@ def collect_enis(
 
 
 def _names(host: Host) -> list[str]:
-    """List the interfaces of sysfs that are Ethernet, or may be."""
+    """Return the interfaces of sysfs that are Ethernet, or may be."""
     names = []
     for name in host.list_dir(CLASS):
         is_name = re.fullmatch(r"[!-~]{1,15}", name) and name != LOOPBACK and host.is_dir(f"{CLASS}/{name}")

@@ -58,12 +58,12 @@ def _all_entries(text: str) -> list[MenuEntry]:
 
 
 def runs_blscfg(text: str) -> bool:
-    """Say whether the menu is built at boot from the files in /boot/loader/entries."""
+    """Return whether the menu is built at boot from the files in /boot/loader/entries."""
     return bool(_BLSCFG.search(text))
 
 
 def is_stub(text: str) -> bool:
-    """Say whether the file holds no menu, as the one on an EFI partition that names the real one."""
+    """Return whether the file holds no menu, as the one on an EFI partition that names the real one."""
     return not runs_blscfg(text) and not _all_entries(text)
 
 

@@ -77,7 +77,7 @@ def _huge_mount(mount: Mount, default_page: int) -> HugeMount:
 
 
 def collect_memory(host: Host, mounts: tuple[Mount, ...], told: int | None, unknown: list[str]) -> Memory:
-    """Gather the facts of memory; `told` bytes go before what the host shows."""
+    """Gather the facts of memory; `override` bytes take precedence over what the host shows."""
     memory = meminfo(host, "/proc/meminfo")
     total = memory.get("MemTotal", 0) if told is None else told
     if not total:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of HARP's in a NIC: what plugin/src/io/nic_rules.c makes, told from others' as it tells them.
+"""HARP's rules in a NIC: those of plugin/src/io/nic_rules.c, recognised as it recognises them.
 
 A rule is ours if it asks for UDP to one address and one port and for nothing else, and lies at the place
 that follows from the port. The kernel is asked by ioctl, with the structures of linux/ethtool.h; nothing is

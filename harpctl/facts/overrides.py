@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator says of a host because its tree does not hold it: the options that go before facts."""
+"""Facts that the operator states because a tree does not hold them; they take precedence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts from options. None and empty: not given, so that what the host shows counts."""
+    """Facts from options. None and empty: not overridden, the host's own facts count."""
 
     gpus: int | None = None
     memory: int | None = None  # bytes

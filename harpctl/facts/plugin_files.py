@@ -78,11 +78,11 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_harp(self) -> bool:
-        """Say whether it is HARP's plugin."""
+        """Return whether it is HARP's plugin."""
         return self.elf is not None and self.elf.is_harp
 
     def is_seen_by(self, machine: str) -> bool:
-        """Say whether the loader of a machine stops here; it passes by what is for another one."""
+        """Return whether the loader of a machine stops here; it passes by what is for another one."""
         return self.can_be_opened and (self.elf is None or machine in {"", self.elf.machine})
 
     @property
@@ -92,7 +92,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """Say what it is: "HARP", "the plugin AWS Libfabric", "no plugin"."""
+        """Return what it is: "HARP", "the plugin AWS Libfabric", "no plugin"."""
         if not self.can_be_read:
             return "unreadable"
         if self.elf is None or not self.elf.abis:

@@ -24,7 +24,7 @@ def udp_ports(host: Host) -> set[tuple[str, int]] | None:
 
 
 def has_port(ports: set[tuple[str, int]], address: str, port: int) -> bool:
-    """Say whether a socket gets what comes to this address and port: its own, or one for all addresses."""
+    """Return whether a socket gets what comes to this address and port: its own, or one for all addresses."""
     return not ports.isdisjoint({(address, port), ("0.0.0.0", port), ("::", port)})  # noqa: S104 - no bind
 
 

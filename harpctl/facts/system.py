@@ -62,7 +62,7 @@ def family_of(release: dict[str, str]) -> str:
 
 
 def collect_system(host: Host, unknown: list[str]) -> System:
-    """Gather the facts of the system; what cannot be told is said in `unknown`."""
+    """Gather the facts of the system; what cannot be determined is listed in `unknown`."""
     release = os_release(host)
     family = family_of(release)
     if not release:
@@ -115,7 +115,7 @@ def _init(host: Host) -> str:
 
 
 def container(host: Host) -> str:
-    """Name the container we are in by the marks that its manager leaves; "" outside."""
+    """Return the kind of container we are in, by its manager's marker files; "" outside."""
     if host.exists(SERVICE_ACCOUNT) or (host.is_real and "KUBERNETES_SERVICE_HOST" in os.environ):
         return "kubernetes"
     if host.exists("/run/.containerenv"):

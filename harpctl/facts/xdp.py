@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best AF_XDP mode that a driver is known for; whether a bind works is the plugin's probe to tell.
+"""The best AF_XDP mode that a driver is known for; only the plugin's probe shows whether a bind works.
 
 Kernel versions are those of the driver's first release with the mode, from the kernel's history and, for
 Amazon's own driver, from its release notes.
@@ -61,6 +61,6 @@ def best_mode(host: Host, name: str, driver: str, kernel: str) -> str:
 
 
 def _has_access_platform(host: Host, name: str) -> bool:
-    """Say whether a virtio device's memory is addressed as zero-copy needs; the file has bit 0 first."""
+    """Return whether a virtio device's memory is addressed as zero-copy needs; the file has bit 0 first."""
     bits = text.word(host, f"/sys/class/net/{name}/device/features")
     return bits[VIRTIO_F_ACCESS_PLATFORM : VIRTIO_F_ACCESS_PLATFORM + 1] == "1"

@@ -3,7 +3,7 @@
 
 Paths are absolute paths *of that host*: `/etc/default/grub` is the file below the root, and a symbolic link
 is followed as the host would follow it, so that an absolute link in an image leads into the image and `..`
-never leads out of it. Looking never raises for what is missing: facts say "unknown" then. Writing does.
+never leads out of it. Reading never raises for what is missing: facts are "unknown" then. Writing does.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Host:
             return None
 
     def is_loop(self, path: str) -> bool:
-        """Say whether links in the path lead back to themselves."""
+        """Return whether links in the path lead back to themselves."""
         try:
             self.real(path)
         except OSError as error:
@@ -141,25 +141,25 @@ class Host:
             return default
 
     def exists(self, path: str) -> bool:
-        """Say whether the path leads to something."""
+        """Return whether the path leads to something."""
         with contextlib.suppress(OSError):
             return self.real(path).exists()
         return False
 
     def is_file(self, path: str) -> bool:
-        """Say whether the path leads to a regular file."""
+        """Return whether the path leads to a regular file."""
         with contextlib.suppress(OSError):
             return self.real(path).is_file()
         return False
 
     def is_dir(self, path: str) -> bool:
-        """Say whether the path leads to a directory."""
+        """Return whether the path leads to a directory."""
         with contextlib.suppress(OSError):
             return self.real(path).is_dir()
         return False
 
     def is_link(self, path: str) -> bool:
-        """Say whether the path itself is a symbolic link."""
+        """Return whether the path itself is a symbolic link."""
         with contextlib.suppress(OSError):
             return self.real(path, follow=False).is_symlink()
         return False
@@ -234,15 +234,15 @@ class Host:
 
     @property
     def runs_commands(self) -> bool:
-        """Say whether commands can be run; False for a directory tree."""
+        """Return whether commands can be run; False for a directory tree."""
         return self._runner.runs
 
     def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
-        """Run a command to its end and give what it returned, whatever that is."""
+        """Run a command to its end and return what it returned, whatever that is."""
         return self._runner.run(argv, timeout_s)
 
     def ask(self, argv: Sequence[str], timeout_s: float = 10.0) -> str | None:
-        """Run a command that only looks; return its output, None when it failed or none can be run."""
+        """Run a read-only command; return its output, None when it failed or none can be run."""
         if not self.runs_commands:
             return None
         done = self.run(argv, timeout_s)
@@ -365,7 +365,7 @@ class Host:
 
     @contextlib.contextmanager
     def lock(self, path: str) -> Iterator[bool]:
-        """Hold the lock file while the context lasts; gives False at once when another process holds it.
+        """Hold the lock file while the context lasts; yields False at once when another process holds it.
 
         The file is made if need be and holds the pid of its holder. It may be removed by its holder: who
         opened it before and locks it after finds that it is no longer the one at its path, and tries again.
@@ -404,7 +404,7 @@ def _pieces(path: str) -> list[str]:
 
 
 def _is_link(path: str) -> bool:
-    """Say whether a path is a link; what is missing is none."""
+    """Return whether a path is a link; what is missing is none."""
     try:
         return stat.S_ISLNK(os.lstat(path).st_mode)
     except OSError as error:

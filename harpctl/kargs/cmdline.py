@@ -73,7 +73,7 @@ def argument(word: str) -> tuple[str, str]:
 
 
 def surplus(words: Sequence[str], wanted: HugepageArgs | None) -> list[bool]:
-    """Say for each word whether it must go before `wanted` is added, or ours be taken away (None).
+    """Return for each word whether it must take precedence over `wanted` is added, or ours be taken away (None).
 
     What goes is every `default_hugepagesz`, every pair of the wanted size, a count of the default size, and
     the three arguments in a row as we write them, whatever their size: they are an earlier setup's.
@@ -138,7 +138,7 @@ def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
 def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs | None, lead: str = "") -> str:
     """Return a text in which the command line, made of `words` and ending at `end`, passes `wanted`.
 
-    `lead` goes before ours where the command line has no words.
+    `lead` is put before ours where the command line has no words.
     """
     drop = surplus([word.text for word in words], wanted)
     edits = [(start, stop, "") for start, stop in cuts(words, drop)]
@@ -166,7 +166,7 @@ def replaced(cmdline: str, wanted: HugepageArgs | None) -> str:
 
 
 def holds(cmdline: str, wanted: HugepageArgs | None) -> bool:
-    """Say whether a kernel booted with the command line reserves exactly what is wanted."""
+    """Return whether a kernel booted with the command line reserves exactly what is wanted."""
     words = [word.text for word in split(cmdline)]
     if wanted is None:
         return not any(surplus(words, None))

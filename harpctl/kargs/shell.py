@@ -130,7 +130,7 @@ class _Reader:
         self.at = 0
 
     def assignments(self) -> list[Assignment]:
-        """Read to the end and give what is assigned."""
+        """Read to the end and return what is assigned."""
         found: list[Assignment] = []
         command = _Command()
         while self._skip_blanks():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl confirm`: say that the host can be reached after a network change."""
+"""`harpctl confirm`: confirm that the host can be reached after a network change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def confirm_all(host: Host) -> Confirmed:
 def confirm(
     *, json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
 ) -> None:
-    """Keep a network change that would else be taken back, because this host can be reached."""
+    """Keep a network change that would otherwise be undone, because this host can be reached."""
     done = confirm_all(Host())
     if json:
         print_json(done)

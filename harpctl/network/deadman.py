@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dead man: a process of its own that takes a network change back when nobody stops it in time.
+"""The watchdog: a process of its own that takes a network change back when nobody stops it in time.
 
-It survives the loss of the ssh session and of harpctl; told to end (SIGTERM: the host is being shut down), it
+It survives the loss of the ssh session and of harpctl; asked to end (SIGTERM: the host is being shut down), it
 does its work at once. Usage: python -m harpctl.network.deadman ID ROOT.
 Everything it needs is imported at its start, as an unpacked harpctl may be gone when its time comes.
 """
@@ -31,7 +31,7 @@ HURRY = threading.Event()
 
 
 def _is_at_work(wanted: Watch) -> bool:
-    """Say whether the watched harpctl lives."""
+    """Return whether the watched harpctl lives."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(wanted.pid)
         return process.create_time() == wanted.started and process.status() != psutil.STATUS_ZOMBIE
@@ -49,7 +49,7 @@ def _wait(host: Host, wanted: Watch) -> bool:
 
 
 def _is_well(host: Host, wanted: Watch) -> bool:
-    """Say whether a harpctl that is gone left the host as it could be reached before, or confirmed."""
+    """Return whether a harpctl that is gone left the host as it could be reached before, or confirmed."""
     return guard_files.is_confirmed(host, wanted.transaction) or not wanted.reachable.lost(host)
 
 
@@ -74,7 +74,7 @@ def _take_back(host: Host) -> None:
 
 
 def run(host: Host, transaction: str) -> None:
-    """Stand by for one transaction, and take it back if it must be."""
+    """Watch one transaction, and take it back if it must be."""
     wanted = guard_files.read(host, transaction)
     if wanted is None:
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard of network changes: a dead man's switch that takes them back if the host can't be reached.
+"""The guard of network changes: a watchdog that takes them back if the host can't be reached.
 
-It carries out what change/apply.py asks of a guard. The dead man runs as a service of systemd where it can,
+It implements change/apply.py's Guard. The watchdog runs as a service of systemd where it can,
 else as a process of its own session.
 """
 
@@ -36,7 +36,7 @@ def _search_path() -> str:
 
 
 class Guard:
-    """One dead man for one transaction."""
+    """One watchdog for one transaction."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, grace_s: float = GRACE_S) -> None:
         self._deadline_s = deadline_s
@@ -46,7 +46,7 @@ class Guard:
         self._pid = 0
 
     def arm(self, transaction: str, host: Host) -> None:
-        """Start the dead man. Raises HarpError when it does not start: then nothing may be changed."""
+        """Start the watchdog. Raises HarpError when it does not start: then nothing may be changed."""
         if self._watch is not None:
             return
         self._host = host
@@ -73,7 +73,7 @@ class Guard:
     def settle(self, progress: Progress) -> bool:
         """Find out whether the host can be reached as before, else wait for `harpctl confirm`.
 
-        True: it can, and the dead man is gone. False: nobody confirmed, and the change must be taken back.
+        True: it can, and the watchdog is gone. False: nobody confirmed, and the change must be taken back.
         """
         if self._watch is None:
             return True
@@ -96,7 +96,7 @@ class Guard:
         return True
 
     def disarm(self) -> None:
-        """End the dead man, if there is one."""
+        """End the watchdog, if there is one."""
         if self._watch is None:
             return
         guard_files.forget(self._host, self._watch.transaction)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watch: what harpctl, the dead man and `harpctl confirm` tell each other, as files in /run/harp.
+"""The files in /run/harp through which harpctl, the watchdog and `harpctl confirm` communicate.
 
-`guard-<transaction>` is there as long as the dead man is armed. Who removes it has decided: harpctl, that the
-host is well or that it takes everything back itself; the dead man, that it does so.
+`guard-<transaction>` is there as long as the watchdog is armed. Whoever removes it has decided: harpctl, that
+the host is reachable or that it undoes everything itself; the watchdog, that it undoes everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = "/run/harp"
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the dead man has to know."""
+    """What the watchdog needs to know."""
 
     transaction: str
     pid: int  # of the harpctl that is watched
@@ -35,12 +35,12 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def guard_path(transaction: str) -> str:
-    """Return the file that says that the dead man is armed."""
+    """Return the file that says that the watchdog is armed."""
     return f"{FOLDER}/guard-{transaction}"
 
 
 def alive_path(transaction: str) -> str:
-    """Return the file that the dead man makes when it is ready."""
+    """Return the file that the watchdog makes when it is ready."""
     return f"{FOLDER}/deadman-{transaction}"
 
 
@@ -65,13 +65,13 @@ def read(host: Host, transaction: str) -> Watch | None:
 
 
 def armed(host: Host) -> list[str]:
-    """Return the transactions that a dead man watches."""
+    """Return the transactions that a watchdog watches."""
     head = guard_path("")
     return [path.removeprefix(head) for path in host.glob(f"{head}*")]
 
 
 def decide(host: Host, transaction: str) -> bool:
-    """Take the decision; False where it has been taken already."""
+    """Claim the decision; return False where it was claimed already."""
     try:
         host.real(guard_path(transaction), follow=False).unlink()
     except OSError:
@@ -80,12 +80,12 @@ def decide(host: Host, transaction: str) -> bool:
 
 
 def confirm(host: Host, transaction: str) -> None:
-    """Say that the host can be reached. Raises OSError."""
+    """Record that the host can be reached. Raises OSError."""
     host.write_file(confirm_path(transaction), b"", 0o600)
 
 
 def is_confirmed(host: Host, transaction: str) -> bool:
-    """Say whether the operator confirmed."""
+    """Return whether the operator confirmed."""
     return host.stat(confirm_path(transaction)) is not None
 
 

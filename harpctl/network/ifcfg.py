@@ -44,7 +44,7 @@ def _rules(eni: EniPlan) -> str:
 
 
 def files(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
-    """Plan the files of all ENIs, and the end of those of ours that nobody asks for any more."""
+    """Plan the files of all ENIs, and the removal of ours no longer needed."""
     wanted = {}
     for eni in enis:
         suffix = "" if eni.version == 4 else "6"

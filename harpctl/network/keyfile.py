@@ -65,6 +65,6 @@ def keyfile(eni: EniPlan) -> str:
 
 
 def files(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
-    """Plan the keyfiles, and the end of those that nobody asks for any more."""
+    """Plan the keyfiles, and the removal of those no longer needed."""
     wanted = {PATH.format(name=eni.name): keyfile(eni) for eni in enis}
     return plan_files(wanted, host.glob(PATH.format(name="*")), mode=MODE)

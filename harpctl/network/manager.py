@@ -30,7 +30,7 @@ class Manager(enum.Enum):
 
 
 def _netplan(host: Host) -> Manager | None:
-    """Say how netplan is used.
+    """Return how netplan is used.
 
     A definition that names its interfaces by a pattern (all-en, in Debian's cloud image) comes before one of
     ours, and netplan can't take an interface out of it. A file of systemd-networkd itself comes before both.
@@ -45,7 +45,7 @@ def _netplan(host: Host) -> Manager | None:
 
 
 def _uses_network_scripts(host: Host) -> bool:
-    """Say whether the service `network` reads the ifcfg files: CentOS 7, TencentOS 2, some of release 8."""
+    """Return whether the service `network` reads the ifcfg files: CentOS 7, TencentOS 2, some of release 8."""
     scripts = any(host.exists(f"{folder}/network") for folder in ("/etc/rc.d/init.d", "/etc/init.d"))
     starts = host.glob("/etc/rc.d/rc3.d/S*network") + host.glob("/etc/rc3.d/S*network")
     return host.is_dir(IFCFG_DIR) and scripts and (bool(starts) or host.which("NetworkManager") is None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an ENI shall be configured, whatever the distribution's own means of saying so."""
+"""How an ENI is to be configured, independent of the network manager."""
 
 from __future__ import annotations
 

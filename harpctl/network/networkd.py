@@ -40,6 +40,6 @@ def unit(eni: EniPlan) -> str:
 
 
 def files(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
-    """Plan the .network files, and the end of those that nobody asks for any more."""
+    """Plan the .network files, and the removal of those no longer needed."""
     wanted = {PATH.format(name=eni.name): unit(eni) for eni in enis}
     return plan_files(wanted, host.glob(PATH.format(name="*")))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a running NetworkManager is told: it takes our connection up itself, with all that the keyfile says.
 
-Addresses given behind its back would go when its own attempt at the interface ends.
+It would remove addresses set without it when its own attempt at the interface ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_running(host: Host) -> bool:
-    """Say whether NetworkManager answers."""
+    """Return whether NetworkManager answers."""
     return (host.ask(["nmcli", "-t", "-f", "RUNNING", "general"]) or "").strip() == "running"
 
 

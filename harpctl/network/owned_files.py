@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that are ours: written for the ENIs of this setup, and gone for those of former ones."""
+"""The files that setup writes for its ENIs, and removes for the ENIs of earlier setups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHY = "address and routes of the ENI at boot"
 def plan_files(
     wanted: Mapping[str, str], found: Iterable[str], *, mode: int = 0o644, why: str = WHY
 ) -> list[AnyStep]:
-    """Plan the files (path -> text), and the end of those of ours found that nobody asks for any more."""
+    """Plan the files (path -> text), and the removal of our other files that were found."""
     new = [WriteFile(path=path, data=text.encode(), mode=mode, why=why) for path, text in wanted.items()]
     stale = [path for path in found if path not in wanted]
     return [*new, *(RemoveFile(path=path, why="this ENI is not used any more") for path in stale)]

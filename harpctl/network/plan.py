@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan for the ENIs: files for the next boot, and commands so that it holds now.
 
-Both are one group: where the commands cut the host off, the guard takes the files back as well, lest the next
-boot does it again.
+Both are one group: where the commands cut the host off, the guard undoes the files as well, so that
+the next boot does not do it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "network of the ENIs"
 
 
 def refusal(eni: Eni) -> str:
-    """Say why an ENI is not to be touched unasked, as what follows its name; "" when it may be."""
+    """Return why an ENI is not to be touched unasked, as what follows its name; "" when it may be."""
     if eni.carries_ssh:
         return "carries the ssh session that runs this command"
     return "carries the default route" if eni.is_default_route else ""

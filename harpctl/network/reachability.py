@@ -57,7 +57,7 @@ def _pings(host: Host, target: Target) -> bool:
 
 
 def _is_neighbour(host: Host, target: Target) -> bool:
-    """Say whether the address answers ARP or neighbour discovery, asked anew by a packet to it."""
+    """Return whether the address answers ARP or neighbour discovery, asked anew by a packet to it."""
     deadline = time.monotonic() + NEIGHBOUR_WAIT_S
     family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
     while time.monotonic() < deadline:

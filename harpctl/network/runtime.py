@@ -89,7 +89,7 @@ def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:
 
 
 def _has_address(host: Host, eni: EniPlan, found: Eni) -> bool:
-    """Say whether the ENI has its address: by `ip`, for facts also hold what the operator told."""
+    """Return whether the ENI has its address: by `ip`, because facts also hold overrides."""
     argv = _ip(eni.version, "-o", "addr", "show", "dev", eni.name)
     text = host.ask(argv)
     if text is None:
@@ -125,9 +125,9 @@ def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
 
 
 def plan_competing_routes(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
-    """Plan the end of main routes to an ENI's subnet where an interface that isn't ours serves it too.
+    """Plan the removal of main routes to an ENI's subnet where another interface has that subnet too.
 
-    Such a route draws what the other interface should send. Network-scripts and systemd before 248 make it
+    Such a route attracts what the other interface should send. Network-scripts and systemd before 248 make it
     at every boot, so the boot unit does this again.
     """
     others = _subnets_of_others(facts, enis)
@@ -158,7 +158,7 @@ def _leads_to(route: Sequence[str]) -> tuple[str, str, str]:
 
 
 def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:
-    """Plan the routes of the ENI's own table; routes that nobody wants there go."""
+    """Plan the routes of the ENI's own table; other routes there are removed."""
     table = ("table", str(eni.table))
     found = {_leads_to(line): line for line in _lines(host, eni.version, "route", "show", *table)}
     wanted = {_leads_to(route): route for route in _wanted_routes(eni)}
@@ -175,7 +175,7 @@ def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:
 
 
 def _our_rules(host: Host, version: int) -> list[Rule]:
-    """List the rules that some setup made: those in our range of priorities that lead to our tables."""
+    """Return the rules that some setup made: those in our range of priorities that lead to our tables."""
     rules = []
     for line in _lines(host, version, "rule", "show"):
         priority, table = line[0].rstrip(":"), _after(line, "lookup")

@@ -104,7 +104,7 @@ def set_label(cluster: Cluster, node: str, value: str | None) -> None:
 
 
 def is_wanted(cluster: Cluster, node: str, namespace: str, name: str) -> bool:
-    """Say whether a DaemonSet still wants a pod on a node, by its node selector.
+    """Return whether a DaemonSet still wants a pod on a node, by its node selector.
 
     One that this service account may no longer read counts as deleted: its access was deleted with it.
     Raises HarpError where the API server does not tell.

@@ -107,7 +107,7 @@ def node(
     """Put library and environment profile where containers of this node mount them.
 
     They become DIR/lib/libnccl-net-harp.so and DIR/nccl.conf, journalled as all changes: `harpctl rollback`
-    takes them away. As the pod of a DaemonSet it also labels the node, waits until it is told to end, and
+    takes them away. As the pod of a DaemonSet it also labels the node, waits until it is asked to end, and
     takes all away if the DaemonSet was deleted, or no longer selects the node; else, as in an update, it
     leaves them. It needs docs/deploy/access.yaml for that.
     """

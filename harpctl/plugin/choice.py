@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file NCCL takes for its net plugin: the names that a release tries, and what they lead to here."""
+"""Which file NCCL takes for its net plugin: the names that a release tries, and the files found for them."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def chosen_copy(copies: Sequence[Copy], settings: Iterable[Setting], platform: P
 
 
 def reason(copy: Copy, settings: Iterable[Setting]) -> str:
-    """Say which file NCCL takes and why, as a sentence without its end."""
+    """Return which file NCCL takes and why, as a sentence without its end."""
     setting = deciding_setting(settings)
     why = f"as {setting} says" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
     return f"NCCL takes {copy.path}, which is {copy.what}, {why}"
 
 
 def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
-    """Say whether a copy is a HARP that this host can load."""
+    """Return whether a copy is a HARP that this host can load."""
     return (
         copy is not None and copy.is_harp and copy.elf is not None and not incompatibility(copy.elf, platform)
     )
@@ -91,7 +91,7 @@ def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
 def obstacle(
     setting: Setting, copies: Sequence[Copy], platform: Platform, releases: Collection[str] = ()
 ) -> str:
-    """Say why a setting keeps an NCCL of this host, or the newest one, from HARP; "" where it does not."""
+    """Return why a setting keeps an NCCL of this host, or the newest one, from HARP; "" where it does not."""
     if setting.name != PLUGIN_VARIABLE:
         return setting.obstacle
     for nccl in sorted(set(releases) or {NEWEST}, key=version_key):
@@ -113,7 +113,7 @@ def obstacle(
 
 
 def leads_to_harp(setting: Setting, copies: Sequence[Copy], platform: Platform) -> bool:
-    """Say whether a NCCL_NET_PLUGIN names HARP, be it there, turned off, or not installed yet."""
+    """Return whether a NCCL_NET_PLUGIN names HARP, be it there, turned off, or not installed yet."""
     files = candidate_files(setting.value)
     if is_loadable_harp(loaded_copy(copies, files, platform), platform) or {NAME, SUFFIXED} & set(files):
         return True
@@ -121,5 +121,5 @@ def leads_to_harp(setting: Setting, copies: Sequence[Copy], platform: Platform) 
 
 
 def second_name_hint() -> str:
-    """Say how NCCL is made to load HARP by its second name."""
+    """Return how NCCL is made to load HARP by its second name."""
     return f"Set {PLUGIN_VARIABLE}={SUFFIX} for the job (NCCL 2.11 or newer)."

@@ -62,7 +62,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run_switch(
     host: Host, action: str, make: Callable[[], Switch], progress: Progress, *, dry_run: bool
 ) -> Result:
-    """Plan a switch, carry it out, and look at what came of it; with dry_run say what would be done."""
+    """Plan a switch, carry it out, and check the result; with dry_run report what would be done."""
     if not dry_run:
         recover(host, progress=progress)
     switch = make()

@@ -36,7 +36,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def obstacle(self) -> str:
-        """Say why HARP is not used under this setting, wherever it lies; "" when it is."""
+        """Return why HARP is not used under this setting, wherever it lies; "" when it is."""
         if self.name == "NCCL_NET" and self.value.lower() != NAME.lower():
             return f"{self} makes NCCL use that network and no other."
         return f"{self} turns HARP off." if self.name == SWITCH and self.value == "1" else ""

@@ -83,7 +83,7 @@ def unchosen(copies: tuple[Copy, ...], platform: Platform) -> Copy | None:
 def _state(
     winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, decides: Setting | None
 ) -> tuple[str, str, Copy | None]:
-    """Return the state, the sentence that says it, and the copy that it speaks of."""
+    """Return the state, its sentence, and the copy that it describes."""
     if winner is not None and (winner.elf is None or winner.problem):
         return BROKEN, f"NCCL finds no network plugin: {winner.problem}", winner
     if winner is not None and winner.elf is not None and (unfit := incompatibility(winner.elf, platform)):

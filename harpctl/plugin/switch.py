@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installing, disabling and enabling as plans. Whatever stands against it is raised before any change."""
+"""Plans to install, disable and enable. Obstacles are raised before any change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan and how to speak of it."""
+    """A plan and its messages."""
 
     plan: Plan
     path: str  # where the plugin is afterwards; "" when there is none

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's own part in a preflight: says what it is, answers the others' probes, and probes them.
+"""The agent of a preflight on each host: describes the host, answers the others' probes, and probes them.
 
-It is started over ssh and talks JSON, a line at a time: what the host says of itself; then for each line of
-ways that comes in, the same ways probed. It ends with its standard input, and after its time in any case.
+It is started over ssh and writes JSON lines: the host's state; then for each request, a line of probes, the
+probes with their results. It ends with its standard input, and after its time in any case.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEEDED = (
 
 
 def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Play this host's part until the requests end."""
+    """Answer requests until they end."""
     signal.alarm(seconds)
     state = describe()
     stopped = threading.Event()
@@ -64,7 +64,7 @@ def _write_answer(value: object, answers: BinaryIO) -> None:
 
 
 def describe() -> HostState:
-    """Return what this host is. Raises HarpError where no plugin is here at all."""
+    """Return the state of this host. Raises HarpError where no plugin is here at all."""
     host = open_host(None)
     context = real_context(host, collect(host), Options())
     findings = examine(context, only_validating=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at fault: what hosts say of themselves, held against most of them, and what failed between two.
+"""Which hosts are at fault: by their states, compared with most others', and by failures between two.
 
-Pure functions. A failure between two hosts is the fault of the one that fails with most others; where each
-fails with one only, the pair is named.
+Pure functions. A failure between two hosts is attributed to the one that fails with most others; where each
+fails with one only, to the pair.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ V = TypeVar("V", bound=Hashable)
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """What failed on the way from one host to another."""
+    """A failure between two hosts."""
 
     check: str
     source: str
@@ -57,7 +57,7 @@ def outliers(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
 
 
 def host_problems(states: Mapping[str, HostState]) -> list[Problem]:
-    """Name what is wrong with single hosts: what their doctors say, and what they have unlike others."""
+    """Return the problems of single hosts: failed checks, and differences from most hosts."""
     found: list[Problem] = []
     for host, state in states.items():
         found += [_problem("conf", host, one.cause, *one.repair) for one in state.failed]
@@ -98,7 +98,7 @@ def _range(wire: Sequence[int]) -> str:
 
 
 def _mtus(states: Mapping[str, HostState]) -> list[Problem]:
-    """Name the ENIs with another MTU than those of the same number elsewhere."""
+    """Return a problem for each ENI with another MTU than those of the same number elsewhere."""
     found = []
     for lane in range(max((len(state.enis) for state in states.values()), default=0)):
         enis = {host: state.enis[lane] for host, state in states.items() if lane < len(state.enis)}
@@ -116,7 +116,7 @@ def _mtus(states: Mapping[str, HostState]) -> list[Problem]:
 
 
 def _notes(states: Mapping[str, HostState]) -> list[Problem]:
-    """Tell what makes HARP slower, but does not stop it."""
+    """Return what makes HARP slower, but does not stop it."""
     found = []
     for host, state in states.items():
         found += [_note(one.id, host, one.cause, *one.repair) for one in state.warned]
@@ -151,7 +151,7 @@ def plan_probes(states: Mapping[str, HostState]) -> dict[str, tuple[PeerProbe, .
 def probe_problems(
     states: Mapping[str, HostState], probes: Mapping[str, Sequence[PeerProbe]]
 ) -> list[Problem]:
-    """Name what the probes found."""
+    """Return the problems that the probes found."""
     places = {eni.address: (host, eni) for host, state in states.items() for eni in state.enis}
     faults = []
     for source, found in probes.items():
@@ -193,7 +193,7 @@ def _ports(ports: Sequence[int]) -> str:
 
 
 def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Problem]:
-    """Name the fewest hosts that explain all faults, then the pairs that are left."""
+    """Return problems of the fewest hosts that explain all faults, then of the pairs that are left."""
     all_faults = list(faults)
     left, named = all_faults, []
     while left:
@@ -226,7 +226,7 @@ def _partners(host: str, faults: Iterable[Fault]) -> set[str]:
 
 
 def _faulty_host(fault: Fault, counts: Mapping[tuple[str, str], int]) -> str:
-    """Return which of the named hosts a fault is laid to: the one that fails this check with most."""
+    """Return the host that a fault is attributed to: the one that fails this check with most others."""
     ends = [host for host in (fault.target, fault.source) if (host, fault.check) in counts]
     return max(ends, key=lambda host: counts[host, fault.check], default="")
 
@@ -250,7 +250,7 @@ def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
 
 
 def rate_problems(rates: Iterable[Rate]) -> list[Problem]:
-    """Name the ENIs that reach less than half of what the others do, out or in."""
+    """Return a problem for each ENI that reaches less than half of the others' rate, out or in."""
     found = []
     by_lane: dict[int, list[Rate]] = {}
     for rate in rates:
@@ -284,7 +284,7 @@ def _by_host(rates: Iterable[Rate], end: str) -> dict[str, list[float]]:
 
 
 def merge_notes(problems: Iterable[Problem]) -> list[Problem]:
-    """Make one note of the same note of several hosts."""
+    """Merge equal notes of several hosts."""
     found: dict[tuple[str, Level, str, tuple[str, ...]], list[str]] = {}
     kept = []
     for one in problems:

@@ -34,7 +34,7 @@ class HostFinding(Struct, frozen=True, kw_only=True):
 
 
 class HostState(Struct, frozen=True, kw_only=True):
-    """What a host says of itself."""
+    """The state of a host, as its agent reports it."""
 
     harpctl: str  # its version
     plugin: str  # the file that is measured: the one that NCCL takes, else the one that harpctl brings

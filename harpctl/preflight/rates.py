@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much goes between two hosts: harp-perf over ssh, all pairs in rounds, then one pair in detail.
+"""Rates between two hosts: harp-perf over ssh, all pairs in rounds, then one pair in detail.
 
 Each host runs the harp-perf and the plugin that it has itself. The ranks meet at the first one's ENI.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One preflight from its beginning to its report; every step leaves out the hosts that failed before it."""
+"""One preflight from start to report; each step leaves out the hosts that failed an earlier one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run_preflight(hosts: Sequence[str], remote: Remote, options: Options, progress: Progress) -> Report:
-    """Do all of it. Changes nothing on the hosts."""
+    """Run a preflight. Changes nothing on the hosts."""
     begin, deadline = time.monotonic(), Deadline(options.within_s)
     words = ["preflight", "--agent", f"--port={options.port}", f"--within={options.within_s:g}"]
     with Agents(hosts, remote, words, deadline) as agents:
@@ -79,7 +79,7 @@ def run_preflight(hosts: Sequence[str], remote: Remote, options: Options, progre
 
 
 class _Rates(Struct, frozen=True, kw_only=True):
-    """What the rounds gave."""
+    """The results of the rounds."""
 
     rounds: int = 0
     rates: tuple[Rate, ...] = ()

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """The time by which all is to be over."""
+    """The time by which a preflight ends."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._end = time.monotonic() + seconds
@@ -37,7 +37,7 @@ class Deadline:
 
 
 class Agent:
-    """One host's part: its process, what it says of itself, or why it says nothing."""
+    """One host's agent: its ssh process, the host's state, or its failure."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -47,7 +47,7 @@ class Agent:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the part
 
     def open(self, remote: Remote, words: Sequence[str], seconds: float) -> None:
-        """Start it and hear what the host is; a host that does not say so has a failure instead."""
+        """Start the agent and read the host's state, or set its failure."""
         command = remote.command([words[0], JSON, *words[1:]])
         try:
             self._process = subprocess.Popen(
@@ -67,7 +67,7 @@ class Agent:
         self.state = self._read_answer(HostState, seconds)
 
     def probe(self, request: ProbeRequest, seconds: float) -> tuple[PeerProbe, ...]:
-        """Let the host probe ways; none where it did not answer in time, which is a failure then."""
+        """Return the host's probes with results; none, and a failure, where it did not answer in time."""
         if self.state is None or not request.probes:
             return ()
         with contextlib.suppress(BrokenPipeError):
@@ -95,7 +95,7 @@ class Agent:
         return self._process.stdin
 
     def _read_answer(self, type_: type[T], seconds: float) -> T | None:
-        """Return the next line that is of a type; what a login shell says before it is passed over."""
+        """Return the next line that is of a type; earlier output of a login shell is skipped."""
         process = self._process
         if process is None or process.stdout is None:
             return None
@@ -127,7 +127,7 @@ class Agent:
 
 
 class Agents:
-    """The parts of all hosts; a context manager that leaves no process behind."""
+    """The agents of all hosts; a context manager that leaves no process behind."""
 
     def __init__(
         self, hosts: Sequence[str], remote: Remote, words: Sequence[str], deadline: Deadline
@@ -148,12 +148,12 @@ class Agents:
 
     @property
     def states(self) -> dict[str, HostState]:
-        """Return what the hosts are that play."""
+        """Return the states of the hosts whose agents answer."""
         return {host: agent.state for host, agent in self._agents.items() if agent.state is not None}
 
     @property
     def failures(self) -> tuple[Answer, ...]:
-        """Return what came of the hosts that do not play."""
+        """Return the failures of the other hosts."""
         return tuple(agent.failure for agent in self._agents.values() if agent.failure is not None)
 
     def probe(self, asked: dict[str, ProbeRequest], seconds: float) -> dict[str, tuple[PeerProbe, ...]]:

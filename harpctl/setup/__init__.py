@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpctl setup: what the operator asked for, held against the facts, made a plan, applied and proved."""
+"""harpctl setup: options are compared with the facts, planned, applied and verified."""

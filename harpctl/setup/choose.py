@@ -31,7 +31,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gpu_count(facts: Facts, options: SetupOptions) -> int:
-    """Return the number of GPUs: as told, else as found. Raises where there is none."""
+    """Return the number of GPUs: as given, else as found. Raises where there is none."""
     count = len(facts.gpus) if options.overrides.gpus is None else options.overrides.gpus
     if count == 0 and options.overrides.gpus is None:
         raise HarpError(
@@ -52,7 +52,7 @@ def _natural(eni: Eni) -> tuple[object, ...]:
 
 
 def candidates(facts: Facts) -> list[Eni]:
-    """List the ENIs that HARP may take unasked: devices off the default route, in natural order."""
+    """Return the ENIs that HARP may take unasked: devices off the default route, in natural order."""
     enis = [eni for eni in facts.enis if eni.kind == "" and not refusal(eni)]
     return sorted(enis, key=_natural)
 
@@ -104,7 +104,7 @@ def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
 
 
 def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
-    """Return each GPU an ENI of its own, the nearest pairs first; in the order of the GPUs.
+    """Pair each GPU with an ENI of its own, the nearest pairs first; in the order of the GPUs.
 
     Where distances are equal GPUs and ENIs pair in their given order. Ends when one of both runs out.
     """
@@ -119,7 +119,7 @@ def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
 
 
 def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ...]]:
-    """Return each ENI one hardware thread of a core of its own NUMA node; no core twice.
+    """Assign each ENI one hardware thread of a core of its own NUMA node; no core twice.
 
     Each that is named gets an engine, which has the core for itself while its other threads rest. A node's
     first core is left to the system and half of its cores to the job. Where too few remain, the ENIs that
@@ -141,9 +141,9 @@ def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ..
 
 
 def choose(facts: Facts, options: SetupOptions) -> list[Choice]:
-    """Make the whole choice: ENIs numbered in their order, each with its address, its GPU and its cores.
+    """Return the whole choice: ENIs numbered in their order, each with its address, its GPU and its cores.
 
-    An address from the options goes before the one that the ENI has.
+    An address from the options takes precedence over the ENI's own.
     """
     enis = choose_enis(facts, options)
     gpu_of = {eni.name: gpu for gpu, eni in pair(facts.gpus, enis)}

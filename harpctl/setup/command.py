@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl setup`: plan, show, ask, apply, prove."""
+"""`harpctl setup`: plan, show, ask, apply, verify."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _with_speed(host: Host, facts: Facts, options: SetupOptions) -> SetupOptions
 
 
 def observe(host: Host, options: SetupOptions) -> Facts:
-    """Gather the facts: what the options say of addresses is a options, and no fact of the host yet."""
+    """Gather the facts, without the addresses of the options: the host does not have them yet."""
     return collect(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
 
 
@@ -139,7 +139,7 @@ def _result(setup: Setup, **fields: object) -> Result:
 
 
 def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
-    """Do one setup of a host. Raises with nothing changed, or says in the result what does not hold."""
+    """Do one setup of a host. Raises with nothing changed, or returns in the result what does not hold."""
     if not dry_run:
         _require_root(host)
         recover(host, progress=progress)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ztcp<N>.conf files of a choice: what the host dictates is written, what an operator tuned is kept."""
+"""The ztcp<N>.conf files of a choice: values from the host are written, the operator's tuning is kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FALLBACKS = ("speed_mbps",)  # what the host says goes first
 
 
 def conf_of(choice: Choice, options: SetupOptions) -> Conf:
-    """Return what the host dictates: the ENI's identity and place, the pages, the cores and the GPU."""
+    """Return the values from the host: the ENI's identity and place, the pages, the cores and the GPU."""
     eni = choice.eni
     return Conf(
         interface=eni.name,
@@ -50,7 +50,7 @@ def conf_of(choice: Choice, options: SetupOptions) -> Conf:
 
 
 def _merged(wanted: Conf, existing: Conf) -> Conf:
-    """Lay what an operator tuned for the same interface over what the host dictates."""
+    """Return `wanted` with the operator's tuning of the same interface."""
     kept = {name: getattr(existing, name) for name in TUNABLE if getattr(existing, name) is not None}
     if wanted.mtu is not None:
         kept.pop("mtu", None)
@@ -69,7 +69,7 @@ def confs_by_interface(host: Host) -> dict[str, Conf]:
 def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
     """Return the MTU that an earlier setup gave an ENI, as its conf file tells; None: there is none to keep.
 
-    One below what the ENI has was put into the file by hand, and is the plugin's business alone.
+    One below what the ENI has was put into the file by hand, and is for the plugin only.
     """
     mtu = existing.mtu if existing is not None else None
     return mtu if mtu and eni.mtu <= mtu <= (eni.mtu_max or mtu) else None

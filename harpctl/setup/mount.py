@@ -19,7 +19,7 @@ KIND = "hugetlbfs"
 
 
 def unit_mounts(host: Host) -> bool:
-    """Say whether systemd's own unit mounts it at boot, with the kernel's default page size."""
+    """Return whether systemd's own unit mounts it at boot, with the kernel's default page size."""
     path = next(
         (f"{folder}/{MOUNT_UNIT}" for folder in UNIT_FOLDERS if host.stat(f"{folder}/{MOUNT_UNIT}")), ""
     )
@@ -37,7 +37,7 @@ def _fstab_lines(text: str) -> list[int]:
 
 
 def fstab_mounts(host: Host) -> bool:
-    """Say whether fstab mounts a hugetlbfs there at boot."""
+    """Return whether fstab mounts a hugetlbfs there at boot."""
     text = host.read_text(FSTAB) or ""
     return any(text.splitlines()[index].split()[2] == KIND for index in _fstab_lines(text))
 

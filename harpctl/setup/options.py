@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator asks of `harpctl setup`: its options, as data."""
+"""The options of `harpctl setup`, as data."""
 
 from __future__ import annotations
 

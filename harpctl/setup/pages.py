@@ -26,7 +26,7 @@ def pages_for(gpus: int, page_size: int) -> int:
 
 
 def page_count(gpus: int, options: SetupOptions) -> int:
-    """Return the number of pages: as told, else by the number of GPUs."""
+    """Return the number of pages: as given, else by the number of GPUs."""
     return pages_for(gpus, options.page_size) if options.hugepages is None else options.hugepages
 
 

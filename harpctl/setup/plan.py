@@ -29,7 +29,7 @@ MTU_MIN, MTU_MAX = 1280, 65536  # the plugin's smallest packets, and the conf fi
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a setup comes to on one host."""
+    """The plan of a setup for one host, and its figures."""
 
     plan: Plan
     choices: tuple[Choice, ...]
@@ -77,7 +77,7 @@ def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
 
 
 def eni_plans(host: Host, choices: Sequence[Choice], options: SetupOptions) -> list[EniPlan]:
-    """Return each chosen ENI its address, MTU and routing. Raises where one has no address."""
+    """Return the plan of each chosen ENI: address, MTU and routing. Raises where one has no address."""
     plans, existing = [], confs_by_interface(host)
     for choice in choices:
         eni = choice.eni
@@ -120,7 +120,7 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
 
 
 def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: SetupOptions) -> str:
-    """Say why a reboot is needed for all that was asked to hold; "" when none is."""
+    """Return why a reboot is needed for all that was asked to hold; "" when none is."""
     have = pages_now(facts, wanted.page_size)
     if have >= wanted.count:
         return ""
@@ -190,7 +190,7 @@ def _unmet_entries(boot: Boot, wanted: HugepageArgs) -> list[str]:
 
 
 def unmet(facts: Facts, host: Host, options: SetupOptions) -> list[str]:
-    """List what was asked and does not hold, from fresh facts: empty is what success means.
+    """Return what was asked and does not hold, from fresh facts: empty is what success means.
 
     Pages that the kernel arguments bring at the next boot count as held.
     """

@@ -2,7 +2,7 @@
 """The name `harpctl` on the host: a link to the tool that the self-contained file put there.
 
 The file itself unpacks the tool into TOOLS/<version>-<digest>, where nothing is ever changed in place; the
-link is a step of setup like any other, so that rollback takes it back to what it was.
+link is a step of setup like any other, so that rollback undoes it to what it was.
 """
 
 from __future__ import annotations

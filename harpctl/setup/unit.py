@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit that looks after the host at every boot: sets what does not survive one, and checks the rest."""
+"""The unit that runs at every boot: it sets what a boot resets, and checks the rest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _quoted(program: str) -> str:
 
 
 def has_program(host: Host, options: SetupOptions) -> bool:
-    """Say whether the program that the unit runs is there, or will be after this setup."""
+    """Return whether the program that the unit runs is there, or will be after this setup."""
     links = {step.path for step in plan_tool().steps if isinstance(step, MakeLink)}
     return options.program in links or host.is_file(options.program)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin tells of a running job: its statistics files, read, shown and exported."""
+"""The plugin's statistics files of running jobs: read, shown and exported."""

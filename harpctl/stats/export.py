@@ -147,7 +147,7 @@ def export(
     ] = PEERS_MAX,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics once, as JSON.")] = False,
 ) -> None:
-    """Give the statistics to Prometheus: over HTTP, as a file, or without either once on standard output.
+    """Export the statistics to Prometheus: over HTTP, as a file, or without either once on standard output.
 
     docs/grafana has a dashboard and alerts for these metrics. Processes of other users are seen by root.
     """

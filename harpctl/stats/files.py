@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the statistics files of a host's processes, and says what has become of each process."""
+"""Finds the statistics files of a host's processes, and returns the state of each process."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _paths(host: Host, pid: int | None) -> Iterator[str]:
 
 
 def find(host: Host, pid: int | None = None) -> Found:
-    """Read the files of all processes, or of one; what cannot be read is told beside the rest."""
+    """Read the files of all processes, or of one; what cannot be read is listed beside the rest."""
     processes: list[Process] = []
     unread: list[Unread] = []
     for path in _paths(host, pid):

@@ -3,7 +3,7 @@
 
 A packet that leaves by one clock and arrives by the other shows the difference of the clocks, plus the time
 that it took. The least of that in one direction is an upper bound, the least in the other direction a lower
-one; the truth lies between them, half of the lowest round trip from the middle at most.
+one; the real difference lies between them, at most half of the lowest round trip from the middle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Marked = list[tuple[int, Event]]
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """The second clock against the first."""
+    """The second clock relative to the first."""
 
     ahead_ns: int
     error_ns: int  # it is ahead by so much more or less; -1: not known

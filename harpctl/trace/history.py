@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the events of one or two recordings tell: whose they are, on one clock, and what got lost where."""
+"""The events of one or two recordings on one clock, with their sessions, and what was lost on each path."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _paths(recording: Recording, row: Row) -> dict[int, str]:
 
 
 def _marks(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int, Event]]:
-    """Give each event the mark of its session: an entry of the table may have had several in turn."""
+    """Yield each event with the mark of its session: an entry of the table may have had several in turn."""
     events = list(events)
     opened = {event.peer for event in events if event.kind.name == "SESSION_OPEN"}
     now = {index: int(row.get("mark", 0)) for index, row in rows.items() if index not in opened}
@@ -169,7 +169,7 @@ def counts_of(history: History) -> list[PathCount]:
 
 
 def sentences(history: History) -> Iterator[str]:
-    """Say what is wrong, a sentence for each path that lost something or fell silent."""
+    """Return what is wrong, a sentence for each path that lost something or fell silent."""
     for one in counts_of(history):
         if not one.lost and not one.timeouts:
             continue

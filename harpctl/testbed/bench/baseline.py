@@ -29,7 +29,7 @@ BEST_OF: tuple[dict[str, str], ...] = (
 
 
 def cache_dir() -> Path:
-    """Name the folder for fetched files; XDG_CACHE_HOME moves it."""
+    """Return the folder for fetched files; XDG_CACHE_HOME moves it."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(home) / "harp"
 

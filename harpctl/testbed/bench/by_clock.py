@@ -39,7 +39,7 @@ class ClockJob:
     beside_tcp: bool
 
     def describe(self) -> str:
-        """Say in one line what is run."""
+        """Return in one line what is run."""
         job = self.job
         checked = "every byte checked" if job.check else "data not checked"
         return (

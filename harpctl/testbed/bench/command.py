@@ -120,7 +120,7 @@ def build_side(plugin: str | None, perf: Path, env: Sequence[str], *, best: bool
 
 
 def with_distinct_names(sides: Sequence[Side]) -> list[Side]:
-    """Give sides of one name their folders' names, or numbers where these are the same too."""
+    """Name sides of equal names by their folders, or numbers where these are the same too."""
     if len({side.name for side in sides}) == len(sides):
         return list(sides)
     folders = [side.program.plugin.parent.name for side in sides]
@@ -252,7 +252,7 @@ def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback:
 
 
 def _variables(sides: Sequence[Side]) -> list[str]:
-    """Say which variables the user gave each side."""
+    """Return which variables the user gave each side."""
     given = ((side.name, {**side.program.env}) for side in sides)
     shown = ((name, setting_text({k: v for k, v in env.items() if k != "NCCL_LIB"})) for name, env in given)
     return [f"{name} with {text}" for name, text in shown if text != "default"]

@@ -40,7 +40,7 @@ class Course:
 
     @property
     def ended_well(self) -> bool:
-        """Whether nothing failed and all that was taken arrived."""
+        """Return whether nothing failed and all that was taken arrived."""
         return not self.failures and not self.undelivered and not self.wrong
 
 
@@ -103,7 +103,7 @@ def table_of(courses: Sequence[Course]) -> list[list[str]]:
 
 
 def notes_of(course: Course) -> list[str]:
-    """Say what the table has no place for."""
+    """Return what the table has no place for."""
     lines = []
     if course.connections_gbps:
         total, count = sum(course.connections_gbps), len(course.connections_gbps)

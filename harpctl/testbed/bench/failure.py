@@ -64,7 +64,7 @@ class Event:
     breaks: bool
 
     def name(self) -> str:
-        """Say what happens."""
+        """Return what happens."""
         return self.failure.name() if self.breaks else f"{self.failure.name()} repaired"
 
 
@@ -91,7 +91,7 @@ def parse_failure(text: str, spec: LabSpec) -> Failure:
 
 
 def events_of(failures: Sequence[Failure]) -> list[Event]:
-    """List what happens, in its order."""
+    """Return what happens, in its order."""
     events = [Event(failure.at_s, failure, breaks=True) for failure in failures]
     events += [
         Event(failure.at_s + failure.for_s, failure, breaks=False)

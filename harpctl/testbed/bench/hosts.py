@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where ranks run: on the hosts of a lab, on loopback, or hosts over ssh; one interface for all three.
 
-A place wraps a rank's command, names the interfaces to use, and tells the machine time.
+Hosts wrap a rank's command, name the interfaces to use, and read the machine time.
 Machine time comes from /proc/stat, because the work that a packet causes in softirq belongs to no process.
 """
 
@@ -51,7 +51,7 @@ class Hosts(Protocol):
     """Where ranks run."""
 
     def count(self) -> int:
-        """Say how many ranks there are."""
+        """Return how many ranks there are."""
 
     def place(self, program: Program) -> Program:
         """Make the program's files available to all ranks; return their paths there."""

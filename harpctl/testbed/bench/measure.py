@@ -33,7 +33,7 @@ class Side:
 
 @dataclasses.dataclass
 class SideRuns:
-    """What one side gave for one size, run by run, and the setting it ran with."""
+    """The results of one side for one size, run by run, and its setting."""
 
     setting: dict[str, str]
     checked: bool

@@ -101,7 +101,7 @@ class NcclOptions:
 
 
 def available_cores() -> list[int]:
-    """List the cores that this process may use."""
+    """Return the cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 

@@ -199,11 +199,11 @@ class Ranks:
         return _wait(self._children, self._job.timeout_s())
 
     def running(self) -> bool:
-        """Say whether all ranks still run."""
+        """Return whether all ranks still run."""
         return all(child.poll() is None for child in self._children)
 
     def all_well(self) -> bool:
-        """Say whether all ranks ended without an error."""
+        """Return whether all ranks ended without an error."""
         return all(child.returncode == 0 for child in self._children)
 
     def output(self, rank: int) -> str:

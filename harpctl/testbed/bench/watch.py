@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs harp-perf by the clock, and does things to the lab at given times after its start.
+"""Runs harp-perf for a fixed time, and changes the lab at given times after its start.
 
 harp-perf says on standard error when its window starts, in the machine's monotonic time, which is this
 program's too where both are on one machine.
@@ -86,7 +86,7 @@ class Rival:
         self._start(self._sender, argv)
 
     def finish(self, start_ns: int) -> Samples:
-        """End the flow and give its samples from a time on."""
+        """End the flow and return its samples from a time on."""
         receiving = self._receiving
         assert receiving is not None  # noqa: S101  (between enter and exit)
         receiving.send_signal(signal.SIGTERM)

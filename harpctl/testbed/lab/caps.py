@@ -31,7 +31,7 @@ def plan_caps(spec: LabSpec, prefix: str, host: int, eni: int, cap_mbps: float |
 
 
 def plan_uncap(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]:
-    """Plan the end of an ENI's caps; a command of it fails where there is none."""
+    """Plan the removal of an ENI's caps; a command of it fails where there is none."""
     name = eni_name(eni)
     places = [(host_names(spec, prefix)[host], name)]
     if spec.has_fabric:

@@ -245,7 +245,7 @@ def fault(
 
 
 def _typed(changes: dict[str, float]) -> dict[str, float]:
-    """Give each value the type of its field."""
+    """Return each value the type of its field."""
     plain = DirectionFaults()
     return {name: type(getattr(plain, name))(value) for name, value in changes.items()}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The box (plugin/lab/faultbox.c), which makes faults between a host's ENI and the switch: in, told, out.
+"""The faultbox (plugin/lab/faultbox.c), which makes faults between a host's ENI and the switch.
 
 It takes a port out of its bridge, joins the two again by a veth pair, and forwards between the port and the
-pair's other end. It is not there while no fault needs it.
+pair's other end. It runs only while a fault needs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Faultbox:
 
     @property
     def is_inserted(self) -> bool:
-        """Whether it stands between port and switch."""
+        """Return whether it stands between port and switch."""
         return self._control.exists()
 
     def insert(self) -> None:

@@ -2,7 +2,7 @@
 """The faults on the way to a host's ENI and from it, which may change while traffic flows.
 
 What throws all or some packets away is a rule of the firewall (rules.py) and costs nothing else; what
-changes packets or their order is made by a program between the port and the switch (box.py), and takes a lab
+changes packets or their order is made by a program between the port and the switch (faultbox.py), and takes a lab
 with one.
 The faults of an ENI are kept in a file, so that every process sees the same.
 """
@@ -46,7 +46,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_box(self) -> bool:
-        """Whether the firewall alone can't do it."""
+        """Return whether the firewall alone can't do it."""
         return any(
             (self.burst, self.corrupt, self.duplicate, self.reorder, self.delay_ms, self.path_mtu_bytes)
         )
@@ -76,7 +76,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def line(self, way: str) -> str:
-        """Write them for the box."""
+        """Return them as a line for the faultbox."""
         leave = 1 / self.burst_packets
         enter = min(1.0, self.burst * leave / (1 - self.burst))
         chances = (self.corrupt, self.duplicate, self.reorder, enter, leave)
@@ -154,7 +154,7 @@ class Faults:
         return {IN: DirectionFaults(), OUT: DirectionFaults()}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Say by way what was done: `dropped` since that was last set, the others since the box is in."""
+        """Return by way what was done: `dropped` since that was last set, the others since the box is in."""
         dropped: dict[str, int] = {}
         for way in WAYS:
             with contextlib.suppress(HarpError):

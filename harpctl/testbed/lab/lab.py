@@ -2,8 +2,8 @@
 """The lab: hosts made of network namespaces, ENIs made of veth pairs, on one machine.
 
 `Lab` runs a plan (plan.py) as root, and takes everything down again on exit, error and signal. Names hold
-the process id, so labs run side by side, and a lab whose process died is swept by the next one. A lab with a
-prefix of its own stays (standing.py). While it stands its links, caps and faults may be changed.
+the process id, so labs run side by side, and a lab whose process died is removed by the next one. A lab with a
+prefix of its own stays (persistent.py). While it stands its links, caps and faults may be changed.
 
 A namespace takes its TCP congestion control from the machine's first one when it is created, and cannot be
 given another later; so the wanted one is set there under a lock while the namespaces are made, then put back.
@@ -46,7 +46,7 @@ LOCK_FILE = Path("/run/harpctl-lab.lock")
 
 
 def run_command(command: Command) -> str:
-    """Run one step and give its output; a step that fails becomes a HarpError with what the tool said."""
+    """Run one step and return its output; a step that fails becomes a HarpError with what the tool said."""
     try:
         done = subprocess.run(
             command.argv,
@@ -139,7 +139,7 @@ def stale_namespaces(names: Sequence[str], is_alive: Callable[[int], bool]) -> l
 
 
 def namespaces_there(run: Run = run_command) -> list[str]:
-    """List the named namespaces of the machine."""
+    """Return the named namespaces of the machine."""
     return [line.split()[0] for line in run(Command(("ip", "netns", "list"))).splitlines() if line.strip()]
 
 

@@ -56,7 +56,7 @@ INDEX_FIRST = (
 
 
 def tools_needed(spec: LabSpec) -> list[str]:
-    """List the programs that building this lab runs."""
+    """Return the programs that building this lab runs."""
     tools = ["ip"]
     if spec.is_capped:
         tools.append("tc")

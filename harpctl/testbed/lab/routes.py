@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reaches whom: policy routing where ENIs of different numbers talk, as `harpctl setup` makes it.
+"""Reachability: policy routing where ENIs of different numbers talk, as `harpctl setup` makes it.
 
 What is sent from an ENI's address leaves by that ENI; each ENI answers ARP for its own address only.
 """

@@ -63,11 +63,11 @@ class LabSpec:
 
     @property
     def has_fabric(self) -> bool:
-        """Whether bridges join the hosts."""
+        """Return whether bridges join the hosts."""
         return self.switch or self.hosts > 2 or bool(self.host_enis) or self.subnets is not Subnets.EACH
 
     def eni_count(self, host: int) -> int:
-        """Say how many ENIs a host has."""
+        """Return how many ENIs a host has."""
         return self.host_enis[host] if self.host_enis else self.enis
 
     def cap_of(self, eni: int) -> float | None:
@@ -76,7 +76,7 @@ class LabSpec:
 
     @property
     def is_capped(self) -> bool:
-        """Whether anything is capped."""
+        """Return whether anything is capped."""
         return self.cap_mbps is not None or self.flow_cap_mbps is not None
 
     def check(self) -> None:
@@ -120,7 +120,7 @@ class LabSpec:
                 raise HarpError(f"{message}.", exit_code=ExitCode.USAGE)
 
     def describe(self) -> str:
-        """Say in one line what the lab is, for the head of a table."""
+        """Return in one line what the lab is, for the head of a table."""
         eni = "1 ENI each" if self.enis == 1 else f"{self.enis} ENIs each"
         if self.host_enis:
             eni = f"{' and '.join(str(count) for count in self.host_enis)} ENIs"
@@ -154,7 +154,7 @@ def eni_address(host: int, eni: int) -> str:
 
 
 def host_names(spec: LabSpec, prefix: str) -> list[str]:
-    """List the namespaces that stand for hosts."""
+    """Return the namespaces that stand for hosts."""
     return [f"{prefix}h{host}" for host in range(spec.hosts)]
 
 
@@ -174,5 +174,5 @@ def port_name(host: int, ifname: str) -> str:
 
 
 def namespaces(spec: LabSpec, prefix: str) -> list[str]:
-    """List every namespace of the lab, hosts first."""
+    """Return every namespace of the lab, hosts first."""
     return host_names(spec, prefix) + ([fabric_name(prefix)] if spec.has_fabric else [])
