@@ -47,7 +47,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
-    "Prove it": (
+    "Test and measure": (
         over_hosts(validate),
         over_hosts(doctor),
         over_hosts(topo),
@@ -56,11 +56,13 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         demo,
         bench,
     ),
-    "See inside a job": (over_hosts(top), over_hosts(stats), trace, export, dissector),
+    "Inspect jobs": (over_hosts(top), over_hosts(stats), trace, export, dissector),
     "The plugin": (install, enable, disable, status, node, cdi),
     "Inside": (boot,),
 }
-GROUPS = {"lab": ("Prove it", "Network namespaces that stand for hosts, to try things in.", LAB_COMMANDS)}
+GROUPS = {
+    "lab": ("Test and measure", "Network namespaces that stand for hosts, to try things in.", LAB_COMMANDS)
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -77,7 +79,7 @@ def options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Set up, measure and look after HARP, a user-space transport for NCCL."""
+    """Set up, measure and maintain HARP, a user-space transport for NCCL."""
     del version
     DEBUG.set(debug)
 

@@ -311,7 +311,7 @@ def given_words(context: typer.Context) -> list[str]:
     return [*words, "--", *arguments] if arguments else words
 
 
-HOSTS_HELP = "Do it on these hosts over ssh: host1,user@host2 or @FILE; paths are those of the hosts."
+HOSTS_HELP = "Run it on these hosts over ssh: host1,user@host2 or @FILE; paths are those of the hosts."
 OPTIONS = (
     (
         "hosts",
@@ -325,7 +325,9 @@ OPTIONS = (
     ),
     (
         "remote_timeout",
-        Annotated[float, typer.Option("--remote-timeout", metavar="S", help="Seconds that a host may take.")],
+        Annotated[
+            float, typer.Option("--remote-timeout", metavar="S", help="Time limit per host in seconds.")
+        ],
         TIMEOUT_S,
     ),
 )

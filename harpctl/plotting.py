@@ -15,7 +15,7 @@ def require_plot(file: Path) -> None:
     """Raise the HarpError that says why this plot cannot be drawn, before long work for it."""
     if file.suffix.lower() not in SUFFIXES:
         raise HarpError(
-            f"{file} is not a picture's name.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE
+            f"{file} is not the name of a plot file.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE
         )
     try:
         import matplotlib as mpl  # noqa: PLC0415  (optional, and slow to load)

@@ -101,7 +101,7 @@ class Scrubber:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that may be included, and the names alone of other NCCL_ and HARP_ ones (typos)."""
+    """Return the variables that may be included, and only the names of other NCCL_ and HARP_ ones."""
     told = {}
     for name, value in sorted(environment.items()):
         if name in VARIABLES:

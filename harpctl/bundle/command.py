@@ -34,7 +34,7 @@ def report(
 ) -> None:
     """Put what helps to find a fault of this host into one file, a support bundle.
 
-    It holds what doctor, facts and status say, conf files, the variables of NCCL and HARP, here and of
+    It holds the output of doctor, facts and status, conf files, the variables of NCCL and HARP, here and of
     running processes, statistics, dumps of the last events, and versions. Variables, conf keys and kernel
     arguments that harpctl does not know stay out, so that no secret is in it. Without root it holds less, and
     says what is missing. `harpctl doctor --bundle FILE` reads it on any host.

@@ -32,22 +32,22 @@ ROOM_BYTES = 64 << 10  # for the journal and directories, beside the files thems
 class Guard(Protocol):
     """Watches steps that may cut the host off, and undoes them if nobody confirms.
 
-    Its watchdog is a process of its own, started with exec (a fork would inherit the journal's lock). Until a
-    transaction is done it counts as interrupted, so all the watchdog does when its time is up is to kill the
-    harpctl that holds /var/lib/harp/lock, if any still does, and to call rollback.recover(host).
+    Its rollback timer is a process of its own, started with exec (a fork would inherit the journal's lock). A
+    transaction counts as interrupted until it is done, so at its deadline the timer only kills the harpctl
+    that holds /var/lib/harp/lock, if any still does, and calls rollback.recover(host).
     """
 
     def arm(self, transaction: str, host: Host) -> None:
-        """Start the watchdog, before the first guarded step. Raises HarpError: nothing guarded is done."""
+        """Start the timer, before the first guarded step. Raises HarpError: nothing guarded is done."""
 
     def settle(self, progress: Progress) -> bool:
         """Wait, after the last guarded step of a group, until the host is known to be reachable.
 
-        True: confirmed, and the watchdog is gone. False: not confirmed; apply takes everything back.
+        True: confirmed, and the timer is gone. False: not confirmed; apply undoes everything.
         """
 
     def disarm(self) -> None:
-        """End the watchdog; apply has taken everything back itself. Also called when it was never armed."""
+        """End the timer; apply has undone everything itself. Also called when it was never armed."""
 
 
 def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard | None = None) -> str:
@@ -132,7 +132,7 @@ def _take_back(
         return HarpError(f"{error.message} Nothing was changed.", error.hint, error.exit_code)
     return HarpError(
         f"{error.message} Not everything could be taken back: {kept_text(report.kept)}.",
-        f"{error.hint} Then `harpctl rollback` tries the rest again.".strip(),
+        f"{error.hint} Then `harpctl rollback` retries the rest.".strip(),
         error.exit_code,
     )
 

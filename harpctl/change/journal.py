@@ -99,7 +99,7 @@ class Transaction:
     def __init__(self, host: Host, path: str, records: list[Record]) -> None:
         begin = records[0]
         if not isinstance(begin, Begin):
-            raise _damaged(path, "its first record is not the one that a transaction begins with")
+            raise _damaged(path, "its first record does not begin a transaction")
         self._host = host
         self.path = path
         self.begin = begin

@@ -196,7 +196,7 @@ class Reverter:
             if not self._host.runs_commands:
                 raise _Foreign(
                     step.foreign[0],
-                    f"somebody changed it since; `{' '.join(undo.again)}` would build it anew",
+                    f"somebody changed it since; `{' '.join(undo.again)}` would rebuild it",
                     undo.was.get(step.foreign[0]),
                 )
             reverted.actions.append(f"run `{' '.join(undo.again)}` at the end")

@@ -217,6 +217,6 @@ def _quoted(text: str) -> str:
 def _wrong(sentence: str) -> HarpError:
     return HarpError(
         sentence,
-        "Mend the file by hand, or let `harpctl setup` write it anew.",
+        "Correct the file by hand, or let `harpctl setup` write it again.",
         ExitCode.WRONG_DATA,
     )

@@ -51,11 +51,11 @@ def validate(
     *,
     root: Root = None,
     boot: Annotated[
-        bool, typer.Option("--boot", help="Count what the next boot brings (hugepages) as there.")
+        bool, typer.Option("--boot", help="Count the hugepages of the next boot as present.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say whether this host is set up right: exit code 0, or 1 and what is wrong."""
+    """Check whether this host is set up correctly: exit code 0, or 1 and what is wrong."""
     findings = _find(open_host(root), Options(after_boot=boot), only_validating=True)
     failed = worst(findings) == "fail"
     if json:
@@ -65,7 +65,9 @@ def validate(
         bad = sum(finding.level == "fail" for finding in findings)
         good = sum(finding.level == "ok" for finding in findings)
         said = (
-            f"HARP is not set up right: {bad} failed." if failed else f"HARP is set up right: {good} checks."
+            f"HARP is not set up correctly: {bad} failed."
+            if failed
+            else f"HARP is set up correctly: {good} checks."
         )
         OUT.print(said, style="bold red" if failed else "green", markup=False)
     if failed:
@@ -92,20 +94,20 @@ def doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Carry out the repairs that are safe, then look again.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is well, too.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also show the checks that passed.")
+    ] = False,
     bundle: Annotated[
         Path | None,
-        typer.Option(
-            "--bundle", metavar="FILE", help="Say what doctor said on the host of this `harpctl report`."
-        ),
+        typer.Option("--bundle", metavar="FILE", help="Show the findings in this file of `harpctl report`."),
     ] = None,
     root: Root = None,
     json: Json = False,
 ) -> None:
-    """Say why HARP does not work here, or not well, and the command that repairs each finding."""
+    """Find out why HARP does not work here, or not well, with the command that repairs each finding."""
     if bundle is not None:
         if peer or serve or fix or root is not None:
-            raise typer.BadParameter("goes with --verbose and --json alone", param_hint="--bundle")
+            raise typer.BadParameter("can be combined with --verbose and --json only", param_hint="--bundle")
         _tell_bundle(bundle, verbose=verbose, as_json=json)
         return
     if serve:
@@ -150,7 +152,7 @@ def _tell_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
 
 
 def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
-    """Apply the safe repairs, each by itself; return the transactions' ids. A repair that fails is reported."""
+    """Apply the safe repairs one by one; return the transactions' ids. A repair that fails is reported."""
     plans = repairs(findings)
     if plans:
         require_root(host)

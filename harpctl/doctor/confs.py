@@ -65,7 +65,7 @@ def check_parse(context: Context) -> Iterator[CheckResult]:
     """Parse all files as the plugin does."""
     for file in context.conf_files:
         if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
-            yield fail(file.wrong, f"{SETUP}  # writes it anew; or mend it by hand")
+            yield fail(file.wrong, f"{SETUP}  # writes it again; or correct it by hand")
 
 
 @check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)
@@ -91,7 +91,7 @@ def check_interface(context: Context) -> Iterator[CheckResult]:
         if context.facts.eni(conf.interface) is not None:
             continue
         if not context.is_running and not context.facts.enis:
-            yield skip(f"{path}: the tree does not say which interfaces there are.")
+            yield skip(f"{path}: the tree does not show the interfaces.")
             continue
         moved = _by_mac(context.facts, conf)
         hint = f"; its MAC {conf.mac} is {moved.name}'s: the names moved" if moved else ""

@@ -66,7 +66,7 @@ def _said(one: Check, context: Context) -> list[CheckResult]:
             return [skip(error.message)]
         return [fail(error.message, *([error.hint] if error.hint else []))]
     except OSError as error:
-        return [skip(f"It could not be looked at: {error}.")]
+        return [skip(f"The check could not run: {error}.")]
 
 
 def repairs(findings: Iterable[Finding]) -> list[Plan]:

@@ -80,7 +80,7 @@ def check_wmem(context: Context) -> Iterator[CheckResult]:
     yield from _buffer(context, "wmem_max")
 
 
-@check("limits.root", "Everything could be looked at", validates=False)
+@check("limits.root", "All facts could be read", validates=False)
 def check_root(context: Context) -> Iterator[CheckResult]:
     """Report that some facts need root."""
     if context.is_running and not context.facts.system.is_root:

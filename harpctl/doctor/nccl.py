@@ -94,7 +94,7 @@ def _removal(setting: Setting) -> str:
     return f"sed -i '/^\\s*{setting.name}\\s*=/d' {setting.source}"
 
 
-@check("nccl.net", "NCCL_NET leaves HARP its turn")
+@check("nccl.net", "NCCL_NET does not exclude HARP")
 def check_net(context: Context) -> Iterator[CheckResult]:
     """Look for NCCL_NET with another network's name: NCCL then refuses HARP."""
     for setting in _set(context, "NCCL_NET"):

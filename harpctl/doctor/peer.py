@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the network path to a given peer: it answers over each ENI, at the whole MTU, on the ports of HARP."""
+"""Checks of the network path to a given peer: it answers over each ENI, at the whole MTU, on HARP's ports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_both_ways(context: Context) -> Iterator[CheckResult]:
     if refused:
         targets = ", ".join(dict.fromkeys(probe.target for probe in refused))
         yield warn(
-            f"Nobody listens on port {context.options.port} of {targets}: the way there is proven, the way"
+            f"Nobody listens on port {context.options.port} of {targets}: the path there works, the path"
             " back at full MTU is not.",
             f"harpctl doctor --serve --port {context.options.port}  # on the peer, then again here",
         )

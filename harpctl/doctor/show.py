@@ -31,7 +31,7 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
     """Print the one command that repairs everything, then every group: its counts, and what failed."""
     if command := one_command(findings):
         OUT.print(f"First: {command}", style="bold", markup=False)
-        OUT.print("  Then `harpctl validate` passes; what each part repairs is said below.", markup=False)
+        OUT.print("  Then `harpctl validate` passes; what each part repairs is listed below.", markup=False)
     for group, members in groupby(findings, key=lambda finding: finding.group):
         checks = [list(said) for _id, said in groupby(members, key=lambda finding: finding.id)]
         good = [said for said in checks if worst(said) == "ok"]
@@ -44,7 +44,7 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
                 OUT.print(f"  ok    {said[0].title}{cause}", style=STYLES["ok"], markup=False)
             _show(said, ("warn", "fail"))
     if not verbose and any(finding.level == "skip" for finding in findings):
-        OUT.print("`harpctl doctor --verbose` says what was skipped and why.", style="dim", markup=False)
+        OUT.print("`harpctl doctor --verbose` shows what was skipped and why.", style="dim", markup=False)
     OUT.print(summary(findings), markup=False)
 
 
@@ -81,6 +81,5 @@ def summary(findings: Sequence[Finding]) -> str:
     safe = sum(finding.is_safe for finding in findings)
     fix = f" `harpctl doctor --fix` repairs {safe} of them." if safe else ""
     return (
-        f"{count['fail']} failed, {count['warn']} to be looked at, {count['skip']} skipped,"
-        f" {count['ok']} ok.{fix}"
+        f"{count['fail']} failed, {count['warn']} warnings, {count['skip']} skipped, {count['ok']} ok.{fix}"
     )

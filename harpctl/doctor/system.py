@@ -86,7 +86,7 @@ def check_reboot(context: Context) -> Iterator[CheckResult]:
         )
 
 
-@check("system.unit", f"{unit.NAME} looks after the host at boot", needs.host, needs.conf, validates=False)
+@check("system.unit", f"{unit.NAME} checks the host at boot", needs.host, needs.conf, validates=False)
 def check_unit(context: Context) -> Iterator[CheckResult]:
     """Look for the unit and the link that starts it."""
     if context.facts.system.init != "systemd":
@@ -106,7 +106,7 @@ def check_unit(context: Context) -> Iterator[CheckResult]:
 
 @check(
     "system.unit_passed",
-    f"{unit.NAME} found all well at the last boot",
+    f"{unit.NAME} passed at the last boot",
     needs.machine,
     needs.host,
     validates=False,

@@ -107,7 +107,7 @@ def check_rules(context: Context) -> Iterator[CheckResult]:
         own = {address.partition("/")[0] for address in eni.addresses} | {conf.address}
         rules = [rule for rule in eni.rules if rule.address in own]
         if rules and bound is None:
-            yield skip(f"Whose the rules in {eni.name} are is unknown: {ports.UDP} cannot be read.")
+            yield skip(f"The owners of the rules in {eni.name} are unknown: {ports.UDP} cannot be read.")
             continue
         left = [rule for rule in rules if not ports.has_port(bound or set(), rule.address, rule.port)]
         if left:

@@ -98,7 +98,7 @@ def _attribute(
         found.add(owners[0], f"{own}/{longest}")
         return
     where = f"{', '.join(owners)} share its subnet" if owners else "no interface has its subnet"
-    unknown.append(f"The interface of the address {own} is unknown: /proc/net does not tell it, and {where}.")
+    unknown.append(f"The interface of the address {own} is unknown: /proc/net does not show it, and {where}.")
 
 
 def _read_routes(host: Host, found: Addresses) -> list[tuple[str, ipaddress.IPv4Network]]:

@@ -82,8 +82,8 @@ def env_path(config: str) -> str:
 def variables(host: Host, config: str) -> dict[str, str]:
     """Return GRUB's variables at the time it reads entries.
 
-    The file's own settings take precedence over the environment block, but for kernelopts, which the file only sets
-    where the block does not.
+    The file's own settings take precedence over the environment block, except for kernelopts, which the file
+    sets only where the block does not.
     """
     if not config:
         return {}

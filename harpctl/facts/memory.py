@@ -76,12 +76,12 @@ def _huge_mount(mount: Mount, default_page: int) -> HugeMount:
     return HugeMount(path=mount.path, page_size=size, options=mount.options, is_writable="ro" not in options)
 
 
-def collect_memory(host: Host, mounts: tuple[Mount, ...], told: int | None, unknown: list[str]) -> Memory:
+def collect_memory(host: Host, mounts: tuple[Mount, ...], override: int | None, unknown: list[str]) -> Memory:
     """Gather the facts of memory; `override` bytes take precedence over what the host shows."""
     memory = meminfo(host, "/proc/meminfo")
-    total = memory.get("MemTotal", 0) if told is None else told
+    total = memory.get("MemTotal", 0) if override is None else override
     if not total:
-        unknown.append("The amount of memory is unknown: /proc/meminfo does not tell it.")
+        unknown.append("The amount of memory is unknown: /proc/meminfo does not show it.")
     default_page = memory.get("Hugepagesize", 0)
     pages = collect_pages(host, PAGES)
     flags = re.search(r"^flags\s*:(.*)", text.read(host, "/proc/cpuinfo"), re.MULTILINE)

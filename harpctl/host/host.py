@@ -238,7 +238,7 @@ class Host:
         return self._runner.runs
 
     def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
-        """Run a command to its end and return what it returned, whatever that is."""
+        """Run a command to its end and return its result, whatever it is."""
         return self._runner.run(argv, timeout_s)
 
     def ask(self, argv: Sequence[str], timeout_s: float = 10.0) -> str | None:

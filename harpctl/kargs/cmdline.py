@@ -73,7 +73,7 @@ def argument(word: str) -> tuple[str, str]:
 
 
 def surplus(words: Sequence[str], wanted: HugepageArgs | None) -> list[bool]:
-    """Return for each word whether it must take precedence over `wanted` is added, or ours be taken away (None).
+    """Return for each word whether it must go before `wanted` is added, or ours is removed (None).
 
     What goes is every `default_hugepagesz`, every pair of the wanted size, a count of the default size, and
     the three arguments in a row as we write them, whatever their size: they are an earlier setup's.

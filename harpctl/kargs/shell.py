@@ -293,6 +293,6 @@ def unreadable(path: str, line: int, what: str) -> HarpError:
     """Return the error for a file whose meaning only a shell could tell."""
     return HarpError(
         f"{path}:{line}: cannot be edited safely because of {what}.",
-        "Mend that line, or add the arguments by hand and run setup with --no-kernel-args.",
+        "Correct that line, or add the arguments by hand and run setup with --no-kernel-args.",
         ExitCode.WRONG_DATA,
     )

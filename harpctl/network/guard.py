@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard of network changes: a watchdog that takes them back if the host can't be reached.
+"""The guard of network changes: a rollback timer that takes them back if the host can't be reached.
 
-It implements change/apply.py's Guard. The watchdog runs as a service of systemd where it can,
+It implements change/apply.py's Guard. The rollback timer runs as a service of systemd where it can,
 else as a process of its own session.
 """
 
@@ -27,7 +27,7 @@ GRACE_S = 60.0  # the longest that undoing a network change takes
 START_S = 20.0
 SETTLE_S = 5.0  # a link that has just come up needs so long until it carries packets
 POLL_S = 0.1
-MODULE = "harpctl.network.deadman"
+MODULE = "harpctl.network.rollback_timer"
 
 
 def _search_path() -> str:
@@ -36,7 +36,7 @@ def _search_path() -> str:
 
 
 class Guard:
-    """One watchdog for one transaction."""
+    """One rollback timer for one transaction."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, grace_s: float = GRACE_S) -> None:
         self._deadline_s = deadline_s
@@ -46,7 +46,7 @@ class Guard:
         self._pid = 0
 
     def arm(self, transaction: str, host: Host) -> None:
-        """Start the watchdog. Raises HarpError when it does not start: then nothing may be changed."""
+        """Start the rollback timer. Raises HarpError when it does not start: then nothing may be changed."""
         if self._watch is not None:
             return
         self._host = host
@@ -73,7 +73,7 @@ class Guard:
     def settle(self, progress: Progress) -> bool:
         """Find out whether the host can be reached as before, else wait for `harpctl confirm`.
 
-        True: it can, and the watchdog is gone. False: nobody confirmed, and the change must be taken back.
+        True: it can, and the timer is gone. False: nobody confirmed, and the change must be undone.
         """
         if self._watch is None:
             return True
@@ -96,7 +96,7 @@ class Guard:
         return True
 
     def disarm(self) -> None:
-        """End the watchdog, if there is one."""
+        """End the rollback timer, if there is one."""
         if self._watch is None:
             return
         guard_files.forget(self._host, self._watch.transaction)
@@ -115,7 +115,7 @@ class Guard:
                 return lost
             time.sleep(POLL_S)
 
-    # ---- the dead man's process ----
+    # ---- the rollback timer's process ----
 
     def _arguments(self, transaction: str) -> list[str]:
         return [sys.executable, "-m", MODULE, transaction, str(self._host.root)]
@@ -127,7 +127,7 @@ class Guard:
         if not host.is_real or len(same) > 1 or not host.is_dir("/run/systemd/system"):
             return False
         path = f"--setenv=PYTHONPATH={_search_path()}"
-        unit = f"--unit=harp-deadman-{transaction}"
+        unit = f"--unit=harp-rollback-timer-{transaction}"
         return host.run(["systemd-run", unit, path, *self._arguments(transaction)]).code == 0
 
     def _start_process(self, transaction: str) -> bool:
@@ -160,7 +160,7 @@ class Guard:
         transaction = self._watch.transaction if self._watch else ""
         self.disarm()
         raise HarpError(
-            f"The dead man's switch of {transaction} can't be started: {reason}."
+            f"The rollback timer of {transaction} can't be started: {reason}."
             " Without it the network is not changed.",
             "Try again, or leave the network as it is: --no-network",
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files in /run/harp through which harpctl, the watchdog and `harpctl confirm` communicate.
+"""The files in /run/harp through which harpctl, the rollback timer and `harpctl confirm` communicate.
 
-`guard-<transaction>` is there as long as the watchdog is armed. Whoever removes it has decided: harpctl, that
-the host is reachable or that it undoes everything itself; the watchdog, that it undoes everything.
+`guard-<transaction>` exists as long as the rollback timer is armed. Whoever removes it has decided: harpctl,
+that the host is reachable or that it undoes everything itself; the timer, that it undoes everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = "/run/harp"
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watchdog needs to know."""
+    """What the rollback timer needs to know."""
 
     transaction: str
     pid: int  # of the harpctl that is watched
@@ -35,13 +35,13 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def guard_path(transaction: str) -> str:
-    """Return the file that says that the watchdog is armed."""
+    """Return the file that says that the rollback timer is armed."""
     return f"{FOLDER}/guard-{transaction}"
 
 
 def alive_path(transaction: str) -> str:
-    """Return the file that the watchdog makes when it is ready."""
-    return f"{FOLDER}/deadman-{transaction}"
+    """Return the file that the rollback timer makes when it is ready."""
+    return f"{FOLDER}/rollback-timer-{transaction}"
 
 
 def confirm_path(transaction: str) -> str:
@@ -65,7 +65,7 @@ def read(host: Host, transaction: str) -> Watch | None:
 
 
 def armed(host: Host) -> list[str]:
-    """Return the transactions that a watchdog watches."""
+    """Return the transactions that a rollback timer guards."""
     head = guard_path("")
     return [path.removeprefix(head) for path in host.glob(f"{head}*")]
 

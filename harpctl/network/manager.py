@@ -45,7 +45,7 @@ def _netplan(host: Host) -> Manager | None:
 
 
 def _uses_network_scripts(host: Host) -> bool:
-    """Return whether the service `network` reads the ifcfg files: CentOS 7, TencentOS 2, some of release 8."""
+    """Return whether the service `network` reads the ifcfg files: CentOS 7, TencentOS 2, some release 8."""
     scripts = any(host.exists(f"{folder}/network") for folder in ("/etc/rc.d/init.d", "/etc/init.d"))
     starts = host.glob("/etc/rc.d/rc3.d/S*network") + host.glob("/etc/rc3.d/S*network")
     return host.is_dir(IFCFG_DIR) and scripts and (bool(starts) or host.which("NetworkManager") is None)

@@ -169,7 +169,7 @@ def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:
     gone = [line for key, line in found.items() if key not in wanted and key[0] != "fe80::/64"]
     new = [route for key, route in wanted.items() if key not in found]
     return [
-        *(_change("a route of former times", command("del", line), command("add", line)) for line in gone),
+        *(_change("a stale route", command("del", line), command("add", line)) for line in gone),
         *(_change(f"routes of {eni.host}", command("add", line), command("del", line)) for line in new),
     ]
 
@@ -204,7 +204,7 @@ def commands(
     rules = _our_rules(host, 4) + _our_rules(host, 6)
     wanted = [_rule(eni) for eni in enis]
     steps: list[AnyStep] = [
-        _change("a rule of former times", _rule_command("del", rule), _rule_command("add", rule))
+        _change("a stale rule", _rule_command("del", rule), _rule_command("add", rule))
         for rule in rules
         if rule not in wanted
     ]

@@ -12,7 +12,7 @@ from harpctl.host.host import Host
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host offers a plugin; "" where a tree does not tell, and then nothing is compared with it."""
+    """What a host offers a plugin; "" where a tree does not show it, and then nothing is refused for it."""
 
     machine: str = ""
     glibc: str = ""
@@ -32,7 +32,7 @@ def platform_of(host: Host) -> Platform:
 
 
 def incompatibility(elf: Elf, platform: Platform) -> str:
-    """Return why a shared library is no plugin for a host, as what follows its path in a sentence; else ""."""
+    """Return why a library is no plugin for a host, as what follows its path in a sentence; else ""."""
     if not elf.abis:
         return "is no NCCL network plugin: it exports no ncclNetPlugin_vN"
     if platform.machine and elf.machine != platform.machine:

@@ -51,17 +51,19 @@ def preflight(
     ] = SOCKET,
     nccl_lib: Annotated[
         str,
-        typer.Option("--nccl-lib", metavar="PATH", help="The libnccl.so.2 on the hosts whose sockets count."),
+        typer.Option(
+            "--nccl-lib", metavar="PATH", help="The libnccl.so.2 on the hosts whose sockets are measured."
+        ),
     ] = "",
     sizes: Annotated[str, typer.Option(help="Message sizes of the comparison.")] = SIZES,
     within: Annotated[
         float,
-        typer.Option("--within", metavar="S", min=1, max=WITHIN_MAX_S, help="Seconds that all may take."),
+        typer.Option("--within", metavar="S", min=1, max=WITHIN_MAX_S, help="Time limit in seconds."),
     ] = WITHIN_S,
     agent: Annotated[bool, typer.Option("--agent", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Say whether hosts are fit for HARP together, and what HARP gains on them; ask nothing, change nothing.
+    """Check whether hosts are fit for HARP together, and what HARP gains on them; changes nothing.
 
     Looks at builds, wire versions, conf files, MTU and UDP and TCP ports of all pairs, measures all pairs in
     rounds, and one pair against NCCL's own sockets. Exit code 0: all hosts are fit. 1: the hosts named are

@@ -46,7 +46,7 @@ def unanswered(answers: Iterable[Answer]) -> list[Problem]:
 
 
 def outliers(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
-    """Return what most hosts have, and those that have something else; all where nothing is had by most."""
+    """Return the most common value, and the hosts with another one; all hosts where none is most common."""
     counts = Counter(values.values()).most_common(2)
     if len(counts) < 2:
         return (counts[0][0] if counts else None), {}
@@ -116,7 +116,7 @@ def _mtus(states: Mapping[str, HostState]) -> list[Problem]:
 
 
 def _notes(states: Mapping[str, HostState]) -> list[Problem]:
-    """Return what makes HARP slower, but does not stop it."""
+    """Return notes on what makes HARP slower, but does not stop it."""
     found = []
     for host, state in states.items():
         found += [_note(one.id, host, one.cause, *one.repair) for one in state.warned]
@@ -241,7 +241,7 @@ def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
         said = max(its, key=lambda one: counts[one.cause])
         partners = {one.source if one.target == host else one.target for one in its}
         where = "" if said.target == host else f"From here to {said.target}: "
-        cause = f"{where}{said.cause} So it is with {len(partners)} of {others} hosts."
+        cause = f"{where}{said.cause} The same holds with {len(partners)} of {others} hosts."
         found.append(_problem(check, host, cause, *said.repair))
     return found
 

@@ -36,7 +36,7 @@ def gpu_count(facts: Facts, options: SetupOptions) -> int:
     if count == 0 and options.overrides.gpus is None:
         raise HarpError(
             "No GPU was found on the PCI bus (vendor 10de, class 0300 or 0302).",
-            "Say how many there will be: harpctl setup --gpus 8",
+            "State their number: harpctl setup --gpus 8",
             ExitCode.MISSING,
         )
     if not 1 <= count <= GPU_COUNT_MAX:

@@ -195,7 +195,7 @@ def _show(result: Result, setup_host: Host, *, dry_run: bool) -> None:
         OUT.print(f"Not met: {line}", markup=False)
     OUT.print(result.message, markup=False)
     if result.ok and result.reboot:
-        when = "Reboot this host when it suits" if setup_host.is_real else "It takes effect when it boots"
+        when = "Reboot this host when convenient" if setup_host.is_real else "It takes effect when it boots"
         OUT.print(f"{when}: {result.reboot}.", markup=False)
 
 
@@ -257,9 +257,9 @@ def setup(
         bool, typer.Option("--now", help="Also get as many hugepages as can be had without a reboot.")
     ] = False,
     no_kernel_args: Annotated[
-        bool, typer.Option("--no-kernel-args", help="Leave the boot loader alone.")
+        bool, typer.Option("--no-kernel-args", help="Do not change the boot loader.")
     ] = False,
-    no_network: Annotated[bool, typer.Option("--no-network", help="Leave the network alone.")] = False,
+    no_network: Annotated[bool, typer.Option("--no-network", help="Do not change the network.")] = False,
     no_unit: Annotated[bool, typer.Option("--no-unit", help="Install no boot unit.")] = False,
     force: Annotated[
         bool,

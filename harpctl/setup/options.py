@@ -60,7 +60,7 @@ def parse_hugepages(text: str) -> int | None:
 def parse_page_size(text: str) -> int:
     """Read --page-size: 1G or 2M, in bytes."""
     if text.upper() not in PAGE_SIZES:
-        raise _usage(f"--page-size {text}: expected 1G or 2M.", "Those are the hugepages of x86-64.")
+        raise _usage(f"--page-size {text}: expected 1G or 2M.", "x86-64 has no other hugepages.")
     return PAGE_SIZES[text.upper()]
 
 

@@ -140,7 +140,7 @@ def export(
     ] = None,
     interval_s: Annotated[
         float,
-        typer.Option("--interval", metavar="S", min=0, help="Seconds between two writings; 0: once."),
+        typer.Option("--interval", metavar="S", min=0, help="Seconds between two writes; 0: once."),
     ] = INTERVAL_S,
     peers_max: Annotated[
         int, typer.Option("--peers", metavar="N", min=0, help="Peers of a process with series of their own.")

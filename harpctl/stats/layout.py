@@ -107,9 +107,9 @@ def _tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_byt
     try:
         schema = parse_schema(os.pread(file.fileno(), schema_bytes, schema_at).decode("ascii"))
     except (ValueError, UnicodeDecodeError):
-        raise wrong(name, "its description of itself is damaged") from None
+        raise wrong(name, "its schema is damaged") from None
     if count != len(schema) or count > TABLES_MAX:
-        raise wrong(name, "its description of itself is damaged")
+        raise wrong(name, "its schema is damaged")
     found = []
     for number, (table, fields) in enumerate(schema.items()):
         at, entry_bytes, entry_max, used, missing = TABLE.unpack_from(

@@ -170,13 +170,14 @@ def top(
     ] = None,
     *,
     interval_s: Annotated[
-        float, typer.Option("--interval", metavar="S", min=INTERVAL_MIN_S, help="Seconds between two looks.")
+        float,
+        typer.Option("--interval", metavar="S", min=INTERVAL_MIN_S, help="Seconds between two samples."),
     ] = INTERVAL_S,
-    count: Annotated[int, typer.Option("--count", metavar="N", help="End after N looks; 0: never.")] = 0,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="End after N samples; 0: never.")] = 0,
     batch: Annotated[
-        bool, typer.Option("--batch", help="Write one look below the other, for a log.")
+        bool, typer.Option("--batch", help="Write the samples one below the other, for a log.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one look as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one sample as JSON.")] = False,
 ) -> None:
     """Show live what the processes that use HARP do: processes, sessions, what is wrong first.
 

@@ -169,7 +169,7 @@ def counts_of(history: History) -> list[PathCount]:
 
 
 def sentences(history: History) -> Iterator[str]:
-    """Return what is wrong, a sentence for each path that lost something or fell silent."""
+    """Yield a sentence for each path that lost packets or stopped."""
     for one in counts_of(history):
         if not one.lost and not one.timeouts:
             continue

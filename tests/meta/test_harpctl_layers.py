@@ -22,7 +22,7 @@ DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter"
 SPAWNS = {
     "host.runner": "the one runner of commands",
     "fleet": "ssh to other hosts",
-    "network.guard": "the dead man, which outlives harpctl",
+    "network.guard": "the rollback timer, which outlives harpctl",
     "build_info": "the script that tells a checkout's version",
     "preflight.sessions": "ssh to hosts for as long as a preflight lasts",
     "doctor.machine": "children that may die of what they try",
@@ -41,13 +41,13 @@ OPENS = {
 }
 WRITES = {
     "trace.command": "the dump that the operator asks for",
-    "network.guard_files": "notes in /run/harp, between harpctl and the dead man",
-    "network.deadman": "its sign of life there",
+    "network.guard_files": "notes in /run/harp, between harpctl and the rollback timer",
+    "network.rollback_timer": "its sign of life there",
 }
 RUNS = {
     "change.executor": "steps",
     "change.reverter": "their undoing",
-    "network.guard": "systemd-run, for the dead man",
+    "network.guard": "systemd-run, for the rollback timer",
     "boot": "what every boot forgets anyway, so that it is not journalled",
 }
 

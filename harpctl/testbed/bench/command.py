@@ -322,7 +322,7 @@ def bench(
     fail: Annotated[
         list[str] | None,
         typer.Option(
-            help="Break an ENI in the lab: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
+            help="Let an ENI of the lab fail: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
             "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
             rich_help_panel=_CLOCK,
         ),

@@ -58,7 +58,7 @@ def nccl_notes(where: str, version: str, job: NcclJob, runs: int, measured: Nccl
     checked = "every element checked" if job.check else "data not checked"
     lines = [
         where,
-        f"NCCL {version}, {job.op}, {job.ranks} ranks, GPUs played by threads, {checked}",
+        f"NCCL {version}, {job.op}, {job.ranks} ranks, GPUs emulated by threads, {checked}",
         f"median of {runs} run(s)",
     ]
     if measured.ratios:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The faults on the way to a host's ENI and from it, which may change while traffic flows.
 
-What throws all or some packets away is a rule of the firewall (rules.py) and costs nothing else; what
-changes packets or their order is made by a program between the port and the switch (faultbox.py), and takes a lab
-with one.
+Loss is a rule of the firewall (rules.py) and costs nothing else; what changes packets or their order is made
+by a program between the port and the switch (faultbox.py), which needs a lab with a switch.
 The faults of an ENI are kept in a file, so that every process sees the same.
 """
 

@@ -2,7 +2,7 @@
 """The lab: hosts made of network namespaces, ENIs made of veth pairs, on one machine.
 
 `Lab` runs a plan (plan.py) as root, and takes everything down again on exit, error and signal. Names hold
-the process id, so labs run side by side, and a lab whose process died is removed by the next one. A lab with a
+the process id, so labs run side by side, and the next one removes a lab whose process died. A lab with a
 prefix of its own stays (persistent.py). While it stands its links, caps and faults may be changed.
 
 A namespace takes its TCP congestion control from the machine's first one when it is created, and cannot be

@@ -53,10 +53,10 @@ def test_what_setup_leaves_is_right(distro: str, tmp_path: Path) -> None:
     before = run("validate", "--root", str(tree))
     assert before.exit_code == 1
     assert "There is no ztcp*.conf in /usr/local/tfabric/tools/config" in before.stdout
-    assert "HARP is not set up right" in before.stdout.splitlines()[-1]
+    assert "HARP is not set up correctly" in before.stdout.splitlines()[-1]
     assert run("setup", "--root", str(tree), "--yes").exit_code == 0
     after = run("validate", "--root", str(tree))
-    assert (after.exit_code, after.stdout.splitlines()[0][:20]) == (0, "HARP is set up right")
+    assert (after.exit_code, after.stdout.splitlines()[0][:20]) == (0, "HARP is set up correctly")
 
 
 def test_validate_prints_failures_alone(ready: Path) -> None:

@@ -296,7 +296,7 @@ def netplan_at_boot(host: Host) -> None:
     boot_with_networkd(host, Manager.NETPLAN)
 
 
-# ---- the dead man's switch ----
+# ---- the rollback timer ----
 
 LOSE = ("ip", "addr", "del", "10.0.9.10/24", "dev", "eth0")
 FILE = "/etc/harp-test"
@@ -400,8 +400,8 @@ def harpctl_is_killed_while_cut_off(host: Host) -> None:
     with other_harpctl(host, losing(SLEEP)) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGKILL)
-    await_that(lambda: state() == before, "the dead man has taken it back")
-    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    await_that(lambda: state() == before, "the rollback timer has taken it back")
+    await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert not host.exists(FILE)
     assert not Journal(host).transactions()
 
@@ -412,7 +412,7 @@ def harpctl_is_killed_and_somebody_confirms(host: Host) -> None:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGKILL)
     confirm_all(host)
-    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert is_cut_off()
 
 
@@ -421,7 +421,7 @@ def harpctl_is_killed_and_all_is_well(host: Host) -> None:
     with other_harpctl(host, harmless(SLEEP)) as pid:
         await_that(lambda: host.exists(FILE), "the guarded group has begun")
         os.kill(pid, signal.SIGKILL)
-    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert host.exists(FILE)
     assert any(transaction.is_open for transaction in Journal(host).transactions())
 
@@ -432,8 +432,8 @@ def harpctl_hangs(host: Host) -> None:
     with other_harpctl(host, losing(SLEEP), grace_s=0.5) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGSTOP)
-    await_that(lambda: state() == before, "the dead man has ended harpctl and taken it back")
-    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    await_that(lambda: state() == before, "the rollback timer has ended harpctl and taken it back")
+    await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert not host.exists(FILE)
 
 
@@ -445,7 +445,7 @@ def the_dead_man_is_told_to_end(host: Host) -> None:
         (alive,) = host.glob(guard_files.alive_path("*"))
         os.kill(host.read_int(alive), signal.SIGTERM)
         del pid
-    await_that(lambda: nothing_is_left(host), "the dead man is gone")
+    await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert_same(before)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan's own commands, and the dead man's switch, for real in namespaces: each case of box.py.
+"""The plan's own commands, and the rollback timer, for real in namespaces: each case of box.py.
 
 Cases share nothing and mostly wait, so some of them run at once.
 """

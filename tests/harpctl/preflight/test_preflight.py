@@ -232,7 +232,7 @@ def test_the_host_that_fails_with_all_others_is_named_alone() -> None:
 
 def test_a_host_that_nobody_answers_is_named_with_its_direction() -> None:
     (found,) = attribute_faults([fault(3, 1), fault(3, 2)], HOSTS)
-    assert found.cause == "From here to gpu1: It is silent. So it is with 2 of 5 hosts."
+    assert found.cause == "From here to gpu1: It is silent. The same holds with 2 of 5 hosts."
 
 
 def test_other_checks_of_a_named_host_are_its_own() -> None:

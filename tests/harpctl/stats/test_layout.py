@@ -65,9 +65,9 @@ GOOD = page(77, ROWS)
         (b"#!/bin/sh\n" * 99, "it does not begin as one"),
         (page(77, ROWS, version=9), "it has format 9, and this harpctl knows 1"),
         (GOOD[:-8], "it is cut off"),
-        (GOOD[:700], "its description of itself is damaged"),
-        (GOOD.replace(b"table eni\n", b"tablet eni"), "its description of itself is damaged"),
-        (GOOD.replace(b"T name 16", b"T name 1x"), "its description of itself is damaged"),
+        (GOOD[:700], "its schema is damaged"),
+        (GOOD.replace(b"table eni\n", b"tablet eni"), "its schema is damaged"),
+        (GOOD.replace(b"T name 16", b"T name 1x"), "its schema is damaged"),
         (GOOD.replace(b"T name 16", b"T name 99"), "its tables are damaged"),
     ],
 )

@@ -108,7 +108,7 @@ def test_table(base: list[str]) -> None:
     assert first[-2:] == ["0.25", "0.25-0.25"]
     assert second[:2] == ["4096", "1024"]
     assert "# 2 processes over the loopback interface" in done.stdout
-    assert "allreduce, 2 ranks, GPUs played by threads, every element checked" in done.stdout
+    assert "allreduce, 2 ranks, GPUs emulated by threads, every element checked" in done.stdout
     assert "geometric mean 0.25" in done.stdout
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watchdog: a process of its own that takes a network change back when nobody stops it in time.
+"""The rollback timer: a process of its own that takes a network change back when nobody stops it in time.
 
-It survives the loss of the ssh session and of harpctl; asked to end (SIGTERM: the host is being shut down), it
-does its work at once. Usage: python -m harpctl.network.deadman ID ROOT.
+It survives the loss of the ssh session and of harpctl; on SIGTERM (the host is being shut down) it does its
+work at once. Usage: python -m harpctl.network.rollback_timer ID ROOT.
 Everything it needs is imported at its start, as an unpacked harpctl may be gone when its time comes.
 """
 
