@@ -104,7 +104,7 @@ def boot(
             OUT.print(f"{done.command}: {done.error or 'done'}", markup=False)
         for line in result.failed:
             OUT.print(line, markup=False)
-        said = "HARP is set up correctly." if result.ok else "Run `harpctl doctor` to see what to do."
-        OUT.print(said, markup=False)
+        message = "HARP is set up correctly." if result.ok else "Run `harpctl doctor` to see what to do."
+        OUT.print(message, markup=False)
     if not result.ok:
         raise typer.Exit(int(ExitCode.FAILED))

@@ -107,9 +107,9 @@ def _read_hosts(name: str) -> list[str]:
     try:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise HarpError(
-            f"-H @{name}: the file cannot be read ({said}).",
+            f"-H @{name}: the file cannot be read ({reason}).",
             "Give a file with one host a line.",
             ExitCode.USAGE,
         ) from None
@@ -208,9 +208,9 @@ def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     answer = find_json(out)
     message, hint = _error(err)
     if answer is not None:
-        told = answer if isinstance(answer, dict) else {}
-        detail = told.get("summary") or told.get("message") or told.get("error") or message
-        result, hint = "ok" if code == 0 else "failed", told.get("hint", "")
+        document = answer if isinstance(answer, dict) else {}
+        detail = document.get("summary") or document.get("message") or document.get("error") or message
+        result, hint = "ok" if code == 0 else "failed", document.get("hint", "")
         return Answer(host=host, result=result, code=code, detail=detail, remedy=hint, answer=answer)
     if code < 0:
         detail = f"ssh was ended by signal {-code}"
@@ -218,8 +218,8 @@ def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     if code == SSH_FAILED:
         remedy = next((text for sign, text in SSH_REMEDIES if sign in err), "Try it by hand: ssh {host}")
         missing = int(ExitCode.MISSING)
-        said, remedy = message or "ssh failed", remedy.format(host=host)
-        return Answer(host=host, result="unreachable", code=missing, detail=said, remedy=remedy)
+        reason, remedy = message or "ssh failed", remedy.format(host=host)
+        return Answer(host=host, result="unreachable", code=missing, detail=reason, remedy=remedy)
     if code == NOT_FOUND:
         remedy = "Install harpctl there, name it with --remote PATH, or run this from harp_setup.sh."
         return Answer(
@@ -252,8 +252,8 @@ def _error(err: str) -> tuple[str, str]:
         if line.startswith("harpctl: "):
             hints = [hint for hint in lines[at + 1 :] if hint]
             return line.removeprefix("harpctl: "), " ".join(hints)
-    said = [line for line in lines if line]
-    return (said[-1] if said else ""), ""
+    reason = [line for line in lines if line]
+    return (reason[-1] if reason else ""), ""
 
 
 # ---- the option of commands ----

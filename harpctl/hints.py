@@ -61,8 +61,8 @@ def place(hint: str, context: typer.Context | None, more: Sequence[Words] = ()) 
     """Return a hint whose commands have the options of the current command, and `more`."""
     if context is None:
         return hint
-    said = {name for name, _words in more}
-    given = [*(one for one in given_options(context) if one[0] not in said), *more]
+    set_names = {name for name, _words in more}
+    given = [*(one for one in given_options(context) if one[0] not in set_names), *more]
 
     def carried(match: re.Match[str]) -> str:
         words = match["ticked"] or match["last"]

@@ -62,9 +62,9 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             if DEBUG.get():
                 raise
-            told = _told(error)
-            hint = place(told.hint, cast("typer.Context | None", context))
-            _end(told.message, hint, int(told.exit_code), as_json=as_json)
+            known = _harp_error(error)
+            hint = place(known.hint, cast("typer.Context | None", context))
+            _end(known.message, hint, int(known.exit_code), as_json=as_json)
         return result
 
     if not has_context:
@@ -75,7 +75,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
-def _told(error: Exception) -> HarpError:
+def _harp_error(error: Exception) -> HarpError:
     """Return an error that a person can read; an unexpected exception is reported as a defect."""
     if isinstance(error, HarpError):
         return error

@@ -102,13 +102,13 @@ class Scrubber:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that may be included, and only the names of other NCCL_ and HARP_ ones."""
-    told = {}
+    allowed = {}
     for name, value in sorted(environment.items()):
         if name in VARIABLES:
-            told[name] = value if VALUE.fullmatch(value) else LEFT_OUT
+            allowed[name] = value if VALUE.fullmatch(value) else LEFT_OUT
         elif name.startswith(PREFIXES) and VALUE.fullmatch(name):
-            told[name] = LEFT_OUT
-    return told
+            allowed[name] = LEFT_OUT
+    return allowed
 
 
 def kernel_arguments(text: str) -> str:
@@ -159,9 +159,9 @@ def facts(found: Facts) -> dict[str, Any]:
 
 def settings(found: Iterable[Setting]) -> list[dict[str, str]]:
     """Return the settings that may be included."""
-    told = []
+    allowed = []
     for setting in found:
         value = variables({setting.name: setting.value}).get(setting.name)
         if value is not None:
-            told.append({"name": setting.name, "value": value, "source": setting.source})
-    return told
+            allowed.append({"name": setting.name, "value": value, "source": setting.source})
+    return allowed

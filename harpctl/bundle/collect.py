@@ -146,8 +146,8 @@ def _confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
                 bundle.miss(path, f"it is not readable: {AS_ROOT}")
                 continue
             name = f"confs/{'' if not number else f'{number}-'}{path.rpartition('/')[2]}"
-            told = f"# {path}\n{allow.conf(text, bundle.scrubber)}"
-            bundle.add(name, bundle.scrubber.text(told).encode("utf-8", "replace"))
+            text = f"# {path}\n{allow.conf(text, bundle.scrubber)}"
+            bundle.add(name, bundle.scrubber.text(text).encode("utf-8", "replace"))
 
 
 def _status(host: Host) -> dict[str, Any]:
@@ -189,8 +189,8 @@ def gather(host: Host) -> Bundle:
 
 
 def _versions(host: Host) -> dict[str, str]:
-    told = {"harpctl": build_version(), "python": sys.version.split()[0]}
-    return {**told, "kernel": platform.release()} if host.is_real else told
+    versions = {"harpctl": build_version(), "python": sys.version.split()[0]}
+    return {**versions, "kernel": platform.release()} if host.is_real else versions
 
 
 def _without_commands(data: object) -> object:

@@ -75,7 +75,7 @@ class Reverter:
         try:
             foreign = begun.foreign if begun else self._foreign(before, after)
         except (HarpError, OSError) as error:
-            self._keep(transaction, before, [_Foreign("", _said(error))])
+            self._keep(transaction, before, [_Foreign("", _reason(error))])
             return
         self._record(transaction, Undoing(step=before.step, foreign=foreign))
         step = _StepUndo(before, after, foreign, retried or after is None or self._rebooted(before))
@@ -87,7 +87,7 @@ class Reverter:
             except _Foreign as problem:
                 problems.append(problem)
             except (HarpError, OSError) as error:
-                problems.append(_Foreign(_path_of(undo), _said(error)))
+                problems.append(_Foreign(_path_of(undo), _reason(error)))
         if problems:
             self._keep(transaction, before, problems)
             return
@@ -287,7 +287,7 @@ class Reverter:
             transaction.add(record)
         except OSError as error:
             transaction.records.append(record)
-            self.notes.append(f"The journal could not be written: {_said(error)}.")
+            self.notes.append(f"The journal could not be written: {_reason(error)}.")
 
     def _keep(self, transaction: Transaction, before: Before, problems: list[_Foreign]) -> None:
         for problem in problems:
@@ -335,7 +335,7 @@ def _path_of(undo: Undo) -> str:
     return "" if isinstance(undo, RunBack | PutOutputBack) else undo.path
 
 
-def _said(error: HarpError | OSError) -> str:
+def _reason(error: HarpError | OSError) -> str:
     if isinstance(error, HarpError):
         return error.message.rstrip(".")
     return error.strerror or str(error)

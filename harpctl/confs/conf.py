@@ -191,20 +191,20 @@ class _Reader:
         self._section = name
 
     def _set(self, number: int, name: str, value: str) -> None:
-        said = f"key '{_quoted(name)}' = '{_quoted(value)}'"
+        shown = f"key '{_quoted(name)}' = '{_quoted(value)}'"
         if not self._section:
-            raise _wrong(f"{self._at}: {said}: expected a [section] line before it")
+            raise _wrong(f"{self._at}: {shown}: expected a [section] line before it")
         key = _KEYS.get((self._section, name))
         if key is None:
             known = ", ".join(key.name for key in KEYS if key.section == self._section)
-            raise _wrong(f"{self._at}: unknown {said} in [{self._section}]: expected one of {known}")
+            raise _wrong(f"{self._at}: unknown {shown} in [{self._section}]: expected one of {known}")
         if name in self.fields:
             first = self._set_in[name]
-            raise _wrong(f"{self._at}: {said}: expected the key once, it is set in line {first}")
+            raise _wrong(f"{self._at}: {shown}: expected the key once, it is set in line {first}")
         try:
             self.fields[name] = key.read(value)
         except ValueError:
-            raise _wrong(f"{self._at}: {said}: expected {key.expected}") from None
+            raise _wrong(f"{self._at}: {shown}: expected {key.expected}") from None
         self._set_in[name] = number
 
 

@@ -64,12 +64,12 @@ def validate(
         show_failures(findings)
         bad = sum(finding.level == "fail" for finding in findings)
         good = sum(finding.level == "ok" for finding in findings)
-        said = (
+        message = (
             f"HARP is not set up correctly: {bad} failed."
             if failed
             else f"HARP is set up correctly: {good} checks."
         )
-        OUT.print(said, style="bold red" if failed else "green", markup=False)
+        OUT.print(message, style="bold red" if failed else "green", markup=False)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -108,7 +108,7 @@ def doctor(
     if bundle is not None:
         if peer or serve or fix or root is not None:
             raise typer.BadParameter("can be combined with --verbose and --json only", param_hint="--bundle")
-        _tell_bundle(bundle, verbose=verbose, as_json=json)
+        _show_bundle(bundle, verbose=verbose, as_json=json)
         return
     if serve:
         _serve(port, seconds)
@@ -131,7 +131,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _tell_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
+def _show_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
     """Show the findings of a bundle as they would be shown on its host."""
     manifest, findings = read_findings(path)
     if as_json:

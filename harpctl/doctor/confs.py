@@ -271,8 +271,8 @@ def check_cores_apart(context: Context) -> Iterator[CheckResult]:
     for cpu in sorted(context.facts.cpus, key=lambda cpu: cpu.id):
         both = sorted(set(cpu.core) & named.keys())
         if len(both) > 1 and cpu.id == both[0]:
-            said = "are hardware threads of one core, and an engine runs on each"
-            yield warn(f"{named[both[1]]}: {_list(both)} {said}.", SETUP)
+            cause = "are hardware threads of one core, and an engine runs on each"
+            yield warn(f"{named[both[1]]}: {_list(both)} {cause}.", SETUP)
 
 
 @check("confs.cores_local", "The cores of each ENI are on its NUMA node", needs.pair, validates=False)

@@ -40,24 +40,24 @@ def examine(context: Context, *, only_validating: bool = False) -> list[Finding]
 
 def _findings(one: Check, context: Context) -> list[Finding]:
     unmet = next(filter(None, (need(context) for need in one.needs)), "")
-    said = [skip(unmet)] if unmet else _said(one, context)
+    results = [skip(unmet)] if unmet else _results(one, context)
     found = [
         Finding(
             id=one.id,
             title=one.title,
             group=one.group,
-            level=thing.level,
-            cause=thing.cause,
-            repair=tuple(placed(command, context) for command in thing.repair),
-            is_safe=bool(thing.steps),
-            steps=thing.steps,
+            level=result.level,
+            cause=result.cause,
+            repair=tuple(placed(command, context) for command in result.repair),
+            is_safe=bool(result.steps),
+            steps=result.steps,
         )
-        for thing in said
+        for result in results
     ]
     return found or [Finding(id=one.id, title=one.title, group=one.group, level="ok")]
 
 
-def _said(one: Check, context: Context) -> list[CheckResult]:
+def _results(one: Check, context: Context) -> list[CheckResult]:
     try:
         return list(one.run(context))
     except HarpError as error:

@@ -170,11 +170,11 @@ def check_usable(context: Context) -> Iterator[CheckResult]:
     have = context.pages
     if have.free == 0:
         yield skip("None is free.")
-    elif said := context.machine.use_page(have.size):
+    elif error := context.machine.use_page(have.size):
         limit = cgroup_limit(context)
         why = f"; the cgroup's limit is {limit.limit} bytes" if limit else ""
         yield fail(
-            f"{have.free} pages of {size_name(have.size)} are free, but using one failed: {said}{why}.",
+            f"{have.free} pages of {size_name(have.size)} are free, but using one failed: {error}{why}.",
             "docker run ... (without a hugetlb limit), or hugepages limits in the pod's resources",
         )
 

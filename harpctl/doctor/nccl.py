@@ -107,11 +107,11 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried. What names HARP stays."""
     releases = {library.version for library in context.facts.libraries if library.version}
     for setting in _set(context, PLUGIN_VARIABLE):
-        said = obstacle(setting, context.copies, context.platform, releases)
-        if said and leads_to_harp(setting, context.copies, context.platform):
-            yield fail(said, _repair(setting, context))
-        elif said:
-            yield fail(said, _change(setting, context))
+        why = obstacle(setting, context.copies, context.platform, releases)
+        if why and leads_to_harp(setting, context.copies, context.platform):
+            yield fail(why, _repair(setting, context))
+        elif why:
+            yield fail(why, _change(setting, context))
 
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")

@@ -95,7 +95,7 @@ def _largest(source: str, peer: str, port: int, mtu: int) -> int:
     sizes = {payload_bytes(size, family): size for size in PLATEAUS if size < mtu}
     found = probe_udp(source, peer, port, list(sizes))
     small = HEAD_BYTES + UDP_IP_BYTES[family]
-    return max((sizes[payload] for payload, said in found.items() if said in ANSWERED), default=small)
+    return max((sizes[payload] for payload, outcome in found.items() if outcome in ANSWERED), default=small)
 
 
 def probe_udp(

@@ -16,9 +16,9 @@ from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports
 def check_name(context: Context) -> Iterator[CheckResult]:
     """Resolve the peer's names."""
     for peer in context.options.peers:
-        if said := context.machine.resolve(peer)[1]:
+        if outcome := context.machine.resolve(peer)[1]:
             yield fail(
-                f"{peer} has no address: {said}.", "give the addresses of its ENIs: --peer ADDRESS,ADDRESS"
+                f"{peer} has no address: {outcome}.", "give the addresses of its ENIs: --peer ADDRESS,ADDRESS"
             )
     if not context.peer_probes:
         yield fail(
@@ -65,7 +65,7 @@ def check_both_ways(context: Context) -> Iterator[CheckResult]:
 def check_ports(context: Context) -> Iterator[CheckResult]:
     """Look at the lowest and the highest port that HARP may be given."""
     for probe in context.peer_probes:
-        silent = [port for port, said in probe.result.ports.items() if said not in ANSWERED]
+        silent = [port for port, outcome in probe.result.ports.items() if outcome not in ANSWERED]
         if silent:
             yield warn(
                 f"{probe.name}: UDP port {_list(silent)} is silent, as if dropped; or it is in use.",
@@ -77,7 +77,9 @@ def check_ports(context: Context) -> Iterator[CheckResult]:
 def check_tcp(context: Context) -> Iterator[CheckResult]:
     """Look at TCP: HARP's control connection goes to a port of the kernel's choice."""
     for probe in context.peer_probes:
-        wrong = {port: said for port, said in probe.result.tcp.items() if said not in {ECHO, REFUSED}}
+        wrong = {
+            port: outcome for port, outcome in probe.result.tcp.items() if outcome not in {ECHO, REFUSED}
+        }
         if wrong:
             yield fail(
                 f"{probe.name}: TCP port {_list(list(wrong))}: {_words(next(iter(wrong.values())))}.",
@@ -85,8 +87,8 @@ def check_tcp(context: Context) -> Iterator[CheckResult]:
             )
 
 
-def _words(said: str) -> str:
-    return "no answer" if said == SILENT else said
+def _words(outcome: str) -> str:
+    return "no answer" if outcome == SILENT else outcome
 
 
 def _list(numbers: list[int]) -> str:

@@ -146,8 +146,8 @@ def check_loads(context: Context) -> Iterator[CheckResult]:
     copy = context.plugin
     if copy is None or copy.elf is None:
         return
-    if said := context.machine.load(copy.path, (f"ncclNetPlugin_v{copy.elf.abis[0]}",)):
-        yield fail(f"{copy.path} does not load: {said}.", "harpctl install")
+    if error := context.machine.load(copy.path, (f"ncclNetPlugin_v{copy.elf.abis[0]}",)):
+        yield fail(f"{copy.path} does not load: {error}.", "harpctl install")
 
 
 @check(

@@ -33,16 +33,16 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
         OUT.print(f"First: {command}", style="bold", markup=False)
         OUT.print("  Then `harpctl validate` passes; what each part repairs is listed below.", markup=False)
     for group, members in groupby(findings, key=lambda finding: finding.group):
-        checks = [list(said) for _id, said in groupby(members, key=lambda finding: finding.id)]
-        good = [said for said in checks if worst(said) == "ok"]
+        checks = [list(results) for _id, results in groupby(members, key=lambda finding: finding.id)]
+        good = [results for results in checks if worst(results) == "ok"]
         OUT.print(f"{HEADINGS[group]}: {len(good)} of {len(checks)} ok", style="bold", markup=False)
         for cause, names in (_skipped(checks) if verbose else {}).items():
             OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
-        for said in checks:
-            if said in good and verbose:
-                cause = f": {said[0].cause}" if said[0].cause else ""
-                OUT.print(f"  ok    {said[0].title}{cause}", style=STYLES["ok"], markup=False)
-            _show(said, ("warn", "fail"))
+        for results in checks:
+            if results in good and verbose:
+                cause = f": {results[0].cause}" if results[0].cause else ""
+                OUT.print(f"  ok    {results[0].title}{cause}", style=STYLES["ok"], markup=False)
+            _show(results, ("warn", "fail"))
     if not verbose and any(finding.level == "skip" for finding in findings):
         OUT.print("`harpctl doctor --verbose` shows what was skipped and why.", style="dim", markup=False)
     OUT.print(summary(findings), markup=False)
@@ -50,21 +50,21 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
 
 def show_failures(findings: Sequence[Finding]) -> None:
     """Print what failed alone, for `validate`."""
-    for _id, said in groupby(findings, key=lambda finding: finding.id):
-        _show(list(said), ("fail",))
+    for _id, results in groupby(findings, key=lambda finding: finding.id):
+        _show(list(results), ("fail",))
 
 
 def _skipped(checks: Sequence[Sequence[Finding]]) -> dict[str, list[str]]:
     """Return the names of the checks that were not made, by the reason."""
     found: dict[str, list[str]] = {}
-    for finding in (finding for said in checks for finding in said if finding.level == "skip"):
+    for finding in (finding for results in checks for finding in results if finding.level == "skip"):
         found.setdefault(finding.cause, []).append(finding.id.partition(".")[2])
     return found
 
 
-def _show(said: Sequence[Finding], levels: Sequence[Level]) -> None:
+def _show(results: Sequence[Finding], levels: Sequence[Level]) -> None:
     """Print what one check found, of some levels: its title once, then each cause with its repair."""
-    shown = [finding for finding in said if finding.level in levels]
+    shown = [finding for finding in results if finding.level in levels]
     if not shown:
         return
     level = worst(shown)

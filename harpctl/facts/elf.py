@@ -84,9 +84,9 @@ def inspect(file: BinaryIO, path: str) -> Elf:
             raise HarpError(f"{path} is an ELF file, but no shared library.", "", ExitCode.WRONG_DATA)
         return _read(elf)
     except DAMAGED as error:
-        said = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         raise HarpError(
-            f"{path} is no ELF file that can be read ({said}).",
+            f"{path} is no ELF file that can be read ({reason}).",
             "Get the file again: it is damaged, or something else under this name.",
             ExitCode.WRONG_DATA,
         ) from None
@@ -112,7 +112,7 @@ def _read(elf: ELFFile) -> Elf:
     name = _name(elf, tables[abis[0]]) if abis else ""
     soname, needed = _dynamic(elf)
     marks = _constants(elf) if name.upper() == NAME else b""
-    said, wire = MARK.search(marks), WIRE.search(marks)
+    version, wire = MARK.search(marks), WIRE.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
         bits=elf.elfclass,
@@ -122,7 +122,7 @@ def _read(elf: ELFFile) -> Elf:
         glibc_defined=_newest(_versions_defined(elf)),
         abis=abis,
         name=name,
-        version=said[1].decode() if said else "",
+        version=version[1].decode() if version else "",
         wire=tuple(map(int, wire.groups())) if wire else (),
         build=_build(elf),
     )

@@ -150,8 +150,8 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overri
     finished = []
     for eni in sorted(enis, key=lambda eni: (eni.index, eni.name)):
         own = tuple(addresses.of.get(eni.name, ()))
-        if told := overrides.addresses.get(eni.name):
-            own = (told,)
+        if override := overrides.addresses.get(eni.name):
+            own = (override,)
         finished.append(
             msgspec.structs.replace(
                 eni,

@@ -19,10 +19,10 @@ class Connection(NamedTuple):
 
 def connections() -> list[Connection]:
     """Return the connections, the nearest first; none where there is none, or nobody tells."""
-    told = [os.environ.get("SSH_CONNECTION", "")]
+    values = [os.environ.get("SSH_CONNECTION", "")]
     with contextlib.suppress(psutil.Error):
         for parent in psutil.Process().parents():
             with contextlib.suppress(psutil.Error, OSError):  # another user's process
-                told.append(parent.environ().get("SSH_CONNECTION", ""))
-    fields = [text.split() for text in dict.fromkeys(told)]
+                values.append(parent.environ().get("SSH_CONNECTION", ""))
+    fields = [text.split() for text in dict.fromkeys(values)]
     return [Connection(words[0], words[2]) for words in fields if len(words) == 4]

@@ -63,8 +63,8 @@ def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, .
     files += [file for pattern in USER_FILES for file in host.glob(pattern)]
     sources = [(ENVIRONMENT, environment)]
     for file in dict.fromkeys([*files, SYSTEM_FILE]):
-        said = parse_conf(host.read_text(file) or "")
-        sources.append((file, {name: value for name, value in said.items() if name not in environment}))
+        values = parse_conf(host.read_text(file) or "")
+        sources.append((file, {name: value for name, value in values.items() if name not in environment}))
     return tuple(
         Setting(name=name, value=value, source=source)
         for source, values in sources

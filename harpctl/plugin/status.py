@@ -144,8 +144,8 @@ def read_status(host: Host) -> Status:
             notes.append(f"LD_LIBRARY_PATH leads to {folder}/{NAME} first, for jobs that are given it.")
     found = find_libraries(host)
     releases = {library.version for library in found if library.version}
-    said = (obstacle(setting, copies, platform, releases) for setting in settings)
-    notes += [text for text in said if text]
+    obstacles = (obstacle(setting, copies, platform, releases) for setting in settings)
+    notes += [text for text in obstacles if text]
     exported = spoken.elf.abis if spoken and spoken.elf else ()
     libraries = []
     for library in found:

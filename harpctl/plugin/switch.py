@@ -38,9 +38,9 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     already: str  # a sentence, true when there is nothing to do
 
 
-def _switch(host: Host, name: str, steps: Sequence[AnyStep], path: str, said: tuple[str, str]) -> Switch:
+def _switch(host: Host, name: str, steps: Sequence[AnyStep], path: str, messages: tuple[str, str]) -> Switch:
     plan = needed(Plan(groups=(Group(name=name, steps=tuple(steps)),)), host)
-    return Switch(plan=plan, path=path, done=said[0], already=said[1])
+    return Switch(plan=plan, path=path, done=messages[0], already=messages[1])
 
 
 def _list(copies: Sequence[Copy]) -> str:
@@ -100,8 +100,8 @@ def plan_install(
         steps.append(WriteFile(why="the plugin that NCCL loads", path=path, data=source.data, mode=mode))
     what = f"HARP {source.elf.version}".strip() if source.elf.is_harp else f"The plugin {source.elf.name}"
     where = ", ".join(paths)
-    said = (f"{what} is installed: {where}.", f"{what} is installed already: {where}.")
-    return _switch(host, "plugin", [*steps, *_refresh(host, paths, copies)], paths[0], said)
+    messages = (f"{what} is installed: {where}.", f"{what} is installed already: {where}.")
+    return _switch(host, "plugin", [*steps, *_refresh(host, paths, copies)], paths[0], messages)
 
 
 def aside_as(name: str) -> str:
@@ -191,8 +191,8 @@ def plan_disable(host: Host) -> Switch:
         return _switch(
             host, "plugin off", (), "", ("", "HARP is not installed; there is nothing to disable.")
         )
-    said = (f"HARP is disabled: {parked[0]}.", f"HARP is disabled already: {parked[0]}.")
-    return _switch(host, "plugin off", steps, parked[0], said)
+    messages = (f"HARP is disabled: {parked[0]}.", f"HARP is disabled already: {parked[0]}.")
+    return _switch(host, "plugin off", steps, parked[0], messages)
 
 
 def plan_enable(host: Host, *, force: bool = False) -> Switch:
@@ -220,8 +220,8 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
         if not ours:
             steps += _brings_back(host, copy, path, beside=beside)
     found = (parked or ours)[0].what
-    said = (f"{found} is enabled: {', '.join(paths)}.", f"{found} is enabled already: {paths[0]}.")
-    return _switch(host, "plugin on", [*steps, *_refresh(host, paths, copies)], paths[0], said)
+    messages = (f"{found} is enabled: {', '.join(paths)}.", f"{found} is enabled already: {paths[0]}.")
+    return _switch(host, "plugin on", [*steps, *_refresh(host, paths, copies)], paths[0], messages)
 
 
 def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[AnyStep]:

@@ -106,8 +106,8 @@ def _mtus(states: Mapping[str, HostState]) -> list[Problem]:
         for host, mtu in others.items():
             name = enis[host].name
             if usual is None:
-                said = ", ".join(f"{other} {eni.mtu}" for other, eni in enis.items())
-                found.append(_problem("mtu", host, f"{name} has MTU {mtu}; they differ: {said}."))
+                values = ", ".join(f"{other} {eni.mtu}" for other, eni in enis.items())
+                found.append(_problem("mtu", host, f"{name} has MTU {mtu}; they differ: {values}."))
                 continue
             count = len(enis) - len(others)
             cause = f"{name} has MTU {mtu}, that of {count} other hosts is {usual}."
@@ -168,8 +168,8 @@ def _faults(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[F
     low, high = eni.ports
     allow = f"let UDP and TCP {low}-{high} from the other hosts in, in firewall and security group"
     result, found = probe.result, []
-    tcp = [port for port, said in result.tcp.items() if said not in {ECHO, REFUSED}]
-    udp = [port for port, said in result.ports.items() if said not in ANSWERED]
+    tcp = [port for port, outcome in result.tcp.items() if outcome not in {ECHO, REFUSED}]
+    udp = [port for port, outcome in result.ports.items() if outcome not in ANSWERED]
     if result.udp not in ANSWERED:
         silent = "no answer" if result.udp == SILENT else result.udp
         found.append(fault("udp", f"{eni.name} does not answer UDP: {silent}.", allow))
@@ -238,11 +238,11 @@ def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
         its = [one for one in faults if one.check == check]
         its = [one for one in its if one.target == host] or its
         counts = Counter(one.cause for one in its)
-        said = max(its, key=lambda one: counts[one.cause])
+        usual = max(its, key=lambda one: counts[one.cause])
         partners = {one.source if one.target == host else one.target for one in its}
-        where = "" if said.target == host else f"From here to {said.target}: "
-        cause = f"{where}{said.cause} The same holds with {len(partners)} of {others} hosts."
-        found.append(_problem(check, host, cause, *said.repair))
+        where = "" if usual.target == host else f"From here to {usual.target}: "
+        cause = f"{where}{usual.cause} The same holds with {len(partners)} of {others} hosts."
+        found.append(_problem(check, host, cause, *usual.repair))
     return found
 
 

@@ -120,8 +120,8 @@ def _run_lane(
     try:
         (result,) = run_perf(PairHosts(pair, states), program, job).report.results
     except HarpError as error:
-        said = " ".join(error.hint.split()) or error.message
-        return Fault(check="rate", source=pair[0], target=pair[1], cause=f"HARP does not work: {said}.")
+        reason = " ".join(error.hint.split()) or error.message
+        return Fault(check="rate", source=pair[0], target=pair[1], cause=f"HARP does not work: {reason}.")
     moved = {0: 0, 1: 0}
     for one in result.window.connections if result.window else ():
         moved[one.from_rank] += one.bytes

@@ -101,10 +101,10 @@ class Agent:
             return None
         late = threading.Timer(seconds, process.kill)
         late.start()
-        heard = b""
+        output = b""
         try:
             for line in process.stdout:
-                heard += line
+                output += line
                 with contextlib.suppress(msgspec.MsgspecError):
                     return msgspec.json.decode(line, type=type_)
             code = process.wait()
@@ -112,8 +112,8 @@ class Agent:
             late.cancel()
         is_late = code == -9
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace")
-        self.failure = answer_of(self.host, code, heard.decode(errors="replace"), said)
+        errors = self._errors.read().decode(errors="replace")
+        self.failure = answer_of(self.host, code, output.decode(errors="replace"), errors)
         if is_late:
             self.failure = Answer(
                 host=self.host,

@@ -28,8 +28,8 @@ def decide(unfit: Sequence[str], compared: Sequence[Comparison], other: str, why
         if slower:
             worth += f" It is slower with {_sizes([one.bytes for one in slower])}."
     if unfit:
-        said = f"Do not use HARP yet: not fit are {', '.join(unfit)}. {worth}"
-        return Verdict(use=False, text=said, sizes=sizes, gain=gain)
+        text = f"Do not use HARP yet: not fit are {', '.join(unfit)}. {worth}"
+        return Verdict(use=False, text=text, sizes=sizes, gain=gain)
     if not compared:
         return Verdict(use=None, text=f"HARP works on these hosts. {worth}")
     if gain is None:

@@ -31,9 +31,9 @@ def engine_bytes(choices: Sequence[Choice], confs: dict[str, Conf]) -> int:
     """Return what one engine takes; it has a driver on each ENI, whose memory the engines share."""
     sharers = max(len({core for choice in choices for core in choice.cores}), 1)
     known = [confs[choice.eni.name] for choice in choices if choice.eni.name in confs]
-    told = sum(conf.bytes or 0 for conf in known)
+    configured = sum(conf.bytes or 0 for conf in known)
     frames = sum(_frames_bytes(choice, confs.get(choice.eni.name), sharers) for choice in choices)
-    return max(told // sharers if told else max(ENGINE_BYTES, frames + BLOCKS_BYTES), frames)
+    return max(configured // sharers if configured else max(ENGINE_BYTES, frames + BLOCKS_BYTES), frames)
 
 
 def _frames_bytes(choice: Choice, conf: Conf | None, sharers: int) -> int:

@@ -114,8 +114,8 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
         notes.append(f"{why} for {', '.join(without)}: their engines run inside NCCL's threads.")
     names = [choice.eni.name for choice in choices if options.network and not choice.gateway]
     if names:
-        said = f"No gateway known for {', '.join(names)}: only hosts of the same subnet are reached"
-        notes.append(f"{said}; --gateway {names[0]}=ADDRESS adds one.")
+        note = f"No gateway known for {', '.join(names)}: only hosts of the same subnet are reached"
+        notes.append(f"{note}; --gateway {names[0]}=ADDRESS adds one.")
     return notes
 
 

@@ -89,8 +89,8 @@ def _state(host: Host, page: Page, late_s: float) -> str:
 
 def _rank(host: Host, pid: int) -> str:
     text = host.read_text(f"/proc/{pid}/environ") or ""
-    told = dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
-    return next((told[name] for name in RANK_VARIABLES if told.get(name)), "")
+    variables = dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+    return next((variables[name] for name in RANK_VARIABLES if variables.get(name)), "")
 
 
 def _command(host: Host, pid: int) -> str:

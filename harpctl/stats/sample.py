@@ -229,8 +229,8 @@ def _summary(processes: list[ProcessRate]) -> str:
     sessions = sum(len(process.sessions) for process in processes)
     out, into = sum(one.out_bps for one in processes), sum(one.in_bps for one in processes)
     wrong = [f"process {one.pid}: {one.problem}" for one in processes if one.problem]
-    said = f"{len(processes)} processes, {sessions} sessions, {rate(out)}bit/s out, {rate(into)}bit/s in"
-    return f"{said}; {wrong[0]}" if wrong else said
+    summary = f"{len(processes)} processes, {sessions} sessions, {rate(out)}bit/s out, {rate(into)}bit/s in"
+    return f"{summary}; {wrong[0]}" if wrong else summary
 
 
 def sample_of(before: Found, after: Found, *, with_ended: bool = False) -> Sample:

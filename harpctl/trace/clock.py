@@ -28,7 +28,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     there: int  # packets that were compared: from the first to the second
     back: int
 
-    def told(self, first: str, second: str) -> str:
+    def describe(self, first: str, second: str) -> str:
         """Return that in words."""
         ahead = f"{abs(self.ahead_ns) / 1e9:.9f} s {'ahead of' if self.ahead_ns >= 0 else 'behind'}"
         if self.error_ns < 0:

@@ -41,15 +41,15 @@ def _clock_time(unix_ns: int) -> str:
 
 def _title(recording: Recording) -> str:
     page = recording.page
-    said = f"{page.host} process {page.pid}, HARP {page.version}, {len(recording.events)} events"
+    title = f"{page.host} process {page.pid}, HARP {page.version}, {len(recording.events)} events"
     if recording.why:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.dumped_unix_ns // 10**9))
-        said += f", dump of {moment}: {recording.why}"
-    return said
+        title += f", dump of {moment}: {recording.why}"
+    return title
 
 
 def _shown(history: History, *, everything: bool, last: int) -> list[HistoryEvent]:
-    shown = [told for told in history.events if everything or told.event.kind.part != "FLOW"]
+    shown = [entry for entry in history.events if everything or entry.event.kind.part != "FLOW"]
     return shown[-last:] if last else shown
 
 
@@ -59,24 +59,24 @@ def _print(history: History, *, everything: bool, last: int) -> None:
         if side.recording.cut:
             OUT.print("This file is cut off; what is left of it follows.", style="yellow")
     if history.clock:
-        OUT.print(history.clock.told(*(side.title() for side in history.sides)), markup=False)
+        OUT.print(history.clock.describe(*(side.title() for side in history.sides)), markup=False)
     if not history.events:
         OUT.print("Nothing was recorded.")
         return
     shown = _shown(history, everything=everything, last=last)
-    width = max((len(history.name_of(told)) for told in shown), default=0)
+    width = max((len(history.name_of(entry)) for entry in shown), default=0)
     first = history.sides[0].recording
-    for told in shown:
-        moment = _clock_time(first.unix_ns(told.at_ns))
-        OUT.print(f"{moment}  {history.name_of(told):{width}}  {history.text_of(told)}", markup=False)
+    for entry in shown:
+        moment = _clock_time(first.unix_ns(entry.at_ns))
+        OUT.print(f"{moment}  {history.name_of(entry):{width}}  {history.text_of(entry)}", markup=False)
     hidden = len(history.events) - len(shown)
     if hidden and not everything:
         OUT.print(
             f"{hidden} events of what was sent and acknowledged, or earlier, are left out: --all, --last 0."
         )
-    said = list(sentences(history))
-    OUT.print("\nNothing recorded was lost." if not said else "", style="bold")
-    for sentence in said:
+    title = list(sentences(history))
+    OUT.print("\nNothing recorded was lost." if not title else "", style="bold")
+    for sentence in title:
         OUT.print(sentence, markup=False)
 
 
@@ -98,19 +98,19 @@ def _document(history: History) -> dict[str, object]:
         "paths": counts_of(history),
         "events": [
             {
-                "unix_ns": history.sides[0].recording.unix_ns(told.at_ns),
-                "side": told.side,
-                "session": told.mark,
-                "event": told.event.kind.name,
-                "path": told.event.path,
-                "number": told.event.number,
-                "count": told.event.count,
-                "stream": told.event.stream,
-                "a": told.event.a,
-                "b": told.event.b,
-                "text": told.event.told(),
+                "unix_ns": history.sides[0].recording.unix_ns(entry.at_ns),
+                "side": entry.side,
+                "session": entry.mark,
+                "event": entry.event.kind.name,
+                "path": entry.event.path,
+                "number": entry.event.number,
+                "count": entry.event.count,
+                "stream": entry.event.stream,
+                "a": entry.event.a,
+                "b": entry.event.b,
+                "text": entry.event.text(),
             }
-            for told in history.events
+            for entry in history.events
         ],
     }
 

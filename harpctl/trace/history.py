@@ -66,20 +66,20 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock | None  # of the second side against the first
     events: list[HistoryEvent]
 
-    def name_of(self, told: HistoryEvent) -> str:
+    def name_of(self, entry: HistoryEvent) -> str:
         """Return whose session an event is of."""
-        side = self.sides[told.side]
-        session = side.sessions.get(told.mark)
+        side = self.sides[entry.side]
+        session = side.sessions.get(entry.mark)
         return f"{side.title()} > {session.peer}" if session else side.title()
 
-    def text_of(self, told: HistoryEvent) -> str:
+    def text_of(self, entry: HistoryEvent) -> str:
         """Return an event in words, with its path named."""
-        session = self.sides[told.side].sessions.get(told.mark)
-        text = told.event.told()
-        name = session.paths.get(told.event.path, "") if session else ""
-        start = f"path {told.event.path} "
+        session = self.sides[entry.side].sessions.get(entry.mark)
+        text = entry.event.text()
+        name = session.paths.get(entry.event.path, "") if session else ""
+        start = f"path {entry.event.path} "
         return (
-            f"path {told.event.path} ({name}) {text.removeprefix(start)}"
+            f"path {entry.event.path} ({name}) {text.removeprefix(start)}"
             if name and text.startswith(start)
             else text
         )
@@ -133,7 +133,7 @@ def history_of(recordings: list[Recording]) -> History:
         for number, side in enumerate(sides)
         for mark, event in side.events
     ]
-    events.sort(key=lambda told: told.at_ns)  # stable: each side keeps its order
+    events.sort(key=lambda entry: entry.at_ns)  # stable: each side keeps its order
     return History(sides=sides, clock=clock, events=events)
 
 
@@ -148,14 +148,14 @@ def counts_of(history: History) -> list[PathCount]:
         return found.setdefault((side, mark, path), one)
 
     gaps: dict[tuple[int, int, int], int] = defaultdict(int)
-    for told in history.events:
-        event, name = told.event, told.event.kind.name
+    for entry in history.events:
+        event, name = entry.event, entry.event.kind.name
         if name == "RX_GAP":
-            gaps[told.side, told.mark, event.path] += 1
+            gaps[entry.side, entry.mark, event.path] += 1
             continue
         if name not in {*SENDING, "LOST", "SPURIOUS", "PTO", "WINDOW"}:
             continue
-        one = count(told.side, told.mark, event.path)
+        one = count(entry.side, entry.mark, event.path)
         one.sent += event.count if name in SENDING else 0
         one.resent += event.count if name == "TX_AGAIN" else 0
         one.lost += event.count if name == "LOST" else 0
@@ -177,10 +177,10 @@ def sentences(history: History) -> Iterator[str]:
         session = side.sessions.get(one.mark)
         to = session.peer if session else "a peer that is not known any more"
         path = f"path {one.path} ({one.name})" if one.name else f"path {one.path}"
-        said = f"{side.title()} to {to}, {path}: {one.lost} packets were found lost"
-        said += f", {one.late} of them had only been late" if one.late else ""
-        said += f", {one.resent} sent again" if one.resent else ""
-        said += f", {one.timeouts} probe timeouts" if one.timeouts else ""
+        text = f"{side.title()} to {to}, {path}: {one.lost} packets were found lost"
+        text += f", {one.late} of them had only been late" if one.late else ""
+        text += f", {one.resent} sent again" if one.resent else ""
+        text += f", {one.timeouts} probe timeouts" if one.timeouts else ""
         if one.gaps:
-            said += f"; the other end saw {one.gaps} gaps"
-        yield f"{said}."
+            text += f"; the other end saw {one.gaps} gaps"
+        yield f"{text}."

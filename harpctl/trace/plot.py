@@ -36,7 +36,9 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def _busiest(history: History) -> tuple[int, int]:
     """Return the side and the session that sends most: what is drawn."""
     sent = Counter(
-        (told.side, told.mark) for told in history.events if told.event.kind.name == "TX_DATA" and told.mark
+        (entry.side, entry.mark)
+        for entry in history.events
+        if entry.event.kind.name == "TX_DATA" and entry.mark
     )
     if not sent:
         raise HarpError(
@@ -52,32 +54,34 @@ class _Path:
 
     def __init__(self, events: Sequence[HistoryEvent], begin_ns: int, sender: int) -> None:
         self.begin_ns = begin_ns
-        own = [told for told in events if told.side == sender]
-        sent = [told.event.number for told in own if told.event.kind.name in SENT and told.at_ns >= begin_ns]
+        own = [entry for entry in events if entry.side == sender]
+        sent = [
+            entry.event.number for entry in own if entry.event.kind.name in SENT and entry.at_ns >= begin_ns
+        ]
         self.first = min(sent, default=0)
         self.points: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for told in own:
-            self._add(told)
-        for told in events:
-            if told.side != sender and told.event.kind.name in {"TX_ACK", "RX_GAP"}:
-                self._at(f"far {told.event.kind.name}", told, told.event.number)
+        for entry in own:
+            self._add(entry)
+        for entry in events:
+            if entry.side != sender and entry.event.kind.name in {"TX_ACK", "RX_GAP"}:
+                self._at(f"far {entry.event.kind.name}", entry, entry.event.number)
 
-    def _at(self, what: str, told: HistoryEvent, value: float) -> None:
-        if told.at_ns >= self.begin_ns:
-            self.points[what].append(((told.at_ns - self.begin_ns) / 1e6, value))
+    def _at(self, what: str, entry: HistoryEvent, value: float) -> None:
+        if entry.at_ns >= self.begin_ns:
+            self.points[what].append(((entry.at_ns - self.begin_ns) / 1e6, value))
 
-    def _add(self, told: HistoryEvent) -> None:
-        event, name = told.event, told.event.kind.name
+    def _add(self, entry: HistoryEvent) -> None:
+        event, name = entry.event, entry.event.kind.name
         if name in SENT or name in MARKS or name == "RX_ACK":
-            self._at(name, told, event.number + (event.count - 1 if name == "TX_DATA" else 0))
+            self._at(name, entry, event.number + (event.count - 1 if name == "TX_DATA" else 0))
         if name == "RX_ACK":
-            self._at("window", told, event.b / 1024)
+            self._at("window", entry, event.b / 1024)
         elif name == "WINDOW":
-            self._at("window", told, event.a / 1024)
+            self._at("window", entry, event.a / 1024)
         elif name == "PTO":
-            self._at("timeout", told, 0)
+            self._at("timeout", entry, 0)
         elif name == "PATH_STATE":
-            self._at(f"state {STATES[event.b] if event.b < len(STATES) else event.b}", told, 0)
+            self._at(f"state {STATES[event.b] if event.b < len(STATES) else event.b}", entry, 0)
 
     def numbers(self, what: str) -> tuple[list[float], list[float]]:
         """Return times and packet numbers of a kind."""
@@ -114,18 +118,18 @@ def plot(file: Path, history: History, span_ms: float = 0.0) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     sender, mark = _busiest(history)
-    events = [told for told in history.events if told.mark == mark]
+    events = [entry for entry in history.events if entry.mark == mark]
     by_path: dict[int, list[HistoryEvent]] = defaultdict(list)
     used = Counter(
-        told.event.path for told in events if told.side == sender and told.event.kind.name == "TX_DATA"
+        entry.event.path for entry in events if entry.side == sender and entry.event.kind.name == "TX_DATA"
     )
     shown = sorted(path for path, _ in used.most_common(PATHS_MAX))
-    flow = [told.at_ns for told in events if told.side == sender and told.event.kind.part == "FLOW"]
+    flow = [entry.at_ns for entry in events if entry.side == sender and entry.event.kind.part == "FLOW"]
     end_ns = max(flow)
     begin_ns = max(min(flow), end_ns - int(span_ms * 1e6) if span_ms else 0)
-    for told in events:
-        if told.at_ns <= end_ns:
-            by_path[told.event.path].append(told)
+    for entry in events:
+        if entry.at_ns <= end_ns:
+            by_path[entry.event.path].append(entry)
     side = history.sides[sender]
     session = side.sessions.get(mark)
     figure, rows = plt.subplots(

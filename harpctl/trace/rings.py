@@ -58,7 +58,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     a: int
     b: int
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the event in words."""
 
         def word(match: re.Match[str]) -> str:

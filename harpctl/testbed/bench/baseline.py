@@ -47,8 +47,8 @@ def _run(argv: Sequence[str]) -> None:
             f"Making the baseline needs the program {argv[0]!r}.", "Install it.", ExitCode.MISSING
         ) from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        raise HarpError(f"`{' '.join(argv)}` failed.", "\n  ".join(said), ExitCode.MISSING)
+        errors = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        raise HarpError(f"`{' '.join(argv)}` failed.", "\n  ".join(errors), ExitCode.MISSING)
 
 
 def compile_shim(

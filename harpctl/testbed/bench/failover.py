@@ -52,8 +52,8 @@ def course_of(name: str, watched: Watched, seconds: float, interval_s: float) ->
     events = tuple((event.at_s, event.name) for event in watched.events)
     rates = [c.bytes * 8 / 1e9 / samples.seconds() for c in window.connections] if window else []
     failures = [f"rank {failure.rank}: {failure.text}" for failure in window.failures] if window else []
-    if watched.said and not failures:
-        failures = [watched.said]
+    if watched.errors and not failures:
+        failures = [watched.errors]
     settled_s = samples.seconds() * RIVAL_SETTLES
     tcp = watched.rival
     return Course(
@@ -136,9 +136,9 @@ def notes_of(course: Course) -> list[str]:
 
 def print_courses(console: Console, courses: Sequence[Course], notes: Sequence[str]) -> None:
     """Print the table and all notes."""
-    said = [line for course in courses for line in notes_of(course)]
+    lines = [line for course in courses for line in notes_of(course)]
     print_table(
         console,
         table_of(courses),
-        [*notes, *EXPLAINED, *said],
+        [*notes, *EXPLAINED, *lines],
     )

@@ -237,9 +237,9 @@ class SshHosts:
             timeout=SSH_TIMEOUT_S,
         )
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            error = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
             raise HarpError(
-                f"`{command}` on {host} failed: {said}",
+                f"`{command}` on {host} failed: {error}",
                 "ssh has to reach that host without asking a password.",
             )
         return done.stdout.decode(errors="replace")

@@ -150,12 +150,14 @@ def run_side(place: NcclPlace, side: NcclSide, job: NcclJob, run: Runner = run_n
     done = run(place.program, place.library, options, environment, job.timeout_s())
     sizes = {size.bytes: size for size in done.sizes}
     if done.code not in (0, WRONG_DATA) or set(sizes) != set(job.sizes_bytes):
-        raise HarpError(f"NCCL over {side.name} failed (exit code {done.code}).", "\n  ".join(done.said()))
+        raise HarpError(
+            f"NCCL over {side.name} failed (exit code {done.code}).", "\n  ".join(done.last_lines())
+        )
     used = done.networks
     if (side.network and used != {side.network}) or (not side.network and SOCKET in used):
         raise HarpError(
             f"NCCL did not use {side.name}, but {', '.join(sorted(used)) or 'nothing that it named'}.",
-            "\n  ".join(done.said()),
+            "\n  ".join(done.last_lines()),
         )
     return sizes
 

@@ -126,7 +126,7 @@ class NcclRun:
         """The names of the networks that NCCL says it uses."""
         return set(NETWORK.findall(self.log))
 
-    def said(self) -> list[str]:
+    def last_lines(self) -> list[str]:
         """Return the last lines for a person: NCCL's warnings, and what harp-nccl said besides its report."""
         warnings = [f"NCCL: {text}" for text in dict.fromkeys(WARNING.findall(self.log))]
         others = [line for line in self.output.splitlines() if line and not line.startswith(LINE_START)]

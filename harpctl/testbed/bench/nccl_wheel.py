@@ -51,9 +51,9 @@ def run_pip(argv: Sequence[str]) -> None:
     """Run pip; an error says what it said last."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        error = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
         raise HarpError(
-            f"pip can't fetch {argv[-1]}: {said}",
+            f"pip can't fetch {argv[-1]}: {error}",
             "It is fetched once from PyPI; pip's own settings (PIP_INDEX_URL, a proxy) are followed.",
             ExitCode.MISSING,
         )

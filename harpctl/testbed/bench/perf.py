@@ -210,7 +210,7 @@ class Ranks:
         """Return a rank's standard output so far."""
         return _text(self._outputs[rank])
 
-    def said(self, rank: int) -> str:
+    def stderr(self, rank: int) -> str:
         """Return a rank's standard error so far."""
         return _text(self._errors[rank])
 
@@ -278,8 +278,8 @@ def _failure(
             state = f"ended by signal {-code}"
         else:
             state = f"exit code {code}"
-        said = _text(errors[rank]).strip().splitlines()[-STDERR_LINES:]
-        lines.append(f"rank {rank}: {state}" + "".join(f"\n      {line}" for line in said))
+        tail = _text(errors[rank]).strip().splitlines()[-STDERR_LINES:]
+        lines.append(f"rank {rank}: {state}" + "".join(f"\n      {line}" for line in tail))
     return HarpError(f"harp-perf failed with {program.plugin}.", "\n  ".join(lines))
 
 

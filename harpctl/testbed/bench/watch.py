@@ -47,7 +47,7 @@ class Watched:
     """What one side did: a report, or where harp-perf itself ended without one, what the ranks said."""
 
     report: PerfReport | None
-    said: str
+    errors: str
     events: tuple[Done, ...]
     rival: Samples | None  # TCP's, from the start of the window
 
@@ -141,9 +141,9 @@ def watch(
                 time.sleep(POLL_S)
         measured = rival.finish(start_ns) if rival and start_ns else None
         late = ranks.wait()
-        said = ranks.failure(late).hint if late or not ranks.all_well() else ""
+        errors = ranks.failure(late).hint if late or not ranks.all_well() else ""
         report = _report_of(ranks)
-        return Watched(report, said, tuple(done), measured)
+        return Watched(report, errors, tuple(done), measured)
 
 
 def _await_start(ranks: Ranks, job: PerfJob) -> int:
@@ -151,7 +151,7 @@ def _await_start(ranks: Ranks, job: PerfJob) -> int:
     deadline = time.monotonic() + job.timeout_s()
     while time.monotonic() < deadline:
         running = ranks.running()
-        if found := _STARTS.search(ranks.said(0)):
+        if found := _STARTS.search(ranks.stderr(0)):
             return int(found[1])
         if not running:
             return 0

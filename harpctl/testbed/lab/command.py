@@ -277,8 +277,8 @@ def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
     """Take a lab down, with all that runs in it; also what an interrupted `up` has left."""
     with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
         was_there = standing.down(name)
-    said = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."
-    _say(Done(name=name, summary=said), as_json=as_json)
+    summary = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."
+    _say(Done(name=name, summary=summary), as_json=as_json)
 
 
 LAB_COMMANDS: dict[str, Callable[..., None]] = {

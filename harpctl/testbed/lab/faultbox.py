@@ -65,7 +65,7 @@ class Faultbox:
             self.withdraw()
             raise
 
-    def tell(self, *lines: str) -> dict[str, dict[str, int]]:
+    def send(self, *lines: str) -> dict[str, dict[str, int]]:
         """Send a request (faultbox.c says how it looks); return what was done to each way's packets."""
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(ANSWER_S)
@@ -88,7 +88,7 @@ class Faultbox:
                 f"link set {self._switch_end} nomaster", f"link set {self._port} master {self._bridge}"
             )
         with contextlib.suppress(HarpError):
-            self.tell("end")
+            self.send("end")
         with contextlib.suppress(HarpError):
             self._batch(f"link delete {self._switch_end}")
         self._control.unlink(missing_ok=True)
@@ -122,12 +122,12 @@ class Faultbox:
         deadline = time.monotonic() + START_S
         while True:
             with contextlib.suppress(HarpError):
-                self.tell()
+                self.send()
                 break
             if child.poll() is not None or time.monotonic() > deadline:
                 child.kill()
-                said = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-                raise HarpError(f"The program that makes faults did not start: {said or 'it says nothing'}")
+                error = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
+                raise HarpError(f"The program that makes faults did not start: {error or 'it says nothing'}")
             time.sleep(POLL_S)
         if child.stderr:
             child.stderr.close()

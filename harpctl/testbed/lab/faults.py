@@ -160,7 +160,7 @@ class Faults:
                 listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, way))
                 dropped[way] = read_drops(listed)
         box = self._box()
-        return merge(box.tell() if box.is_inserted else {}, dropped)
+        return merge(box.send() if box.is_inserted else {}, dropped)
 
     def total(self, name: str) -> int:
         """Add up a count of both ways."""
@@ -180,7 +180,7 @@ class Faults:
         if any(faults.needs_box for faults in state.values()) and not box.is_inserted:
             box.insert()
         if box.is_inserted:
-            box.tell(*(faults.line(way) for way, faults in state.items()))
+            box.send(*(faults.line(way) for way, faults in state.items()))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(state))
 

@@ -33,7 +33,7 @@ from harpctl.testbed.lab.routes import address_words, plan_reroute
 from harpctl.testbed.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
 from harpctl.testbed.lab.steps import Command, Run, ip_inside, run_inside
 
-SAID_CHARS = 400  # of what a failing tool said
+OUTPUT_CHARS = 400  # of what a failing tool said
 COMMAND_TIMEOUT_S = 30
 LINKS_UP_S = 10.0
 POLL_S = 0.005
@@ -65,9 +65,9 @@ def run_command(command: Command) -> str:
     except subprocess.TimeoutExpired:
         raise HarpError(f"`{shlex.join(command.argv)}` took longer than {COMMAND_TIMEOUT_S} s.") from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing")[:SAID_CHARS]
+        output = (done.stderr.strip() or done.stdout.strip() or "nothing")[:OUTPUT_CHARS]
         raise HarpError(
-            f"The lab failed at `{shlex.join(command.argv)}`: {said}",
+            f"The lab failed at `{shlex.join(command.argv)}`: {output}",
             "It takes root and a kernel with veth; caps take sch_tbf or sch_htb, loss takes nf_tables.",
         )
     return done.stdout

@@ -20,7 +20,8 @@ from harpctl.doctor.limits import SOCKET_BUFFER
 from harpctl.doctor.model import CHECKS, worst
 from harpctl.doctor.nccl import VARIABLES
 from harpctl.facts.model import MIB, HugeMount, Pages
-from tests.harpctl.doctor.cases import CASES, Case, no_pages, pages_after_reboot
+from tests.harpctl.doctor.cases import CASES, Case
+from tests.harpctl.doctor.cases.hugepages import no_pages, pages_after_reboot
 from tests.harpctl.doctor.world import World, plugin
 from tests.meta.config_doc import rows
 

@@ -438,7 +438,7 @@ def harpctl_hangs(host: Host) -> None:
 
 
 @case
-def the_dead_man_is_told_to_end(host: Host) -> None:
+def the_rollback_timer_is_asked_to_end(host: Host) -> None:
     before = state()
     with other_harpctl(host, losing(SLEEP), deadline_s=600) as pid:
         await_that(is_cut_off, "the host is cut off")
@@ -470,7 +470,7 @@ def a_client_that_answers_nothing(host: Host) -> None:
 
 
 @case
-def no_dead_man_no_change(host: Host) -> None:
+def no_rollback_timer_no_change(host: Host) -> None:
     class NoGuard(Guard):
         def _arguments(self, transaction: str) -> list[str]:
             return ["/bin/false", transaction]

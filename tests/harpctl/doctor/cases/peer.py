@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of the checks of a peer."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from harpctl.doctor.context import Options
+from harpctl.doctor.path_probe import REFUSED, SILENT, TOO_BIG
+from tests.harpctl.doctor.cases.case import case
+from tests.harpctl.doctor.world import World
+
+
+def _peer(world: World, **changes: object) -> None:
+    world.options = Options(peers=("10.0.1.99",))
+    assert world.machine
+    world.machine.reached = replace(world.machine.reached, **changes)
+
+
+RULE = "nft insert rule inet filter input {} dport {{ 17700, 32768-60999 }} ip saddr {} accept"
+NFT = f"{RULE}  # on 10.0.1.99, if it filters"
+GROUP = "allow {} 32768-60999 from {} in the security group of 10.0.1.99"
+
+
+def _allow(kind: str, source: str) -> tuple[str, str]:
+    return NFT.format(kind, source), GROUP.format(kind, source)
+
+
+@case(
+    "peer.name",
+    "fail",
+    "no-such-host.invalid has no address",
+    "give the addresses of its ENIs: --peer ADDRESS,ADDRESS",
+)
+def unknown_peer(world: World) -> None:
+    world.options = Options(peers=("no-such-host.invalid", "10.0.1.99"))
+
+
+@case(
+    "peer.name",
+    "fail",
+    "No ENI of this host has a conf file and an address of the peer's family",
+    "harpctl setup",
+)
+def peer_of_another_family(world: World) -> None:
+    world.options = Options(peers=("fd00::9",))
+
+
+@case("peer.udp", "fail", "eth1 (10.0.1.11) to 10.0.1.99: no answer", *_allow("udp", "10.0.1.11"))
+def silent_peer(world: World) -> None:
+    _peer(world, udp=SILENT, full="", ports={}, tcp={})
+
+
+@case(
+    "peer.mtu",
+    "fail",
+    "of the MTU 9000, it vanishes; 1500 bytes pass",
+    "ip link set dev eth1 mtu 1500  # on both hosts, or raise it between them",
+)
+def black_hole(world: World) -> None:
+    _peer(world, full=SILENT, passed=1500)
+
+
+@case(
+    "peer.mtu",
+    "fail",
+    "a router says it is too big; 1450 bytes pass",
+    "ip link set dev eth1 mtu 1450  # on both hosts, or raise it between them",
+)
+def told_too_big(world: World) -> None:
+    _peer(world, full=TOO_BIG, passed=1450)
+
+
+@case(
+    "peer.both_ways",
+    "warn",
+    "Nobody listens on port 17700 of 10.0.1.99",
+    "harpctl doctor --serve --port 17700  # on the peer, then again here",
+)
+def no_responder(world: World) -> None:
+    _peer(world, udp=REFUSED, full=REFUSED)
+
+
+@case("peer.ports", "warn", "UDP port 60999 is silent", *_allow("udp", "10.0.1.11"))
+def dropped_port(world: World) -> None:
+    _peer(world, ports={32768: REFUSED, 60999: SILENT})
+
+
+@case("peer.tcp", "fail", "TCP port 60999: no answer", *_allow("tcp", "10.0.1.11"))
+def dropped_tcp(world: World) -> None:
+    _peer(world, tcp={17700: REFUSED, 60999: SILENT})

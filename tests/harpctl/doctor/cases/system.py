@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of the checks of the system."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec.structs import replace
+
+from harpctl.facts.model import BootEntry
+from tests.harpctl.doctor.cases.case import case
+from tests.harpctl.doctor.cases.hugepages import without_arguments
+from tests.harpctl.doctor.world import World
+
+
+@case("system.distribution", "warn", "Arch Linux is neither", "set it up by hand, as docs/operations.md says")
+def unknown_distribution(world: World) -> None:
+    world.change("system", family="", name="Arch Linux")
+
+
+@case("system.gpus", "warn", "No GPU is on the PCI bus", "lspci -d 10de:")
+def no_gpus(world: World) -> None:
+    world.facts = replace(world.facts, gpus=())
+
+
+@case("system.journal", "fail", "`harpctl setup` of 2026-11-21T15:00:00Z", "harpctl rollback")
+def interrupted(world: World) -> None:
+    _journal(world)
+
+
+@case("system.arguments", "fail", "No boot entry asks for hugepages of 1 GiB", "harpctl setup")
+def no_arguments(world: World) -> None:
+    without_arguments(world)
+
+
+@case(
+    "system.arguments", "fail", "do not ask for hugepages of 1 GiB: 'Rescue' (rescue.conf)", "harpctl setup"
+)
+def one_entry_without(world: World) -> None:
+    entry = BootEntry(title="Rescue", source="rescue.conf", args="ro single")
+    world.change("boot", entries=(*world.facts.boot.entries, entry))
+
+
+def _journal(world: World, *records: dict[str, object]) -> None:
+    begin = {
+        "record": "begin",
+        "format": 1,
+        "version": "0.1",
+        "id": "0001-x",
+        "what": "harpctl setup",
+        "time": "2026-11-21T15:00:00Z",
+    }
+    lines = "".join(json.dumps(record) + "\n" for record in (begin, *records))
+    world.write("/var/lib/harp/journal/0001-x.jsonl", lines)
+
+
+@case("system.reboot", "warn", "the next boot brings 20; set up at 2026-11-21T15:00:00Z.", "reboot")
+def reboot_needed_since(world: World) -> None:
+    reboot_needed(world)
+    _journal(world, {"record": "done"})
+
+
+@case("system.reboot", "warn", "booted with 4 hugepages of 1 GiB, and the next boot brings 20", "reboot")
+def reboot_needed(world: World) -> None:
+    world.change("boot", cmdline="hugepagesz=1G hugepages=0:2,1:2")
+
+
+@case("system.unit", "warn", "harp.service is not there", "harpctl setup")
+def no_unit(world: World) -> None:
+    world.remove("/etc/systemd/system/harp.service")
+
+
+@case("system.unit", "warn", "there and not enabled", "systemctl enable harp.service", is_safe=True)
+def unit_not_enabled(world: World) -> None:
+    world.remove("/etc/systemd/system/multi-user.target.wants/harp.service")
+
+
+@case(
+    "system.unit_passed",
+    "warn",
+    "harp.service failed at boot",
+    "journalctl -b -u harp.service",
+    "systemctl restart harp.service",
+)
+def unit_failed(world: World) -> None:
+    world.runner.answers["systemctl is-failed harp.service"] = "failed\n"
