@@ -20,12 +20,12 @@ from harpctl.change.command import rollback
 from harpctl.dissector.command import dissector
 from harpctl.doctor.command import doctor, topo, validate
 from harpctl.facts.command import facts
+from harpctl.failures import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.fleet import over_hosts
 from harpctl.network.command import confirm
 from harpctl.node.command import cdi, node
 from harpctl.plugin.command import disable, enable, install, status
 from harpctl.preflight.command import preflight
-from harpctl.report import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.setup.command import setup
 from harpctl.stats.command import stats
 from harpctl.stats.export import export

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from harpctl.console import ConsoleProgress, NoProgress, print_json, print_table
 from harpctl.errors import ExitCode, HarpError
-from harpctl.hints import Words, given_options, place
+from harpctl.hints import Words, complete, given_options
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # what ssh itself returns
@@ -297,7 +297,7 @@ def run_on_hosts(
 def _placed(answer: Answer, context: typer.Context | None) -> Answer:
     """Return the answer with its remedy adapted to act on that host from here."""
     host: Words = ("--hosts", ["-H", answer.host])
-    return msgspec.structs.replace(answer, remedy=place(answer.remedy, context, [host]))
+    return msgspec.structs.replace(answer, remedy=complete(answer.remedy, context, [host]))
 
 
 def given_words(context: typer.Context) -> list[str]:

@@ -57,7 +57,7 @@ def given_options(context: typer.Context) -> list[Words]:
     return found
 
 
-def place(hint: str, context: typer.Context | None, more: Sequence[Words] = ()) -> str:
+def complete(hint: str, context: typer.Context | None, more: Sequence[Words] = ()) -> str:
     """Return a hint whose commands have the options of the current command, and `more`."""
     if context is None:
         return hint

@@ -8,7 +8,7 @@ import shlex
 
 import msgspec
 
-from harpctl.change.state import Absent, File, Folder, Link, State, digest, look, same_content
+from harpctl.change.state import Absent, File, Folder, Link, State, digest, read_state, same_content
 from harpctl.change.steps import (
     AnyStep,
     MakeLink,
@@ -98,7 +98,7 @@ class _Imagined:
 
     def look(self, path: str, *, follow: bool = False) -> tuple[State, bytes]:
         place = self.place(path, follow=follow)
-        return self._changed[place] if place in self._changed else look(self._host, place)
+        return self._changed[place] if place in self._changed else read_state(self._host, place)
 
     def place(self, path: str, *, follow: bool = False) -> str:
         return self._host.resolved(path) if follow else self._host.placed(path)

@@ -10,7 +10,7 @@ import time
 
 from harpctl.change.journal import After, Before, Journal, Transaction, boot_id
 from harpctl.change.reverter import matches
-from harpctl.change.state import Absent, File, Link, State, digest, look
+from harpctl.change.state import Absent, File, Link, State, digest, read_state
 from harpctl.change.steps import (
     AnyStep,
     Group,
@@ -127,7 +127,7 @@ class Executor:
         return (undo, *(RemoveFolder(path=made) for made in reversed(folders))), folders
 
     def _saved_state(self, path: str) -> State:
-        state, data = look(self._host, path)
+        state, data = read_state(self._host, path)
         if isinstance(state, File):
             self._journal.save(data)
         return state
@@ -135,7 +135,7 @@ class Executor:
     # ---- what a step does ----
 
     def _write(self, step: WriteFile) -> None:
-        was, _data = look(self._host, self._host.resolved(step.path))
+        was, _data = read_state(self._host, self._host.resolved(step.path))
         owner = (was.uid, was.gid) if isinstance(was, File) else None
         self._host.write_file(step.path, step.data, _mode(step, was), owner)
 
@@ -160,7 +160,7 @@ class Executor:
                     f"`{shlex.join(step.argv)}` failed: {done.last_line}.",
                     "Run that command by hand to see all that it says, repair its cause, and run this again.",
                 )
-        output = {path: look(self._host, path)[0] for path in matches(self._host, step.rewrites)}
+        output = {path: read_state(self._host, path)[0] for path in matches(self._host, step.rewrites)}
         self._transaction.add(After(step=self._count, output=output))
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from harpctl.change.diff import file_diff
 from harpctl.change.journal import After, Before, Journal, Left, Transaction, Undoing, Undone, boot_id
-from harpctl.change.state import Absent, File, State, look, put, same_content
+from harpctl.change.state import Absent, File, State, read_state, restore_state, same_content
 from harpctl.change.store import BLOBS
 from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
 from harpctl.errors import HarpError
@@ -251,7 +251,7 @@ class Reverter:
     # ---- the host ----
 
     def _look(self, path: str) -> tuple[State, bytes]:
-        return self._imagined[path] if path in self._imagined else look(self._host, path)
+        return self._imagined[path] if path in self._imagined else read_state(self._host, path)
 
     def _put(self, path: str, was: State, reverted: RevertedStep) -> None:
         if not self._dry_run:
@@ -265,7 +265,7 @@ class Reverter:
             reverted.diff += file_diff(path, (now, data), (was, original))
             self._imagined[path] = (was, original)
         else:
-            put(self._host, path, was, original)
+            restore_state(self._host, path, was, original)
 
     def _run(self, argv: tuple[str, ...], timeout_s: float) -> str:
         """Run a command; return what went wrong, "" when nothing did."""

@@ -48,7 +48,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def look(host: Host, path: str) -> tuple[State, bytes]:
+def read_state(host: Host, path: str) -> tuple[State, bytes]:
     """Return what is at a path, the path itself not followed, and a file's bytes.
 
     Raises HarpError for what could not be put back: a device, a file that can't be read whole.
@@ -83,7 +83,7 @@ def same_content(one: State, other: State) -> bool:
     return one == other
 
 
-def put(host: Host, path: str, state: State, data: bytes) -> None:
+def restore_state(host: Host, path: str, state: State, data: bytes) -> None:
     """Make the path hold a state again; `data` are the bytes of a file. Raises OSError.
 
     A file or link takes the place of what is there in one step, so that a crash leaves one or the other.

@@ -9,7 +9,7 @@ from harpctl.change.steps import Group, Plan
 from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system, xdp
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CHECKS, Check, CheckResult, Finding, fail, skip
-from harpctl.doctor.repair import placed
+from harpctl.doctor.repair import adapted
 from harpctl.errors import ExitCode, HarpError
 
 # In the order in which they are shown; importing a module enters its checks.
@@ -48,7 +48,7 @@ def _findings(one: Check, context: Context) -> list[Finding]:
             group=one.group,
             level=result.level,
             cause=result.cause,
-            repair=tuple(placed(command, context) for command in result.repair),
+            repair=tuple(adapted(command, context) for command in result.repair),
             is_safe=bool(result.steps),
             steps=result.steps,
         )

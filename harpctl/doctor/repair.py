@@ -20,7 +20,7 @@ OF_FILES = ("sed ", "mv ", "rm ", "chmod ")
 COMMENT = "  # "
 
 
-def placed(repair: str, context: Context) -> str:
+def adapted(repair: str, context: Context) -> str:
     """Return a repair adapted to where it is pasted; text that is no command is unchanged."""
     command, mark, comment = repair.partition(COMMENT)
     if command.startswith(SETUP):

@@ -33,7 +33,7 @@ def collect_enis(
 ) -> tuple[tuple[Eni, ...], tuple[str, ...]]:
     """Gather the Ethernet interfaces, in the order of their indexes, and the names of the foreign ones."""
     shown = {name: _from_sysfs(host, name, kernel) for name in _names(host)}
-    live = netlink.look() if host.is_real else None
+    live = netlink.read_netlink() if host.is_real else None
     foreign: tuple[str, ...] = ()
     if live is None:
         if host.is_real:
@@ -68,7 +68,7 @@ def _names(host: Host) -> list[str]:
 
 def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
     base = f"{CLASS}/{name}"
-    address, path = pci.place(host, f"{base}/device")
+    address, path = pci.pci_location(host, f"{base}/device")
     driver = (host.read_link(f"{base}/device/driver") or "").rsplit("/", 1)[-1]
     queues = [queue for queue in host.list_dir(f"{base}/queues") if queue.startswith("rx-")]
     return Eni(

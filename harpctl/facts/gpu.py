@@ -20,7 +20,7 @@ def collect_gpus(host: Host, unknown: list[str]) -> tuple[Gpu, ...]:
     for address in addresses:
         folder = f"{pci.DEVICES}/{address}"
         if _id(host, f"{folder}/vendor") == VENDOR and _id(host, f"{folder}/class")[:4] in CLASSES:
-            _address, path = pci.place(host, folder)
+            _address, path = pci.pci_location(host, folder)
             gpus.append(
                 Gpu(
                     index=len(gpus),

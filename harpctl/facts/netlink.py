@@ -45,7 +45,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[NicRule, ...] = ()
 
 
-def look() -> tuple[tuple[Link, ...], Addresses] | None:
+def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
     """Ask the kernel for interfaces, addresses and routes; None when it gives no answer."""
     from pyroute2 import Ethtool, IPRoute  # noqa: PLC0415
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415

@@ -13,7 +13,7 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
 
-def place(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
+def pci_location(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
     """Return a device's PCI address, and its host bridge and the bridges above it from there down.
 
     `link` leads to any folder of the device, as that of a network interface or of a virtio device on it.

@@ -109,7 +109,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def look(host: Host, path: str, form: str, name: str = NAME, *, is_searched: bool = True) -> Copy:
+def inspect_copy(host: Host, path: str, form: str, name: str = NAME, *, is_searched: bool = True) -> Copy:
     """Look at one file that bears one of the plugin's names."""
     folder, target = path.rpartition("/")[0], host.read_link(path) or ""
     copy = Copy(path=path, form=form, folder=folder, name=name, is_searched=is_searched, target=target)
@@ -174,7 +174,7 @@ def find_copies(host: Host, also: Iterable[str] = ()) -> tuple[Copy, ...]:
     for folder, file, name, form in wanted:
         path = f"{folder}/{file}"
         if path not in found and host.stat(path) is not None:
-            copy = look(host, path, form, name, is_searched=folder in folders)
+            copy = inspect_copy(host, path, form, name, is_searched=folder in folders)
             alias = aliases.get(copy.installs_as)
             found[path] = replace(copy, aliases=(alias,)) if alias else copy
     return tuple(sorted(found.values(), key=lambda copy: copy.form != INSTALLED))

@@ -50,7 +50,7 @@ class Guard:
         if self._watch is not None:
             return
         self._host = host
-        before = reachability.look(host)
+        before = reachability.find_reachable(host)
         self._watch = Watch(
             transaction=transaction,
             pid=os.getpid(),

@@ -99,7 +99,7 @@ def ssh_client() -> str:
     return "" if address.startswith("fe80") else address
 
 
-def look(host: Host) -> Reachable:
+def find_reachable(host: Host) -> Reachable:
     """Find out what can be reached now."""
     targets = []
     for address in _gateways(host):

@@ -52,7 +52,7 @@ def install_node(
     )
 
 
-def leave_node(
+def clean_up_node(
     host: Host, cluster: Cluster, node: str, daemonset: tuple[str, str], progress: Progress
 ) -> None:
     """Take label and files away where the DaemonSet no longer wants this node. Raises HarpError."""
@@ -131,7 +131,7 @@ def node(
         while True:
             signal.pause()
     except KeyboardInterrupt:
-        leave_node(host, cluster, name, place, progress)
+        clean_up_node(host, cluster, name, place, progress)
 
 
 def cdi(

@@ -11,7 +11,7 @@ from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import Elf
 from harpctl.facts.library_dirs import library_dir, search_dirs, system_dirs
-from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, look, parked_as
+from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, inspect_copy, parked_as
 from harpctl.host.host import Host
 from harpctl.plugin.choice import candidate_files, chosen_copy, deciding_setting, find_all
 from harpctl.plugin.compat import incompatibility, platform_of
@@ -121,7 +121,7 @@ def _install_paths(host: Host, source: Source, copies: list[Copy], folder: str, 
     name = name or next((file for file in wanted if file in {NAME, SUFFIXED}), NAME)
     path = f"{_install_dir(host, source, folder)}/{name}"
     if host.stat(path) is not None and all(copy.path != path for copy in copies):
-        copies.append(look(host, path, INSTALLED, name, is_searched=False))
+        copies.append(inspect_copy(host, path, INSTALLED, name, is_searched=False))
     return [path]
 
 

@@ -107,7 +107,7 @@ def _with_speed(host: Host, facts: Facts, options: SetupOptions) -> SetupOptions
     return msgspec.structs.replace(options, cloud_mbps=speed or None)
 
 
-def observe(host: Host, options: SetupOptions) -> Facts:
+def collect_facts(host: Host, options: SetupOptions) -> Facts:
     """Gather the facts, without the addresses of the options: the host does not have them yet."""
     return collect(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
 
@@ -144,7 +144,7 @@ def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run:
         _require_root(host)
         recover(host, progress=progress)
     with progress.working("Looking at the host"):
-        facts = observe(host, options)
+        facts = collect_facts(host, options)
         if host.is_real and options.network:
             overrides = _with_metadata(facts, options.overrides, options.enis)
             options = msgspec.structs.replace(options, overrides=overrides)
@@ -156,7 +156,7 @@ def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run:
         )
     if ask and not setup.plan.is_empty:
         _confirm(render(setup.plan, host))
-        if make_setup(observe(host, options), host, options).plan != setup.plan:
+        if make_setup(collect_facts(host, options), host, options).plan != setup.plan:
             raise HarpError(
                 "The host has changed since that was shown; nothing was done.",
                 "Run it again.",
@@ -164,7 +164,7 @@ def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run:
             )
     transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
-        facts = observe(host, options)
+        facts = collect_facts(host, options)
         left = unmet(facts, host, options)
     return _result(
         make_setup(facts, host, options),

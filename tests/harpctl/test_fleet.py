@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 
 from harpctl import fleet
 from harpctl.errors import HarpError
+from harpctl.failures import reports_errors
 from harpctl.fleet import Remote, answer_of, ask_hosts, find_json, find_remote, over_hosts, parse_hosts
 from harpctl.plugin.command import install, status
-from harpctl.report import reports_errors
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin")
 WAIT_S = 10

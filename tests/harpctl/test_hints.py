@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from harpctl import hints
 from harpctl.cli import app
-from harpctl.hints import COMMAND, place
+from harpctl.hints import COMMAND, complete
 from tests.harpctl.machine import build
 
 PACKAGE = Path(hints.__file__).parent
@@ -61,12 +61,12 @@ def context_of(*words: str) -> typer.Context:
     ],
 )
 def test_a_hint_carries_what_was_asked(words: str, hint: str, placed: str) -> None:
-    assert place(hint, context_of(*shlex.split(words))) == placed
+    assert complete(hint, context_of(*shlex.split(words))) == placed
 
 
 def test_a_hint_of_another_host_acts_there() -> None:
     context = context_of("setup", "-H", "a,b", "--remote", "/opt/harpctl")
-    assert place("Or: harpctl setup --gpus 8", context, [("--hosts", ["-H", "b"])]) == (
+    assert complete("Or: harpctl setup --gpus 8", context, [("--hosts", ["-H", "b"])]) == (
         "Or: harpctl setup --gpus 8 --remote=/opt/harpctl -H b"
     )
 
@@ -130,7 +130,7 @@ def test_hints_were_found() -> None:
 @pytest.mark.parametrize(("where", "text"), FOUND, ids=[where for where, _text in FOUND])
 def test_every_hint_is_executed(where: str, text: str, image: Path) -> None:
     del where
-    for command in commands_of(place(text, context_of("setup", "--root", str(image), "--dry-run"))):
+    for command in commands_of(complete(text, context_of("setup", "--root", str(image), "--dry-run"))):
         name, *rest = shlex.split(command)
         target = GROUP.commands[name]
         target.make_context(name, list(rest))  # raises where the words are wrong

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.testbed.lab.commands import run_inside
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import ip_inside
 from harpctl.testbed.lab.spec import LabSpec, Subnets, eni_name
-from harpctl.testbed.lab.steps import run_inside
 from tests.lab.job import EXIT_PLUGIN, Job, until
 
 pytestmark = pytest.mark.lab

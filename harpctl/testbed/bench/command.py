@@ -22,15 +22,6 @@ from harpctl.build_info import built_file
 from harpctl.errors import ExitCode, HarpError
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
-from harpctl.testbed.bench.by_clock import (
-    DEFAULT_SIZE_BYTES,
-    ClockJob,
-    Opened,
-    OpenHosts,
-    clock_document,
-    clock_job,
-    run_courses,
-)
 from harpctl.testbed.bench.failover import print_courses
 from harpctl.testbed.bench.failure import parse_failure
 from harpctl.testbed.bench.hosts import SSH, LabHosts, LoopbackHosts, Program, SshHosts
@@ -54,6 +45,15 @@ from harpctl.testbed.bench.sizes import (
     parse_counts,
     parse_percent,
     parse_sizes,
+)
+from harpctl.testbed.bench.timed import (
+    DEFAULT_SIZE_BYTES,
+    Opened,
+    OpenHosts,
+    TimedJob,
+    run_courses,
+    timed_document,
+    timed_job,
 )
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
@@ -185,12 +185,12 @@ class _Output:
         return self.json != "-"
 
 
-def _run_by_clock(sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, output: _Output) -> None:
+def _run_by_clock(sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, output: _Output) -> None:
     """Run, print, write and draw; an error if the first side failed, after all of that."""
     with interrupted_by_signals(), _progress(Console(stderr=True), len(sides)) as step:
         courses, place, notes = run_courses(sides, what, open_hosts, step)
     about = what.describe()
-    if output.write(clock_document(place, what, sides, courses)):
+    if output.write(timed_document(place, what, sides, courses)):
         print_courses(Console(), courses, [place, about, *notes, *_variables(sides)])
     if output.plot:
         plot_courses(output.plot, f"{about}\n{place}", courses)
@@ -575,7 +575,7 @@ def bench(
         return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback)
 
     if by_clock:
-        what = clock_job(job, seconds, failures, beside_tcp=beside_tcp)
+        what = timed_job(job, seconds, failures, beside_tcp=beside_tcp)
         _run_by_clock(sides, what, open_hosts, output)
     else:
         _run_counted(sides, job, runs or (RUNS_AGAINST if against else RUNS_ALONE), open_hosts, output)

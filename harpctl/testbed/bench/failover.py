@@ -10,8 +10,8 @@ from rich.console import Console
 
 from harpctl.testbed.bench.perf import Latency
 from harpctl.testbed.bench.table import print_table
-from harpctl.testbed.bench.timeline import Samples, Stretch, jain, stretches
-from harpctl.testbed.bench.watch import Watched
+from harpctl.testbed.bench.timeline import Phase, Samples, jain, stretches
+from harpctl.testbed.bench.window import WindowResult
 
 EXPLAINED = (
     "rate: of the later half of a stretch; stall: the longest time without a byte",
@@ -26,7 +26,7 @@ class Course:
 
     name: str
     samples: Samples
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Phase, ...]
     connections_gbps: tuple[float, ...]
     jain: float
     latency_us: Latency | None
@@ -44,7 +44,7 @@ class Course:
         return not self.failures and not self.undelivered and not self.wrong
 
 
-def course_of(name: str, watched: Watched, seconds: float, interval_s: float) -> Course:
+def course_of(name: str, watched: WindowResult, seconds: float, interval_s: float) -> Course:
     """Fold a run into figures; one without a report is one in which nothing arrived."""
     result = watched.report.results[0] if watched.report else None
     window = result.window if result else None

@@ -70,7 +70,7 @@ def _trials(side: Side, job: PerfJob) -> int:
     return 0 if job.iterations is not None and len(side.settings) == 1 else len(side.settings)
 
 
-class Gauge:
+class SideMeter:
     """Measures one side: knows what a run costs that moves nothing, and how many messages fill the time."""
 
     def __init__(self, hosts: Hosts, side: Side, job: PerfJob, step: Step, run: Runner) -> None:
@@ -118,7 +118,7 @@ def measure(
     hosts: Hosts, sides: Sequence[Side], job: PerfJob, runs: int, step: Step, run: Runner = run_perf
 ) -> Measured:
     """Measure every size: for each, all sides in turn, as often as there are runs."""
-    gauges = [Gauge(hosts, side, job, step, run) for side in sides]
+    gauges = [SideMeter(hosts, side, job, step, run) for side in sides]
     taken: list[list[SideRuns]] = [[] for _ in sides]
     for size in job.sizes_bytes:
         prepared = [gauge.prepare(size) for gauge in gauges]

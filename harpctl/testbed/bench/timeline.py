@@ -44,7 +44,7 @@ class Samples:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stretch:
+class Phase:
     """The time from one event to the next, and how the run fared in it."""
 
     name: str
@@ -56,17 +56,17 @@ class Stretch:
     full_ms: float | None  # until it first ran at the rate before all events; None: it did not stay there
 
 
-def stretches(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Stretch]:
+def stretches(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Phase]:
     """Cut a run at its events, which are in order."""
     within = [(at_s, name) for at_s, name in events if at_s < samples.seconds()]
     marks = [(0.0, "before" if within else "all"), *within]
     ends = [at_s for at_s, _ in marks[1:]] + [samples.seconds()]
-    cut: list[Stretch] = []
+    cut: list[Phase] = []
     for (from_s, name), to_s in zip(marks, ends, strict=True):
         rate = samples.rate_gbps(from_s + (to_s - from_s) * (1 - STEADY_SHARE), to_s)
         full = cut[0].rate_gbps if cut else rate
         cut.append(
-            Stretch(
+            Phase(
                 name,
                 from_s,
                 to_s,

@@ -9,8 +9,8 @@ What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's 
 
 from __future__ import annotations
 
+from harpctl.testbed.lab.commands import Command, run_inside
 from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names, port_name
-from harpctl.testbed.lab.steps import Command, run_inside
 
 BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1

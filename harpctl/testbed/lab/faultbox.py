@@ -19,7 +19,7 @@ import msgspec
 
 from harpctl.build_info import built_file
 from harpctl.errors import HarpError
-from harpctl.testbed.lab.steps import Command, Run, ip_inside, run_inside
+from harpctl.testbed.lab.commands import Command, Run, ip_inside, run_inside
 
 MTU_BYTES = 65535
 START_S = 10.0

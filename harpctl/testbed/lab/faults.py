@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.lab.commands import Run
 from harpctl.testbed.lab.faultbox import Faultbox, merge, request
 from harpctl.testbed.lab.rules import IN, OUT, WAYS, plan_drops, read_drops, show_drops
 from harpctl.testbed.lab.spec import MTU_MIN_BYTES, LabSpec, bridge_name, eni_name, fabric_name, port_name
-from harpctl.testbed.lab.steps import Run
 
 BOTH = "both"
 REORDER_MS = 1.0

@@ -26,12 +26,12 @@ from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab.caps import plan_caps, plan_uncap
+from harpctl.testbed.lab.commands import Command, Run, ip_inside, run_inside
 from harpctl.testbed.lab.faults import Faults
 from harpctl.testbed.lab.plan import plan_destroy, plan_namespaces, plan_network, tools_needed
 from harpctl.testbed.lab.privileges import unprivileged_words
 from harpctl.testbed.lab.routes import address_words, plan_reroute
 from harpctl.testbed.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
-from harpctl.testbed.lab.steps import Command, Run, ip_inside, run_inside
 
 OUTPUT_CHARS = 400  # of what a failing tool said
 COMMAND_TIMEOUT_S = 30

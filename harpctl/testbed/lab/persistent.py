@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.lab.commands import Command
 from harpctl.testbed.lab.faults import DirectionFaults
 from harpctl.testbed.lab.lab import RUN_DIR, Lab, namespaces_there, remove_namespace, require_lab, run_command
 from harpctl.testbed.lab.spec import LabSpec, eni_name
-from harpctl.testbed.lab.steps import Command
 
 NAME_RULE = re.compile(r"[a-z0-9]{1,16}")
 PREFIX = "harplab-"

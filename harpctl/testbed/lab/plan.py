@@ -8,6 +8,7 @@ their own: one per ENI, or one for all where they share a subnet.
 from __future__ import annotations
 
 from harpctl.testbed.lab.caps import plan_caps
+from harpctl.testbed.lab.commands import Command, ip_inside, run_inside
 from harpctl.testbed.lab.routes import address_words, plan_arp, plan_router, plan_routes
 from harpctl.testbed.lab.rules import plan_loss
 from harpctl.testbed.lab.spec import (
@@ -25,7 +26,6 @@ from harpctl.testbed.lab.spec import (
     namespaces,
     port_name,
 )
-from harpctl.testbed.lab.steps import Command, ip_inside, run_inside
 
 # What who describes a lab needs, from one place.
 __all__ = [

@@ -6,8 +6,8 @@ What is sent from an ENI's address leaves by that ENI; each ENI answers ARP for 
 
 from __future__ import annotations
 
+from harpctl.testbed.lab.commands import Command, ip_inside, run_inside
 from harpctl.testbed.lab.spec import LabSpec, Subnets, bridge_name, eni_address, eni_name, fabric_name
-from harpctl.testbed.lab.steps import Command, ip_inside, run_inside
 
 TABLE_FIRST = 7700
 ARP = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "2"}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
+from harpctl.testbed.lab.commands import Command, run_inside
 from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names, port_name
-from harpctl.testbed.lab.steps import Command, run_inside
 
 IN, OUT = "in", "out"
 WAYS = (IN, OUT)  # towards the host, from the host

@@ -20,7 +20,7 @@ from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR
 from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding
-from harpctl.doctor.repair import placed
+from harpctl.doctor.repair import adapted
 from harpctl.facts.model import BootEntry
 from tests.harpctl.doctor.world import World
 from tests.harpctl.machine import build
@@ -117,25 +117,25 @@ def test_a_repair_that_is_pasted(root: Path, tmp_path: Path, what: str) -> None:
 def test_setup_as_a_repair_keeps_the_size_of_pages(world: World) -> None:
     world.conf(1, page_size="2M")
     world.conf(2, page_size="2M")
-    assert placed("harpctl setup", world.context()) == "harpctl setup --page-size 2M"
+    assert adapted("harpctl setup", world.context()) == "harpctl setup --page-size 2M"
 
 
 def test_setup_as_a_repair_keeps_the_choice_of_enis(world: World) -> None:
     del world.confs[1]
     context = world.context()
-    assert placed("harpctl setup --now", context) == "harpctl setup --now --enis eth2"
-    assert placed("harpctl setup --enis eth1", context) == "harpctl setup --enis eth1"
+    assert adapted("harpctl setup --now", context) == "harpctl setup --now --enis eth2"
+    assert adapted("harpctl setup --enis eth1", context) == "harpctl setup --enis eth1"
 
 
 def test_setup_as_a_repair_of_a_host_without_gpus(world: World) -> None:
     world.facts = replace(world.facts, gpus=())
     args = "default_hugepagesz=1GB hugepagesz=1GB hugepages=12"
     world.change("boot", entries=(BootEntry(title="Ubuntu", source="grub.cfg", args=args),))
-    assert placed("harpctl setup", world.context()) == "harpctl setup --enis eth1,eth2 --hugepages 12"
+    assert adapted("harpctl setup", world.context()) == "harpctl setup --enis eth1,eth2 --hugepages 12"
 
 
 def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
-    assert placed("sed -i s/a/b/ /etc/nccl.conf", world.context()) == "sed -i s/a/b/ /etc/nccl.conf"
+    assert adapted("sed -i s/a/b/ /etc/nccl.conf", world.context()) == "sed -i s/a/b/ /etc/nccl.conf"
 
 
 @pytest.mark.parametrize(

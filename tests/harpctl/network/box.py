@@ -452,7 +452,7 @@ def the_rollback_timer_is_asked_to_end(host: Host) -> None:
 @case
 def a_gateway_that_answers_arp_only(host: Host) -> None:
     sh("ip netns exec net sysctl -q -w net.ipv4.icmp_echo_ignore_all=1")
-    seen = reachability.look(host)
+    seen = reachability.find_reachable(host)
     assert [(target.address, target.seen_by) for target in seen.targets] == [("10.0.9.1", "neighbour")]
     assert not seen.lost(host)
     sh("ip -n net link set to-eth0 down")
@@ -462,7 +462,7 @@ def a_gateway_that_answers_arp_only(host: Host) -> None:
 @case
 def a_client_that_answers_nothing(host: Host) -> None:
     os.environ["SSH_CONNECTION"] = "198.51.100.7 50000 10.0.9.10 22"
-    seen = reachability.look(host)
+    seen = reachability.find_reachable(host)
     assert [target.seen_by for target in seen.targets] == ["ping", "route"]
     assert not seen.lost(host)
     sh("ip route add 198.51.100.0/24 via 10.0.9.2")

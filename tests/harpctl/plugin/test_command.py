@@ -16,8 +16,8 @@ import typer
 from typer.testing import CliRunner
 
 from harpctl.facts.plugin_files import NAME, PARKED
+from harpctl.failures import reports_errors
 from harpctl.plugin.command import disable, enable, install, status
-from harpctl.report import reports_errors
 from tests.harpctl.plugin.conftest import Image, make_image
 
 NOBODY = 65534

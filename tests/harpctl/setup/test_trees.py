@@ -22,7 +22,7 @@ from harpctl.facts.collect import collect
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
-from harpctl.setup.command import observe, run_setup
+from harpctl.setup.command import collect_facts, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
 from tests.harpctl.machine import DISTROS, build
@@ -97,7 +97,7 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     host = Host(root) if kind == "tree" else Host(root, Silent())
     overrides = Overrides(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
     options = SetupOptions(overrides=overrides, enis=("eth1", "eth5"), now=kind == "host")
-    text = render(make_setup(observe(host, options), host, options).plan, host)
+    text = render(make_setup(collect_facts(host, options), host, options).plan, host)
     golden = GOLDEN / f"{distro}.{kind}"
     if update_golden:
         golden.parent.mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ import typer
 
 from harpctl.console import print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.hints import place
+from harpctl.hints import complete
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,7 +63,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             if DEBUG.get():
                 raise
             known = _harp_error(error)
-            hint = place(known.hint, cast("typer.Context | None", context))
+            hint = complete(known.hint, cast("typer.Context | None", context))
             _end(known.message, hint, int(known.exit_code), as_json=as_json)
         return result
 

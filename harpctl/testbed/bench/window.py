@@ -43,7 +43,7 @@ class Done:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watched:
+class WindowResult:
     """What one side did: a report, or where harp-perf itself ended without one, what the ranks said."""
 
     report: PerfReport | None
@@ -52,7 +52,7 @@ class Watched:
     rival: Samples | None  # TCP's, from the start of the window
 
 
-class RivalReport(msgspec.Struct, frozen=True):
+class FlowReport(msgspec.Struct, frozen=True):
     """What tcp_flow.py prints at its end."""
 
     start_ns: int
@@ -60,7 +60,7 @@ class RivalReport(msgspec.Struct, frozen=True):
     samples: list[int]
 
 
-class Rival:
+class CompetingFlow:
     """A flow of kernel TCP between two hosts of the lab; a context manager."""
 
     def __init__(self, lab: Lab, sender: int, receiver: int, interval_ms: int) -> None:
@@ -69,7 +69,7 @@ class Rival:
         self._stack = contextlib.ExitStack()
         self._receiving: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Rival:
+    def __enter__(self) -> CompetingFlow:
         argv = ["receive", self._lab.address(self._receiver), str(RIVAL_PORT), str(self._interval_ms)]
         self._receiving = self._start(self._receiver, argv)
         if _output(self._receiving).readline().strip() != b"ready":
@@ -90,7 +90,7 @@ class Rival:
         receiving = self._receiving
         assert receiving is not None  # noqa: S101  (between enter and exit)
         receiving.send_signal(signal.SIGTERM)
-        report = msgspec.json.decode(_output(receiving).read(), type=RivalReport)
+        report = msgspec.json.decode(_output(receiving).read(), type=FlowReport)
         late = round((report.start_ns - start_ns) / 1e6 / report.interval_ms)
         return Samples(report.interval_ms / 1000, [0] * max(late, 0) + report.samples[max(-late, 0) :])
 
@@ -115,14 +115,14 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
     _output(child).close()
 
 
-def watch(
+def run_window(
     hosts: Hosts,
     program: Program,
     job: PerfJob,
     events: Sequence[Event] = (),
     do: Callable[[Event], None] = lambda _event: None,
-    rival: Rival | None = None,
-) -> Watched:
+    rival: CompetingFlow | None = None,
+) -> WindowResult:
     """Run one window; `do` is called for each event when it is due. A plugin that fails is no error here."""
     with Ranks(hosts, program, job) as ranks, rival or contextlib.nullcontext():
         start_ns = _await_start(ranks, job)
@@ -143,7 +143,7 @@ def watch(
         late = ranks.wait()
         errors = ranks.failure(late).hint if late or not ranks.all_well() else ""
         report = _report_of(ranks)
-        return Watched(report, errors, tuple(done), measured)
+        return WindowResult(report, errors, tuple(done), measured)
 
 
 def _await_start(ranks: Ranks, job: PerfJob) -> int:

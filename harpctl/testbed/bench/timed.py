@@ -19,7 +19,7 @@ from harpctl.testbed.bench.hosts import Hosts, LabHosts
 from harpctl.testbed.bench.measure import Side, Step
 from harpctl.testbed.bench.perf import Mode, PerfJob
 from harpctl.testbed.bench.sizes import format_size
-from harpctl.testbed.bench.watch import Rival, watch
+from harpctl.testbed.bench.window import CompetingFlow, run_window
 from harpctl.testbed.lab.lab import Lab
 
 SAMPLES_MAX = 20000  # harp-perf's bound
@@ -31,7 +31,7 @@ OpenHosts = Callable[[], AbstractContextManager[Opened]]
 
 
 @dataclasses.dataclass(frozen=True)
-class ClockJob:
+class TimedJob:
     """What happens in a run by the clock."""
 
     job: PerfJob  # with an interval
@@ -48,9 +48,9 @@ class ClockJob:
         )
 
 
-def clock_job(
+def timed_job(
     job: PerfJob, seconds: float | None, failures: Sequence[Failure], *, beside_tcp: bool
-) -> ClockJob:
+) -> TimedJob:
     """Complete a job by the length of the run and of its samples."""
     if len(job.sizes_bytes) != 1 or job.iterations is not None or job.mode == Mode.PINGPONG.value:
         raise HarpError(
@@ -68,11 +68,11 @@ def clock_job(
         )
     interval_ms = max(math.ceil(length_s * 1000 / SAMPLES_MAX), 1)
     job = dataclasses.replace(job, time_s=length_s, interval_ms=interval_ms)
-    return ClockJob(job, tuple(failures), beside_tcp)
+    return TimedJob(job, tuple(failures), beside_tcp)
 
 
 def run_courses(
-    sides: Sequence[Side], what: ClockJob, open_hosts: OpenHosts, step: Step
+    sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, step: Step
 ) -> tuple[list[Course], str, list[str]]:
     """Run each side in a new place, so that none meets what another broke; return what the place was."""
     courses: list[Course] = []
@@ -85,7 +85,7 @@ def run_courses(
     return courses, *places[0]
 
 
-def _run_side(side: Side, what: ClockJob, hosts: Hosts) -> Course:
+def _run_side(side: Side, what: TimedJob, hosts: Hosts) -> Course:
     job = what.job
     lab = hosts.lab if isinstance(hosts, LabHosts) else None
     events = events_of(what.failures)
@@ -95,17 +95,17 @@ def _run_side(side: Side, what: ClockJob, hosts: Hosts) -> Course:
         if lab:
             apply(lab, event)
 
-    watched = watch(hosts, side.program, job, events, do, rival)
+    watched = run_window(hosts, side.program, job, events, do, rival)
     return course_of(side.name, watched, job.time_s, (job.interval_ms or 1) / 1000)
 
 
-def _rival(lab: Lab, job: PerfJob) -> Rival:
+def _rival(lab: Lab, job: PerfJob) -> CompetingFlow:
     """Make a flow of TCP on the way that the messages take."""
     sender, receiver = (1, 0) if job.mode == Mode.INCAST.value else (0, len(lab.hosts) // 2)
-    return Rival(lab, sender, receiver, job.interval_ms or 1)
+    return CompetingFlow(lab, sender, receiver, job.interval_ms or 1)
 
 
-def clock_document(place: str, what: ClockJob, sides: Sequence[Side], courses: Sequence[Course]) -> bytes:
+def timed_document(place: str, what: TimedJob, sides: Sequence[Side], courses: Sequence[Course]) -> bytes:
     """Write everything as JSON: what was run, where, what happened, and each sample."""
     content = {
         "place": place,
