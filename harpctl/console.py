@@ -77,9 +77,8 @@ class NoProgress:
 
 def print_table(table: Table, *, wide: bool = False) -> None:
     """Write a table on stdout: as wide as the terminal; elsewhere, or if `wide`, as wide as it needs."""
-    width = (
-        OUT.width if OUT.is_terminal and not wide else WIDTH_MAX
-    )  # print() takes no more than the console's
+    # The console gets the width, as print() uses no more than the console's.
+    width = OUT.width if OUT.is_terminal and not wide else WIDTH_MAX
     console = Console(
         file=OUT.file, width=width, force_terminal=OUT.is_terminal, highlight=False, emoji=False
     )

@@ -29,8 +29,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: its errors are told where they arise
-CONTEXT = "context"  # the parameter by which typer tells what was given
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: such errors are reported where they occur
+CONTEXT = "context"  # the parameter in which typer passes the given options
 JSON_NAMES = ("as_json", "json")  # of the parameters that --json sets
 
 

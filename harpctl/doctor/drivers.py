@@ -15,7 +15,7 @@ from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp_ladder.c)
 ONE_BUFFER_MTU = 3762  # larger packets span frames
 SEVERAL_BUFFERS = (6, 6)  # Linux release
-ZERO_COPY = "zero-copy"  # as Eni.xdp says it
+ZERO_COPY = "zero-copy"  # a value of Eni.xdp
 
 
 class DriverMode(msgspec.Struct, frozen=True):

@@ -46,7 +46,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     run: Callable[[Context], Iterable[CheckResult]]
     validates: bool = True
-    needs: tuple[Callable[[Context], str], ...] = ()  # each says why there is nothing to look at, or ""
+    needs: tuple[Callable[[Context], str], ...] = ()  # each returns why the check does not apply, or ""
 
     @property
     def group(self) -> str:

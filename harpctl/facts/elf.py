@@ -33,6 +33,7 @@ NAME = "HARP"
 NAME_BYTES_MAX = 128
 BUILD_DIGITS = 12  # of the linker's id, as the plugin logs it
 READ_BYTES_MAX = 16 << 20
+# What pyelftools raises for bytes that are no ELF file, as seen in tests.
 DAMAGED = (
     ELFError,
     ConstructError,
@@ -46,13 +47,13 @@ DAMAGED = (
     RecursionError,
     TypeError,
     ValueError,
-)  # what pyelftools is seen to raise for bytes that are no ELF file
+)
 
 
 class Elf(msgspec.Struct, frozen=True, kw_only=True):
     """A shared library. Versions are texts such as "2.27"; texts are empty where the file does not tell."""
 
-    machine: str  # as uname -m says it
+    machine: str  # as uname -m prints it
     bits: int
     soname: str = ""
     needed: tuple[str, ...] = ()  # DT_NEEDED

@@ -139,7 +139,7 @@ def _with_link(eni: Eni, link: Link) -> Eni:
     )
 
 
-# ---- addresses, routes, and what was told ----
+# ---- addresses, routes and overrides ----
 
 
 def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overrides) -> list[Eni]:

@@ -14,11 +14,8 @@ _LINUX = re.compile(r"(\s*linux(?:16|efi)?[ \t]+)(\S+)(.*)$")
 _SET = re.compile(r"\s*set\s+(\w+)=(.*?)\s*$")
 _BLSCFG = re.compile(r"^\s*blscfg\b", re.MULTILINE)
 _VARIABLE = re.compile(r"'[^']*'|\$(?:(\w+)|\{(\w+)\})")
-_BY_HAND = (
-    "os-prober",
-    "custom",
-    "memtest",
-)  # sections that the kernel arguments of this system do not reach
+# Sections whose entries do not get the kernel arguments of this system.
+_BY_HAND = ("os-prober", "custom", "memtest")
 
 
 class MenuEntry(NamedTuple):

@@ -138,7 +138,7 @@ class Eni(Struct, frozen=True, kw_only=True):
     mtu_max: int = 0  # 0: unknown
     queues: int = 0  # combined channels in use; 0: unknown
     queues_max: int = 0
-    speed_mbps: int = 0  # 0: the driver does not tell
+    speed_mbps: int = 0  # 0: unknown to the driver
     pci: str = ""
     path: tuple[str, ...] = ()  # the PCI bridges above it
     node: int = -1
@@ -168,7 +168,7 @@ class Library(Struct, frozen=True, kw_only=True):
     """A libnccl.so found on the host."""
 
     path: str
-    version: str = ""  # "2.21.5"; "" when the file does not tell
+    version: str = ""  # "2.21.5"; "" when the file does not contain it
 
 
 class PluginFile(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ LIBC_BANNER = re.compile(rb"GNU C Library [^\n]{0,200}?version ([0-9]+\.[0-9]+)"
 LDD_VERSION = re.compile(r"ldd \(.*\) ([0-9]+\.[0-9]+)")
 UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-CGROUP_MARKS = {  # what /proc/self/cgroup matches -> the container it tells of
+CGROUP_MARKS = {  # what /proc/self/cgroup matches -> the kind of container
     r"/kubepods": "kubernetes",
     r"/docker[/-][0-9a-f]": "docker",
     r"/libpod-": "podman",

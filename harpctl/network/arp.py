@@ -13,7 +13,7 @@ PATH = "/etc/sysctl.d/90-harp.conf"
 SETTINGS = {
     "arp_ignore": "1",  # answer only on the interface that has the address
     "arp_announce": "2",  # ask only with an address of the interface that asks
-    "rp_filter": "2",  # loose: a reply may come by another interface than the main table says
+    "rp_filter": "2",  # loose: a reply may come by another interface than the main table's
 }
 
 

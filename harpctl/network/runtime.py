@@ -19,15 +19,8 @@ from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT, TABLE_FIRST,
 PRIORITIES = range(RULE_PRIORITY_FIRST, RULE_PRIORITY_FIRST + TABLE_COUNT)
 TABLES = range(TABLE_FIRST, TABLE_FIRST + TABLE_COUNT)
 Rule = tuple[int, str, str, str]  # IP version, priority, source address, table
-NOT_INPUT = {
-    "linkdown",
-    "dead",
-    "pervasive",
-    "offload",
-    "trap",
-    "rt_offload",
-    "rt_trap",
-}  # `ip` shows them only
+# Words that `ip` shows, but does not take.
+NOT_INPUT = {"linkdown", "dead", "pervasive", "offload", "trap", "rt_offload", "rt_trap"}
 
 
 def _ip(version: int, *words: str) -> tuple[str, ...]:
@@ -68,7 +61,7 @@ def _channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
         return []
     if not found.queues:
         raise HarpError(
-            f"{eni.name} does not tell how many channels it has, so they can't be set to {eni.queues}.",
+            f"{eni.name} does not report its channels, so they can't be set to {eni.queues}.",
             f"Look at `ethtool -l {eni.name}`, and leave --channels out.",
             ExitCode.MISSING,
         )

@@ -12,7 +12,7 @@ from harpctl.host.host import Host
 from harpctl.node.profile import library_path, profile_path
 from harpctl.plugin.settings import parse_conf
 
-VERSION = "0.4.0"  # the first with all that is said here
+VERSION = "0.4.0"  # the first with everything used here
 READ_ONLY = ("ro", "nosuid", "nodev", "bind")
 
 

@@ -65,7 +65,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     path: str = ""  # the file that the state speaks of
     version: str = ""
-    build: str = ""  # tells builds of one version apart
+    build: str = ""  # distinguishes builds of one version
     files: tuple[File, ...] = ()
     libraries: tuple[Nccl, ...] = ()
     conf_files: tuple[str, ...] = ()

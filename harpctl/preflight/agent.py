@@ -35,9 +35,8 @@ from harpctl.testbed.bench.baseline import NCCL_SINCE
 
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
 TRIED = 6  # ports of each ENI: the ends of its range, and some between; as many as kernels refuse at once
-NEEDED = (
-    "confs",
-)  # the doctor's groups without which nothing can be measured; the others' failures are told
+# The groups of checks that must pass before measuring; failures of other groups are only reported.
+NEEDED = ("confs",)
 
 
 def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) -> None:

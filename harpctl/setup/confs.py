@@ -28,7 +28,7 @@ TUNABLE = (
     "congestion",
     "devices",
 )
-FALLBACKS = ("speed_mbps",)  # what the host says goes first
+FALLBACKS = ("speed_mbps",)  # the host's own value comes first
 
 
 def conf_of(choice: Choice, options: SetupOptions) -> Conf:

@@ -28,8 +28,8 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     enis: tuple[str, ...] = ()
     mtu: int | None = None
     channels: int | None = None
-    speed_mbps: int | None = None  # of each ENI; None: what the host tells
-    cloud_mbps: int | None = None  # where the host does not tell
+    speed_mbps: int | None = None  # of each ENI; None: the host's own value
+    cloud_mbps: int | None = None  # where the host does not show it
     force: bool = False
     now: bool = False
     kernel_args: bool = True

@@ -130,7 +130,7 @@ def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: Setup
     if not host.is_real:
         return f"its next boot brings {pages}"
     if holds(facts.boot.cmdline, wanted):
-        return ""  # booted with them, and the kernel could not have them: unmet() says so
+        return ""  # booted with them, and the kernel could not reserve them: unmet() reports it
     return f"a reboot brings {pages}; {have} are there now"
 
 

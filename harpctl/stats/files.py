@@ -30,7 +30,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         str  # "running", "stopped", "late": no pass for 2 s, "gone", "elsewhere": another namespace's, late
     )
     late_s: float  # since an engine wrote last
-    rank: str  # as the launcher has told the process; "" where that is not known
+    rank: str  # from the launcher's variables; "" where unknown
     command: str
     file: str
     page: Page

@@ -24,7 +24,7 @@ class Kind(str, enum.Enum):
     DOWN = "down"  # the link goes down
     UNPLUG = "unplug"  # the cable is pulled, where there is a switch
     ADDRESS = "address"  # the address goes away
-    BLACKHOLE = "blackhole"  # nothing comes in or goes out, and nothing tells
+    BLACKHOLE = "blackhole"  # nothing comes in or goes out, without a signal
     SILENT_IN = "silent-in"
     SILENT_OUT = "silent-out"
     DROP = "drop"  # with a share: that many packets of both directions are lost

@@ -23,7 +23,7 @@ from harpctl.testbed.bench.window import CompetingFlow, run_window
 from harpctl.testbed.lab.lab import Lab
 
 SAMPLES_MAX = 20000  # harp-perf's bound
-AFTER_S = 2.0  # how long to watch after the last event where nobody says
+AFTER_S = 2.0  # after the last event, unless --seconds sets the end
 DEFAULT_SIZE_BYTES = 128 << 10
 
 Opened = tuple[Hosts, str, list[str]]  # a place, a line that describes it, notes

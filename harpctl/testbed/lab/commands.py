@@ -20,7 +20,7 @@ class Command:
         return f"{line} <<'END'\n{self.stdin}END" if self.stdin else line
 
 
-Run = Callable[[Command], str]  # gives what the command printed; raises the HarpError that says why it failed
+Run = Callable[[Command], str]  # returns what the command printed; raises HarpError where it failed
 
 
 def ip_inside(namespace: str, *words: str) -> Command:

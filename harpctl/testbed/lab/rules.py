@@ -16,7 +16,7 @@ from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names,
 
 IN, OUT = "in", "out"
 WAYS = (IN, OUT)  # towards the host, from the host
-CHANCE_UNITS = 1_000_000  # the firewall draws a number below this; a share is told in parts of it
+CHANCE_UNITS = 1_000_000  # the firewall draws a number below this; a share is given in units of 1 / this
 COUNTER = re.compile(r"counter packets (\d+)")
 
 

@@ -152,7 +152,7 @@ def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
 
 
 def test_channels_that_are_not_told(tmp_path: Path) -> None:
-    with pytest.raises(HarpError, match="does not tell how many channels"):
+    with pytest.raises(HarpError, match="does not report its channels"):
         runtime.commands(facts(eni("eth1", queues=0)), _host(tmp_path, {}), [ETH1])
 
 
