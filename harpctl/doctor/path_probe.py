@@ -34,25 +34,7 @@ TRIES = 3
 WAIT_S = 1.1  # longer than a kernel's pause between two refusals
 TCP_WAIT_S = 3.0
 # Sizes that networks are known to stop at: jumbo Ethernet, clouds, tunnels, IPv6's least.
-PLATEAUS = (
-    9001,
-    9000,
-    8950,
-    8896,
-    8500,
-    4352,
-    4096,
-    1500,
-    1492,
-    1480,
-    1460,
-    1450,
-    1442,
-    1420,
-    1400,
-    1280,
-    576,
-)
+MTUS = (9001, 9000, 8950, 8896, 8500, 4352, 4096, 1500, 1492, 1480, 1460, 1450, 1442, 1420, 1400, 1280, 576)
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +74,7 @@ def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]
 def _largest(source: str, peer: str, port: int, mtu: int) -> int:
     """Return the largest of the usual packet sizes below the MTU that is answered."""
     family = _family(peer)
-    sizes = {payload_bytes(size, family): size for size in PLATEAUS if size < mtu}
+    sizes = {payload_bytes(size, family): size for size in MTUS if size < mtu}
     found = probe_udp(source, peer, port, list(sizes))
     small = HEAD_BYTES + UDP_IP_BYTES[family]
     return max((sizes[payload] for payload, outcome in found.items() if outcome in ANSWERED), default=small)
