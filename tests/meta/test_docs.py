@@ -257,12 +257,12 @@ def test_glossary_is_sorted_and_says_each_word_once() -> None:
 # Where the code has a number, and the words of architecture.md that repeat it.
 NUMBERS = [
     ("proto/send.c", "#define CORK_NS HARP_US(10)", "may wait up to 10 µs for company"),
-    ("proto/life.c", "#define PATH_DOWN_NS HARP_MS(30)", "if it has been silent for 30 ms it goes DOWN"),
-    ("proto/life.c", "DRAIN_PTOS = 2,", "given up to the others at the second probe timeout"),
-    ("proto/life.c", "#define PROBE_FIRST_NS HARP_MS(2)", "is not UP is probed after 2 ms"),
-    ("proto/life.c", "#define PROBE_MAX_NS HARP_MS(50)", "every 50 ms while there is work"),
-    ("proto/life.c", "#define IDLE_PROBE_NS HARP_MS(500)", "are asked every 500 ms"),
-    ("proto/life.c", "#define STANDBY_PROBE_NS HARP_SEC(5)", "standby paths every 5 s"),
+    ("proto/path_health.c", "#define PATH_DOWN_NS HARP_MS(30)", "if it has been silent for 30 ms it goes DOWN"),
+    ("proto/path_health.c", "DRAIN_PTOS = 2,", "given up to the others at the second probe timeout"),
+    ("proto/path_health.c", "#define PROBE_FIRST_NS HARP_MS(2)", "is not UP is probed after 2 ms"),
+    ("proto/path_health.c", "#define PROBE_MAX_NS HARP_MS(50)", "every 50 ms while there is work"),
+    ("proto/path_health.c", "#define IDLE_PROBE_NS HARP_MS(500)", "are asked every 500 ms"),
+    ("proto/path_health.c", "#define STANDBY_PROBE_NS HARP_SEC(5)", "standby paths every 5 s"),
     ("proto/path.h", "HARP_PATH_SILENT_PTOS = 3", "After 3 probe timeouts in a row a path is silent"),
     ("proto/path.c", "#define PTO_MARGIN_NS HARP_MS(1)", "RTT + 4 variations + 1 ms"),
     ("proto/path.c", "#define PTO_MAX_NS HARP_MS(100)", "doubling, at most 100 ms"),

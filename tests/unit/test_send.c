@@ -10,7 +10,7 @@
 
 #include "base/seq.h"
 #include "lib/bring_up.h"
-#include "proto/life.h"
+#include "proto/path_health.h"
 #include "proto/recv.h"
 #include "proto/send.h"
 
@@ -363,7 +363,7 @@ static enum harp_drop feed_to(struct harp_sender *own, struct harp_packet p, har
 static void want(struct harp_sender *own, unsigned path, unsigned count) {
   own->flows[own->paths[path].pair].wanted = count;
   own->paths[path].pto_count = 2;
-  harp_life_on_answer(own, &own->paths[path], 0);
+  harp_path_health_on_answer(own, &own->paths[path], 0);
 }
 
 /* Lets time go by, with every probe lost; returns when a path has left the state. */
@@ -413,7 +413,7 @@ static void a_silent_path_gets_company(void **state) {
   bring_up(own, 0);
   struct harp_packet credit = ack(1, 0, 0, FIRST_MESSAGE + 1);
   feed_to(own, credit, 0);
-  harp_life_down(own, &own->paths[1], 0);
+  harp_path_health_down(own, &own->paths[1], 0);
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
   harp_ns now = until_it_leaves(own, 2, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
   assert_true(now < HARP_MS(60)); /* two timeouts, at the RTT that is assumed until one is known */
@@ -462,7 +462,7 @@ static void no_path_goes_down_early_beside_its_like(void **state) {
        now += HARP_US(50)) {
     if (own->load.messages < 4) assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, now), 0);
     harp_sender_on_timeout(own, now);
-    harp_life_want_probe(own, &own->paths[0], true);
+    harp_path_health_want_probe(own, &own->paths[0], true);
     while (send_next(own, 1, &run, now)) {
       if (!silent_ns[run.path]) silent_ns[run.path] = now;
       if (run.path != 0) continue;

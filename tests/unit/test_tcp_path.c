@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "lib/bring_up.h"
-#include "proto/life.h"
+#include "proto/path_health.h"
 #include "wire/record.h"
 
 enum { UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, LARGE = 1 << 20 };

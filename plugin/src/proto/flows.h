@@ -7,7 +7,7 @@
  * wait twice as long before the next try. What is in use is tried with half as many now and then, by the same
  * rule. The rate counts only time with something in flight, so pauses of the application do not matter.
  *
- * Part of a sender, which has one for each pair of ENIs; life.c opens and rests paths as it says. */
+ * Part of a sender, which has one for each pair of ENIs; path_health.c opens and rests paths as it says. */
 #ifndef HARP_FLOWS_H
 #define HARP_FLOWS_H
 

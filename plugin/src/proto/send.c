@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/seq.h"
-#include "proto/life.h"
+#include "proto/path_health.h"
 #include "proto/tail.h"
 
 #define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
@@ -167,7 +167,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->start = config->first_number % HARP_MAX(pair_count(config, true), 1u);
   s->waits = false;
   s->copy_budget_bytes = HARP_TAIL_BUDGET_BYTES;
-  harp_life_init(s, now);
+  harp_path_health_init(s, now);
 }
 
 /* ---- streams that wait for credit ---- */
@@ -203,7 +203,7 @@ static void on_credit_time(struct harp_sender *s, harp_ns now) {
   s->credit_probe_ns = HARP_NEVER;
   if (p) {
     s->credit_wanted = true;
-    harp_life_want_probe(s, p, true);
+    harp_path_health_want_probe(s, p, true);
   }
   for (struct harp_tx_stream *st = s->waiting_first; st; st = st->next_waiting) {
     harp_ns wait_ns = HARP_MIN(CREDIT_PROBE_FIRST_NS << HARP_MIN(st->asks, 7u), CREDIT_PROBE_MAX_NS);
@@ -267,7 +267,7 @@ static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp
   p->lines = HARP_MAX(p->lines, p->size_probe_lines);
   p->size_probe_lines = 0;
   p->size_probe_ns = p->lines < p->lines_max ? now + SIZE_PROBE_NEXT_NS : HARP_NEVER;
-  harp_life_note_size(s, p);
+  harp_path_health_note_size(s, p);
 }
 
 /* The RTT that an acknowledgement shows, 0 if it shows none: now - echoed time - time it waited at the
@@ -319,7 +319,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
                                        .number = path->largest_acked,
                                        .a = (uint32_t)number,
                                        .b = path->cc.window_bytes});
-  harp_life_note_detour(s, path, p->flags & HARP_FLAG_DETOUR, now);
+  harp_path_health_note_detour(s, path, p->flags & HARP_FLAG_DETOUR, now);
   bool proven =
       (path->state == HARP_PATH_NEW || path->state == HARP_PATH_DOWN) && newest > path->proof_number;
   if (!r.advanced && !proven) return HARP_DROP_NONE;
@@ -327,13 +327,13 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   harp_ns rtt_ns = ack_rtt_ns(p, now);
   if (rtt_ns && s->path_count > 1 && now - path->last_ack_ns > RTT_STALE_NS) harp_rtt_forget(&path->rtt);
   if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
-  if (path->state == HARP_PATH_UP || proven) harp_life_on_answer(s, path, now);
+  if (path->state == HARP_PATH_UP || proven) harp_path_health_on_answer(s, path, now);
   if (r.size_probe_acked) on_size_probe_acked(s, path, now);
   harp_loss_detect(path, &r, s->trace, now);
-  harp_life_account(s, path, &r, inflight, rtt_ns, now);
+  harp_path_health_account(s, path, &r, inflight, rtt_ns, now);
   if (s->path_count > 1) harp_path_note_speed(path);
-  harp_life_touch(s,
-                  path); /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
+  harp_path_health_touch(
+      s, path); /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
   return HARP_DROP_NONE;
 }
 
@@ -341,7 +341,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
 
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   HARP_ASSERT(path < s->path_count);
-  harp_life_down(s, &s->paths[path], now);
+  harp_path_health_down(s, &s->paths[path], now);
 }
 
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now) {
@@ -351,7 +351,7 @@ void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now) {
   p->blocked = true;
   p->cc.round_limited = true; /* the kernel holds as much as it takes */
   s->blocked |= 1ull << path;
-  harp_life_touch(s, p);
+  harp_path_health_touch(s, p);
 }
 
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
@@ -361,13 +361,13 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
   s->blocked &= ~(1ull << path);
   if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT || p->probe_due) return;
   p->probed_ns = now;
-  harp_life_want_probe(s, p, true);
+  harp_path_health_want_probe(s, p, true);
 }
 
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
   HARP_ASSERT(s->tcp >> path & 1);
   s->avoided = avoided ? s->avoided | 1ull << path : s->avoided & ~(1ull << path);
-  harp_life_divide(s);
+  harp_path_health_divide(s);
 }
 
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
@@ -376,17 +376,18 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
   p->pto_from_ns = now;
   p->pto_count = 0;
   if (!p->inflight_bytes) { /* blocked */
-    harp_life_touch(s, p);
+    harp_path_health_touch(s, p);
     return;
   }
   harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
   harp_ns since_ns = HARP_MAX(HARP_MAX(p->last_ack_ns, p->probed_ns), sent_ns);
-  if (now - since_ns >= PROGRESS_ASK_NS && !harp_flight_full(&p->flight)) harp_life_want_probe(s, p, true);
-  harp_life_touch(s, p);
+  if (now - since_ns >= PROGRESS_ASK_NS && !harp_flight_full(&p->flight))
+    harp_path_health_want_probe(s, p, true);
+  harp_path_health_touch(s, p);
 }
 
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
-  harp_life_on_timeout(s, now);
+  harp_path_health_on_timeout(s, now);
   if (s->credit_probe_ns <= now) on_credit_time(s, now);
 }
 
@@ -724,7 +725,7 @@ static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t line
 
 static void take_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
                        struct harp_tx_run *run, harp_ns now) {
-  harp_life_want_probe(s, p, false);
+  harp_path_health_want_probe(s, p, false);
   p->probed_ns = now; /* the next probe keeps its distance even if this one had to wait for a frame */
   if (p->pto_count || harp_path_pto_ns(p) <= now) p->pto_from_ns = now;
   if (!c->lines) {
@@ -843,11 +844,11 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
   note_asked(p, run);
-  if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_life_touch(s, p);
+  if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_path_health_touch(s, p);
 }
 
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
-  harp_life_ask_quiet(s, quiet_ns, now);
+  harp_path_health_ask_quiet(s, quiet_ns, now);
 }
 
 static void check_path(const struct harp_sender *s, unsigned i) {

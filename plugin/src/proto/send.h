@@ -82,7 +82,7 @@ struct harp_sender {
   harp_ns cork_ns; /* until then small messages wait for company; HARP_NEVER: none waits */
   harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
 
-  /* paths, a bit each, and their timers: life.c's */
+  /* paths, a bit each, and their timers: path_health.c's */
   uint64_t eligible;                  /* may carry data */
   uint64_t tcp;                       /* tcp paths */
   uint64_t blocked;                   /* of them those that take nothing now */

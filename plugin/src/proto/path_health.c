@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/life.h"
+#include "proto/path_health.h"
 
 #include "base/assert.h"
 
@@ -67,7 +67,7 @@ static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
 
 /* Between two ENIs that have paths over both carriers, large messages go over tcp, which costs less for each
  * byte, unless that is avoided, and small ones over udp, which costs less for each message. */
-void harp_life_divide(struct harp_sender *s) {
+void harp_path_health_divide(struct harp_sender *s) {
   s->by_class[HARP_TX_SMALL] = s->by_class[HARP_TX_LARGE] = s->eligible;
   for (uint64_t bits = s->eligible & s->tcp; bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
@@ -100,7 +100,7 @@ static void choose_eligible(struct harp_sender *s) {
     if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
   }
   avoid_detours(s);
-  harp_life_divide(s);
+  harp_path_health_divide(s);
 }
 
 /* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
@@ -120,18 +120,18 @@ static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_s
   choose_eligible(s);
 }
 
-void harp_life_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted) {
+void harp_path_health_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted) {
   p->probe_due = wanted;
   s->probes_due = wanted ? s->probes_due | bit_of(p) : s->probes_due & ~bit_of(p);
 }
 
-void harp_life_note_size(struct harp_sender *s, const struct harp_path *p) {
+void harp_path_health_note_size(struct harp_sender *s, const struct harp_path *p) {
   s->sizing = p->size_probe_ns == HARP_NEVER ? s->sizing & ~bit_of(p) : s->sizing | bit_of(p);
 }
 
 static void restart_size(struct harp_sender *s, struct harp_path *p) {
   harp_path_restart_size(p);
-  harp_life_note_size(s, p);
+  harp_path_health_note_size(s, p);
 }
 
 static void give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -146,8 +146,8 @@ static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns no
   p->proof_number = p->next_number;
   p->probe_count = 0;
   p->probed_ns = now;
-  harp_life_want_probe(s, p, true);
-  harp_life_touch(s, p);
+  harp_path_health_want_probe(s, p, true);
+  harp_path_health_touch(s, p);
 }
 
 static void restart_window(struct harp_path *p) {
@@ -167,7 +167,7 @@ static void wake(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 }
 
 static void rest(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_life_want_probe(s, p, false);
+  harp_path_health_want_probe(s, p, false);
   move_to(s, p, HARP_PATH_DORMANT, now);
 }
 
@@ -267,19 +267,19 @@ static void settle(struct harp_sender *s, const struct harp_flows *f, harp_ns no
   if (in_use(s, f) != count) divide_window(s, f, bytes, c.straight | c.detours);
 }
 
-void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
+void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
   if (harp_likely(p->detour == detour)) return;
   p->detour = detour;
   choose_eligible(s);
   settle(s, &s->flows[p->pair], now);
 }
 
-void harp_life_init(struct harp_sender *s, harp_ns now) {
+void harp_path_health_init(struct harp_sender *s, harp_ns now) {
   s->eligible = s->probes_due = s->sizing = s->tcp = s->avoided = 0;
   for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].is_tcp) s->tcp |= 1ull << i;
   s->blocked = s->tcp;
-  harp_life_divide(s);
+  harp_path_health_divide(s);
   s->timers_ns = HARP_NEVER;
   s->ask_next = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
@@ -300,11 +300,11 @@ static void ask_kin(struct harp_sender *s, const struct harp_path *p) {
     struct harp_path *q = &s->paths[i];
     bool kin = q->local_eni == p->local_eni || q->remote_eni == p->remote_eni;
     bool speaks = s->eligible & bit_of(q) || q->inflight_bytes;
-    if (kin && q->state == HARP_PATH_UP && !speaks) harp_life_want_probe(s, q, true);
+    if (kin && q->state == HARP_PATH_UP && !speaks) harp_path_health_want_probe(s, q, true);
   }
 }
 
-void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (p->state != HARP_PATH_UP) {
     p->proof_number = p->next_number; /* what was sent on it before proves nothing any more */
     return;
@@ -316,7 +316,7 @@ void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (s->path_count > 1) restart_size(s, p);
   begin_probing(s, p, now);
   settle(s, &s->flows[p->pair], now);
-  harp_life_touch(s, p);
+  harp_path_health_touch(s, p);
 }
 
 /* Someone answers again after all were silent: the others may be back as well. */
@@ -324,18 +324,18 @@ static void ask_silent(struct harp_sender *s) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *q = &s->paths[i];
     if (q->state != HARP_PATH_DORMANT && harp_path_silent(q) && !harp_flight_full(&q->flight))
-      harp_life_want_probe(s, q, true);
+      harp_path_health_want_probe(s, q, true);
   }
 }
 
-void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   bool was_poor = p->pto_count || p->state != HARP_PATH_UP;
   p->last_ack_ns = p->pto_from_ns = now;
   p->pto_count = 0;
   p->drained = false;
   if (harp_unlikely(p->probe_due)) {
-    harp_life_want_probe(s, p, false);
-    harp_life_touch(s, p);
+    harp_path_health_want_probe(s, p, false);
+    harp_path_health_touch(s, p);
   }
   if (harp_unlikely(p->state != HARP_PATH_UP)) {
     if (p->state == HARP_PATH_DOWN) {
@@ -343,7 +343,7 @@ void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now
       restart_window(p);
     }
     move_to(s, p, HARP_PATH_UP, now);
-    harp_life_touch(s, p);
+    harp_path_health_touch(s, p);
   }
   if (harp_unlikely(s->stalled_since_ns)) {
     s->stalled_since_ns = 0;
@@ -375,8 +375,8 @@ static void trace_fall(const struct harp_sender *s, const struct harp_path *p, u
                                        .b = (uint32_t)(p->rtt.smoothed_ns / HARP_US(1))});
 }
 
-void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
-                       uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
+void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
+                              uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
   s->counters->spurious_losses += r->spurious_packets;
   s->counters->lost_packets += r->lost_packets;
   p->lost_packets += r->lost_packets;
@@ -419,7 +419,7 @@ static harp_ns timer_ns(const struct harp_sender *s, const struct harp_path *p) 
   return p->last_ack_ns + (s->eligible & bit_of(p) ? IDLE_PROBE_NS : STANDBY_PROBE_NS);
 }
 
-void harp_life_touch(struct harp_sender *s, const struct harp_path *p) {
+void harp_path_health_touch(struct harp_sender *s, const struct harp_path *p) {
   s->timers_ns = HARP_MIN(s->timers_ns, timer_ns(s, p));
 }
 
@@ -455,12 +455,12 @@ static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
     s->ask_next = s->ask_next + 1 == s->path_count ? 0 : s->ask_next + 1;
     if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(idle & bit_of(q))) continue;
     if (harp_flight_full(&q->flight)) continue;
-    harp_life_want_probe(s, q, true);
+    harp_path_health_want_probe(s, q, true);
     if (p->pto_count < ASK_ALL_PTOS) return;
   }
 }
 
-void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+void harp_path_health_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
   uint32_t heard = 0; /* ENIs of ours over which something came or is about to be asked, a bit each */
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
@@ -470,7 +470,7 @@ void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
     if (p->state != HARP_PATH_UP || heard >> p->local_eni & 1) continue;
-    harp_life_want_probe(s, p, true);
+    harp_path_health_want_probe(s, p, true);
     heard |= 1u << p->local_eni;
   }
 }
@@ -478,7 +478,7 @@ void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
 static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   uint32_t lines = p->lines;
   if (!harp_path_shrink(p, now)) return;
-  harp_life_note_size(s, p);
+  harp_path_health_note_size(s, p);
   harp_trace(
       s->trace, now,
       (struct harp_trace_entry){.event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = lines, .b = p->lines});
@@ -498,7 +498,7 @@ static bool standby_is_needed(const struct harp_sender *s, const struct harp_pat
 /* Asks for an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
  * is given up only with its connection, when the path goes DOWN; and its flight has room for few probes. */
 static void ask_again(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
-  harp_life_want_probe(s, p, !p->is_tcp || !harp_flight_full(&p->flight));
+  harp_path_health_want_probe(s, p, !p->is_tcp || !harp_flight_full(&p->flight));
   if (p->is_tcp) return;
   if (elsewhere && p->pto_count >= DRAIN_PTOS && !p->drained) {
     p->drained = true;
@@ -527,7 +527,7 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   bool elsewhere = s->path_count > 1 && others_progress(s, p);
   bool long_silent = now - p->silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
   if (elsewhere && p->pto_count >= DRAIN_PTOS && long_silent) {
-    harp_life_down(s, p, now);
+    harp_path_health_down(s, p, now);
     return;
   }
   ask_again(s, p, elsewhere, now);
@@ -541,7 +541,7 @@ static void on_probe_time(struct harp_sender *s, struct harp_path *p, harp_ns no
   give_up(s, p, now);
   p->probe_count++;
   p->probed_ns = now;
-  harp_life_want_probe(s, p, true);
+  harp_path_health_want_probe(s, p, true);
   if (p->probe_count >= DRAIN_PTOS) settle(s, &s->flows[p->pair], now);
   if (p->probe_count >= HARP_PATH_SILENT_PTOS) note_stall(s, now);
 }
@@ -552,7 +552,7 @@ static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns 
     struct harp_loss_result r = {0};
     uint32_t inflight = p->inflight_bytes;
     harp_loss_detect(p, &r, s->trace, now);
-    harp_life_account(s, p, &r, inflight, 0, now);
+    harp_path_health_account(s, p, &r, inflight, 0, now);
   }
   if (timer_ns(s, p) > now) return;
   if (p->state == HARP_PATH_DORMANT)
@@ -562,10 +562,10 @@ static void on_path_timeout(struct harp_sender *s, struct harp_path *p, harp_ns 
   else if (harp_path_owes(p))
     on_pto(s, p, now);
   else
-    harp_life_want_probe(s, p, true);
+    harp_path_health_want_probe(s, p, true);
 }
 
-void harp_life_on_timeout(struct harp_sender *s, harp_ns now) {
+void harp_path_health_on_timeout(struct harp_sender *s, harp_ns now) {
   if (harp_likely(s->timers_ns > now)) return;
   for (unsigned i = 0; i < s->path_count; i++) on_path_timeout(s, &s->paths[i], now);
   s->timers_ns = HARP_NEVER;

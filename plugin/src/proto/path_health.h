@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a sender's paths: NEW -> UP -> DOWN -> UP ..., their timers, and which of them may carry data.
+/* The health of a sender's paths: NEW -> UP -> DOWN -> UP ..., their timers, and which of them may carry
+ * data.
  *
  * Of the paths between the same two ENIs as many are in use as flows.h says, at first one; the others are
  * DORMANT: nothing goes out on them, and no timer waits for them. One that answers poorly is at once given
@@ -11,47 +12,47 @@
  * UP: the peer may be paused. DOWN and NEW paths are probed, ever more rarely; a standby path carries data
  * only while neither of its ENIs has a primary path that is UP.
  *
- * Timers, all of them found by harp_life_on_timeout: loss deadline and probe timeout of paths with something
- * in flight, the next probe of paths that are not UP, and of paths that idle while there is work. Called by
- * send.c alone. */
-#ifndef HARP_LIFE_H
-#define HARP_LIFE_H
+ * Timers, all of them found by harp_path_health_on_timeout: loss deadline and probe timeout of paths with
+ * something in flight, the next probe of paths that are not UP, and of paths that idle while there is work.
+ * Called by send.c alone. */
+#ifndef HARP_PATH_HEALTH_H
+#define HARP_PATH_HEALTH_H
 
 #include "proto/send.h"
 
 /* Begins: every path is NEW and about to be probed. */
-void harp_life_init(struct harp_sender *s, harp_ns now);
+void harp_path_health_init(struct harp_sender *s, harp_ns now);
 
 /* Divides the eligible paths by class of message anew. */
-void harp_life_divide(struct harp_sender *s);
+void harp_path_health_divide(struct harp_sender *s);
 
 /* Tells that the path's timers may have changed. */
-void harp_life_touch(struct harp_sender *s, const struct harp_path *p);
+void harp_path_health_touch(struct harp_sender *s, const struct harp_path *p);
 
 /* Tells that the path's search for a packet size began or ended. */
-void harp_life_note_size(struct harp_sender *s, const struct harp_path *p);
+void harp_path_health_note_size(struct harp_sender *s, const struct harp_path *p);
 
 /* Asks for one packet on the path whatever its window says, or takes the wish back. */
-void harp_life_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted);
+void harp_path_health_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted);
 
 /* An acknowledgement that brought something came on the path: it works. */
-void harp_life_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now);
+void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Gives up the path's flight to the others and leaves it to probes. */
-void harp_life_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
+void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* The receiver says whether what comes on the path takes a slower way there: the NIC spreads packets over
  * queues by their ports, and only some queues are the receiver's. */
-void harp_life_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
+void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
 
 /* Probes a path of each of our ENIs over which nothing has come for so long. */
-void harp_life_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
+void harp_path_health_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
 /* Feeds what an event changed on a path to counters and congestion control. */
-void harp_life_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
-                       uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now);
+void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
+                              uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now);
 
 /* Runs the timers that are due. */
-void harp_life_on_timeout(struct harp_sender *s, harp_ns now);
+void harp_path_health_on_timeout(struct harp_sender *s, harp_ns now);
 
 #endif
