@@ -276,7 +276,7 @@ NUMBERS = [
     ("proto/cc_delay.c", "LOSS_TOLERATED_PERMILLE = 40", "without a queue from 40 permille on"),
     ("proto/cc_delay.c", "LOSS_QUEUE_PERMILLE = 20", "with a queue from 20 on"),
     ("proto/cc_delay.c", "#define LONG_QUEUE_NS HARP_MS(1)", "with more than 1 ms of queue always"),
-    ("proto/tail.h", "HARP_TAIL_SHARE = 16", "a sixteenth of what is sent"),
+    ("proto/tail_duplication.h", "HARP_TAIL_DUPLICATION_SHARE = 16", "a sixteenth of what is sent"),
     (
         "proto/tx_stream.h",
         "HARP_EARLY_MAX_BYTES = 16 * 1024",

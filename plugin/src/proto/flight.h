@@ -30,7 +30,7 @@ struct harp_burst {
   uint16_t lines_per_packet; /* 0: a probe */
   uint16_t last_lines;       /* of its last packet */
   uint8_t count;             /* packets */
-  bool copied;               /* sent once more on another path, as a tail */
+  bool copied;               /* sent once more on another path: tail duplication */
 };
 
 struct harp_flight {

@@ -6,7 +6,7 @@
 
 #include "base/seq.h"
 #include "proto/path_health.h"
-#include "proto/tail.h"
+#include "proto/tail_duplication.h"
 
 #define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
 #define SIZE_PROBE_NEXT_NS     HARP_MS(10)
@@ -166,7 +166,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
   s->start = config->first_number % HARP_MAX(pair_count(config, true), 1u);
   s->waits = false;
-  s->copy_budget_bytes = HARP_TAIL_BUDGET_BYTES;
+  s->copy_budget_bytes = HARP_TAIL_DUPLICATION_BUDGET_BYTES;
   harp_path_health_init(s, now);
 }
 
@@ -621,7 +621,7 @@ static bool choose(struct harp_sender *s, struct harp_tx_choice *c, harp_ns now)
     p = pick_best(s, among, now);
     return p && choose_data(s, st, p, c, now);
   }
-  if (s->path_count > 1 && harp_tail_choose(s, c, now)) {
+  if (s->path_count > 1 && harp_tail_duplication_choose(s, c, now)) {
     c->packets = packets_allowed(&s->paths[c->path], now);
     fit(s, c);
     return true;
@@ -649,7 +649,7 @@ static harp_ns deadline_ns(struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_MIN(s->credit_probe_ns, s->timers_ns);
   if (s->probes_due & ~s->blocked) return now;
   if (is_any_ready(s)) return HARP_MIN(at, data_ns(s, now));
-  if (s->path_count > 1) at = HARP_MIN(at, harp_tail_deadline_ns(s, now));
+  if (s->path_count > 1) at = HARP_MIN(at, harp_tail_duplication_deadline_ns(s, now));
   return at;
 }
 
@@ -760,8 +760,9 @@ static void take_new(struct harp_sender *s, struct harp_path *p, const struct ha
   emit(p, c, lines, run, now);
   harp_tx_stream_take_new(c->stream, lines);
   note_waiting(s, c->stream, now);
-  s->copy_budget_bytes = HARP_MIN(s->copy_budget_bytes + lines * (HARP_LINE_BYTES / HARP_TAIL_SHARE),
-                                  HARP_TAIL_BUDGET_BYTES + 0u);
+  s->copy_budget_bytes =
+      HARP_MIN(s->copy_budget_bytes + lines * (HARP_LINE_BYTES / HARP_TAIL_DUPLICATION_SHARE),
+               HARP_TAIL_DUPLICATION_BUDGET_BYTES + 0u);
 }
 
 /* Whether enough of the path's window, or of its records, was used since it last asked. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/tail.h"
+#include "proto/tail_duplication.h"
 
 #include "base/seq.h"
 
 /* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
  * which nothing was heard for half as long: loss on one that goes on is found without. */
-#define TAIL_MARGIN_NS HARP_US(300)
+#define OVERDUE_MARGIN_NS HARP_US(300)
 
 static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {
-  harp_ns margin_ns = HARP_MAX(2 * p->rtt.variation_ns, TAIL_MARGIN_NS);
+  harp_ns margin_ns = HARP_MAX(2 * p->rtt.variation_ns, OVERDUE_MARGIN_NS);
   return HARP_MAX(b->sent_ns + p->rtt.smoothed_ns, p->pto_from_ns + p->rtt.smoothed_ns / 2) + margin_ns;
 }
 
@@ -24,7 +24,7 @@ static struct harp_burst *oldest(const struct harp_path *p) {
   return NULL;
 }
 
-/* The paths among which tails are copied: what is on a tcp path is repeated by the kernel. */
+/* The paths that take part: what is on a tcp path is repeated by the kernel. */
 static uint64_t among(const struct harp_sender *s) {
   return s->eligible & ~s->tcp;
 }
@@ -52,7 +52,7 @@ static bool copy_of(struct harp_burst *b, struct harp_tx_choice *choice) {
   return choice->lines;
 }
 
-bool harp_tail_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now) {
+bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now) {
   if (alone(s)) return false;
   for (uint64_t bits = among(s); bits; bits &= bits - 1) {
     const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
@@ -68,7 +68,7 @@ bool harp_tail_choose(const struct harp_sender *s, struct harp_tx_choice *choice
   return false;
 }
 
-harp_ns harp_tail_deadline_ns(const struct harp_sender *s, harp_ns now) {
+harp_ns harp_tail_duplication_deadline_ns(const struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_NEVER;
   bool declined = false; /* something is overdue, and no path could take it */
   if (alone(s)) return at;
