@@ -41,7 +41,8 @@ static ssize_t exchange(const struct harp_netlink_request *r, int protocol, void
   return n;
 }
 
-int harp_netlink_ask(const struct harp_netlink_request *r, int protocol, uint16_t answer_type, void *reply) {
+int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol, uint16_t answer_type,
+                          void *reply) {
   ssize_t n = exchange(r, protocol, reply);
   if (n < 0) return (int)n;
   const struct nlmsghdr *h = reply;

@@ -33,8 +33,8 @@ void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void 
 /* Sends it by a protocol (NETLINK_ROUTE, NETLINK_GENERIC) and receives the answer, of
  * HARP_NETLINK_REPLY_BYTES at most. Returns 0, or -errno: the kernel's, or -EPROTO when the answer is of
  * another type or cut short. */
-HARP_MUST_CHECK int harp_netlink_ask(const struct harp_netlink_request *r, int protocol, uint16_t answer_type,
-                                     void *reply);
+HARP_MUST_CHECK int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol,
+                                          uint16_t answer_type, void *reply);
 
 /* Finds an attribute behind a body of so many bytes; NULL when there is none. */
 const struct rtattr *harp_netlink_find(const void *reply, uint32_t body_bytes, uint16_t type);

@@ -151,7 +151,7 @@ static bool is_needless(const struct harp_dial *d, harp_ns now) {
 }
 
 static void wait_for_word(struct harp_dial *d, harp_ns now) {
-  harp_monitor_ask(d->link->peer, now);
+  harp_monitor_ping(d->link->peer, now);
   d->is_met = true;
   d->is_open = false;
   d->refusal = HARP_REFUSAL_NONE;

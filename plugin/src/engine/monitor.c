@@ -260,7 +260,7 @@ void harp_monitor_leave(struct harp_peer *peer) {
   if (m->fd >= 0) shutdown(m->fd, SHUT_WR);
 }
 
-void harp_monitor_ask(struct harp_peer *peer, harp_ns now) {
+void harp_monitor_ping(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   if (send_message(peer, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++))) m->ping_ns = now;
@@ -315,7 +315,7 @@ void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
     return;
   }
   if (!m->ping_ns && now - m->pong_ns >= limit / 8) {
-    harp_monitor_ask(peer, now); /* one that is dropped is sent at the next look */
+    harp_monitor_ping(peer, now); /* one that is dropped is sent at the next look */
   } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused && !is_unacknowledged(m->fd)) {
     m->told_paused = true;
     HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "

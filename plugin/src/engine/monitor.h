@@ -62,7 +62,7 @@ void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now);
 bool harp_monitor_is_unacknowledged(const struct harp_peer *peer);
 
 /* Asks for a word of the peer's, with a PING. */
-void harp_monitor_ask(struct harp_peer *peer, harp_ns now);
+void harp_monitor_ping(struct harp_peer *peer, harp_ns now);
 
 /* The socket takes bytes again. */
 void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now);

@@ -245,7 +245,7 @@ static void review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   struct harp_monitor *m = &link->peer->monitor;
   if (waited_ns >= tenths_ns(link->engine, ASK) && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
       now - m->pong_ns >= tenths_ns(link->engine, ANSWER))
-    harp_monitor_ask(link->peer, now);
+    harp_monitor_ping(link->peer, now);
   if (waited_ns >= tenths_ns(link->engine, STALL)) note(link, now);
 }
 

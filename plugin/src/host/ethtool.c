@@ -28,7 +28,7 @@ static int ask(struct harp_netlink_request *r, uint16_t family, uint8_t command,
   harp_netlink_begin(r, family, sizeof r->body.generic);
   r->body.generic = (struct genlmsghdr){.cmd = command, .version = 1};
   harp_netlink_add(r, attribute, data, bytes);
-  return harp_netlink_ask(r, NETLINK_GENERIC, family, reply);
+  return harp_netlink_exchange(r, NETLINK_GENERIC, family, reply);
 }
 
 /* Copies the first `bytes` bytes of an attribute. Returns -ENODATA when it is not there or shorter. */

@@ -56,7 +56,7 @@ static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
   harp_netlink_add(&r, RTA_DST, to, bytes);
   harp_netlink_add(&r, RTA_SRC, ip_of(local, &bytes), bytes);
   harp_netlink_add(&r, RTA_OIF, &by, sizeof by);
-  int err = harp_netlink_ask(&r, NETLINK_ROUTE, RTM_NEWROUTE, reply);
+  int err = harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWROUTE, reply);
   if (err) return err;
   const struct rtmsg *route = NLMSG_DATA(reply);
   const struct rtattr *out = harp_netlink_find(reply, sizeof *route, RTA_OIF);
@@ -80,7 +80,7 @@ int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
   r.body.neighbour.ndm_family = hop.family;
   r.body.neighbour.ndm_ifindex = (int)ifindex;
   harp_netlink_add(&r, NDA_DST, hop.ip, ip_bytes_of(hop.family));
-  err = harp_netlink_ask(&r, NETLINK_ROUTE, RTM_NEWNEIGH, reply);
+  err = harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWNEIGH, reply);
   if (err) return err == -ENOENT ? -EAGAIN : err;
   const struct ndmsg *neighbour = NLMSG_DATA(reply);
   const struct rtattr *address = harp_netlink_find(reply, sizeof *neighbour, NDA_LLADDR);

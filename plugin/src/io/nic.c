@@ -49,7 +49,7 @@ static int ask_link(unsigned ifindex, void *reply) {
   harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
   r.body.link.ifi_family = AF_UNSPEC;
   r.body.link.ifi_index = (int)ifindex;
-  return harp_netlink_ask(&r, NETLINK_ROUTE, RTM_NEWLINK, reply);
+  return harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWLINK, reply);
 }
 
 unsigned harp_nic_index(const char *ifname) {
@@ -58,7 +58,7 @@ unsigned harp_nic_index(const char *ifname) {
   harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
   r.body.link.ifi_family = AF_UNSPEC;
   harp_netlink_add(&r, IFLA_IFNAME, ifname, (uint32_t)strlen(ifname) + 1);
-  if (harp_netlink_ask(&r, NETLINK_ROUTE, RTM_NEWLINK, reply)) return 0;
+  if (harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWLINK, reply)) return 0;
   return (unsigned)((const struct ifinfomsg *)NLMSG_DATA((const struct nlmsghdr *)(const void *)reply))
       ->ifi_index;
 }

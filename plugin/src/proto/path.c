@@ -34,8 +34,8 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->inflight_bytes = 0;
   p->sent_bytes = p->lost_packets = p->resent_packets = p->probe_timeouts = 0;
   p->to = to;
-  p->unasked_bytes = p->unasked_bursts = 0;
-  p->asked_number = first_number - 1;
+  p->unrequested_bytes = p->unrequested_bursts = 0;
+  p->ack_request_number = first_number - 1;
   p->pace_next_ns = 0;
   p->rack_sent_ns = 0;
   p->loss_deadline_ns = HARP_NEVER;
@@ -91,8 +91,8 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->sent_bytes += bytes;
   if (!p->inflight_bytes) p->pto_from_ns = now;
   p->inflight_bytes += (uint32_t)bytes;
-  p->unasked_bytes += (uint32_t)bytes;
-  p->unasked_bursts++;
+  p->unrequested_bytes += (uint32_t)bytes;
+  p->unrequested_bursts++;
   p->to->inflight_bytes += harp_window_cost_bytes(burst->count, burst->packet_bytes);
   if (!p->is_tcp) p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
   return burst->number;

@@ -44,12 +44,12 @@ struct harp_path {
   bool blocked; /* a tcp path that takes nothing now */
   enum harp_path_state state;
   uint64_t next_number;
-  uint64_t ack_next;                      /* one above the highest number of an acknowledgement received */
-  uint32_t lines, lines_max;              /* per packet: in use, and what the MTU allows */
-  uint32_t inflight_bytes;                /* pending packets with headers */
-  struct harp_window *to;                 /* of the peer's interface; shared, and the sender's */
-  uint32_t unasked_bytes, unasked_bursts; /* sent since an acknowledgement was last asked for */
-  uint64_t asked_number;                  /* of the packet that asked for it */
+  uint64_t ack_next;         /* one above the highest number of an acknowledgement received */
+  uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
+  uint32_t inflight_bytes;   /* pending packets with headers */
+  struct harp_window *to;    /* of the peer's interface; shared, and the sender's */
+  uint32_t unrequested_bytes, unrequested_bursts; /* sent since an acknowledgement was last asked for */
+  uint64_t ack_request_number;                    /* of the packet that asked for it */
 
   struct harp_rtt rtt;
   struct harp_cc cc;

@@ -11,12 +11,12 @@
 #define PROBE_MAX_NS   HARP_MS(50)
 #define PROBE_RARE_NS  HARP_SEC(1)
 enum { PROBES_OFTEN = 100 };
-/* A path that idles while there is work is asked so often, for its RTT and its health. */
+/* Interval of probes on a path that is idle while there is work: they keep its RTT and state fresh. */
 #define IDLE_PROBE_NS    HARP_MS(500)
 #define STANDBY_PROBE_NS HARP_SEC(5)
 /* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if
  * it is full already, since the probe needs a record too. */
-enum { DRAIN_PTOS = 2, ASK_ALL_PTOS = 4, GIVE_UP_PTOS = 6 };
+enum { DRAIN_PTOS = 2, PROBE_ALL_PTOS = 4, GIVE_UP_PTOS = 6 };
 
 static uint64_t bit_of(const struct harp_path *p) {
   return 1ull << p->index;
@@ -174,7 +174,7 @@ static void rest(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 /* The paths of a pair, a bit each, by what is to be expected of them. */
 struct census {
   uint64_t straight, detours; /* answer; and how their packets come to the receiver */
-  uint64_t tried, mute;       /* new ones: asked just now; asked and silent */
+  uint64_t tried, silent;     /* new ones: probed just now; probed and silent */
   uint64_t dormant, dormant_detours;
 };
 
@@ -186,7 +186,7 @@ static struct census census_of(const struct harp_sender *s, const struct harp_fl
     if (p->state == HARP_PATH_UP && !p->pto_count)
       *(p->detour ? &c.detours : &c.straight) |= bit;
     else if (p->state == HARP_PATH_NEW)
-      *(p->probe_count < DRAIN_PTOS ? &c.tried : &c.mute) |= bit;
+      *(p->probe_count < DRAIN_PTOS ? &c.tried : &c.silent) |= bit;
     else if (p->state == HARP_PATH_DORMANT)
       *(p->detour ? &c.dormant_detours : &c.dormant) |= bit;
   }
@@ -235,7 +235,7 @@ static void divide_window(struct harp_sender *s, const struct harp_flows *f, uin
   }
 }
 
-/* Wakes paths where fewer answer, or were asked just now, than are wanted. */
+/* Wakes paths when fewer answer, or were probed just now, than are wanted. */
 static void wake_missing(struct harp_sender *s, const struct harp_flows *f, const struct census *c,
                          harp_ns now) {
   unsigned straight = harp_popcount(c->straight | c->tried);
@@ -251,7 +251,7 @@ static void rest_surplus(struct harp_sender *s, const struct harp_flows *f, cons
   if (harp_popcount(c->straight | c->detours) < f->wanted) return;
   unsigned missing = rest_all_but(s, c->straight, f->wanted, now);
   rest_all_but(s, c->detours, missing, now);
-  if (!missing) rest_all_but(s, c->tried | c->mute, 0, now);
+  if (!missing) rest_all_but(s, c->tried | c->silent, 0, now);
 }
 
 /* Wakes and rests paths between two ENIs until as many answer as are wanted. What they may have in flight
@@ -281,7 +281,7 @@ void harp_path_health_init(struct harp_sender *s, harp_ns now) {
   s->blocked = s->tcp;
   harp_path_health_divide(s);
   s->timers_ns = HARP_NEVER;
-  s->ask_next = 0;
+  s->probe_next = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
     if (s->flows[p->pair].paths & (bit_of(p) - 1))
@@ -293,14 +293,14 @@ void harp_path_health_init(struct harp_sender *s, harp_ns now) {
   for (unsigned i = 0; i < s->path_count; i++) restart_window(&s->paths[i]);
 }
 
-/* Probes the standby paths over the same ENIs, which may be gone with it; what carries data tells of itself.
- */
-static void ask_kin(struct harp_sender *s, const struct harp_path *p) {
+/* Probes the idle standby paths over the same ENIs, which may have failed with it. Paths that carry data need
+ * no probe. */
+static void probe_standby(struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *q = &s->paths[i];
-    bool kin = q->local_eni == p->local_eni || q->remote_eni == p->remote_eni;
-    bool speaks = s->eligible & bit_of(q) || q->inflight_bytes;
-    if (kin && q->state == HARP_PATH_UP && !speaks) harp_path_health_want_probe(s, q, true);
+    bool shares_eni = q->local_eni == p->local_eni || q->remote_eni == p->remote_eni;
+    bool carries = s->eligible & bit_of(q) || q->inflight_bytes;
+    if (shares_eni && q->state == HARP_PATH_UP && !carries) harp_path_health_want_probe(s, q, true);
   }
 }
 
@@ -309,7 +309,7 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
     p->proof_number = p->next_number; /* what was sent on it before proves nothing any more */
     return;
   }
-  ask_kin(s, p);
+  probe_standby(s, p);
   give_up(s, p, now);
   move_to(s, p, HARP_PATH_DOWN, now);
   s->counters->path_down++;
@@ -319,8 +319,8 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
   harp_path_health_touch(s, p);
 }
 
-/* Someone answers again after all were silent: the others may be back as well. */
-static void ask_silent(struct harp_sender *s) {
+/* A path answers again after all were silent: probes the others, which may answer again too. */
+static void probe_silent(struct harp_sender *s) {
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *q = &s->paths[i];
     if (q->state != HARP_PATH_DORMANT && harp_path_silent(q) && !harp_flight_full(&q->flight))
@@ -347,7 +347,7 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
   }
   if (harp_unlikely(s->stalled_since_ns)) {
     s->stalled_since_ns = 0;
-    ask_silent(s);
+    probe_silent(s);
   }
   if (harp_unlikely(was_poor)) settle(s, &s->flows[p->pair], now);
 }
@@ -445,23 +445,23 @@ static void note_stall(struct harp_sender *s, harp_ns now) {
   if (!s->stalled_since_ns && has_work(s) && all_silent(s)) s->stalled_since_ns = now;
 }
 
-/* Probes a path with nothing in flight, which says nothing of itself; another one at each timeout, and all
- * when it gets serious. To ask all of them at once would bury a peer that is only slow: it may have hundreds
- * of connections. */
-static void ask_idle(struct harp_sender *s, const struct harp_path *p) {
+/* Probes one path with nothing in flight at each timeout, and all of them from the PROBE_ALL_PTOS-th on. To
+ * probe all at once from the start would overload a peer that is only slow: it may have hundreds of
+ * connections. */
+static void probe_idle(struct harp_sender *s, const struct harp_path *p) {
   uint64_t idle = p->pto_count < DRAIN_PTOS ? s->eligible : ~0ull;
   for (unsigned n = 0; n < s->path_count; n++) {
-    struct harp_path *q = &s->paths[s->ask_next];
-    s->ask_next = s->ask_next + 1 == s->path_count ? 0 : s->ask_next + 1;
+    struct harp_path *q = &s->paths[s->probe_next];
+    s->probe_next = s->probe_next + 1 == s->path_count ? 0 : s->probe_next + 1;
     if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(idle & bit_of(q))) continue;
     if (harp_flight_full(&q->flight)) continue;
     harp_path_health_want_probe(s, q, true);
-    if (p->pto_count < ASK_ALL_PTOS) return;
+    if (p->pto_count < PROBE_ALL_PTOS) return;
   }
 }
 
-void harp_path_health_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
-  uint32_t heard = 0; /* ENIs of ours over which something came or is about to be asked, a bit each */
+void harp_path_health_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+  uint32_t heard = 0; /* ENIs of ours over which something came or is about to be probed, a bit each */
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
     if (p->state == HARP_PATH_UP && (p->inflight_bytes || now - p->last_ack_ns < quiet_ns))
@@ -487,8 +487,8 @@ static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 /* Whether no other path may carry data until this one is DOWN: none that may answers, nor one between the
  * same ENIs. */
 static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
-  struct census kin = census_of(s, &s->flows[p->pair]);
-  if ((kin.straight | kin.detours) & ~bit_of(p)) return false;
+  struct census pair = census_of(s, &s->flows[p->pair]);
+  if ((pair.straight | pair.detours) & ~bit_of(p)) return false;
   for (uint64_t bits = s->eligible & ~bit_of(p); bits; bits &= bits - 1) {
     if (!harp_path_silent(&s->paths[__builtin_ctzll(bits)])) return false;
   }
@@ -497,7 +497,7 @@ static bool standby_is_needed(const struct harp_sender *s, const struct harp_pat
 
 /* Asks for an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
  * is given up only with its connection, when the path goes DOWN; and its flight has room for few probes. */
-static void ask_again(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
+static void probe_or_drain(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
   harp_path_health_want_probe(s, p, !p->is_tcp || !harp_flight_full(&p->flight));
   if (p->is_tcp) return;
   if (elsewhere && p->pto_count >= DRAIN_PTOS && !p->drained) {
@@ -530,8 +530,8 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
     harp_path_health_down(s, p, now);
     return;
   }
-  ask_again(s, p, elsewhere, now);
-  if (s->path_count > 1 && !elsewhere) ask_idle(s, p);
+  probe_or_drain(s, p, elsewhere, now);
+  if (s->path_count > 1 && !elsewhere) probe_idle(s, p);
   settle(s, &s->flows[p->pair], now);
   note_stall(s, now);
 }

@@ -46,7 +46,7 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
 void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
 
 /* Probes a path of each of our ENIs over which nothing has come for so long. */
-void harp_path_health_ask_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
+void harp_path_health_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
 /* Feeds what an event changed on a path to counters and congestion control. */
 void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,

@@ -17,14 +17,15 @@
 #define CORK_NS                HARP_US(10)
 /* Progress of a tcp path may be that of acknowledgements for the other direction, and the one that is waited
  * for may have been lost with another connection: after so long it is asked for again. */
-#define PROGRESS_ASK_NS HARP_MS(100)
+#define PROGRESS_PROBE_NS HARP_MS(100)
 /* An RTT that was not measured for so long says little of what an idle path would take now. */
 #define RTT_STALE_NS HARP_MS(50)
 enum {
   CORK_BYTES = 61440, /* about a superframe: no reason to wait */
   CORK_FLIGHT_BYTES = 4096,
   CORK_BURSTS = 3,
-  ASK_PARTS = 4, /* acknowledgements asked for in each window: the receiver does not know how large it is */
+  ACK_REQUEST_PARTS =
+      4, /* acknowledgements asked for in each window: the receiver does not know how large it is */
 };
 /* A window that was announced so long ago may have been given to others: a sender that was idle begins with
  * less, until an acknowledgement comes. The receiver counts it among its senders for longer. */
@@ -173,7 +174,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
 /* ---- streams that wait for credit ---- */
 
 /* The path over which to ask for credit; NULL: none can send. */
-static struct harp_path *asking_path(struct harp_sender *s) {
+static struct harp_path *credit_probe_path(struct harp_sender *s) {
   for (uint64_t bits = harp_stripe_answering(s->paths, s->eligible & ~s->blocked); bits; bits &= bits - 1) {
     struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
     if (!harp_flight_full(&p->flight)) return p;
@@ -186,7 +187,7 @@ static bool review_waiting(struct harp_sender *s, harp_ns now) {
   bool due = false;
   for (struct harp_tx_stream **at = &s->waiting_first, *st; (st = *at);) {
     if (harp_tx_stream_lacks_credit(st)) {
-      due |= st->ask_ns <= now;
+      due |= st->credit_probe_ns <= now;
       at = &st->next_waiting;
     } else {
       st->is_waiting = false;
@@ -199,19 +200,19 @@ static bool review_waiting(struct harp_sender *s, harp_ns now) {
 /* Asks for credit, for all streams at once. Each asks more and more rarely; those whose time has nearly come
  * ask with the others. */
 static void on_credit_time(struct harp_sender *s, harp_ns now) {
-  struct harp_path *p = review_waiting(s, now) ? asking_path(s) : NULL;
+  struct harp_path *p = review_waiting(s, now) ? credit_probe_path(s) : NULL;
   s->credit_probe_ns = HARP_NEVER;
   if (p) {
     s->credit_wanted = true;
     harp_path_health_want_probe(s, p, true);
   }
   for (struct harp_tx_stream *st = s->waiting_first; st; st = st->next_waiting) {
-    harp_ns wait_ns = HARP_MIN(CREDIT_PROBE_FIRST_NS << HARP_MIN(st->asks, 7u), CREDIT_PROBE_MAX_NS);
-    if (p && st->ask_ns <= now + wait_ns / 2) {
-      st->asks++;
-      st->ask_ns = now + HARP_MIN(2 * wait_ns, CREDIT_PROBE_MAX_NS);
+    harp_ns wait_ns = HARP_MIN(CREDIT_PROBE_FIRST_NS << HARP_MIN(st->credit_probes, 7u), CREDIT_PROBE_MAX_NS);
+    if (p && st->credit_probe_ns <= now + wait_ns / 2) {
+      st->credit_probes++;
+      st->credit_probe_ns = now + HARP_MIN(2 * wait_ns, CREDIT_PROBE_MAX_NS);
     }
-    s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, HARP_MAX(st->ask_ns, now + CREDIT_REVIEW_NS));
+    s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, HARP_MAX(st->credit_probe_ns, now + CREDIT_REVIEW_NS));
   }
 }
 
@@ -220,9 +221,9 @@ static void on_credit_time(struct harp_sender *s, harp_ns now) {
 static void note_waiting(struct harp_sender *s, struct harp_tx_stream *st, harp_ns now) {
   if (harp_likely(!harp_tx_stream_lacks_credit(st)) || (st->is_waiting && st->wanted == st->next)) return;
   st->wanted = st->next;
-  st->asks = 0;
-  st->ask_ns = now + CREDIT_PROBE_FIRST_NS;
-  s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, st->ask_ns);
+  st->credit_probes = 0;
+  st->credit_probe_ns = now + CREDIT_PROBE_FIRST_NS;
+  s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, st->credit_probe_ns);
   if (st->is_waiting) return;
   st->is_waiting = true;
   st->next_waiting = s->waiting_first;
@@ -381,7 +382,7 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
   }
   harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
   harp_ns since_ns = HARP_MAX(HARP_MAX(p->last_ack_ns, p->probed_ns), sent_ns);
-  if (now - since_ns >= PROGRESS_ASK_NS && !harp_flight_full(&p->flight))
+  if (now - since_ns >= PROGRESS_PROBE_NS && !harp_flight_full(&p->flight))
     harp_path_health_want_probe(s, p, true);
   harp_path_health_touch(s, p);
 }
@@ -768,12 +769,13 @@ static void take_new(struct harp_sender *s, struct harp_path *p, const struct ha
 /* Whether enough of the path's window, or of its records, was used since it last asked. */
 static bool used_its_part(const struct harp_path *p) {
   uint32_t window = HARP_MIN(p->cc.window_bytes, p->to->bytes);
-  return p->unasked_bytes >= window / ASK_PARTS || p->unasked_bursts >= p->flight.records / ASK_PARTS;
+  return p->unrequested_bytes >= window / ACK_REQUEST_PARTS ||
+         p->unrequested_bursts >= p->flight.records / ACK_REQUEST_PARTS;
 }
 
 /* Whether an acknowledgement that was asked for has yet to come. */
 static bool awaits_ack(const struct harp_path *p) {
-  return p->inflight_bytes && (!p->any_acked || p->asked_number > p->largest_acked);
+  return p->inflight_bytes && (!p->any_acked || p->ack_request_number > p->largest_acked);
 }
 
 /* Whether the last packet is to ask for an acknowledgement: a part of the window is used, or the sender can
@@ -787,10 +789,10 @@ static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns 
 }
 
 /* Notes what a run has asked for. */
-static void note_asked(struct harp_path *p, const struct harp_tx_run *run) {
+static void note_ack_request(struct harp_path *p, const struct harp_tx_run *run) {
   if (!(run->flags & HARP_FLAG_ACK_SOON)) return;
-  p->asked_number = run->number + run->count - 1;
-  p->unasked_bytes = p->unasked_bursts = 0;
+  p->ack_request_number = run->number + run->count - 1;
+  p->unrequested_bytes = p->unrequested_bursts = 0;
 }
 
 static struct harp_trace_entry entry_of(enum harp_event event, const struct harp_tx_run *run,
@@ -844,12 +846,12 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
     end_turn(s, c, lines);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
-  note_asked(p, run);
+  note_ack_request(p, run);
   if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_path_health_touch(s, p);
 }
 
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
-  harp_path_health_ask_quiet(s, quiet_ns, now);
+  harp_path_health_probe_quiet(s, quiet_ns, now);
 }
 
 static void check_path(const struct harp_sender *s, unsigned i) {

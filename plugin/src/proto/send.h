@@ -94,8 +94,8 @@ struct harp_sender {
   unsigned start; /* where the search for the best path begins: differs from connection to connection */
   bool waits;     /* the last search left a path unused for a better one */
   uint32_t copy_budget_bytes;
-  unsigned ask_next; /* path to be asked next when another falls silent */
-  harp_ns timers_ns; /* no timer of a path falls due before this */
+  unsigned probe_next; /* path to be probed next when another is silent */
+  harp_ns timers_ns;   /* no timer of a path falls due before this */
 
   unsigned pair_count;
   struct harp_flows *flows;                     /* pair_count of them: memory behind the flights */

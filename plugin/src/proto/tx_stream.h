@@ -67,9 +67,9 @@ struct harp_tx_stream {
   /* the sender's, while credit is lacking */
   bool is_waiting; /* in the sender's list */
   struct harp_tx_stream *next_waiting;
-  uint32_t wanted; /* the message that waits for credit */
-  uint32_t asks;   /* how often credit for it was asked for */
-  harp_ns ask_ns;  /* and when it is next */
+  uint32_t wanted;         /* the message that waits for credit */
+  uint32_t credit_probes;  /* for it so far */
+  harp_ns credit_probe_ns; /* when the next one is due */
 
   /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
    * `next` may be partly sent up to sent_line. Credit lets those before `let_go` go. */
