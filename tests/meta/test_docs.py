@@ -334,7 +334,7 @@ NUMBERS = [
     ("engine/limits.h", "HARP_GUESTS_MAX = 64", "(`HARP_GUESTS_MAX`) | 64 |"),
     ("proto/tx_stream.h", "HARP_STREAMS_MAX = 4096", "(`HARP_STREAMS_MAX`) | 4096 |"),
     ("engine/listener.h", "#define HARP_GUEST_NS HARP_SEC(5)", "a guest has 5 s to prove the secret"),
-    ("engine/dial.c", "#define DIAL_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
+    ("engine/connect.c", "#define CONNECT_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
 ]
 
 

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/dial.h"
+#include "engine/connect.h"
 #include "engine/limits.h"
 #include "engine/listener.h"
 
@@ -244,7 +244,7 @@ static void test_silent_strangers_are_sent_away(void **state) {
 /* ---- more who know the secret than are accepted ---- */
 
 struct crowd {
-  struct harp_dial *dials[3 * HARP_UNACCEPTED_MAX];
+  struct harp_connect *connects[3 * HARP_UNACCEPTED_MAX];
   struct harp_link *links[3 * HARP_UNACCEPTED_MAX];
   unsigned met;
 };
@@ -258,9 +258,9 @@ static void hear_refusals(enum harp_log_level level, const char *file, int line,
 
 /* Polls all connects once. */
 static void poll_crowd(struct crowd *c) {
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c->dials); i++) {
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c->connects); i++) {
     if (c->links[i]) continue;
-    assert_int_equal(harp_dial_poll(c->dials[i], &c->links[i]), HARP_OK);
+    assert_int_equal(harp_connect_poll(c->connects[i], &c->links[i]), HARP_OK);
     c->met += c->links[i] != NULL;
   }
 }
@@ -283,17 +283,17 @@ static void run_crowd(struct harp_engine *e, struct crowd *c, unsigned refusals)
 static struct harp_link *meet_another(struct harp_engine *e, struct harp_link **accepted) {
   struct harp_listener *l;
   struct harp_handle handle;
-  struct harp_dial *d;
+  struct harp_connect *d;
   struct harp_link *link = NULL;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
-  assert_int_equal(harp_dial_open(&d, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_connect_open(&d, e, &handle, -1), HARP_OK);
   *accepted = NULL;
   for (time_t limit = seconds() + LIMIT_S; (!link || !*accepted) && seconds() < limit;) {
-    if (!link) assert_int_equal(harp_dial_poll(d, &link), HARP_OK);
+    if (!link) assert_int_equal(harp_connect_poll(d, &link), HARP_OK);
     pass_all(e);
     if (!*accepted) *accepted = harp_listener_take(l);
   }
-  harp_dial_close(d);
+  harp_connect_close(d);
   harp_listener_close(l);
   return link;
 }
@@ -309,21 +309,21 @@ static void test_unaccepted_are_bounded(void **state) {
   struct harp_link *accepted, *link;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   harp_log_set_sink(hear_refusals);
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.dials); i++)
-    assert_int_equal(harp_dial_open(&c.dials[i], e, &handle, -1), HARP_OK);
-  run_crowd(e, &c, 3 * HARP_ARRAY_COUNT(c.dials));
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.connects); i++)
+    assert_int_equal(harp_connect_open(&c.connects[i], e, &handle, -1), HARP_OK);
+  run_crowd(e, &c, 3 * HARP_ARRAY_COUNT(c.connects));
   assert_int_equal(c.met, HARP_UNACCEPTED_MAX);
   assert_int_equal(atomic_load(&l->ready_count), HARP_UNACCEPTED_MAX);
   assert_int_equal(e->counters.connections, 2 * HARP_UNACCEPTED_MAX);
   /* Said once here, and once by each that was refused. */
-  assert_int_equal(refusals_heard, 1 + HARP_ARRAY_COUNT(c.dials) - HARP_UNACCEPTED_MAX);
+  assert_int_equal(refusals_heard, 1 + HARP_ARRAY_COUNT(c.connects) - HARP_UNACCEPTED_MAX);
 
   link = meet_another(e, &accepted);
   assert_true(link && accepted);
   harp_link_destroy(link);
   harp_link_destroy(accepted);
 
-  for (unsigned taken = 0; taken < HARP_ARRAY_COUNT(c.dials); taken++) {
+  for (unsigned taken = 0; taken < HARP_ARRAY_COUNT(c.connects); taken++) {
     for (time_t limit = seconds() + LIMIT_S; !(link = harp_listener_take(l)) && seconds() < limit;) {
       poll_crowd(&c);
       pass_all(e);
@@ -331,14 +331,14 @@ static void test_unaccepted_are_bounded(void **state) {
     assert_non_null(link);
     harp_link_destroy(link);
   }
-  for (time_t limit = seconds() + LIMIT_S; c.met < HARP_ARRAY_COUNT(c.dials) && seconds() < limit;) {
+  for (time_t limit = seconds() + LIMIT_S; c.met < HARP_ARRAY_COUNT(c.connects) && seconds() < limit;) {
     poll_crowd(&c); /* the answers to the last ones */
     pass_all(e);
   }
-  assert_int_equal(c.met, HARP_ARRAY_COUNT(c.dials));
+  assert_int_equal(c.met, HARP_ARRAY_COUNT(c.connects));
   harp_log_set_sink(NULL);
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.dials); i++) {
-    harp_dial_close(c.dials[i]);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.connects); i++) {
+    harp_connect_close(c.connects[i]);
     harp_link_destroy(c.links[i]);
   }
   harp_listener_close(l);
@@ -381,7 +381,7 @@ struct side {
   struct harp_engine *e;
   struct harp_listener *l;
   struct harp_handle handle;
-  struct harp_dial *dials[CROSSED_MAX];
+  struct harp_connect *connects[CROSSED_MAX];
   struct harp_link *links[CROSSED_MAX], *accepted[CROSSED_MAX];
   unsigned link_count, accepted_count;
 };
@@ -406,13 +406,13 @@ static void open_sides(struct side s[2]) {
     assert_int_equal(harp_listener_open(&s[i].l, s[i].e, &s[i].handle, -1), HARP_OK);
 }
 
-static void dial_other(struct side s[2], unsigned i, unsigned n) {
-  assert_int_equal(harp_dial_open(&s[i].dials[n], s[i].e, &s[!i].handle, -1), HARP_OK);
+static void connect_other(struct side s[2], unsigned i, unsigned n) {
+  assert_int_equal(harp_connect_open(&s[i].connects[n], s[i].e, &s[!i].handle, -1), HARP_OK);
 }
 
 static void poll_one(struct side *s, unsigned n) {
-  if (!s->dials[n] || s->links[n]) return;
-  assert_int_equal(harp_dial_poll(s->dials[n], &s->links[n]), HARP_OK);
+  if (!s->connects[n] || s->links[n]) return;
+  assert_int_equal(harp_connect_poll(s->connects[n], &s->links[n]), HARP_OK);
   s->link_count += s->links[n] != NULL;
 }
 
@@ -445,7 +445,7 @@ static void run_sides(struct side s[2], unsigned links) {
 static void close_sides(struct side s[2]) {
   for (unsigned i = 0; i < 2; i++) {
     for (unsigned n = 0; n < CROSSED_MAX; n++) {
-      if (s[i].dials[n]) harp_dial_close(s[i].dials[n]);
+      if (s[i].connects[n]) harp_connect_close(s[i].connects[n]);
       if (s[i].links[n]) harp_link_destroy(s[i].links[n]);
       if (s[i].accepted[n]) harp_link_destroy(s[i].accepted[n]);
     }
@@ -464,7 +464,7 @@ static void test_crossed_connects_make_one_peer(void **state) {
     random_state = seed;
     open_sides(s);
     for (unsigned n = 0; n < links; n++)
-      for (unsigned i = 0; i < 2; i++) dial_other(s, i ^ (seed >> 2 & 1), n);
+      for (unsigned i = 0; i < 2; i++) connect_other(s, i ^ (seed >> 2 & 1), n);
     run_sides(s, links);
     close_sides(s);
   }
@@ -488,18 +488,18 @@ static void test_winner_that_dies_is_not_waited_for(void **state) {
     struct side s[2];
     random_state = dies;
     open_sides(s);
-    dial_other(s, 0, 0);
+    connect_other(s, 0, 0);
     run_some(s, first, none, 50); /* its HELLO is sent */
-    dial_other(s, 1, 0);
+    connect_other(s, 1, 0);
     if (dies & 1) run_some(s, second, first, 50); /* and the other's is refused */
     if (dies & 2) {
-      harp_dial_close(s[0].dials[0]);
-      s[0].dials[0] = NULL;
+      harp_connect_close(s[0].connects[0]);
+      s[0].connects[0] = NULL;
     }
     for (time_t limit = seconds() + LIMIT_S; !s[1].links[0] && seconds() < limit;)
       run_some(s, second, both, 1);
     assert_non_null(s[1].links[0]);
-    if (!s[0].dials[0]) dial_other(s, 0, 0);
+    if (!s[0].connects[0]) connect_other(s, 0, 0);
     run_sides(s, 1);
     close_sides(s);
   }
@@ -513,10 +513,10 @@ static void test_guest_that_never_confirms_is_not_waited_for(void **state) {
     struct side s[2];
     random_state = i;
     open_sides(s);
-    dial_other(s, !i, 0);
+    connect_other(s, !i, 0);
     run_some(s, i ? first : second, none, 50);
     run_some(s, none, i ? second : first, 50); /* it is welcomed, and does not look */
-    dial_other(s, i, 0);
+    connect_other(s, i, 0);
     for (time_t limit = seconds() + LIMIT_S; !s[i].links[0] && seconds() < limit;)
       run_some(s, i ? second : first, both, 1);
     assert_non_null(s[i].links[0]);
@@ -541,7 +541,7 @@ static void test_connect_is_done_when_the_server_knows(void **state) {
     struct side s[2];
     bool broken = false;
     open_sides(s);
-    dial_other(s, i, 0);
+    connect_other(s, i, 0);
     while (!broken) {
       run_some(s, i ? second : first, none, 50); /* takes the WELCOME, once it is there */
       for (unsigned g = 0; g < HARP_GUESTS_MAX && !broken; g++) {
@@ -574,12 +574,12 @@ static void test_lost_control_connection_is_not_waited_for(void **state) {
   struct side s[2];
   (void)state;
   open_sides(s);
-  dial_other(s, 0, 0);
+  connect_other(s, 0, 0);
   for (time_t limit = seconds() + LIMIT_S; !s[0].links[0] && seconds() < limit;) run_some(s, first, both, 1);
   assert_non_null(s[0].links[0]);
   only_peer(s[0].e)->is_multihomed = true;
-  dial_other(s, 0, 1);
-  assert_ptr_equal(s[0].dials[1]->peer, only_peer(s[0].e));
+  connect_other(s, 0, 1);
+  assert_ptr_equal(s[0].connects[1]->peer, only_peer(s[0].e));
   break_socket(only_peer(s[1].e)->monitor.fd);
   for (time_t limit = seconds() + LIMIT_S; !only_peer(s[0].e)->monitor.lost && seconds() < limit;)
     run_some(s, none, first, 1);
@@ -664,15 +664,15 @@ static void test_each_limit_is_named(void **state) {
     enum harp_status status = HARP_OK;
     open_sides(s);
     s[0].e->instance.peer_timeout_ns = HARP_MS(300);
-    if (cases[what].needs_peer) dial_other(s, 0, 0);
-    for (time_t limit = seconds() + LIMIT_S; s[0].dials[0] && !s[0].links[0] && seconds() < limit;)
+    if (cases[what].needs_peer) connect_other(s, 0, 0);
+    for (time_t limit = seconds() + LIMIT_S; s[0].connects[0] && !s[0].links[0] && seconds() < limit;)
       run_some(s, first, both, 1);
     warn_count = 0;
     harp_log_set_sink(hear_last);
     set_full(s, what, true);
-    dial_other(s, 0, 1);
+    connect_other(s, 0, 1);
     for (time_t limit = seconds() + LIMIT_S; status == HARP_OK && seconds() < limit;) {
-      status = harp_dial_poll(s[0].dials[1], &s[0].links[1]);
+      status = harp_connect_poll(s[0].connects[1], &s[0].links[1]);
       run_some(s, none, both, 1);
     }
     set_full(s, what, false);

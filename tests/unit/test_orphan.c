@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "engine/dial.h"
+#include "engine/connect.h"
 #include "engine/listener.h"
 #include "net/crew.h"
 #include "net/net.h"
@@ -175,7 +175,7 @@ struct rig {
   struct harp_crew crew;
   struct harp_engine *engine;
   struct harp_listener *listener;
-  struct harp_dial *dial;
+  struct harp_connect *connect;
   struct harp_link *link;
 };
 
@@ -197,9 +197,9 @@ static bool obey(struct rig *r, char order) {
   case 't':
     return (r->link = harp_listener_take(r->listener));
   case 'p':
-    return harp_dial_poll(r->dial, &r->link) == HARP_OK;
+    return harp_connect_poll(r->connect, &r->link) == HARP_OK;
   case 'c':
-    return harp_dial_poll(r->dial, &r->link) == HARP_OK && r->link;
+    return harp_connect_poll(r->connect, &r->link) == HARP_OK && r->link;
   default:
     return false;
   }
@@ -234,7 +234,7 @@ static void be_puppet(int wire, const struct harp_handle *handle) {
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   r.engine = harp_crew_use(&r.crew, &(struct harp_engine_enis){1, {&instance}});
   if (!r.engine) _exit(1);
-  if (handle ? harp_dial_open(&r.dial, r.engine, handle, -1)
+  if (handle ? harp_connect_open(&r.connect, r.engine, handle, -1)
              : harp_listener_open(&r.listener, r.engine, &own, -1))
     _exit(1);
   if (!handle && write(wire, &own, sizeof own) != sizeof own) _exit(1);

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/dial.h"
+#include "engine/connect.h"
 #include "engine/listener.h"
 #include "engine/stall.h"
 #include "lib/sides.h"
@@ -222,17 +222,17 @@ static void test_the_time_is_the_operators(void **state) {
 
 static void test_a_connect_that_waits(void **state) {
   (void)state;
-  struct harp_dial d = {.engine = a.engine, .last_errno = ECONNREFUSED};
+  struct harp_connect d = {.engine = a.engine, .last_errno = ECONNREFUSED};
   struct sockaddr_in *addr = (struct sockaddr_in *)&d.to;
   *addr = (struct sockaddr_in){
       .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
   harp_ns now = HARP_SEC(100);
-  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_dial(&d, now);
+  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_connect(&d, now);
   assert_int_equal(said_count, 2); /* at 10 and 40 s */
   assert_non_null(
       strstr(said, "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99: Connection refused\n"));
   d.connected = true;
-  harp_stall_review_dial(&d, now + HARP_SEC(30));
+  harp_stall_review_connect(&d, now + HARP_SEC(30));
   assert_non_null(strstr(said, "has not answered"));
 }
 

@@ -9,27 +9,28 @@
 /* And so long for a guest's CONFIRM: a recorded HELLO must not delay connects for longer. */
 #define GUEST_NS HARP_SEC(1)
 
-static bool is_dialling(const struct harp_dial *d, uint32_t engine_id, int traffic_class) {
-  return d->engine_id == engine_id && d->traffic_class == traffic_class;
+static bool is_connecting(const struct harp_connect *c, uint32_t engine_id, int traffic_class) {
+  return c->engine_id == engine_id && c->traffic_class == traffic_class;
 }
 
 bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int traffic_class, harp_ns now) {
   if (engine_id == e->token_prefix) return false;
   if (harp_peer_has_unconfirmed(e, engine_id, traffic_class)) return true;
   if (engine_id < e->token_prefix) return false;
-  for (const struct harp_dial *d = e->dials; d; d = d->next) {
-    if (!d->hello_ns || d->has_yielded || !is_dialling(d, engine_id, traffic_class)) continue;
-    if (now - d->polled_ns < SHARE_NS && now - d->hello_ns < e->instance.peer_timeout_ns / 2) return true;
+  for (const struct harp_connect *c = e->connects; c; c = c->next) {
+    if (!c->hello_ns || c->has_yielded || !is_connecting(c, engine_id, traffic_class)) continue;
+    if (now - c->polled_ns < SHARE_NS && now - c->hello_ns < e->instance.peer_timeout_ns / 2) return true;
   }
   return false;
 }
 
 void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class) {
   if (engine_id == e->token_prefix) return;
-  for (struct harp_dial *d = e->dials; d; d = d->next) {
-    if (!d->hello_ns || d->has_yielded || !is_dialling(d, engine_id, traffic_class)) continue;
-    d->has_yielded = true;
-    shutdown(d->meeting.fd, SHUT_RDWR); /* the fd is closed by who drives the dial, perhaps never */
+  for (struct harp_connect *c = e->connects; c; c = c->next) {
+    if (!c->hello_ns || c->has_yielded || !is_connecting(c, engine_id, traffic_class)) continue;
+    c->has_yielded = true;
+    shutdown(c->meeting.fd,
+             SHUT_RDWR); /* the fd is closed by the thread that polls the connect, perhaps never */
   }
 }
 
@@ -42,14 +43,15 @@ static bool has_welcomed(const struct harp_listener *l, uint32_t engine_id, harp
   return false;
 }
 
-bool harp_crossing_is_awaited(const struct harp_dial *d, harp_ns now) {
-  const struct harp_engine *e = d->engine;
-  if (d->crossed_ns && now - d->crossed_ns < SHARE_NS) return true;
-  for (const struct harp_dial *o = e->dials; o; o = o->next)
-    if (o != d && o->met_ns && now - o->met_ns < SHARE_NS && is_dialling(o, d->engine_id, d->traffic_class))
+bool harp_crossing_is_awaited(const struct harp_connect *c, harp_ns now) {
+  const struct harp_engine *e = c->engine;
+  if (c->crossed_ns && now - c->crossed_ns < SHARE_NS) return true;
+  for (const struct harp_connect *o = e->connects; o; o = o->next)
+    if (o != c && o->handshake_ns && now - o->handshake_ns < SHARE_NS &&
+        is_connecting(o, c->engine_id, c->traffic_class))
       return true;
   for (const struct harp_listener *l = e->listeners; l; l = l->next)
-    if (l->guest_count && l->traffic_class == d->traffic_class && has_welcomed(l, d->engine_id, now))
+    if (l->guest_count && l->traffic_class == c->traffic_class && has_welcomed(l, c->engine_id, now))
       return true;
   return false;
 }

@@ -13,7 +13,7 @@
 #ifndef HARP_CROSSING_H
 #define HARP_CROSSING_H
 
-#include "engine/dial.h"
+#include "engine/connect.h"
 
 /* Returns whether a HELLO of that engine is to be refused, since a connect of ours to it wins: one under way
  * that somebody drives, or one that is done here and of which the other engine may not have the last word. */
@@ -22,9 +22,9 @@ bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int 
 /* Ends our own handshakes with an engine that is about to be welcomed. */
 void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class);
 
-/* Returns whether a connection with the dial's engine may come of another handshake, for which it waits
- * before it begins its own: another dial's, a guest's that has been welcomed, or the one that the peer said
- * had won. */
-bool harp_crossing_is_awaited(const struct harp_dial *d, harp_ns now);
+/* Returns whether another handshake may soon bring a connection with that engine, so that this connect waits
+ * before it begins its own: another connect's, one whose WELCOME we sent, or the one that the peer said had
+ * won. */
+bool harp_crossing_is_awaited(const struct harp_connect *c, harp_ns now);
 
 #endif

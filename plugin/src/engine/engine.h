@@ -104,7 +104,7 @@ struct harp_engine {
   struct harp_recorder recorder;
   struct harp_stalls stalls;
   struct harp_listener *listeners;              /* whose guests the pass looks after */
-  struct harp_dial *dials;                      /* connects under way */
+  struct harp_connect *connects;                /* connects under way */
   struct harp_listener *listener_turn;          /* the next one to be tended; NULL: the first */
   struct harp_peer *active_first, *active_last; /* that have something to do or to wait for */
   uint32_t peer_count, peer_next;               /* of slots that are taken; the next one to try */

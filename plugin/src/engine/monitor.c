@@ -89,7 +89,7 @@ static void on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
   if (!peer->monitor.gone) harp_engine_ignore_control(peer->engine, peer);
   peer->monitor.gone = true;
   harp_peer_complete(peer);
-  harp_dials_forget(peer);
+  harp_connects_forget(peer);
   if (!peer->outstanding) return;
   if (peer->monitor.final_received)
     harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
@@ -115,7 +115,7 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (peer->is_multihomed && !m->final_received && may_be_of_network(error)) {
     m->lost = m->mute = true;
-    harp_dials_forget(peer);
+    harp_connects_forget(peer);
     harp_engine_ignore_control(peer->engine, peer);
     HARP_INFO("%s: the control connection with %s broke (%s); the connection goes on over other interfaces",
               peer->engine->name, peer->name, strerror(error));
@@ -195,7 +195,7 @@ static void on_message(struct harp_peer *peer, const struct harp_control_message
     harp_listeners_on_open(peer, &msg->open);
     break;
   case HARP_CONTROL_OPENED:
-    harp_dials_on_opened(peer, &msg->opened);
+    harp_connects_on_opened(peer, &msg->opened);
     break;
   case HARP_CONTROL_CLOSE:
     on_close(peer, &msg->close, now);

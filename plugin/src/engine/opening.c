@@ -7,7 +7,7 @@
 #include "engine/address.h"
 #include "host/random.h"
 
-/* ---- the side that is asked ---- */
+/* ---- the side that listens ---- */
 
 /* Says why a stream is not to be opened; HARP_REFUSAL_NONE: it may be. */
 static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct harp_listener *l,
@@ -20,7 +20,7 @@ static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct 
   return harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE;
 }
 
-/* One that is refused as BUSY asks again soon: said once. */
+/* One that is refused as BUSY tries again soon: logged once. */
 static void tell_refused(struct harp_listener *l, const struct harp_peer *peer, enum harp_refusal refusal) {
   peer->engine->counters.handshake_refused++;
   if (refusal == HARP_REFUSAL_BUSY && l->busy_told) return;
@@ -58,21 +58,21 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
   }
 }
 
-/* ---- the side that asks ---- */
+/* ---- the side that connects ---- */
 
-void harp_dial_leave_peer(struct harp_dial *d) {
-  if (!d->peer) return;
-  struct harp_dial **at = &d->peer->dials;
-  while (*at != d) at = &(*at)->next_of_peer;
-  *at = d->next_of_peer;
-  d->peer = NULL;
+void harp_connect_leave_peer(struct harp_connect *c) {
+  if (!c->peer) return;
+  struct harp_connect **at = &c->peer->connects;
+  while (*at != c) at = &(*at)->next_of_peer;
+  *at = c->next_of_peer;
+  c->peer = NULL;
 }
 
-int harp_dial_ask_peer(struct harp_dial *d, harp_ns now) {
+int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
   struct {
     uint32_t first_line, first_message;
   } fresh;
-  struct harp_peer *peer = harp_peer_find(d->engine, d->engine_id, &d->to, d->traffic_class);
+  struct harp_peer *peer = harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class);
   int stream = peer ? harp_link_free_stream(peer) : -1, err = harp_random_fill(&fresh, sizeof fresh);
   if (!peer || err) return peer ? err : -ENOENT;
   if (stream < 0) return -HARP_ESTREAMS;
@@ -81,33 +81,33 @@ int harp_dial_ask_peer(struct harp_dial *d, harp_ns now) {
                                     .first_line = fresh.first_line,
                                     .first_message = fresh.first_message};
   struct harp_open open = {.stream = config.stream,
-                           .port = harp_address_port(&d->to),
+                           .port = harp_address_port(&c->to),
                            .first_line = fresh.first_line,
                            .first_message = fresh.first_message};
-  err = harp_link_create(&d->link, peer, &config);
+  err = harp_link_create(&c->link, peer, &config);
   if (err) return err;
-  harp_control_prove_open(&open, d->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
+  harp_control_prove_open(&open, c->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
                           open.proof);
-  d->is_open = false;
-  d->refusal = HARP_REFUSAL_NONE;
-  d->asked_ns = now;
-  d->peer = peer;
-  d->next_of_peer = peer->dials;
-  peer->dials = d;
+  c->is_open = false;
+  c->refusal = HARP_REFUSAL_NONE;
+  c->requested_ns = now;
+  c->peer = peer;
+  c->next_of_peer = peer->connects;
+  peer->connects = c;
   if (!harp_monitor_send_open(peer, &open))
-    harp_dial_leave_peer(d); /* found as an answer that does not come */
+    harp_connect_leave_peer(c); /* the next poll finds that there is no answer */
   return 0;
 }
 
-void harp_dials_on_opened(struct harp_peer *peer, const struct harp_opened *opened) {
-  struct harp_dial *d = peer->dials;
-  while (d && d->link->tx->id != opened->stream) d = d->next_of_peer;
-  if (!d) return; /* given up meanwhile */
-  harp_dial_leave_peer(d);
-  d->is_open = !opened->refusal;
-  d->refusal = opened->refusal;
+void harp_connects_on_opened(struct harp_peer *peer, const struct harp_opened *opened) {
+  struct harp_connect *c = peer->connects;
+  while (c && c->link->tx->id != opened->stream) c = c->next_of_peer;
+  if (!c) return; /* given up meanwhile */
+  harp_connect_leave_peer(c);
+  c->is_open = !opened->refusal;
+  c->refusal = opened->refusal;
 }
 
-void harp_dials_forget(struct harp_peer *peer) {
-  while (peer->dials) harp_dial_leave_peer(peer->dials);
+void harp_connects_forget(struct harp_peer *peer) {
+  while (peer->connects) harp_connect_leave_peer(peer->connects);
 }

@@ -236,7 +236,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
 
 void harp_peer_destroy(struct harp_peer *peer) {
   HARP_ASSERT(!peer->links);
-  harp_dials_forget(peer);
+  harp_connects_forget(peer);
   harp_tcp_leave(peer);
   harp_monitor_close(peer);
   harp_session_close(&peer->session, peer->engine->clock());
@@ -310,7 +310,7 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   if (peer->links) harp_recorder_dump(peer, "a session has failed", now);
   harp_tcp_leave(peer);
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
-  harp_dials_forget(peer);
+  harp_connects_forget(peer);
 }
 
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
@@ -318,7 +318,7 @@ void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
     struct harp_peer *peer = e->peers[slot];
     seen += peer != NULL;
-    if (!peer || peer == HARP_SLOT_RESERVED || peer->links || peer->dials) continue;
+    if (!peer || peer == HARP_SLOT_RESERVED || peer->links || peer->connects) continue;
     if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) {
       harp_peer_destroy(peer);
       seen--;

@@ -22,7 +22,7 @@ enum { HARP_PEER_TEXT_BYTES = 160, HARP_ERROR_TEXT_BYTES = 640 };
 
 struct harp_engine;
 struct harp_link;
-struct harp_dial;
+struct harp_connect;
 struct harp_tcp_path;
 
 struct harp_peer {
@@ -45,7 +45,7 @@ struct harp_peer {
   uint32_t stream_next; /* id to try first for the next stream that we send on */
   uint32_t link_count;
   struct harp_link *links;
-  struct harp_dial *dials; /* that have asked it to open a stream, and wait for the answer */
+  struct harp_connect *connects; /* that have asked it to open a stream, and wait for the answer */
   struct harp_session session;
   struct harp_trace trace; /* of its events */
   struct harp_peer_stats stats;

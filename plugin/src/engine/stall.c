@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/seq.h"
 #include "engine/address.h"
-#include "engine/dial.h"
+#include "engine/connect.h"
 #include "engine/engine.h"
 #include "engine/listener.h"
 #include "host/cpu.h"
@@ -179,7 +179,7 @@ static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_
   return true;
 }
 
-void harp_stall_review_dial(struct harp_dial *d, harp_ns now) {
+void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
   char address[HARP_ADDRESS_TEXT_BYTES];
   if (!is_due(&d->wait, d->engine, now)) return;
   HARP_INFO("%s: a connect of NCCL has waited for %llu s for %s: %s", d->engine->name,

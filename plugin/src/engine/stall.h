@@ -18,7 +18,7 @@
 
 #define HARP_STALL_NS HARP_SEC(10) /* unless HARP_STALL_TIME says otherwise */
 
-struct harp_dial;
+struct harp_connect;
 struct harp_engine;
 struct harp_listener;
 struct harp_peer;
@@ -87,7 +87,7 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 
 /* Say for whom a connect or an accept waits, and what is known, when it has waited for long. By who polls it,
  * without the lock. */
-void harp_stall_review_dial(struct harp_dial *d, harp_ns now);
+void harp_stall_review_connect(struct harp_connect *d, harp_ns now);
 void harp_stall_review_accept(struct harp_listener *l, harp_ns now);
 
 /* Looks at some links; a round is over within a tenth of the stall time. */

@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/dial.h"
+#include "engine/connect.h"
 #include "engine/listener.h"
 #include "engine/runner.h"
 #include "host/config.h"
@@ -41,7 +41,7 @@ struct pending {
   uint64_t cookie;
   const void *handle; /* the very buffer it was begun with */
   int dev;
-  struct harp_dial *dial;
+  struct harp_connect *connect;
   harp_ns polled_ns; /* when a call was at work on it last */
 };
 
@@ -140,8 +140,8 @@ static void listen_free(struct harp_listen *l) {
 
 /* Returns whether that closed its engine. */
 static bool pending_free(struct pending *p) {
-  struct harp_engine *e = p->dial->engine;
-  harp_dial_close(p->dial);
+  struct harp_engine *e = p->connect->engine;
+  harp_connect_close(p->connect);
   bool closed = leave_device(p->dev, e);
   free(p);
   return closed;
@@ -273,7 +273,7 @@ static struct pending *take_pending(struct harp_context *ctx, const struct harp_
 static void put_pending(struct harp_context *ctx, struct pending *p, struct harp_handle *handle) {
   if (!p->cookie) p->cookie = net.cookie_next++;
   memcpy(handle->cookie, &p->cookie, sizeof p->cookie);
-  p->polled_ns = p->dial->engine->clock();
+  p->polled_ns = p->connect->engine->clock();
   p->next = ctx->pendings;
   ctx->pendings = p;
 }
@@ -285,7 +285,7 @@ static struct pending *take_given_up(const struct harp_engine *e, harp_ns now) {
   pthread_mutex_lock(&net.lock);
   for (struct harp_context *ctx = net.contexts; ctx && !found; ctx = ctx->next) {
     struct pending **at = &ctx->pendings;
-    while (*at && ((*at)->dial->engine != e || (*at)->polled_ns + limit_ns > now)) at = &(*at)->next;
+    while (*at && ((*at)->connect->engine != e || (*at)->polled_ns + limit_ns > now)) at = &(*at)->next;
     found = *at;
     if (found) *at = found->next;
   }
@@ -319,7 +319,9 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
   }
   enum harp_status status = HARP_ERR_SYSTEM;
   struct harp_engine *e = harp_devices_use(dev, end_given_up);
-  if (e) status = harp_dial_open(&p->dial, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class);
+  if (e)
+    status =
+        harp_connect_open(&p->connect, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class);
   if (status != HARP_OK) {
     leave_device(dev, e);
     free(p);
@@ -336,12 +338,12 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
 static enum harp_status poll_connect(struct pending **at, struct harp_handle *handle,
                                      struct harp_comm **comm) {
   struct pending *p = *at;
-  struct harp_engine *e = p->dial->engine;
+  struct harp_engine *e = p->connect->engine;
   struct harp_link *link;
-  enum harp_status status = harp_dial_poll(p->dial, &link);
+  enum harp_status status = harp_connect_poll(p->connect, &link);
   if (status == HARP_OK && !link) return HARP_OK;
   if (link && !(*comm = comm_of(p->dev, link))) status = HARP_ERR_SYSTEM;
-  harp_dial_close(p->dial);
+  harp_connect_close(p->connect);
   if (!*comm) leave_device(p->dev, e);
   memset(handle->cookie, 0, sizeof handle->cookie);
   free(p);

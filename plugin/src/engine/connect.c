@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/connect.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/address.h"
+#include "engine/crossing.h"
+#include "engine/opening.h"
+#include "io/tcp_socket.h"
+
+#define CONNECT_RETRY_NS HARP_MS(50)
+/* With several interfaces an attempt without an answer for so long is followed by one from the next
+ * interface. */
+#define CONNECT_TURN_MIN_NS HARP_MS(100)
+#define CONNECT_TURN_MAX_NS HARP_SEC(1)
+
+static void end_handshake(struct harp_connect *c) {
+  harp_engine_lock(c->engine);
+  harp_meeting_end(&c->meeting, c->engine);
+  c->handshake_ns = c->hello_ns = 0;
+  c->has_yielded = false;
+  harp_engine_unlock(c->engine);
+}
+
+/* Returns the address that the next attempt uses: that of each interface in turn, since one may be broken. */
+static struct sockaddr_storage next_from(struct harp_connect *c) {
+  const struct harp_engine *e = c->engine;
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    const struct sockaddr_storage *a = &e->enis[c->turn++ % e->eni_count].addr;
+    if (a->ss_family == c->to.ss_family) return *a;
+  }
+  return e->instance.addr;
+}
+
+/* Whether it is the next interface's turn. */
+static bool turn_over(const struct harp_connect *c, harp_ns now) {
+  const struct harp_engine *e = c->engine;
+  harp_ns turn_ns = e->instance.peer_timeout_ns / (2 * e->eni_count);
+  turn_ns = HARP_MIN(HARP_MAX(turn_ns, CONNECT_TURN_MIN_NS), CONNECT_TURN_MAX_NS);
+  return e->eni_count > 1 && now - c->meeting.since_ns >= turn_ns;
+}
+
+/* Opens the socket and starts to connect. Keeps an error for the final message; the next attempt is due
+ * later. */
+static void start_tcp(struct harp_connect *c) {
+  struct harp_meeting *m = &c->meeting;
+  struct sockaddr_storage from = next_from(c);
+  int one = 1;
+  c->connected = false;
+  m->since_ns = c->engine->clock();
+  m->fd = harp_meeting_socket(c->engine);
+  if (m->fd < 0) {
+    c->last_errno = errno;
+    return;
+  }
+  setsockopt(m->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(m->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+  if (bind(m->fd, (struct sockaddr *)&from, harp_address_bytes(&from)) ||
+      (connect(m->fd, (struct sockaddr *)&c->to, harp_address_bytes(&c->to)) && errno != EINPROGRESS)) {
+    c->last_errno = errno;
+    end_handshake(c);
+  }
+}
+
+/* Begins an attempt: a request to a peer where there is one, else a handshake. Returns 0 or -errno. */
+static int begin_attempt(struct harp_connect *c, harp_ns now) {
+  harp_engine_lock(c->engine);
+  int err = harp_connect_request_stream(c, now);
+  bool wait = err == -ENOENT && harp_crossing_is_awaited(c, now);
+  if (err == -ENOENT && !wait) c->handshake_ns = now;
+  harp_engine_unlock(c->engine);
+  if (err != -ENOENT) return err;
+  if (!wait) start_tcp(c);
+  return 0;
+}
+
+enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e,
+                                   const struct harp_handle *handle, int traffic_class) {
+  char error[256];
+  struct harp_connect *c = calloc(1, sizeof *c);
+  if (!c) {
+    HARP_WARN("%s: no memory to connect", e->name);
+    return HARP_ERR_SYSTEM;
+  }
+  if (!harp_handle_decode(handle, &c->to, error, sizeof error)) {
+    HARP_WARN("%s", error);
+    free(c);
+    return HARP_ERR_REMOTE;
+  }
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  if (c->to.ss_family != e->instance.addr.ss_family) {
+    HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
+              harp_address_text(&c->to, text), e->name, e->instance.addr.ss_family == AF_INET6 ? 6 : 4);
+    free(c);
+    return HARP_ERR_USAGE;
+  }
+  /* A link-local address is reached over our interface; the peer's scope id means nothing here. */
+  struct sockaddr_in6 *to = (struct sockaddr_in6 *)&c->to;
+  if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
+    to->sin6_scope_id = ((const struct sockaddr_in6 *)&e->instance.addr)->sin6_scope_id;
+  c->engine = e;
+  c->traffic_class = traffic_class;
+  memcpy(c->secret, handle->secret, sizeof c->secret);
+  c->meeting.fd = c->meeting.slot = -1;
+  c->meeting.peer_addr = c->to;
+  c->engine_id = harp_from_be32(handle->engine);
+  c->deadline_ns = e->clock() + e->instance.peer_timeout_ns;
+  harp_engine_lock(e);
+  c->next = e->connects;
+  e->connects = c;
+  harp_engine_unlock(e);
+  (void)begin_attempt(c, e->clock()); /* an error is the first poll's to find */
+  *out = c;
+  return HARP_OK;
+}
+
+/* Whether TCP is up; -errno when it failed. */
+static int is_tcp_up(struct harp_connect *c) {
+  struct pollfd p = {.fd = c->meeting.fd, .events = POLLOUT};
+  int err = 0;
+  socklen_t n = sizeof err;
+  if (c->connected) return 1;
+  if (poll(&p, 1, 0) <= 0) return 0;
+  if (getsockopt(c->meeting.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
+  return err ? -err : 1;
+}
+
+/* Starts the handshake. Returns 0 or -errno. Under the lock. */
+static int start_hello(struct harp_connect *c, harp_ns now) {
+  int err = harp_meeting_start(&c->meeting, c->engine, true, c->secret);
+  if (err) return err;
+  harp_tcp_socket_set_timeouts(c->meeting.fd, c->engine->instance.peer_timeout_ns);
+  c->connected = true;
+  c->connected_ns = c->hello_ns = now;
+  return 0;
+}
+
+/* Whether there is, or will be, another connection with the engine, so that this handshake is not needed.
+ * Under the lock. */
+static bool is_superseded(const struct harp_connect *c, harp_ns now) {
+  if (c->has_yielded) return true;
+  if (harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class)) return true;
+  return !c->connected && harp_crossing_is_awaited(c, now);
+}
+
+static void await_confirmation(struct harp_connect *c, harp_ns now) {
+  harp_monitor_ping(c->link->peer, now);
+  c->is_handshaken = true;
+  c->is_open = false;
+  c->refusal = HARP_REFUSAL_NONE;
+  c->requested_ns = now;
+}
+
+/* Drives the handshake. Its outcome depends on other handshakes with the same engine, so the lock is held
+ * from the check of those to the last message. Once done there is a link, but the CONFIRM may never arrive: a
+ * PING makes the server answer. Returns 0; -EALREADY: the handshake is not needed any more; -ENOSPC: it is
+ * done, but there is no link, and the WARN is logged; another -errno when the connection broke. */
+static int drive_handshake(struct harp_connect *c, harp_ns now) {
+  int err = 0;
+  harp_engine_lock(c->engine);
+  c->polled_ns = now;
+  if (is_superseded(c, now))
+    err = -EALREADY;
+  else if (!c->connected)
+    err = start_hello(c, now);
+  if (!err && harp_meeting_run(&c->meeting)) err = -ECONNRESET;
+  if (!err && harp_meeting_done(&c->meeting)) {
+    c->link = harp_meeting_link(&c->meeting, c->engine, HARP_ROLE_SENDER, c->traffic_class);
+    c->handshake_ns = c->hello_ns = 0;
+    c->connected = false;
+    if (!c->link) err = -ENOSPC;
+    if (c->link) await_confirmation(c, now);
+  }
+  harp_engine_unlock(c->engine);
+  return err;
+}
+
+static enum harp_status fail_unreachable(struct harp_connect *c) {
+  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  if (c->is_refused_busy)
+    HARP_WARN("%s: the peer at %s has refused to connect for %llu s: too many connections wait there for "
+              "accept, %d to that listener, and it accepts none",
+              c->engine->name, harp_address_text(&c->to, text),
+              (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)), HARP_UNACCEPTED_MAX);
+  else if (harp_limit_is(c->last_errno))
+    HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", c->engine->name,
+              harp_address_text(&c->to, text),
+              (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+              harp_limit_text(c->last_errno, limit));
+  else
+    HARP_WARN(
+        "%s: cannot connect to the peer at %s for %llu s: %s; is its interface with that address up, and "
+        "TCP allowed between the hosts?",
+        c->engine->name, harp_address_text(&c->to, text),
+        (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+        c->last_errno ? strerror(c->last_errno) : "no answer");
+  return HARP_ERR_REMOTE;
+}
+
+/* Returns whether the handshake was refused, and for what reason of the peer's. */
+static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
+  const struct harp_handshake *h = &c->meeting.handshake;
+  *why = HARP_REFUSAL_NONE;
+  if (!c->connected || h->state != HARP_HANDSHAKE_REFUSED) return false;
+  *why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
+  return true;
+}
+
+/* Says once that the peer has no room now, for a handshake or for a stream. */
+static void tell_busy(struct harp_connect *c) {
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  if (!c->is_refused_busy)
+    HARP_INFO("%s: the peer at %s refuses to connect for now: too many connections wait there for accept; "
+              "trying again",
+              c->engine->name, harp_address_text(&c->to, text));
+  c->is_refused_busy = true;
+}
+
+/* Whether the peer may still answer: with OPENED, or, after our own handshake, with any message or packet,
+ * which shows that the handshake is done there too. Under the lock. */
+static bool is_unanswered(struct harp_connect *c) {
+  if (!c->is_handshaken) return c->peer != NULL;
+  c->is_open = c->link->peer->is_confirmed;
+  return !c->is_open && harp_peer_is_usable(c->link->peer);
+}
+
+/* The polling thread reads the answer itself: waking the engine's thread for it takes as long as the round
+ * trip. Under the lock. */
+static bool waits_for_answer(struct harp_connect *c, harp_ns now) {
+  if (!is_unanswered(c)) return false;
+  harp_monitor_on_readable(c->link->peer, now);
+  return is_unanswered(c);
+}
+
+/* Says why the peer refuses for good. */
+static enum harp_status fail_refused(const struct harp_connect *c, enum harp_refusal why) {
+  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  HARP_WARN("%s: the peer at %s refuses a connection: %s%s", c->engine->name, harp_address_text(&c->to, text),
+            why == HARP_REFUSAL_LIMIT ? "" : "it says: ",
+            why == HARP_REFUSAL_LIMIT ? harp_limit_text(HARP_ELINKS, limit) : harp_refusal_text(why));
+  return HARP_ERR_REMOTE;
+}
+
+/* Drives the request for a stream. Sets *link when the stream is open. */
+static enum harp_status poll_open(struct harp_connect *c, struct harp_link **link, harp_ns now) {
+  enum harp_status status = HARP_OK;
+  harp_engine_lock(c->engine);
+  struct harp_link *requested = c->link;
+  bool waits = waits_for_answer(c, now);
+  if (waits) { /* the process lives, or the monitor finds it dead */
+    c->deadline_ns += now - c->requested_ns;
+    c->requested_ns = now;
+  } else {
+    c->link = NULL;
+    c->is_handshaken = false;
+  }
+  if (!waits && c->is_open) harp_link_tell_connected(requested, &c->to);
+  if (!waits && !c->is_open) harp_link_end(requested);
+  harp_engine_unlock(c->engine);
+  if (waits) return HARP_OK;
+  if (c->is_open) {
+    *link = requested;
+    return HARP_OK;
+  }
+  c->retry_ns = now + CONNECT_RETRY_NS;
+  switch (c->refusal) {
+  case HARP_REFUSAL_NONE: /* the peer is gone: another may be there */
+    c->last_errno = ECONNRESET;
+    c->retry_ns = now;
+    break;
+  case HARP_REFUSAL_STREAM: /* not closed there yet: the next number will do */
+    c->last_errno = EEXIST;
+    c->retry_ns = now;
+    break;
+  case HARP_REFUSAL_LISTENER:
+    c->last_errno = ECONNREFUSED;
+    break;
+  case HARP_REFUSAL_BUSY:
+    tell_busy(c);
+    break;
+  default:
+    status = fail_refused(c, c->refusal);
+  }
+  return status;
+}
+
+/* Begins the next attempt when it is due. */
+static enum harp_status poll_begin(struct harp_connect *c, harp_ns now) {
+  if (now >= c->deadline_ns) return fail_unreachable(c);
+  if (now < c->retry_ns) return HARP_OK;
+  int err = begin_attempt(c, now);
+  if (err) {
+    char text[HARP_LIMIT_TEXT_BYTES];
+    HARP_WARN("%s: cannot connect: %s", c->engine->name, harp_limit_text(-err, text));
+    return HARP_ERR_SYSTEM;
+  }
+  if (c->meeting.fd < 0 && c->handshake_ns) { /* no socket was to be had */
+    c->retry_ns = now + CONNECT_RETRY_NS;
+    end_handshake(c);
+  }
+  return HARP_OK;
+}
+
+/* The attempt is over; the next one is due at retry_ns. */
+static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
+  end_handshake(c);
+  c->retry_ns = retry_ns;
+  if (c->connected) c->deadline_ns += now - HARP_MIN(c->connected_ns, now);
+  c->connected = false;
+}
+
+/* Takes a refusal. One that may change soon ends this attempt only; further attempts follow. */
+static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why, harp_ns now) {
+  char text[256], address[HARP_ADDRESS_TEXT_BYTES];
+  switch (why) {
+  case HARP_REFUSAL_BUSY:
+    c->last_errno = 0;
+    tell_busy(c);
+    end_attempt(c, now, now + CONNECT_RETRY_NS);
+    return HARP_OK;
+  case HARP_REFUSAL_CROSSED: /* it lives, and its own connect is on the way */
+    c->is_refused_busy = false;
+    end_attempt(c, now, now);
+    c->crossed_ns = now;
+    c->deadline_ns = now + c->engine->instance.peer_timeout_ns;
+    return HARP_OK;
+  case HARP_REFUSAL_LIMIT:
+    return fail_refused(c, why);
+  default:
+    harp_meeting_refusal_text(&c->meeting.handshake, text, sizeof text);
+    HARP_WARN("%s: the handshake with the peer at %s failed: %s", c->engine->name,
+              harp_address_text(&c->to, address), text);
+    return HARP_ERR_REMOTE;
+  }
+}
+
+/* Drives an attempt. */
+static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
+  enum harp_refusal why;
+  int up = is_tcp_up(c);
+  int err = up > 0 ? drive_handshake(c, now) : up;
+  if (c->link) return HARP_OK;
+  if (err == -ENOSPC) return HARP_ERR_SYSTEM;
+  if (err != -EALREADY && is_refused(c, &why)) return on_refused(c, why, now);
+  if (err == -EALREADY) {
+    end_attempt(c, now, now);
+  } else if (err < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
+    c->last_errno = -err;
+    c->is_refused_busy = false;
+    end_attempt(c, now, now + CONNECT_RETRY_NS);
+  } else if (up == 0 && turn_over(c, now)) {
+    c->last_errno = 0;
+    end_handshake(c);
+    c->retry_ns = now;
+  }
+  if (!c->connected && now >= c->deadline_ns) return fail_unreachable(c);
+  return HARP_OK;
+}
+
+enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **link) {
+  harp_ns now = c->engine->clock();
+  *link = NULL;
+  harp_stall_review_connect(c, now);
+  if (c->link) return poll_open(c, link, now);
+  return c->meeting.fd < 0 ? poll_begin(c, now) : poll_attempt(c, now);
+}
+
+void harp_connect_close(struct harp_connect *c) {
+  struct harp_engine *e = c->engine;
+  harp_engine_lock(e);
+  struct harp_connect **at = &e->connects;
+  while (*at != c) at = &(*at)->next;
+  *at = c->next;
+  harp_connect_leave_peer(c);
+  if (c->link) harp_link_end(c->link);
+  harp_meeting_end(&c->meeting, e);
+  harp_engine_unlock(e);
+  free(c);
+}
