@@ -110,7 +110,7 @@ def main() -> None:
     torch.cuda.set_device(0)
     dist.init_process_group(
         "nccl",
-        init_method=f"file://{options.meeting}",
+        init_method=f"file://{options.pending}",
         rank=rank,
         world_size=world,
         timeout=dt.timedelta(seconds=LIMIT_S),

@@ -91,7 +91,7 @@ static struct duo_tcp_conn *free_conn(struct duo *d, struct duo_tcp_end *p) {
   for (unsigned k = 0; k < DUO_TCP_CONNS; k++) {
     struct duo_tcp_conn *c = &conns[k];
     if (!c->users) return c;
-    if (c->is_guest && (!oldest || c->net.accepted_ns < oldest->net.accepted_ns)) oldest = c;
+    if (c->is_unjoined && (!oldest || c->net.accepted_ns < oldest->net.accepted_ns)) oldest = c;
   }
   if (!oldest) duo_fail(d, "no connection of path %u is free", p->path);
   return oldest;
@@ -109,7 +109,7 @@ static void connect_path(struct duo *d, struct duo_tcp_end *p) {
   tcpnet_open(&c->net, &d->config.tcp, &d->net.links[SIMNET_THERE][p->path],
               &d->net.links[SIMNET_BACK][p->path], &t->rng, d->faults, d->now);
   c->users = 3;
-  c->is_guest = true;
+  c->is_unjoined = true;
   c->join_bytes = 0;
   p->conn = c;
   p->is_connecting = true;
@@ -377,7 +377,7 @@ static void on_connected(struct duo *d, struct duo_end *e, struct duo_tcp_end *p
 }
 
 /* Reads the JOIN of a connection, no more, and makes it that of its path. */
-static void run_guest(struct duo *d, struct duo_end *e, struct duo_tcp_end *p, struct duo_tcp_conn *c) {
+static void run_unjoined(struct duo *d, struct duo_end *e, struct duo_tcp_end *p, struct duo_tcp_conn *c) {
   struct harp_record record;
   struct iovec room = {c->join + c->join_bytes, sizeof c->join - c->join_bytes};
   long n = tcpnet_read(&c->net, e->index, &room, 1, d->now);
@@ -387,7 +387,7 @@ static void run_guest(struct duo *d, struct duo_end *e, struct duo_tcp_end *p, s
                  harp_record_join_ok(c->join, e->session.keys.rx_seed, KEY);
   if (n > 0 && !is_join && c->net.ways[0].spoiled_at >= sizeof c->join)
     duo_fail(d, "%s: a good JOIN is refused", e->name);
-  c->is_guest = false;
+  c->is_unjoined = false;
   if (!is_join || record.packet.number < p->attempts) {
     drop_user(d, c, e->index);
     return;
@@ -407,8 +407,8 @@ static harp_ns path_ns(const struct duo_end *e, const struct duo_tcp_end *p) {
   return has_waiting(p) ? HARP_MIN(at, tcpnet_writable_ns(&p->conn->net, e->index)) : at;
 }
 
-static harp_ns guest_ns(const struct duo_end *e, const struct duo_tcp_conn *c) {
-  bool is_mine = e->index && c->users >> 1 & 1 && c->is_guest;
+static harp_ns unjoined_ns(const struct duo_end *e, const struct duo_tcp_conn *c) {
+  bool is_mine = e->index && c->users >> 1 & 1 && c->is_unjoined;
   return is_mine ? tcpnet_readable_ns(&c->net, e->index) : HARP_NEVER;
 }
 
@@ -417,7 +417,7 @@ harp_ns duo_tcp_next_ns(const struct duo *d, const struct duo_end *e) {
   for (unsigned i = 0; d->tcp && i < d->tcp->count; i++) {
     at = HARP_MIN(at, path_ns(e, &ends_of(d, e)[i]));
     for (unsigned k = 0; e->index && k < DUO_TCP_CONNS; k++)
-      at = HARP_MIN(at, guest_ns(e, &d->tcp->conns[i][k]));
+      at = HARP_MIN(at, unjoined_ns(e, &d->tcp->conns[i][k]));
   }
   return at == HARP_NEVER ? at : HARP_MAX(at, e->asleep_until_ns);
 }
@@ -440,8 +440,8 @@ void duo_tcp_act(struct duo *d, struct duo_end *e) {
     }
     for (unsigned k = 0; e->index && k < DUO_TCP_CONNS; k++) {
       struct duo_tcp_conn *c = &d->tcp->conns[i][k];
-      if (guest_ns(e, c) > d->now) continue;
-      run_guest(d, e, p, c);
+      if (unjoined_ns(e, c) > d->now) continue;
+      run_unjoined(d, e, p, c);
       return;
     }
   }

@@ -14,8 +14,8 @@ enum {
 
 struct duo_tcp_conn {
   struct tcpnet net;
-  unsigned users; /* ends that have not closed it, a bit each; 0: free */
-  bool is_guest;  /* end 1 waits for its JOIN */
+  unsigned users;   /* ends that have not closed it, a bit each; 0: free */
+  bool is_unjoined; /* end 1 waits for its JOIN */
   uint32_t join_bytes;
   uint8_t join[HARP_RECORD_HEAD_BYTES];
 };

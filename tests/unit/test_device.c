@@ -134,7 +134,8 @@ static void *finalizing(void *arg) {
 }
 
 /* Connects to a listener and closes both ends. */
-static enum harp_status meet(struct harp_context *ctx, int dev, uint8_t *handle, struct harp_listen *listen) {
+static enum harp_status connect_pair(struct harp_context *ctx, int dev, uint8_t *handle,
+                                     struct harp_listen *listen) {
   struct harp_comm *sender = NULL, *receiver = NULL;
   enum harp_status status = HARP_OK;
   while (status == HARP_OK && !(sender && receiver)) {
@@ -152,7 +153,7 @@ static void *living(void *arg) {
   struct harp_context *ctx;
   j->status = harp_net_open(&ctx, -1);
   if (j->status == HARP_OK) j->status = harp_net_listen(ctx, j->dev, j->handle, &j->listen);
-  if (j->status == HARP_OK) j->status = meet(ctx, j->dev, j->handle, j->listen);
+  if (j->status == HARP_OK) j->status = connect_pair(ctx, j->dev, j->handle, j->listen);
   harp_net_close_listen(j->listen);
   if (j->status == HARP_OK) j->status = harp_net_listen(ctx, j->dev, j->handle, &j->listen);
   harp_net_close(ctx);
@@ -216,7 +217,7 @@ static void test_other_devices_do_not_wait(void **state) {
   assert_true(ended);
   assert_int_equal(other.status, HARP_OK);
   assert_int_equal(slow.status, HARP_OK);
-  assert_int_equal(meet(ctx, slow.dev, slow.handle, slow.listen), HARP_OK);
+  assert_int_equal(connect_pair(ctx, slow.dev, slow.handle, slow.listen), HARP_OK);
   harp_net_close_listen(slow.listen);
   harp_net_close(ctx);
   assert_int_equal(atomic_load(&warn_count), 0);
@@ -238,7 +239,7 @@ static void test_two_on_the_device_that_opens(void **state) {
   assert_int_equal(second.status, HARP_OK);
   assert_int_equal(atomic_load(&opened_count), 1);
   harp_net_close_listen(first.listen);
-  assert_int_equal(meet(ctx, 0, second.handle, second.listen), HARP_OK);
+  assert_int_equal(connect_pair(ctx, 0, second.handle, second.listen), HARP_OK);
   harp_net_close_listen(second.listen);
   harp_net_close(ctx);
   assert_nothing_is_left();
@@ -274,7 +275,7 @@ static void test_failure_while_another_waits(void **state) {
   assert_null(first.listen);
   if (second.status != HARP_OK) /* it had its engine while there were no files */
     assert_int_equal(harp_net_listen(ctx, 0, second.handle, &second.listen), HARP_OK);
-  assert_int_equal(meet(ctx, 0, second.handle, second.listen), HARP_OK);
+  assert_int_equal(connect_pair(ctx, 0, second.handle, second.listen), HARP_OK);
   harp_net_close_listen(second.listen);
   harp_net_close(ctx);
   assert_nothing_is_left();
@@ -307,7 +308,7 @@ static void test_drop_while_another_engine_opens(void **state) {
   assert_true(ends(&first) && ends(&second));
   assert_int_equal(second.status, HARP_OK);
   assert_true(reached || atomic_load(&opened_count) == 1); /* the other core may be another process's */
-  assert_int_equal(meet(ctx, 0, second.handle, second.listen), HARP_OK);
+  assert_int_equal(connect_pair(ctx, 0, second.handle, second.listen), HARP_OK);
   harp_net_close(ctx);
   unlink(path);
   rmdir(dir);

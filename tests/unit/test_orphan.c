@@ -179,10 +179,10 @@ struct rig {
   struct harp_link *link;
 };
 
-static bool has_guest(struct rig *r) {
+static bool has_pending(struct rig *r) {
   bool found = false;
   harp_engine_lock(r->engine);
-  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) found |= r->listener->guests[i].fd >= 0;
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) found |= r->listener->pending[i].fd >= 0;
   harp_engine_unlock(r->engine);
   return found;
 }
@@ -191,7 +191,7 @@ static bool has_guest(struct rig *r) {
 static bool obey(struct rig *r, char order) {
   switch (order) {
   case 'g': /* TCP is up */
-    return has_guest(r);
+    return has_pending(r);
   case 'r': /* the handshake is done */
     return atomic_load(&r->listener->ready_count) > 0;
   case 't':

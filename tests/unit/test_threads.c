@@ -42,7 +42,7 @@ static uint32_t draw(struct worker *w, uint32_t below) {
   return (w->random >> 8) % below;
 }
 
-static bool meet(struct worker *w, struct pair *p) {
+static bool connect_pair(struct worker *w, struct pair *p) {
   uint8_t handle[HARP_HANDLE_BYTES];
   struct harp_listen *listen;
   time_t limit = seconds() + LIMIT_S;
@@ -112,8 +112,8 @@ static void *work(void *arg) {
   for (unsigned round = 0; round < ROUNDS && !w->failed; round++) {
     struct pair p;
     uint8_t *from = calloc(1, MESSAGE_MAX), *to = calloc(1, MESSAGE_MAX);
-    if (!meet(w, &p))
-      w->failed = "meet";
+    if (!connect_pair(w, &p))
+      w->failed = "connect";
     else if (!move(w, &p, from, to))
       w->failed = "move";
     else if (!leave(w, &p, from, to, round % 2))

@@ -24,7 +24,7 @@
 
 static void end_handshake(struct harp_connect *c) {
   harp_engine_lock(c->engine);
-  harp_meeting_end(&c->meeting, c->engine);
+  harp_pending_peer_end(&c->pending, c->engine);
   c->handshake_ns = c->hello_ns = 0;
   c->has_yielded = false;
   harp_engine_unlock(c->engine);
@@ -45,18 +45,18 @@ static bool turn_over(const struct harp_connect *c, harp_ns now) {
   const struct harp_engine *e = c->engine;
   harp_ns turn_ns = e->instance.peer_timeout_ns / (2 * e->eni_count);
   turn_ns = HARP_MIN(HARP_MAX(turn_ns, CONNECT_TURN_MIN_NS), CONNECT_TURN_MAX_NS);
-  return e->eni_count > 1 && now - c->meeting.since_ns >= turn_ns;
+  return e->eni_count > 1 && now - c->pending.since_ns >= turn_ns;
 }
 
 /* Opens the socket and starts to connect. Keeps an error for the final message; the next attempt is due
  * later. */
 static void start_tcp(struct harp_connect *c) {
-  struct harp_meeting *m = &c->meeting;
+  struct harp_pending_peer *m = &c->pending;
   struct sockaddr_storage from = next_from(c);
   int one = 1;
   c->connected = false;
   m->since_ns = c->engine->clock();
-  m->fd = harp_meeting_socket(c->engine);
+  m->fd = harp_pending_peer_socket(c->engine);
   if (m->fd < 0) {
     c->last_errno = errno;
     return;
@@ -109,8 +109,8 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
   c->engine = e;
   c->traffic_class = traffic_class;
   memcpy(c->secret, handle->secret, sizeof c->secret);
-  c->meeting.fd = c->meeting.slot = -1;
-  c->meeting.peer_addr = c->to;
+  c->pending.fd = c->pending.slot = -1;
+  c->pending.peer_addr = c->to;
   c->engine_id = harp_from_be32(handle->engine);
   c->deadline_ns = e->clock() + e->instance.peer_timeout_ns;
   harp_engine_lock(e);
@@ -124,20 +124,20 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
 
 /* Whether TCP is up; -errno when it failed. */
 static int is_tcp_up(struct harp_connect *c) {
-  struct pollfd p = {.fd = c->meeting.fd, .events = POLLOUT};
+  struct pollfd p = {.fd = c->pending.fd, .events = POLLOUT};
   int err = 0;
   socklen_t n = sizeof err;
   if (c->connected) return 1;
   if (poll(&p, 1, 0) <= 0) return 0;
-  if (getsockopt(c->meeting.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
+  if (getsockopt(c->pending.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
   return err ? -err : 1;
 }
 
 /* Starts the handshake. Returns 0 or -errno. Under the lock. */
 static int start_hello(struct harp_connect *c, harp_ns now) {
-  int err = harp_meeting_start(&c->meeting, c->engine, true, c->secret);
+  int err = harp_pending_peer_start(&c->pending, c->engine, true, c->secret);
   if (err) return err;
-  harp_tcp_socket_set_timeouts(c->meeting.fd, c->engine->instance.peer_timeout_ns);
+  harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
   c->connected = true;
   c->connected_ns = c->hello_ns = now;
   return 0;
@@ -171,9 +171,9 @@ static int drive_handshake(struct harp_connect *c, harp_ns now) {
     err = -EALREADY;
   else if (!c->connected)
     err = start_hello(c, now);
-  if (!err && harp_meeting_run(&c->meeting)) err = -ECONNRESET;
-  if (!err && harp_meeting_done(&c->meeting)) {
-    c->link = harp_meeting_link(&c->meeting, c->engine, HARP_ROLE_SENDER, c->traffic_class);
+  if (!err && harp_pending_peer_run(&c->pending)) err = -ECONNRESET;
+  if (!err && harp_pending_peer_done(&c->pending)) {
+    c->link = harp_pending_peer_link(&c->pending, c->engine, HARP_ROLE_SENDER, c->traffic_class);
     c->handshake_ns = c->hello_ns = 0;
     c->connected = false;
     if (!c->link) err = -ENOSPC;
@@ -207,7 +207,7 @@ static enum harp_status fail_unreachable(struct harp_connect *c) {
 
 /* Returns whether the handshake was refused, and for what reason of the peer's. */
 static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
-  const struct harp_handshake *h = &c->meeting.handshake;
+  const struct harp_handshake *h = &c->pending.handshake;
   *why = HARP_REFUSAL_NONE;
   if (!c->connected || h->state != HARP_HANDSHAKE_REFUSED) return false;
   *why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
@@ -302,7 +302,7 @@ static enum harp_status poll_begin(struct harp_connect *c, harp_ns now) {
     HARP_WARN("%s: cannot connect: %s", c->engine->name, harp_limit_text(-err, text));
     return HARP_ERR_SYSTEM;
   }
-  if (c->meeting.fd < 0 && c->handshake_ns) { /* no socket was to be had */
+  if (c->pending.fd < 0 && c->handshake_ns) { /* no socket was to be had */
     c->retry_ns = now + CONNECT_RETRY_NS;
     end_handshake(c);
   }
@@ -335,7 +335,7 @@ static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why
   case HARP_REFUSAL_LIMIT:
     return fail_refused(c, why);
   default:
-    harp_meeting_refusal_text(&c->meeting.handshake, text, sizeof text);
+    harp_pending_peer_refusal_text(&c->pending.handshake, text, sizeof text);
     HARP_WARN("%s: the handshake with the peer at %s failed: %s", c->engine->name,
               harp_address_text(&c->to, address), text);
     return HARP_ERR_REMOTE;
@@ -370,7 +370,7 @@ enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **li
   *link = NULL;
   harp_stall_review_connect(c, now);
   if (c->link) return poll_open(c, link, now);
-  return c->meeting.fd < 0 ? poll_begin(c, now) : poll_attempt(c, now);
+  return c->pending.fd < 0 ? poll_begin(c, now) : poll_attempt(c, now);
 }
 
 void harp_connect_close(struct harp_connect *c) {
@@ -381,7 +381,7 @@ void harp_connect_close(struct harp_connect *c) {
   *at = c->next;
   harp_connect_leave_peer(c);
   if (c->link) harp_link_end(c->link);
-  harp_meeting_end(&c->meeting, e);
+  harp_pending_peer_end(&c->pending, e);
   harp_engine_unlock(e);
   free(c);
 }

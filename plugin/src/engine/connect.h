@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connect of NCCL's that is under way. It requests a stream from the peer where there is one (opening.h),
- * else it runs a handshake with the engine that listens (meeting.h). The thread that polls connect drives it,
- * one thread at a time; other threads read or change it only under the engine's lock. */
+ * else it runs a handshake with the engine that listens (pending_peer.h). The thread that polls connect
+ * drives it, one thread at a time; other threads read or change it only under the engine's lock. */
 #ifndef HARP_CONNECT_H
 #define HARP_CONNECT_H
 
 #include "engine/handle.h"
-#include "engine/meeting.h"
+#include "engine/pending_peer.h"
 
 struct harp_connect {
   struct harp_engine *engine;
@@ -35,7 +35,7 @@ struct harp_connect {
   harp_ns crossed_ns;   /* when the peer said that its own connect to us has won; 0: it has not */
 
   /* attempts */
-  struct harp_meeting meeting;
+  struct harp_pending_peer pending;
   bool connected;       /* TCP is up and the handshake runs */
   harp_ns connected_ns; /* when it came up */
   /* When to give up. Extended by the time that TCP is up: the peer's process lives and may be slow to accept.

@@ -6,8 +6,8 @@
 /* A connect waits so long for another's handshake with the same engine before it begins its own, and a
  * handshake wins over the other side's only if somebody drove it so lately. */
 #define SHARE_NS HARP_MS(200)
-/* And so long for a guest's CONFIRM: a recorded HELLO must not delay connects for longer. */
-#define GUEST_NS HARP_SEC(1)
+/* And so long for a CONFIRM: a recorded HELLO must not delay connects for longer. */
+#define CONFIRM_NS HARP_SEC(1)
 
 static bool is_connecting(const struct harp_connect *c, uint32_t engine_id, int traffic_class) {
   return c->engine_id == engine_id && c->traffic_class == traffic_class;
@@ -29,16 +29,16 @@ void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_
   for (struct harp_connect *c = e->connects; c; c = c->next) {
     if (!c->hello_ns || c->has_yielded || !is_connecting(c, engine_id, traffic_class)) continue;
     c->has_yielded = true;
-    shutdown(c->meeting.fd,
+    shutdown(c->pending.fd,
              SHUT_RDWR); /* the fd is closed by the thread that polls the connect, perhaps never */
   }
 }
 
 static bool has_welcomed(const struct harp_listener *l, uint32_t engine_id, harp_ns now) {
-  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
-    const struct harp_meeting *m = &l->guests[i];
-    if (m->fd < 0 || m->handshake.state != HARP_HANDSHAKE_WAIT_CONFIRM) continue;
-    if (m->handshake.peer.token >> 32 == engine_id && now - m->since_ns < GUEST_NS) return true;
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
+    const struct harp_pending_peer *p = &l->pending[i];
+    if (p->fd < 0 || p->handshake.state != HARP_HANDSHAKE_WAIT_CONFIRM) continue;
+    if (p->handshake.peer.token >> 32 == engine_id && now - p->since_ns < CONFIRM_NS) return true;
   }
   return false;
 }
@@ -51,7 +51,7 @@ bool harp_crossing_is_awaited(const struct harp_connect *c, harp_ns now) {
         is_connecting(o, c->engine_id, c->traffic_class))
       return true;
   for (const struct harp_listener *l = e->listeners; l; l = l->next)
-    if (l->guest_count && l->traffic_class == c->traffic_class && has_welcomed(l, c->engine_id, now))
+    if (l->pending_count && l->traffic_class == c->traffic_class && has_welcomed(l, c->engine_id, now))
       return true;
   return false;
 }

@@ -93,7 +93,7 @@ struct harp_engine {
   size_t blocks_used, block_count;
   void *block_free;                             /* list of blocks given back */
   int control_fd;                               /* epoll of all control connections */
-  harp_ns control_check_ns, meet_check_ns;      /* not before these again */
+  harp_ns control_check_ns, pending_check_ns;   /* not before these again */
   harp_ns tend_ns;                              /* the same: peers with several interfaces */
   harp_ns linger_ns;                            /* the same: peers without links */
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
@@ -103,7 +103,7 @@ struct harp_engine {
   struct harp_stats stats;
   struct harp_recorder recorder;
   struct harp_stalls stalls;
-  struct harp_listener *listeners;              /* whose guests the pass looks after */
+  struct harp_listener *listeners;              /* whose pending peers the pass drives */
   struct harp_connect *connects;                /* connects under way */
   struct harp_listener *listener_turn;          /* the next one to be tended; NULL: the first */
   struct harp_peer *active_first, *active_last; /* that have something to do or to wait for */

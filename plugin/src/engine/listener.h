@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A listener: what hears for one NCCL listenComm, and its guests, the handshakes on the sockets that it has
- * accepted.
+/* A listener: the socket of one NCCL listenComm, and the pending peers that it has accepted.
  *
- * Anyone may connect to its port, so strangers are bounded in number, bytes and time, and cost nothing but a
- * slot in a small table. Who knows the secret gets a link before it is accepted; those are bounded in number.
- * The engine's pass drives it. */
+ * Anyone may connect to its port, so pending peers are bounded in number, bytes and time. One that has proved
+ * the secret becomes a link before NCCL accepts it; those are bounded in number too. The engine's pass drives
+ * it, under the engine's lock. */
 #ifndef HARP_LISTENER_H
 #define HARP_LISTENER_H
 
 #include "engine/handle.h"
-#include "engine/meeting.h"
+#include "engine/pending_peer.h"
 
-#define HARP_GUEST_NS HARP_SEC(5) /* a stranger has so long to prove the secret */
+#define HARP_PENDING_PEER_NS HARP_SEC(5) /* time in which a pending peer must prove the secret */
 
 struct harp_listener {
   struct harp_engine *engine;
@@ -19,42 +18,42 @@ struct harp_listener {
   int traffic_class;          /* of what its connections send: acknowledgements */
   int fd;
   uint16_t port;
-  bool deaf;                    /* nothing can be accepted for now; the runner does not wait for the socket */
-  bool shortage_told;           /* that somebody waits because of it */
-  bool busy_told;               /* that somebody was refused since too many wait for accept */
-  _Atomic uint32_t ready_count; /* written under the engine's lock; a glance at it saves taking the lock */
-  struct harp_link *ready_first, *ready_last; /* met and not taken yet, oldest first */
-  struct harp_stall_wait wait;                /* of who polls accept */
+  bool accept_paused; /* accept failed for lack of files or memory: the runner does not wait for the socket */
+  bool shortage_told; /* logged that a connection waits because of it */
+  bool busy_told;     /* logged a refusal for too many links that wait for accept */
+  _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
+  struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
+  struct harp_stall_wait wait;                /* of the thread that polls accept */
   uint8_t secret[HARP_SECRET_BYTES];
-  unsigned guest_count;
-  struct harp_meeting guests[HARP_GUESTS_MAX];
+  unsigned pending_count;
+  struct harp_pending_peer pending[HARP_PENDING_PEERS_MAX];
 };
 
 /* Opens a listening socket on the engine's address and fills the handle. traffic_class (-1: none) is that of
  * the connections that it accepts. Returns a status; the WARN is logged. */
 enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e,
                                     struct harp_handle *handle, int traffic_class);
-/* Takes an event of the control epoll whose data is no slot: lets a few guests in, or drives the handshake of
- * one; those that are done become links and wait for harp_listener_take. Called by the engine's pass, under
- * its lock: a peer gets its connection however late this process asks for its own. */
+/* Takes an event of the control epoll whose data is no slot: accepts a few connections, or drives one pending
+ * peer. One that is done becomes a link and waits for harp_listener_take, however late this process asks for
+ * it. Called by the engine's pass, under its lock. */
 void harp_listeners_on_ready(uint64_t what, harp_ns now);
-/* Looks after a few listeners, each in its turn: guests whose time is over go, and one that had no file for a
- * guest tries again. Under the lock. */
+/* Checks a few listeners, each in its turn: ends pending peers whose time is over, and retries a paused
+ * accept. Under the lock. */
 void harp_listeners_tend(struct harp_engine *e, harp_ns now);
-/* Any thread: takes the link that has waited longest, NULL if none has come. */
+/* Takes the link that has waited longest; NULL if there is none. Any thread. */
 struct harp_link *harp_listener_take(struct harp_listener *l);
-/* The same for NCCL's accept, one thread at a time: one that waits for long says for whom. */
+/* The same for NCCL's accept, one thread at a time; logs what it waits for when that takes long. */
 struct harp_link *harp_listener_poll(struct harp_listener *l);
-/* Closes the socket, sends the guests away and destroys links that nobody took. Takes the engine's lock. */
+/* Closes the socket, ends the pending peers and destroys links that nobody took. Takes the engine's lock. */
 void harp_listener_close(struct harp_listener *l);
 
 /* For opening.c, under the lock: */
 
 /* Finds the engine's listener on this TCP port; NULL: there is none. */
 struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port);
-/* Counts the links that wait for accept, and the guests that become links with their CONFIRM. */
+/* Counts the links that wait for accept, and the pending peers that become links with their CONFIRM. */
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l);
-/* Puts a link among those that wait for their accept. */
+/* Appends a link to those that wait for accept. */
 void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link);
 
 #endif

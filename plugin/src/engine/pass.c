@@ -32,7 +32,7 @@ enum {
 /* A driver without a frame for so long has a queue that is stuck. */
 #define STUCK_NS          HARP_MS(10)
 #define CONTROL_CHECK_NS  HARP_MS(1)
-#define MEET_CHECK_NS     HARP_US(50)
+#define PENDING_CHECK_NS  HARP_US(50)
 #define DATAGRAMS_IDLE_NS HARP_MS(1)
 #define DATAGRAMS_POLL_NS HARP_US(5)
 
@@ -57,9 +57,9 @@ static void check_meetings(struct harp_engine *e, harp_ns now) {
 static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
   uint32_t slot = token & 0xffff;
   if (slot >= HARP_ENGINE_PEERS_MAX) return NULL;
-  if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->meet_check_ns) {
+  if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->pending_check_ns) {
     /* The peer's first packet has overtaken the end of its handshake, unless it is a stranger's. */
-    e->meet_check_ns = now + MEET_CHECK_NS;
+    e->pending_check_ns = now + PENDING_CHECK_NS;
     check_meetings(e, now);
   }
   struct harp_peer *peer = e->peers[slot];

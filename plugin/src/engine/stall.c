@@ -192,31 +192,31 @@ void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
                                  : "nothing there answers: try ping, and look for a firewall that drops TCP");
 }
 
-/* Returns whose handshake has been under way for longest; NULL: nobody's. */
-static const struct harp_meeting *first_guest(const struct harp_listener *l) {
-  const struct harp_meeting *first = NULL;
-  for (unsigned i = 0; i < HARP_GUESTS_MAX; i++) {
-    const struct harp_meeting *m = &l->guests[i];
-    if (m->fd >= 0 && (!first || m->since_ns < first->since_ns)) first = m;
+/* Returns the pending peer whose handshake has been under way for longest; NULL: there is none. */
+static const struct harp_pending_peer *oldest_pending(const struct harp_listener *l) {
+  const struct harp_pending_peer *oldest = NULL;
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
+    const struct harp_pending_peer *p = &l->pending[i];
+    if (p->fd >= 0 && (!oldest || p->since_ns < oldest->since_ns)) oldest = p;
   }
-  return first;
+  return oldest;
 }
 
 void harp_stall_review_accept(struct harp_listener *l, harp_ns now) {
-  char here[HARP_ADDRESS_TEXT_BYTES], guest[HARP_ADDRESS_TEXT_BYTES] = "";
+  char here[HARP_ADDRESS_TEXT_BYTES], there[HARP_ADDRESS_TEXT_BYTES] = "";
   struct harp_engine *e = l->engine;
   if (!is_due(&l->wait, e, now)) return;
   harp_engine_lock(e);
-  const struct harp_meeting *m = first_guest(l);
-  if (m) harp_address_text(&m->peer_addr, guest);
+  const struct harp_pending_peer *p = oldest_pending(l);
+  if (p) harp_address_text(&p->peer_addr, there);
   harp_engine_unlock(e);
   struct sockaddr_storage a = {0};
   socklen_t n = sizeof a;
   getsockname(l->fd, (struct sockaddr *)&a, &n);
   HARP_INFO(
       "%s: an accept of NCCL has waited for %llu s for %s%s: %s", e->name, seconds(now - l->wait.begun_ns),
-      m ? "a process at " : "anybody to connect to ", m ? guest : harp_address_text(&a, here),
-      m ? "it has connected and not finished the handshake: it is stopped, or a firewall drops what it sends"
+      p ? "a process at " : "anybody to connect to ", p ? there : harp_address_text(&a, here),
+      p ? "it has connected and not finished the handshake: it is stopped, or a firewall drops what it sends"
         : "the rank that is to connect has not come to it, or a firewall drops TCP to this port; look "
           "what that rank says");
 }

@@ -107,7 +107,7 @@ int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
   e->tcp = t;
   t->is_alone = is_alone;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
-  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) t->guests[i].fd = -1;
+  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) t->pending[i].fd = -1;
   t->fd = epoll_create1(EPOLL_CLOEXEC);
   if (t->fd < 0) {
     int err = -errno;
@@ -124,13 +124,13 @@ static void end_guest(struct harp_tcp *t, struct harp_tcp_guest *g) {
   if (g->fd < 0) return;
   drop(t, g->fd);
   g->fd = -1;
-  t->guest_count--;
+  t->pending_count--;
 }
 
 void harp_tcp_close(struct harp_engine *e) {
   struct harp_tcp *t = e->tcp;
   if (!t) return;
-  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) end_guest(t, &t->guests[i]);
+  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) end_guest(t, &t->pending[i]);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++)
     if (t->listeners[i].fd >= 0) drop(t, t->listeners[i].fd);
   if (t->fd >= 0) close(t->fd);
@@ -375,7 +375,7 @@ static void adopt(struct harp_engine *e, struct harp_tcp_guest *g, struct harp_t
   harp_tcp_path_end(p, now, "the other side has opened it anew");
   epoll_ctl(e->tcp->fd, EPOLL_CTL_DEL, fd, NULL);
   g->fd = -1;
-  e->tcp->guest_count--;
+  e->tcp->pending_count--;
   e->tcp->open_count++;
   p->fd = fd;
   struct harp_tcp_options options = options_of(e, g->eni, p->peer->traffic_class);
@@ -410,9 +410,9 @@ static void run_guest(struct harp_engine *e, struct harp_tcp_guest *g, harp_ns n
 }
 
 static struct harp_tcp_guest *guest_place(struct harp_engine *e) {
-  struct harp_tcp_guest *oldest = &e->tcp->guests[0];
+  struct harp_tcp_guest *oldest = &e->tcp->pending[0];
   for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) {
-    struct harp_tcp_guest *g = &e->tcp->guests[i];
+    struct harp_tcp_guest *g = &e->tcp->pending[i];
     if (g->fd < 0) return g;
     if (g->since_ns < oldest->since_ns) oldest = g;
   }
@@ -428,8 +428,8 @@ static void let_in(struct harp_engine *e, unsigned eni, harp_ns now) {
     if (fd < 0) return; /* none waits, or the host is short of files: the client tries again */
     struct harp_tcp_guest *g = guest_place(e);
     *g = (struct harp_tcp_guest){.fd = fd, .eni = eni, .since_ns = now};
-    t->guest_count++;
-    if (watch(t, fd, EPOLLIN | EPOLLET, (uint64_t)(g - t->guests) << KIND_BITS | IS_GUEST))
+    t->pending_count++;
+    if (watch(t, fd, EPOLLIN | EPOLLET, (uint64_t)(g - t->pending) << KIND_BITS | IS_GUEST))
       turn_away(e, g);
     else
       run_guest(e, g, now);
@@ -438,8 +438,8 @@ static void let_in(struct harp_engine *e, unsigned eni, harp_ns now) {
 
 void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
   struct harp_tcp *t = e->tcp;
-  for (unsigned i = 0; t && t->guest_count && i < HARP_TCP_GUESTS_MAX; i++) {
-    struct harp_tcp_guest *g = &t->guests[i];
+  for (unsigned i = 0; t && t->pending_count && i < HARP_TCP_GUESTS_MAX; i++) {
+    struct harp_tcp_guest *g = &t->pending[i];
     if (g->fd < 0) continue;
     run_guest(e, g, now);
     if (g->fd >= 0 && now - g->since_ns > GUEST_NS) turn_away(e, g);
@@ -464,7 +464,7 @@ static void on_event(struct harp_engine *e, const struct epoll_event *event, har
   if (name & IS_LISTENER) {
     let_in(e, (unsigned)(name >> KIND_BITS), now);
   } else if (name & IS_GUEST) {
-    struct harp_tcp_guest *g = &e->tcp->guests[name >> KIND_BITS];
+    struct harp_tcp_guest *g = &e->tcp->pending[name >> KIND_BITS];
     if (g->fd >= 0) run_guest(e, g, now);
   } else {
     struct harp_tcp_path *p = (struct harp_tcp_path *)(uintptr_t)name;

@@ -175,7 +175,7 @@ void harp_net_close(struct harp_context *ctx) {
   free(ctx);
 }
 
-/* ---- meeting ---- */
+/* ---- listen, connect, accept ---- */
 
 /* Finalizing waits for calls that are at work, so that it finds what they made. Both under the lock. */
 static void begin_call(struct harp_context *ctx) {

@@ -81,7 +81,7 @@ static void hear(enum harp_log_level level, const char *file, int line, const ch
 }
 
 /* A shortage makes accept fail and leaves the socket ready: the engine must be able to sleep all the same,
- * and let the guest in once there are files again. */
+ * and accept the connection once there are files again. */
 static void test_shortage_of_files(void **state) {
   (void)state;
   struct harp_engine *e = open_engine();
@@ -107,7 +107,7 @@ static void test_shortage_of_files(void **state) {
   assert_int_equal(told_count, 1);
   harp_log_set_sink(NULL);
   for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
-  assert_int_equal(e->peer_count, 1); /* the guest's slot */
+  assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
   assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);
   assert_true(until_ready(e, false));
   close(fd);
@@ -126,7 +126,7 @@ static void hear_slow(enum harp_log_level level, const char *file, int line, con
                 strstr(text, "max_user_watches") != NULL;
 }
 
-/* A listener that cannot end the engine's sleep is said to be slow, and lets guests in all the same. */
+/* A listener that cannot end the engine's sleep is said to be slow, and accepts connections all the same. */
 static void test_unwatched_listener(void **state) {
   (void)state;
   struct harp_engine *e = open_engine();
@@ -141,7 +141,7 @@ static void test_unwatched_listener(void **state) {
   assert_int_equal(slow_count, 1);
   int fd = stranger(&handle);
   for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
-  assert_int_equal(e->peer_count, 1); /* the guest's slot */
+  assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
   close(fd);
   harp_listener_close(l);
   harp_engine_close(e);
@@ -154,7 +154,7 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
   struct harp_engine *e = open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
-  int fds[HARP_GUESTS_MAX + 10];
+  int fds[HARP_PENDING_PEERS_MAX + 10];
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) {
     fds[i] = stranger(&handle);
@@ -167,7 +167,7 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
     harp_engine_pass(e);
   }
   assert_true(until_ready(e, false));
-  assert_true(e->peer_count <= HARP_GUESTS_MAX);
+  assert_true(e->peer_count <= HARP_PENDING_PEERS_MAX);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) close(fds[i]);
   assert_true(until_ready(e, false));
   harp_listener_close(l);
@@ -219,7 +219,7 @@ static void test_a_pass_lets_in_only_so_many(void **state) {
 static harp_ns later(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
-  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec + 2 * HARP_GUEST_NS;
+  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec + 2 * HARP_PENDING_PEER_NS;
 }
 
 /* Though nothing ever comes from them. */
@@ -280,7 +280,7 @@ static void run_crowd(struct harp_engine *e, struct crowd *c, unsigned refusals)
   assert_true(e->counters.handshake_refused >= until);
 }
 
-static struct harp_link *meet_another(struct harp_engine *e, struct harp_link **accepted) {
+static struct harp_link *connect_again(struct harp_engine *e, struct harp_link **accepted) {
   struct harp_listener *l;
   struct harp_handle handle;
   struct harp_connect *d;
@@ -318,7 +318,7 @@ static void test_unaccepted_are_bounded(void **state) {
   /* Said once here, and once by each that was refused. */
   assert_int_equal(refusals_heard, 1 + HARP_ARRAY_COUNT(c.connects) - HARP_UNACCEPTED_MAX);
 
-  link = meet_another(e, &accepted);
+  link = connect_again(e, &accepted);
   assert_true(link && accepted);
   harp_link_destroy(link);
   harp_link_destroy(accepted);
@@ -359,10 +359,10 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   for (unsigned i = 0; i < GUESTS; i++) fds[i] = stranger(&handle);
   for (time_t limit = seconds() + LIMIT_S; e->peer_count < GUESTS && seconds() < limit;) harp_engine_pass(e);
   for (unsigned i = 0; i < GUESTS; i++) {
-    uint64_t token = l->guests[i].handshake.local.token;
+    uint64_t token = l->pending[i].handshake.local.token;
     assert_int_equal(token >> 32, e->token_prefix);
-    assert_int_equal(token & 0xffff, l->guests[i].slot);
-    middles |= (token ^ l->guests[0].handshake.local.token) >> 16 & 0xffff;
+    assert_int_equal(token & 0xffff, l->pending[i].slot);
+    middles |= (token ^ l->pending[0].handshake.local.token) >> 16 & 0xffff;
   }
   assert_int_not_equal(middles, 0);
   assert_int_not_equal(other->token_prefix, e->token_prefix);
@@ -505,8 +505,8 @@ static void test_winner_that_dies_is_not_waited_for(void **state) {
   }
 }
 
-/* A connect that waits for a guest's CONFIRM does not wait for ever. */
-static void test_guest_that_never_confirms_is_not_waited_for(void **state) {
+/* A connect that waits for a CONFIRM does not wait for ever. */
+static void test_pending_peer_that_never_confirms_is_not_waited_for(void **state) {
   static const bool both[2] = {true, true}, none[2], first[2] = {true, false}, second[2] = {false, true};
   (void)state;
   for (unsigned i = 0; i < 2; i++) {
@@ -544,8 +544,8 @@ static void test_connect_is_done_when_the_server_knows(void **state) {
     connect_other(s, i, 0);
     while (!broken) {
       run_some(s, i ? second : first, none, 50); /* takes the WELCOME, once it is there */
-      for (unsigned g = 0; g < HARP_GUESTS_MAX && !broken; g++) {
-        struct harp_meeting *m = &s[!i].l->guests[g];
+      for (unsigned g = 0; g < HARP_PENDING_PEERS_MAX && !broken; g++) {
+        struct harp_pending_peer *m = &s[!i].l->pending[g];
         broken = m->fd >= 0 && m->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
         if (broken) break_socket(m->fd);
       }
@@ -568,7 +568,7 @@ static struct harp_peer *only_peer(const struct harp_engine *e) {
 }
 
 /* The control connection breaks while it owes the answer to a connect, and the peer lives on over its other
- * interfaces: the connect meets the engine anew. */
+ * interfaces: the connect begins a new handshake. */
 static void test_lost_control_connection_is_not_waited_for(void **state) {
   static const bool both[2] = {true, true}, none[2], first[2] = {true, false};
   struct side s[2];
@@ -644,7 +644,7 @@ static void set_full(struct side s[2], enum full what, bool full) {
   }
 }
 
-/* Each limit that a connect can meet has one WARN that names it, its number, and what to change. */
+/* Each limit that a connect can reach has one WARN that names it, its number, and what to change. */
 static void test_each_limit_is_named(void **state) {
   static const struct {
     bool needs_peer;
@@ -699,7 +699,7 @@ int main(void) {
       cmocka_unit_test(test_lost_control_connection_is_not_waited_for),
       cmocka_unit_test(test_each_limit_is_named),
       cmocka_unit_test(test_winner_that_dies_is_not_waited_for),
-      cmocka_unit_test(test_guest_that_never_confirms_is_not_waited_for),
+      cmocka_unit_test(test_pending_peer_that_never_confirms_is_not_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/meeting.h"
+#include "engine/pending_peer.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@
  */
 enum { READS_PER_EVENT = 4 };
 
-int harp_meeting_socket(const struct harp_engine *e) {
+int harp_pending_peer_socket(const struct harp_engine *e) {
   int fd = socket(e->instance.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   harp_files_own(fd);
   return fd;
@@ -72,8 +72,8 @@ static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot)
   return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
 }
 
-int harp_meeting_start(struct harp_meeting *m, struct harp_engine *e, bool client,
-                       const uint8_t secret[HARP_SECRET_BYTES]) {
+int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, bool client,
+                            const uint8_t secret[HARP_SECRET_BYTES]) {
   struct {
     uint32_t first[3];
     uint8_t nonce[HARP_NONCE_BYTES];
@@ -82,56 +82,56 @@ int harp_meeting_start(struct harp_meeting *m, struct harp_engine *e, bool clien
   struct harp_endpoint self;
   int err = harp_random_fill(&fresh, sizeof fresh);
   if (err) return err;
-  m->slot = harp_engine_reserve_slot(e);
-  if (m->slot < 0) return -HARP_EPEERS;
-  describe_self(e, token_of(e, fresh.token, m->slot), fresh.first, &self);
-  harp_handshake_init(&m->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
+  p->slot = harp_engine_reserve_slot(e);
+  if (p->slot < 0) return -HARP_EPEERS;
+  describe_self(e, token_of(e, fresh.token, p->slot), fresh.first, &self);
+  harp_handshake_init(&p->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
                       &self);
   return 0;
 }
 
-void harp_meeting_end(struct harp_meeting *m, struct harp_engine *e) {
-  if (m->fd >= 0) {
-    shutdown(m->fd, SHUT_RDWR);
-    harp_files_close(m->fd);
+void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e) {
+  if (p->fd >= 0) {
+    shutdown(p->fd, SHUT_RDWR);
+    harp_files_close(p->fd);
   }
-  if (m->slot >= 0) harp_engine_release_slot(e, (uint32_t)m->slot);
-  m->fd = m->slot = -1;
+  if (p->slot >= 0) harp_engine_release_slot(e, (uint32_t)p->slot);
+  p->fd = p->slot = -1;
 }
 
-bool harp_meeting_has_unsent(const struct harp_meeting *m) {
-  return m->handshake.out_sent < m->handshake.out_bytes;
+bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p) {
+  return p->handshake.out_sent < p->handshake.out_bytes;
 }
 
 /* Returns 0, or -errno when the connection broke. */
-static int meeting_send(struct harp_meeting *m) {
-  struct harp_handshake *h = &m->handshake;
-  while (harp_meeting_has_unsent(m)) {
-    ssize_t n = send(m->fd, h->out + h->out_sent, h->out_bytes - h->out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+static int send_unsent(struct harp_pending_peer *p) {
+  struct harp_handshake *h = &p->handshake;
+  while (harp_pending_peer_has_unsent(p)) {
+    ssize_t n = send(p->fd, h->out + h->out_sent, h->out_bytes - h->out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     h->out_sent += (uint32_t)n;
   }
   return 0;
 }
 
-int harp_meeting_run(struct harp_meeting *m) {
-  struct harp_handshake *h = &m->handshake;
+int harp_pending_peer_run(struct harp_pending_peer *p) {
+  struct harp_handshake *h = &p->handshake;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
-  int err = meeting_send(m);
-  for (unsigned reads = 0; reads < READS_PER_EVENT && !err && !harp_meeting_has_unsent(m); reads++) {
+  int err = send_unsent(p);
+  for (unsigned reads = 0; reads < READS_PER_EVENT && !err && !harp_pending_peer_has_unsent(p); reads++) {
     size_t wants = harp_handshake_wants(h);
     if (!wants) break;
-    ssize_t n = recv(m->fd, in, HARP_MIN(wants, sizeof in), MSG_DONTWAIT);
+    ssize_t n = recv(p->fd, in, HARP_MIN(wants, sizeof in), MSG_DONTWAIT);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     if (n == 0) return -ECONNRESET;
     harp_handshake_on_bytes(h, in, (size_t)n);
-    err = meeting_send(m);
+    err = send_unsent(p);
   }
   return err;
 }
 
-bool harp_meeting_done(const struct harp_meeting *m) {
-  return m->handshake.state == HARP_HANDSHAKE_DONE && !harp_meeting_has_unsent(m);
+bool harp_pending_peer_done(const struct harp_pending_peer *p) {
+  return p->handshake.state == HARP_HANDSHAKE_DONE && !harp_pending_peer_has_unsent(p);
 }
 
 void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
@@ -143,32 +143,32 @@ void harp_link_tell_connected(const struct harp_link *link, const struct sockadd
             harp_address_text(addr, text));
 }
 
-struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *e, enum harp_role role,
-                                    int traffic_class) {
+struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct harp_engine *e,
+                                         enum harp_role role, int traffic_class) {
   bool is_client = role == HARP_ROLE_SENDER;
-  const struct harp_endpoint *client = is_client ? &m->handshake.local : &m->handshake.peer;
+  const struct harp_endpoint *client = is_client ? &p->handshake.local : &p->handshake.peer;
   struct harp_peer_config config = {
       .is_client = is_client,
-      .slot = (uint32_t)m->slot,
-      .keys = m->handshake.keys,
-      .control = m->handshake.control,
-      .control_fd = m->fd,
-      .local = &m->handshake.local,
-      .peer = &m->handshake.peer,
-      .peer_addr = m->peer_addr,
+      .slot = (uint32_t)p->slot,
+      .keys = p->handshake.keys,
+      .control = p->handshake.control,
+      .control_fd = p->fd,
+      .local = &p->handshake.local,
+      .peer = &p->handshake.peer,
+      .peer_addr = p->peer_addr,
       .traffic_class = traffic_class,
   };
   struct harp_link_config first = {
       .role = role, .first_line = client->first_line, .first_message = client->first_message};
   struct harp_link *link = NULL;
   struct harp_peer *peer = harp_peer_create(e, &config);
-  m->fd = -1;
+  p->fd = -1;
   if (!peer) {
-    harp_meeting_end(m, e);
-    HARP_WARN("no memory for the connection with %s", m->handshake.peer.name);
+    harp_pending_peer_end(p, e);
+    HARP_WARN("no memory for the connection with %s", p->handshake.peer.name);
     return NULL;
   }
-  m->slot = -1;
+  p->slot = -1;
   int err = harp_link_create(&link, peer, &first);
   if (err) {
     char text[HARP_LIMIT_TEXT_BYTES];
@@ -179,7 +179,7 @@ struct harp_link *harp_meeting_link(struct harp_meeting *m, struct harp_engine *
   return link;
 }
 
-void harp_meeting_refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {
+void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {
   enum harp_refusal why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
   if (why == HARP_REFUSAL_VERSION)
     snprintf(text, bytes,

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A pending peer: a TCP socket on which the handshake of two processes runs, without blocking, until there is
+ * a peer with a link. Each socket that a listener has accepted is one (listener.h), and each attempt of a
+ * connect (connect.h); these drive it, the listener under the engine's lock.
+ *
+ * It owns its socket and its slot in the engine's table of peers until the peer takes them over. */
+#ifndef HARP_PENDING_PEER_H
+#define HARP_PENDING_PEER_H
+
+#include "engine/engine.h"
+#include "proto/handshake.h"
+
+struct harp_pending_peer {
+  int fd; /* -1: none */
+  int slot;
+  struct harp_listener *listener; /* that accepted it; NULL: it is a connect's */
+  harp_ns since_ns;
+  struct sockaddr_storage peer_addr;
+  struct harp_handshake handshake;
+};
+
+/* Opens a non-blocking TCP socket of the engine's address family. Returns it, or -1 with errno. */
+int harp_pending_peer_socket(const struct harp_engine *e);
+
+/* Starts the handshake on the socket and reserves the slot that its token names. Under the engine's lock.
+ * Returns 0 or -errno. */
+int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, bool client,
+                            const uint8_t secret[HARP_SECRET_BYTES]);
+/* Closes the socket and releases the slot. Under the engine's lock. */
+void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e);
+/* Sends and reads what it can now, a bounded amount. Returns 0, or -errno when the connection broke
+ * (-ECONNRESET at its end). */
+int harp_pending_peer_run(struct harp_pending_peer *p);
+/* Returns whether bytes of the handshake wait for the socket. */
+bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p);
+/* Returns whether the handshake is done and its last byte sent. */
+bool harp_pending_peer_done(const struct harp_pending_peer *p);
+/* Turns a finished handshake into a peer with one link, the client's first stream; the peer takes over socket
+ * and slot. Returns NULL when that fails; the WARN is logged. Under the engine's lock. */
+struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct harp_engine *e,
+                                         enum harp_role role, int traffic_class);
+/* Writes why a handshake was refused: a clause whose subject is the peer. */
+void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes);
+
+/* Counts a new link and logs it at INFO. */
+void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr);
+
+#endif
