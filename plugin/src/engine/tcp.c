@@ -15,8 +15,8 @@
 #include "engine/engine.h"
 #include "engine/tcp_path.h"
 
-/* A guest has so long to send its JOIN. */
-#define GUEST_NS HARP_SEC(5)
+/* Time in which an accepted connection must send its JOIN. */
+#define JOIN_NS HARP_SEC(5)
 enum {
   ACCEPTS_PER_EVENT = 4,
   EVENTS = 32,
@@ -26,8 +26,9 @@ enum {
  * question takes 0.5 us, a tenth of the time of a message of 4 KiB. */
 #define POLL_IDLE_NS HARP_US(20)
 
-/* In the epoll set a path is named by its address, a listener and a guest by their number and these bits. */
-enum { IS_LISTENER = 1, IS_GUEST = 2, KIND_BITS = 2 };
+/* In the epoll set a path is named by its address, a listener and an accepted connection by their index and
+ * these bits. */
+enum { IS_LISTENER = 1, IS_ACCEPTED = 2, KIND_BITS = 2 };
 
 static struct harp_tcp_options options_of(const struct harp_engine *e, unsigned eni, int traffic_class) {
   return (struct harp_tcp_options){
@@ -107,7 +108,7 @@ int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
   e->tcp = t;
   t->is_alone = is_alone;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
-  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) t->pending[i].fd = -1;
+  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) t->accepted[i].fd = -1;
   t->fd = epoll_create1(EPOLL_CLOEXEC);
   if (t->fd < 0) {
     int err = -errno;
@@ -120,17 +121,17 @@ int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
   return err;
 }
 
-static void end_guest(struct harp_tcp *t, struct harp_tcp_guest *g) {
-  if (g->fd < 0) return;
-  drop(t, g->fd);
-  g->fd = -1;
-  t->pending_count--;
+static void end_accepted(struct harp_tcp *t, struct harp_tcp_accepted *a) {
+  if (a->fd < 0) return;
+  drop(t, a->fd);
+  a->fd = -1;
+  t->accepted_count--;
 }
 
 void harp_tcp_close(struct harp_engine *e) {
   struct harp_tcp *t = e->tcp;
   if (!t) return;
-  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) end_guest(t, &t->pending[i]);
+  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) end_accepted(t, &t->accepted[i]);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++)
     if (t->listeners[i].fd >= 0) drop(t, t->listeners[i].fd);
   if (t->fd >= 0) close(t->fd);
@@ -349,100 +350,100 @@ harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   return at;
 }
 
-/* ---- guests ---- */
+/* ---- accepted connections ---- */
 
 /* Returns the path that a JOIN is for; NULL: none, or none yet (*is_early). */
-static struct harp_tcp_path *path_of_join(struct harp_engine *e, const struct harp_tcp_guest *g,
+static struct harp_tcp_path *path_of_join(struct harp_engine *e, const struct harp_tcp_accepted *a,
                                           bool *is_early) {
   struct harp_record record;
   *is_early = false;
-  if (harp_record_decode(g->join, &record) || record.packet.type != HARP_PACKET_JOIN) return NULL;
+  if (harp_record_decode(a->join, &record) || record.packet.type != HARP_PACKET_JOIN) return NULL;
   uint32_t slot = record.packet.token & 0xffff;
   struct harp_peer *peer = slot < HARP_ENGINE_PEERS_MAX ? e->peers[slot] : NULL;
   *is_early = peer == HARP_SLOT_RESERVED;
   if (!peer || *is_early || peer->session.keys.rx_token != record.packet.token) return NULL;
   if (peer->session.state != HARP_SESSION_OPEN || peer->is_client) return NULL;
-  if (!harp_record_join_ok(g->join, peer->session.keys.rx_seed, peer->monitor.keys.rx)) return NULL;
+  if (!harp_record_join_ok(a->join, peer->session.keys.rx_seed, peer->monitor.keys.rx)) return NULL;
   struct harp_tcp_path *p = harp_tcp_path_of(peer, record.packet.path);
-  if (!p || peer->route_enis[p->path] != g->eni || record.packet.number < p->attempts) return NULL;
+  if (!p || peer->route_enis[p->path] != a->eni || record.packet.number < p->attempts) return NULL;
   p->attempts = record.packet.number + 1;
   return p;
 }
 
-/* Makes a guest that has proved whose it is the connection of its path, in place of an older one. */
-static void adopt(struct harp_engine *e, struct harp_tcp_guest *g, struct harp_tcp_path *p, harp_ns now) {
-  int fd = g->fd;
+/* Makes an accepted connection with a right JOIN the connection of its path, in place of an older one. */
+static void adopt(struct harp_engine *e, struct harp_tcp_accepted *a, struct harp_tcp_path *p, harp_ns now) {
+  int fd = a->fd;
   harp_tcp_path_end(p, now, "the other side has opened it anew");
   epoll_ctl(e->tcp->fd, EPOLL_CTL_DEL, fd, NULL);
-  g->fd = -1;
-  e->tcp->pending_count--;
+  a->fd = -1;
+  e->tcp->accepted_count--;
   e->tcp->open_count++;
   p->fd = fd;
-  struct harp_tcp_options options = options_of(e, g->eni, p->peer->traffic_class);
+  struct harp_tcp_options options = options_of(e, a->eni, p->peer->traffic_class);
   harp_tcp_socket_set_options(fd, &options);
   begin_path(p, now);
   if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
-static void turn_away(struct harp_engine *e, struct harp_tcp_guest *g) {
+static void refuse(struct harp_engine *e, struct harp_tcp_accepted *a) {
   e->counters.handshake_refused++;
-  end_guest(e->tcp, g);
+  end_accepted(e->tcp, a);
 }
 
-/* Goes on with a guest: reads its JOIN, no more, and judges it. */
-static void run_guest(struct harp_engine *e, struct harp_tcp_guest *g, harp_ns now) {
-  if (g->bytes < sizeof g->join) {
-    ssize_t n = recv(g->fd, g->join + g->bytes, sizeof g->join - g->bytes, MSG_DONTWAIT);
+/* Reads the JOIN of an accepted connection, no more, and checks it. */
+static void run_accepted(struct harp_engine *e, struct harp_tcp_accepted *a, harp_ns now) {
+  if (a->bytes < sizeof a->join) {
+    ssize_t n = recv(a->fd, a->join + a->bytes, sizeof a->join - a->bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
-      turn_away(e, g);
+      refuse(e, a);
       return;
     }
-    g->bytes += (uint32_t)n;
-    if (g->bytes < sizeof g->join) return;
+    a->bytes += (uint32_t)n;
+    if (a->bytes < sizeof a->join) return;
   }
   bool is_early;
-  struct harp_tcp_path *p = path_of_join(e, g, &is_early);
+  struct harp_tcp_path *p = path_of_join(e, a, &is_early);
   if (p)
-    adopt(e, g, p, now);
+    adopt(e, a, p, now);
   else if (!is_early)
-    turn_away(e, g);
+    refuse(e, a);
 }
 
-static struct harp_tcp_guest *guest_place(struct harp_engine *e) {
-  struct harp_tcp_guest *oldest = &e->tcp->pending[0];
-  for (unsigned i = 0; i < HARP_TCP_GUESTS_MAX; i++) {
-    struct harp_tcp_guest *g = &e->tcp->pending[i];
-    if (g->fd < 0) return g;
-    if (g->since_ns < oldest->since_ns) oldest = g;
+static struct harp_tcp_accepted *place_for_accepted(struct harp_engine *e) {
+  struct harp_tcp_accepted *oldest = &e->tcp->accepted[0];
+  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) {
+    struct harp_tcp_accepted *a = &e->tcp->accepted[i];
+    if (a->fd < 0) return a;
+    if (a->since_ns < oldest->since_ns) oldest = a;
   }
-  turn_away(e, oldest);
+  refuse(e, oldest);
   return oldest;
 }
 
-static void let_in(struct harp_engine *e, unsigned eni, harp_ns now) {
+static void accept_some(struct harp_engine *e, unsigned eni, harp_ns now) {
   struct harp_tcp *t = e->tcp;
   for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
     struct harp_tcp_options options = options_of(e, eni, -1);
     int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
     if (fd < 0) return; /* none waits, or the host is short of files: the client tries again */
-    struct harp_tcp_guest *g = guest_place(e);
-    *g = (struct harp_tcp_guest){.fd = fd, .eni = eni, .since_ns = now};
-    t->pending_count++;
-    if (watch(t, fd, EPOLLIN | EPOLLET, (uint64_t)(g - t->pending) << KIND_BITS | IS_GUEST))
-      turn_away(e, g);
+    struct harp_tcp_accepted *a = place_for_accepted(e);
+    *a = (struct harp_tcp_accepted){.fd = fd, .eni = eni, .since_ns = now};
+    t->accepted_count++;
+    if (watch(t, fd, EPOLLIN | EPOLLET, (uint64_t)(a - t->accepted) << KIND_BITS | IS_ACCEPTED))
+      refuse(e, a);
     else
-      run_guest(e, g, now);
+      run_accepted(e, a, now);
   }
 }
 
 void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
   struct harp_tcp *t = e->tcp;
-  for (unsigned i = 0; t && t->pending_count && i < HARP_TCP_GUESTS_MAX; i++) {
-    struct harp_tcp_guest *g = &t->pending[i];
-    if (g->fd < 0) continue;
-    run_guest(e, g, now);
-    if (g->fd >= 0 && now - g->since_ns > GUEST_NS) turn_away(e, g);
+  for (unsigned i = 0; t && t->accepted_count && i < HARP_TCP_ACCEPTED_MAX; i++) {
+    struct harp_tcp_accepted *a = &t->accepted[i];
+    if (a->fd < 0) continue;
+    run_accepted(e, a, now);
+    if (a->fd >= 0 && now - a->since_ns > JOIN_NS) refuse(e, a);
   }
 }
 
@@ -462,10 +463,10 @@ static void list_readable(struct harp_tcp *t, struct harp_tcp_path *p) {
 static void on_event(struct harp_engine *e, const struct epoll_event *event, harp_ns now) {
   uint64_t name = event->data.u64;
   if (name & IS_LISTENER) {
-    let_in(e, (unsigned)(name >> KIND_BITS), now);
-  } else if (name & IS_GUEST) {
-    struct harp_tcp_guest *g = &e->tcp->pending[name >> KIND_BITS];
-    if (g->fd >= 0) run_guest(e, g, now);
+    accept_some(e, (unsigned)(name >> KIND_BITS), now);
+  } else if (name & IS_ACCEPTED) {
+    struct harp_tcp_accepted *a = &e->tcp->accepted[name >> KIND_BITS];
+    if (a->fd >= 0) run_accepted(e, a, now);
   } else {
     struct harp_tcp_path *p = (struct harp_tcp_path *)(uintptr_t)name;
     if (p->fd < 0) return; /* ended by what came before it */

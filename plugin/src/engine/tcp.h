@@ -22,7 +22,7 @@ struct harp_engine;
 struct harp_peer;
 
 enum {
-  HARP_TCP_GUESTS_MAX = 32,       /* connections that have not sent their JOIN yet */
+  HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
   HARP_TCP_OUT_BYTES = 16 << 10,  /* heads, acknowledgements and copied payload that wait for the kernel */
 };
@@ -67,8 +67,8 @@ struct harp_tcp_path {
   uint8_t ahead[HARP_RECORDS_AHEAD_BYTES];
 };
 
-/* A connection that was accepted, and whose it is not known yet. */
-struct harp_tcp_guest {
+/* A connection that was accepted and has not sent its JOIN: its path is not known yet. */
+struct harp_tcp_accepted {
   int fd; /* -1: none */
   unsigned eni;
   harp_ns since_ns;
@@ -78,7 +78,7 @@ struct harp_tcp_guest {
 
 struct harp_tcp {
   int fd; /* epoll set of all of it; -1: the engine has no tcp paths */
-  unsigned guest_count;
+  unsigned accepted_count;
   unsigned open_count; /* connections of paths */
   bool is_alone;       /* no interface has datagrams */
   harp_ns poll_ns;     /* not before this again, while nothing comes */
@@ -87,7 +87,7 @@ struct harp_tcp {
   struct harp_tcp_path *brought; /* the path that brought something last; NULL: none did */
   bool is_steady;                /* and it did so the time before, too */
   unsigned tries;                /* of it since the kernel was asked */
-  struct harp_tcp_guest guests[HARP_TCP_GUESTS_MAX];
+  struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
   struct {
     int fd;
     uint16_t port; /* host byte order; 0: the interface has none */
@@ -145,7 +145,7 @@ void harp_tcp_send_ack(struct harp_tcp_path *p, const struct harp_packet *ack, u
 /* Takes what has come on all connections, a bounded part of it; returns how many reads brought something. */
 unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now);
 
-/* Ends guests whose time is over, and lets those in whose peer has come to be meanwhile. */
+/* Ends accepted connections whose time is over, and adopts those whose peer exists by now. */
 void harp_tcp_tend(struct harp_engine *e, harp_ns now);
 
 #endif
