@@ -257,7 +257,11 @@ def test_glossary_is_sorted_and_says_each_word_once() -> None:
 # Where the code has a number, and the words of architecture.md that repeat it.
 NUMBERS = [
     ("proto/send.c", "#define CORK_NS HARP_US(10)", "may wait up to 10 µs for company"),
-    ("proto/path_health.c", "#define PATH_DOWN_NS HARP_MS(30)", "if it has been silent for 30 ms it goes DOWN"),
+    (
+        "proto/path_health.c",
+        "#define PATH_DOWN_NS HARP_MS(30)",
+        "if it has been silent for 30 ms it goes DOWN",
+    ),
     ("proto/path_health.c", "DRAIN_PTOS = 2,", "given up to the others at the second probe timeout"),
     ("proto/path_health.c", "#define PROBE_FIRST_NS HARP_MS(2)", "is not UP is probed after 2 ms"),
     ("proto/path_health.c", "#define PROBE_MAX_NS HARP_MS(50)", "every 50 ms while there is work"),
@@ -327,14 +331,26 @@ NUMBERS = [
         "each of its cores in thread mode (at most 16)",
     ),
     ("engine/limits.h", "HARP_PENDING_PEERS_MAX = 64", "there are at most 64 of them"),
-    ("engine/limits.h", "HARP_UNACCEPTED_MAX = 8", "A listener holds at most 8 links and pending peers that wait"),
+    (
+        "engine/limits.h",
+        "HARP_UNACCEPTED_MAX = 8",
+        "A listener holds at most 8 links and pending peers that wait",
+    ),
     ("engine/limits.h", "HARP_ENGINE_LINKS_MAX = 8192", "(`HARP_ENGINE_LINKS_MAX`) | 8192 |"),
     ("engine/limits.h", "HARP_ENGINE_PEERS_MAX = 4096", "(`HARP_ENGINE_PEERS_MAX`) | 4096 |"),
     ("engine/limits.h", "HARP_UNACCEPTED_MAX = 8", "(`HARP_UNACCEPTED_MAX`) | 8 |"),
     ("engine/limits.h", "HARP_PENDING_PEERS_MAX = 64", "(`HARP_PENDING_PEERS_MAX`) | 64 |"),
     ("proto/tx_stream.h", "HARP_STREAMS_MAX = 4096", "(`HARP_STREAMS_MAX`) | 4096 |"),
-    ("engine/listener.h", "#define HARP_PENDING_PEER_NS HARP_SEC(5)", "a pending peer has 5 s to prove the secret"),
-    ("engine/connect.c", "#define CONNECT_RETRY_NS HARP_MS(50)", "tried again every 50 ms until the peer timeout"),
+    (
+        "engine/listener.h",
+        "#define HARP_PENDING_PEER_NS HARP_SEC(5)",
+        "a pending peer has 5 s to prove the secret",
+    ),
+    (
+        "engine/connect.c",
+        "#define CONNECT_RETRY_NS HARP_MS(50)",
+        "tried again every 50 ms until the peer timeout",
+    ),
 ]
 
 

@@ -42,10 +42,10 @@ static struct harp_engine *open_engine(void) {
   static _Alignas(4096) uint8_t memories[2][32 << 20]; /* of two engines at the same time */
   static unsigned opened;
   uint8_t *memory = memories[opened++ % 2];
-  const struct harp_engine_seat seat = {
+  const struct harp_engine_place place = {
       .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memories[0]};
   assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memories[0]);
-  assert_int_equal(harp_engine_open(&e, &enis, &seat, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open(&e, &enis, &place, error, sizeof error), 0);
   return e;
 }
 

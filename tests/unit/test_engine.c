@@ -215,7 +215,7 @@ static void test_a_look_stands_for_the_tests_of_other_requests(void **state) {
   assert_int_equal(test_pending(b.link, 2, 1), 0);
   harp_engine_ring_mt(b.engine, b.link->slot);
   assert_int_equal(test_pending(b.link, 2, 1), 1);
-  harp_runner_visit_to_send_mt(b.engine); /* may have made a deadline */
+  harp_runner_inline_transmit_mt(b.engine); /* may have made a deadline */
   assert_int_equal(test_pending(b.link, 3, 1), 1);
   harp_engine_lock(b.engine); /* somebody else is at it */
   assert_int_equal(test_pending(b.link, 3, 1), 0);

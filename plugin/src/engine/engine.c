@@ -52,23 +52,23 @@ static void join_instances(struct harp_engine *e, const struct harp_engine_enis 
   }
 }
 
-static void take_seat(struct harp_engine *e, const struct harp_engine_seat *seat) {
-  e->number = seat->number;
-  e->core = seat->core;
-  if (seat->count > 1)
-    snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", seat->number + 1, seat->core);
+static void set_place(struct harp_engine *e, const struct harp_engine_place *place) {
+  e->number = place->number;
+  e->core = place->core;
+  if (place->count > 1)
+    snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", place->number + 1, place->core);
   snprintf(e->name, sizeof e->name, "%s%s", e->enis_name, e->mark);
-  e->memory = seat->memory;
-  e->block_count = seat->memory_bytes / HARP_BLOCK_BYTES;
+  e->memory = place->memory;
+  e->block_count = place->memory_bytes / HARP_BLOCK_BYTES;
 }
 
 static struct harp_engine *allocate(const struct harp_engine_enis *enis,
-                                    const struct harp_engine_seat *seat) {
+                                    const struct harp_engine_place *place) {
   struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
   join_instances(e, enis);
-  take_seat(e, seat);
+  set_place(e, place);
   e->cc = harp_cc_find(harp_setting_word(HARP_SETTING_CONGESTION, e->instance.congestion));
   HARP_ASSERT(e->cc); /* test_setting.c holds the words against proto/ */
   e->wake_fd = e->control_fd = -1;
@@ -84,8 +84,8 @@ static void release(struct harp_engine *e) {
 
 /* Makes an engine without drivers. */
 static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
-                const struct harp_engine_seat *seat, char *error, size_t error_bytes) {
-  struct harp_engine *e = allocate(enis, seat);
+                const struct harp_engine_place *place, char *error, size_t error_bytes) {
+  struct harp_engine *e = allocate(enis, place);
   if (!e) {
     snprintf(error, error_bytes, "no memory for an engine");
     return -ENOMEM;
@@ -185,11 +185,11 @@ static const char *describe_driver(const struct harp_io_info *info, char *text, 
 }
 
 /* Opens the driver of one ENI on the frames at *frames, and moves past them. */
-static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_seat *seat, uint8_t **frames,
-                    char *error, size_t error_bytes) {
+static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_place *place,
+                    uint8_t **frames, char *error, size_t error_bytes) {
   const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_ops *driver = choose_driver(instance);
-  struct harp_io_config config = io_config(instance, seat->number, seat->count);
+  struct harp_io_config config = io_config(instance, place->number, place->count);
   char text[DRIVER_BYTES];
   int named = snprintf(error, error_bytes, "%s: ", instance->ifname);
   config.counters = &e->counters;
@@ -208,20 +208,21 @@ static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_
     snprintf(ports, sizeof ports, ", %u path(s) from UDP port %u, %u KiB socket buffer", info->port_count,
              info->ports[0], info->buffer_bytes >> 10);
   HARP_INFO("%s%s: %s%s, memory in %s pages, engine %s", instance->ifname, e->mark,
-            describe_driver(info, text, sizeof text), ports, harp_page_rung_name(seat->pages),
+            describe_driver(info, text, sizeof text), ports, harp_page_rung_name(place->pages),
             harp_setting_word(HARP_SETTING_MODE, e->instance.mode));
   return 0;
 }
 
 /* Opens the drivers of all ENIs; their frames lie before the blocks. */
-static int open_io(struct harp_engine *e, const struct harp_engine_seat *seat, char *error,
+static int open_io(struct harp_engine *e, const struct harp_engine_place *place, char *error,
                    size_t error_bytes) {
   uint8_t *frames = e->memory;
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error, error_bytes);
   if (err) return err;
   if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error, error_bytes))) return -ENOMEM;
-  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, seat, &frames, error, error_bytes);
+  for (unsigned i = 0; i < e->eni_count && !err; i++)
+    err = open_eni(e, i, place, &frames, error, error_bytes);
   if (!err) err = harp_tcp_open(e, error, error_bytes);
   e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
   HARP_ASSERT(e->blocks_used <= e->block_count);
@@ -229,11 +230,11 @@ static int open_io(struct harp_engine *e, const struct harp_engine_seat *seat, c
 }
 
 int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
-                     const struct harp_engine_seat *seat, char *error, size_t error_bytes) {
+                     const struct harp_engine_place *place, char *error, size_t error_bytes) {
   struct harp_engine *e;
-  int err = make(&e, enis, seat, error, error_bytes);
+  int err = make(&e, enis, place, error, error_bytes);
   if (err) return err;
-  err = open_io(e, seat, error, error_bytes);
+  err = open_io(e, place, error, error_bytes);
   if (err) {
     if (e->io) e->io->ops->close(e->io);
     release(e);
@@ -247,7 +248,7 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
 
 int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,
                           harp_ns (*clock)(void), char *error, size_t error_bytes) {
-  static const struct harp_engine_seat alone = {.count = 1, .core = -1};
+  static const struct harp_engine_place alone = {.count = 1, .core = -1};
   int err = make(out, enis, &alone, error, error_bytes);
   if (err) return err;
   (*out)->clock = clock;

@@ -125,8 +125,8 @@ struct harp_engine_enis {
   const struct harp_instance *at[HARP_ENGINE_ENIS_MAX];
 };
 
-/* Which of its device's engines it is, and what it has of that which they share. */
-struct harp_engine_seat {
+/* An engine's place among those of its device: its number, its core, and its part of the memory. */
+struct harp_engine_place {
   unsigned number, count;    /* from 0; of how many */
   int core;                  /* -1: any */
   uint8_t *memory;           /* borrowed until close, aligned to pages */
@@ -139,7 +139,7 @@ size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned co
 
 /* Opens drivers and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
 int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis,
-                     const struct harp_engine_seat *seat, char *error, size_t error_bytes) HARP_MUST_CHECK;
+                     const struct harp_engine_place *place, char *error, size_t error_bytes) HARP_MUST_CHECK;
 /* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator; the only
  * engine, with no memory for blocks. Takes ownership of io on success. */
 int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, struct harp_io *io,

@@ -159,7 +159,7 @@ static void end_visit(struct harp_engine *e, unsigned moved) {
   if (moved) harp_runner_wake_mt(e);
 }
 
-void harp_runner_visit_mt(struct harp_engine *e, const void *request) {
+void harp_runner_inline_pass_mt(struct harp_engine *e, const void *request) {
   if (e->threaded) return;
   count_visit(e);
   if (!harp_engine_try_lock(e)) return;
@@ -173,7 +173,7 @@ void harp_runner_visit_mt(struct harp_engine *e, const void *request) {
   end_visit(e, moved);
 }
 
-void harp_runner_visit_to_send_mt(struct harp_engine *e) {
+void harp_runner_inline_transmit_mt(struct harp_engine *e) {
   if (e->threaded) return;
   count_visit(e);
   if (!harp_engine_try_lock(e)) return;

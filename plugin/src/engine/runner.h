@@ -25,9 +25,9 @@ void harp_runner_wake_mt(struct harp_engine *e);
 
 /* NCCL's thread visits an inline engine to test a request: does a pass, unless somebody else is at it, or one
  * has just found nothing for another request and nothing has been submitted or become due since. */
-void harp_runner_visit_mt(struct harp_engine *e, const void *request);
+void harp_runner_inline_pass_mt(struct harp_engine *e, const void *request);
 /* The same to send: takes submissions and transmits. */
-void harp_runner_visit_to_send_mt(struct harp_engine *e);
+void harp_runner_inline_transmit_mt(struct harp_engine *e);
 
 /* Returns how long the watchdog naps after a nap of `nap_ns` that saw `visits` of NCCL's threads and found
  * the lock free or busy behind it; 0: they are away, it takes over. */

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "net/crew.h"
+#include "net/device_engines.h"
 #include "net/net.h"
 
 enum { DEVICE_NAME_BYTES = 64 };
@@ -21,8 +21,8 @@ struct device {
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
   unsigned hold_count;
-  pthread_mutex_t lock; /* guards the crew; only taken by who holds the device */
-  struct harp_crew crew;
+  pthread_mutex_t lock; /* guards the engines; only taken by who holds the device */
+  struct harp_device_engines engines;
 };
 
 /* All of a process. */
@@ -235,8 +235,8 @@ void harp_devices_release(int dev) {
 struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
   struct device *d = &table.devices[dev];
   pthread_mutex_lock(&d->lock);
-  d->crew.on_tick = on_tick;
-  struct harp_engine *e = harp_crew_use(&d->crew, &d->enis);
+  d->engines.on_tick = on_tick;
+  struct harp_engine *e = harp_device_engines_use(&d->engines, &d->enis);
   pthread_mutex_unlock(&d->lock);
   return e;
 }
@@ -244,14 +244,14 @@ struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine
 void harp_devices_share(int dev, const struct harp_engine *e) {
   struct device *d = &table.devices[dev];
   pthread_mutex_lock(&d->lock);
-  harp_crew_share(&d->crew, e);
+  harp_device_engines_share(&d->engines, e);
   pthread_mutex_unlock(&d->lock);
 }
 
 bool harp_devices_drop(int dev, struct harp_engine *e) {
   struct device *d = &table.devices[dev];
   pthread_mutex_lock(&d->lock);
-  bool closed = harp_crew_drop(&d->crew, e);
+  bool closed = harp_device_engines_drop(&d->engines, e);
   pthread_mutex_unlock(&d->lock);
   return closed;
 }

@@ -463,9 +463,9 @@ enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
   enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, false, request);
   if (harp_unlikely(status != HARP_OK)) return status;
   if (full)
-    harp_runner_visit_mt(link->engine, NULL);
+    harp_runner_inline_pass_mt(link->engine, NULL);
   else if (*request)
-    harp_runner_visit_to_send_mt(link->engine);
+    harp_runner_inline_transmit_mt(link->engine);
   if (*request) harp_runner_wake_mt(link->engine);
   return status;
 }
@@ -502,7 +502,7 @@ enum harp_status harp_net_test(struct harp_request *r, bool *done, size_t *bytes
   }
   *done = take_done(r, bytes);
   if (*done) return HARP_OK;
-  harp_runner_visit_mt(r->link->engine, r);
+  harp_runner_inline_pass_mt(r->link->engine, r);
   if (harp_unlikely(!(++r->link->test_count % HARP_STALL_TESTS))) harp_stall_watch_mt(r->link->engine);
   *done = take_done(r, bytes);
   return *done ? HARP_OK : harp_link_error(r->link);

@@ -4,9 +4,9 @@
  *
  * Without loss TCP moves large messages for less CPU; with loss it repeats segments one round trip after the
  * other, and halves its window each time, while datagrams lose what was lost and no more
- * (docs/benchmarks/tcp.md). And TCP fills the queues of the network, while datagrams keep them short. So a tcp
- * path is avoided for a while when its kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS, or
- * when its round trips stay longer by HARP_CARRIER_QUEUE_NS than the shortest; then it is used again. Each
+ * (docs/benchmarks/tcp.md). And TCP fills the queues of the network, while datagrams keep them short. So a
+ * tcp path is avoided for a while when its kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS,
+ * or when its round trips stay longer by HARP_CARRIER_QUEUE_NS than the shortest; then it is used again. Each
  * further time it is avoided for twice as long. After HARP_CARRIER_GOOD_NS of use without a reason the next
  * time is short again. One for each tcp path; no clock, no I/O. */
 #ifndef HARP_CARRIER_H

@@ -22,7 +22,7 @@
 
 #include "engine/connect.h"
 #include "engine/listener.h"
-#include "net/crew.h"
+#include "net/device_engines.h"
 #include "net/net.h"
 
 enum { LIMIT_S = 30, ENGINES = 80, FILES_MAX = 1024 };
@@ -128,7 +128,7 @@ static int count_sockets(void) {
 /* The listener's and the driver's. More engines than there are devices: some have several. */
 static void test_every_engines_sockets_are_closed(void **state) {
   (void)state;
-  static struct harp_crew crews[ENGINES];
+  static struct harp_device_engines devices[ENGINES];
   struct harp_listener *listeners[ENGINES];
   struct harp_handle handle;
   struct harp_instance instance = {.ifname = "lo",
@@ -144,7 +144,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int sockets = count_sockets();
   for (unsigned i = 0; i < ENGINES; i++) {
-    struct harp_engine *e = harp_crew_use(&crews[i], &enis);
+    struct harp_engine *e = harp_device_engines_use(&devices[i], &enis);
     assert_non_null(e);
     assert_int_equal(harp_listener_open(&listeners[i], e, &handle, -1), HARP_OK);
   }
@@ -155,7 +155,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
   for (unsigned i = 0; i < ENGINES; i++) {
     struct harp_engine *e = listeners[i]->engine;
     harp_listener_close(listeners[i]);
-    harp_crew_drop(&crews[i], e);
+    harp_device_engines_drop(&devices[i], e);
   }
 }
 
@@ -172,7 +172,7 @@ struct puppet {
 
 /* In the puppet. */
 struct rig {
-  struct harp_crew crew;
+  struct harp_device_engines device;
   struct harp_engine *engine;
   struct harp_listener *listener;
   struct harp_connect *connect;
@@ -232,7 +232,7 @@ static void be_puppet(int wire, const struct harp_handle *handle) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  r.engine = harp_crew_use(&r.crew, &(struct harp_engine_enis){1, {&instance}});
+  r.engine = harp_device_engines_use(&r.device, &(struct harp_engine_enis){1, {&instance}});
   if (!r.engine) _exit(1);
   if (handle ? harp_connect_open(&r.connect, r.engine, handle, -1)
              : harp_listener_open(&r.listener, r.engine, &own, -1))

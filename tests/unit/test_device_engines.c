@@ -18,7 +18,7 @@
 #include "host/claim.h"
 #include "host/cpu.h"
 #include "host/node.h"
-#include "net/crew.h"
+#include "net/device_engines.h"
 #include "unit/host_tree.h"
 
 enum { MISSING_CORE = HARP_CPU_MAX - 1, PORT = 47310 };
@@ -80,22 +80,22 @@ static bool two_cores(uint16_t cores[2]) {
   return harp_cpu_allowed(cores, 2) >= 2;
 }
 
-static void drop_all(struct harp_crew *c, struct harp_engine **users, unsigned count) {
-  for (unsigned i = 0; i < count; i++) harp_crew_drop(c, users[i]);
+static void drop_all(struct harp_device_engines *c, struct harp_engine **users, unsigned count) {
+  for (unsigned i = 0; i < count; i++) harp_device_engines_drop(c, users[i]);
 }
 
 static void test_an_engine_for_each_core(void **state) {
   struct harp_instance first = loopback(), second = loopback();
   struct harp_engine_enis enis = {2, {&first, &second}};
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_engine *users[3];
   uint16_t cores[2];
   (void)state;
   if (!two_cores(cores)) skip();
   give_cores(&first, 1, &cores[0]);
   give_cores(&second, 2, (uint16_t[]){cores[1], cores[0]}); /* one of them twice */
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
-  assert_int_equal(crew.count, 2);
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  assert_int_equal(device.count, 2);
   assert_ptr_not_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_not_equal(users[0]->core, users[1]->core);
@@ -106,14 +106,14 @@ static void test_an_engine_for_each_core(void **state) {
     snprintf(want, sizeof want, "lo+lo engine %u (core %d)", i + 1, users[i]->core);
     assert_string_equal(users[i]->name, want);
   }
-  drop_all(&crew, users, 3);
-  assert_int_equal(crew.count, 0);
-  assert_null(crew.arenas[0].base);
+  drop_all(&device, users, 3);
+  assert_int_equal(device.count, 0);
+  assert_null(device.arenas[0].base);
   assert_int_equal(warn_count + missing_count, 0);
 }
 
 static void test_one_engine_without_cores_or_a_thread(void **state) {
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   uint16_t cores[2] = {0, 1};
   (void)state;
   for (unsigned is_inline = 0; is_inline < 2; is_inline++) {
@@ -124,11 +124,11 @@ static void test_one_engine_without_cores_or_a_thread(void **state) {
       lo.mode = HARP_ENGINE_INLINE;
       give_cores(&lo, 2, cores);
     }
-    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
     assert_ptr_equal(users[0], users[1]);
     assert_int_equal(users[0]->core, -1);
     assert_string_equal(users[0]->name, "lo");
-    drop_all(&crew, users, 2);
+    drop_all(&device, users, 2);
   }
 }
 
@@ -137,40 +137,40 @@ static void test_one_engine_without_cores_or_a_thread(void **state) {
 static void test_fewest_users_first(void **state) {
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   uint16_t cores[2];
   (void)state;
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
-  struct harp_engine *a = harp_crew_use(&crew, &enis);
-  assert_null(crew.seats[1].engine); /* not before it is needed */
-  harp_crew_share(&crew, a);
-  harp_crew_share(&crew, a);
-  struct harp_engine *b = harp_crew_use(&crew, &enis);
+  struct harp_engine *a = harp_device_engines_use(&device, &enis);
+  assert_null(device.slots[1].engine); /* not before it is needed */
+  harp_device_engines_share(&device, a);
+  harp_device_engines_share(&device, a);
+  struct harp_engine *b = harp_device_engines_use(&device, &enis);
   assert_ptr_not_equal(a, b);
-  assert_ptr_equal(harp_crew_use(&crew, &enis), b);
-  assert_ptr_equal(harp_crew_use(&crew, &enis), b);
-  harp_crew_drop(&crew, a);
-  harp_crew_drop(&crew, a);
-  assert_ptr_equal(harp_crew_use(&crew, &enis), a);
-  harp_crew_drop(&crew, a);
-  harp_crew_drop(&crew, a); /* its last */
-  assert_null(crew.seats[0].engine);
-  assert_ptr_equal(crew.seats[1].engine, b);
-  assert_int_equal(crew.seats[1].users, 3);
-  a = harp_crew_use(&crew, &enis);
-  assert_ptr_equal(crew.seats[0].engine, a);
-  for (unsigned i = 0; i < 3; i++) harp_crew_drop(&crew, b);
-  assert_int_equal(crew.count, 2);
-  harp_crew_drop(&crew, a);
-  assert_int_equal(crew.count, 0);
+  assert_ptr_equal(harp_device_engines_use(&device, &enis), b);
+  assert_ptr_equal(harp_device_engines_use(&device, &enis), b);
+  harp_device_engines_drop(&device, a);
+  harp_device_engines_drop(&device, a);
+  assert_ptr_equal(harp_device_engines_use(&device, &enis), a);
+  harp_device_engines_drop(&device, a);
+  harp_device_engines_drop(&device, a); /* its last */
+  assert_null(device.slots[0].engine);
+  assert_ptr_equal(device.slots[1].engine, b);
+  assert_int_equal(device.slots[1].users, 3);
+  a = harp_device_engines_use(&device, &enis);
+  assert_ptr_equal(device.slots[0].engine, a);
+  for (unsigned i = 0; i < 3; i++) harp_device_engines_drop(&device, b);
+  assert_int_equal(device.count, 2);
+  harp_device_engines_drop(&device, a);
+  assert_int_equal(device.count, 0);
 }
 
 /* Another process has one of two cores, and gives it back; then it has both. */
 static void test_cores_that_others_have(void **state) {
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_engine *users[4];
   uint16_t cores[2];
   (void)state;
@@ -179,29 +179,29 @@ static void test_cores_that_others_have(void **state) {
   int claim = harp_claim_core(cores[1]);
   assert_true(claim >= 0);
   assert_int_equal(harp_claim_core(cores[1]), -EADDRINUSE);
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_equal(users[0]->core, cores[0]);
   assert_int_equal(crowded_count, 1);
   close(claim);
-  assert_non_null(users[3] = harp_crew_use(&crew, &enis));
+  assert_non_null(users[3] = harp_device_engines_use(&device, &enis));
   assert_int_equal(users[3]->core, cores[1]);
-  drop_all(&crew, users, 4);
+  drop_all(&device, users, 4);
 
   int claims[2] = {harp_claim_core(cores[0]), harp_claim_core(cores[1])};
   assert_true(claims[0] >= 0 && claims[1] >= 0); /* ours have gone with their engines */
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_true(users[0]->core == cores[0] || users[0]->core == cores[1]);
   assert_int_equal(crowded_count, 2);
-  drop_all(&crew, users, 2);
+  drop_all(&device, users, 2);
   for (unsigned i = 0; i < 2; i++) close(claims[i]);
   assert_int_equal(warn_count + without_count, 0);
 }
 
 static void test_cores_that_are_missing(void **state) {
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
   struct harp_engine *e;
@@ -209,26 +209,26 @@ static void test_cores_that_are_missing(void **state) {
   (void)state;
   assert_true(harp_cpu_allowed(cores, 1) >= 1);
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, cores[0]});
-  assert_non_null(e = harp_crew_use(&crew, &enis));
-  assert_int_equal(crew.count, 1);
+  assert_non_null(e = harp_device_engines_use(&device, &enis));
+  assert_int_equal(device.count, 1);
   assert_int_equal(e->core, cores[0]);
   assert_string_equal(e->name, "lo");
   assert_int_equal(missing_count, 1);
-  harp_crew_drop(&crew, e);
+  harp_device_engines_drop(&device, e);
 
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, MISSING_CORE - 1});
-  assert_non_null(e = harp_crew_use(&crew, &enis));
-  assert_int_equal(crew.count, 1);
+  assert_non_null(e = harp_device_engines_use(&device, &enis));
+  assert_int_equal(device.count, 1);
   assert_int_equal(e->core, -1);
   assert_int_equal(missing_count, 2);
-  harp_crew_drop(&crew, e);
+  harp_device_engines_drop(&device, e);
   assert_int_equal(warn_count, 0);
 }
 
 /* The whole range of ports is the first engine's: the second is done without, and not tried again while the
  * first runs. Without the first there is no device. */
 static void test_an_engine_that_can_not_be_opened(void **state) {
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
   struct harp_engine *users[3];
@@ -237,19 +237,19 @@ static void test_an_engine_that_can_not_be_opened(void **state) {
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
   lo.ports.low = lo.ports.high = PORT;
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_equal(without_count, 1);
   assert_int_equal(warn_count, 0);
-  struct harp_crew other = {0};
-  assert_null(harp_crew_use(&other, &enis));
+  struct harp_device_engines other = {0};
+  assert_null(harp_device_engines_use(&other, &enis));
   assert_int_equal(warn_count, 1);
   assert_non_null(strstr(last_warn, "47310"));
   assert_null(other.arenas[0].base);
-  drop_all(&crew, users, 3);
-  assert_non_null(users[0] = harp_crew_use(&other, &enis)); /* it can be tried again */
-  harp_crew_drop(&other, users[0]);
+  drop_all(&device, users, 3);
+  assert_non_null(users[0] = harp_device_engines_use(&other, &enis)); /* it can be tried again */
+  harp_device_engines_drop(&other, users[0]);
 }
 
 /* By itself none asks for more than its part of the range. */
@@ -261,7 +261,7 @@ static void test_ports_are_shared(void **state) {
   (void)state;
   if (!two_cores(cores)) skip();
   for (size_t row = 0; row < HARP_ARRAY_COUNT(rows); row++) {
-    struct harp_crew crew = {0};
+    struct harp_device_engines device = {0};
     struct harp_instance lo = loopback();
     struct harp_engine_enis enis = {1, {&lo}};
     struct harp_engine *users[2];
@@ -269,9 +269,9 @@ static void test_ports_are_shared(void **state) {
     lo.paths = rows[row].paths;
     lo.ports.low = PORT;
     lo.ports.high = (uint16_t)(PORT + rows[row].ports - 1);
-    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
     for (unsigned i = 0; i < 2; i++) assert_int_equal(users[i]->io->info.port_count, rows[row].each);
-    drop_all(&crew, users, 2);
+    drop_all(&device, users, 2);
     assert_int_equal(without_count + warn_count, 0);
   }
 }
@@ -279,7 +279,7 @@ static void test_ports_are_shared(void **state) {
 /* Each has its part of a block, and its part of what the conf gives. */
 static void test_memory(void **state) {
   enum { MIB = 1 << 20 };
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
   struct harp_engine *users[2];
@@ -290,14 +290,14 @@ static void test_memory(void **state) {
   lo.memory_bytes = 48 * MIB;
   assert_int_equal(harp_engine_memory_bytes(&enis, 1), 48 * MIB);
   assert_int_equal(harp_engine_memory_bytes(&enis, 3), 16 * MIB);
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
-  assert_int_equal(crew.arenas[0].bytes, 48 * MIB);
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  assert_int_equal(device.arenas[0].bytes, 48 * MIB);
   unsigned low = users[0]->memory > users[1]->memory; /* by their cores, which the process id turns */
   assert_ptr_equal(users[!low]->memory, users[low]->memory + 24 * MIB);
   uint8_t *last = NULL, *next;
   while ((next = harp_engine_take_block(users[low]))) last = next;
   assert_ptr_equal(last + HARP_BLOCK_BYTES, users[!low]->memory);
-  drop_all(&crew, users, 2);
+  drop_all(&device, users, 2);
   lo.memory_bytes = 2 * MIB;
   assert_true(harp_engine_memory_bytes(&enis, 16) >= MIB);
 }
@@ -306,7 +306,7 @@ static void test_memory(void **state) {
 
 /* Its engines have the ENI near the GPU first, and memory of that one's node. */
 static void test_the_eni_near_the_gpu_is_first(void **state) {
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_instance far = loopback(), near = loopback();
   struct harp_engine_enis enis = {2, {&far, &near}};
   (void)state;
@@ -314,12 +314,12 @@ static void test_the_eni_near_the_gpu_is_first(void **state) {
   near.numa = HARP_NODE_MAX - 1;
   near.gpu_nearness = 3;
   near.speed_mbps = 7;
-  struct harp_engine *e = harp_crew_use(&crew, &enis);
+  struct harp_engine *e = harp_device_engines_use(&device, &enis);
   assert_non_null(e);
   assert_int_equal(e->enis[0].speed_mbps, 7);
-  assert_int_equal(crew.arenas[0].numa, near.numa);
+  assert_int_equal(device.arenas[0].numa, near.numa);
   assert_ptr_equal(enis.at[0], &far); /* the device's own order is as NCCL was told */
-  harp_crew_drop(&crew, e);
+  harp_device_engines_drop(&device, e);
 }
 
 enum { GET_POLICY_OF_ADDRESS = 2, PREFERRED = 1 };
@@ -338,7 +338,7 @@ static int policy_at(const void *at, int *node) {
 
 /* What the kernel says of an engine's memory: that it is preferred on the node of its core. */
 static void test_memory_is_on_the_node_of_the_core(void **state) {
-  struct harp_crew crew = {0};
+  struct harp_device_engines device = {0};
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
   struct harp_engine *users[2];
@@ -346,9 +346,9 @@ static void test_memory_is_on_the_node_of_the_core(void **state) {
   int mine;
   (void)state;
   if (!two_cores(cores) || harp_node_of_core("/sys", cores[0]) < 0) skip();
-  int before = policy_at(&crew, &mine);
+  int before = policy_at(&device, &mine);
   give_cores(&lo, 2, cores);
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   for (unsigned i = 0; i < 2; i++) {
     int node, first, last;
     assert_true((node = harp_node_of_core("/sys", users[i]->core)) >= 0);
@@ -358,15 +358,15 @@ static void test_memory_is_on_the_node_of_the_core(void **state) {
     assert_int_equal(first, node);
     assert_int_equal(last, node);
   }
-  drop_all(&crew, users, 2);
-  assert_int_equal(policy_at(&crew, &mine), before); /* the caller's own is put back */
+  drop_all(&device, users, 2);
+  assert_int_equal(policy_at(&device, &mine), before); /* the caller's own is put back */
 }
 
 /* On a tree that puts the two cores on different nodes, each engine has memory of its own node. */
 static void test_memory_of_two_nodes(void **state) {
   enum { MIB = 1 << 20, HIGH = HARP_NODE_MAX - 1 };
   char sysfs[160];
-  struct harp_crew crew = {.sysfs_root = sysfs};
+  struct harp_device_engines device = {.sysfs_root = sysfs};
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};
   struct harp_engine *users[2];
@@ -381,22 +381,22 @@ static void test_memory_of_two_nodes(void **state) {
   }
   give_cores(&lo, 2, cores);
   lo.memory_bytes = 48 * MIB;
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_crew_use(&crew, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   for (unsigned i = 0; i < 2; i++) {
-    const struct harp_arena *arena = &crew.arenas[i];
-    assert_int_equal(arena->numa, crew.nodes[i]);
-    assert_int_equal(arena->numa, crew.cores[i] == cores[1] ? HIGH : 0);
+    const struct harp_arena *arena = &device.arenas[i];
+    assert_int_equal(arena->numa, device.nodes[i]);
+    assert_int_equal(arena->numa, device.cores[i] == cores[1] ? HIGH : 0);
     assert_int_equal(arena->bytes, 24 * MIB);
-    const struct harp_engine *e = users[users[0]->core != crew.cores[i]];
-    assert_int_equal(e->core, crew.cores[i]);
+    const struct harp_engine *e = users[users[0]->core != device.cores[i]];
+    assert_int_equal(e->core, device.cores[i]);
     assert_ptr_equal(e->memory, arena->base);
     assert_int_equal(e->block_count, arena->bytes / HARP_BLOCK_BYTES);
   }
-  assert_null(crew.arenas[2].base);
-  drop_all(&crew, users, 2);
-  assert_null(crew.arenas[0].base);
-  assert_null(crew.arenas[1].base);
-  assert_ptr_equal(crew.sysfs_root, sysfs);
+  assert_null(device.arenas[2].base);
+  drop_all(&device, users, 2);
+  assert_null(device.arenas[0].base);
+  assert_null(device.arenas[1].base);
+  assert_ptr_equal(device.sysfs_root, sysfs);
   assert_int_equal(warn_count, 0);
 }
 

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/device_engines.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/drain.h"
+#include "engine/runner.h"
+#include "host/claim.h"
+#include "host/cpu.h"
+#include "host/node.h"
+#include "net/near.h"
+
+enum { ERROR_BYTES = 640 /* a sentence for each mode */ };
+
+/* ---- cores ---- */
+
+static bool has_thread(const struct harp_engine_enis *enis) {
+  for (unsigned i = 0; i < enis->count; i++)
+    if (enis->at[i]->mode == HARP_ENGINE_THREAD) return true;
+  return false;
+}
+
+/* Gathers the cores of all ENIs, each once. Returns how many. */
+static unsigned gather_cores(const struct harp_engine_enis *enis, uint16_t cores[HARP_CPU_MAX]) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < enis->count; i++) {
+    for (unsigned k = 0; k < enis->at[i]->cores.count; k++) {
+      unsigned at = 0;
+      while (at < count && cores[at] != enis->at[i]->cores.at[k]) at++;
+      cores[at] = enis->at[i]->cores.at[k];
+      if (at == count) count++;
+    }
+  }
+  return count;
+}
+
+static const char *list_cores(const uint16_t *cores, unsigned count, char *text, size_t bytes) {
+  size_t used = 0;
+  text[0] = 0;
+  for (unsigned i = 0; i < count && used < bytes; i++)
+    used += (size_t)snprintf(text + used, bytes - used, "%s%u", i ? "," : "", cores[i]);
+  return text;
+}
+
+/* Keeps the cores that this process may use. Returns how many. */
+static unsigned keep_usable(const char *ifname, uint16_t *cores, unsigned count) {
+  char text[256];
+  unsigned usable = harp_cpu_sort_usable(cores, count);
+  if (usable == count) return count;
+  list_cores(cores + usable, count - usable, text, sizeof text);
+  if (usable)
+    HARP_INFO(
+        "%s: of the configured cores %s are not available to this process; it has an engine for each of "
+        "the other %u",
+        ifname, text, usable);
+  else
+    HARP_INFO("%s: the configured cores (%s) are not available to this process; its one engine runs on any",
+              ifname, text);
+  return usable;
+}
+
+/* Chooses how many engines there may be, and on which cores. Processes that have the same configuration begin
+ * with different cores, by their numbers. */
+static void choose_cores(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
+  uint16_t cores[HARP_CPU_MAX];
+  const char *ifname = enis->at[0]->ifname;
+  unsigned count = has_thread(enis) ? gather_cores(enis, cores) : 0;
+  if (count) count = keep_usable(ifname, cores, count);
+  if (count > HARP_DEVICE_ENGINES_MAX) {
+    HARP_INFO("%s: %u cores are configured; the first %d of them have an engine each", ifname, count,
+              HARP_DEVICE_ENGINES_MAX);
+    count = HARP_DEVICE_ENGINES_MAX;
+  }
+  d->count = HARP_MAX(count, 1u);
+  for (unsigned i = 0; i < count; i++) d->cores[i] = cores[(i + (unsigned)getpid()) % count];
+  if (!count) d->cores[0] = -1;
+}
+
+/* ---- memory ---- */
+
+/* Finds the node of each core. */
+static void find_nodes(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
+  for (unsigned i = 0; i < d->count; i++) {
+    d->nodes[i] = harp_node_of_core(d->sysfs_root ? d->sysfs_root : "/sys", d->cores[i]);
+    if (d->nodes[i] < 0) d->nodes[i] = enis->at[0]->numa;
+  }
+}
+
+/* Returns how many of the first cores are on the node of one. */
+static unsigned count_on_node(const struct harp_device_engines *d, unsigned first_count, unsigned core_at) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < first_count; i++) count += d->nodes[i] == d->nodes[core_at];
+  return count;
+}
+
+/* Returns the memory of the node that a core is on. */
+static struct harp_arena *arena_of(struct harp_device_engines *d, unsigned core_at) {
+  unsigned at = 0;
+  for (unsigned i = 0; d->nodes[i] != d->nodes[core_at]; i++) at += count_on_node(d, i, i) == 0;
+  return &d->arenas[at];
+}
+
+static void close_arenas(struct harp_device_engines *d) {
+  for (unsigned i = 0; i < HARP_DEVICE_ENGINES_MAX; i++) harp_arena_close(&d->arenas[i]);
+}
+
+/* Gets the memory of all engines, node by node, since few large pages serve many. */
+static bool open_arenas(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
+  size_t each_bytes = harp_engine_memory_bytes(enis, d->count);
+  for (unsigned i = 0; i < d->count; i++) {
+    struct harp_arena *arena = arena_of(d, i);
+    size_t bytes = each_bytes * count_on_node(d, d->count, i);
+    if (arena->base) continue;
+    if (!harp_arena_open(arena, bytes, enis->at[0]->page_size, d->nodes[i])) continue;
+    HARP_WARN("%s: cannot get %zu MiB of memory: %s%s", enis->at[0]->ifname, bytes >> 20, arena->note,
+              enis->at[0]->memory_bytes ? "; set a smaller `bytes` in the conf file" : "");
+    close_arenas(d);
+    return false;
+  }
+  return true;
+}
+
+/* ---- opening ---- */
+
+/* Chooses what all engines share: the order of the ENIs, the cores, and the memory. */
+static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
+  d->enis = *enis;
+  harp_near_first(&d->enis);
+  choose_cores(d, &d->enis);
+  find_nodes(d, &d->enis);
+  if (open_arenas(d, &d->enis)) return true;
+  d->count = 0;
+  return false;
+}
+
+static void release(struct harp_device_engines *d) {
+  close_arenas(d);
+  *d = (struct harp_device_engines){.on_tick = d->on_tick, .sysfs_root = d->sysfs_root};
+}
+
+static int open_slot(struct harp_device_engines *d, unsigned number, char *error) {
+  struct harp_engine *e;
+  unsigned core_at = d->slots[number].core_at;
+  const struct harp_arena *arena = arena_of(d, core_at);
+  size_t part_bytes = arena->bytes / count_on_node(d, d->count, core_at) & ~(size_t)(HARP_BLOCK_BYTES - 1);
+  struct harp_engine_place place = {.number = number,
+                                    .count = d->count,
+                                    .core = d->slots[number].core,
+                                    .memory = (uint8_t *)arena->base +
+                                              count_on_node(d, core_at, core_at) * part_bytes,
+                                    .memory_bytes = part_bytes,
+                                    .pages = arena->rung};
+  struct harp_node_policy policy;
+  harp_node_enter(&policy, d->nodes[core_at]);
+  int err = harp_engine_open(&e, &d->enis, &place, error, ERROR_BYTES);
+  harp_node_leave(&policy);
+  if (!err) e->on_tick = d->on_tick;
+  if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
+  if (!err) d->slots[number].engine = e;
+  return err;
+}
+
+static unsigned running_count(const struct harp_device_engines *d) {
+  unsigned running = 0;
+  for (unsigned i = 0; i < d->count; i++) running += d->slots[i].engine != NULL;
+  return running;
+}
+
+/* Returns the slot with fewest users, of those that run if no other may be opened; of equals the first, which
+ * has the scarce resources. */
+static struct harp_engine_slot *least_used(struct harp_device_engines *d, bool may_open) {
+  struct harp_engine_slot *best = NULL;
+  for (unsigned i = 0; i < d->count; i++) {
+    struct harp_engine_slot *s = &d->slots[i];
+    if (!s->engine && (!may_open || s->is_refused)) continue;
+    if (!best || s->users < best->users) best = s;
+  }
+  HARP_ASSERT(best); /* one that runs is never refused, and none is while none runs */
+  return best;
+}
+
+static bool uses_core(const struct harp_device_engines *d, int core) {
+  for (unsigned i = 0; i < d->count; i++)
+    if (d->slots[i].engine && d->slots[i].core == core) return true;
+  return false;
+}
+
+/* Claims a core that no engine uses for a slot; the first engine takes any. So processes that start together
+ * get one core each before any gets a second. */
+static bool take_core(struct harp_device_engines *d, struct harp_engine_slot *s, const char *ifname) {
+  s->claim_fd = -EADDRINUSE;
+  for (unsigned i = 0; i < d->count && s->claim_fd == -EADDRINUSE; i++) {
+    s->core = d->cores[s->core_at = i];
+    if (s->core >= 0 && uses_core(d, s->core)) continue;
+    s->claim_fd = s->core < 0 ? -ENOENT : harp_claim_core(s->core);
+  }
+  if (s->claim_fd >= 0) harp_files_own(s->claim_fd);
+  if (s->claim_fd != -EADDRINUSE) return true;
+  if (!d->told_no_core)
+    HARP_INFO("%s: the other configured cores have engines already, of other processes or devices; here %s",
+              ifname, running_count(d) ? "there are no more" : "is one engine, which shares a core");
+  d->told_no_core = true;
+  s->core = d->cores[s->core_at = 0];
+  return !running_count(d);
+}
+
+static void leave_core(struct harp_engine_slot *s) {
+  if (s->claim_fd >= 0) harp_files_close(s->claim_fd);
+  s->claim_fd = -1;
+}
+
+struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
+                                            const struct harp_engine_enis *enis) {
+  char error[ERROR_BYTES];
+  if (!d->count && !prepare(d, enis)) return NULL;
+  for (bool may_open = true;;) {
+    struct harp_engine_slot *s = least_used(d, may_open);
+    if (!s->engine && !take_core(d, s, enis->at[0]->ifname)) {
+      may_open = false;
+      continue;
+    }
+    if (s->engine || !open_slot(d, (unsigned)(s - d->slots), error)) {
+      s->users++;
+      return s->engine;
+    }
+    leave_core(s);
+    if (!running_count(d)) break;
+    s->is_refused = true;
+    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error, running_count(d), s->core);
+  }
+  HARP_WARN("%s", error);
+  release(d);
+  return NULL;
+}
+
+/* ---- users ---- */
+
+static struct harp_engine_slot *slot_of(struct harp_device_engines *d, const struct harp_engine *e) {
+  unsigned i = 0;
+  while (i < d->count && d->slots[i].engine != e) i++;
+  HARP_ASSERT(i < d->count && d->slots[i].users);
+  return &d->slots[i];
+}
+
+void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e) {
+  slot_of(d, e)->users++;
+}
+
+bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e) {
+  struct harp_engine_slot *s = slot_of(d, e);
+  if (--s->users) return false;
+  s->engine = NULL;
+  harp_drain_wait(e);
+  harp_runner_stop(e);
+  harp_engine_close(e);
+  leave_core(s);
+  if (!running_count(d)) release(d);
+  return true;
+}

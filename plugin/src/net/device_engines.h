@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engines of a device: one for each of its cores in thread mode that no other process's engine uses, else
+ * one.
+ *
+ * They share nothing while they run. Each has its own drivers on all interfaces, its part of the NICs'
+ * queues, and its part of a block of memory, of which there is one for each NUMA node of their cores. An
+ * engine is opened with its first user and closed with its last; the memory and the choice of cores last
+ * while any engine runs. All calls under the lock of the device, since opening or closing an engine may take
+ * seconds. */
+#ifndef HARP_DEVICE_ENGINES_H
+#define HARP_DEVICE_ENGINES_H
+
+#include "engine/engine.h"
+
+/* All zero but for on_tick and sysfs_root: no engine runs. */
+struct harp_device_engines {
+  bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
+  const char *sysfs_root;                              /* NULL: /sys */
+  unsigned count;                                      /* of engines that may run; 0 while none does */
+  struct harp_engine_enis enis;                        /* in the order that the engines have them */
+  int cores[HARP_DEVICE_ENGINES_MAX]; /* that the engines may use, `count` of them; -1: any */
+  bool told_no_core;                  /* logged that other processes use the other cores */
+  int nodes[HARP_DEVICE_ENGINES_MAX]; /* NUMA node of each core, the first ENI's where it is not known */
+  /* One for each different node, in the order of `nodes`. */
+  struct harp_arena arenas[HARP_DEVICE_ENGINES_MAX];
+  struct harp_engine_slot {
+    struct harp_engine *engine; /* NULL: it does not run */
+    unsigned users;             /* listens, connects under way and comms */
+    bool is_refused;            /* it could not be opened beside the others */
+    unsigned core_at;           /* index of its core in `cores` */
+    int core, claim_fd;         /* while it runs; -1: any, none */
+  } slots[HARP_DEVICE_ENGINES_MAX];
+};
+
+/* Counts a new user on the engine with the fewest users. Opens that engine if it does not run, on a core that
+ * no engine uses; where there is no such core, only the first engine is opened, and shares one. An engine
+ * that cannot be opened is left out, with an INFO line, as long as another runs. Returns NULL, with one WARN,
+ * when none runs. */
+struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
+                                            const struct harp_engine_enis *enis);
+
+/* Counts another user of an engine that runs. */
+void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e);
+
+/* Removes a user. The last one closes the engine; then it returns true. May be called in the engine's own
+ * thread, by on_tick. */
+bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e);
+
+#endif
