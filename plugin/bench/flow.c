@@ -142,8 +142,8 @@ static int listen_all(struct harp_mesh *mesh, char *mine) {
     if (flow->sends) continue;
     char *handle = mine + handle_slot(opt, flow->from, flow->to, flow->index) * HARP_NCCL_HANDLE_BYTES;
     memset(handle, HANDLE_GUARD_BYTE, HARP_NCCL_HANDLE_BYTES);
-    enum harp_nccl_result result = harp_net_listen(mesh->net, opt->dev, handle, &flow->listen_comm);
-    if (result) return harp_net_fail(mesh->net, "listen", result);
+    enum harp_nccl_result result = harp_plugin_listen(mesh->net, opt->dev, handle, &flow->listen_comm);
+    if (result) return harp_plugin_fail(mesh->net, "listen", result);
     if (!flow->listen_comm)
       return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: listen left *listenComm NULL", mesh->net->name,
                        mesh->net->abi);
@@ -162,7 +162,7 @@ static int exchange_handles(struct harp_mesh *mesh) {
   int rc = -1;
   if (!mine || !all)
     rc = harp_fail(HARP_EXIT_SYSTEM, "out of memory");
-  else if (!listen_all(mesh, mine) && !harp_meet_gather(mesh->meet, mine, bytes, all))
+  else if (!listen_all(mesh, mine) && !harp_rendezvous_gather(mesh->rendezvous, mine, bytes, all))
     rc = 0;
   for (unsigned i = 0; !rc && i < mesh->flow_count; i++) {
     struct harp_flow *flow = &mesh->flows[i];
@@ -178,16 +178,16 @@ static int exchange_handles(struct harp_mesh *mesh) {
 
 /* Polls one connect or accept once. Returns 1 when the comm is there, 0 when not yet, -1. */
 static int connect_step(struct harp_mesh *mesh, struct harp_flow *flow) {
-  enum harp_nccl_result result = flow->sends
-                                     ? harp_net_connect(mesh->net, mesh->opt->dev, flow->handle, &flow->comm)
-                                     : harp_net_accept(mesh->net, flow->listen_comm, &flow->comm);
-  if (result) return harp_net_fail(mesh->net, flow->sends ? "connect" : "accept", result);
+  enum harp_nccl_result result =
+      flow->sends ? harp_plugin_connect(mesh->net, mesh->opt->dev, flow->handle, &flow->comm)
+                  : harp_plugin_accept(mesh->net, flow->listen_comm, &flow->comm);
+  if (result) return harp_plugin_fail(mesh->net, flow->sends ? "connect" : "accept", result);
   if (!flow->comm) return 0;
   if (flow->sends) return 1;
   void *listen_comm = flow->listen_comm;
   flow->listen_comm = NULL;
-  result = harp_net_close_listen(mesh->net, listen_comm);
-  return result ? harp_net_fail(mesh->net, "closeListen", result) : 1;
+  result = harp_plugin_close_listen(mesh->net, listen_comm);
+  return result ? harp_plugin_fail(mesh->net, "closeListen", result) : 1;
 }
 
 static int connect_all(struct harp_mesh *mesh) {
@@ -207,7 +207,7 @@ static int connect_all(struct harp_mesh *mesh) {
     harp_ns now = harp_clock_ns();
     if (now > health_ns + HEALTH_NS) {
       health_ns = now;
-      if (harp_interrupt_check() || harp_meet_check(mesh->meet)) return -1;
+      if (harp_interrupt_check() || harp_rendezvous_check(mesh->rendezvous)) return -1;
       if (missing && now > deadline)
         return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: %u of %u connections not there within %g s",
                          mesh->net->name, mesh->net->abi, missing, mesh->flow_count, mesh->opt->timeout_s);
@@ -228,8 +228,8 @@ static int buffer_open(struct harp_mesh *mesh, struct harp_flow *flow, size_t by
   flow->buffer_bytes = bytes;
   mprotect(memory + bytes, guard_bytes, PROT_NONE);
   memset(memory, 0, bytes); /* NCCL's are zeroed and pinned */
-  enum harp_nccl_result result = harp_net_reg(mesh->net, flow->comm, memory, bytes, &flow->mhandle);
-  if (result) return harp_net_fail(mesh->net, "regMr", result);
+  enum harp_nccl_result result = harp_plugin_reg(mesh->net, flow->comm, memory, bytes, &flow->mhandle);
+  if (result) return harp_plugin_fail(mesh->net, "regMr", result);
   flow->registered = true;
   return 0;
 }
@@ -250,9 +250,9 @@ static int buffers_open(struct harp_mesh *mesh) {
   return 0;
 }
 
-int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struct harp_net *net,
-                   struct harp_meet *meet) {
-  *mesh = (struct harp_mesh){.opt = opt, .net = net, .meet = meet};
+int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struct harp_plugin *net,
+                   struct harp_rendezvous *rendezvous) {
+  *mesh = (struct harp_mesh){.opt = opt, .net = net, .rendezvous = rendezvous};
   mesh->latency = malloc(sizeof *mesh->latency);
   if (!mesh->latency) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
   harp_latency_init(mesh->latency);
@@ -307,7 +307,7 @@ static int broke_rule(const struct harp_mesh *mesh, const struct harp_flow *flow
 
 /* Offers the next message or receive. Returns 1 when it was taken, 0 when not, -1. */
 static int post(struct harp_mesh *mesh, struct harp_flow *flow) {
-  struct harp_net *net = mesh->net;
+  struct harp_plugin *net = mesh->net;
   bool check = mesh->opt->check;
   unsigned slot_number = (unsigned)(flow->posted % mesh->opt->inflight);
   char *slot = slot_of(mesh, flow, flow->posted);
@@ -327,7 +327,7 @@ static int post(struct harp_mesh *mesh, struct harp_flow *flow) {
     if (flow->tail_marked[slot_number]) tail(mesh, slot, true);
     result = net->recv(net, flow->comm, slot, mesh->slot_bytes, flow->from, flow->mhandle, &request);
   }
-  if (result) return harp_net_fail(net, flow->sends ? "isend" : "irecv", result);
+  if (result) return harp_plugin_fail(net, flow->sends ? "isend" : "irecv", result);
   if (request == &stale_request)
     return broke_rule(mesh, flow,
                       flow->sends ? "isend left *request unwritten" : "irecv left *request unwritten");
@@ -382,7 +382,8 @@ static int poll_oldest(struct harp_mesh *mesh, struct harp_flow *flow) {
   size_bytes[0] = 0;
   enum harp_nccl_result result =
       mesh->net->poll(flow->requests[flow->done % mesh->opt->inflight], &done, size_bytes);
-  if (result) return harp_net_fail(mesh->net, flow->sends ? "test of a send" : "test of a receive", result);
+  if (result)
+    return harp_plugin_fail(mesh->net, flow->sends ? "test of a send" : "test of a receive", result);
   if (done == STALE_DONE) return broke_rule(mesh, flow, "test left *done unwritten");
   if (!done) return 0;
   if (flow->answers) harp_latency_add(mesh->latency, (harp_clock_ns() - flow->answers->sent_ns) / 2);
@@ -453,7 +454,7 @@ int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
     if (unfinished && now > moved_ns + (harp_ns)(mesh->opt->timeout_s * 1e9)) return stalled(mesh);
     if (now < health_ns + HEALTH_NS) continue;
     health_ns = now;
-    if (harp_meet_check(mesh->meet)) return -1;
+    if (harp_rendezvous_check(mesh->rendezvous)) return -1;
   }
   return 0;
 }
@@ -461,16 +462,17 @@ int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
 /* ---- the end ---- */
 
 void harp_mesh_close(struct harp_mesh *mesh) {
-  struct harp_net *net = mesh->net;
+  struct harp_plugin *net = mesh->net;
   enum harp_nccl_result result;
   for (unsigned i = 0; i < mesh->flow_count; i++) {
     struct harp_flow *flow = &mesh->flows[i];
-    if (flow->registered && (result = harp_net_dereg(net, flow->comm, flow->mhandle)))
-      harp_net_fail(net, "deregMr", result);
+    if (flow->registered && (result = harp_plugin_dereg(net, flow->comm, flow->mhandle)))
+      harp_plugin_fail(net, "deregMr", result);
     if (flow->buffer) munmap(flow->buffer, flow->buffer_bytes + (size_t)sysconf(_SC_PAGESIZE));
     if (flow->comm) {
-      result = flow->sends ? harp_net_close_send(net, flow->comm) : harp_net_close_recv(net, flow->comm);
-      if (result) harp_net_fail(net, flow->sends ? "closeSend" : "closeRecv", result);
+      result =
+          flow->sends ? harp_plugin_close_send(net, flow->comm) : harp_plugin_close_recv(net, flow->comm);
+      if (result) harp_plugin_fail(net, flow->sends ? "closeSend" : "closeRecv", result);
     }
     /* A listenComm or connect that never completed is left to finalize, as NCCL leaves it. */
   }

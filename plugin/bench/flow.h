@@ -12,9 +12,9 @@
 
 #include "base/base.h"
 #include "latency.h"
-#include "meet.h"
-#include "net.h"
 #include "options.h"
+#include "plugin.h"
+#include "rendezvous.h"
 
 struct harp_flow {
   bool sends;
@@ -51,8 +51,8 @@ struct harp_tally {
 
 struct harp_mesh {
   const struct harp_options *opt;
-  struct harp_net *net;
-  struct harp_meet *meet;
+  struct harp_plugin *net;
+  struct harp_rendezvous *rendezvous;
   struct harp_flow *flows;
   unsigned flow_count;
   size_t slot_bytes; /* of the size under way: what is posted by each receive */
@@ -69,8 +69,8 @@ int harp_mesh_receivers(enum harp_mode mode, int nranks);
 
 /* Sets up every connection of this rank: listen, exchange of handles, connect and accept polled in turn,
  * buffers allocated and registered. Close it whatever is returned. Returns 0 or -1. */
-int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struct harp_net *net,
-                   struct harp_meet *meet) HARP_MUST_CHECK;
+int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struct harp_plugin *net,
+                   struct harp_rendezvous *rendezvous) HARP_MUST_CHECK;
 
 /* Moves `count` messages of `bytes` over every connection, adding to tally and latency. Returns 0 or -1. */
 int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) HARP_MUST_CHECK;

@@ -3,9 +3,9 @@
  * a person starts, or, with no word about ranks, children that this file forks. See options.c for the command
  * line. */
 #include "fail.h"
-#include "meet.h"
 #include "options.h"
 #include "rank.h"
+#include "rendezvous.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -53,7 +53,7 @@ static int wait_children(const pid_t *pids, int count) {
 }
 
 static int run_all_here(struct harp_options *opt) {
-  int listen_fd = harp_meet_listen_local(opt->rendezvous, sizeof opt->rendezvous);
+  int listen_fd = harp_rendezvous_listen_local(opt->rendezvous, sizeof opt->rendezvous);
   if (listen_fd < 0) return -1;
   pid_t pids[HARP_RANKS_MAX], parent = getpid();
   int started = 0;

@@ -4,8 +4,8 @@
 #include "clock.h"
 #include "fail.h"
 #include "flow.h"
-#include "meet.h"
-#include "net.h"
+#include "plugin.h"
+#include "rendezvous.h"
 #include "report.h"
 #include "window.h"
 
@@ -23,9 +23,9 @@ enum { CALIBRATION_GROWTH_MAX = 16, CALIBRATION_FIRST = 16 };
 
 struct harp_rank {
   const struct harp_options *opt;
-  struct harp_meet meet;
-  struct harp_net net;
-  struct harp_net_device device;
+  struct harp_rendezvous rendezvous;
+  struct harp_plugin net;
+  struct harp_plugin_device device;
   struct harp_mesh mesh;
   struct harp_report report;
   struct harp_window window;
@@ -34,10 +34,10 @@ struct harp_rank {
 
 /* Runs `count` messages per connection between two barriers. Returns 0 or -1. */
 static int batch(struct harp_rank *rank, size_t bytes, uint64_t count, harp_ns *elapsed_ns) {
-  if (harp_meet_barrier(&rank->meet)) return -1;
+  if (harp_rendezvous_barrier(&rank->rendezvous)) return -1;
   harp_ns start = harp_clock_ns(), cpu_start_ns = harp_clock_cpu_ns();
   if (harp_mesh_run(&rank->mesh, bytes, count)) return -1;
-  if (harp_meet_barrier(&rank->meet)) return -1;
+  if (harp_rendezvous_barrier(&rank->rendezvous)) return -1;
   rank->mesh.tally.cpu_ns = harp_clock_cpu_ns() - cpu_start_ns;
   *elapsed_ns = harp_clock_ns() - start;
   return 0;
@@ -65,7 +65,7 @@ static int settle_count(struct harp_rank *rank, size_t bytes, uint64_t *count) {
       uint64_t aim = (uint64_t)(target_ns * CALIBRATED_SHARE * 2 / per_message_ns) + 1;
       plan.count = HARP_MAX(next + 1, HARP_MIN(aim, next * CALIBRATION_GROWTH_MAX));
     }
-    if (harp_meet_broadcast(&rank->meet, &plan, sizeof plan)) return -1;
+    if (harp_rendezvous_broadcast(&rank->rendezvous, &plan, sizeof plan)) return -1;
     *count = next = plan.count;
     if (plan.final) return 0;
   }
@@ -74,7 +74,7 @@ static int settle_count(struct harp_rank *rank, size_t bytes, uint64_t *count) {
 /* Adds up all ranks' tallies and latencies, on every rank. */
 static int sum_up(struct harp_rank *rank, struct harp_tally *sum, struct harp_latency *latency) {
   struct harp_tally all[HARP_RANKS_MAX];
-  if (harp_meet_gather(&rank->meet, &rank->mesh.tally, sizeof all[0], all)) return -1;
+  if (harp_rendezvous_gather(&rank->rendezvous, &rank->mesh.tally, sizeof all[0], all)) return -1;
   *sum = (struct harp_tally){0};
   for (int i = 0; i < rank->opt->nranks; i++) {
     sum->messages += all[i].messages;
@@ -86,7 +86,7 @@ static int sum_up(struct harp_rank *rank, struct harp_tally *sum, struct harp_la
   if (rank->opt->mode != HARP_PINGPONG && !rank->mesh.stamped) return 0;
   struct harp_latency *samples = malloc(sizeof *samples * (size_t)rank->opt->nranks);
   if (!samples) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
-  int rc = harp_meet_gather(&rank->meet, rank->mesh.latency, sizeof *samples, samples);
+  int rc = harp_rendezvous_gather(&rank->rendezvous, rank->mesh.latency, sizeof *samples, samples);
   for (int i = 0; !rc && i < rank->opt->nranks; i++) harp_latency_merge(latency, &samples[i]);
   free(samples);
   return rc;
@@ -144,7 +144,7 @@ static int compare_clocks(struct harp_rank *rank, bool *same) {
   int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   bool known = fd >= 0 && read(fd, mine, BOOT_ID_BYTES - 1) > 0;
   if (fd >= 0) close(fd);
-  int rc = harp_meet_gather(&rank->meet, mine, BOOT_ID_BYTES, all);
+  int rc = harp_rendezvous_gather(&rank->rendezvous, mine, BOOT_ID_BYTES, all);
   *same = known;
   for (int i = 0; i < rank->opt->nranks; i++) *same &= !memcmp(mine, all + i * BOOT_ID_BYTES, BOOT_ID_BYTES);
   free(all);
@@ -154,18 +154,19 @@ static int compare_clocks(struct harp_rank *rank, bool *same) {
 static int run(struct harp_rank *rank, int listen_fd) {
   const struct harp_options *opt = rank->opt;
   uint64_t comm_id = 0;
-  if (harp_meet_open(&rank->meet, opt, listen_fd)) return -1; /* first, so that others hear of what fails */
+  if (harp_rendezvous_open(&rank->rendezvous, opt, listen_fd))
+    return -1; /* first, so that others hear of what fails */
   if (!opt->rank && harp_report_probe(opt)) return -1;
-  if (harp_net_open(&rank->net, opt->plugin_path, opt->abi)) return -1;
+  if (harp_plugin_open(&rank->net, opt->plugin_path, opt->abi)) return -1;
   if (getrandom(&comm_id, sizeof comm_id, GRND_NONBLOCK) < 0) comm_id = harp_clock_ns();
-  if (harp_meet_broadcast(&rank->meet, &comm_id, sizeof comm_id)) return -1;
-  if (harp_net_init(&rank->net, comm_id, opt->log_level)) return -1;
-  if (harp_net_device_read(&rank->net, opt->dev, &rank->device)) return -1;
+  if (harp_rendezvous_broadcast(&rank->rendezvous, &comm_id, sizeof comm_id)) return -1;
+  if (harp_plugin_init(&rank->net, comm_id, opt->log_level)) return -1;
+  if (harp_plugin_device_read(&rank->net, opt->dev, &rank->device)) return -1;
   for (unsigned i = 0; i < opt->size_count; i++)
     if (opt->size_bytes[i] > rank->device.message_bytes_max)
       return harp_fail(HARP_EXIT_USAGE, "size %zu: device %d takes messages up to %zu bytes",
                        opt->size_bytes[i], opt->dev, rank->device.message_bytes_max);
-  if (harp_mesh_open(&rank->mesh, opt, &rank->net, &rank->meet)) return -1;
+  if (harp_mesh_open(&rank->mesh, opt, &rank->net, &rank->rendezvous)) return -1;
   if (opt->mode == HARP_INCAST && compare_clocks(rank, &rank->mesh.stamped)) return -1;
   rank->report.opt = opt;
   rank->report.net = &rank->net;
@@ -173,7 +174,7 @@ static int run(struct harp_rank *rank, int listen_fd) {
   for (unsigned i = 0; i < opt->size_count; i++)
     if (run_size(rank, opt->size_bytes[i])) return -1;
   if (!opt->rank && harp_report_end(&rank->report)) return -1;
-  return harp_meet_barrier(&rank->meet); /* nobody leaves while another still receives */
+  return harp_rendezvous_barrier(&rank->rendezvous); /* nobody leaves while another still receives */
 }
 
 int harp_rank_run(const struct harp_options *opt, int listen_fd) {
@@ -183,12 +184,12 @@ int harp_rank_run(const struct harp_options *opt, int listen_fd) {
     return HARP_EXIT_SYSTEM;
   }
   rank->opt = opt;
-  harp_meet_init(&rank->meet);
-  if (run(rank, listen_fd)) harp_meet_tell_failure(&rank->meet, harp_fail_text());
+  harp_rendezvous_init(&rank->rendezvous);
+  if (run(rank, listen_fd)) harp_rendezvous_tell_failure(&rank->rendezvous, harp_fail_text());
   if (rank->mesh.net) harp_mesh_close(&rank->mesh);
   harp_window_fini(&rank->window);
-  harp_net_close(&rank->net);
-  harp_meet_close(&rank->meet);
+  harp_plugin_close(&rank->net);
+  harp_rendezvous_close(&rank->rendezvous);
   int code = harp_fail_code();
   if (code)
     fprintf(stderr, "harp-perf: rank %d: %s\n", opt->rank, harp_fail_text());

@@ -49,7 +49,7 @@ static bool has_percentiles(const struct harp_options *opt) {
   return opt->mode == HARP_PINGPONG || opt->mode == HARP_INCAST;
 }
 
-void harp_report_begin(const struct harp_report *report, const struct harp_net_device *device) {
+void harp_report_begin(const struct harp_report *report, const struct harp_plugin_device *device) {
   const struct harp_options *opt = report->opt;
   if (!has_table(opt)) return;
   printf("# harp-perf: %s (%s, net v%d), device %d \"%s\" %d Mbit/s\n", opt->plugin_path, report->net->name,

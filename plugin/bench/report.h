@@ -6,8 +6,8 @@
 #include "base/base.h"
 #include "flow.h"
 #include "latency.h"
-#include "net.h"
 #include "options.h"
+#include "plugin.h"
 #include "window.h"
 
 /* Percentiles in nanoseconds, as much of a histogram as a row needs. */
@@ -30,7 +30,7 @@ struct harp_report_row {
 
 struct harp_report {
   const struct harp_options *opt;
-  const struct harp_net *net;
+  const struct harp_plugin *net;
   struct harp_report_row rows[HARP_SIZES_MAX];
   unsigned row_count;
   const struct harp_window *window; /* NULL: the run was by count; else of the only row */
@@ -42,7 +42,7 @@ struct harp_report_row harp_report_make_row(const struct harp_options *opt, size
                                             const struct harp_latency *latency);
 
 /* Prints the table's head, where there is a table. */
-void harp_report_begin(const struct harp_report *report, const struct harp_net_device *device);
+void harp_report_begin(const struct harp_report *report, const struct harp_plugin_device *device);
 
 /* Adds a row, and prints it where there is a table. */
 void harp_report_add(struct harp_report *report, const struct harp_report_row *row);

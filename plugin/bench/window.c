@@ -75,7 +75,7 @@ static int exchange(struct harp_mesh *mesh, struct flow_count *all, size_t per_r
                                   .posted = flow->posted,
                                   .bytes = flow->window_bytes};
   }
-  int rc = harp_meet_gather(mesh->meet, mine, per_rank * sizeof *mine, all);
+  int rc = harp_rendezvous_gather(mesh->rendezvous, mine, per_rank * sizeof *mine, all);
   free(mine);
   return rc;
 }
@@ -124,11 +124,11 @@ static int sum_up(struct harp_window *window, struct harp_mesh *mesh,
                   const struct harp_window_outcome *mine) {
   int nranks = mesh->opt->nranks;
   size_t bytes = window->sample_count * sizeof *window->samples;
-  if (harp_meet_gather(mesh->meet, mine, sizeof *mine, window->outcomes)) return -1;
+  if (harp_rendezvous_gather(mesh->rendezvous, mine, sizeof *mine, window->outcomes)) return -1;
   for (int i = 0; i < nranks; i++) window->failure_count += window->outcomes[i].failure[0] != 0;
   uint64_t *all = calloc((size_t)nranks, bytes);
   if (!all) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
-  int rc = harp_meet_gather(mesh->meet, window->samples, bytes, all);
+  int rc = harp_rendezvous_gather(mesh->rendezvous, window->samples, bytes, all);
   if (!rc) memset(window->samples, 0, bytes);
   for (size_t i = 0; !rc && i < (size_t)nranks * window->sample_count; i++)
     window->samples[i % window->sample_count] += all[i];
@@ -139,7 +139,7 @@ static int sum_up(struct harp_window *window, struct harp_mesh *mesh,
 /* Returns whether any rank failed so far: then nobody drains, because one end would wait in vain. */
 static int any_failed(struct harp_mesh *mesh, bool mine, bool *any) {
   char all[HARP_RANKS_MAX], own = mine;
-  if (harp_meet_gather(mesh->meet, &own, 1, all)) return -1;
+  if (harp_rendezvous_gather(mesh->rendezvous, &own, 1, all)) return -1;
   *any = false;
   for (int i = 0; i < mesh->opt->nranks; i++) *any |= all[i];
   return 0;
@@ -157,7 +157,7 @@ int harp_window_run(struct harp_window *window, struct harp_mesh *mesh, size_t b
   const struct harp_options *opt = mesh->opt;
   size_t per_rank = (size_t)2 * (size_t)opt->nranks * opt->connections;
   struct harp_window_outcome mine = {0};
-  if (harp_meet_barrier(mesh->meet)) return -1;
+  if (harp_rendezvous_barrier(mesh->rendezvous)) return -1;
   if (!opt->rank) /* who breaks links at a given time reads this */
     fprintf(stderr, "harp-perf: window starts at %" PRIu64 " ns\n", harp_clock_ns());
   for (unsigned i = 0; i < mesh->flow_count; i++) mesh->flows[i].window_bytes = 0;

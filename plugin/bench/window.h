@@ -10,8 +10,8 @@
 
 #include "base/base.h"
 #include "flow.h"
-#include "meet.h"
 #include "options.h"
+#include "rendezvous.h"
 
 enum { HARP_WINDOW_WORDS_BYTES = 400 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "meet.h"
+#include "rendezvous.h"
 
 #include "clock.h"
 #include "fail.h"
@@ -107,7 +107,7 @@ static void tune(int fd, int family) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
 }
 
-int harp_meet_listen_local(char *address, size_t address_bytes) {
+int harp_rendezvous_listen_local(char *address, size_t address_bytes) {
   struct sockaddr_in in4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t bytes = sizeof in4;
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -205,7 +205,7 @@ static int listen_at(const struct harp_options *opt, harp_ns deadline) {
 }
 
 /* Reads one stranger's hello; takes it in as a rank, or drops it. */
-static void take_in(struct harp_meet *meet, int fd, uint64_t fingerprint, int *present) {
+static void take_in(struct harp_rendezvous *rendezvous, int fd, uint64_t fingerprint, int *present) {
   struct hello hello;
   int family = 0;
   socklen_t bytes = sizeof family;
@@ -217,31 +217,31 @@ static void take_in(struct harp_meet *meet, int fd, uint64_t fingerprint, int *p
     return;
   }
   uint32_t answer = HELLO_WELCOME;
-  if (hello.fingerprint != fingerprint || hello.nranks != (uint32_t)meet->nranks)
+  if (hello.fingerprint != fingerprint || hello.nranks != (uint32_t)rendezvous->nranks)
     answer = HELLO_OTHER_OPTIONS;
-  else if (hello.rank == 0 || hello.rank >= hello.nranks || meet->fds[hello.rank] >= 0)
+  else if (hello.rank == 0 || hello.rank >= hello.nranks || rendezvous->fds[hello.rank] >= 0)
     answer = HELLO_RANK_TAKEN;
   int rc = write_all(fd, &answer, sizeof answer, harp_clock_ns() + HARP_MS(HELLO_WAIT_MS));
   if (rc || answer != HELLO_WELCOME) {
     close(fd);
     return;
   }
-  meet->fds[hello.rank] = fd;
+  rendezvous->fds[hello.rank] = fd;
   ++*present;
 }
 
-static int gather_ranks(struct harp_meet *meet, const struct harp_options *opt, int listen_fd,
+static int gather_ranks(struct harp_rendezvous *rendezvous, const struct harp_options *opt, int listen_fd,
                         harp_ns deadline) {
   int present = 1;
-  while (present < meet->nranks) {
+  while (present < rendezvous->nranks) {
     if (wait_fd(listen_fd, POLLIN, deadline)) {
       int missing = 1;
-      while (missing < meet->nranks && meet->fds[missing] >= 0) missing++;
+      while (missing < rendezvous->nranks && rendezvous->fds[missing] >= 0) missing++;
       return harp_fail(HARP_EXIT_PEER, "%d of %d ranks came to %s within %g s; rank %d did not", present,
-                       meet->nranks, opt->rendezvous, opt->timeout_s, missing);
+                       rendezvous->nranks, opt->rendezvous, opt->timeout_s, missing);
     }
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0) take_in(meet, fd, harp_options_fingerprint(opt), &present);
+    if (fd >= 0) take_in(rendezvous, fd, harp_options_fingerprint(opt), &present);
   }
   return 0;
 }
@@ -268,9 +268,9 @@ static int connect_once(const struct address *address, harp_ns deadline) {
   return -error;
 }
 
-static int join_rank0(struct harp_meet *meet, const struct harp_options *opt, harp_ns deadline) {
-  struct hello hello = {HELLO_MAGIC, harp_options_fingerprint(opt), (uint32_t)meet->rank,
-                        (uint32_t)meet->nranks};
+static int join_rank0(struct harp_rendezvous *rendezvous, const struct harp_options *opt, harp_ns deadline) {
+  struct hello hello = {HELLO_MAGIC, harp_options_fingerprint(opt), (uint32_t)rendezvous->rank,
+                        (uint32_t)rendezvous->nranks};
   const char *why = "";
   do { /* rank 0 may start later than we do, and its name may not resolve yet */
     struct address address;
@@ -281,14 +281,14 @@ static int join_rank0(struct harp_meet *meet, const struct harp_options *opt, ha
     if (!rc && fd >= 0) {
       uint32_t answer;
       if (!write_all(fd, &hello, sizeof hello, deadline) && !read_all(fd, &answer, sizeof answer, deadline)) {
-        meet->fds[0] = fd;
+        rendezvous->fds[0] = fd;
         if (answer == HELLO_WELCOME) return 0;
         return harp_fail(
             HARP_EXIT_USAGE,
             answer == HELLO_RANK_TAKEN
                 ? "rank 0 at %s says that rank %d is there already"
                 : "rank 0 at %s was started with other options (mode, sizes, ranks, ...) than rank %d",
-            opt->rendezvous, meet->rank);
+            opt->rendezvous, rendezvous->rank);
       }
       close(fd);
     }
@@ -298,19 +298,19 @@ static int join_rank0(struct harp_meet *meet, const struct harp_options *opt, ha
   return harp_fail(HARP_EXIT_PEER, "no rank 0 at %s within %g s: %s", opt->rendezvous, opt->timeout_s, why);
 }
 
-void harp_meet_init(struct harp_meet *meet) {
-  *meet = (struct harp_meet){.nranks = 0};
-  for (int i = 0; i < HARP_RANKS_MAX; i++) meet->fds[i] = -1;
+void harp_rendezvous_init(struct harp_rendezvous *rendezvous) {
+  *rendezvous = (struct harp_rendezvous){.nranks = 0};
+  for (int i = 0; i < HARP_RANKS_MAX; i++) rendezvous->fds[i] = -1;
 }
 
-int harp_meet_open(struct harp_meet *meet, const struct harp_options *opt, int listen_fd) {
+int harp_rendezvous_open(struct harp_rendezvous *rendezvous, const struct harp_options *opt, int listen_fd) {
   harp_ns deadline = harp_clock_ns() + (harp_ns)(opt->timeout_s * 1e9);
-  meet->rank = opt->rank;
-  meet->nranks = opt->nranks;
-  if (opt->rank) return join_rank0(meet, opt, deadline);
+  rendezvous->rank = opt->rank;
+  rendezvous->nranks = opt->nranks;
+  if (opt->rank) return join_rank0(rendezvous, opt, deadline);
   if (listen_fd < 0) listen_fd = listen_at(opt, deadline);
   if (listen_fd < 0) return -1;
-  int rc = gather_ranks(meet, opt, listen_fd, deadline);
+  int rc = gather_ranks(rendezvous, opt, listen_fd, deadline);
   close(listen_fd);
   if (opt->rendezvous[0] == '/') unlink(opt->rendezvous);
   return rc;
@@ -320,46 +320,46 @@ int harp_meet_open(struct harp_meet *meet, const struct harp_options *opt, int l
 
 /* Records that the rank behind `fds[index]` is gone, with its own words where it left some. Reads what is
  * there. */
-static int lost(struct harp_meet *meet, int index, const char *words) {
-  meet->failed = true;
+static int lost(struct harp_rendezvous *rendezvous, int index, const char *words) {
+  rendezvous->failed = true;
   if (words) return harp_fail(HARP_EXIT_PEER, "%s", words);
   return harp_fail(HARP_EXIT_PEER, "rank %d left (its rendezvous connection ended%s%s)", index,
                    errno ? ": " : "", errno ? strerror(errno) : "");
 }
 
 /* Reads one frame's head; a failure frame is read whole and recorded. Returns 0 or -1. */
-static int read_head(struct harp_meet *meet, int index, struct frame_head *head) {
-  if (read_all(meet->fds[index], head, sizeof *head, HARP_NEVER)) return lost(meet, index, NULL);
+static int read_head(struct harp_rendezvous *rendezvous, int index, struct frame_head *head) {
+  if (read_all(rendezvous->fds[index], head, sizeof *head, HARP_NEVER)) return lost(rendezvous, index, NULL);
   if (head->type == FRAME_DATA && head->bytes <= HARP_MEET_BYTES_MAX) return 0;
   errno = EPROTO;
-  if (head->type != FRAME_FAILURE) return lost(meet, index, NULL);
+  if (head->type != FRAME_FAILURE) return lost(rendezvous, index, NULL);
   char text[HARP_FAIL_TEXT_BYTES];
   size_t bytes = HARP_MIN(head->bytes, sizeof text - 1);
-  if (read_all(meet->fds[index], text, bytes, HARP_NEVER)) return lost(meet, index, NULL);
+  if (read_all(rendezvous->fds[index], text, bytes, HARP_NEVER)) return lost(rendezvous, index, NULL);
   text[bytes] = 0;
-  return lost(meet, index, text);
+  return lost(rendezvous, index, text);
 }
 
-static int read_frame(struct harp_meet *meet, int index, void *data, size_t bytes) {
+static int read_frame(struct harp_rendezvous *rendezvous, int index, void *data, size_t bytes) {
   struct frame_head head;
-  if (read_head(meet, index, &head)) return -1;
+  if (read_head(rendezvous, index, &head)) return -1;
   errno = EPROTO;
-  if (head.bytes != bytes || read_all(meet->fds[index], data, bytes, HARP_NEVER))
-    return lost(meet, index, NULL);
+  if (head.bytes != bytes || read_all(rendezvous->fds[index], data, bytes, HARP_NEVER))
+    return lost(rendezvous, index, NULL);
   return 0;
 }
 
-static int write_frame(struct harp_meet *meet, int index, const void *data, size_t bytes) {
+static int write_frame(struct harp_rendezvous *rendezvous, int index, const void *data, size_t bytes) {
   struct frame_head head = {FRAME_DATA, (uint32_t)bytes}, answer;
-  if (!write_all(meet->fds[index], &head, sizeof head, HARP_NEVER) &&
-      !write_all(meet->fds[index], data, bytes, HARP_NEVER))
+  if (!write_all(rendezvous->fds[index], &head, sizeof head, HARP_NEVER) &&
+      !write_all(rendezvous->fds[index], data, bytes, HARP_NEVER))
     return 0;
   /* It may have said why before it left. */
-  while (!read_head(meet, index, &answer)) {
+  while (!read_head(rendezvous, index, &answer)) {
     char skipped[4096];
     for (size_t left = answer.bytes; left;) {
       size_t part = HARP_MIN(left, sizeof skipped);
-      if (read_all(meet->fds[index], skipped, part, HARP_NEVER)) return lost(meet, index, NULL);
+      if (read_all(rendezvous->fds[index], skipped, part, HARP_NEVER)) return lost(rendezvous, index, NULL);
       left -= part;
     }
   }
@@ -367,19 +367,19 @@ static int write_frame(struct harp_meet *meet, int index, const void *data, size
 }
 
 /* Collects on rank 0. While it waits for one rank it watches all: any of them may be the one that fails. */
-static int collect(struct harp_meet *meet, size_t bytes, char *all) {
+static int collect(struct harp_rendezvous *rendezvous, size_t bytes, char *all) {
   bool come[HARP_RANKS_MAX] = {true};
-  for (int missing = meet->nranks - 1; missing;) {
+  for (int missing = rendezvous->nranks - 1; missing;) {
     struct pollfd polls[HARP_RANKS_MAX];
-    for (int i = 0; i < meet->nranks; i++)
-      polls[i] = (struct pollfd){.fd = meet->fds[i], .events = come[i] ? POLLRDHUP : POLLIN};
+    for (int i = 0; i < rendezvous->nranks; i++)
+      polls[i] = (struct pollfd){.fd = rendezvous->fds[i], .events = come[i] ? POLLRDHUP : POLLIN};
     if (harp_interrupt_check()) return -1;
-    if (poll(polls, (nfds_t)meet->nranks, 500) < 0 && errno != EINTR)
+    if (poll(polls, (nfds_t)rendezvous->nranks, 500) < 0 && errno != EINTR)
       return harp_fail(HARP_EXIT_SYSTEM, "poll: %s", strerror(errno));
-    for (int i = 1; i < meet->nranks; i++) {
+    for (int i = 1; i < rendezvous->nranks; i++) {
       if (!polls[i].revents) continue;
-      if (come[i]) return harp_meet_check(meet);
-      if (read_frame(meet, i, all + (size_t)i * bytes, bytes)) return -1;
+      if (come[i]) return harp_rendezvous_check(rendezvous);
+      if (read_frame(rendezvous, i, all + (size_t)i * bytes, bytes)) return -1;
       come[i] = true;
       missing--;
     }
@@ -387,53 +387,55 @@ static int collect(struct harp_meet *meet, size_t bytes, char *all) {
   return 0;
 }
 
-int harp_meet_gather(struct harp_meet *meet, const void *mine, size_t bytes, void *all) {
+int harp_rendezvous_gather(struct harp_rendezvous *rendezvous, const void *mine, size_t bytes, void *all) {
   char *to = all;
-  size_t total = bytes * (size_t)meet->nranks;
+  size_t total = bytes * (size_t)rendezvous->nranks;
   if (total > HARP_MEET_BYTES_MAX)
     return harp_fail(HARP_EXIT_USAGE, "too many connections for so many ranks");
-  if (meet->rank) return write_frame(meet, 0, mine, bytes) || read_frame(meet, 0, all, total) ? -1 : 0;
+  if (rendezvous->rank)
+    return write_frame(rendezvous, 0, mine, bytes) || read_frame(rendezvous, 0, all, total) ? -1 : 0;
   memcpy(to, mine, bytes);
-  if (collect(meet, bytes, to)) return -1;
-  for (int i = 1; i < meet->nranks; i++)
-    if (write_frame(meet, i, all, total)) return -1;
+  if (collect(rendezvous, bytes, to)) return -1;
+  for (int i = 1; i < rendezvous->nranks; i++)
+    if (write_frame(rendezvous, i, all, total)) return -1;
   return 0;
 }
 
-int harp_meet_broadcast(struct harp_meet *meet, void *data, size_t bytes) {
-  if (meet->rank) return read_frame(meet, 0, data, bytes);
-  for (int i = 1; i < meet->nranks; i++)
-    if (write_frame(meet, i, data, bytes)) return -1;
+int harp_rendezvous_broadcast(struct harp_rendezvous *rendezvous, void *data, size_t bytes) {
+  if (rendezvous->rank) return read_frame(rendezvous, 0, data, bytes);
+  for (int i = 1; i < rendezvous->nranks; i++)
+    if (write_frame(rendezvous, i, data, bytes)) return -1;
   return 0;
 }
 
-int harp_meet_barrier(struct harp_meet *meet) {
+int harp_rendezvous_barrier(struct harp_rendezvous *rendezvous) {
   char mine = 1, all[HARP_RANKS_MAX];
-  return harp_meet_gather(meet, &mine, 1, all);
+  return harp_rendezvous_gather(rendezvous, &mine, 1, all);
 }
 
-int harp_meet_check(struct harp_meet *meet) {
+int harp_rendezvous_check(struct harp_rendezvous *rendezvous) {
   struct pollfd polls[HARP_RANKS_MAX];
-  for (int i = 0; i < meet->nranks; i++)
-    polls[i] = (struct pollfd){.fd = meet->fds[i], .events = POLLIN | POLLRDHUP};
-  if (poll(polls, (nfds_t)meet->nranks, 0) <= 0) return 0;
-  for (int i = 0; i < meet->nranks; i++) {
+  for (int i = 0; i < rendezvous->nranks; i++)
+    polls[i] = (struct pollfd){.fd = rendezvous->fds[i], .events = POLLIN | POLLRDHUP};
+  if (poll(polls, (nfds_t)rendezvous->nranks, 0) <= 0) return 0;
+  for (int i = 0; i < rendezvous->nranks; i++) {
     struct frame_head head = {0};
-    if (meet->fds[i] < 0 || !polls[i].revents) continue;
-    bool failure = recv(meet->fds[i], &head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof head &&
-                   head.type == FRAME_FAILURE;
+    if (rendezvous->fds[i] < 0 || !polls[i].revents) continue;
+    bool failure =
+        recv(rendezvous->fds[i], &head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof head &&
+        head.type == FRAME_FAILURE;
     if (!failure && !(polls[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
       continue; /* early at the next barrier */
     /* A rank that left without a word was killed, perhaps. What the plugin says of that is what is measured
      * here, so it goes first; how soon it gets to run is the scheduler's affair. */
-    if (!meet->left_ns) meet->left_ns = harp_clock_ns();
-    if (!failure && harp_clock_ns() - meet->left_ns < HARP_SEC(LEFT_GRACE_S)) continue;
+    if (!rendezvous->left_ns) rendezvous->left_ns = harp_clock_ns();
+    if (!failure && harp_clock_ns() - rendezvous->left_ns < HARP_SEC(LEFT_GRACE_S)) continue;
     char skipped[4096];
     errno = 0;
-    while (!read_head(meet, i, &head))
+    while (!read_head(rendezvous, i, &head))
       for (size_t left = head.bytes; left;) {
         size_t part = HARP_MIN(left, sizeof skipped);
-        if (read_all(meet->fds[i], skipped, part, HARP_NEVER)) return lost(meet, i, NULL);
+        if (read_all(rendezvous->fds[i], skipped, part, HARP_NEVER)) return lost(rendezvous, i, NULL);
         left -= part;
       }
     return -1;
@@ -441,23 +443,23 @@ int harp_meet_check(struct harp_meet *meet) {
   return 0;
 }
 
-void harp_meet_tell_failure(struct harp_meet *meet, const char *text) {
+void harp_rendezvous_tell_failure(struct harp_rendezvous *rendezvous, const char *text) {
   char line[HARP_FAIL_TEXT_BYTES];
   /* Rank 0 passes on what another rank told it, which names that rank already. */
-  int n = meet->failed ? snprintf(line, sizeof line, "%s", text)
-                       : snprintf(line, sizeof line, "rank %d failed: %s", meet->rank, text);
+  int n = rendezvous->failed ? snprintf(line, sizeof line, "%s", text)
+                             : snprintf(line, sizeof line, "rank %d failed: %s", rendezvous->rank, text);
   struct frame_head head = {FRAME_FAILURE, (uint32_t)HARP_MIN((size_t)HARP_MAX(n, 0), sizeof line - 1)};
-  for (int i = 0; i < meet->nranks; i++) {
-    if (meet->fds[i] < 0) continue;
+  for (int i = 0; i < rendezvous->nranks; i++) {
+    if (rendezvous->fds[i] < 0) continue;
     /* Best effort: a rank that doesn't read sees the connection end. */
-    if (send(meet->fds[i], &head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof head)
-      (void)!send(meet->fds[i], line, head.bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (send(rendezvous->fds[i], &head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof head)
+      (void)!send(rendezvous->fds[i], line, head.bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }
 
-void harp_meet_close(struct harp_meet *meet) {
+void harp_rendezvous_close(struct harp_rendezvous *rendezvous) {
   for (int i = 0; i < HARP_RANKS_MAX; i++) {
-    if (meet->fds[i] >= 0) close(meet->fds[i]);
-    meet->fds[i] = -1;
+    if (rendezvous->fds[i] >= 0) close(rendezvous->fds[i]);
+    rendezvous->fds[i] = -1;
   }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net.h"
+#include "plugin.h"
 
 #include "fail.h"
 
@@ -72,7 +72,7 @@ static const char *result_name(enum harp_nccl_result result) {
   return "unknown result";
 }
 
-int harp_net_fail(const struct harp_net *net, const char *function, enum harp_nccl_result result) {
+int harp_plugin_fail(const struct harp_plugin *net, const char *function, enum harp_nccl_result result) {
   pthread_mutex_lock(&log_lock);
   const char *warn = log_last_warn[0] ? log_last_warn : "(the plugin logged no WARN)";
   harp_fail(HARP_EXIT_PLUGIN, "%s v%d: %s failed: %s (%d); last WARN: %s", net->name, net->abi, function,
@@ -109,27 +109,27 @@ int harp_net_fail(const struct harp_net *net, const char *function, enum harp_nc
     return TABLE(12)->call;                                                                                  \
   }
 
-static enum harp_nccl_result send_v4(const struct harp_net *net, void *comm, void *data, size_t size, int tag,
-                                     void *mhandle, void **request) {
+static enum harp_nccl_result send_v4(const struct harp_plugin *net, void *comm, void *data, size_t size,
+                                     int tag, void *mhandle, void **request) {
   (void)tag;
   if (size > HARP_NCCL_P2P_BYTES_V8) return HARP_NCCL_INTERNAL_ERROR;
   return TABLE(4)->isend(comm, data, (int)size, mhandle, request);
 }
 
-static enum harp_nccl_result recv_v4(const struct harp_net *net, void *comm, void *data, size_t size, int tag,
-                                     void *mhandle, void **request) {
+static enum harp_nccl_result recv_v4(const struct harp_plugin *net, void *comm, void *data, size_t size,
+                                     int tag, void *mhandle, void **request) {
   (void)tag;
   if (size > HARP_NCCL_P2P_BYTES_V8) return HARP_NCCL_INTERNAL_ERROR;
   return TABLE(4)->irecv(comm, data, (int)size, mhandle, request);
 }
 
 #define SEND_INT(v)                                                                                          \
-  static enum harp_nccl_result send_v##v(const struct harp_net *net, void *comm, void *data, size_t size,    \
+  static enum harp_nccl_result send_v##v(const struct harp_plugin *net, void *comm, void *data, size_t size, \
                                          int tag, void *mhandle, void **request) {                           \
     if (size > HARP_NCCL_P2P_BYTES_V8) return HARP_NCCL_INTERNAL_ERROR;                                      \
     return TABLE(v)->isend(comm, data, (int)size, tag, mhandle, request);                                    \
   }                                                                                                          \
-  static enum harp_nccl_result recv_v##v(const struct harp_net *net, void *comm, void *data, size_t size,    \
+  static enum harp_nccl_result recv_v##v(const struct harp_plugin *net, void *comm, void *data, size_t size, \
                                          int tag, void *mhandle, void **request) {                           \
     int int_size = (int)size;                                                                                \
     if (size > HARP_NCCL_P2P_BYTES_V8) return HARP_NCCL_INTERNAL_ERROR;                                      \
@@ -140,22 +140,22 @@ SEND_INT(6)
 SEND_INT(7)
 SEND_INT(8)
 
-static enum harp_nccl_result send_v9(const struct harp_net *net, void *comm, void *data, size_t size, int tag,
-                                     void *mhandle, void **request) {
+static enum harp_nccl_result send_v9(const struct harp_plugin *net, void *comm, void *data, size_t size,
+                                     int tag, void *mhandle, void **request) {
   return TABLE(9)->isend(comm, data, size, tag, mhandle, request);
 }
 
-static enum harp_nccl_result recv_v9(const struct harp_net *net, void *comm, void *data, size_t size, int tag,
-                                     void *mhandle, void **request) {
+static enum harp_nccl_result recv_v9(const struct harp_plugin *net, void *comm, void *data, size_t size,
+                                     int tag, void *mhandle, void **request) {
   return TABLE(9)->irecv(comm, 1, &data, &size, &tag, &mhandle, request);
 }
 
 #define SEND_PHANDLE(v)                                                                                      \
-  static enum harp_nccl_result send_v##v(const struct harp_net *net, void *comm, void *data, size_t size,    \
+  static enum harp_nccl_result send_v##v(const struct harp_plugin *net, void *comm, void *data, size_t size, \
                                          int tag, void *mhandle, void **request) {                           \
     return TABLE(v)->isend(comm, data, size, tag, mhandle, NULL, request);                                   \
   }                                                                                                          \
-  static enum harp_nccl_result recv_v##v(const struct harp_net *net, void *comm, void *data, size_t size,    \
+  static enum harp_nccl_result recv_v##v(const struct harp_plugin *net, void *comm, void *data, size_t size, \
                                          int tag, void *mhandle, void **request) {                           \
     void *phandle = NULL;                                                                                    \
     return TABLE(v)->irecv(comm, 1, &data, &size, &tag, &mhandle, &phandle, request);                        \
@@ -171,8 +171,8 @@ SEND_PHANDLE(12)
   net->recv = recv_v##v;                                                                                     \
   break
 
-int harp_net_open(struct harp_net *net, const char *path, int abi) {
-  *net = (struct harp_net){.name = path};
+int harp_plugin_open(struct harp_plugin *net, const char *path, int abi) {
+  *net = (struct harp_plugin){.name = path};
   /* A name without a slash would be searched for; harp-perf is given files. */
   char file[4096];
   int n = snprintf(file, sizeof file, "%s%s", strchr(path, '/') ? "" : "./", path);
@@ -212,7 +212,7 @@ int harp_net_open(struct harp_net *net, const char *path, int abi) {
   return 0;
 }
 
-static enum harp_nccl_result call_init(struct harp_net *net, uint64_t comm_id) {
+static enum harp_nccl_result call_init(struct harp_plugin *net, uint64_t comm_id) {
   struct harp_nccl_comm_config_v10 config = {.trafficClass = HARP_NCCL_UNDEFINED};
   switch (net->abi) {
   case 4:
@@ -236,12 +236,12 @@ static enum harp_nccl_result call_init(struct harp_net *net, uint64_t comm_id) {
   }
 }
 
-static enum harp_nccl_result call_devices(const struct harp_net *net, int *ndev) {
+static enum harp_nccl_result call_devices(const struct harp_plugin *net, int *ndev) {
   RETURN_CALL(devices(ndev))
 }
 
 /* Gives the plugin the hint about traffic that NCCL gives before it connects, with nothing stated. */
-static enum harp_nccl_result call_set_attr(struct harp_net *net) {
+static enum harp_nccl_result call_set_attr(struct harp_plugin *net) {
   struct harp_nccl_attr_v11 attr;
   memset(&attr, 0xff, sizeof attr); /* every field HARP_NCCL_UNDEFINED */
   if (net->abi == 11 && TABLE(11)->setNetAttr) return TABLE(11)->setNetAttr(net->ctx, &attr);
@@ -249,14 +249,14 @@ static enum harp_nccl_result call_set_attr(struct harp_net *net) {
   return HARP_NCCL_SUCCESS;
 }
 
-int harp_net_init(struct harp_net *net, uint64_t comm_id, int log_level) {
+int harp_plugin_init(struct harp_plugin *net, uint64_t comm_id, int log_level) {
   log_level_shown = log_level;
   enum harp_nccl_result result = call_init(net, comm_id);
-  if (result) return harp_net_fail(net, "init", result);
+  if (result) return harp_plugin_fail(net, "init", result);
   net->initialized = true;
-  if ((result = call_devices(net, &net->ndev))) return harp_net_fail(net, "devices", result);
+  if ((result = call_devices(net, &net->ndev))) return harp_plugin_fail(net, "devices", result);
   if (net->ndev <= 0) return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: no devices", net->name, net->abi);
-  if ((result = call_set_attr(net))) return harp_net_fail(net, "setNetAttr", result);
+  if ((result = call_set_attr(net))) return harp_plugin_fail(net, "setNetAttr", result);
   return 0;
 }
 
@@ -265,13 +265,13 @@ int harp_net_init(struct harp_net *net, uint64_t comm_id, int log_level) {
     struct harp_nccl_properties_##props_v p;                                                                 \
     memset(&p, STALE_BYTE, sizeof p);                                                                        \
     result = TABLE(v)->getProperties(dev, &p);                                                               \
-    *device = (struct harp_net_device){.name = p.name,                                                       \
-                                       .speed_mbps = p.speed,                                                \
-                                       .ptr_support = p.ptrSupport,                                          \
-                                       .message_bytes_max = (bytes_max)};                                    \
+    *device = (struct harp_plugin_device){.name = p.name,                                                    \
+                                          .speed_mbps = p.speed,                                             \
+                                          .ptr_support = p.ptrSupport,                                       \
+                                          .message_bytes_max = (bytes_max)};                                 \
   } while (0)
 
-int harp_net_device_read(struct harp_net *net, int dev, struct harp_net_device *device) {
+int harp_plugin_device_read(struct harp_plugin *net, int dev, struct harp_plugin_device *device) {
   enum harp_nccl_result result;
   if (dev >= net->ndev)
     return harp_fail(HARP_EXIT_USAGE, "--dev %d: %s has %d device%s", dev, net->name, net->ndev,
@@ -305,7 +305,7 @@ int harp_net_device_read(struct harp_net *net, int dev, struct harp_net_device *
     READ_PROPERTIES(12, v12, p.maxP2pBytes);
     break;
   }
-  if (result) return harp_net_fail(net, "getProperties", result);
+  if (result) return harp_plugin_fail(net, "getProperties", result);
   if (!(device->ptr_support & HARP_NCCL_PTR_HOST))
     return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: device %d does not take host memory", net->name, net->abi,
                      dev);
@@ -315,17 +315,17 @@ int harp_net_device_read(struct harp_net *net, int dev, struct harp_net_device *
   return 0;
 }
 
-void harp_net_close(struct harp_net *net) {
+void harp_plugin_close(struct harp_plugin *net) {
   enum harp_nccl_result result = HARP_NCCL_SUCCESS;
   if (net->initialized && net->abi == 11) result = TABLE(11)->finalize(net->ctx);
   if (net->initialized && net->abi == 12) result = TABLE(12)->finalize(net->ctx);
-  if (result) harp_net_fail(net, "finalize", result);
+  if (result) harp_plugin_fail(net, "finalize", result);
   net->initialized = false;
   if (net->library) dlclose(net->library);
   net->library = NULL;
 }
 
-enum harp_nccl_result harp_net_listen(struct harp_net *net, int dev, void *handle, void **comm) {
+enum harp_nccl_result harp_plugin_listen(struct harp_plugin *net, int dev, void *handle, void **comm) {
   *comm = NULL;
   switch (net->abi) {
   case 4:
@@ -349,7 +349,7 @@ enum harp_nccl_result harp_net_listen(struct harp_net *net, int dev, void *handl
   }
 }
 
-enum harp_nccl_result harp_net_connect(struct harp_net *net, int dev, void *handle, void **comm) {
+enum harp_nccl_result harp_plugin_connect(struct harp_plugin *net, int dev, void *handle, void **comm) {
   struct harp_nccl_comm_config_v10 config = {.trafficClass = HARP_NCCL_UNDEFINED};
   struct harp_nccl_device_handle_v7 *offload = NULL;
   *comm = NULL;
@@ -375,7 +375,7 @@ enum harp_nccl_result harp_net_connect(struct harp_net *net, int dev, void *hand
   }
 }
 
-enum harp_nccl_result harp_net_accept(struct harp_net *net, void *listen_comm, void **comm) {
+enum harp_nccl_result harp_plugin_accept(struct harp_plugin *net, void *listen_comm, void **comm) {
   struct harp_nccl_device_handle_v7 *offload = NULL;
   *comm = NULL;
   switch (net->abi) {
@@ -400,8 +400,8 @@ enum harp_nccl_result harp_net_accept(struct harp_net *net, void *listen_comm, v
   }
 }
 
-enum harp_nccl_result harp_net_reg(struct harp_net *net, void *comm, void *data, size_t bytes,
-                                   void **mhandle) {
+enum harp_nccl_result harp_plugin_reg(struct harp_plugin *net, void *comm, void *data, size_t bytes,
+                                      void **mhandle) {
   int type = HARP_NCCL_PTR_HOST;
   *mhandle = NULL;
   if (net->abi < 8 && bytes > INT_MAX) return HARP_NCCL_INTERNAL_ERROR;
@@ -427,15 +427,15 @@ enum harp_nccl_result harp_net_reg(struct harp_net *net, void *comm, void *data,
   }
 }
 
-enum harp_nccl_result harp_net_dereg(struct harp_net *net, void *comm, void *mhandle) {
+enum harp_nccl_result harp_plugin_dereg(struct harp_plugin *net, void *comm, void *mhandle) {
   RETURN_CALL(deregMr(comm, mhandle))
 }
-enum harp_nccl_result harp_net_close_send(struct harp_net *net, void *comm) {
+enum harp_nccl_result harp_plugin_close_send(struct harp_plugin *net, void *comm) {
   RETURN_CALL(closeSend(comm))
 }
-enum harp_nccl_result harp_net_close_recv(struct harp_net *net, void *comm) {
+enum harp_nccl_result harp_plugin_close_recv(struct harp_plugin *net, void *comm) {
   RETURN_CALL(closeRecv(comm))
 }
-enum harp_nccl_result harp_net_close_listen(struct harp_net *net, void *comm) {
+enum harp_nccl_result harp_plugin_close_listen(struct harp_plugin *net, void *comm) {
   RETURN_CALL(closeListen(comm))
 }
