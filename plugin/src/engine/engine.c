@@ -145,7 +145,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       .queues = instance->queues,
       .sharer = number,
       .sharer_count = count,
-      .shared_port_count = ports_of(instance, HARP_MAX_PATHS, count),
+      .shared_port_count = ports_of(instance, HARP_PAIR_PATHS_MAX, count),
       .memory_bytes = share_of(instance->memory_bytes, count),
   };
   memcpy(config.mac, instance->mac, sizeof config.mac);

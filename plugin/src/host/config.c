@@ -269,7 +269,7 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
 
 /* Who takes only some of a NIC's queues needs ports enough that what comes on some of them lands there. */
 static unsigned default_paths(const struct harp_instance *instance) {
-  if (instance->queues) return HARP_MAX_PATHS;
+  if (instance->queues) return HARP_PAIR_PATHS_MAX;
   if (!instance->pci_path[0]) return 1;
   int paths = (instance->speed_mbps - 1) / PATH_MBPS + 1;
   return (unsigned)HARP_MIN(HARP_MAX(paths, 1), PATHS_DEFAULT_MAX);

@@ -19,7 +19,7 @@
 
 enum {
   HARP_MAX_CORES = 64, /* of one instance */
-  HARP_MAX_PATHS = 16, /* source ports per pair of ENIs */
+  HARP_PAIR_PATHS_MAX = 16, /* source ports per pair of ENIs */
   HARP_CONF_DIR_BYTES = 256,
   HARP_STATS_DIR_BYTES = 256,
   HARP_EXPECTED_BYTES = 96, /* of harp_setting_expected */
