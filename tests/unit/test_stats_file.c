@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "host/clock.h"
 #include "host/stats_file.h"
 
 static char dir[64], error[512], said[4096];
@@ -221,15 +221,15 @@ static void leave(bool in_order, harp_ns updated_ns) {
 
 static void test_exit_removes_it(void **state) {
   (void)state;
-  leave(true, harp_clock_now());
+  leave(true, harp_clock_ns());
   assert_int_equal(file_count(), 0);
 }
 
 static void test_left_files_are_removed_when_they_are_old(void **state) {
   (void)state;
-  leave(false, harp_clock_now());
+  leave(false, harp_clock_ns());
   assert_int_equal(file_count(), 1);
-  leave(false, harp_clock_now() + HARP_SEC(100000)); /* of an earlier boot */
+  leave(false, harp_clock_ns() + HARP_SEC(100000)); /* of an earlier boot */
   assert_int_equal(file_count(), 2);
   struct harp_stats_file *file = open_it();
   assert_int_equal(file_count(), 2); /* the first, and our own */

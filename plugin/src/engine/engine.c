@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/summary.h"
-#include "host/clock.h"
 #include "host/random.h"
 
 enum {
@@ -22,7 +22,7 @@ enum {
 };
 
 static harp_ns host_clock(void) {
-  return harp_clock_now();
+  return harp_clock_ns();
 }
 
 static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {

@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/identity.h"
 #include "base/log.h"
-#include "host/clock.h"
 
 enum {
   PATH_BYTES = HARP_STATS_DIR_BYTES + 64,
@@ -103,7 +103,7 @@ static bool is_left(int dir_fd, const char *name, int64_t namespace) {
                read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, HARP_STATS_MAGIC, 8) &&
                h.format == HARP_STATS_FORMAT && h.pid_namespace == namespace;
   close(fd);
-  int64_t age_ns = (int64_t)harp_clock_now() - atomic_load_explicit(&h.updated_ns, memory_order_relaxed);
+  int64_t age_ns = (int64_t)harp_clock_ns() - atomic_load_explicit(&h.updated_ns, memory_order_relaxed);
   if (!known || (age_ns >= 0 && age_ns < STALE_NS)) return false; /* a negative one is of another boot */
   return start_ticks_of(h.pid) != h.start_ticks;
 }
@@ -163,7 +163,7 @@ static void fill_header(struct harp_stats_header *h) {
   h->start_ticks = start_ticks_of(h->pid);
   h->pid_namespace = pid_namespace();
   h->created_unix_ns = unix_ns();
-  h->created_ns = (int64_t)harp_clock_now();
+  h->created_ns = (int64_t)harp_clock_ns();
   atomic_store_explicit(&h->updated_ns, h->created_ns, memory_order_relaxed);
   h->schema_at = HARP_STATS_SCHEMA_AT;
   h->schema_bytes = harp_stats_schema_bytes;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "io/io.h"
 #include "io/neighbour.h"
@@ -77,12 +78,6 @@ static struct harp_xdp_queue *queue_at(struct xdp *x, unsigned i) {
 
 static bool is_open(const struct xdp *x) {
   return harp_xdp_nic_is_open(&x->nic);
-}
-
-static harp_ns now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec;
 }
 
 static size_t slots_bytes(void) {
@@ -238,7 +233,7 @@ static const char *why_lost(int err) {
 static const char *look_at_health(struct xdp *x) {
   struct harp_xdp_progress received = {.handed = count_packets(x)};
   const char *failed = NULL;
-  harp_ns now = now_ns();
+  harp_ns now = harp_clock_ns();
   for (unsigned i = 0; i < x->nic.queue_count; i++) {
     const struct harp_xdp_queue *q = queue_at(x, i);
     struct harp_xdp_progress sent = {.sent = q->tx_frames, .completed = q->tx_completed};
@@ -444,7 +439,7 @@ static unsigned xdp_reap(struct harp_io *io) {
     if (harp_unlikely(q->broken != NULL)) fall(x, q->broken);
   }
   if (!is_open(x)) return back;
-  harp_ns now = now_ns();
+  harp_ns now = harp_clock_ns();
   if (now < x->look_ns) return back;
   x->look_ns = now + LOOK_NS;
   watch_neighbours(x);

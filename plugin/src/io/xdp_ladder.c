@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See xdp_ladder.h. */
 #include "io/xdp_ladder.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,12 +29,6 @@ enum {
  * network settings (rtnl), which a host that makes and deletes interfaces meanwhile may hold for seconds. */
 #define RELEASE_QUEUE_NS  HARP_SEC(10)
 #define RELEASE_MEMORY_NS HARP_SEC(2) /* that was locked; a loaded host took 500 ms */
-
-static harp_ns now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return HARP_SEC((harp_ns)t.tv_sec) + (harp_ns)t.tv_nsec;
-}
 
 size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
   size_t sharers = HARP_MAX(config->sharer_count, 1u);
@@ -140,7 +135,7 @@ void harp_xdp_nic_close(struct harp_xdp_nic *nic) {
  * completion: a queue can be bound and move nothing all the same. */
 static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, char *error, size_t error_bytes) {
   uint32_t run, bytes = PROOF_BYTES;
-  harp_ns deadline = now_ns() + PROOF_NS;
+  harp_ns deadline = harp_clock_ns() + PROOF_NS;
   if (!harp_xdp_queue_tx_take(&s->queue, &run)) return -EIO;
   uint8_t *frame = harp_xdp_queue_run_data(&s->queue, run);
   memset(frame, 0, PROOF_BYTES);
@@ -150,7 +145,8 @@ static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, char
   (void)harp_xdp_queue_tx_put(&s->queue, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes);
   for (bool late = false; !s->queue.tx_completed && !late;) {
     struct pollfd fd = {.fd = s->queue.fd, .events = POLLOUT};
-    late = now_ns() >= deadline; /* looked at before the last try, since we may lose the core at any time */
+    late = harp_clock_ns() >=
+           deadline; /* looked at before the last try, since we may lose the core at any time */
     (void)harp_xdp_queue_tx_flush(&s->queue);
     if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
   }
@@ -244,7 +240,7 @@ static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
     int err = open_free_queues(nic, rung, config, wanted, error, error_bytes);
     bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));
     harp_ns limit_ns = err == -ENOBUFS ? RELEASE_MEMORY_NS : RELEASE_QUEUE_NS;
-    if (!may_change || now_ns() >= nic->climb_ns + limit_ns)
+    if (!may_change || harp_clock_ns() >= nic->climb_ns + limit_ns)
       return err == -EBUSY && harp_xdp_nic_is_open(nic) ? 0 : err;
     (void)poll(NULL, 0, RELEASE_POLL_MS);
   }
@@ -296,7 +292,7 @@ int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config 
   harp_nic_driver(nic->ifindex, driver);
   order_rungs(driver, rungs);
   nic->filter = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
-  nic->climb_ns = now_ns();
+  nic->climb_ns = harp_clock_ns();
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
     char reason[200];
     if (!is_wanted(rungs[i], config->xdp_mode)) continue;

@@ -4,18 +4,13 @@
 
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "nccl/ops.h"
 
 #define NAP_NS HARP_US(100)
-#define ACCEPT_LIMIT_NS                                                                                      \
-  HARP_SEC(600) /* long enough for any skew of ranks at start, short enough to be an error */
-
-static harp_ns now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return HARP_SEC(t.tv_sec) + (harp_ns)t.tv_nsec;
-}
+/* Longer than ranks differ at start, short enough to be reported as an error. */
+#define ACCEPT_LIMIT_NS HARP_SEC(600)
 
 static void nap(void) {
   nanosleep(&(struct timespec){.tv_nsec = (long)NAP_NS}, NULL);
@@ -31,11 +26,11 @@ enum harp_nccl_result harp_nccl_blocking_connect(int dev, void *handle, void **c
 }
 
 enum harp_nccl_result harp_nccl_blocking_accept(void *listen, void **comm) {
-  harp_ns deadline_ns = now_ns() + ACCEPT_LIMIT_NS;
+  harp_ns deadline_ns = harp_clock_ns() + ACCEPT_LIMIT_NS;
   for (;;) {
     enum harp_nccl_result result = harp_nccl_accept(listen, comm);
     if (result != HARP_NCCL_SUCCESS || *comm) return result;
-    if (now_ns() > deadline_ns) {
+    if (harp_clock_ns() > deadline_ns) {
       HARP_WARN("accept: no peer has connected for %llu s",
                 (unsigned long long)(ACCEPT_LIMIT_NS / HARP_SEC(1)));
       return HARP_NCCL_REMOTE_ERROR;
