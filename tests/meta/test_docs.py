@@ -256,7 +256,7 @@ def test_glossary_is_sorted_and_says_each_word_once() -> None:
 
 # Where the code has a number, and the words of architecture.md that repeat it.
 NUMBERS = [
-    ("proto/send.c", "#define CORK_NS HARP_US(10)", "may wait up to 10 µs for company"),
+    ("proto/send_choose.c", "#define CORK_NS HARP_US(10)", "may wait up to 10 µs for company"),
     (
         "proto/path_health.c",
         "#define PATH_DOWN_NS HARP_MS(30)",
@@ -271,7 +271,7 @@ NUMBERS = [
     ("proto/path.c", "#define PTO_MARGIN_NS HARP_MS(1)", "RTT + 4 variations + 1 ms"),
     ("proto/path.c", "#define PTO_MAX_NS HARP_MS(100)", "doubling, at most 100 ms"),
     ("proto/recv.c", "ACK_WINDOW_PARTS = 4", "out of order, repeated, or a quarter of the announced window"),
-    ("proto/send.c", "ACK_REQUEST_PARTS = 4", "for each quarter of its own window"),
+    ("proto/send_take.c", "ACK_REQUEST_PARTS = 4", "for each quarter of its own window"),
     ("proto/recv.c", "#define ACK_SOON_NS HARP_US(1)", "after 1 µs when the sender asks"),
     ("proto/recv.c", "#define ACK_QUIET_NS HARP_US(25)", "nothing more has come for 25 µs"),
     ("proto/recv.c", "#define ACK_LATE_NS HARP_US(200)", "after 200 µs at last"),

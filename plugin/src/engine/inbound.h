@@ -13,7 +13,7 @@ struct harp_engine;
 struct harp_peer;
 
 /* A peer counts as a sender for so long after its last data. Longer than a sender trusts a window that was
- * not told again (WINDOW_STALE_NS in proto/send.c). */
+ * not told again (WINDOW_STALE_NS in proto/send_window.c). */
 #define HARP_INBOUND_LATELY_NS HARP_MS(200)
 
 /* Returns the window of a peer that has sent nothing yet. */

@@ -14,7 +14,7 @@
  *
  * Timers, all of them found by harp_path_health_on_timeout: loss deadline and probe timeout of paths with
  * something in flight, the next probe of paths that are not UP, and of paths that idle while there is work.
- * Called by send.c alone. */
+ * Called by the sender alone. */
 #ifndef HARP_PATH_HEALTH_H
 #define HARP_PATH_HEALTH_H
 

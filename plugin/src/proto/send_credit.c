@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/path_health.h"
+#include "proto/send_parts.h"
+
+#define CREDIT_PROBE_FIRST_NS HARP_MS(2)
+#define CREDIT_PROBE_MAX_NS   HARP_MS(256)
+#define CREDIT_REVIEW_NS      HARP_MS(1) /* between two looks at the streams that wait for it */
+
+/* The path over which to ask for credit; NULL: none can send. */
+static struct harp_path *credit_probe_path(struct harp_sender *s) {
+  for (uint64_t bits = harp_stripe_answering(s->paths, s->eligible & ~s->blocked); bits; bits &= bits - 1) {
+    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+    if (!harp_flight_full(&p->flight)) return p;
+  }
+  return NULL;
+}
+
+/* Takes the streams out of the list that lack no credit any more; returns whether one is to ask for it. */
+static bool review_waiting(struct harp_sender *s, harp_ns now) {
+  bool due = false;
+  for (struct harp_tx_stream **at = &s->waiting_first, *st; (st = *at);) {
+    if (harp_tx_stream_lacks_credit(st)) {
+      due |= st->credit_probe_ns <= now;
+      at = &st->next_waiting;
+    } else {
+      st->is_waiting = false;
+      *at = st->next_waiting;
+    }
+  }
+  return due;
+}
+
+/* Asks for credit, for all streams at once. Each asks more and more rarely; those whose time has nearly come
+ * ask with the others. */
+void harp_sender_on_credit_time(struct harp_sender *s, harp_ns now) {
+  struct harp_path *p = review_waiting(s, now) ? credit_probe_path(s) : NULL;
+  s->credit_probe_ns = HARP_NEVER;
+  if (p) {
+    s->credit_wanted = true;
+    harp_path_health_want_probe(s, p, true);
+  }
+  for (struct harp_tx_stream *st = s->waiting_first; st; st = st->next_waiting) {
+    harp_ns wait_ns = HARP_MIN(CREDIT_PROBE_FIRST_NS << HARP_MIN(st->credit_probes, 7u), CREDIT_PROBE_MAX_NS);
+    if (p && st->credit_probe_ns <= now + wait_ns / 2) {
+      st->credit_probes++;
+      st->credit_probe_ns = now + HARP_MIN(2 * wait_ns, CREDIT_PROBE_MAX_NS);
+    }
+    s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, HARP_MAX(st->credit_probe_ns, now + CREDIT_REVIEW_NS));
+  }
+}
+
+void harp_sender_begin_waiting(struct harp_sender *s, struct harp_tx_stream *st, harp_ns now) {
+  if (st->is_waiting && st->wanted == st->next) return;
+  st->wanted = st->next;
+  st->credit_probes = 0;
+  st->credit_probe_ns = now + CREDIT_PROBE_FIRST_NS;
+  s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, st->credit_probe_ns);
+  if (st->is_waiting) return;
+  st->is_waiting = true;
+  st->next_waiting = s->waiting_first;
+  s->waiting_first = st;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "proto/path_health.h"
+#include "proto/send_parts.h"
+#include "proto/tail_duplication.h"
+
+/* Standby paths come last: to begin among them would be to begin with the first path. */
+static unsigned primary_count(const struct harp_sender_config *config) {
+  unsigned n = 0;
+  while (n < config->path_count && !config->paths[n].standby && !config->paths[n].is_tcp) n++;
+  return n;
+}
+
+/* Whether two paths run between the same ENIs, over the same carrier. */
+static bool is_same_pair(const struct harp_path_config *a, const struct harp_path_config *b) {
+  return a->local_eni == b->local_eni && a->remote_eni == b->remote_eni && a->is_tcp == b->is_tcp;
+}
+
+/* The first path of the same pair. */
+static unsigned first_of_pair(const struct harp_sender_config *config, unsigned path) {
+  unsigned i = 0;
+  while (!is_same_pair(&config->paths[i], &config->paths[path])) i++;
+  return i;
+}
+
+static unsigned pair_count(const struct harp_sender_config *config, bool primary) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < config->path_count; i++) {
+    const struct harp_path_config *p = &config->paths[i];
+    n += first_of_pair(config, i) == i && !(primary && (p->standby || p->is_tcp));
+  }
+  return n;
+}
+
+/* How many records the flight of a path has: most for those that carry data first. */
+static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
+  if (config->paths[path].is_tcp) return HARP_FLIGHT_RECORDS_TCP;
+  unsigned first = pair_count(config, true), others = primary_count(config) - first;
+  bool is_first = first_of_pair(config, path) == path;
+  uint32_t records = harp_flight_records(HARP_MAX(is_first ? first : others, 1u), others);
+  return config->paths[path].standby ? HARP_MIN(records, (uint32_t)HARP_FLIGHT_RECORDS_STANDBY) : records;
+}
+
+size_t harp_sender_bytes(const struct harp_sender_config *config) {
+  size_t bytes = sizeof(struct harp_sender) + config->path_count * sizeof(struct harp_path) +
+                 config->stream_max * sizeof(struct harp_tx_stream *) +
+                 pair_count(config, false) * sizeof(struct harp_flows);
+  for (unsigned i = 0; i < config->path_count; i++)
+    bytes += records_of(config, i) * sizeof(struct harp_burst);
+  return bytes;
+}
+
+/* Numbers the pairs of ENIs, and gives each its paths. */
+static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config, harp_ns now) {
+  s->pair_count = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    unsigned first = first_of_pair(config, i);
+    if (first < i) continue;
+    uint64_t paths = 0, speed_bytes_s = (uint64_t)config->paths[i].speed_mbps * 125000;
+    for (unsigned k = i; k < s->path_count; k++) {
+      if (first_of_pair(config, k) != i) continue;
+      paths |= 1ull << k;
+      s->paths[k].pair = (uint8_t)s->pair_count;
+    }
+    harp_flows_init(&s->flows[s->pair_count++], paths, speed_bytes_s, now);
+  }
+}
+
+void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *config,
+                      const struct harp_trace *trace, struct harp_counters *counters, harp_ns now) {
+  HARP_ASSERT(config->path_count >= 1 && config->path_count <= HARP_PATHS_MAX);
+  HARP_ASSERT(config->stream_max >= 1 && config->stream_max <= HARP_STREAMS_MAX);
+  s->trace = trace;
+  s->counters = counters;
+  s->load = (struct harp_tx_load){0};
+  s->waiting_first = NULL;
+  s->credit_probe_ns = HARP_NEVER;
+  s->credit_wanted = false;
+  s->small_lines = 0;
+  s->cork_ns = HARP_NEVER;
+  s->stalled_since_ns = 0;
+  s->path_count = config->path_count;
+  harp_sender_init_windows(s, config->window_bytes, now);
+  struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
+  for (unsigned i = 0; i < config->path_count; i++) {
+    struct harp_window *to =
+        config->paths[i].is_tcp ? &s->tcp_window : harp_sender_window_to(s, config->paths[i].remote_eni);
+    harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc, to, ring,
+                   records_of(config, i), now);
+    ring += records_of(config, i);
+  }
+  s->stream_max = config->stream_max;
+  s->flows = (struct harp_flows *)ring;
+  init_pairs(s, config, now);
+  s->streams = (struct harp_tx_stream **)&s->flows[s->pair_count];
+  memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
+  s->start = config->first_number % HARP_MAX(pair_count(config, true), 1u);
+  s->waits = false;
+  s->copy_budget_bytes = HARP_TAIL_DUPLICATION_BUDGET_BYTES;
+  harp_path_health_init(s, now);
+}
