@@ -32,6 +32,9 @@ LAYER_PATH = re.compile(r"`(\w+/\w+\.[ch])`")
 IN_TICKS = re.compile(r"`(?:struct )?([a-z]\w*)`")
 HARP_NAME = re.compile(r"\bHARP_[A-Z]\w*")
 BUILT = "plugin/build/"
+PROSE_COLUMNS = 100
+ARCHITECTURE_WORDS = 2500
+OWN_FORM = {"cli.md", "configuration.md"}  # generated, and checked against the settings
 
 
 def read(path: Path) -> str:
@@ -77,7 +80,8 @@ def code_lines(text: str) -> Iterator[str]:
         words = line.split()
         if line.startswith("    ") and words and not words[0].endswith(":"):  # else it is what a program says
             yield " ".join(words)
-    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", joined))
+    unfenced = re.sub(r"```.*?```", "", joined, flags=re.DOTALL)
+    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", unfenced))
 
 
 def commands(start: str) -> list[list[str]]:
@@ -114,6 +118,25 @@ def test_files_exist(doc: Path) -> None:
         if name.split("/")[0] in ALLOWED and not (SRC / name).is_file()
     ]
     assert not wrong
+
+
+def prose(text: str) -> Iterator[str]:
+    """Yield the lines that can be wrapped: no tables, code, headings or pictures."""
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith(("|", "    ", "#", "<", "![")):
+            yield line
+
+
+@pytest.mark.parametrize("doc", [doc for doc in DOCS if doc.name not in OWN_FORM], ids=relative)
+def test_prose_is_wrapped(doc: Path) -> None:
+    assert [line for line in prose(read(doc)) if len(line) > PROSE_COLUMNS] == []
+
+
+def test_architecture_is_short() -> None:
+    assert len(read(ARCHITECTURE).split()) < ARCHITECTURE_WORDS
 
 
 def test_documents_named_in_the_code_exist() -> None:
