@@ -9,16 +9,14 @@ from typing import Any
 
 import msgspec
 
-from harpctl.confs.conf import KEYS, QUOTE_CHARS_MAX, SECTIONS
+from harpctl.confs.conf import QUOTE_CHARS_MAX
+from harpctl.confs.table import KEYS, SECTIONS
+from harpctl.confs.table import VARIABLES as HARP_VARIABLES
 from harpctl.facts.model import Facts
 from harpctl.plugin.settings import Setting
 
 LEFT_OUT = "(left out)"
 PREFIXES = ("NCCL_", "HARP_")
-HARP = (
-    "CONF_DIR", "CONGESTION", "DEVICES", "DISABLE", "DRIVER", "DUMP_DIR", "ENGINE", "IFNAME", "PATHS",
-    "PEER_TIMEOUT", "STALL_TIME", "STATS_DIR", "ZEROCOPY",
-)  # fmt: skip
 NCCL = (
     "ALGO", "BUFFSIZE", "CHECKS_DISABLE", "CHECK_POINTERS", "COMM_BLOCKING", "COMM_ID", "CONF_FILE",
     "CONNECT_ROUND_MAX_PEERS", "CROSS_NIC", "CUMEM_ENABLE", "CUMEM_HOST_ENABLE", "DEBUG", "DEBUG_FILE",
@@ -45,7 +43,7 @@ OTHERS = (
     "SLURM_LOCALID", "SLURM_NNODES", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID", "WORLD_SIZE",
     "XDG_RUNTIME_DIR",
 )  # fmt: skip
-VARIABLES = {*(f"HARP_{name}" for name in HARP), *(f"NCCL_{name}" for name in NCCL), *OTHERS}
+VARIABLES = {*HARP_VARIABLES, *(f"NCCL_{name}" for name in NCCL), *OTHERS}
 KERNEL_ARGUMENTS = {
     "amd_iommu", "cgroup_enable", "default_hugepagesz", "hugepages", "hugepagesz", "idle",
     "intel_idle.max_cstate", "intel_iommu", "intel_pstate", "iommu", "iommu.passthrough", "iommu.strict",
@@ -58,7 +56,6 @@ VALUE = re.compile(r"[\w.,:;/^=+%<>\[\]() -]{0,400}", re.ASCII)
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 SECRET_CHARS_MIN = 6
 HOME = re.compile(r"/home/[^/\s:,;'\"]+")
-_KEYS = {(key.section, key.name): key for key in KEYS}
 
 
 class Scrubber:
@@ -140,9 +137,9 @@ def conf(text: str, scrubber: Scrubber) -> str:
 
 
 def _is_taken(section: str, name: str, value: str) -> bool:
-    key = _KEYS.get((section, name))
+    row = KEYS.get(name)
     try:
-        return key is not None and key.read(value) is not None
+        return row is not None and row.section == section and row.read(value) is not None
     except ValueError:
         return False
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One ztcp<N>.conf: its keys, its reader, which agrees with the plugin's parser, and its writer.
 
-The format and the keys are those of docs/configuration.md; a test holds this reader against the plugin's
-own (plugin/src/host/conf.c) over any bytes.
+The format is that of docs/configuration.md; a test holds this reader against the plugin's own
+(plugin/src/host/conf.c) over any bytes. table.py has the keys.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from harpctl.confs import values
+from harpctl.confs.table import KEYS, SECTIONS, Value
 from harpctl.errors import ExitCode, HarpError
 
 TOOLS_DIR = "/usr/local/tfabric/tools"  # containers are given it, and nothing else of the host's files
@@ -29,7 +29,10 @@ _HEADER = "# Written by harpctl; docs/configuration.md of HARP says what each ke
 
 
 class Conf(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conf file sets. None: not set, so that the plugin's default counts."""
+    """What a conf file sets: the keys that harpctl works with by name, and the others.
+
+    None: not set, so that the plugin's default counts.
+    """
 
     interface: str
     mac: str | None = None  # lower case
@@ -40,71 +43,28 @@ class Conf(msgspec.Struct, frozen=True, kw_only=True):
     numa: int | None = None
     speed_mbps: int | None = None
     queues: int | None = None
-    mode: str | None = None
     cores: tuple[int, ...] | None = None
     gpu: int | None = None
     page_size: str | None = None
     bytes: int | None = None
     driver: str | None = None
     ports: tuple[int, int] | None = None
-    paths: int | None = None
-    peer_timeout: int | None = None  # seconds
-    congestion: str | None = None
     devices: str | None = None
+    others: dict[str, Value] = msgspec.field(default_factory=dict)
+
+    def get(self, key: str) -> Value | None:
+        """Return the value of any key; None where it is not set."""
+        named: Value | None = getattr(self, key, None)
+        return self.others.get(key) if named is None else named
 
 
-class Key(msgspec.Struct, frozen=True):
-    """One key: where it stands, what it takes, how it is read and written. Its name is its field of Conf."""
-
-    section: str
-    name: str
-    expected: str
-    read: Callable[[str], Any]
-    write: Callable[[Any], str] = str
+NAMED = frozenset(Conf.__struct_fields__) - {"others"}
 
 
-DRIVERS = ("auto", "xdp", "xdp-zc", "xdp-copy", "udp", "tcp", "udp+tcp")
-MODES = ("auto", "inline", "thread")
-PAGE_SIZES = ("auto", "1G", "2M", "thp", "4K")
-CONGESTIONS = ("delay", "reno")
-DEVICES = ("striped", "enis")
-SECTIONS = ("eni", "engine", "memory", "transport")
-
-KEYS = (
-    Key("eni", "interface", "an interface name of 1 to 15 characters", values.read_interface),
-    Key("eni", "mac", "a MAC address such as 52:54:00:12:34:56", values.read_mac),
-    Key("eni", "address", "an IPv4 or IPv6 address", values.read_ip),
-    Key("eni", "gateway", "an IPv4 or IPv6 address", values.read_ip),
-    Key("eni", "mtu", "a number from 576 to 65536", values.number(576, 65536)),
-    Key("eni", "pci", "a PCI address such as 0000:00:06.0", values.read_pci),
-    Key("eni", "numa", "a number from 0 to 1023", values.number(0, 1023)),
-    Key("eni", "speed_mbps", "a number from 1 to 10000000", values.number(1, 10_000_000)),
-    Key("eni", "queues", "a number from 1 to 64", values.number(1, 64)),
-    Key("engine", "mode", "auto, inline or thread", values.word(*MODES)),
-    Key(
-        "engine",
-        "cores",
-        "1 to 64 different core numbers such as 2-5,8",
-        values.read_cores,
-        values.write_cores,
-    ),
-    Key("engine", "gpu", "a number from 0 to 1023", values.number(0, 1023)),
-    Key("memory", "page_size", "auto, 1G, 2M, thp or 4K", values.word(*PAGE_SIZES)),
-    Key("memory", "bytes", "a size from 1M to 64G", values.read_bytes, values.write_bytes),
-    Key("transport", "driver", "auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
-    Key(
-        "transport",
-        "ports",
-        "a range LOW-HIGH within 1024-65535",
-        values.read_ports,
-        values.write_ports,
-    ),
-    Key("transport", "paths", "a number from 1 to 16", values.number(1, 16)),
-    Key("transport", "peer_timeout", "whole seconds from 1 to 600", values.number(1, 600)),
-    Key("transport", "congestion", "delay or reno", values.word(*CONGESTIONS)),
-    Key("transport", "devices", "striped or enis", values.word(*DEVICES)),
-)
-_KEYS = {(key.section, key.name): key for key in KEYS}
+def conf_of(values: Mapping[str, Any]) -> Conf:
+    """Return the Conf that sets these keys; None is not set."""
+    others = {key: value for key, value in values.items() if key not in NAMED and value is not None}
+    return Conf(**{key: value for key, value in values.items() if key in NAMED}, others=others)
 
 
 def conf_path(number: int) -> str:
@@ -131,8 +91,8 @@ def parse(text: str, file: str) -> Conf:
     for number, line in enumerate(lines, 1):
         reader.take(number, line.removesuffix("\r"))
     if "interface" not in reader.fields:
-        raise _wrong(f"{file}: key 'interface' is missing from [eni]: expected {KEYS[0].expected}")
-    return Conf(**reader.fields)
+        raise _wrong(f"{file}: key 'interface' is missing from [eni]: expected {KEYS['interface'].expected}")
+    return conf_of(reader.fields)
 
 
 def render(conf: Conf) -> str:
@@ -140,9 +100,9 @@ def render(conf: Conf) -> str:
     blocks = []
     for section in SECTIONS:
         lines = [
-            f"{key.name} = {key.write(value)}\n"
-            for key in KEYS
-            if key.section == section and (value := getattr(conf, key.name)) is not None
+            f"{name} = {row.write(value)}\n"
+            for name, row in KEYS.items()
+            if row.section == section and (value := conf.get(name)) is not None
         ]
         if lines:
             blocks.append(f"[{section}]\n{''.join(lines)}")
@@ -194,17 +154,17 @@ class _Reader:
         shown = f"key '{_quoted(name)}' = '{_quoted(value)}'"
         if not self._section:
             raise _wrong(f"{self._at}: {shown}: expected a [section] line before it")
-        key = _KEYS.get((self._section, name))
-        if key is None:
-            known = ", ".join(key.name for key in KEYS if key.section == self._section)
+        row = KEYS.get(name)
+        if row is None or row.section != self._section:
+            known = ", ".join(name for name, row in KEYS.items() if row.section == self._section)
             raise _wrong(f"{self._at}: unknown {shown} in [{self._section}]: expected one of {known}")
         if name in self.fields:
             first = self._set_in[name]
             raise _wrong(f"{self._at}: {shown}: expected the key once, it is set in line {first}")
         try:
-            self.fields[name] = key.read(value)
+            self.fields[name] = row.read(value)
         except ValueError:
-            raise _wrong(f"{self._at}: {shown}: expected {key.expected}") from None
+            raise _wrong(f"{self._at}: {shown}: expected {row.expected}") from None
         self._set_in[name] = number
 
 

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of a conf file: each reader takes one text and raises ValueError when it is no such value.
+"""The kinds of values: each reader takes one text and raises ValueError when it is no such value.
 
-They accept exactly what the plugin's own readers accept (plugin/src/host/option.c). A text holds one
-character per byte of the file.
+They accept exactly what the plugin's own readers accept (plugin/src/host/setting.c, option.c). A text holds
+one character per byte of the file. The bounds are those of the table of settings.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Sequence
 
-CORE_COUNT_MAX = 64
 CPU_MAX = 4096
-PORT_MIN, PORT_MAX = 1024, 65535
-BYTES_MIN, BYTES_MAX = 1 << 20, 64 << 30
 
 _DIGITS = re.compile(r"[0-9]+")
-_BYTES = re.compile(r"([0-9]+)([KMG]?)")
+_SIZE = re.compile(r"([0-9]+)([KMG]?)")
 _PORTS = re.compile(r"([0-9]+)-([0-9]+)")
 _CORES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}")
@@ -26,26 +23,18 @@ _PCI = re.compile(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
 _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
-def number(low: int, high: int) -> Callable[[str], int]:
-    """Return the reader of decimal digits from low to high."""
-
-    def read(text: str) -> int:
-        if not _DIGITS.fullmatch(text):
-            raise ValueError(text)
-        return _within(_decimal(text), low, high)
-
-    return read
+def read_number(text: str, low: int, high: int) -> int:
+    """Read decimal digits from low to high."""
+    if not _DIGITS.fullmatch(text):
+        raise ValueError(text)
+    return _within(_decimal(text), low, high)
 
 
-def word(*words: str) -> Callable[[str], str]:
-    """Return the reader of one of some words."""
-
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(text)
-        return text
-
-    return read
+def read_word(text: str, words: Sequence[str]) -> str:
+    """Read one of some words."""
+    if text not in words:
+        raise ValueError(text)
+    return text
 
 
 def read_interface(text: str) -> str:
@@ -75,7 +64,7 @@ def read_ip(text: str) -> str:
     raise ValueError(text)
 
 
-def read_cores(text: str) -> tuple[int, ...]:
+def read_cores(text: str, count_max: int) -> tuple[int, ...]:
     """Read different core numbers and ranges, "2-5,8", in the order given."""
     cores: list[int] = []
     for piece in text.split(","):
@@ -85,26 +74,40 @@ def read_cores(text: str) -> tuple[int, ...]:
         first = _within(_decimal(match[1]), 0, CPU_MAX - 1)
         last = first if match[2] is None else _within(_decimal(match[2]), first, CPU_MAX - 1)
         cores.extend(range(first, last + 1))
-    if len(cores) > CORE_COUNT_MAX or len(set(cores)) != len(cores):
+    if len(cores) > count_max or len(set(cores)) != len(cores):
         raise ValueError(text)
     return tuple(cores)
 
 
-def read_bytes(text: str) -> int:
+def read_size(text: str, low: int, high: int) -> int:
     """Read a size in bytes, or with K, M or G (powers of 1024)."""
-    match = _BYTES.fullmatch(text)
+    match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return _within(_decimal(match[1]) << _SHIFTS[match[2]], BYTES_MIN, BYTES_MAX)
+    return _within(_decimal(match[1]) << _SHIFTS[match[2]], low, high)
 
 
-def read_ports(text: str) -> tuple[int, int]:
+def read_ports(text: str, low: int, high: int) -> tuple[int, int]:
     """Read a range "LOW-HIGH" of ports."""
     match = _PORTS.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    low = _within(_decimal(match[1]), PORT_MIN, PORT_MAX)
-    return low, _within(_decimal(match[2]), low, PORT_MAX)
+    first = _within(_decimal(match[1]), low, high)
+    return first, _within(_decimal(match[2]), first, high)
+
+
+def read_directory(text: str, bytes_max: int) -> str:
+    """Read a path of a directory."""
+    if len(text.encode("utf-8", "surrogateescape")) > bytes_max:
+        raise ValueError(text)
+    return text
+
+
+def read_output(text: str, bytes_max: int) -> str:
+    """Read "off" or the absolute path of a directory."""
+    if text != "off" and not text.startswith("/"):
+        raise ValueError(text)
+    return read_directory(text, bytes_max)
 
 
 def write_cores(cores: tuple[int, ...]) -> str:
@@ -118,7 +121,7 @@ def write_cores(cores: tuple[int, ...]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in pieces)
 
 
-def write_bytes(size: int) -> str:
+def write_size(size: int) -> str:
     """Return the text of a size with the largest unit that leaves a whole number."""
     for unit in ("G", "M", "K"):
         if size % (1 << _SHIFTS[unit]) == 0:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from harpctl.change.steps import WriteFile
 from harpctl.confs.conf import CONF_COUNT_MAX, TOOLS_DIR, Conf
+from harpctl.confs.table import JOB, KEYS
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
@@ -220,17 +221,20 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
         seen.setdefault(conf.interface, path)
 
 
+JOB_KEYS = {key: row for key, row in KEYS.items() if row.scope == JOB}
+
+
 @check(
-    "confs.job_keys", "peer_timeout and congestion are the same in all conf files that set them", needs.conf
+    "confs.job_keys",
+    f"{', '.join(JOB_KEYS)} are the same in all conf files that set them",
+    needs.conf,
 )
 def check_job_keys(context: Context) -> Iterator[CheckResult]:
     """Look for values that contradict each other: the plugin refuses them."""
-    for key, variable in (("peer_timeout", "HARP_PEER_TIMEOUT"), ("congestion", "HARP_CONGESTION")):
-        if context.environment.get(variable):
+    for key, row in JOB_KEYS.items():
+        if row.variable and context.environment.get(row.variable):
             continue
-        having = [
-            (path, getattr(conf, key)) for path, conf in context.confs if getattr(conf, key) is not None
-        ]
+        having = [(path, value) for path, conf in context.confs if (value := conf.get(key)) is not None]
         for path, value in having[1:]:
             first, expected = having[0]
             if value != expected:

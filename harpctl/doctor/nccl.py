@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from harpctl.confs import values
-from harpctl.confs.conf import CONGESTIONS, DEVICES, DRIVERS, MODES
+from harpctl.confs.table import VARIABLES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, warn
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, SUFFIXED
@@ -20,42 +19,6 @@ from harpctl.plugin.choice import (
     obstacle,
 )
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, Setting
-
-CONF_DIR_CHARS_MAX = 255
-
-
-def _any_text(text: str) -> str:
-    return text
-
-
-def _conf_dir(text: str) -> str:
-    if len(text) > CONF_DIR_CHARS_MAX:
-        raise ValueError(text)
-    return text
-
-
-def _stats_dir(text: str) -> str:
-    if text != "off" and not text.startswith("/"):
-        raise ValueError(text)
-    return _conf_dir(text)
-
-
-# what is expected, and the reader
-VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
-    SWITCH: ("0 or 1", values.word("0", "1")),
-    "HARP_CONF_DIR": ("a directory path of at most 255 characters", _conf_dir),
-    "HARP_IFNAME": ("a comma list of interface names, after ^ to exclude or = to match exactly", _any_text),
-    "HARP_DRIVER": ("auto, xdp, xdp-zc, xdp-copy, udp, tcp or udp+tcp", values.word(*DRIVERS)),
-    "HARP_ENGINE": ("auto, inline or thread", values.word(*MODES)),
-    "HARP_PEER_TIMEOUT": ("whole seconds from 1 to 600", values.number(1, 600)),
-    "HARP_PATHS": ("a number from 1 to 16", values.number(1, 16)),
-    "HARP_CONGESTION": ("delay or reno", values.word(*CONGESTIONS)),
-    "HARP_DEVICES": ("striped or enis", values.word(*DEVICES)),
-    "HARP_STALL_TIME": ("whole seconds from 1 to 3600", values.number(1, 3600)),
-    "HARP_ZEROCOPY": ("auto, on or off", values.word("auto", "on", "off")),
-    "HARP_STATS_DIR": ("off, or an absolute directory path of at most 255 characters", _stats_dir),
-    "HARP_DUMP_DIR": ("off, or an absolute directory path of at most 255 characters", _stats_dir),
-}
 
 
 def _repair(setting: Setting, context: Context) -> str:
@@ -151,13 +114,13 @@ def check_ifname(context: Context) -> Iterator[CheckResult]:
 @check("nccl.harp_values", "The HARP_ variables have values that the plugin takes")
 def check_values(context: Context) -> Iterator[CheckResult]:
     """Read each variable as the plugin does; a wrong value is an error of its init."""
-    for name, (expected, read) in VARIABLES.items():
+    for name, row in VARIABLES.items():
         for setting in _set(context, name):
             try:
-                read(setting.value)
+                row.read(setting.value)
             except ValueError:
                 yield fail(
-                    f"{name}={setting.value} ({setting.source}) is refused; expected {expected}.",
+                    f"{name}={setting.value} ({setting.source}) is refused; expected {row.expected}.",
                     _removal(setting),
                 )
 

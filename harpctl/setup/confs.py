@@ -6,32 +6,32 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-import msgspec
-
 from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
-from harpctl.confs.conf import Conf, conf_number, conf_path, render
+from harpctl.confs.conf import Conf, conf_number, conf_of, conf_path, render
 from harpctl.confs.files import find_confs, read_conf, read_confs
+from harpctl.confs.table import KEYS
 from harpctl.facts.model import GIB, Eni
 from harpctl.host.host import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import SetupOptions
 
-TUNABLE = (
-    "mtu",
-    "queues",
-    "mode",
-    "bytes",
-    "driver",
-    "ports",
-    "paths",
-    "peer_timeout",
-    "congestion",
-    "devices",
-)
+# The keys that setup writes; the operator tunes every other one.
+OWNED = {
+    "interface",
+    "mac",
+    "address",
+    "gateway",
+    "pci",
+    "numa",
+    "speed_mbps",
+    "cores",
+    "gpu",
+    "page_size",
+}
 FALLBACKS = ("speed_mbps",)  # the host's own value comes first
 
 
-def conf_of(choice: Choice, options: SetupOptions) -> Conf:
+def _wanted(choice: Choice, options: SetupOptions) -> Conf:
     """Return the values from the host: the ENI's identity and place, the pages, the cores and the GPU."""
     eni = choice.eni
     return Conf(
@@ -51,13 +51,10 @@ def conf_of(choice: Choice, options: SetupOptions) -> Conf:
 
 def _merged(wanted: Conf, existing: Conf) -> Conf:
     """Return `wanted` with the operator's tuning of the same interface."""
-    kept = {name: getattr(existing, name) for name in TUNABLE if getattr(existing, name) is not None}
-    if wanted.mtu is not None:
-        kept.pop("mtu", None)
-    for name in FALLBACKS:
-        if getattr(wanted, name) is None:
-            kept[name] = getattr(existing, name)
-    return msgspec.structs.replace(wanted, **kept)
+    kept = {name: existing.get(name) for name in KEYS if name not in OWNED}
+    kept |= {name: existing.get(name) for name in FALLBACKS}
+    ours = {name: value for name in KEYS if (value := wanted.get(name)) is not None}
+    return conf_of(kept | ours)
 
 
 def confs_by_interface(host: Host) -> dict[str, Conf]:
@@ -80,7 +77,7 @@ def plan_confs(host: Host, choices: Sequence[Choice], options: SetupOptions) -> 
     steps: list[AnyStep] = []
     tuned = confs_by_interface(host)
     for choice in choices:
-        path, wanted = conf_path(choice.number), conf_of(choice, options)
+        path, wanted = conf_path(choice.number), _wanted(choice, options)
         if wanted.interface in tuned:
             wanted = _merged(wanted, tuned[wanted.interface])
         if wanted != read_conf(host, path).conf:

@@ -29,6 +29,7 @@ SPAWNS = {
 }
 OPENS = {
     "build_info": "the version and the documents that a package brings",
+    "confs.table": "the table of settings that comes with harpctl",
     "doctor.archive": "the bundle, where the operator says",
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
     "fleet": "the operator's host file, and our own file to be streamed",

@@ -18,12 +18,10 @@ from harpctl.doctor.enis import MTU_MIN
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
 from harpctl.doctor.model import CHECKS, worst
-from harpctl.doctor.nccl import VARIABLES
 from harpctl.facts.model import MIB, HugeMount, Pages
 from tests.harpctl.doctor.cases import CASES, Case
 from tests.harpctl.doctor.cases.hugepages import no_pages, pages_after_reboot
 from tests.harpctl.doctor.world import World, plugin
-from tests.meta.config_doc import rows
 
 
 def test_healthy_host(world: World) -> None:
@@ -199,11 +197,6 @@ def test_numbers_are_those_of_the_plugin(root: Path) -> None:
     assert re.findall(r"\bFRAMES_BYTES = (\d+) << 20", xdp) == [str(LOCKED_BYTES >> 20)]
     udp = (root / "plugin/src/io/udp_socket.c").read_text()
     assert re.findall(r"\bBUFFER_BYTES = (\d+) << 20", udp) == [str(SOCKET_BUFFER >> 20)]
-
-
-def test_variables_are_those_of_the_plugin() -> None:
-    known = {row["variable"]: row["expected"] for row in rows() if row["variable"]}
-    assert known == {name: expected for name, (expected, _read) in VARIABLES.items()}
 
 
 def test_a_container_leaves_the_host_alone(world: World) -> None:

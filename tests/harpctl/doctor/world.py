@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harpctl.confs.conf import Conf, conf_path, render
+from harpctl.confs.conf import Conf, conf_of, conf_path, render
+from harpctl.confs.table import KEYS
 from harpctl.doctor.context import Context, Options
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import Finding
@@ -225,7 +226,8 @@ class World:
         (self.root / path.lstrip("/")).unlink()
 
     def conf(self, number: int, **changes: Any) -> None:
-        self.confs[number] = replace(self.confs[number], **changes)
+        conf = self.confs[number]
+        self.confs[number] = conf_of({key: conf.get(key) for key in KEYS} | changes)
 
     def eni(self, name: str, **changes: Any) -> None:
         enis = tuple(replace(eni, **changes) if eni.name == name else eni for eni in self.facts.enis)

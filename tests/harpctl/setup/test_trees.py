@@ -201,11 +201,11 @@ def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
     assert harpctl(root, "setup").exit_code == 0
     first, second = (root / f"{CONF_DIR[1:]}/ztcp{number}.conf" for number in (0, 1))
     second.write_text(second.read_text() + "\n[transport]\npaths = 7\n")
-    assert parse(second.read_text(), "").paths == 7
+    assert parse(second.read_text(), "").get("paths") == 7
     assert harpctl(root, "setup", "--enis", "eth2").exit_code == 0
     assert not second.exists()
     assert parse(first.read_text(), "").interface == "eth2"
-    assert parse(first.read_text(), "").paths == 7
+    assert parse(first.read_text(), "").get("paths") == 7
 
 
 @pytest.mark.parametrize(
