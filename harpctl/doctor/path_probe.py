@@ -27,6 +27,7 @@ from harpctl.doctor.probe_packet import (
     make_request,
     payload_bytes,
 )
+from harpctl.ip import family
 
 ECHO, REFUSED, SILENT, TOO_BIG = "echo", "refused", "silent", "too big"
 ANSWERED = (ECHO, REFUSED)
@@ -49,8 +50,8 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
     """Probe the path from one of our addresses to one of a peer's; takes up to about 10 s without answers."""
-    family = _family(peer)
-    whole = payload_bytes(mtu, family)
+    ip_family = family(peer)
+    whole = payload_bytes(mtu, ip_family)
 
     def tcp_result(number: int) -> str:
         return probe_tcp(source, peer, number)
@@ -73,10 +74,10 @@ def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]
 
 def _largest(source: str, peer: str, port: int, mtu: int) -> int:
     """Return the largest of the usual packet sizes below the MTU that is answered."""
-    family = _family(peer)
-    sizes = {payload_bytes(size, family): size for size in MTUS if size < mtu}
+    ip_family = family(peer)
+    sizes = {payload_bytes(size, ip_family): size for size in MTUS if size < mtu}
     found = probe_udp(source, peer, port, list(sizes))
-    small = HEAD_BYTES + UDP_IP_BYTES[family]
+    small = HEAD_BYTES + UDP_IP_BYTES[ip_family]
     return max((sizes[payload] for payload, outcome in found.items() if outcome in ANSWERED), default=small)
 
 
@@ -124,7 +125,7 @@ def _gather(
 
 def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
     """Open a TCP connection and close it; a refusal proves reachability as well."""
-    with socket.socket(_family(peer), socket.SOCK_STREAM) as out:
+    with socket.socket(family(peer), socket.SOCK_STREAM) as out:
         out.settimeout(wait_s)
         try:
             out.bind((source, 0))
@@ -139,7 +140,7 @@ def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> 
 
 
 def _open(source: str, peer: str, port: int) -> socket.socket:
-    out = socket.socket(_family(peer), socket.SOCK_DGRAM)
+    out = socket.socket(family(peer), socket.SOCK_DGRAM)
     try:
         forbid_fragments(out)
         out.bind((source, 0))
@@ -149,10 +150,6 @@ def _open(source: str, peer: str, port: int) -> socket.socket:
         out.close()
         raise
     return out
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _words(error: OSError) -> str:

@@ -10,6 +10,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, warn
 from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
 from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports
+from harpctl.ip import is_ipv6
 
 
 @check("peer.name", "The peer has addresses that an ENI can send to", needs.machine)
@@ -98,7 +99,7 @@ def _list(numbers: list[int]) -> str:
 def _allow(probe: PeerProbe, context: Context, kind: str) -> tuple[str, ...]:
     low, high = (probe.ports[0], probe.ports[-1]) if kind == "udp" else ephemeral_ports(context.host)
     rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {probe.source} accept"
-    if ":" in probe.source:
+    if is_ipv6(probe.source):
         rule = rule.replace("ip saddr", "ip6 saddr")
     return (
         f"nft insert rule inet filter input {rule}  # on {probe.target}, if it filters",

@@ -13,6 +13,7 @@ from harpctl.doctor.machine import Machine
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.facts.model import Eni
 from harpctl.host.host import Host
+from harpctl.ip import first_address, same_version
 
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 EPHEMERAL_DEFAULT = (32768, 60999)
@@ -42,12 +43,12 @@ def plan_probes(
     """Return the probes from the ENIs of conf files to addresses; `ports` where a file names no range."""
     found = []
     for conf, eni in pairs:
-        source = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
+        source = conf.address or first_address(eni.addresses)
         mtu = conf.mtu or eni.mtu or MTU_DEFAULT
         found += [
             PeerProbe(eni=eni.name, source=source, target=target, mtu=mtu, ports=conf.ports or ports)
             for target in targets
-            if source and (":" in source) == (":" in target)
+            if source and same_version(source, target)
         ]
     return found
 

@@ -18,6 +18,7 @@ import psutil
 
 from harpctl.doctor.probe_packet import answer_to, forbid_fragments
 from harpctl.errors import ExitCode, HarpError
+from harpctl.ip import family
 
 SECONDS = 600
 ANSWERS_PER_S = 2000
@@ -61,11 +62,10 @@ class Responder:
         self._selector.close()
 
     def _listen(self, address: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        udp = self._stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+        udp = self._stack.enter_context(socket.socket(family(address), socket.SOCK_DGRAM))
         forbid_fragments(udp)
         udp.bind((address, port))
-        tcp = self._stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        tcp = self._stack.enter_context(socket.socket(family(address), socket.SOCK_STREAM))
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tcp.bind((address, port))
         tcp.listen(BACKLOG)

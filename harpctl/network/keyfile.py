@@ -28,7 +28,6 @@ def identity(eni: EniPlan) -> str:
 
 def keyfile(eni: EniPlan) -> str:
     """Return the keyfile of an ENI."""
-    every = "0.0.0.0/0" if eni.version == 4 else "::/0"
     rule_from = f"{eni.host}/{32 if eni.version == 4 else 128}"
     ours = [
         "method=manual",
@@ -39,9 +38,9 @@ def keyfile(eni: EniPlan) -> str:
     ]
     if eni.gateway:
         ours += (
-            [f"route1={every},{eni.gateway}", "route1_options=onlink=true"]
+            [f"route1={eni.everything},{eni.gateway}", "route1_options=onlink=true"]
             if eni.version == 4
-            else [f"route1={every},{eni.gateway}"]
+            else [f"route1={eni.everything},{eni.gateway}"]
         )
     ours.append(f"routing-rule1=priority {eni.priority} from {rule_from} table {eni.table}")
     families = {4: ["method=disabled"], 6: ["method=ignore"]} | {eni.version: ours}

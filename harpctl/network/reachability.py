@@ -16,6 +16,7 @@ import msgspec
 
 from harpctl.facts import ssh
 from harpctl.host.host import Host
+from harpctl.ip import family, is_ipv6
 
 NEIGHBOUR_WAIT_S = 9.0  # the kernel waits 5 s before it asks again for a stale neighbour, then asks 3 times
 POLL_S = 0.2
@@ -41,7 +42,7 @@ class Reachable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _version(address: str) -> str:
-    return "-6" if ":" in address else "-4"
+    return "-6" if is_ipv6(address) else "-4"
 
 
 def _route(host: Host, address: str) -> str:
@@ -59,9 +60,8 @@ def _pings(host: Host, target: Target) -> bool:
 def _is_neighbour(host: Host, target: Target) -> bool:
     """Return whether the address answers ARP or neighbour discovery, asked anew by a packet to it."""
     deadline = time.monotonic() + NEIGHBOUR_WAIT_S
-    family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+        with contextlib.suppress(OSError), socket.socket(family(target.address), socket.SOCK_DGRAM) as sock:
             sock.sendto(b"", (target.address, DISCARD_PORT))
         words = (host.ask(["ip", _version(target.address), "neigh", "show", target.address]) or "").split()
         if "REACHABLE" in words or "PERMANENT" in words:

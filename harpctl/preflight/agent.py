@@ -30,6 +30,7 @@ from harpctl.facts.collect import collect
 from harpctl.facts.elf import inspect, version_key
 from harpctl.facts.plugin_files import find_libraries
 from harpctl.host.host import open_host
+from harpctl.ip import family, first_address
 from harpctl.preflight.model import EniState, HostFinding, HostState, ProbeRequest
 from harpctl.testbed.bench.baseline import NCCL_SINCE
 
@@ -114,7 +115,7 @@ def _host_findings(findings: Iterable[Finding], level: Level, *, needed: bool) -
 
 def _enis(context: Context) -> Iterable[EniState]:
     for _path, conf, eni in context.pairs:
-        address = conf.address or next((a.partition("/")[0] for a in eni.addresses), "")
+        address = conf.address or first_address(eni.addresses)
         ports = conf.ports or ephemeral_ports(context.host)
         yield EniState(
             name=eni.name,
@@ -135,8 +136,7 @@ def free_ports(address: str, ports: tuple[int, int], count: int = TRIED) -> tupl
 
 
 def _is_free(address: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+    with suppress(OSError), socket.socket(family(address), socket.SOCK_DGRAM) as one:
         one.bind((address, port))
         return True
     return False

@@ -17,6 +17,7 @@ import msgspec
 from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
 from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.fleet import Answer
+from harpctl.ip import same_version
 from harpctl.preflight.model import EniState, HostState, Level, Problem, Rate, Struct
 
 UNREACHED = "ssh"  # the check that a host answers at all
@@ -142,7 +143,7 @@ def plan_probes(states: Mapping[str, HostState]) -> dict[str, tuple[PeerProbe, .
             for name, other in states.items()
             if name != host
             for eni, there in zip(state.enis, other.enis, strict=False)
-            if (":" in eni.address) == (":" in there.address)
+            if same_version(eni.address, there.address)
         )
         for host, state in states.items()
     }

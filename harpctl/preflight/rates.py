@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harpctl.errors import HarpError
 from harpctl.fleet import SSH
+from harpctl.ip import with_port
 from harpctl.preflight.diagnosis import Fault
 from harpctl.preflight.model import Comparison, HostState, Rate
 from harpctl.preflight.rounds import Pair, rounds
@@ -67,7 +68,7 @@ class PairHosts(SshHosts):
         address = state.enis[0].address
         low, high = state.ephemeral
         port = low + secrets.randbelow(high - low + 1)
-        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        return with_port(address, port)
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """See Hosts."""
