@@ -55,7 +55,7 @@ def silent_peer(world: World) -> None:
     "peer.mtu",
     "fail",
     "of the MTU 9000, it vanishes; 1500 bytes pass",
-    "ip link set dev eth1 mtu 1500  # on both hosts, or raise it between them",
+    "ip link set dev eth1 mtu 1500  # on both hosts, or raise it on the way",
 )
 def black_hole(world: World) -> None:
     _peer(world, full=SILENT, passed=1500)
@@ -65,7 +65,7 @@ def black_hole(world: World) -> None:
     "peer.mtu",
     "fail",
     "a router says it is too big; 1450 bytes pass",
-    "ip link set dev eth1 mtu 1450  # on both hosts, or raise it between them",
+    "ip link set dev eth1 mtu 1450  # on both hosts, or raise it on the way",
 )
 def told_too_big(world: World) -> None:
     _peer(world, full=TOO_BIG, passed=1450)

@@ -111,6 +111,6 @@ def rules_of_killed_processes(world: World) -> None:
     world.write("/proc/net/udp", UDP_SOCKETS)
 
 
-@case("xdp.rules", "skip", "Whose the rules in eth1 are is unknown: /proc/net/udp cannot be read.")
+@case("xdp.rules", "skip", "The owners of the rules in eth1 are unknown: /proc/net/udp cannot be read.")
 def rules_without_proc(world: World) -> None:
     _rules(world)
