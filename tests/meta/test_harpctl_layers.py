@@ -176,7 +176,7 @@ def test_planners_carry_nothing_out(planner: str) -> None:
     assert sorted(reached & set(DOERS)) == []
 
 
-# ---- the door ----
+# ---- access to the host ----
 
 
 def writers() -> set[str]:

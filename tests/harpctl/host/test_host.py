@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to a host: no path leads out of a tree, and what is written is written whole or not at all."""
+"""Access to a host: no path leads out of a tree, and what is written is written whole or not at all."""
 
 from __future__ import annotations
 
