@@ -22,7 +22,7 @@ from harpctl.build_info import built_file
 from harpctl.errors import ExitCode, HarpError
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
-from harpctl.testbed.bench.failover import print_courses
+from harpctl.testbed.bench.failover import print_timed_runs
 from harpctl.testbed.bench.failure import parse_failure
 from harpctl.testbed.bench.hosts import SSH, LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.testbed.bench.measure import Side, Step, measure, setting_text, steps_total
@@ -36,7 +36,7 @@ from harpctl.testbed.bench.nccl_command import (
 from harpctl.testbed.bench.nccl_run import OPERATIONS, REDUCTIONS
 from harpctl.testbed.bench.nccl_wheel import NEWEST
 from harpctl.testbed.bench.perf import Mode, PerfJob
-from harpctl.testbed.bench.plot import plot, plot_courses
+from harpctl.testbed.bench.plot import plot, plot_timed_runs
 from harpctl.testbed.bench.report import document, print_measured
 from harpctl.testbed.bench.sizes import (
     format_size,
@@ -51,7 +51,7 @@ from harpctl.testbed.bench.timed import (
     Opened,
     OpenHosts,
     TimedJob,
-    run_courses,
+    make_timed_runs,
     timed_document,
     timed_job,
 )
@@ -188,15 +188,17 @@ class _Output:
 def _run_by_clock(sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, output: _Output) -> None:
     """Run, print, write and draw; an error if the first side failed, after all of that."""
     with interrupted_by_signals(), _progress(Console(stderr=True), len(sides)) as step:
-        courses, place, notes = run_courses(sides, what, open_hosts, step)
+        timed_runs, place, notes = make_timed_runs(sides, what, open_hosts, step)
     about = what.describe()
-    if output.write(timed_document(place, what, sides, courses)):
-        print_courses(Console(), courses, [place, about, *notes, *_variables(sides)])
+    if output.write(timed_document(place, what, sides, timed_runs)):
+        print_timed_runs(Console(), timed_runs, [place, about, *notes, *_variables(sides)])
     if output.plot:
-        plot_courses(output.plot, f"{about}\n{place}", courses)
-    require_right_bytes(courses[0].wrong)
-    if not courses[0].ended_well:
-        raise HarpError(f"{courses[0].name} did not get through.", "The notes of the run say how it failed.")
+        plot_timed_runs(output.plot, f"{about}\n{place}", timed_runs)
+    require_right_bytes(timed_runs[0].wrong)
+    if not timed_runs[0].ended_well:
+        raise HarpError(
+            f"{timed_runs[0].name} did not get through.", "The notes of the run say how it failed."
+        )
 
 
 def _run_counted(

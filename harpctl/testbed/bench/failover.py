@@ -10,23 +10,23 @@ from rich.console import Console
 
 from harpctl.testbed.bench.perf import Latency
 from harpctl.testbed.bench.table import print_table
-from harpctl.testbed.bench.timeline import Phase, Samples, jain, stretches
+from harpctl.testbed.bench.timeline import Phase, Samples, jain, phases
 from harpctl.testbed.bench.window import WindowResult
 
 EXPLAINED = (
-    "rate: of the later half of a stretch; stall: the longest time without a byte",
+    "rate: of the later half of a phase; stall: the longest time without a byte",
     "settled, full: until it first ran at 0.9 of that rate, and of the rate before",
 )
 RIVAL_SETTLES = 0.25  # of the run, before TCP's share is taken
 
 
 @dataclasses.dataclass(frozen=True)
-class Course:
+class TimedRun:
     """One side's run by the clock."""
 
     name: str
     samples: Samples
-    stretches: tuple[Phase, ...]
+    phases: tuple[Phase, ...]
     connections_gbps: tuple[float, ...]
     jain: float
     latency_us: Latency | None
@@ -44,22 +44,22 @@ class Course:
         return not self.failures and not self.undelivered and not self.wrong
 
 
-def course_of(name: str, watched: WindowResult, seconds: float, interval_s: float) -> Course:
+def timed_run_of(name: str, window_result: WindowResult, seconds: float, interval_s: float) -> TimedRun:
     """Fold a run into figures; one without a report is one in which nothing arrived."""
-    result = watched.report.results[0] if watched.report else None
+    result = window_result.report.results[0] if window_result.report else None
     window = result.window if result else None
     samples = Samples(interval_s, window.samples if window else [0] * round(seconds / interval_s))
-    events = tuple((event.at_s, event.name) for event in watched.events)
+    events = tuple((event.at_s, event.name) for event in window_result.events)
     rates = [c.bytes * 8 / 1e9 / samples.seconds() for c in window.connections] if window else []
     failures = [f"rank {failure.rank}: {failure.text}" for failure in window.failures] if window else []
-    if watched.errors and not failures:
-        failures = [watched.errors]
+    if window_result.errors and not failures:
+        failures = [window_result.errors]
     settled_s = samples.seconds() * RIVAL_SETTLES
-    tcp = watched.rival
-    return Course(
+    tcp = window_result.competing_flow
+    return TimedRun(
         name=name,
         samples=samples,
-        stretches=tuple(stretches(samples, events)),
+        phases=tuple(phases(samples, events)),
         connections_gbps=tuple(rates),
         jain=jain(rates),
         latency_us=result.latency_us if result else None,
@@ -77,19 +77,19 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
-def table_of(courses: Sequence[Course]) -> list[list[str]]:
-    """Lay out a line per stretch of each side."""
+def table_of(runs: Sequence[TimedRun]) -> list[list[str]]:
+    """Lay out a line per phase of each side."""
     lines = [
-        ["side", "stretch", "from", "rate", "of before", "stall", "settled", "full"],
+        ["side", "phase", "from", "rate", "of before", "stall", "settled", "full"],
         ["", "", "(s)", "(Gbit/s)", "", "(ms)", "(ms)", "(ms)"],
     ]
-    for course in courses:
-        before = course.stretches[0].rate_gbps
-        for number, part in enumerate(course.stretches):
+    for run in runs:
+        before = run.phases[0].rate_gbps
+        for number, part in enumerate(run.phases):
             later = number > 0
             lines.append(
                 [
-                    course.name,
+                    run.name,
                     part.name,
                     f"{part.from_s:.2f}",
                     f"{part.rate_gbps:.3f}",
@@ -102,43 +102,41 @@ def table_of(courses: Sequence[Course]) -> list[list[str]]:
     return lines
 
 
-def notes_of(course: Course) -> list[str]:
+def notes_of(run: TimedRun) -> list[str]:
     """Return what the table has no place for."""
     lines = []
-    if course.connections_gbps:
-        total, count = sum(course.connections_gbps), len(course.connections_gbps)
+    if run.connections_gbps:
+        total, count = sum(run.connections_gbps), len(run.connections_gbps)
         each = (
-            f", each {min(course.connections_gbps):.3f} to {max(course.connections_gbps):.3f}"
-            if count > 1
-            else ""
+            f", each {min(run.connections_gbps):.3f} to {max(run.connections_gbps):.3f}" if count > 1 else ""
         )
-        fair = f"; Jain index {course.jain:.4f}" if count > 1 else ""
+        fair = f"; Jain index {run.jain:.4f}" if count > 1 else ""
         lines.append(f"{total:.3f} Gbit/s on {count} connection(s){each}{fair}")
-    if course.latency_us:
-        p50, p99 = course.latency_us.p50, course.latency_us.p99
+    if run.latency_us:
+        p50, p99 = run.latency_us.p50, run.latency_us.p99
         lines.append(
             f"time of a message: p50 {p50:.0f} us, p99 {p99:.0f} us, {p99 / max(p50, 1e-9):.2f} times p50"
         )
-    if course.tcp_gbps is not None and course.tcp_beside_gbps is not None:
-        both = course.tcp_gbps + course.tcp_beside_gbps
-        share = course.tcp_gbps / both if both else 0.0
+    if run.tcp_gbps is not None and run.tcp_beside_gbps is not None:
+        both = run.tcp_gbps + run.tcp_beside_gbps
+        share = run.tcp_gbps / both if both else 0.0
         lines.append(
-            f"a flow of kernel TCP beside it: {course.tcp_gbps:.3f} Gbit/s to {course.tcp_beside_gbps:.3f}, "
+            f"a flow of kernel TCP beside it: {run.tcp_gbps:.3f} Gbit/s to {run.tcp_beside_gbps:.3f}, "
             f"{share * 100:.0f} % of both"
         )
-    if course.undelivered:
-        lines.append(f"{course.undelivered} messages that it had taken did not arrive")
-    if course.wrong:
-        lines.append(f"{course.wrong} messages arrived with wrong bytes")
-    lines += [f"failed: {failure}" for failure in course.failures]
-    return [f"{course.name}: {line}" for line in lines]
+    if run.undelivered:
+        lines.append(f"{run.undelivered} messages that it had taken did not arrive")
+    if run.wrong:
+        lines.append(f"{run.wrong} messages arrived with wrong bytes")
+    lines += [f"failed: {failure}" for failure in run.failures]
+    return [f"{run.name}: {line}" for line in lines]
 
 
-def print_courses(console: Console, courses: Sequence[Course], notes: Sequence[str]) -> None:
+def print_timed_runs(console: Console, runs: Sequence[TimedRun], notes: Sequence[str]) -> None:
     """Print the table and all notes."""
-    lines = [line for course in courses for line in notes_of(course)]
+    lines = [line for run in runs for line in notes_of(run)]
     print_table(
         console,
-        table_of(courses),
+        table_of(runs),
         [*notes, *EXPLAINED, *lines],
     )

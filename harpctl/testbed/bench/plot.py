@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Row
-from harpctl.testbed.bench.failover import Course
+from harpctl.testbed.bench.failover import TimedRun
 from harpctl.testbed.bench.sizes import format_size
 
 if TYPE_CHECKING:
@@ -48,26 +48,26 @@ def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[
     _save(file, figure)
 
 
-def plot_courses(file: Path, title: str, courses: Sequence[Course]) -> None:
+def plot_timed_runs(file: Path, title: str, runs: Sequence[TimedRun]) -> None:
     """Draw each side's rate over time below the other, events as lines; `require_plot` has been called."""
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     figure, rows = plt.subplots(
-        len(courses),
-        figsize=(11, 1 + 2.5 * len(courses)),
+        len(runs),
+        figsize=(11, 1 + 2.5 * len(runs)),
         layout="constrained",
         sharex=True,
         sharey=True,
         squeeze=False,
     )
-    for course, axes in zip(courses, rows[:, 0], strict=True):
-        for name, samples in ((course.name, course.samples), ("kernel TCP beside it", course.tcp)):
+    for run, axes in zip(runs, rows[:, 0], strict=True):
+        for name, samples in ((run.name, run.samples), ("kernel TCP beside it", run.tcp)):
             if samples is None:
                 continue
             drawn = samples.merged(max(samples.seconds() / POINTS, samples.interval_s))
             rates = [got * 8 / 1e9 / drawn.interval_s for got in drawn.bytes]
             axes.plot([at * drawn.interval_s for at in range(len(rates))], rates, linewidth=1, label=name)
-        for number, (at_s, name) in enumerate(course.events):
+        for number, (at_s, name) in enumerate(run.events):
             axes.axvline(at_s, color=f"C{number + 2}", linestyle="--", linewidth=1, label=name)
         axes.set_ylabel("received (Gbit/s)")
         axes.set_ylim(bottom=0)

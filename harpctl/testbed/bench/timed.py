@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.failover import Course, course_of
+from harpctl.testbed.bench.failover import TimedRun, timed_run_of
 from harpctl.testbed.bench.failure import Event, Failure, apply, events_of
 from harpctl.testbed.bench.hosts import Hosts, LabHosts
 from harpctl.testbed.bench.measure import Side, Step
@@ -71,41 +71,41 @@ def timed_job(
     return TimedJob(job, tuple(failures), beside_tcp)
 
 
-def run_courses(
+def make_timed_runs(
     sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, step: Step
-) -> tuple[list[Course], str, list[str]]:
+) -> tuple[list[TimedRun], str, list[str]]:
     """Run each side in a new place, so that none meets what another broke; return what the place was."""
-    courses: list[Course] = []
+    runs: list[TimedRun] = []
     places: list[tuple[str, list[str]]] = []
     for side in sides:
         step(side.name)
         with open_hosts() as (hosts, place, notes):
-            courses.append(_run_side(side, what, hosts))
+            runs.append(_run_side(side, what, hosts))
             places.append((place, notes))
-    return courses, *places[0]
+    return runs, *places[0]
 
 
-def _run_side(side: Side, what: TimedJob, hosts: Hosts) -> Course:
+def _run_side(side: Side, what: TimedJob, hosts: Hosts) -> TimedRun:
     job = what.job
     lab = hosts.lab if isinstance(hosts, LabHosts) else None
     events = events_of(what.failures)
-    rival = _rival(lab, job) if lab and what.beside_tcp else None
+    competing_flow = _competing_flow(lab, job) if lab and what.beside_tcp else None
 
     def do(event: Event) -> None:
         if lab:
             apply(lab, event)
 
-    watched = run_window(hosts, side.program, job, events, do, rival)
-    return course_of(side.name, watched, job.time_s, (job.interval_ms or 1) / 1000)
+    window_result = run_window(hosts, side.program, job, events, do, competing_flow)
+    return timed_run_of(side.name, window_result, job.time_s, (job.interval_ms or 1) / 1000)
 
 
-def _rival(lab: Lab, job: PerfJob) -> CompetingFlow:
+def _competing_flow(lab: Lab, job: PerfJob) -> CompetingFlow:
     """Make a flow of TCP on the way that the messages take."""
     sender, receiver = (1, 0) if job.mode == Mode.INCAST.value else (0, len(lab.hosts) // 2)
     return CompetingFlow(lab, sender, receiver, job.interval_ms or 1)
 
 
-def timed_document(place: str, what: TimedJob, sides: Sequence[Side], courses: Sequence[Course]) -> bytes:
+def timed_document(place: str, what: TimedJob, sides: Sequence[Side], runs: Sequence[TimedRun]) -> bytes:
     """Write everything as JSON: what was run, where, what happened, and each sample."""
     content = {
         "place": place,
@@ -114,8 +114,12 @@ def timed_document(place: str, what: TimedJob, sides: Sequence[Side], courses: S
         "job": dataclasses.asdict(what.job),
         "failures": [dataclasses.asdict(failure) for failure in what.failures],
         "sides": [
-            {"plugin": str(side.program.plugin), "env": dict(side.program.env), **dataclasses.asdict(course)}
-            for side, course in zip(sides, courses, strict=True)
+            {
+                "plugin": str(side.program.plugin),
+                "env": dict(side.program.env),
+                **dataclasses.asdict(run),
+            }
+            for side, run in zip(sides, runs, strict=True)
         ],
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 SMOOTH_S = 0.05  # over which a rate is taken when it is asked whether it is back
 BACK_SHARE = 0.9  # of a rate that counts as having reached it
-STEADY_SHARE = 0.5  # the later part of a stretch, whose rate is called the stretch's
+STEADY_SHARE = 0.5  # the later part of a phase, whose rate is called the phase's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Phase:
     full_ms: float | None  # until it first ran at the rate before all events; None: it did not stay there
 
 
-def stretches(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Phase]:
+def phases(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Phase]:
     """Cut a run at its events, which are in order."""
     within = [(at_s, name) for at_s, name in events if at_s < samples.seconds()]
     marks = [(0.0, "before" if within else "all"), *within]

@@ -49,7 +49,7 @@ class WindowResult:
     report: PerfReport | None
     errors: str
     events: tuple[Done, ...]
-    rival: Samples | None  # TCP's, from the start of the window
+    competing_flow: Samples | None  # TCP's, from the start of the window
 
 
 class FlowReport(msgspec.Struct, frozen=True):
@@ -121,14 +121,14 @@ def run_window(
     job: PerfJob,
     events: Sequence[Event] = (),
     do: Callable[[Event], None] = lambda _event: None,
-    rival: CompetingFlow | None = None,
+    competing_flow: CompetingFlow | None = None,
 ) -> WindowResult:
     """Run one window; `do` is called for each event when it is due. A plugin that fails is no error here."""
-    with Ranks(hosts, program, job) as ranks, rival or contextlib.nullcontext():
+    with Ranks(hosts, program, job) as ranks, competing_flow or contextlib.nullcontext():
         start_ns = _await_start(ranks, job)
         done: list[Done] = []
-        if start_ns and rival:
-            rival.send()
+        if start_ns and competing_flow:
+            competing_flow.send()
         for event in events if start_ns else ():
             while ranks.running() and time.monotonic_ns() < start_ns + event.at_s * 1e9:
                 time.sleep(POLL_S)
@@ -136,10 +136,10 @@ def run_window(
                 break
             done.append(Done((time.monotonic_ns() - start_ns) / 1e9, event.name()))
             do(event)
-        if rival and start_ns:
+        if competing_flow and start_ns:
             while ranks.running() and time.monotonic_ns() < start_ns + job.time_s * 1e9:
                 time.sleep(POLL_S)
-        measured = rival.finish(start_ns) if rival and start_ns else None
+        measured = competing_flow.finish(start_ns) if competing_flow and start_ns else None
         late = ranks.wait()
         errors = ranks.failure(late).hint if late or not ranks.all_well() else ""
         report = _report_of(ranks)

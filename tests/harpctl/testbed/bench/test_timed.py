@@ -32,7 +32,7 @@ def test_the_rate_over_time(base: list[str], tmp_path: Path) -> None:
     (side,) = json.loads(file.read_text())["sides"]
     assert side["samples"]["interval_s"] == 0.001
     assert len(side["samples"]["bytes"]) == 200
-    assert side["stretches"][0]["rate_gbps"] == pytest.approx(10.0)
+    assert side["phases"][0]["rate_gbps"] == pytest.approx(10.0)
     assert picture.read_bytes().startswith(b"\x89PNG")
     argv = json.loads(log.read_text().splitlines()[0])["argv"]
     assert argv[argv.index("--sizes") + 1] == str(128 << 10)
@@ -107,13 +107,13 @@ def test_an_eni_that_fails_in_a_lab(tmp_path: Path) -> None:
     done = call("bench", *words, "--seconds", "2", "--json", str(file))
     assert done.exit_code == 0, done.output
     (side,) = json.loads(file.read_text())["sides"]
-    assert [part["name"] for part in side["stretches"]] == [
+    assert [part["name"] for part in side["phases"]] == [
         "before",
         "host 0 eni1 down",
         "host 0 eni1 down repaired",
         "host 1 eni1 blackhole",
     ]
-    for part, wanted in zip(side["stretches"], (0.0, 0.3, 0.6, 0.8), strict=True):
+    for part, wanted in zip(side["phases"], (0.0, 0.3, 0.6, 0.8), strict=True):
         assert part["from_s"] >= wanted
     assert side["wrong"] == 0
 
