@@ -16,7 +16,7 @@ from pathlib import Path
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
 
-SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
+SHIM_SOURCE = Path(__file__).resolve().parents[3] / "tests" / "lab" / "nccl_socket_baseline.c"
 COMPILE_TIMEOUT_S = 600
 NCCL_SINCE = (2, 30, 3)  # the first release whose transport the shim can show
 BEST_OF: tuple[dict[str, str], ...] = (

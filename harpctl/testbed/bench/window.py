@@ -29,7 +29,7 @@ from harpctl.testbed.lab.lab import Lab
 
 POLL_S = 0.002
 END_S = 10.0
-RIVAL = Path(__file__).with_name("tcp_flow.py")
+FLOW_PROGRAM = Path(__file__).with_name("tcp_flow.py")
 RIVAL_PORT = 20999
 _STARTS = re.compile(r"window starts at (\d+) ns")
 
@@ -95,7 +95,7 @@ class CompetingFlow:
         return Samples(report.interval_ms / 1000, [0] * max(late, 0) + report.samples[max(-late, 0) :])
 
     def _start(self, host: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        argv = self._lab.command(host, [sys.executable, "-I", str(RIVAL), *words])
+        argv = self._lab.command(host, [sys.executable, "-I", str(FLOW_PROGRAM), *words])
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
