@@ -16,7 +16,7 @@ import typer
 from click_man.man import ManPage
 
 from dist.make import BUILD, TIME
-from harpctl.cli import COMPLETION, app
+from harpctl.cli import COMPLETION, make_app
 from harpctl.build_info import build_version
 
 PAGES = "usr/share/man/man1"
@@ -81,7 +81,7 @@ def stage_manual(stage: Path) -> None:
     """Put manual pages and completions where a host has them."""
     folder = stage / PAGES
     folder.mkdir(parents=True)
-    for name, text in [*_pages(typer.main.get_command(app), None, "harpctl"), ("harp-perf", _perf_page())]:
+    for name, text in [*_pages(typer.main.get_command(make_app()), None, "harpctl"), ("harp-perf", _perf_page())]:
         (folder / f"{name}.1.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     for shell, path in SHELLS.items():
         (stage / path).parent.mkdir(parents=True)

@@ -1,67 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: options common to all commands, and errors turned into one readable line.
 
-A command's own module holds what it does; this file only names the commands, in the order of their use.
+A command's own module holds what it does; this file only names the commands, in the order of their use, and
+imports those that are asked for.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from harpctl.boot import boot
 from harpctl.build_info import build_version
-from harpctl.bundle.command import report
-from harpctl.change.command import rollback
-from harpctl.dissector.command import dissector
-from harpctl.doctor.command import doctor, topo, validate
-from harpctl.facts.command import facts
 from harpctl.failures import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.fleet import over_hosts
-from harpctl.network.command import confirm
-from harpctl.node.command import cdi, node
-from harpctl.plugin.command import disable, enable, install, status
-from harpctl.preflight.command import preflight
-from harpctl.setup.command import setup
-from harpctl.stats.command import stats
-from harpctl.stats.export import export
-from harpctl.stats.top import top
-from harpctl.testbed.bench.command import bench
-from harpctl.testbed.bench.demo import demo
-from harpctl.testbed.lab.command import LAB_COMMANDS
-from harpctl.trace.command import trace
 
 COMPLETION = "_HARPCTL_COMPLETE"  # the variable by which shells ask for words, and packages for the scripts
 
-app = typer.Typer(
-    name="harpctl",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Prepare a host": (over_hosts(facts), over_hosts(setup), confirm, over_hosts(rollback)),
-    "Test and measure": (
-        over_hosts(validate),
-        over_hosts(doctor),
-        over_hosts(topo),
-        preflight,
-        report,
-        demo,
-        bench,
-    ),
-    "Inspect jobs": (over_hosts(top), over_hosts(stats), trace, export, dissector),
-    "The plugin": (install, enable, disable, status, node, cdi),
-    "Inside": (boot,),
+# The commands of each panel of the help, in its order, and the modules that hold them.
+COMMANDS: dict[str, dict[str, str]] = {
+    "Prepare a host": {
+        "facts": "facts.command",
+        "setup": "setup.command",
+        "confirm": "network.command",
+        "rollback": "change.command",
+    },
+    "Test and measure": {
+        "validate": "doctor.command",
+        "doctor": "doctor.command",
+        "topo": "doctor.command",
+        "preflight": "preflight.command",
+        "report": "bundle.command",
+        "demo": "testbed.bench.demo",
+        "bench": "testbed.bench.command",
+    },
+    "Inspect jobs": {
+        "top": "stats.top",
+        "stats": "stats.command",
+        "trace": "trace.command",
+        "export": "stats.export",
+        "dissector": "dissector.command",
+    },
+    "The plugin": {
+        "install": "plugin.command",
+        "enable": "plugin.command",
+        "disable": "plugin.command",
+        "status": "plugin.command",
+        "node": "node.command",
+        "cdi": "node.command",
+    },
+    "Inside": {
+        "boot": "boot",
+    },
+}
+# Those that also run on other hosts.
+ON_HOSTS = {
+    "facts",
+    "setup",
+    "rollback",
+    "validate",
+    "doctor",
+    "topo",
+    "top",
+    "stats",
 }
 GROUPS = {
-    "lab": ("Test and measure", "Network namespaces that stand for hosts, to try things in.", LAB_COMMANDS)
+    "lab": (
+        "Test and measure",
+        "Network namespaces that stand for hosts, to try things in.",
+        "testbed.lab.command",
+    )
 }
 
 
@@ -71,7 +84,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     *,
     version: Annotated[
@@ -84,15 +96,41 @@ def options(
     DEBUG.set(debug)
 
 
-for _panel, _commands in COMMANDS.items():
-    for _command in _commands:
-        app.command(_command.__name__, rich_help_panel=_panel)(reports_errors(_command))
+def load(name: str) -> Callable[..., None]:
+    """Import a command."""
+    (module,) = [names[name] for names in COMMANDS.values() if name in names]
+    command: Callable[..., None] = getattr(importlib.import_module(f"harpctl.{module}"), name)
+    return over_hosts(command) if name in ON_HOSTS else command
 
-for _name, (_panel, _help, _named) in GROUPS.items():
-    _group = typer.Typer(no_args_is_help=True, add_completion=False, help=_help)
-    for _word, _command in _named.items():
-        _group.command(_word)(reports_errors(_command))
-    app.add_typer(_group, name=_name, rich_help_panel=_panel)
+
+def load_group(name: str) -> dict[str, Callable[..., None]]:
+    """Import the commands of a group."""
+    commands: dict[str, Callable[..., None]] = importlib.import_module(f"harpctl.{GROUPS[name][2]}").COMMANDS
+    return commands
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """Return the program; with `only` one command or group of it, since importing all takes a second."""
+    app = typer.Typer(
+        name="harpctl",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    for panel, names in COMMANDS.items():
+        for name in names:
+            if only in {None, name}:
+                app.command(name, rich_help_panel=panel)(reports_errors(load(name)))
+    for name, (panel, about, _module) in GROUPS.items():
+        if only not in {None, name}:
+            continue
+        group = typer.Typer(no_args_is_help=True, add_completion=False, help=about)
+        for word, command in load_group(name).items():
+            group.command(word)(reports_errors(command))
+        app.add_typer(group, name=name, rich_help_panel=panel)
+    return app
 
 
 def main() -> None:
@@ -101,4 +139,6 @@ def main() -> None:
     take_signals()
     if COMPLETION in os.environ:
         get_completion_inspect_parameters()  # makes the shells known to typer
-    app()
+    names = {*GROUPS, *(name for names in COMMANDS.values() for name in names)}
+    word = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    make_app(word if word in names and COMPLETION not in os.environ else None)()

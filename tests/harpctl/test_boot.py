@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from harpctl import boot
-from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, Conf, render
 from harpctl.doctor.model import Finding
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
+from tests.harpctl.cli_app import app
 
 CROWDING = "10.0.0.0/24 dev eth1 proto kernel scope link src 10.0.0.11"
 FLUSH = "ip -4 route flush exact 10.0.0.0/24 dev eth1 table main"

@@ -16,8 +16,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from harpctl import hints
-from harpctl.cli import app
 from harpctl.hints import COMMAND, complete
+from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 
 PACKAGE = Path(hints.__file__).parent

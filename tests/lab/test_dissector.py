@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import app
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
+from tests.harpctl.cli_app import app
 from tests.lab.remote import RemotePeer, transfer
 from tests.lab.test_strangers import start_attack
 from tests.layer import layer

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import app
 from harpctl.host.host import Host
 from harpctl.stats.files import Process, find
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
+from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 
 pytestmark = [pytest.mark.lab]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.host.host import Host
 from harpctl.stats.files import find
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from harpctl.trace.clock import SENDING
+from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 
 pytestmark = [pytest.mark.lab]

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from harpctl.cli import COMMANDS, GROUPS
+from harpctl.cli import COMMANDS, GROUPS, load, load_group
 from harpctl.errors import ExitCode
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -117,11 +117,10 @@ def generate() -> str:
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
     for panel, commands in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
-        for command in commands:
-            parts.append("\n" + _command(command.__name__, command))
-        for group, (where, _help, named) in GROUPS.items():
-            if where == panel:
-                parts += ["\n" + _command(f"{group} {word}", command) for word, command in named.items()]
+        parts += ["\n" + _command(name, load(name)) for name in commands]
+        for group, (where, _help, _module) in GROUPS.items():
+            named = load_group(group) if where == panel else {}
+            parts += ["\n" + _command(f"{group} {word}", command) for word, command in named.items()]
     return "".join(parts)
 
 

@@ -19,6 +19,6 @@ def test_every_exit_code_is_explained() -> None:
 def test_every_command_that_tells_something_has_json() -> None:
     for commands in COMMANDS.values():
         for command in commands:
-            assert f"\n### harpctl {command.__name__}\n" in generate()
-            section = generate().split(f"\n### harpctl {command.__name__}\n")[1].split("\n### ")[0]
-            assert "| `--json`" in section, command.__name__
+            assert f"\n### harpctl {command}\n" in generate()
+            section = generate().split(f"\n### harpctl {command}\n")[1].split("\n### ")[0]
+            assert "| `--json`" in section, command

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import GROUPS, app
+from harpctl.cli import GROUPS
+from tests.harpctl.cli_app import app
 from tests.meta.config_doc import rows
 from tests.meta.test_layers import ALLOWED
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harpctl.cli import app
+from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 from tests.meta.test_docs import ROOT, code_lines, read, table
 

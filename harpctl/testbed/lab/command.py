@@ -281,7 +281,7 @@ def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
     _say(Done(name=name, summary=summary), as_json=as_json)
 
 
-LAB_COMMANDS: dict[str, Callable[..., None]] = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "up": up,
     "status": status,
     "exec": run_on_host,

@@ -16,12 +16,12 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR
 from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding
 from harpctl.doctor.repair import adapted
 from harpctl.facts.model import BootEntry
+from tests.harpctl.cli_app import app
 from tests.harpctl.doctor.world import World
 from tests.harpctl.machine import build
 

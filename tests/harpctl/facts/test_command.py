@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.command import facts
 from harpctl.facts.model import Facts
 from harpctl.host.host import Host
+from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import app
+from tests.harpctl.cli_app import app
 from tests.harpctl.node.schemas import DEPLOY
 
 IFNAME = "HARP_IFNAME=eth1,eth2"

@@ -17,7 +17,6 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from harpctl.cli import app
 from harpctl.fleet import DIST_VARIABLE
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
 from harpctl.preflight.model import Comparison, EniState, HostFinding, HostState, Problem, Rate, Report
@@ -28,6 +27,7 @@ from harpctl.testbed.bench.baseline import cache_dir
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
+from tests.harpctl.cli_app import app
 
 FAKE_SSH = r"""
 import os, pathlib, sys

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from harpctl.change.steps import MakeLink, RemoveFile, WriteFile
-from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Boot, Eni, Facts, HugeMount, Memory, System
@@ -20,6 +19,7 @@ from harpctl.setup.confs import plan_confs
 from harpctl.setup.mount import fstab_with_mount, plan_mount
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.unit import PATH, has_program, plan_unit
+from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 
 MOUNTED = Memory(mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),))

@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl.change.diff import render
-from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
@@ -25,6 +24,7 @@ from harpctl.host.runner import TIMEOUT_S, Completed
 from harpctl.setup.command import collect_facts, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
+from tests.harpctl.cli_app import app
 from tests.harpctl.machine import DISTROS, build
 
 GOLDEN = Path(__file__).parent / "golden"

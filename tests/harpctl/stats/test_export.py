@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner, Result
 
-from harpctl.cli import app
 from harpctl.host.host import Host
 from harpctl.stats.export import Collector
 from harpctl.stats.layout import Row
 from harpctl.stats.metrics import Metric
 from tests.conftest import ROOT
+from tests.harpctl.cli_app import app
 from tests.harpctl.stats.build import page, put, run
 from tests.harpctl.stats.test_sample import rows
 

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl.build_info import build_version
-from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.facts.plugin_files import NAME
 from harpctl.testbed.bench import baseline, command, measure
@@ -21,6 +20,7 @@ from harpctl.testbed.bench.command import build_side, with_distinct_names
 from harpctl.testbed.bench.hosts import CpuTimes, Hosts, LoopbackHosts, Program
 from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfRun
 from harpctl.testbed.bench.perf import Result as PerfResult
+from tests.harpctl.cli_app import app
 
 
 def call(*words: str) -> Result:

@@ -17,7 +17,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl import build_info
-from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench import command, nccl_command, nccl_wheel
 from harpctl.testbed.bench.nccl_measure import (
@@ -34,6 +33,7 @@ from harpctl.testbed.bench.nccl_measure import (
 from harpctl.testbed.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harpctl.testbed.bench.nccl_run import NcclRun, Size, Survivor, parse_lines
 from harpctl.testbed.lab.plan import LabSpec
+from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 
 FAKE = r"""

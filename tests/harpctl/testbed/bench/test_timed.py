@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from harpctl.cli import app
+from tests.harpctl.cli_app import app
 
 
 def call(*words: str) -> Result:
