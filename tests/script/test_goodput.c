@@ -66,7 +66,7 @@ static uint32_t goodput(const struct net *n) {
   return permille;
 }
 
-static void links_are_filled(void **state) {
+static void test_links_are_filled(void **state) {
   (void)state;
   static const struct net nets[] = {
       {"2 Gbit/s, 50 us, 1500", 1, 11, 250000000, HARP_US(25), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0},
@@ -82,7 +82,7 @@ static void links_are_filled(void **state) {
   }
 }
 
-static void random_loss_costs_little(void **state) {
+static void test_random_loss_costs_little(void **state) {
   (void)state;
   struct net n = {"2 Gbit/s, no loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0};
   uint32_t clean = goodput(&n);
@@ -92,7 +92,7 @@ static void random_loss_costs_little(void **state) {
   assert_true(goodput(&n) >= clean * 70 / 100);
 }
 
-static void reordering_costs_little(void **state) {
+static void test_reordering_costs_little(void **state) {
   (void)state;
   struct net n = {"2 Gbit/s, up to 50 us of jitter",
                   1,
@@ -109,14 +109,14 @@ static void reordering_costs_little(void **state) {
   assert_true(goodput(&n) >= 800);
 }
 
-static void heavy_loss_is_survived(void **state) {
+static void test_heavy_loss_is_survived(void **state) {
   (void)state;
   struct net n = {"2 Gbit/s, 10 % loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 100000, 1 << 20,
                   &harp_cc_delay,        0};
   assert_true(goodput(&n) >= 20);
 }
 
-static void paths_add_up(void **state) {
+static void test_paths_add_up(void **state) {
   (void)state;
   struct net n = {"1 x 1 Gbit/s", 1, 11, 125000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0};
   uint32_t one = goodput(&n);
@@ -132,11 +132,11 @@ static int fini(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(links_are_filled),
-      cmocka_unit_test(random_loss_costs_little),
-      cmocka_unit_test(reordering_costs_little),
-      cmocka_unit_test(heavy_loss_is_survived),
-      cmocka_unit_test(paths_add_up),
+      cmocka_unit_test(test_links_are_filled),
+      cmocka_unit_test(test_random_loss_costs_little),
+      cmocka_unit_test(test_reordering_costs_little),
+      cmocka_unit_test(test_heavy_loss_is_survived),
+      cmocka_unit_test(test_paths_add_up),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

@@ -59,7 +59,7 @@ static void say(const char *what, const struct net *n) {
                 n->queue_bytes >> 10, n->lines);
 }
 
-static void equal_flows_share(void **state) {
+static void test_equal_flows_share(void **state) {
   (void)state;
   for (size_t k = 0; k < HARP_ARRAY_COUNT(nets); k++) {
     const struct net *n = &nets[k];
@@ -80,7 +80,7 @@ static void equal_flows_share(void **state) {
   }
 }
 
-static void nobody_is_starved_by_loss_based_flows(void **state) {
+static void test_nobody_is_starved_by_loss_based_flows(void **state) {
   (void)state;
   for (size_t k = 0; k < HARP_ARRAY_COUNT(nets); k++) {
     const struct net *n = &nets[k];
@@ -105,7 +105,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Eight senders, one receiver, 64 KiB at a time with two under way. */
-static void incast_is_orderly(void **state) {
+static void test_incast_is_orderly(void **state) {
   (void)state;
   static harp_ns took[FLOWS * MESSAGES];
   for (size_t k = 0; k < HARP_ARRAY_COUNT(nets); k++) {
@@ -142,9 +142,9 @@ static int fini(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_flows_share),
-      cmocka_unit_test(nobody_is_starved_by_loss_based_flows),
-      cmocka_unit_test(incast_is_orderly),
+      cmocka_unit_test(test_equal_flows_share),
+      cmocka_unit_test(test_nobody_is_starved_by_loss_based_flows),
+      cmocka_unit_test(test_incast_is_orderly),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

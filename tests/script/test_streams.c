@@ -52,7 +52,7 @@ static uint64_t received_bytes(const struct duo_stream *s) {
   return bytes;
 }
 
-static void equal_streams_share_a_path(void **state) {
+static void test_equal_streams_share_a_path(void **state) {
   (void)state;
   enum { STREAMS = 8 };
   uint64_t got[STREAMS];
@@ -78,7 +78,7 @@ static harp_ns worst_ns(const struct duo_stream *s, uint32_t from) {
   return worst;
 }
 
-static void small_messages_do_not_wait_for_large_ones(void **state) {
+static void test_small_messages_do_not_wait_for_large_ones(void **state) {
   (void)state;
   enum { LARGE = 16, SMALL = 60 };
   harp_ns worst[3];
@@ -97,7 +97,7 @@ static void small_messages_do_not_wait_for_large_ones(void **state) {
 }
 
 /* Streams of small messages that never end leave large ones their half. */
-static void small_messages_do_not_starve_large_ones(void **state) {
+static void test_small_messages_do_not_starve_large_ones(void **state) {
   (void)state;
   start("64 KiB beside a flood of 8 KiB", GBIT);
   add(0, 64 << 10, 60, 0);
@@ -109,7 +109,7 @@ static void small_messages_do_not_starve_large_ones(void **state) {
   assert_in_range(large * 1000 / (large + small), 350, 600);
 }
 
-static void a_superframe_carries_several_streams(void **state) {
+static void test_a_superframe_carries_several_streams(void **state) {
   (void)state;
   start("8 streams of 1 KiB", 10 * (uint64_t)GBIT);
   duo.config.superframe_packets = 64;
@@ -124,7 +124,7 @@ static void a_superframe_carries_several_streams(void **state) {
 }
 
 /* With traffic both ways, most acknowledgements need no superframe of their own. */
-static void acknowledgements_ride_on_data(void **state) {
+static void test_acknowledgements_ride_on_data(void **state) {
   (void)state;
   static const uint32_t sizes[] = {1 << 10, 64 << 10};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(sizes); i++) {
@@ -162,11 +162,11 @@ static int fini(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_streams_share_a_path),
-      cmocka_unit_test(small_messages_do_not_wait_for_large_ones),
-      cmocka_unit_test(small_messages_do_not_starve_large_ones),
-      cmocka_unit_test(a_superframe_carries_several_streams),
-      cmocka_unit_test(acknowledgements_ride_on_data),
+      cmocka_unit_test(test_equal_streams_share_a_path),
+      cmocka_unit_test(test_small_messages_do_not_wait_for_large_ones),
+      cmocka_unit_test(test_small_messages_do_not_starve_large_ones),
+      cmocka_unit_test(test_a_superframe_carries_several_streams),
+      cmocka_unit_test(test_acknowledgements_ride_on_data),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

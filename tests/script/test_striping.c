@@ -70,7 +70,7 @@ static harp_ns longest_gap(void) {
   return gap;
 }
 
-static void equal_paths_add_up(void **state) {
+static void test_equal_paths_add_up(void **state) {
   (void)state;
   struct way ways[8];
   for (unsigned i = 0; i < 8; i++) ways[i] = (struct way){GBIT, HARP_US(50)};
@@ -84,7 +84,7 @@ static void equal_paths_add_up(void **state) {
   }
 }
 
-static void unequal_paths_add_up(void **state) {
+static void test_unequal_paths_add_up(void **state) {
   (void)state;
   const struct way speeds[] = {{GBIT, HARP_US(50)}, {4 * (uint64_t)GBIT, HARP_US(50)}};
   start("1 + 4 Gbit/s, 1500", speeds, 2, 11);
@@ -100,7 +100,7 @@ static void unequal_paths_add_up(void **state) {
 }
 
 /* One message at a time, of a size that fits the quick path: the slow ones must not delay it. */
-static void small_messages_take_the_quick_path(void **state) {
+static void test_small_messages_take_the_quick_path(void **state) {
   (void)state;
   const struct way ways[] = {{GBIT / 4, HARP_MS(1)}, {4 * (uint64_t)GBIT, HARP_US(20)}, {GBIT, HARP_US(300)}};
   start("4 KB messages beside slow paths", ways, 3, 11);
@@ -115,7 +115,7 @@ static void small_messages_take_the_quick_path(void **state) {
 }
 
 /* One of four paths dies in mid-transfer, in either direction or both, at various times. */
-static void a_dying_path_costs_little(void **state) {
+static void test_a_dying_path_costs_little(void **state) {
   (void)state;
   struct way ways[4];
   for (unsigned i = 0; i < 4; i++) ways[i] = (struct way){GBIT, HARP_US(50)};
@@ -134,7 +134,7 @@ static void a_dying_path_costs_little(void **state) {
 }
 
 /* The path that died comes back and is used again soon, whatever its outage lasted. */
-static void a_path_returns(void **state) {
+static void test_a_path_returns(void **state) {
   (void)state;
   struct way ways[2] = {{GBIT, HARP_US(50)}, {GBIT, HARP_US(50)}};
   harp_ns worst = 0;
@@ -195,7 +195,7 @@ static uint32_t run_after(harp_ns after_ns, uint64_t rate_bytes_s) {
 }
 
 /* Where the network caps each flow, all paths are in use before long, and carry what they can together. */
-static void flows_that_are_capped_add_up(void **state) {
+static void test_flows_that_are_capped_add_up(void **state) {
   (void)state;
   start_flows("8 flows of 100 Mbit/s each", 8, GBIT / 10, 0, 128 << 10);
   add(128 << 10, 300);
@@ -209,7 +209,7 @@ static void flows_that_are_capped_add_up(void **state) {
 }
 
 /* Where only the NIC limits, one path carries it all, and several are as good as one. */
-static void flows_that_are_not_capped_stay_one(void **state) {
+static void test_flows_that_are_not_capped_stay_one(void **state) {
   (void)state;
   uint32_t one = 0;
   for (unsigned paths = 1; paths <= 16; paths = paths == 1 ? 5 : paths + 3) {
@@ -225,7 +225,7 @@ static void flows_that_are_not_capped_stay_one(void **state) {
 }
 
 /* The flow that carries all is lost, in one direction or both; another takes its place. */
-static void a_lost_flow_is_replaced(void **state) {
+static void test_a_lost_flow_is_replaced(void **state) {
   (void)state;
   harp_ns worst = 0;
   for (unsigned round = 0; round < 12; round++) {
@@ -286,7 +286,7 @@ static void darken_eni(bool local, unsigned eni, harp_ns from, harp_ns to) {
   }
 }
 
-static void unequal_hosts_are_used_up(void **state) {
+static void test_unequal_hosts_are_used_up(void **state) {
   (void)state;
   const uint64_t four_to_one[] = {4 * (uint64_t)GBIT, GBIT},
                  eight[] = {GBIT, GBIT, GBIT, GBIT, GBIT, GBIT, GBIT, GBIT};
@@ -309,7 +309,7 @@ static void orders(unsigned n, unsigned *order, unsigned index) { /* the index-t
 
 /* Three of four ENIs are lost on each side, in every order, others on the one side than on the other; and
  * come back. The receiver never waits for long. */
-static void all_but_one_eni_may_fail(void **state) {
+static void test_all_but_one_eni_may_fail(void **state) {
   (void)state;
   const uint64_t rates[] = {GBIT / 2, GBIT / 2, GBIT / 2, GBIT / 2};
   harp_ns worst = 0;
@@ -341,16 +341,16 @@ static int fini(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_paths_add_up),
-      cmocka_unit_test(unequal_paths_add_up),
-      cmocka_unit_test(small_messages_take_the_quick_path),
-      cmocka_unit_test(a_dying_path_costs_little),
-      cmocka_unit_test(a_path_returns),
-      cmocka_unit_test(flows_that_are_capped_add_up),
-      cmocka_unit_test(flows_that_are_not_capped_stay_one),
-      cmocka_unit_test(a_lost_flow_is_replaced),
-      cmocka_unit_test(unequal_hosts_are_used_up),
-      cmocka_unit_test(all_but_one_eni_may_fail),
+      cmocka_unit_test(test_equal_paths_add_up),
+      cmocka_unit_test(test_unequal_paths_add_up),
+      cmocka_unit_test(test_small_messages_take_the_quick_path),
+      cmocka_unit_test(test_a_dying_path_costs_little),
+      cmocka_unit_test(test_a_path_returns),
+      cmocka_unit_test(test_flows_that_are_capped_add_up),
+      cmocka_unit_test(test_flows_that_are_not_capped_stay_one),
+      cmocka_unit_test(test_a_lost_flow_is_replaced),
+      cmocka_unit_test(test_unequal_hosts_are_used_up),
+      cmocka_unit_test(test_all_but_one_eni_may_fail),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

@@ -23,7 +23,7 @@
 
 /* ---- numbers ---- */
 
-static void every_half_is_itself(void **state) {
+static void test_every_half_is_itself(void **state) {
   (void)state;
   for (unsigned bits = 0; bits <= UINT16_MAX; bits++) {
     float value = box_half_widen((uint16_t)bits);
@@ -34,7 +34,7 @@ static void every_half_is_itself(void **state) {
   }
 }
 
-static void every_bfloat16_is_itself(void **state) {
+static void test_every_bfloat16_is_itself(void **state) {
   (void)state;
   for (unsigned bits = 0; bits <= UINT16_MAX; bits++) {
     float value = box_bfloat16_widen((uint16_t)bits);
@@ -45,7 +45,7 @@ static void every_bfloat16_is_itself(void **state) {
   }
 }
 
-static void every_fp8_is_itself(void **state) {
+static void test_every_fp8_is_itself(void **state) {
   (void)state;
   for (unsigned bits = 0; bits <= UINT8_MAX; bits++) {
     float a = box_e4m3_widen((uint8_t)bits), b = box_e5m2_widen((uint8_t)bits);
@@ -54,7 +54,7 @@ static void every_fp8_is_itself(void **state) {
   }
 }
 
-static void numbers_are_rounded_to_the_nearest(void **state) {
+static void test_numbers_are_rounded_to_the_nearest(void **state) {
   (void)state;
   assert_int_equal(box_half_narrow(1.0f), 0x3c00);
   assert_int_equal(box_half_narrow(-2.0f), 0xc000);
@@ -73,7 +73,7 @@ static void numbers_are_rounded_to_the_nearest(void **state) {
   assert_int_equal(box_bfloat16_narrow(1 + 3 * ldexpf(1, -8)), 0x3f82);
 }
 
-static void numbers_are_read_as_written(void **state) {
+static void test_numbers_are_read_as_written(void **state) {
   (void)state;
   for (int type = 0; type < BOX_TYPE_COUNT; type++) {
     uint64_t memory[4] = {0};
@@ -103,7 +103,7 @@ static double combined(enum box_type type, enum box_reduction reduction, double 
   return box_number_read(type, out, 0);
 }
 
-static void every_type_reduces(void **state) {
+static void test_every_type_reduces(void **state) {
   (void)state;
   for (int t = 0; t < BOX_TYPE_COUNT; t++) {
     enum box_type type = (enum box_type)t;
@@ -113,7 +113,7 @@ static void every_type_reduces(void **state) {
   }
 }
 
-static void min_and_max_follow_the_argument(void **state) {
+static void test_min_and_max_follow_the_argument(void **state) {
   (void)state;
   for (int t = 0; t < BOX_TYPE_COUNT; t++) {
     enum box_type type = (enum box_type)t;
@@ -128,7 +128,7 @@ static void min_and_max_follow_the_argument(void **state) {
   }
 }
 
-static void integers_are_divided_towards_zero(void **state) {
+static void test_integers_are_divided_towards_zero(void **state) {
   (void)state;
   int32_t in[2] = {-7, 7}, out[2];
   box_reducer_of(BOX_INT32)->after(out, in, 2, 2 << 1 | 1);
@@ -139,7 +139,7 @@ static void integers_are_divided_towards_zero(void **state) {
   assert_int_equal(half, 125);
 }
 
-static void inputs_are_scaled(void **state) {
+static void test_inputs_are_scaled(void **state) {
   (void)state;
   float in[2] = {3, -8}, out[2], scale = 0.5f;
   uint64_t argument = 0;
@@ -191,7 +191,7 @@ static struct box_place place_of(const struct told *told, const char *path) {
   return (struct box_place){0};
 }
 
-static void structures_are_read_from_debug_information(void **state) {
+static void test_structures_are_read_from_debug_information(void **state) {
   (void)state;
   static const char *const names[] = {"no_such_struct", "box_test_outer"};
   struct box_elf elf;
@@ -217,7 +217,7 @@ static void structures_are_read_from_debug_information(void **state) {
   box_elf_close(&elf);
 }
 
-static void symbols_are_found(void **state) {
+static void test_symbols_are_found(void **state) {
   (void)state;
   struct box_elf elf;
   assert_int_equal(box_elf_open(&elf, "/proc/self/exe"), 0);
@@ -235,7 +235,7 @@ static void symbols_are_found(void **state) {
 
 /* ---- memory ---- */
 
-static void memory_is_known_by_every_address(void **state) {
+static void test_memory_is_known_by_every_address(void **state) {
   (void)state;
   struct box_block block;
   size_t before = box_memory_taken();
@@ -251,7 +251,7 @@ static void memory_is_known_by_every_address(void **state) {
   assert_int_equal(box_memory_taken(), before);
 }
 
-static void large_memory_is_cleared(void **state) {
+static void test_large_memory_is_cleared(void **state) {
   (void)state;
   enum { BYTES = 1 << 20, FROM = 100, TO = BYTES - 50 };
   char *at = box_memory_take(BYTES, false, 0);
@@ -261,7 +261,7 @@ static void large_memory_is_cleared(void **state) {
   box_memory_give(at);
 }
 
-static void devices_are_found_by_their_address(void **state) {
+static void test_devices_are_found_by_their_address(void **state) {
   (void)state;
   char bus_id[BOX_BUS_ID_BYTES], longer[BOX_BUS_ID_BYTES + 8];
   box_device_bus_id(2, bus_id);
@@ -283,7 +283,7 @@ static void wait_for_turn(void *word) {
   while (atomic_load(&turn) < *(int *)word) usleep(100);
 }
 
-static void a_stream_keeps_its_order(void **state) {
+static void test_a_stream_keeps_its_order(void **state) {
   (void)state;
   struct box_stream *stream = box_stream_create(5);
   int numbers[] = {0, 1, 2}, none = 0;
@@ -297,7 +297,7 @@ static void a_stream_keeps_its_order(void **state) {
   box_stream_destroy(stream);
 }
 
-static void a_stream_waits_for_anothers_event(void **state) {
+static void test_a_stream_waits_for_anothers_event(void **state) {
   (void)state;
   struct box_stream *first = box_stream_create(0), *second = box_stream_create(0);
   struct box_event *event = box_event_create(), *later = box_event_create();
@@ -364,7 +364,7 @@ static void skip_where_stacks_are_watched(void) {
 #endif
 }
 
-static void fibers_take_turns(void **state) {
+static void test_fibers_take_turns(void **state) {
   (void)state;
   skip_where_stacks_are_watched();
   struct ball b = {.left = 0};
@@ -385,7 +385,7 @@ static void wait_for_ever(void *word) {
   b->left = 7;
 }
 
-static void an_abort_ends_what_waits(void **state) {
+static void test_an_abort_ends_what_waits(void **state) {
   (void)state;
   skip_where_stacks_are_watched();
   struct ball b = {.left = 0};
@@ -397,24 +397,24 @@ static void an_abort_ends_what_waits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_half_is_itself),
-      cmocka_unit_test(every_bfloat16_is_itself),
-      cmocka_unit_test(every_fp8_is_itself),
-      cmocka_unit_test(numbers_are_rounded_to_the_nearest),
-      cmocka_unit_test(numbers_are_read_as_written),
-      cmocka_unit_test(every_type_reduces),
-      cmocka_unit_test(min_and_max_follow_the_argument),
-      cmocka_unit_test(integers_are_divided_towards_zero),
-      cmocka_unit_test(inputs_are_scaled),
-      cmocka_unit_test(structures_are_read_from_debug_information),
-      cmocka_unit_test(symbols_are_found),
-      cmocka_unit_test(memory_is_known_by_every_address),
-      cmocka_unit_test(large_memory_is_cleared),
-      cmocka_unit_test(devices_are_found_by_their_address),
-      cmocka_unit_test(a_stream_keeps_its_order),
-      cmocka_unit_test(a_stream_waits_for_anothers_event),
-      cmocka_unit_test(fibers_take_turns),
-      cmocka_unit_test(an_abort_ends_what_waits),
+      cmocka_unit_test(test_every_half_is_itself),
+      cmocka_unit_test(test_every_bfloat16_is_itself),
+      cmocka_unit_test(test_every_fp8_is_itself),
+      cmocka_unit_test(test_numbers_are_rounded_to_the_nearest),
+      cmocka_unit_test(test_numbers_are_read_as_written),
+      cmocka_unit_test(test_every_type_reduces),
+      cmocka_unit_test(test_min_and_max_follow_the_argument),
+      cmocka_unit_test(test_integers_are_divided_towards_zero),
+      cmocka_unit_test(test_inputs_are_scaled),
+      cmocka_unit_test(test_structures_are_read_from_debug_information),
+      cmocka_unit_test(test_symbols_are_found),
+      cmocka_unit_test(test_memory_is_known_by_every_address),
+      cmocka_unit_test(test_large_memory_is_cleared),
+      cmocka_unit_test(test_devices_are_found_by_their_address),
+      cmocka_unit_test(test_a_stream_keeps_its_order),
+      cmocka_unit_test(test_a_stream_waits_for_anothers_event),
+      cmocka_unit_test(test_fibers_take_turns),
+      cmocka_unit_test(test_an_abort_ends_what_waits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static int make_map(void) {
   return harp_bpf_map_make(HARP_BPF_MAP_HASH, 4, 4, 4096, "test");
 }
 
-static void a_small_limit_is_raised_for_the_call(void **state) {
+static void test_a_small_limit_is_raised_for_the_call(void **state) {
   (void)state;
   needed_bytes = NEEDED_BYTES;
   assert_int_equal(make_map(), FD);
@@ -55,14 +55,14 @@ static void a_small_limit_is_raised_for_the_call(void **state) {
   assert_int_equal(soft(), SOFT_BYTES);
 }
 
-static void a_sufficient_limit_is_left_alone(void **state) {
+static void test_a_sufficient_limit_is_left_alone(void **state) {
   (void)state;
   needed_bytes = SOFT_BYTES;
   assert_int_equal(make_map(), FD);
   assert_int_equal(calls, 1);
 }
 
-static void the_limit_is_put_back_as_it_was(void **state) {
+static void test_the_limit_is_put_back_as_it_was(void **state) {
   struct rlimit limit;
   (void)state;
   needed_bytes = RLIM_INFINITY;
@@ -78,9 +78,9 @@ static void the_limit_is_put_back_as_it_was(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup(test, set_up)
   const struct CMUnitTest tests[] = {
-      T(a_small_limit_is_raised_for_the_call),
-      T(a_sufficient_limit_is_left_alone),
-      T(the_limit_is_put_back_as_it_was),
+      T(test_a_small_limit_is_raised_for_the_call),
+      T(test_a_sufficient_limit_is_left_alone),
+      T(test_the_limit_is_put_back_as_it_was),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,24 +48,24 @@ static harp_ns rest(void) {
   return now - since;
 }
 
-static void without_loss_it_stays(void **state) {
+static void test_without_loss_it_stays(void **state) {
   (void)state;
   assert_true(busy(HARP_SEC(60), 8000, 0) >= HARP_SEC(60));
 }
 
-static void a_few_repeated_segments_are_no_loss(void **state) {
+static void test_a_few_repeated_segments_are_no_loss(void **state) {
   (void)state;
   assert_true(busy(HARP_SEC(60), 8000, 500) >= HARP_SEC(60)); /* 1 of 16000 */
   assert_true(busy(HARP_MS(100), 10, 100) >= HARP_MS(100));   /* 2 of 250: an accident */
 }
 
-static void loss_turns_the_choice_soon(void **state) {
+static void test_loss_turns_the_choice_soon(void **state) {
   (void)state;
   assert_true(busy(HARP_SEC(1), 1000, 10000) <= HARP_MS(100)); /* 1 % */
   assert_true(c.avoided);
 }
 
-static void it_is_tried_again_ever_more_rarely(void **state) {
+static void test_it_is_tried_again_ever_more_rarely(void **state) {
   (void)state;
   harp_ns expected = HARP_CARRIER_REST_NS, tried = 0, rested = 0;
   for (unsigned i = 0; i < 12; i++) {
@@ -79,7 +79,7 @@ static void it_is_tried_again_ever_more_rarely(void **state) {
   assert_true(tried * 100 <= rested); /* what a return costs: at most 1 % */
 }
 
-static void a_long_good_time_makes_rests_short_again(void **state) {
+static void test_a_long_good_time_makes_rests_short_again(void **state) {
   (void)state;
   for (unsigned i = 0; i < 5; i++) {
     (void)busy(HARP_SEC(1), 1000, 10000);
@@ -92,14 +92,14 @@ static void a_long_good_time_makes_rests_short_again(void **state) {
 
 /* Where a kernel does not tell the segments they are worked out, and a larger packet size makes them fewer.
  */
-static void fewer_segments_than_before_hide_no_loss(void **state) {
+static void test_fewer_segments_than_before_hide_no_loss(void **state) {
   (void)state;
   assert_true(busy(HARP_MS(40), 1000, 0) >= HARP_MS(40));
   counted.segments -= 5000;
   assert_true(busy(HARP_SEC(1), 1000, 10000) <= HARP_MS(100));
 }
 
-static void another_connection_counts_from_zero(void **state) {
+static void test_another_connection_counts_from_zero(void **state) {
   (void)state;
   (void)busy(HARP_MS(400), 1000, 100);
   counted = (struct harp_carrier_sample){0};
@@ -109,7 +109,7 @@ static void another_connection_counts_from_zero(void **state) {
 
 /* ---- queues ---- */
 
-static void a_queue_that_stays_turns_the_choice(void **state) {
+static void test_a_queue_that_stays_turns_the_choice(void **state) {
   (void)state;
   assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
   counted.rtt_ns = counted.rtt_min_ns + HARP_CARRIER_QUEUE_NS + 1;
@@ -123,7 +123,7 @@ static void a_queue_that_stays_turns_the_choice(void **state) {
   assert_int_equal(c.why, HARP_CARRIER_LOSS);
 }
 
-static void a_queue_that_goes_again_does_not(void **state) {
+static void test_a_queue_that_goes_again_does_not(void **state) {
   (void)state;
   for (unsigned i = 0; i < 20; i++) {
     counted.rtt_ns = HARP_MS(50);
@@ -134,7 +134,7 @@ static void a_queue_that_goes_again_does_not(void **state) {
   }
 }
 
-static void a_queue_before_a_pause_is_another_one(void **state) {
+static void test_a_queue_before_a_pause_is_another_one(void **state) {
   (void)state;
   counted.rtt_ns = HARP_MS(50);
   for (unsigned i = 0; i < 20; i++) {
@@ -144,13 +144,13 @@ static void a_queue_before_a_pause_is_another_one(void **state) {
   assert_false(c.avoided);
 }
 
-static void who_sends_nothing_has_no_queue(void **state) {
+static void test_who_sends_nothing_has_no_queue(void **state) {
   (void)state;
   counted.rtt_ns = HARP_MS(50);
   assert_true(busy(HARP_SEC(1), 0, 0) >= HARP_SEC(1));
 }
 
-static void a_kernel_that_does_not_tell_has_no_queue(void **state) {
+static void test_a_kernel_that_does_not_tell_has_no_queue(void **state) {
   (void)state;
   counted.rtt_ns = HARP_SEC(1);
   counted.rtt_min_ns = 0;
@@ -160,18 +160,18 @@ static void a_kernel_that_does_not_tell_has_no_queue(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup(test, init)
   const struct CMUnitTest tests[] = {
-      T(without_loss_it_stays),
-      T(a_few_repeated_segments_are_no_loss),
-      T(loss_turns_the_choice_soon),
-      T(it_is_tried_again_ever_more_rarely),
-      T(a_long_good_time_makes_rests_short_again),
-      T(fewer_segments_than_before_hide_no_loss),
-      T(another_connection_counts_from_zero),
-      T(a_queue_that_stays_turns_the_choice),
-      T(a_queue_that_goes_again_does_not),
-      T(a_queue_before_a_pause_is_another_one),
-      T(who_sends_nothing_has_no_queue),
-      T(a_kernel_that_does_not_tell_has_no_queue),
+      T(test_without_loss_it_stays),
+      T(test_a_few_repeated_segments_are_no_loss),
+      T(test_loss_turns_the_choice_soon),
+      T(test_it_is_tried_again_ever_more_rarely),
+      T(test_a_long_good_time_makes_rests_short_again),
+      T(test_fewer_segments_than_before_hide_no_loss),
+      T(test_another_connection_counts_from_zero),
+      T(test_a_queue_that_stays_turns_the_choice),
+      T(test_a_queue_that_goes_again_does_not),
+      T(test_a_queue_before_a_pause_is_another_one),
+      T(test_who_sends_nothing_has_no_queue),
+      T(test_a_kernel_that_does_not_tell_has_no_queue),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void feed_round(harp_ns rtt_ns, uint32_t lost_bytes) {
   cc.ops->on_ack(&cc, &s);
 }
 
-static void names_are_found(void **state) {
+static void test_names_are_found(void **state) {
   (void)state;
   assert_ptr_equal(harp_cc_find("delay"), &harp_cc_delay);
   assert_ptr_equal(harp_cc_find("reno"), &harp_cc_reno);
@@ -38,7 +38,7 @@ static void names_are_found(void **state) {
   assert_null(harp_cc_find("delayed"));
 }
 
-static void the_window_keeps_its_bounds(void **state) {
+static void test_the_window_keeps_its_bounds(void **state) {
   (void)state;
   start(&harp_cc_delay);
   harp_cc_set_window(&cc, 0);
@@ -50,7 +50,7 @@ static void the_window_keeps_its_bounds(void **state) {
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
 }
 
-static void both_start_by_doubling(void **state) {
+static void test_both_start_by_doubling(void **state) {
   (void)state;
   const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
   for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
@@ -63,7 +63,7 @@ static void both_start_by_doubling(void **state) {
   }
 }
 
-static void an_idle_window_does_not_grow(void **state) {
+static void test_an_idle_window_does_not_grow(void **state) {
   (void)state;
   const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
   for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
@@ -81,7 +81,7 @@ static void an_idle_window_does_not_grow(void **state) {
 
 enum { FLOOR = 256 * 1024 }; /* of the window, as far as delay goes */
 
-static void delay_yields_to_a_queue(void **state) {
+static void test_delay_yields_to_a_queue(void **state) {
   (void)state;
   start(&harp_cc_delay);
   for (int k = 0; k < 20; k++) feed_round(HARP_US(50), 0);
@@ -99,7 +99,7 @@ static void delay_yields_to_a_queue(void **state) {
 }
 
 /* Paths between the same ENIs have together what one has alone. */
-static void sharers_divide_start_and_floor(void **state) {
+static void test_sharers_divide_start_and_floor(void **state) {
   (void)state;
   harp_cc_init(&cc, &harp_cc_delay, PACKET, WINDOW_MAX, 4);
   assert_int_equal(cc.window_bytes, HARP_CC_INITIAL_BYTES / 4);
@@ -115,7 +115,7 @@ static void sharers_divide_start_and_floor(void **state) {
   assert_in_range(cc.window_bytes, HARP_CC_SHARE_MIN_PACKETS * PACKET, FLOOR / 32);
 }
 
-static void delay_tolerates_random_loss_but_not_much(void **state) {
+static void test_delay_tolerates_random_loss_but_not_much(void **state) {
   (void)state;
   start(&harp_cc_delay);
   for (int k = 0; k < 40; k++) feed_round(HARP_US(50), cc.window_bytes / 100);
@@ -124,7 +124,7 @@ static void delay_tolerates_random_loss_but_not_much(void **state) {
   assert_in_range(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET, WINDOW_MAX / 4);
 }
 
-static void loss_that_a_smaller_window_does_not_cure_is_excused(void **state) {
+static void test_loss_that_a_smaller_window_does_not_cure_is_excused(void **state) {
   (void)state;
   start(&harp_cc_delay);
   for (int k = 0; k < 300; k++) feed_round(HARP_US(50), cc.window_bytes / 10);
@@ -137,7 +137,7 @@ static void loss_that_a_smaller_window_does_not_cure_is_excused(void **state) {
   assert_in_range(cc.window_bytes, 250000, 800000);
 }
 
-static void loss_beside_a_queue_counts(void **state) {
+static void test_loss_beside_a_queue_counts(void **state) {
   (void)state;
   start(&harp_cc_delay);
   for (int k = 0; k < 20; k++) feed_round(HARP_MS(2), cc.window_bytes / 100);
@@ -147,7 +147,7 @@ static void loss_beside_a_queue_counts(void **state) {
   assert_in_range(cc.window_bytes, before + 18 * PACKET, before + 20 * PACKET);
 }
 
-static void one_slow_sample_of_a_round_is_not_a_queue(void **state) {
+static void test_one_slow_sample_of_a_round_is_not_a_queue(void **state) {
   (void)state;
   start(&harp_cc_delay);
   uint32_t before = cc.window_bytes;
@@ -161,7 +161,7 @@ static void one_slow_sample_of_a_round_is_not_a_queue(void **state) {
   assert_true(cc.window_bytes > before);
 }
 
-static void reno_halves_once_a_round(void **state) {
+static void test_reno_halves_once_a_round(void **state) {
   (void)state;
   start(&harp_cc_reno);
   for (int k = 0; k < 3; k++) feed_round(HARP_US(50), 0);
@@ -175,7 +175,7 @@ static void reno_halves_once_a_round(void **state) {
   assert_int_equal(cc.window_bytes, before / 2 + PACKET); /* and grows by a packet from here on */
 }
 
-static void timeouts_shrink(void **state) {
+static void test_timeouts_shrink(void **state) {
   (void)state;
   start(&harp_cc_delay);
   uint32_t before = cc.window_bytes;
@@ -188,18 +188,18 @@ static void timeouts_shrink(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_are_found),
-      cmocka_unit_test(the_window_keeps_its_bounds),
-      cmocka_unit_test(both_start_by_doubling),
-      cmocka_unit_test(an_idle_window_does_not_grow),
-      cmocka_unit_test(delay_yields_to_a_queue),
-      cmocka_unit_test(sharers_divide_start_and_floor),
-      cmocka_unit_test(delay_tolerates_random_loss_but_not_much),
-      cmocka_unit_test(loss_that_a_smaller_window_does_not_cure_is_excused),
-      cmocka_unit_test(loss_beside_a_queue_counts),
-      cmocka_unit_test(one_slow_sample_of_a_round_is_not_a_queue),
-      cmocka_unit_test(reno_halves_once_a_round),
-      cmocka_unit_test(timeouts_shrink),
+      cmocka_unit_test(test_names_are_found),
+      cmocka_unit_test(test_the_window_keeps_its_bounds),
+      cmocka_unit_test(test_both_start_by_doubling),
+      cmocka_unit_test(test_an_idle_window_does_not_grow),
+      cmocka_unit_test(test_delay_yields_to_a_queue),
+      cmocka_unit_test(test_sharers_divide_start_and_floor),
+      cmocka_unit_test(test_delay_tolerates_random_loss_but_not_much),
+      cmocka_unit_test(test_loss_that_a_smaller_window_does_not_cure_is_excused),
+      cmocka_unit_test(test_loss_beside_a_queue_counts),
+      cmocka_unit_test(test_one_slow_sample_of_a_round_is_not_a_queue),
+      cmocka_unit_test(test_reno_halves_once_a_round),
+      cmocka_unit_test(test_timeouts_shrink),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static struct harp_burst *push(uint64_t number, uint8_t count, harp_ns sent_ns) 
   return harp_flight_at(&f, f.tail - 1);
 }
 
-static void a_burst_knows_its_packets(void **state) {
+static void test_a_burst_knows_its_packets(void **state) {
   (void)state;
   struct harp_burst *b = push(7, 4, 0);
   assert_int_equal(harp_burst_mask(b), 0xF);
@@ -44,7 +44,7 @@ static void a_burst_knows_its_packets(void **state) {
   assert_true(harp_burst_mask(b) == ~0ull);
 }
 
-static void settled_records_leave_in_order(void **state) {
+static void test_settled_records_leave_in_order(void **state) {
   (void)state;
   struct harp_burst *a = push(0, 1, 10), *b = push(1, 1, 20);
   b->acked = 1;
@@ -55,7 +55,7 @@ static void settled_records_leave_in_order(void **state) {
   assert_int_equal(harp_flight_count(&f), 0);
 }
 
-static void a_lost_record_waits_for_a_late_acknowledgement(void **state) {
+static void test_a_lost_record_waits_for_a_late_acknowledgement(void **state) {
   (void)state;
   push(0, 2, 10)->lost = 3;
   harp_flight_trim(&f, 10);
@@ -68,7 +68,7 @@ static void a_lost_record_waits_for_a_late_acknowledgement(void **state) {
   assert_int_equal(harp_flight_count(&f), 0);
 }
 
-static void lost_records_never_fill_the_ring(void **state) {
+static void test_lost_records_never_fill_the_ring(void **state) {
   (void)state;
   for (uint32_t i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) push(i, 1, 50)->lost = 1;
   assert_true(harp_flight_full(&f));
@@ -78,10 +78,10 @@ static void lost_records_never_fill_the_ring(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(a_burst_knows_its_packets, reset),
-      cmocka_unit_test_setup(settled_records_leave_in_order, reset),
-      cmocka_unit_test_setup(a_lost_record_waits_for_a_late_acknowledgement, reset),
-      cmocka_unit_test_setup(lost_records_never_fill_the_ring, reset),
+      cmocka_unit_test_setup(test_a_burst_knows_its_packets, reset),
+      cmocka_unit_test_setup(test_settled_records_leave_in_order, reset),
+      cmocka_unit_test_setup(test_a_lost_record_waits_for_a_late_acknowledgement, reset),
+      cmocka_unit_test_setup(test_lost_records_never_fill_the_ring, reset),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static struct harp_flows start(unsigned paths, uint64_t speed_bytes_s) {
   return f;
 }
 
-static void a_cap_of_flows_opens_all(void **state) {
+static void test_a_cap_of_flows_opens_all(void **state) {
   (void)state;
   for (unsigned paths = 2; paths <= PATHS; paths++) {
     struct network n = {GBIT, 100 * GBIT, true};
@@ -63,7 +63,7 @@ static void a_cap_of_flows_opens_all(void **state) {
 }
 
 /* What all flows together have ends somewhere between one and all of them. */
-static void as_many_are_used_as_pay(void **state) {
+static void test_as_many_are_used_as_pay(void **state) {
   (void)state;
   struct network n = {GBIT, 3 * GBIT, true};
   struct harp_flows f = start(PATHS, 0);
@@ -75,7 +75,7 @@ static void as_many_are_used_as_pay(void **state) {
 }
 
 /* Where flows are not capped one is used but for trials, which become rare; noise hardly changes that. */
-static void without_a_cap_one_is_used(void **state) {
+static void test_without_a_cap_one_is_used(void **state) {
   (void)state;
   for (unsigned noise = 0; noise <= 300; noise += 100) {
     struct network n = {40 * GBIT, 40 * GBIT, true};
@@ -90,7 +90,7 @@ static void without_a_cap_one_is_used(void **state) {
 }
 
 /* At the speed of the NIC, or without a queue, nothing is tried. */
-static void nothing_is_tried_without_reason(void **state) {
+static void test_nothing_is_tried_without_reason(void **state) {
   (void)state;
   struct network full = {10 * GBIT, 10 * GBIT, true}, calm = {GBIT, 100 * GBIT, false};
   struct harp_flows f = start(PATHS, 10 * GBIT);
@@ -107,7 +107,7 @@ static void nothing_is_tried_without_reason(void **state) {
 }
 
 /* The cap goes, and the paths with it; it returns, and so do they. */
-static void what_brings_nothing_goes(void **state) {
+static void test_what_brings_nothing_goes(void **state) {
   (void)state;
   struct network capped = {GBIT, 100 * GBIT, true}, open = {8 * GBIT, 8 * GBIT, true};
   struct harp_flows f = start(PATHS, 0);
@@ -122,7 +122,7 @@ static void what_brings_nothing_goes(void **state) {
 }
 
 /* An application that sends little needs one, and has all again at once when it sends much. */
-static void pauses_lay_paths_to_rest(void **state) {
+static void test_pauses_lay_paths_to_rest(void **state) {
   (void)state;
   struct network n = {GBIT, 100 * GBIT, true};
   struct harp_flows f = start(PATHS, 0);
@@ -142,9 +142,12 @@ static void pauses_lay_paths_to_rest(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_cap_of_flows_opens_all),  cmocka_unit_test(as_many_are_used_as_pay),
-      cmocka_unit_test(without_a_cap_one_is_used), cmocka_unit_test(nothing_is_tried_without_reason),
-      cmocka_unit_test(what_brings_nothing_goes),  cmocka_unit_test(pauses_lay_paths_to_rest),
+      cmocka_unit_test(test_a_cap_of_flows_opens_all),
+      cmocka_unit_test(test_as_many_are_used_as_pay),
+      cmocka_unit_test(test_without_a_cap_one_is_used),
+      cmocka_unit_test(test_nothing_is_tried_without_reason),
+      cmocka_unit_test(test_what_brings_nothing_goes),
+      cmocka_unit_test(test_pauses_lay_paths_to_rest),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static bool watched(uintptr_t before) {
   return harp_nccl_is_watched(&request);
 }
 
-static void the_hint_is_what_the_request_holds(void **state) {
+static void test_the_hint_is_what_the_request_holds(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
     init_with(i ? "1" : NULL);
@@ -37,7 +37,7 @@ static void the_hint_is_what_the_request_holds(void **state) {
   }
 }
 
-static void without_hints_all_are_watched(void **state) {
+static void test_without_hints_all_are_watched(void **state) {
   (void)state;
   init_with("0");
   assert_true(watched(0));
@@ -48,8 +48,8 @@ static void without_hints_all_are_watched(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_hint_is_what_the_request_holds),
-      cmocka_unit_test(without_hints_all_are_watched),
+      cmocka_unit_test(test_the_hint_is_what_the_request_holds),
+      cmocka_unit_test(test_without_hints_all_are_watched),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static uint32_t plain_run(uint32_t line, uint32_t limit, bool value) {
   return n;
 }
 
-static void an_empty_map_has_nothing(void **state) {
+static void test_an_empty_map_has_nothing(void **state) {
   (void)state;
   assert_false(harp_linemap_test(&map, 0));
   assert_int_equal(harp_linemap_run(&map, 5, 1000, true), 0);
@@ -34,7 +34,7 @@ static void an_empty_map_has_nothing(void **state) {
   assert_int_equal(harp_linemap_run(&map, 77, HARP_WINDOW_LINES, false), HARP_WINDOW_LINES);
 }
 
-static void a_full_map_has_everything(void **state) {
+static void test_a_full_map_has_everything(void **state) {
   (void)state;
   harp_linemap_set(&map, 0xFFFFFFF0, HARP_WINDOW_LINES);
   assert_int_equal(harp_linemap_run(&map, 3, HARP_WINDOW_LINES, true), HARP_WINDOW_LINES);
@@ -42,7 +42,7 @@ static void a_full_map_has_everything(void **state) {
   assert_int_equal(harp_linemap_run(&map, 0, HARP_WINDOW_LINES, false), HARP_WINDOW_LINES);
 }
 
-static void runs_end_at_word_edges(void **state) {
+static void test_runs_end_at_word_edges(void **state) {
   (void)state;
   for (uint32_t count = 1; count < 200; count++) {
     for (uint32_t at = 60; at < 70; at++) {
@@ -56,7 +56,7 @@ static void runs_end_at_word_edges(void **state) {
   }
 }
 
-static void numbers_wrap_around(void **state) {
+static void test_numbers_wrap_around(void **state) {
   (void)state;
   harp_linemap_set(&map, 0xFFFFFFFE, 4); /* ..FE ..FF 0 1 */
   assert_true(harp_linemap_test(&map, 0xFFFFFFFF));
@@ -65,7 +65,7 @@ static void numbers_wrap_around(void **state) {
   assert_int_equal(harp_linemap_run(&map, 0xFFFFFFFE, 64, true), 4);
 }
 
-static void it_agrees_with_a_plain_array(void **state) {
+static void test_it_agrees_with_a_plain_array(void **state) {
   (void)state;
   struct rng r = {7};
   uint32_t base = 0u - 50000;
@@ -86,11 +86,11 @@ static void it_agrees_with_a_plain_array(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(an_empty_map_has_nothing, reset),
-      cmocka_unit_test_setup(a_full_map_has_everything, reset),
-      cmocka_unit_test_setup(runs_end_at_word_edges, reset),
-      cmocka_unit_test_setup(numbers_wrap_around, reset),
-      cmocka_unit_test_setup(it_agrees_with_a_plain_array, reset),
+      cmocka_unit_test_setup(test_an_empty_map_has_nothing, reset),
+      cmocka_unit_test_setup(test_a_full_map_has_everything, reset),
+      cmocka_unit_test_setup(test_runs_end_at_word_edges, reset),
+      cmocka_unit_test_setup(test_numbers_wrap_around, reset),
+      cmocka_unit_test_setup(test_it_agrees_with_a_plain_array, reset),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

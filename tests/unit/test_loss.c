@@ -52,7 +52,7 @@ static void detect(harp_ns now) {
   harp_tx_stream_check(&st);
 }
 
-static void acknowledged_packets_leave_the_flight(void **state) {
+static void test_acknowledged_packets_leave_the_flight(void **state) {
   (void)state;
   send(4, HARP_US(10));
   send(2, HARP_US(20));
@@ -67,7 +67,7 @@ static void acknowledged_packets_leave_the_flight(void **state) {
   assert_int_equal(harp_flight_count(&p.flight), 1);
 }
 
-static void a_gap_is_lost_only_when_old_enough(void **state) {
+static void test_a_gap_is_lost_only_when_old_enough(void **state) {
   (void)state;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
@@ -85,7 +85,7 @@ static void a_gap_is_lost_only_when_old_enough(void **state) {
   assert_true(p.loss_deadline_ns == HARP_NEVER);
 }
 
-static void packets_behind_the_youngest_acknowledged_are_not_judged(void **state) {
+static void test_packets_behind_the_youngest_acknowledged_are_not_judged(void **state) {
   (void)state;
   send(5, HARP_US(10));
   acked(101, 102, HARP_US(115));
@@ -94,7 +94,7 @@ static void packets_behind_the_youngest_acknowledged_are_not_judged(void **state
   assert_int_equal(p.inflight_bytes, 3 * PACKET);
 }
 
-static void without_an_acknowledgement_nothing_is_lost(void **state) {
+static void test_without_an_acknowledgement_nothing_is_lost(void **state) {
   (void)state;
   send(5, HARP_US(10));
   detect(HARP_SEC(5));
@@ -102,7 +102,7 @@ static void without_an_acknowledgement_nothing_is_lost(void **state) {
   assert_true(p.loss_deadline_ns == HARP_NEVER);
 }
 
-static void a_late_acknowledgement_takes_the_loss_back(void **state) {
+static void test_a_late_acknowledgement_takes_the_loss_back(void **state) {
   (void)state;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
@@ -119,7 +119,7 @@ static void a_late_acknowledgement_takes_the_loss_back(void **state) {
   assert_int_equal(result.spurious_packets, 1);
 }
 
-static void a_learnt_tolerance_prevents_the_next_mistake(void **state) {
+static void test_a_learnt_tolerance_prevents_the_next_mistake(void **state) {
   (void)state;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
@@ -133,7 +133,7 @@ static void a_learnt_tolerance_prevents_the_next_mistake(void **state) {
   assert_int_equal(st.resend.count, 0);
 }
 
-static void a_tolerance_is_forgotten_in_time(void **state) {
+static void test_a_tolerance_is_forgotten_in_time(void **state) {
   (void)state;
   harp_ns least = p.reorder_ns;
   send(1, HARP_US(10));
@@ -148,7 +148,7 @@ static void a_tolerance_is_forgotten_in_time(void **state) {
   assert_int_equal(p.reorder_ns, least);
 }
 
-static void giving_up_settles_everything(void **state) {
+static void test_giving_up_settles_everything(void **state) {
   (void)state;
   send(64, HARP_US(10));
   send(3, HARP_US(20));
@@ -160,7 +160,7 @@ static void giving_up_settles_everything(void **state) {
 }
 
 /* A full ring whose only pending packet turns out lost must have room for its resend. */
-static void a_full_flight_makes_room_by_time_alone(void **state) {
+static void test_a_full_flight_makes_room_by_time_alone(void **state) {
   (void)state;
   for (int i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) send(1, HARP_US(10));
   assert_true(harp_flight_full(&p.flight));
@@ -171,7 +171,7 @@ static void a_full_flight_makes_room_by_time_alone(void **state) {
   assert_false(harp_flight_full(&p.flight));
 }
 
-static void a_probe_has_no_lines_to_lose(void **state) {
+static void test_a_probe_has_no_lines_to_lose(void **state) {
   (void)state;
   struct harp_burst b = {.packet_bytes = HARP_DATA_HEADER_BYTES, .count = 1};
   harp_path_on_sent(&p, &b, HARP_US(10));
@@ -181,16 +181,16 @@ static void a_probe_has_no_lines_to_lose(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(acknowledged_packets_leave_the_flight, init),
-      cmocka_unit_test_setup(a_gap_is_lost_only_when_old_enough, init),
-      cmocka_unit_test_setup(packets_behind_the_youngest_acknowledged_are_not_judged, init),
-      cmocka_unit_test_setup(without_an_acknowledgement_nothing_is_lost, init),
-      cmocka_unit_test_setup(a_late_acknowledgement_takes_the_loss_back, init),
-      cmocka_unit_test_setup(a_learnt_tolerance_prevents_the_next_mistake, init),
-      cmocka_unit_test_setup(a_tolerance_is_forgotten_in_time, init),
-      cmocka_unit_test_setup(giving_up_settles_everything, init),
-      cmocka_unit_test_setup(a_full_flight_makes_room_by_time_alone, init),
-      cmocka_unit_test_setup(a_probe_has_no_lines_to_lose, init),
+      cmocka_unit_test_setup(test_acknowledged_packets_leave_the_flight, init),
+      cmocka_unit_test_setup(test_a_gap_is_lost_only_when_old_enough, init),
+      cmocka_unit_test_setup(test_packets_behind_the_youngest_acknowledged_are_not_judged, init),
+      cmocka_unit_test_setup(test_without_an_acknowledgement_nothing_is_lost, init),
+      cmocka_unit_test_setup(test_a_late_acknowledgement_takes_the_loss_back, init),
+      cmocka_unit_test_setup(test_a_learnt_tolerance_prevents_the_next_mistake, init),
+      cmocka_unit_test_setup(test_a_tolerance_is_forgotten_in_time, init),
+      cmocka_unit_test_setup(test_giving_up_settles_everything, init),
+      cmocka_unit_test_setup(test_a_full_flight_makes_room_by_time_alone, init),
+      cmocka_unit_test_setup(test_a_probe_has_no_lines_to_lose, init),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,13 +25,13 @@ unsigned if_nametoindex(const char *name) {
   return 0;
 }
 
-static void an_interface_is_found(void **state) {
+static void test_an_interface_is_found(void **state) {
   (void)state;
   assert_int_equal(harp_nic_index("lo"), 1); /* in every network namespace */
   assert_int_equal(ioctls, 0);
 }
 
-static void one_that_is_gone_is_none(void **state) {
+static void test_one_that_is_gone_is_none(void **state) {
   (void)state;
   assert_int_equal(harp_nic_index("harp-none"), 0);
   assert_int_equal(ioctls, 0);
@@ -39,8 +39,8 @@ static void one_that_is_gone_is_none(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_interface_is_found),
-      cmocka_unit_test(one_that_is_gone_is_none),
+      cmocka_unit_test(test_an_interface_is_found),
+      cmocka_unit_test(test_one_that_is_gone_is_none),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static unsigned pairs_with_a_path(unsigned count) {
   return harp_popcount(seen);
 }
 
-static void one_pair_has_its_ports(void **state) {
+static void test_one_pair_has_its_ports(void **state) {
   (void)state;
   struct harp_endpoint a = host(1, 4, NULL), b = host(1, 8, NULL);
   assert_int_equal(harp_pairing_make(&a, &b, out), 4);
@@ -51,7 +51,7 @@ static void one_pair_has_its_ports(void **state) {
 }
 
 /* ENIs with one port each have one path, whatever others of the endpoint have. */
-static void no_two_paths_have_the_same_ports(void **state) {
+static void test_no_two_paths_have_the_same_ports(void **state) {
   (void)state;
   struct harp_endpoint a = host(3, 8, NULL), b = host(2, 8, NULL);
   a.enis[1].port_count = b.enis[0].port_count = b.enis[1].port_count = 1;
@@ -62,7 +62,7 @@ static void no_two_paths_have_the_same_ports(void **state) {
   assert_true(pairs_with_a_path(n) == 6);
 }
 
-static void equals_pair_by_index(void **state) {
+static void test_equals_pair_by_index(void **state) {
   (void)state;
   struct harp_endpoint a = host(4, 2, NULL), b = host(4, 2, NULL);
   unsigned n = harp_pairing_make(&a, &b, out);
@@ -75,7 +75,7 @@ static void equals_pair_by_index(void **state) {
   assert_int_equal(pairs_with_a_path(n), 16);
 }
 
-static void eight_by_eight_is_complete(void **state) {
+static void test_eight_by_eight_is_complete(void **state) {
   (void)state;
   struct harp_endpoint a = host(8, 1, NULL), b = host(8, 1, NULL);
   assert_int_equal(harp_pairing_make(&a, &b, out), 64);
@@ -94,7 +94,7 @@ static void eight_by_eight_is_complete(void **state) {
   }
 }
 
-static void two_serve_eight(void **state) {
+static void test_two_serve_eight(void **state) {
   (void)state;
   struct harp_endpoint a = host(2, 1, NULL), b = host(8, 1, NULL);
   unsigned n = harp_pairing_make(&a, &b, out), load[2] = {0};
@@ -109,7 +109,7 @@ static void two_serve_eight(void **state) {
   for (unsigned c = 0; c < 8; c++) assert_int_equal(primaries(16, c, 0) + primaries(16, c, 1), 1);
 }
 
-static void speeds_weigh(void **state) {
+static void test_speeds_weigh(void **state) {
   (void)state;
   const uint32_t slow_fast[] = {1000, 4000}, fast_slow[] = {4000, 1000};
   struct harp_endpoint a = host(2, 1, slow_fast), b = host(2, 1, fast_slow);
@@ -130,7 +130,7 @@ static void speeds_weigh(void **state) {
   assert_int_equal(primaries(n, 0, 4) + primaries(n, 1, 4), 1);
 }
 
-static void families_do_not_mix(void **state) {
+static void test_families_do_not_mix(void **state) {
   (void)state;
   struct harp_endpoint a = host(2, 2, NULL), b = host(2, 2, NULL);
   a.enis[0].family = b.enis[1].family = 6;
@@ -144,7 +144,7 @@ static void families_do_not_mix(void **state) {
 }
 
 /* What holds for every two hosts, and that both sides come to the same whoever counts more ENIs. */
-static void every_eni_has_a_partner(void **state) {
+static void test_every_eni_has_a_partner(void **state) {
   (void)state;
   struct rng r = {7};
   for (unsigned round = 0; round < 3000; round++) {
@@ -181,7 +181,7 @@ static void every_eni_has_a_partner(void **state) {
 }
 
 /* One for each primary pair whose ENIs both accept them, behind all others. */
-static void tcp_paths_come_last(void **state) {
+static void test_tcp_paths_come_last(void **state) {
   (void)state;
   struct harp_endpoint a = host(3, 2, NULL), b = host(2, 2, NULL);
   unsigned without = harp_pairing_make(&a, &b, out);
@@ -203,7 +203,7 @@ static void tcp_paths_come_last(void **state) {
 }
 
 /* However many datagram paths there are. */
-static void tcp_paths_find_room(void **state) {
+static void test_tcp_paths_find_room(void **state) {
   (void)state;
   struct harp_endpoint a = host(8, 16, NULL), b = host(8, 16, NULL);
   for (unsigned i = 0; i < 8; i++) a.enis[i].tcp_port = b.enis[i].tcp_port = 1;
@@ -214,7 +214,7 @@ static void tcp_paths_find_room(void **state) {
 }
 
 /* An ENI without datagram ports has tcp paths alone, standby ones too; with one that has no TCP, none. */
-static void tcp_alone(void **state) {
+static void test_tcp_alone(void **state) {
   (void)state;
   struct harp_endpoint a = host(2, 2, NULL), b = host(2, 2, NULL);
   for (unsigned i = 0; i < 2; i++) {
@@ -237,7 +237,7 @@ static void tcp_alone(void **state) {
 
 /* As many connections as paths of datagrams, for networks that cap each flow; the first of all pairs first.
  */
-static void several_tcp_paths(void **state) {
+static void test_several_tcp_paths(void **state) {
   (void)state;
   struct harp_endpoint a = host(4, 5, NULL), b = host(4, 5, NULL);
   for (unsigned i = 0; i < 4; i++) a.enis[i].tcp_port = b.enis[i].tcp_port = 1000;
@@ -258,12 +258,12 @@ static void several_tcp_paths(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(several_tcp_paths),      cmocka_unit_test(tcp_alone),
-      cmocka_unit_test(tcp_paths_come_last),    cmocka_unit_test(tcp_paths_find_room),
-      cmocka_unit_test(one_pair_has_its_ports), cmocka_unit_test(no_two_paths_have_the_same_ports),
-      cmocka_unit_test(equals_pair_by_index),   cmocka_unit_test(eight_by_eight_is_complete),
-      cmocka_unit_test(two_serve_eight),        cmocka_unit_test(speeds_weigh),
-      cmocka_unit_test(families_do_not_mix),    cmocka_unit_test(every_eni_has_a_partner),
+      cmocka_unit_test(test_several_tcp_paths),      cmocka_unit_test(test_tcp_alone),
+      cmocka_unit_test(test_tcp_paths_come_last),    cmocka_unit_test(test_tcp_paths_find_room),
+      cmocka_unit_test(test_one_pair_has_its_ports), cmocka_unit_test(test_no_two_paths_have_the_same_ports),
+      cmocka_unit_test(test_equals_pair_by_index),   cmocka_unit_test(test_eight_by_eight_is_complete),
+      cmocka_unit_test(test_two_serve_eight),        cmocka_unit_test(test_speeds_weigh),
+      cmocka_unit_test(test_families_do_not_mix),    cmocka_unit_test(test_every_eni_has_a_partner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static bool has(const struct harp_ranges *r, uint64_t number) {
   return false;
 }
 
-static void numbers_in_order_are_one_range(void **state) {
+static void test_numbers_in_order_are_one_range(void **state) {
   (void)state;
   struct harp_ranges r = {0};
   for (uint64_t n = 10; n < 1000; n++) assert_true(harp_ranges_add(&r, n));
@@ -34,7 +34,7 @@ static void numbers_in_order_are_one_range(void **state) {
   assert_int_equal(r.at[0].end, 1000);
 }
 
-static void a_gap_closes(void **state) {
+static void test_a_gap_closes(void **state) {
   (void)state;
   struct harp_ranges r = {0};
   assert_true(harp_ranges_add(&r, 1));
@@ -51,7 +51,7 @@ static void a_gap_closes(void **state) {
   assert_int_equal(r.at[0].end, 6);
 }
 
-static void what_was_there_is_refused(void **state) {
+static void test_what_was_there_is_refused(void **state) {
   (void)state;
   struct harp_ranges r = {0};
   for (uint64_t n = 0; n < 20; n += 2) harp_ranges_add(&r, n);
@@ -59,7 +59,7 @@ static void what_was_there_is_refused(void **state) {
   assert_int_equal(r.count, 10);
 }
 
-static void a_full_set_forgets_the_oldest(void **state) {
+static void test_a_full_set_forgets_the_oldest(void **state) {
   (void)state;
   struct harp_ranges r = {0};
   for (uint64_t n = 0; n < HARP_RANGES_MAX; n++) assert_true(harp_ranges_add(&r, 100 + 2 * n));
@@ -74,7 +74,7 @@ static void a_full_set_forgets_the_oldest(void **state) {
   check(&r);
 }
 
-static void told_ranges_are_forgotten_but_not_the_newest(void **state) {
+static void test_told_ranges_are_forgotten_but_not_the_newest(void **state) {
   (void)state;
   struct harp_ranges r = {0};
   harp_ranges_add(&r, 1);
@@ -93,7 +93,7 @@ static void told_ranges_are_forgotten_but_not_the_newest(void **state) {
   assert_int_equal(r.count, 1);
 }
 
-static void it_agrees_with_a_plain_set(void **state) {
+static void test_it_agrees_with_a_plain_set(void **state) {
   (void)state;
   struct rng r = {11};
   for (int round = 0; round < 200; round++) {
@@ -111,12 +111,12 @@ static void it_agrees_with_a_plain_set(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(numbers_in_order_are_one_range),
-      cmocka_unit_test(a_gap_closes),
-      cmocka_unit_test(what_was_there_is_refused),
-      cmocka_unit_test(a_full_set_forgets_the_oldest),
-      cmocka_unit_test(told_ranges_are_forgotten_but_not_the_newest),
-      cmocka_unit_test(it_agrees_with_a_plain_set),
+      cmocka_unit_test(test_numbers_in_order_are_one_range),
+      cmocka_unit_test(test_a_gap_closes),
+      cmocka_unit_test(test_what_was_there_is_refused),
+      cmocka_unit_test(test_a_full_set_forgets_the_oldest),
+      cmocka_unit_test(test_told_ranges_are_forgotten_but_not_the_newest),
+      cmocka_unit_test(test_it_agrees_with_a_plain_set),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

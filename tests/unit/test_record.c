@@ -28,7 +28,7 @@ static struct harp_packet a_data(uint32_t length) {
   };
 }
 
-static void data_there_and_back(void **state) {
+static void test_data_there_and_back(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_packet in = a_data(HARP_RECORD_MAX_BYTES);
   struct harp_record out;
@@ -50,7 +50,7 @@ static void data_there_and_back(void **state) {
   assert_false(harp_record_payload_ok(&out, 0xabad1deb));
 }
 
-static void every_bit_of_a_head_counts(void **state) {
+static void test_every_bit_of_a_head_counts(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_packet in = a_data(4096);
   (void)state;
@@ -72,7 +72,7 @@ static enum harp_drop decoded(const struct harp_packet *in, uint32_t length) {
   return harp_record_decode(head, &out);
 }
 
-static void what_makes_no_sense_is_refused(void **state) {
+static void test_what_makes_no_sense_is_refused(void **state) {
   (void)state;
   struct harp_packet p = a_data(HARP_RECORD_MAX_BYTES + HARP_LINE_BYTES);
   assert_int_equal(decoded(&p, HARP_RECORD_MAX_BYTES + HARP_LINE_BYTES), HARP_DROP_FIELD);
@@ -98,7 +98,7 @@ static void what_makes_no_sense_is_refused(void **state) {
   assert_int_equal(decoded(&p, 0), HARP_DROP_TYPE);
 }
 
-static void another_version_is_refused(void **state) {
+static void test_another_version_is_refused(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_packet in = a_data(128);
   struct harp_record out;
@@ -108,7 +108,7 @@ static void another_version_is_refused(void **state) {
   assert_int_equal(harp_record_decode(head, &out), HARP_DROP_VERSION);
 }
 
-static void a_join_proves_whose_it_is(void **state) {
+static void test_a_join_proves_whose_it_is(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_record out;
   (void)state;
@@ -128,11 +128,11 @@ static void a_join_proves_whose_it_is(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(data_there_and_back),
-      cmocka_unit_test(every_bit_of_a_head_counts),
-      cmocka_unit_test(what_makes_no_sense_is_refused),
-      cmocka_unit_test(another_version_is_refused),
-      cmocka_unit_test(a_join_proves_whose_it_is),
+      cmocka_unit_test(test_data_there_and_back),
+      cmocka_unit_test(test_every_bit_of_a_head_counts),
+      cmocka_unit_test(test_what_makes_no_sense_is_refused),
+      cmocka_unit_test(test_another_version_is_refused),
+      cmocka_unit_test(test_a_join_proves_whose_it_is),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,7 @@ static void assert_untouched(size_t from) {
   assert_int_equal(memcmp(buffer + from, untouched, sizeof buffer - from), 0); /* cmocka's is slow */
 }
 
-static void cut_at_every_byte(void **state) {
+static void test_cut_at_every_byte(void **state) {
   (void)state;
   for (size_t cut = 0; cut <= LARGE + HARP_RECORD_HEAD_BYTES; cut++) {
     begin();
@@ -184,7 +184,7 @@ static void cut_at_every_byte(void **state) {
   }
 }
 
-static void a_few_bytes_at_a_time(void **state) {
+static void test_a_few_bytes_at_a_time(void **state) {
   (void)state;
   for (size_t at_once = 1; at_once < 400; at_once += at_once / 3 + 1) {
     begin();
@@ -204,7 +204,7 @@ static void a_few_bytes_at_a_time(void **state) {
 }
 
 /* Two records behind each other, and the next head with the payload's end. */
-static void what_follows_is_read_with_it(void **state) {
+static void test_what_follows_is_read_with_it(void **state) {
   (void)state;
   begin();
   const uint8_t *early;
@@ -221,7 +221,7 @@ static void what_follows_is_read_with_it(void **state) {
   assert_memory_equal(buffer + LARGE, other, LARGE);
 }
 
-static void lines_that_came_by_another_path_stay(void **state) {
+static void test_lines_that_came_by_another_path_stay(void **state) {
   static const struct {
     uint32_t offset, length;
   } cases[] = {{0, 1024}, {2048, 1024}, {LARGE - 7 - 1024, 1024 + 7}};
@@ -245,7 +245,7 @@ static void lines_that_came_by_another_path_stay(void **state) {
   }
 }
 
-static void nothing_is_written_to_a_message_that_is_done(void **state) {
+static void test_nothing_is_written_to_a_message_that_is_done(void **state) {
   (void)state;
   for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 3) {
     begin();
@@ -260,7 +260,7 @@ static void nothing_is_written_to_a_message_that_is_done(void **state) {
   }
 }
 
-static void nothing_is_written_for_a_stream_that_is_closed(void **state) {
+static void test_nothing_is_written_for_a_stream_that_is_closed(void **state) {
   (void)state;
   for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 3) {
     begin();
@@ -276,7 +276,7 @@ static void nothing_is_written_for_a_stream_that_is_closed(void **state) {
 }
 
 /* What could not be placed once is not taken later, though its receive is posted by then. */
-static void what_was_refused_at_first_is_not_taken(void **state) {
+static void test_what_was_refused_at_first_is_not_taken(void **state) {
   (void)state;
   for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 97) {
     const uint8_t *early;
@@ -295,7 +295,7 @@ static void what_was_refused_at_first_is_not_taken(void **state) {
   }
 }
 
-static void a_payload_that_is_wrong_ends_it(void **state) {
+static void test_a_payload_that_is_wrong_ends_it(void **state) {
   (void)state;
   for (size_t at = HARP_RECORD_HEAD_BYTES; at < LARGE + HARP_RECORD_HEAD_BYTES; at += 331) {
     begin();
@@ -345,7 +345,7 @@ static enum harp_records_event feed_beside(size_t end) {
 }
 
 /* What comes of a record that was changed on its way must not go over the same lines of a good one. */
-static void who_begins_last_has_the_lines(void **state) {
+static void test_who_begins_last_has_the_lines(void **state) {
   (void)state;
   for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 331) {
     begin();
@@ -364,7 +364,7 @@ static void who_begins_last_has_the_lines(void **state) {
 }
 
 /* A connection that ends in the middle of a record leaves nothing behind. */
-static void one_that_ends_is_forgotten(void **state) {
+static void test_one_that_ends_is_forgotten(void **state) {
   (void)state;
   begin();
   put_whole(payload);
@@ -378,7 +378,7 @@ static void one_that_ends_is_forgotten(void **state) {
   assert_memory_equal(buffer, other, LARGE);
 }
 
-static void a_small_payload_that_is_wrong_is_never_placed(void **state) {
+static void test_a_small_payload_that_is_wrong_is_never_placed(void **state) {
   (void)state;
   begin();
   struct harp_packet p = packet(TCP, NUMBER, 0, 1024);
@@ -389,7 +389,7 @@ static void a_small_payload_that_is_wrong_is_never_placed(void **state) {
   assert_untouched(0);
 }
 
-static void a_head_that_is_wrong_ends_it(void **state) {
+static void test_a_head_that_is_wrong_ends_it(void **state) {
   (void)state;
   for (unsigned i = 0; i < HARP_RECORD_HEAD_BYTES; i++) {
     begin();
@@ -402,7 +402,7 @@ static void a_head_that_is_wrong_ends_it(void **state) {
   }
 }
 
-static void records_of_others_end_it(void **state) {
+static void test_records_of_others_end_it(void **state) {
   struct harp_packet cases[4] = {packet(UDP, NUMBER, 0, 1024), packet(TCP, NUMBER, 0, 1024),
                                  packet(TCP, NUMBER, 0, 1024), packet(TCP + 1, NUMBER, 0, 1024)};
   static const enum harp_drop why[4] = {HARP_DROP_PATH, HARP_DROP_TOKEN, HARP_DROP_FIELD, HARP_DROP_PATH};
@@ -437,7 +437,7 @@ static int set_unwatched(void **state) {
 }
 
 /* Only whole lines appear, and the end. */
-static void a_watched_buffer_gets_whole_lines(void **state) {
+static void test_a_watched_buffer_gets_whole_lines(void **state) {
   (void)state;
   for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut++) {
     size_t there = (cut - HARP_RECORD_HEAD_BYTES) / HARP_LINE_BYTES * HARP_LINE_BYTES;
@@ -456,20 +456,20 @@ static void a_watched_buffer_gets_whole_lines(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH_WAYS(cut_at_every_byte),
-      BOTH_WAYS(a_few_bytes_at_a_time),
-      BOTH_WAYS(what_follows_is_read_with_it),
-      BOTH_WAYS(lines_that_came_by_another_path_stay),
-      BOTH_WAYS(nothing_is_written_to_a_message_that_is_done),
-      BOTH_WAYS(nothing_is_written_for_a_stream_that_is_closed),
-      BOTH_WAYS(what_was_refused_at_first_is_not_taken),
-      BOTH_WAYS(a_payload_that_is_wrong_ends_it),
-      BOTH_WAYS(who_begins_last_has_the_lines),
-      BOTH_WAYS(one_that_ends_is_forgotten),
-      BOTH_WAYS(a_small_payload_that_is_wrong_is_never_placed),
-      BOTH_WAYS(a_head_that_is_wrong_ends_it),
-      BOTH_WAYS(records_of_others_end_it),
-      cmocka_unit_test_setup(a_watched_buffer_gets_whole_lines, set_watched),
+      BOTH_WAYS(test_cut_at_every_byte),
+      BOTH_WAYS(test_a_few_bytes_at_a_time),
+      BOTH_WAYS(test_what_follows_is_read_with_it),
+      BOTH_WAYS(test_lines_that_came_by_another_path_stay),
+      BOTH_WAYS(test_nothing_is_written_to_a_message_that_is_done),
+      BOTH_WAYS(test_nothing_is_written_for_a_stream_that_is_closed),
+      BOTH_WAYS(test_what_was_refused_at_first_is_not_taken),
+      BOTH_WAYS(test_a_payload_that_is_wrong_ends_it),
+      BOTH_WAYS(test_who_begins_last_has_the_lines),
+      BOTH_WAYS(test_one_that_ends_is_forgotten),
+      BOTH_WAYS(test_a_small_payload_that_is_wrong_is_never_placed),
+      BOTH_WAYS(test_a_head_that_is_wrong_ends_it),
+      BOTH_WAYS(test_records_of_others_end_it),
+      cmocka_unit_test_setup(test_a_watched_buffer_gets_whole_lines, set_watched),
   };
   return cmocka_run_group_tests(tests, init, fini);
 }

@@ -62,7 +62,7 @@ static enum harp_drop feed(uint32_t number, uint32_t message, uint32_t line, uin
   return drop;
 }
 
-static void a_posted_message_is_placed_and_done(void **state) {
+static void test_a_posted_message_is_placed_and_done(void **state) {
   (void)state;
   const uint8_t *early;
   void *cookie;
@@ -85,7 +85,7 @@ static void a_posted_message_is_placed_and_done(void **state) {
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
 
-static void only_new_lines_are_placed(void **state) {
+static void test_only_new_lines_are_placed(void **state) {
   (void)state;
   const uint8_t *early;
   assert_int_equal(post(5000, &early), 0);
@@ -103,7 +103,7 @@ static void only_new_lines_are_placed(void **state) {
 
 /* The map of what has arrived is a ring of one window: behind the window its bits are those of other lines.
  */
-static void an_early_message_at_the_edge_of_the_window(void **state) {
+static void test_an_early_message_at_the_edge_of_the_window(void **state) {
   (void)state;
   enum { BIG = HARP_WINDOW_LINES - 3, LOST = 11, ARRIVED = 3 * HARP_LINE_BYTES };
   const uint8_t *early;
@@ -123,7 +123,7 @@ static void an_early_message_at_the_edge_of_the_window(void **state) {
   assert_int_equal(place.runs[0].bytes, ARRIVED);
 }
 
-static void early_data_waits_in_staging(void **state) {
+static void test_early_data_waits_in_staging(void **state) {
   (void)state;
   const uint8_t *early;
   void *cookie;
@@ -147,14 +147,14 @@ static void early_data_waits_in_staging(void **state) {
   assert_int_equal(bytes, 100);
 }
 
-static void early_data_is_bounded(void **state) {
+static void test_early_data_is_bounded(void **state) {
   (void)state;
   assert_int_equal(feed(5, MESSAGE, LINE, 0, 1024, HARP_EARLY_MAX_BYTES + 1), HARP_DROP_CREDIT);
   assert_int_equal(feed(6, MESSAGE + HARP_EARLY_MESSAGES, LINE + 900, 0, 100, 100), HARP_DROP_CREDIT);
   assert_int_equal(feed(7, MESSAGE + HARP_EARLY_MESSAGES - 1, LINE + 900, 0, 100, 100), HARP_DROP_NONE);
 }
 
-static void bounds_and_contradictions(void **state) {
+static void test_bounds_and_contradictions(void **state) {
   (void)state;
   const uint8_t *early;
   assert_int_equal(post(5000, &early), 0);
@@ -180,7 +180,7 @@ static void bounds_and_contradictions(void **state) {
   assert_false(poll_ack(r, &ack, &number, HARP_MS(1)));
 }
 
-static void too_large_is_noted_and_never_written(void **state) {
+static void test_too_large_is_noted_and_never_written(void **state) {
   (void)state;
   const uint8_t *early;
   void *cookie;
@@ -197,7 +197,7 @@ static void too_large_is_noted_and_never_written(void **state) {
 
 /* A message that had begun before its receive, too small, was posted: nothing more of it may reach the
  * buffer. */
-static void too_large_early_data_stays_out_of_the_buffer(void **state) {
+static void test_too_large_early_data_stays_out_of_the_buffer(void **state) {
   (void)state;
   const uint8_t *early;
   void *cookie;
@@ -213,7 +213,7 @@ static void too_large_early_data_stays_out_of_the_buffer(void **state) {
 }
 
 /* A message larger than its receive never counts as delivered, though its stream is closed. */
-static void what_is_too_large_stays_unacknowledged(void **state) {
+static void test_what_is_too_large_stays_unacknowledged(void **state) {
   (void)state;
   const uint8_t *early;
   struct harp_packet ack;
@@ -228,7 +228,7 @@ static void what_is_too_large_stays_unacknowledged(void **state) {
 
 /* What is still under way to a stream that was closed is acknowledged, since the sender must not take it for
  * loss on the path; what comes for one that never was open is not. */
-static void packets_of_a_closed_stream_are_acknowledged(void **state) {
+static void test_packets_of_a_closed_stream_are_acknowledged(void **state) {
   (void)state;
   struct harp_packet ack;
   uint64_t number;
@@ -253,7 +253,7 @@ static void packets_of_a_closed_stream_are_acknowledged(void **state) {
 
 /* An acknowledgement goes with data that is about to leave on its path when it is due or nearly so, and fits
  * with all the credit that was not told yet. */
-static void an_acknowledgement_rides_on_data(void **state) {
+static void test_an_acknowledgement_rides_on_data(void **state) {
   (void)state;
   enum { ONE_RANGE = HARP_ACK_HEADER_BYTES + HARP_ACK_RANGE_BYTES, ALL = ONE_RANGE + HARP_ACK_CREDIT_BYTES };
   const uint8_t *early;
@@ -276,14 +276,14 @@ static void an_acknowledgement_rides_on_data(void **state) {
   assert_int_equal(ack.ack.credit_count, 0); /* it was told, and will be again where there is room */
 }
 
-static void receives_are_bounded(void **state) {
+static void test_receives_are_bounded(void **state) {
   (void)state;
   const uint8_t *early;
   for (int i = 0; i < HARP_MESSAGES_MAX; i++) assert_int_equal(post(10, &early), 0);
   assert_int_equal(post(10, &early), -EAGAIN);
 }
 
-static void empty_messages_complete_in_turn(void **state) {
+static void test_empty_messages_complete_in_turn(void **state) {
   (void)state;
   const uint8_t *early;
   void *cookie;
@@ -302,7 +302,7 @@ static void empty_messages_complete_in_turn(void **state) {
 }
 
 /* Message numbers wrap; 64 receives and 8 early messages around the wrap each need a place of their own. */
-static void messages_keep_apart_across_the_wrap(void **state) {
+static void test_messages_keep_apart_across_the_wrap(void **state) {
   (void)state;
   const uint8_t *early;
   void *cookie;
@@ -325,7 +325,7 @@ static void messages_keep_apart_across_the_wrap(void **state) {
 
 /* A large message waits for its credit, so that is told at once; a small one comes early, and its credit is
  * told with what else goes, until half of the early places may be taken. */
-static void credit_of_small_receives_waits_for_company(void **state) {
+static void test_credit_of_small_receives_waits_for_company(void **state) {
   (void)state;
   const uint8_t *early;
   for (unsigned i = 0; i < HARP_EARLY_MESSAGES / 2 - 1; i++) {
@@ -345,21 +345,21 @@ static void credit_of_small_receives_waits_for_company(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(a_posted_message_is_placed_and_done, init, fini),
-      cmocka_unit_test_setup_teardown(only_new_lines_are_placed, init, fini),
-      cmocka_unit_test_setup_teardown(an_early_message_at_the_edge_of_the_window, init, fini),
-      cmocka_unit_test_setup_teardown(early_data_waits_in_staging, init, fini),
-      cmocka_unit_test_setup_teardown(early_data_is_bounded, init, fini),
-      cmocka_unit_test_setup_teardown(bounds_and_contradictions, init, fini),
-      cmocka_unit_test_setup_teardown(too_large_is_noted_and_never_written, init, fini),
-      cmocka_unit_test_setup_teardown(too_large_early_data_stays_out_of_the_buffer, init, fini),
-      cmocka_unit_test_setup_teardown(what_is_too_large_stays_unacknowledged, init, fini),
-      cmocka_unit_test_setup_teardown(packets_of_a_closed_stream_are_acknowledged, init, fini),
-      cmocka_unit_test_setup_teardown(an_acknowledgement_rides_on_data, init, fini),
-      cmocka_unit_test_setup_teardown(receives_are_bounded, init, fini),
-      cmocka_unit_test_setup_teardown(empty_messages_complete_in_turn, init, fini),
-      cmocka_unit_test_setup_teardown(messages_keep_apart_across_the_wrap, init, fini),
-      cmocka_unit_test_setup_teardown(credit_of_small_receives_waits_for_company, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_posted_message_is_placed_and_done, init, fini),
+      cmocka_unit_test_setup_teardown(test_only_new_lines_are_placed, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_early_message_at_the_edge_of_the_window, init, fini),
+      cmocka_unit_test_setup_teardown(test_early_data_waits_in_staging, init, fini),
+      cmocka_unit_test_setup_teardown(test_early_data_is_bounded, init, fini),
+      cmocka_unit_test_setup_teardown(test_bounds_and_contradictions, init, fini),
+      cmocka_unit_test_setup_teardown(test_too_large_is_noted_and_never_written, init, fini),
+      cmocka_unit_test_setup_teardown(test_too_large_early_data_stays_out_of_the_buffer, init, fini),
+      cmocka_unit_test_setup_teardown(test_what_is_too_large_stays_unacknowledged, init, fini),
+      cmocka_unit_test_setup_teardown(test_packets_of_a_closed_stream_are_acknowledged, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_acknowledgement_rides_on_data, init, fini),
+      cmocka_unit_test_setup_teardown(test_receives_are_bounded, init, fini),
+      cmocka_unit_test_setup_teardown(test_empty_messages_complete_in_turn, init, fini),
+      cmocka_unit_test_setup_teardown(test_messages_keep_apart_across_the_wrap, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_company, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

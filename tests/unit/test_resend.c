@@ -19,7 +19,7 @@ static int init(void **state) {
   return 0;
 }
 
-static void runs_merge_and_come_lowest_first(void **state) {
+static void test_runs_merge_and_come_lowest_first(void **state) {
   (void)state;
   uint32_t line;
   assert_int_equal(harp_resend_first(&r, 100, &line), 0);
@@ -36,7 +36,7 @@ static void runs_merge_and_come_lowest_first(void **state) {
   assert_int_equal(line, FIRST + 50);
 }
 
-static void what_was_delivered_is_not_added(void **state) {
+static void test_what_was_delivered_is_not_added(void **state) {
   (void)state;
   uint32_t line;
   harp_resend_add(&r, FIRST + 10, 10, FIRST + 20);
@@ -47,7 +47,7 @@ static void what_was_delivered_is_not_added(void **state) {
   assert_int_equal(line, FIRST + 25);
 }
 
-static void delivery_removes(void **state) {
+static void test_delivery_removes(void **state) {
   (void)state;
   uint32_t line;
   harp_resend_add(&r, FIRST + 200, 200, FIRST); /* across the wrap */
@@ -60,7 +60,7 @@ static void delivery_removes(void **state) {
 }
 
 /* A late acknowledgement of something delivered long ago must not touch a line one window later. */
-static void an_old_line_does_not_remove_a_new_one(void **state) {
+static void test_an_old_line_does_not_remove_a_new_one(void **state) {
   (void)state;
   uint32_t delivered = FIRST + 1000, line;
   harp_resend_add(&r, FIRST + 5 + HARP_WINDOW_LINES, 3, delivered);
@@ -72,7 +72,7 @@ static void an_old_line_does_not_remove_a_new_one(void **state) {
   assert_int_equal(r.count, 2);
 }
 
-static void it_agrees_with_a_plain_set(void **state) {
+static void test_it_agrees_with_a_plain_set(void **state) {
   (void)state;
   static bool plain[4096];
   struct rng random = {3};
@@ -111,11 +111,11 @@ static void it_agrees_with_a_plain_set(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(runs_merge_and_come_lowest_first, init),
-      cmocka_unit_test_setup(what_was_delivered_is_not_added, init),
-      cmocka_unit_test_setup(delivery_removes, init),
-      cmocka_unit_test_setup(an_old_line_does_not_remove_a_new_one, init),
-      cmocka_unit_test_setup(it_agrees_with_a_plain_set, init),
+      cmocka_unit_test_setup(test_runs_merge_and_come_lowest_first, init),
+      cmocka_unit_test_setup(test_what_was_delivered_is_not_added, init),
+      cmocka_unit_test_setup(test_delivery_removes, init),
+      cmocka_unit_test_setup(test_an_old_line_does_not_remove_a_new_one, init),
+      cmocka_unit_test_setup(test_it_agrees_with_a_plain_set, init),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 #include "proto/rtt.h"
 
-static void the_first_sample_counts_fully(void **state) {
+static void test_the_first_sample_counts_fully(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 1000);
@@ -22,7 +22,7 @@ static void the_first_sample_counts_fully(void **state) {
   assert_int_equal(r.min_ns, HARP_US(40));
 }
 
-static void equal_samples_settle(void **state) {
+static void test_equal_samples_settle(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
@@ -33,7 +33,7 @@ static void equal_samples_settle(void **state) {
   assert_int_equal(r.min_ns, HARP_US(100));
 }
 
-static void a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter(void **state) {
+static void test_a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
@@ -45,7 +45,7 @@ static void a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter(void 
   assert_int_equal(r.min_ns, 8000);
 }
 
-static void an_old_minimum_is_forgotten(void **state) {
+static void test_an_old_minimum_is_forgotten(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
@@ -57,7 +57,7 @@ static void an_old_minimum_is_forgotten(void **state) {
   assert_int_equal(r.min_ns, HARP_US(50));
 }
 
-static void a_zero_sample_is_no_unknown(void **state) {
+static void test_a_zero_sample_is_no_unknown(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
@@ -67,11 +67,11 @@ static void a_zero_sample_is_no_unknown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_first_sample_counts_fully),
-      cmocka_unit_test(equal_samples_settle),
-      cmocka_unit_test(a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter),
-      cmocka_unit_test(an_old_minimum_is_forgotten),
-      cmocka_unit_test(a_zero_sample_is_no_unknown),
+      cmocka_unit_test(test_the_first_sample_counts_fully),
+      cmocka_unit_test(test_equal_samples_settle),
+      cmocka_unit_test(test_a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter),
+      cmocka_unit_test(test_an_old_minimum_is_forgotten),
+      cmocka_unit_test(test_a_zero_sample_is_no_unknown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

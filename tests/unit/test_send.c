@@ -70,13 +70,13 @@ static enum harp_drop feed(struct harp_packet p) {
   return harp_sender_on_ack(s, &p, harp_sender_ack_number(s, &p), HARP_US(100));
 }
 
-static void posting_is_bounded(void **state) {
+static void test_posting_is_bounded(void **state) {
   (void)state;
   for (int i = 0; i < HARP_MESSAGES_MAX; i++) assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, 0), 0);
   assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, 0), -EAGAIN);
 }
 
-static void a_message_is_cut_into_packets(void **state) {
+static void test_a_message_is_cut_into_packets(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0); /* 20 lines: 8 + 8 + 4 */
@@ -95,7 +95,7 @@ static void a_message_is_cut_into_packets(void **state) {
   assert_false(take(&run, 64));
 }
 
-static void a_superframe_takes_no_more_than_asked(void **state) {
+static void test_a_superframe_takes_no_more_than_asked(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
@@ -109,7 +109,7 @@ static void a_superframe_takes_no_more_than_asked(void **state) {
   assert_ptr_equal(run.data, data + 2048);
 }
 
-static void an_empty_message_takes_one_line_and_no_bytes(void **state) {
+static void test_an_empty_message_takes_one_line_and_no_bytes(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
@@ -123,7 +123,7 @@ static void an_empty_message_takes_one_line_and_no_bytes(void **state) {
   assert_ptr_equal(cookie, data);
 }
 
-static void early_messages_are_small_and_few(void **state) {
+static void test_early_messages_are_small_and_few(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, HARP_EARLY_MAX_BYTES + 1, NULL, 0), 0);
@@ -137,7 +137,7 @@ static void early_messages_are_small_and_few(void **state) {
   assert_int_equal(sent, HARP_EARLY_MESSAGES);
 }
 
-static void nonsense_is_dropped_and_changes_nothing(void **state) {
+static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
@@ -165,7 +165,7 @@ static void nonsense_is_dropped_and_changes_nothing(void **state) {
 }
 
 /* The credit of an earlier stream of the same id may come late: it must not count as this one's. */
-static void credit_that_no_receiver_can_give_is_ignored(void **state) {
+static void test_credit_that_no_receiver_can_give_is_ignored(void **state) {
   (void)state;
   assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, 0), 0);
   assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX + 1)), HARP_DROP_NONE);
@@ -175,7 +175,7 @@ static void credit_that_no_receiver_can_give_is_ignored(void **state) {
 }
 
 /* All acknowledgements that told a stream's credit may have been lost while other streams went on. */
-static void credit_is_asked_for_while_others_are_busy(void **state) {
+static void test_credit_is_asked_for_while_others_are_busy(void **state) {
   (void)state;
   const struct harp_tx_stream_config other = {.id = STREAM - 1, .first_message = FIRST_MESSAGE};
   struct harp_tx_run run;
@@ -219,7 +219,7 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
 
 /* The receiver drops all that comes for a stream, for its content. With nothing else in flight that looks
  * like a dead path; other streams must not wait for long. */
-static void a_stream_that_is_refused_holds_up_no_other(void **state) {
+static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
   (void)state;
   struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
                                  .stream_max = STREAM + 1,
@@ -257,7 +257,7 @@ static void a_stream_that_is_refused_holds_up_no_other(void **state) {
   free(own);
 }
 
-static void an_old_acknowledgement_takes_nothing_back(void **state) {
+static void test_an_old_acknowledgement_takes_nothing_back(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
@@ -268,7 +268,7 @@ static void an_old_acknowledgement_takes_nothing_back(void **state) {
   assert_int_equal(st.posted, FIRST_MESSAGE + 3);
 }
 
-static void messages_complete_in_order(void **state) {
+static void test_messages_complete_in_order(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
@@ -293,7 +293,7 @@ static void messages_complete_in_order(void **state) {
   assert_int_equal(st.delivered, FIRST_LINE + 3);
 }
 
-static void a_choice_tells_the_size_that_comes(void **state) {
+static void test_a_choice_tells_the_size_that_comes(void **state) {
   (void)state;
   static const uint32_t sizes[][2] = {{0, 0}, {300, 300}, {9000, 1024}};
   struct harp_tx_choice choice = harp_sender_choose(s, HARP_US(1));
@@ -312,7 +312,7 @@ static void a_choice_tells_the_size_that_comes(void **state) {
   assert_int_equal(choice.kind, HARP_TX_NOTHING);
 }
 
-static void a_path_that_is_down_moves_its_flight(void **state) {
+static void test_a_path_that_is_down_moves_its_flight(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
@@ -380,7 +380,7 @@ static harp_ns until_it_leaves(struct harp_sender *own, unsigned path, enum harp
 }
 
 /* The first path of each pair is used, and asks nothing of the others: they are silent for ever. */
-static void one_path_between_two_enis_is_used(void **state) {
+static void test_one_path_between_two_enis_is_used(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   struct harp_tx_run run;
@@ -407,7 +407,7 @@ static void one_path_between_two_enis_is_used(void **state) {
 }
 
 /* One that is silent is given company long before it is given up; which goes to rest when it answers. */
-static void a_silent_path_gets_company(void **state) {
+static void test_a_silent_path_gets_company(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   bring_up(own, 0);
@@ -429,7 +429,7 @@ static void a_silent_path_gets_company(void **state) {
 }
 
 /* A first path that never answers is replaced by the second, that by the third. */
-static void a_path_that_never_answers_gets_company(void **state) {
+static void test_a_path_that_never_answers_gets_company(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   assert_true(until_it_leaves(own, 2, HARP_PATH_DORMANT, 0, HARP_MS(20)) < HARP_MS(20));
@@ -444,7 +444,7 @@ static void a_path_that_never_answers_gets_company(void **state) {
 
 /* None is taken down for less than 30 ms of silence while another between the same ENIs answers, though that
  * carries nothing, and a standby path waits. */
-static void no_path_goes_down_early_beside_its_like(void **state) {
+static void test_no_path_goes_down_early_beside_its_like(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   struct harp_tx_run run;
@@ -479,7 +479,7 @@ static void no_path_goes_down_early_beside_its_like(void **state) {
 }
 
 /* A path that makes a detour at the receiver is replaced by one that does not, where there is any. */
-static void detours_are_avoided(void **state) {
+static void test_detours_are_avoided(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   bring_up(own, 0);
@@ -524,7 +524,7 @@ static enum harp_drop announce(uint32_t window_bytes, uint32_t number, harp_ns n
   return harp_sender_on_ack(s, &p, harp_sender_ack_number(s, &p), now);
 }
 
-static void all_paths_to_an_interface_share_its_window(void **state) {
+static void test_all_paths_to_an_interface_share_its_window(void **state) {
   (void)state;
   uint32_t window = 100 << 10;
   assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, HARP_US(1)), 0);
@@ -542,7 +542,7 @@ static void all_paths_to_an_interface_share_its_window(void **state) {
   assert_in_range(fill(HARP_US(9)), 2 * window - 2 * COST, 2 * window);
 }
 
-static void an_absurd_window_is_bounded_and_counted(void **state) {
+static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   (void)state;
   assert_int_equal(counters.absurd_windows, 0);
   assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, HARP_US(1)), 0);
@@ -562,7 +562,7 @@ static void an_absurd_window_is_bounded_and_counted(void **state) {
 }
 
 /* After a while without work the receiver may have given the window to others. */
-static void a_stale_window_is_not_used(void **state) {
+static void test_a_stale_window_is_not_used(void **state) {
   (void)state;
   harp_ns later = HARP_MS(60);
   assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, later), 0);
@@ -574,7 +574,7 @@ static void a_stale_window_is_not_used(void **state) {
 }
 
 /* Paths between the same ENIs divide one window, and what one gives up the others have. */
-static void paths_between_the_same_enis_share(void **state) {
+static void test_paths_between_the_same_enis_share(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   bring_up(own, 0);
@@ -596,7 +596,7 @@ static void paths_between_the_same_enis_share(void **state) {
 }
 
 /* Connections begin with different ENIs, equally often with each, though most of their paths are standby. */
-static void connections_begin_with_different_paths(void **state) {
+static void test_connections_begin_with_different_paths(void **state) {
   (void)state;
   enum { PRIMARY = 4, PATHS = 16, CONNECTIONS = 64 };
   unsigned chosen[PATHS] = {0};
@@ -669,7 +669,7 @@ static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
   return own;
 }
 
-static void a_copy_that_found_no_frame_is_chosen_again(void **state) {
+static void test_a_copy_that_found_no_frame_is_chosen_again(void **state) {
   (void)state;
   harp_ns now = HARP_MS(1);
   unsigned first;
@@ -682,7 +682,7 @@ static void a_copy_that_found_no_frame_is_chosen_again(void **state) {
 }
 
 /* What was to be copied arrives meanwhile, and a probe timeout falls due. */
-static void a_copy_that_found_no_frame_is_forgotten(void **state) {
+static void test_a_copy_that_found_no_frame_is_forgotten(void **state) {
   (void)state;
   harp_ns now = HARP_MS(1);
   unsigned first;
@@ -699,7 +699,7 @@ static void a_copy_that_found_no_frame_is_forgotten(void **state) {
 }
 
 /* Connections are many: their memory hardly grows with their paths. */
-static void memory_is_bounded_with_many_paths(void **state) {
+static void test_memory_is_bounded_with_many_paths(void **state) {
   (void)state;
   struct harp_sender_config c = {.path_count = 1, .stream_max = 1};
   struct harp_receiver_config rc = {.path_count = 1, .stream_max = 1};
@@ -715,32 +715,32 @@ static void memory_is_bounded_with_many_paths(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_is_bounded_with_many_paths),
-      cmocka_unit_test(one_path_between_two_enis_is_used),
-      cmocka_unit_test(a_silent_path_gets_company),
-      cmocka_unit_test(a_path_that_never_answers_gets_company),
-      cmocka_unit_test(no_path_goes_down_early_beside_its_like),
-      cmocka_unit_test(detours_are_avoided),
-      cmocka_unit_test(paths_between_the_same_enis_share),
-      cmocka_unit_test_setup_teardown(connections_begin_with_different_paths, init, fini),
-      cmocka_unit_test_setup_teardown(a_copy_that_found_no_frame_is_chosen_again, init, fini),
-      cmocka_unit_test_setup_teardown(a_copy_that_found_no_frame_is_forgotten, init, fini),
-      cmocka_unit_test_setup_teardown(posting_is_bounded, init, fini),
-      cmocka_unit_test_setup_teardown(a_message_is_cut_into_packets, init, fini),
-      cmocka_unit_test_setup_teardown(a_superframe_takes_no_more_than_asked, init, fini),
-      cmocka_unit_test_setup_teardown(an_empty_message_takes_one_line_and_no_bytes, init, fini),
-      cmocka_unit_test_setup_teardown(early_messages_are_small_and_few, init, fini),
-      cmocka_unit_test_setup_teardown(nonsense_is_dropped_and_changes_nothing, init, fini),
-      cmocka_unit_test_setup_teardown(an_old_acknowledgement_takes_nothing_back, init, fini),
-      cmocka_unit_test_setup_teardown(credit_that_no_receiver_can_give_is_ignored, init, fini),
-      cmocka_unit_test_setup_teardown(credit_is_asked_for_while_others_are_busy, init, fini),
-      cmocka_unit_test_setup_teardown(a_stream_that_is_refused_holds_up_no_other, init, fini),
-      cmocka_unit_test_setup_teardown(messages_complete_in_order, init, fini),
-      cmocka_unit_test_setup_teardown(a_choice_tells_the_size_that_comes, init, fini),
-      cmocka_unit_test_setup_teardown(a_path_that_is_down_moves_its_flight, init, fini),
-      cmocka_unit_test_setup_teardown(all_paths_to_an_interface_share_its_window, init, fini),
-      cmocka_unit_test_setup_teardown(an_absurd_window_is_bounded_and_counted, init, fini),
-      cmocka_unit_test_setup_teardown(a_stale_window_is_not_used, init, fini),
+      cmocka_unit_test(test_memory_is_bounded_with_many_paths),
+      cmocka_unit_test(test_one_path_between_two_enis_is_used),
+      cmocka_unit_test(test_a_silent_path_gets_company),
+      cmocka_unit_test(test_a_path_that_never_answers_gets_company),
+      cmocka_unit_test(test_no_path_goes_down_early_beside_its_like),
+      cmocka_unit_test(test_detours_are_avoided),
+      cmocka_unit_test(test_paths_between_the_same_enis_share),
+      cmocka_unit_test_setup_teardown(test_connections_begin_with_different_paths, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_copy_that_found_no_frame_is_chosen_again, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_copy_that_found_no_frame_is_forgotten, init, fini),
+      cmocka_unit_test_setup_teardown(test_posting_is_bounded, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_message_is_cut_into_packets, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_superframe_takes_no_more_than_asked, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_empty_message_takes_one_line_and_no_bytes, init, fini),
+      cmocka_unit_test_setup_teardown(test_early_messages_are_small_and_few, init, fini),
+      cmocka_unit_test_setup_teardown(test_nonsense_is_dropped_and_changes_nothing, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_old_acknowledgement_takes_nothing_back, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_that_no_receiver_can_give_is_ignored, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_is_asked_for_while_others_are_busy, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_stream_that_is_refused_holds_up_no_other, init, fini),
+      cmocka_unit_test_setup_teardown(test_messages_complete_in_order, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_choice_tells_the_size_that_comes, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_path_that_is_down_moves_its_flight, init, fini),
+      cmocka_unit_test_setup_teardown(test_all_paths_to_an_interface_share_its_window, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_absurd_window_is_bounded_and_counted, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 #include "base/seq.h"
 
-static void order_survives_the_wrap(void **state) {
+static void test_order_survives_the_wrap(void **state) {
   (void)state;
   assert_true(harp_seq_before(0xFFFFFFFF, 0));
   assert_true(harp_seq_after(5, 0xFFFFFFF0));
@@ -21,7 +21,7 @@ static void order_survives_the_wrap(void **state) {
   assert_int_equal(harp_seq_max(2, 0xFFFFFFFE), 2);
 }
 
-static void widening_finds_the_nearest(void **state) {
+static void test_widening_finds_the_nearest(void **state) {
   (void)state;
   assert_true(harp_seq_widen(5, 10) == 5);
   assert_true(harp_seq_widen(5, 0xFFFFFFF0) == 0x100000005);
@@ -36,8 +36,8 @@ static void widening_finds_the_nearest(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(order_survives_the_wrap),
-      cmocka_unit_test(widening_finds_the_nearest),
+      cmocka_unit_test(test_order_survives_the_wrap),
+      cmocka_unit_test(test_widening_finds_the_nearest),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

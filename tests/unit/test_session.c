@@ -69,14 +69,14 @@ static enum harp_drop data_to(struct harp_session *to, uint8_t path, uint64_t nu
   return harp_session_on_packet(to, wire, &p, &place, HARP_US(1));
 }
 
-static void a_good_packet_is_taken(void **state) {
+static void test_a_good_packet_is_taken(void **state) {
   (void)state;
   assert_int_equal(data_to(&rx, 0, 50, SEED), HARP_DROP_NONE);
   assert_int_equal(place.count, 1);
   assert_int_equal(rx_counters.drops[HARP_DROP_NONE], 1);
 }
 
-static void a_bad_packet_is_counted_and_changes_nothing(void **state) {
+static void test_a_bad_packet_is_counted_and_changes_nothing(void **state) {
   (void)state;
   static uint8_t before[1 << 16];
   assert_true(harp_receiver_bytes(&rc) <= sizeof before);
@@ -128,7 +128,7 @@ static bool holds(unsigned i, uint8_t fill) {
   return true;
 }
 
-static void a_payload_is_copied_while_it_is_verified(void **state) {
+static void test_a_payload_is_copied_while_it_is_verified(void **state) {
   (void)state;
   post_receive(false);
   assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
@@ -140,7 +140,7 @@ static void a_payload_is_copied_while_it_is_verified(void **state) {
   assert_true(place.is_copied && holds(2, 4));
 }
 
-static void what_has_arrived_is_not_overwritten_by_unverified_bytes(void **state) {
+static void test_what_has_arrived_is_not_overwritten_by_unverified_bytes(void **state) {
   (void)state;
   post_receive(false);
   assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
@@ -154,7 +154,7 @@ static void what_has_arrived_is_not_overwritten_by_unverified_bytes(void **state
   assert_true(place.is_copied);
 }
 
-static void nothing_unverified_goes_where_somebody_reads(void **state) {
+static void test_nothing_unverified_goes_where_somebody_reads(void **state) {
   (void)state;
   post_receive(true);
   assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
@@ -164,7 +164,7 @@ static void nothing_unverified_goes_where_somebody_reads(void **state) {
   assert_false(place.is_copied);
 }
 
-static void nothing_unverified_goes_where_a_record_may_be_read(void **state) {
+static void test_nothing_unverified_goes_where_a_record_may_be_read(void **state) {
   (void)state;
   post_receive(false);
   assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
@@ -173,7 +173,7 @@ static void nothing_unverified_goes_where_a_record_may_be_read(void **state) {
   assert_true(holds(1, 0xAA));
 }
 
-static void directions_are_kept(void **state) {
+static void test_directions_are_kept(void **state) {
   (void)state;
   struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 1}, p;
   size_t bytes = harp_packet_encode_ack(wire, &f, 50, SEED);
@@ -186,7 +186,7 @@ static void directions_are_kept(void **state) {
   assert_int_equal(harp_session_on_head(&tx, 0, wire, &record, &number), HARP_DROP_DIRECTION);
 }
 
-static void life_goes_one_way(void **state) {
+static void test_life_goes_one_way(void **state) {
   (void)state;
   harp_session_fail(&rx, HARP_ERR_REMOTE, 1);
   assert_int_equal(rx.state, HARP_SESSION_FAILED);
@@ -203,7 +203,7 @@ static void life_goes_one_way(void **state) {
   assert_int_equal(tx.state, HARP_SESSION_CLOSED);
 }
 
-static void a_closed_sender_runs_no_timer(void **state) {
+static void test_a_closed_sender_runs_no_timer(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(sender, &tx_stream, buffer, 100, NULL, 0), 0);
@@ -216,15 +216,16 @@ static void a_closed_sender_runs_no_timer(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(a_good_packet_is_taken, init, fini),
-      cmocka_unit_test_setup_teardown(a_bad_packet_is_counted_and_changes_nothing, init, fini),
-      cmocka_unit_test_setup_teardown(a_payload_is_copied_while_it_is_verified, init, fini),
-      cmocka_unit_test_setup_teardown(what_has_arrived_is_not_overwritten_by_unverified_bytes, init, fini),
-      cmocka_unit_test_setup_teardown(nothing_unverified_goes_where_somebody_reads, init, fini),
-      cmocka_unit_test_setup_teardown(nothing_unverified_goes_where_a_record_may_be_read, init, fini),
-      cmocka_unit_test_setup_teardown(directions_are_kept, init, fini),
-      cmocka_unit_test_setup_teardown(life_goes_one_way, init, fini),
-      cmocka_unit_test_setup_teardown(a_closed_sender_runs_no_timer, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_good_packet_is_taken, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_bad_packet_is_counted_and_changes_nothing, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_payload_is_copied_while_it_is_verified, init, fini),
+      cmocka_unit_test_setup_teardown(test_what_has_arrived_is_not_overwritten_by_unverified_bytes, init,
+                                      fini),
+      cmocka_unit_test_setup_teardown(test_nothing_unverified_goes_where_somebody_reads, init, fini),
+      cmocka_unit_test_setup_teardown(test_nothing_unverified_goes_where_a_record_may_be_read, init, fini),
+      cmocka_unit_test_setup_teardown(test_directions_are_kept, init, fini),
+      cmocka_unit_test_setup_teardown(test_life_goes_one_way, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_closed_sender_runs_no_timer, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

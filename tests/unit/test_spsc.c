@@ -14,7 +14,7 @@
 
 static struct harp_spsc ring;
 
-static void it_is_bounded_and_in_order(void **state) {
+static void test_it_is_bounded_and_in_order(void **state) {
   (void)state;
   memset(&ring, 0, sizeof ring);
   /* Free-running counters pass 2^32 without notice. */
@@ -44,7 +44,7 @@ static void *produce(void *arg) {
   return NULL;
 }
 
-static void two_threads_see_what_was_pushed(void **state) {
+static void test_two_threads_see_what_was_pushed(void **state) {
   (void)state;
   memset(&ring, 0, sizeof ring);
   memset(values, 0, sizeof values);
@@ -63,8 +63,8 @@ static void two_threads_see_what_was_pushed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(it_is_bounded_and_in_order),
-      cmocka_unit_test(two_threads_see_what_was_pushed),
+      cmocka_unit_test(test_it_is_bounded_and_in_order),
+      cmocka_unit_test(test_two_threads_see_what_was_pushed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,7 @@ static size_t drain(void) {
   return bytes;
 }
 
-static void the_rest_of_a_record_follows(void **state) {
+static void test_the_rest_of_a_record_follows(void **state) {
   (void)state;
   size_t bytes = 0;
   send_record();
@@ -135,7 +135,7 @@ static void the_rest_of_a_record_follows(void **state) {
 }
 
 /* Its lines were lost, wrongly, on another path, and arrived there after all. */
-static void nothing_is_sent_from_a_buffer_that_was_given_back(void **state) {
+static void test_nothing_is_sent_from_a_buffer_that_was_given_back(void **state) {
   (void)state;
   void *cookie;
   send_record();
@@ -169,7 +169,7 @@ static void pass_once(void) {
 }
 
 /* The peer's data come, and nothing of ours arrives. */
-static void one_that_takes_no_acknowledgement_is_given_up(void **state) {
+static void test_one_that_takes_no_acknowledgement_is_given_up(void **state) {
   (void)state;
   struct harp_packet ack = {.type = HARP_PACKET_ACK, .path = TCP, .token = 1};
   send_record();
@@ -196,9 +196,9 @@ static void one_that_takes_no_acknowledgement_is_given_up(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
   const struct CMUnitTest tests[] = {
-      T(the_rest_of_a_record_follows),
-      T(nothing_is_sent_from_a_buffer_that_was_given_back),
-      T(one_that_takes_no_acknowledgement_is_given_up),
+      T(test_the_rest_of_a_record_follows),
+      T(test_nothing_is_sent_from_a_buffer_that_was_given_back),
+      T(test_one_that_takes_no_acknowledgement_is_given_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static void post(uint32_t bytes) {
   assert_int_equal(harp_sender_post(s, &st, data, bytes, NULL, now), 0);
 }
 
-static void one_that_is_not_connected_takes_nothing(void **state) {
+static void test_one_that_is_not_connected_takes_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   answer(UDP);
@@ -113,7 +113,7 @@ static void one_that_is_not_connected_takes_nothing(void **state) {
   assert_int_equal(run.path, UDP);
 }
 
-static void it_carries_nothing_before_it_has_answered(void **state) {
+static void test_it_carries_nothing_before_it_has_answered(void **state) {
   (void)state;
   struct harp_tx_run run;
   answer(UDP);
@@ -127,7 +127,7 @@ static void it_carries_nothing_before_it_has_answered(void **state) {
   assert_int_equal(run.path, UDP);
 }
 
-static void large_messages_take_it_in_large_records(void **state) {
+static void test_large_messages_take_it_in_large_records(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -145,7 +145,7 @@ static void large_messages_take_it_in_large_records(void **state) {
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
 }
 
-static void small_messages_do_not(void **state) {
+static void test_small_messages_do_not(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -155,7 +155,7 @@ static void small_messages_do_not(void **state) {
 }
 
 /* Where the kernel repeats much: carrier.h. */
-static void one_that_is_avoided_is_left_alone(void **state) {
+static void test_one_that_is_avoided_is_left_alone(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -169,7 +169,7 @@ static void one_that_is_avoided_is_left_alone(void **state) {
   assert_int_equal(run.path, TCP); /* better than none */
 }
 
-static void datagrams_alone_carry_all_and_so_does_tcp(void **state) {
+static void test_datagrams_alone_carry_all_and_so_does_tcp(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -184,7 +184,7 @@ static void datagrams_alone_carry_all_and_so_does_tcp(void **state) {
   assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
 }
 
-static void what_is_blocked_is_waited_for(void **state) {
+static void test_what_is_blocked_is_waited_for(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -238,18 +238,18 @@ static void stop_and_give_up(bool blocked) {
   assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
 }
 
-static void one_that_stops_is_given_up_to_the_other(void **state) {
+static void test_one_that_stops_is_given_up_to_the_other(void **state) {
   (void)state;
   stop_and_give_up(false);
 }
 
-static void so_is_one_that_is_blocked(void **state) {
+static void test_so_is_one_that_is_blocked(void **state) {
   (void)state;
   stop_and_give_up(true);
 }
 
 /* Nothing of ours is in flight on it: acknowledgements are what it does not take. */
-static void so_is_one_that_is_blocked_by_acknowledgements(void **state) {
+static void test_so_is_one_that_is_blocked_by_acknowledgements(void **state) {
   (void)state;
   bring_both_up();
   now += HARP_SEC(1);
@@ -263,7 +263,7 @@ static void so_is_one_that_is_blocked_by_acknowledgements(void **state) {
   assert_true(done);
 }
 
-static void one_that_takes_acknowledgements_slowly_is_not(void **state) {
+static void test_one_that_takes_acknowledgements_slowly_is_not(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -278,7 +278,7 @@ static void one_that_takes_acknowledgements_slowly_is_not(void **state) {
   assert_int_equal(run.path, TCP);
 }
 
-static void one_that_is_slow_is_not(void **state) {
+static void test_one_that_is_slow_is_not(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -290,7 +290,7 @@ static void one_that_is_slow_is_not(void **state) {
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
 }
 
-static void it_comes_back_with_another_connection(void **state) {
+static void test_it_comes_back_with_another_connection(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -306,7 +306,7 @@ static void it_comes_back_with_another_connection(void **state) {
 }
 
 /* An acknowledgement may come by another path when its connection is gone. */
-static void what_went_over_an_old_connection_proves_nothing(void **state) {
+static void test_what_went_over_an_old_connection_proves_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -323,7 +323,7 @@ static void what_went_over_an_old_connection_proves_nothing(void **state) {
 }
 
 /* What goes on may be the other direction, and the acknowledgement was lost on its way. */
-static void one_that_goes_on_without_an_acknowledgement_is_asked(void **state) {
+static void test_one_that_goes_on_without_an_acknowledgement_is_asked(void **state) {
   (void)state;
   struct harp_tx_run run = {.path = UDP};
   bring_both_up();
@@ -340,7 +340,7 @@ static void one_that_goes_on_without_an_acknowledgement_is_asked(void **state) {
 }
 
 /* Small messages wait for company, but not on a tcp path. */
-static void it_does_not_wait_for_what_holds_back_datagrams(void **state) {
+static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
@@ -365,7 +365,7 @@ static bool sends(unsigned path, harp_ns span_ns) {
   return sent;
 }
 
-static void one_that_rests_takes_the_place_of_one_that_does_not_connect(void **state) {
+static void test_one_that_rests_takes_the_place_of_one_that_does_not_connect(void **state) {
   (void)state;
   harp_sender_unblock(s, 1, now);
   assert_true(harp_sender_is_dormant(s, 1));
@@ -373,7 +373,7 @@ static void one_that_rests_takes_the_place_of_one_that_does_not_connect(void **s
   assert_true(sends(1, HARP_MS(100)));
 }
 
-static void where_none_connects_nothing_goes_on(void **state) {
+static void test_where_none_connects_nothing_goes_on(void **state) {
   (void)state;
   post(100000);
   assert_false(sends(0, HARP_MS(100)));
@@ -384,24 +384,24 @@ int main(void) {
 #define A(test) cmocka_unit_test_setup_teardown(test, init_alone, fini)
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
   const struct CMUnitTest tests[] = {
-      T(one_that_is_not_connected_takes_nothing),
-      T(it_carries_nothing_before_it_has_answered),
-      T(large_messages_take_it_in_large_records),
-      T(small_messages_do_not),
-      T(one_that_is_avoided_is_left_alone),
-      T(datagrams_alone_carry_all_and_so_does_tcp),
-      T(what_is_blocked_is_waited_for),
-      T(one_that_stops_is_given_up_to_the_other),
-      T(so_is_one_that_is_blocked),
-      T(so_is_one_that_is_blocked_by_acknowledgements),
-      T(one_that_takes_acknowledgements_slowly_is_not),
-      T(one_that_is_slow_is_not),
-      T(it_comes_back_with_another_connection),
-      T(what_went_over_an_old_connection_proves_nothing),
-      T(one_that_goes_on_without_an_acknowledgement_is_asked),
-      T(it_does_not_wait_for_what_holds_back_datagrams),
-      A(one_that_rests_takes_the_place_of_one_that_does_not_connect),
-      A(where_none_connects_nothing_goes_on),
+      T(test_one_that_is_not_connected_takes_nothing),
+      T(test_it_carries_nothing_before_it_has_answered),
+      T(test_large_messages_take_it_in_large_records),
+      T(test_small_messages_do_not),
+      T(test_one_that_is_avoided_is_left_alone),
+      T(test_datagrams_alone_carry_all_and_so_does_tcp),
+      T(test_what_is_blocked_is_waited_for),
+      T(test_one_that_stops_is_given_up_to_the_other),
+      T(test_so_is_one_that_is_blocked),
+      T(test_so_is_one_that_is_blocked_by_acknowledgements),
+      T(test_one_that_takes_acknowledgements_slowly_is_not),
+      T(test_one_that_is_slow_is_not),
+      T(test_it_comes_back_with_another_connection),
+      T(test_what_went_over_an_old_connection_proves_nothing),
+      T(test_one_that_goes_on_without_an_acknowledgement_is_asked),
+      T(test_it_does_not_wait_for_what_holds_back_datagrams),
+      A(test_one_that_rests_takes_the_place_of_one_that_does_not_connect),
+      A(test_where_none_connects_nothing_goes_on),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

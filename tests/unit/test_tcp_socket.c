@@ -98,7 +98,7 @@ static void drain(void) {
   }
 }
 
-static void nothing_sent_is_nothing(void **state) {
+static void test_nothing_sent_is_nothing(void **state) {
   (void)state;
   const socklen_t kernels[] = {LINUX_3_10, LINUX_4_1, CURRENT};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(kernels); i++) {
@@ -109,7 +109,7 @@ static void nothing_sent_is_nothing(void **state) {
   }
 }
 
-static void round_trips_are_told(void **state) {
+static void test_round_trips_are_told(void **state) {
   (void)state;
   fill();
   drain();
@@ -117,7 +117,7 @@ static void round_trips_are_told(void **state) {
   assert_true(look(LINUX_4_1).rtt_ns && !look(LINUX_4_1).rtt_min_ns);
 }
 
-static void progress_is_seen_on_any_kernel(void **state) {
+static void test_progress_is_seen_on_any_kernel(void **state) {
   (void)state;
   fill();
   assert_true(look(LINUX_3_10).acked_bytes < sent);
@@ -127,7 +127,7 @@ static void progress_is_seen_on_any_kernel(void **state) {
 }
 
 /* About as many segments as there are: of the repeated ones a share is to be known. */
-static void segments_are_worked_out(void **state) {
+static void test_segments_are_worked_out(void **state) {
   (void)state;
   fill();
   drain();
@@ -157,7 +157,7 @@ static void assert_times_out(int fd) {
   assert_int_equal(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
-static void a_host_that_is_gone_breaks_either_end(void **state) {
+static void test_a_host_that_is_gone_breaks_either_end(void **state) {
   (void)state;
   assert_times_out(ours);
   assert_times_out(theirs);
@@ -166,8 +166,11 @@ static void a_host_that_is_gone_breaks_either_end(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      T(a_host_that_is_gone_breaks_either_end), T(nothing_sent_is_nothing), T(round_trips_are_told),
-      T(progress_is_seen_on_any_kernel),        T(segments_are_worked_out),
+      T(test_a_host_that_is_gone_breaks_either_end),
+      T(test_nothing_sent_is_nothing),
+      T(test_round_trips_are_told),
+      T(test_progress_is_seen_on_any_kernel),
+      T(test_segments_are_worked_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

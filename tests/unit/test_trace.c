@@ -26,7 +26,7 @@ static void write_one(harp_ns now, enum harp_event event, uint64_t number) {
   harp_trace(&trace, now, (struct harp_trace_entry){.event = (uint8_t)event, .number = number});
 }
 
-static void an_event_reads_as_text(void **state) {
+static void test_an_event_reads_as_text(void **state) {
   (void)state;
   char text[200];
   struct harp_trace_entry e = {
@@ -36,7 +36,7 @@ static void an_event_reads_as_text(void **state) {
   assert_string_equal(text, "[     1234.567 us] path 1 lost 4 packets from 4294967298 on, line 30 first");
 }
 
-static void numbers_with_names_read_as_words(void **state) {
+static void test_numbers_with_names_read_as_words(void **state) {
   (void)state;
   char text[200];
   struct harp_trace_entry e = {.event = HARP_EVENT_PATH_STATE, .path = 3, .a = 1, .b = 9};
@@ -44,7 +44,7 @@ static void numbers_with_names_read_as_words(void **state) {
   assert_string_equal(text, "[        0.000 us] path 3 goes from up to 9");
 }
 
-static void every_event_has_text(void **state) {
+static void test_every_event_has_text(void **state) {
   (void)state;
   char text[256];
   for (unsigned i = 0; i < HARP_EVENT_COUNT; i++) {
@@ -64,7 +64,7 @@ static void every_event_has_text(void **state) {
   assert_string_equal(text, "unknown event");
 }
 
-static void a_short_buffer_is_not_overrun(void **state) {
+static void test_a_short_buffer_is_not_overrun(void **state) {
   (void)state;
   char text[80];
   struct harp_trace_entry e = {
@@ -77,7 +77,7 @@ static void a_short_buffer_is_not_overrun(void **state) {
   }
 }
 
-static void the_ring_keeps_the_last(void **state) {
+static void test_the_ring_keeps_the_last(void **state) {
   (void)state;
   for (uint64_t i = 0; i < HARP_TRACE_FLOW_SLOTS + 5; i++) write_one(i, HARP_EVENT_SENT, i);
   assert_int_equal(ring.heads[HARP_TRACE_FLOW].count, HARP_TRACE_FLOW_SLOTS + 5);
@@ -88,7 +88,7 @@ static void the_ring_keeps_the_last(void **state) {
 }
 
 /* What is rare outlives what is frequent. */
-static void parts_do_not_push_each_other_out(void **state) {
+static void test_parts_do_not_push_each_other_out(void **state) {
   (void)state;
   write_one(1, HARP_EVENT_PATH_STATE, 0);
   write_one(2, HARP_EVENT_PTO, 0);
@@ -100,7 +100,7 @@ static void parts_do_not_push_each_other_out(void **state) {
 }
 
 /* A ring tells another process where its parts are. */
-static void heads_describe_the_ring(void **state) {
+static void test_heads_describe_the_ring(void **state) {
   (void)state;
   for (unsigned part = 0; part < HARP_TRACE_PARTS; part++) {
     const struct harp_trace_head *h = &ring.heads[part];
@@ -110,7 +110,7 @@ static void heads_describe_the_ring(void **state) {
 }
 
 /* Another process that reads while this one writes finds whole entries behind the count. */
-static void a_reader_beside_the_writer(void **state) {
+static void test_a_reader_beside_the_writer(void **state) {
   (void)state;
   enum { ROUNDS = 20, MARGIN = 64 };
   struct harp_trace_ring *shared =
@@ -149,14 +149,14 @@ static void a_reader_beside_the_writer(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_event_reads_as_text),
-      cmocka_unit_test(numbers_with_names_read_as_words),
-      cmocka_unit_test(every_event_has_text),
-      cmocka_unit_test(a_short_buffer_is_not_overrun),
-      cmocka_unit_test_setup(the_ring_keeps_the_last, setup),
-      cmocka_unit_test_setup(parts_do_not_push_each_other_out, setup),
-      cmocka_unit_test_setup(heads_describe_the_ring, setup),
-      cmocka_unit_test(a_reader_beside_the_writer),
+      cmocka_unit_test(test_an_event_reads_as_text),
+      cmocka_unit_test(test_numbers_with_names_read_as_words),
+      cmocka_unit_test(test_every_event_has_text),
+      cmocka_unit_test(test_a_short_buffer_is_not_overrun),
+      cmocka_unit_test_setup(test_the_ring_keeps_the_last, setup),
+      cmocka_unit_test_setup(test_parts_do_not_push_each_other_out, setup),
+      cmocka_unit_test_setup(test_heads_describe_the_ring, setup),
+      cmocka_unit_test(test_a_reader_beside_the_writer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 #define HARP_CONF_DIR_DEFAULT "/usr/local/tfabric/tools/config"
 
 enum {
-  HARP_MAX_CORES = 64, /* of one instance */
+  HARP_MAX_CORES = 64,      /* of one instance */
   HARP_PAIR_PATHS_MAX = 16, /* source ports per pair of ENIs */
   HARP_CONF_DIR_BYTES = 256,
   HARP_STATS_DIR_BYTES = 256,
