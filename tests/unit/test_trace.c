@@ -5,12 +5,15 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/counters.h"
+#include "base/status.h"
 #include "base/trace.h"
 
 static struct harp_trace_ring ring;
@@ -42,6 +45,26 @@ static void test_numbers_with_names_read_as_words(void **state) {
   struct harp_trace_entry e = {.event = HARP_EVENT_PATH_STATE, .path = 3, .a = 1, .b = 9};
   harp_trace_format(&e, text, sizeof text);
   assert_string_equal(text, "[        0.000 us] path 3 goes from up to 9");
+}
+
+/* The words of the trace are those of the enums. */
+static void test_reasons_and_statuses_read_as_words(void **state) {
+  (void)state;
+  char text[200];
+  for (unsigned i = 0; i <= HARP_DROP_COUNT; i++) {
+    struct harp_trace_entry e = {.event = HARP_EVENT_RX_DROP, .a = i};
+    harp_trace_format(&e, text, sizeof text);
+    const char *word = strrchr(text, ' ') + 1;
+    if (i == HARP_DROP_COUNT)
+      assert_int_equal(atoi(word), HARP_DROP_COUNT);
+    else
+      assert_int_equal(strcasecmp(word, harp_drop_name((enum harp_drop)i)), 0);
+  }
+  for (unsigned i = 0; i <= HARP_ERR_INTERNAL; i++) {
+    struct harp_trace_entry e = {.event = HARP_EVENT_STREAM_CLOSED, .b = i};
+    harp_trace_format(&e, text, sizeof text);
+    assert_string_equal(strstr(text, "closes: ") + strlen("closes: "), harp_status_name((enum harp_status)i));
+  }
 }
 
 static void test_every_event_has_text(void **state) {
@@ -151,6 +174,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_an_event_reads_as_text),
       cmocka_unit_test(test_numbers_with_names_read_as_words),
+      cmocka_unit_test(test_reasons_and_statuses_read_as_words),
       cmocka_unit_test(test_every_event_has_text),
       cmocka_unit_test(test_a_short_buffer_is_not_overrun),
       cmocka_unit_test_setup(test_the_ring_keeps_the_last, setup),

@@ -32,7 +32,7 @@ enum harp_drop {
       HARP_DROP_COUNT
 };
 
-/* Returns the counter's name in lower case, as it appears in statistics. */
+/* Returns the name of a reason, such as "SHORT"; "NONE" for HARP_DROP_NONE. */
 const char *harp_drop_name(enum harp_drop drop);
 
 /* name, unit, what it counts. All of one engine; docs/statistics.md has the same table. */

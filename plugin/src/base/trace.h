@@ -15,6 +15,10 @@
 #define HARP_TRACE_PATH_STATES    "new|up|down|dormant"
 #define HARP_TRACE_SESSION_STATES "open|failed|closed"
 #define HARP_TRACE_DIRECTIONS     "send|receive"
+#define HARP_TRACE_STATUSES       "ok|system error|remote error|invalid usage|invalid argument|internal error"
+#define HARP_TRACE_DROPS                                                                                     \
+  "none|short|version|type|field|token|path|stream|crc|duplicate|window|credit|contradiction|stale_ack|"     \
+  "direction|closed"
 
 /* name, part, text: {field} stands for the number, {field:x|y} for the word of that number. */
 #define HARP_EVENTS(X)                                                                                       \
@@ -31,11 +35,11 @@
   X(TX_PROBE, TROUBLE, "path {path} probes with packet {number} of {b} padding bytes")                       \
   X(RX_GAP, TROUBLE, "path {path} packet {number} came, {a} before it are missing")                          \
   X(RX_DUPLICATE, TROUBLE, "path {path} packet {number} repeats line {a}")                                   \
-  X(RX_DROP, TROUBLE, "path {path} packet {number} dropped, reason {a}")                                     \
+  X(RX_DROP, TROUBLE, "path {path} packet {number} dropped: {a:" HARP_TRACE_DROPS "}")                       \
   X(LOST, TROUBLE, "path {path} lost {count} packets from {number} on, line {a} first")                      \
   X(SPURIOUS, TROUBLE, "path {path} {count} packets from {number} on were not lost")                         \
   X(PTO, TROUBLE, "path {path} probe timeout number {a} after {b} us")                                       \
-  X(WINDOW, TROUBLE, "path {path} window falls to {a} bytes, RTT {b} us")                                    \
+  X(WINDOW, TROUBLE, "path {path} window cut to {a} bytes, RTT {b} us")                                      \
   X(REFUSED, TROUBLE, "{a} superframes refused by the kernel and {b} deferred")                              \
   X(PATH_STATE, LIFE,                                                                                        \
     "path {path} goes from {a:" HARP_TRACE_PATH_STATES "} to {b:" HARP_TRACE_PATH_STATES "}")                \
@@ -44,7 +48,8 @@
   X(SESSION_STATE, LIFE,                                                                                     \
     "session goes from {a:" HARP_TRACE_SESSION_STATES "} to {b:" HARP_TRACE_SESSION_STATES "}")              \
   X(STREAM_OPEN, LIFE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                             \
-  X(STREAM_CLOSED, LIFE, "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes, status {b}")              \
+  X(STREAM_CLOSED, LIFE,                                                                                     \
+    "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes: {b:" HARP_TRACE_STATUSES "}")                  \
   X(CARRIER, LIFE,                                                                                           \
     "path {path} {a:carries large messages again|carries none, for loss|carries none, for a long queue}")    \
   X(TCP_CLOSED, LIFE, "path {path} its TCP connection ended")                                                \
