@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "proto/tx_stream.h"
+#include "proto/limits.h"
 
 bool harp_limit_is(int error) {
   return error == HARP_ELINKS || error == HARP_EPEERS || error == HARP_ESTREAMS || error == EMFILE ||

@@ -13,7 +13,7 @@ enum {
   HARP_ENGINE_PEERS_MAX = 4096, /* and handshakes under way */
   HARP_PENDING_PEERS_MAX = 64,  /* of a listener */
   HARP_UNACCEPTED_MAX = 8,      /* of a listener: those that wait for accept, or only for their CONFIRM */
-  /* HARP_STREAMS_MAX, of a peer in one direction: proto/tx_stream.h */
+  /* HARP_STREAMS_MAX, of a peer in one direction: proto/limits.h */
   HARP_LIMIT_TEXT_BYTES = 160,
 };
 

@@ -6,7 +6,7 @@
 #ifndef HARP_PAIRING_H
 #define HARP_PAIRING_H
 
-#include "proto/send.h"
+#include "proto/limits.h"
 #include "wire/control.h"
 
 /* One path: an ENI of each side, and which of that ENI's ports. Client: who connected, and sends. */

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/seq.h"
+#include "proto/window.h"
 
 /* When an acknowledgement leaves. At once: something is out of order, or a part of our window is used. Soon:
  * the sender asks for it, as it does when it has used a part of its own window, or waits; a few microseconds

@@ -10,7 +10,6 @@
 #include "base/ranges.h"
 #include "base/seq.h"
 #include "proto/rx_stream.h"
-#include "proto/send.h"
 
 struct harp_receiver_config {
   uint32_t first_number;

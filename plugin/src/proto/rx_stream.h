@@ -17,14 +17,14 @@
 #include "base/counters.h"
 #include "base/linemap.h"
 #include "base/trace.h"
-#include "proto/tx_stream.h"
+#include "proto/limits.h"
 #include "wire/packet.h"
 
 enum {
-  HARP_STAGING_BYTES = HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES,
-  HARP_RECV_SLOTS =
-      128, /* a power of two, since message numbers wrap; holds all messages that may have begun */
-  HARP_RUNS_MAX = HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1, /* every other line of an early message */
+  /* A power of two, since message numbers wrap; holds all messages that may have begun. */
+  HARP_RECV_SLOTS = 128,
+  /* Every other line of an early message. */
+  HARP_RUNS_MAX = HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1,
 };
 _Static_assert(HARP_RECV_SLOTS >= HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES &&
                    !(HARP_RECV_SLOTS & (HARP_RECV_SLOTS - 1)),

@@ -16,11 +16,6 @@
 #include "proto/stripe.h"
 #include "proto/tx_stream.h"
 
-enum {
-  HARP_PATHS_MAX = 64, /* they fit a word of bits */
-  HARP_WINDOWS_MAX = 8 /* interfaces of a peer */
-};
-
 struct harp_sender_config {
   uint32_t first_number;
   unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */

@@ -15,16 +15,11 @@
 
 #include "base/counters.h"
 #include "base/trace.h"
+#include "proto/limits.h"
 #include "proto/resend.h"
 
-enum {
-  HARP_STREAMS_MAX = 4096,          /* of a sender or a receiver */
-  HARP_MESSAGES_MAX = 64,           /* of a stream that are posted and not done; NCCL uses up to 32 */
-  HARP_EARLY_MESSAGES = 8,          /* that may travel before their receive is posted */
-  HARP_EARLY_MAX_BYTES = 16 * 1024, /* and how large each of them may be */
-  HARP_MESSAGE_MAX_BYTES = 1 << 30,
-  HARP_TURN_LINES = 480, /* that a stream sends before it is another's turn: about a superframe */
-};
+/* Lines that a stream sends before it is another's turn: about a superframe. */
+enum { HARP_TURN_LINES = 480 };
 
 struct harp_tx_stream;
 
