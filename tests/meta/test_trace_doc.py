@@ -33,7 +33,8 @@ def fields(source: str, struct: str) -> list[tuple[str, str, int]]:
 def events() -> list[list[str]]:
     """Return name, part and text of each event."""
     source = TRACE
-    for name, words in re.findall(r'#define (HARP_TRACE_\w+)\s+"([^"]*)"', TRACE):
+    for name, texts in re.findall(r'#define (HARP_TRACE_\w+)[\s\\]+((?:"[^"]*"[\s\\]*)+)', TRACE):
+        words = "".join(re.findall(r'"([^"]*)"', texts))
         source = re.sub(rf"(?<!define )\b{name}\b", f'"{words}"', source)
     (body,) = re.findall(r"#define HARP_EVENTS\(X\)(.*)", source)
     found = re.findall(r'X\((\w+), (\w+),\s*((?:"[^"]*"\s*)+)\)', body)
