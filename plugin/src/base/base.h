@@ -48,6 +48,11 @@ static inline uint32_t harp_popcount(uint64_t n) {
   n = (n & 0x3333333333333333) + (n >> 2 & 0x3333333333333333);
   return (uint32_t)(((n + (n >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101 >> 56);
 }
+/* Runs its body for each bit that is set in `set`, ascending, with its index in `i`. Evaluates `set` once. */
+#define HARP_EACH_BIT(i, set)                                                                                \
+  for (uint64_t i##_left = (set), i = 0; i##_left && (i = (uint64_t)__builtin_ctzll(i##_left), true);        \
+       i##_left &= i##_left - 1)
+
 static inline uint64_t harp_align_up(uint64_t n, uint64_t pow2) {
   return (n + pow2 - 1) & ~(pow2 - 1);
 }

@@ -35,12 +35,12 @@ static bool has_work(const struct harp_sender *s) {
 /* Takes out the paths that make a detour at the receiver while others between the same ENIs do not. */
 static void avoid_detours(struct harp_sender *s) {
   uint64_t straight = 0; /* pairs of ENIs that have an eligible path without, a bit each */
-  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, s->eligible) {
+    const struct harp_path *p = &s->paths[i];
     if (!p->detour) straight |= 1ull << p->pair;
   }
-  for (uint64_t bits = s->eligible; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, s->eligible) {
+    const struct harp_path *p = &s->paths[i];
     if (p->detour && straight >> p->pair & 1) s->eligible &= ~bit_of(p);
   }
 }
@@ -49,8 +49,8 @@ static void avoid_detours(struct harp_sender *s) {
  */
 static unsigned in_use(const struct harp_sender *s, const struct harp_flows *f) {
   unsigned straight = 0, all = 0;
-  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, f->paths) {
+    const struct harp_path *p = &s->paths[i];
     all += is_in_use(p), straight += is_in_use(p) && !p->detour;
   }
   return HARP_MAX(straight ? straight : all, 1u);
@@ -59,8 +59,8 @@ static unsigned in_use(const struct harp_sender *s, const struct harp_flows *f) 
 /* Notes how many paths share a queue, as far as is known: those that paid have one each. */
 static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
   unsigned count = in_use(s, f);
-  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
-    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, f->paths) {
+    struct harp_path *p = &s->paths[i];
     p->cc.sharers = (count + f->proven - 1) / f->proven;
   }
 }
@@ -69,10 +69,10 @@ static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
  * byte, unless that is avoided, and small ones over udp, which costs less for each message. */
 void harp_path_health_divide(struct harp_sender *s) {
   s->by_class[HARP_TX_SMALL] = s->by_class[HARP_TX_LARGE] = s->eligible;
-  for (uint64_t bits = s->eligible & s->tcp; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    for (uint64_t others = s->eligible & ~s->tcp; others; others &= others - 1) {
-      const struct harp_path *q = &s->paths[__builtin_ctzll(others)];
+  HARP_EACH_BIT (i, s->eligible & s->tcp) {
+    const struct harp_path *p = &s->paths[i];
+    HARP_EACH_BIT (k, s->eligible & ~s->tcp) {
+      const struct harp_path *q = &s->paths[k];
       if (q->local_eni != p->local_eni || q->remote_eni != p->remote_eni) continue;
       s->by_class[HARP_TX_SMALL] &= ~bit_of(p);
       s->by_class[HARP_TX_LARGE] &= ~bit_of(s->avoided & bit_of(p) ? p : q);
@@ -95,8 +95,8 @@ static void choose_eligible(struct harp_sender *s) {
     s->eligible |= bit_of(p);
     locals |= 1u << p->local_eni, remotes |= 1u << p->remote_eni;
   }
-  for (; standby; standby &= standby - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(standby)];
+  HARP_EACH_BIT (i, standby) {
+    const struct harp_path *p = &s->paths[i];
     if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
   }
   avoid_detours(s);
@@ -180,9 +180,9 @@ struct census {
 
 static struct census census_of(const struct harp_sender *s, const struct harp_flows *f) {
   struct census c = {0};
-  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
-    uint64_t bit = bits & -bits;
+  HARP_EACH_BIT (i, f->paths) {
+    const struct harp_path *p = &s->paths[i];
+    uint64_t bit = bit_of(p);
     if (p->state == HARP_PATH_UP && !p->pto_count)
       *(p->detour ? &c.detours : &c.straight) |= bit;
     else if (p->state == HARP_PATH_NEW)
@@ -201,11 +201,11 @@ static unsigned wake_some(struct harp_sender *s, uint64_t among, unsigned most, 
 
 /* Rests all of the paths but the first few; returns how many of these are missing. */
 static unsigned rest_all_but(struct harp_sender *s, uint64_t among, unsigned but, harp_ns now) {
-  for (; among; among &= among - 1) {
+  HARP_EACH_BIT (i, among) {
     if (but)
       but--;
     else
-      rest(s, &s->paths[__builtin_ctzll(among)], now);
+      rest(s, &s->paths[i], now);
   }
   return but;
 }
@@ -213,8 +213,8 @@ static unsigned rest_all_but(struct harp_sender *s, uint64_t among, unsigned but
 /* What the paths in use may have in flight together. */
 static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows *f) {
   uint64_t bytes = 0;
-  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, f->paths) {
+    const struct harp_path *p = &s->paths[i];
     if (is_in_use(p)) bytes += p->cc.window_bytes;
   }
   return bytes;
@@ -223,8 +223,8 @@ static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows 
 /* Gives each path in use the same part of a window. Where none answered, new ones look for a better one. */
 static void divide_window(struct harp_sender *s, const struct harp_flows *f, uint64_t bytes, bool answered) {
   unsigned count = in_use(s, f);
-  for (uint64_t bits = f->paths; bits; bits &= bits - 1) {
-    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, f->paths) {
+    struct harp_path *p = &s->paths[i];
     if (!is_in_use(p)) continue;
     if (p->state == HARP_PATH_NEW) {
       restart_window(p);
@@ -356,8 +356,10 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
 static void note_flow(struct harp_sender *s, const struct harp_path *p, const struct harp_cc_sample *sample) {
   struct harp_flows *f = &s->flows[p->pair];
   bool busy = false;
-  for (uint64_t bits = f->paths & s->eligible; bits && !busy; bits &= bits - 1)
-    busy = s->paths[__builtin_ctzll(bits)].inflight_bytes;
+  HARP_EACH_BIT (i, f->paths & s->eligible) {
+    busy = s->paths[i].inflight_bytes;
+    if (busy) break;
+  }
   harp_flows_on_acked(f, sample->acked_bytes, busy, sample->now);
   if (!sample->round_end) return;
   bool held_back = harp_cc_held_back(&p->cc, sample);
@@ -489,8 +491,8 @@ static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
   struct census pair = census_of(s, &s->flows[p->pair]);
   if ((pair.straight | pair.detours) & ~bit_of(p)) return false;
-  for (uint64_t bits = s->eligible & ~bit_of(p); bits; bits &= bits - 1) {
-    if (!harp_path_silent(&s->paths[__builtin_ctzll(bits)])) return false;
+  HARP_EACH_BIT (i, s->eligible & ~bit_of(p)) {
+    if (!harp_path_silent(&s->paths[i])) return false;
   }
   return (s->eligible & bit_of(p)) != 0;
 }

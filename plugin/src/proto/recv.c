@@ -75,8 +75,7 @@ static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
 
 static harp_ns first_due_ns(const struct harp_receiver *r, uint64_t except) {
   harp_ns at = HARP_NEVER;
-  for (uint64_t bits = r->waiting & ~except; bits; bits &= bits - 1)
-    at = HARP_MIN(at, r->paths[__builtin_ctzll(bits)].ack_due_ns);
+  HARP_EACH_BIT (i, r->waiting & ~except) at = HARP_MIN(at, r->paths[i].ack_due_ns);
   return at;
 }
 
@@ -170,9 +169,8 @@ static void tell_credits(struct harp_receiver *r, struct harp_packet *ack, uint3
 }
 
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now) {
-  for (uint64_t bits = r->ack_due_ns <= now ? r->waiting & ~except : 0; bits; bits &= bits - 1) {
-    int i = __builtin_ctzll(bits);
-    if (r->paths[i].ack_due_ns <= now) return i;
+  HARP_EACH_BIT (i, r->ack_due_ns <= now ? r->waiting & ~except : 0) {
+    if (r->paths[i].ack_due_ns <= now) return (int)i;
   }
   return -1;
 }
@@ -237,7 +235,7 @@ bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t roo
 }
 
 void harp_receiver_hurry(struct harp_receiver *r, harp_ns now) {
-  for (uint64_t bits = r->waiting; bits; bits &= bits - 1) ack_by(r, (unsigned)__builtin_ctzll(bits), now);
+  HARP_EACH_BIT (i, r->waiting) ack_by(r, (unsigned)i, now);
 }
 
 harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r, uint64_t except) {

@@ -13,8 +13,8 @@ enum { CORK_FLIGHT_BYTES = 4096, CORK_BURSTS = 3 };
 static bool corked(struct harp_sender *s, harp_ns now) {
   uint64_t waiting = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES, flying = 0;
   uint32_t bursts = 0;
-  for (uint64_t bits = waiting < HARP_SENDER_CORK_BYTES ? s->eligible : 0; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, waiting < HARP_SENDER_CORK_BYTES ? s->eligible : 0) {
+    const struct harp_path *p = &s->paths[i];
     flying += p->inflight_bytes;
     bursts += harp_flight_count(&p->flight);
   }
@@ -152,8 +152,8 @@ static bool choose_data(struct harp_sender *s, struct harp_tx_stream *st, const 
 
 /* Returns the path that owes a probe, NULL when none does or can send it. */
 static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns now) {
-  for (uint64_t bits = (s->probes_due & ~s->blocked) | s->sizing; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, (s->probes_due & ~s->blocked) | s->sizing) {
+    const struct harp_path *p = &s->paths[i];
     if ((p->probe_due || harp_sender_size_probe_due(p, now)) && !harp_flight_full(&p->flight)) return p;
   }
   return NULL;
@@ -189,8 +189,8 @@ static harp_ns data_ns(struct harp_sender *s, harp_ns now) {
   if (s->cork_ns != HARP_NEVER && !s->load.resend_lines && !(stripe.among & s->tcp)) return s->cork_ns;
   stripe.among = harp_stripe_answering(s->paths, stripe.among);
   harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
-  for (uint64_t bits = s->sizing & s->eligible; bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, s->sizing & s->eligible) {
+    const struct harp_path *p = &s->paths[i];
     if (!p->pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size_probe_ns);
   }
   return at;

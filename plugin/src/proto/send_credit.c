@@ -8,8 +8,8 @@
 
 /* The path over which to ask for credit; NULL: none can send. */
 static struct harp_path *credit_probe_path(struct harp_sender *s) {
-  for (uint64_t bits = harp_stripe_answering(s->paths, s->eligible & ~s->blocked); bits; bits &= bits - 1) {
-    struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, harp_stripe_answering(s->paths, s->eligible & ~s->blocked)) {
+    struct harp_path *p = &s->paths[i];
     if (!harp_flight_full(&p->flight)) return p;
   }
   return NULL;

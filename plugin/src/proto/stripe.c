@@ -3,9 +3,8 @@
 
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
   uint64_t good = 0;
-  for (uint64_t bits = among; bits; bits &= bits - 1) {
-    const struct harp_path *p = &paths[__builtin_ctzll(bits)];
-    if (!p->pto_count) good |= bits & -bits;
+  HARP_EACH_BIT (i, among) {
+    if (!paths[i].pto_count) good |= 1ull << i;
   }
   return good ? good : among;
 }
@@ -23,8 +22,8 @@ static inline harp_ns delivery_ns(const struct harp_path *p, harp_ns now) {
 static bool worth_the_wait(const struct harp_path *paths, const struct harp_stripe *stripe, harp_ns limit_ns,
                            harp_ns now) {
   uint64_t bytes = 0;
-  for (uint64_t bits = stripe->among; bits; bits &= bits - 1) {
-    const struct harp_path *p = &paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, stripe->among) {
+    const struct harp_path *p = &paths[i];
     harp_ns at = p->pto_count ? HARP_NEVER : delivery_ns(p, now);
     if (at < limit_ns) bytes += (uint64_t)p->cc.window_bytes * (limit_ns - at) / p->rtt.smoothed_ns;
   }
@@ -55,8 +54,8 @@ static struct found search(const struct harp_path *paths, uint64_t among, unsign
 
 /* No path answers: any that may send. */
 static const struct harp_path *any(const struct harp_path *paths, uint64_t among, harp_ns now) {
-  for (; among; among &= among - 1) {
-    const struct harp_path *p = &paths[__builtin_ctzll(among)];
+  HARP_EACH_BIT (i, among) {
+    const struct harp_path *p = &paths[i];
     if (!harp_path_silent(p) && harp_path_open(p, now)) return p;
   }
   return NULL;
@@ -75,8 +74,8 @@ const struct harp_path *harp_stripe_pick(const struct harp_path *paths, struct h
 harp_ns harp_stripe_deadline_ns(const struct harp_path *paths, const struct harp_stripe *stripe,
                                 harp_ns now) {
   harp_ns deadline = HARP_NEVER;
-  for (uint64_t bits = stripe->among; bits; bits &= bits - 1) {
-    harp_ns at = harp_path_allowance_ns(&paths[__builtin_ctzll(bits)], now);
+  HARP_EACH_BIT (i, stripe->among) {
+    harp_ns at = harp_path_allowance_ns(&paths[i], now);
     if (at > now || !stripe->waits) deadline = HARP_MIN(deadline, at);
   }
   return deadline;

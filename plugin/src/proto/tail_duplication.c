@@ -54,8 +54,8 @@ static bool copy_of(struct harp_burst *b, struct harp_tx_choice *choice) {
 
 bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now) {
   if (alone(s)) return false;
-  for (uint64_t bits = among(s); bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, among(s)) {
+    const struct harp_path *p = &s->paths[i];
     struct harp_burst *b = oldest(p);
     if (!b || due_ns(p, b) > now || !copy_of(b, choice)) continue;
     struct harp_stripe others = {.among = among(s) & ~(1ull << p->index), .start = s->start};
@@ -72,15 +72,15 @@ harp_ns harp_tail_duplication_deadline_ns(const struct harp_sender *s, harp_ns n
   harp_ns at = HARP_NEVER;
   bool declined = false; /* something is overdue, and no path could take it */
   if (alone(s)) return at;
-  for (uint64_t bits = among(s); bits; bits &= bits - 1) {
-    const struct harp_path *p = &s->paths[__builtin_ctzll(bits)];
+  HARP_EACH_BIT (i, among(s)) {
+    const struct harp_path *p = &s->paths[i];
     const struct harp_burst *b = oldest(p);
     harp_ns due = b ? due_ns(p, b) : HARP_NEVER;
     declined |= due <= now;
     if (due > now) at = HARP_MIN(at, due);
   }
-  for (uint64_t bits = declined ? among(s) : 0; bits; bits &= bits - 1) {
-    harp_ns open = harp_path_allowance_ns(&s->paths[__builtin_ctzll(bits)], now);
+  HARP_EACH_BIT (i, declined ? among(s) : 0) {
+    harp_ns open = harp_path_allowance_ns(&s->paths[i], now);
     if (open > now) at = HARP_MIN(at, open);
   }
   return at;
