@@ -114,7 +114,7 @@ class Need(enum.Enum):
 
 
 def need(step: AnyStep, host: Host) -> Need:
-    """Say whether a step would change the host as it is now."""
+    """Return whether a step would change the host as it is now."""
     if isinstance(step, WriteFile):
         status = host.stat(host.resolved(step.path))
         same = host.is_file(step.path) and host.read_bytes(step.path) == step.data

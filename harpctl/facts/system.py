@@ -107,7 +107,7 @@ def _glibc(host: Host, arch: str) -> str:
 
 
 def _init(host: Host) -> str:
-    """Say whether systemd runs the host, or, of a tree, whether it will."""
+    """Return "systemd" where it runs the host, or will run a directory tree; else ""."""
     if host.is_dir("/run/systemd/system"):
         return "systemd"
     is_there = not host.is_real and any(host.is_dir(folder) for folder in UNIT_FOLDERS)

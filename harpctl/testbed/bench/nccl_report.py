@@ -54,7 +54,7 @@ def geometric_mean(measured: NcclMeasured) -> float:
 
 
 def nccl_notes(where: str, version: str, job: NcclJob, runs: int, measured: NcclMeasured) -> list[str]:
-    """Say below the table what was run and how."""
+    """Return the notes below the table: what was run and how."""
     checked = "every element checked" if job.check else "data not checked"
     lines = [
         where,

@@ -133,7 +133,7 @@ class NcclRun:
         return [*warnings[-SAID_LINES:], *[line for line in others if "NCCL" not in line][-SAID_LINES:]]
 
     def describe(self) -> str:
-        """Say all that is known, for the message of a failed assertion."""
+        """Return all that is known, for the message of a failed assertion."""
         command = " ".join(self.argv)
         return f"{command}\nexit code {self.code}\n{self.output[-6000:]}\n--- NCCL's log\n{self.log[-8000:]}"
 

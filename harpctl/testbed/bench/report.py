@@ -43,7 +43,7 @@ def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measure
 
 
 def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[str]:
-    """Say below the table what was run and how."""
+    """Return the notes below the table: what was run and how."""
     checked = "every byte checked" if job.check else "data not checked"
     by_time = job.mode == Mode.PINGPONG.value
     waited = " (sends waited for)" if job.wait_sent else ""

@@ -82,7 +82,7 @@ class Faultbox:
         return msgspec.json.decode(answer, type=dict[str, dict[str, int]])
 
     def withdraw(self) -> None:
-        """Give the port back to its bridge, and end the program; nothing happens where it is not in."""
+        """Return the port to its bridge, and end the program; nothing happens where it is not in."""
         with contextlib.suppress(HarpError):
             self._batch(
                 f"link set {self._switch_end} nomaster", f"link set {self._port} master {self._bridge}"

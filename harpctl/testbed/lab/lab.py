@@ -261,7 +261,7 @@ class Lab:
         self._run(ip_inside(self.hosts[host], "address", "del", address, *rest))
 
     def add_address(self, host: int, eni: int = 0) -> None:
-        """Give it back, with its routes; nothing happens where it is there."""
+        """Restore the address of a host's ENI, with its routes; nothing happens where it is there."""
         self._check_eni(host, eni)
         _, _, *rest = address_words(self.spec, host, eni)
         self._run(ip_inside(self.hosts[host], "address", "replace", *rest))

@@ -34,7 +34,7 @@ def _library() -> tuple[cffi.FFI, Any, Any]:
 
 
 def is_there() -> bool:
-    """Say whether the library and its lenses are installed."""
+    """Return whether the library and its lenses are installed."""
     try:
         return read("A=1\n") == [("A", "1")]
     except OSError:

@@ -295,7 +295,7 @@ def outside(text: str) -> str:
 
 
 def is_torn_pair(contents: Sequence[str], variables: dict[str, str]) -> bool:
-    """Say whether one value holds a size whose count is in a later one: ours would come between."""
+    """Return whether one value holds a size whose count is in a later one: ours would come between."""
     later = [variables[extra] for extra in EXTRAS]
     for text in contents:
         for assignment in shell.parse(PATH, text).assignments:

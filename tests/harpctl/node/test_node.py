@@ -86,7 +86,7 @@ class Pod:
             said += line
 
     def end(self) -> tuple[int, str]:
-        """Tell it to end, as the kubelet does; return its exit code and what it said."""
+        """End it as the kubelet does; return its exit code and its output."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
