@@ -261,7 +261,7 @@ def test_without_root_a_host_is_looked_at_and_left_alone(
     host = Host(build(tmp_path, "rocky-8", "gpu1"))
     facts = collect(host)
     host.is_real = True  # as far as this test lets it be
-    monkeypatch.setattr("harpctl.setup.command.observe", lambda _host, _wish: facts)
+    monkeypatch.setattr("harpctl.setup.command.collect_facts", lambda _host, _options: facts)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     before = snapshot(tmp_path)
     options = SetupOptions(network=False)
