@@ -12,7 +12,7 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 
-LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp_ladder.c)
+LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp/modes.c)
 ONE_BUFFER_MTU = 3762  # larger packets span frames
 SEVERAL_BUFFERS = (6, 6)  # Linux release
 ZERO_COPY = "zero-copy"  # a value of Eni.xdp

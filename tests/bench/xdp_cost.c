@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/xdp_header.h"
-#include "io/xdp_queue.h"
+#include "io/xdp/header.h"
+#include "io/xdp/queue.h"
 
 enum { RX = 256, RUNS = 16, ENTRIES = 512, PACKETS = HARP_XDP_RUN_FRAMES, PAYLOAD = 1452, LEAD = 42 };
 

@@ -26,9 +26,9 @@
 #include <time.h>
 
 #include "io/nic.h"
-#include "io/xdp_filter.h"
-#include "io/xdp_header.h"
-#include "io/xdp_socket.h"
+#include "io/xdp/filter.h"
+#include "io/xdp/header.h"
+#include "io/xdp/socket.h"
 
 enum {
   PORT = 9998,

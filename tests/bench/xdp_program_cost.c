@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "io/bpf.h"
-#include "io/xdp_header.h"
-#include "io/xdp_program.h"
+#include "io/xdp/bpf.h"
+#include "io/xdp/header.h"
+#include "io/xdp/program.h"
 
 enum { PORT = 43210, REPEAT = 200000, ROUNDS = 60, CONNECTIONS = 512, PAYLOAD = 1452, VARIANTS = 4 };
 #define PREFIX 0x8badf00du

@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "io/xdp_filter.h"
-#include "io/xdp_socket.h"
+#include "io/xdp/filter.h"
+#include "io/xdp/socket.h"
 
 enum { FRAMES = 64, ATTACH_GENERIC = 1 << 1, ATTACH_NATIVE = 1 << 2 };
 

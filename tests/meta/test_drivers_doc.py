@@ -10,7 +10,8 @@ import pytest
 
 from tests.conftest import PLUGIN_DIR, ROOT
 
-SOURCES = ("nic_rules", "xdp", "xdp_filter", "xdp_health", "xdp_ladder", "xdp_queue", "xdp_socket")
+XDP = ("driver", "filter", "health", "modes", "queue", "socket")
+SOURCES = ("nic_rules", *(f"xdp/{name}" for name in XDP))
 REASONS = (
     re.compile(r"\b(?:refused?|set_broken)\([^\";]*\"([^\"]+)\""),
     re.compile(r"\bsnprintf\((?:error|what),[^\";]*\"([^\"]+)\""),

@@ -13,7 +13,7 @@ SOURCE_NAMES = {"Makefile", "harp_setup", "run"}
 DATA = ("tests/trees/", "tests/fuzz/corpus/")
 TAG = re.compile(r"SPDX-License-Identifier: ([A-Za-z0-9.+ -]+?)(?: \*/)?\n")
 LINES = 2  # the tag is in the first one, or below a line that names the interpreter
-KERNEL_PROGRAM = {"plugin/src/io/xdp_program.c", "plugin/src/io/xdp_program.h"}
+KERNEL_PROGRAM = {"plugin/src/io/xdp/program.c", "plugin/src/io/xdp/program.h"}
 
 
 def licences(root: Path) -> dict[str, str]:
@@ -39,7 +39,7 @@ def test_every_source_names_its_licence(root: Path) -> None:
 
 
 def test_the_kernel_is_told_the_same(root: Path) -> None:
-    assert '"Dual MIT/GPL"' in (root / "plugin/src/io/bpf.c").read_text(encoding="utf-8")
+    assert '"Dual MIT/GPL"' in (root / "plugin/src/io/xdp/bpf.c").read_text(encoding="utf-8")
 
 
 def test_licences_are_in_the_tree(root: Path) -> None:

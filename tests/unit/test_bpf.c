@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "io/bpf.h"
+#include "io/xdp/bpf.h"
 
 enum { FD = 99, NEEDED_BYTES = 32 << 10, SOFT_BYTES = 16 << 10 };
 
@@ -24,7 +24,7 @@ static rlim_t soft(void) {
   return limit.rlim_cur;
 }
 
-/* The only system call that io/bpf.c makes. */
+/* The only system call that io/xdp/bpf.c makes. */
 long syscall(long number, ...) {
   assert_int_equal(number, SYS_bpf);
   calls++;

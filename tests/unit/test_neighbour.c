@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "base/netlink.h"
-#include "io/neighbour.h"
 #include "io/nic.h"
+#include "io/xdp/neighbour.h"
 #include "lib/netns.h"
 
 /* v0 is ours; v1, its other end, has no address, so that all its subnet's hosts are somewhere else. */

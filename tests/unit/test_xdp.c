@@ -22,8 +22,8 @@
 
 #include "io/io.h"
 #include "io/nic.h"
-#include "io/xdp_filter.h"
-#include "io/xdp_socket.h"
+#include "io/xdp/filter.h"
+#include "io/xdp/socket.h"
 #include "lib/netns.h"
 
 enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };

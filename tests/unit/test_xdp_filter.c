@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-#include "io/bpf.h"
 #include "io/nic.h"
-#include "io/xdp_filter.h"
+#include "io/xdp/bpf.h"
+#include "io/xdp/filter.h"
 #include "lib/netns.h"
 
 static bool has_namespace;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "io/xdp_header.h"
+#include "io/xdp/header.h"
 #include "lib/rng.h"
 
 enum { PAYLOAD_AT = 128, FRAME = 2048 };

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "io/xdp_health.h"
+#include "io/xdp/health.h"
 
 enum { MANY = HARP_XDP_DEAF_PACKETS + 1 };
 

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "io/bpf.h"
-#include "io/xdp_header.h"
-#include "io/xdp_program.h"
+#include "io/xdp/bpf.h"
+#include "io/xdp/header.h"
+#include "io/xdp/program.h"
 #include "wire/packet.h"
 
 enum {

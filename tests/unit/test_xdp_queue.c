@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "io/xdp_queue.h"
+#include "io/xdp/queue.h"
 #include "lib/rng.h"
 
 enum { RX = 32, RUNS = 4, ENTRIES = 64, FRAMES = RX + RUNS * HARP_XDP_RUN_FRAMES };

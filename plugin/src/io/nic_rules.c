@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "io/nic.h"
-#include "io/port.h"
+#include "io/xdp/port.h"
 
 enum {
   RULES_MAX = 1024, /* that we read; a NIC with more is somebody else's */

@@ -207,7 +207,7 @@ def test_pages_that_fit_what_conf_files_say() -> None:
 
 def test_the_figures_are_the_plugins(root: Path) -> None:
     source = root / "plugin" / "src"
-    engine, ladder = (source / "engine/engine.h").read_text(), (source / "io/xdp_ladder.c").read_text()
+    engine, ladder = (source / "engine/engine.h").read_text(), (source / "io/xdp/modes.c").read_text()
     for text, name, value in (
         (engine, "HARP_ENGINE_MEMORY_BYTES", ENGINE_BYTES),
         (engine, "HARP_ENGINE_BLOCKS_BYTES", BLOCKS_BYTES),

@@ -6,7 +6,7 @@
 #ifndef HARP_IO_XDP_SOCKET_H
 #define HARP_IO_XDP_SOCKET_H
 
-#include "io/xdp_queue.h"
+#include "io/xdp/queue.h"
 
 struct harp_xdp_socket_config {
   unsigned ifindex;

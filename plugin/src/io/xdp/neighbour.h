@@ -5,8 +5,8 @@
  * Asked by netlink, answered at once from the kernel's tables; nothing here speaks ARP or waits for it. Who
  * wants an address resolved sends through an ordinary socket meanwhile, and the kernel does the rest. Called
  * by the xdp driver. Source: rtnetlink(7). */
-#ifndef HARP_IO_NEIGHBOUR_H
-#define HARP_IO_NEIGHBOUR_H
+#ifndef HARP_IO_XDP_NEIGHBOUR_H
+#define HARP_IO_XDP_NEIGHBOUR_H
 
 #include <sys/socket.h>
 

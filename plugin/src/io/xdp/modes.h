@@ -2,13 +2,13 @@
 /* The part of a NIC that an xdp driver got: queues, their frames, its entries in the XDP program's tables and
  * its rules in the NIC; and the ladder of modes in which it is asked for: zero-copy, native copy, generic
  * copy, in an order that depends on the NIC's kernel driver. */
-#ifndef HARP_IO_XDP_LADDER_H
-#define HARP_IO_XDP_LADDER_H
+#ifndef HARP_IO_XDP_MODES_H
+#define HARP_IO_XDP_MODES_H
 
 #include "io/io.h"
 #include "io/nic_rules.h"
-#include "io/xdp_filter.h"
-#include "io/xdp_socket.h"
+#include "io/xdp/filter.h"
+#include "io/xdp/socket.h"
 
 enum { HARP_XDP_NIC_QUEUES_MAX = 16 }; /* of one instance */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See xdp_health.h. */
-#include "io/xdp_health.h"
+/* See health.h. */
+#include "io/xdp/health.h"
 
 /* Sends that were under way at the last look are so still. */
 static bool is_stalled(struct harp_xdp_health *h, const struct harp_xdp_progress *p, harp_ns now) {

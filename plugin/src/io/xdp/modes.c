@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See xdp_ladder.h. */
-#include "io/xdp_ladder.h"
-#include "base/clock.h"
+/* See modes.h. */
+#include "io/xdp/modes.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -9,8 +8,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "io/nic.h"
-#include "io/xdp_header.h"
+#include "io/xdp/header.h"
 
 enum {
   QUEUE_RX_FRAMES_MIN = 256,    /* 1 MiB */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The XDP program on an interface (xdp_program.h): attached or joined, and its tables filled. It hands the
+/* The XDP program on an interface (program.h): attached or joined, and its tables filled. It hands the
  * packets of our UDP ports to AF_XDP sockets, drops strangers' packets to them, passes all others.
  *
  * One program serves all HARP processes of a host: the first attaches it, later ones join it. It is held by
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "base/base.h"
-#include "io/xdp_program.h"
+#include "io/xdp/program.h"
 
 enum { HARP_XDP_PORTS_MAX = 16384 /* of one interface, all processes together */ };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See bpf.h. */
-#include "io/bpf.h"
+#include "io/xdp/bpf.h"
 
 #include <errno.h>
 #include <stdio.h>

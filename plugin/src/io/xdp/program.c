@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* See xdp_program.h. */
-#include "io/xdp_program.h"
+/* See program.h. */
+#include "io/xdp/program.h"
 
 #include <netinet/in.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "io/xdp_header.h"
+#include "io/xdp/header.h"
 #include "wire/packet.h"
 
 /* Registers: r6 context, r2 and r3 begin and end of the packet, r7 upper half of its token, r5 and r4

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See xdp_filter.h. */
-#include "io/xdp_filter.h"
+/* See filter.h. */
+#include "io/xdp/filter.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/files.h"
-#include "io/bpf.h"
 #include "io/nic.h"
-#include "io/port.h"
+#include "io/xdp/bpf.h"
+#include "io/xdp/port.h"
 
 /* The number changes with the rules and the layout of the maps: HARP of another version can not join. */
 #define PROGRAM_NAME "harp_filter_3"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See xdp_socket.h. */
-#include "io/xdp_socket.h"
+/* See socket.h. */
+#include "io/xdp/socket.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #define HARP_IO_XDP_RING_H
 
 #include "base/base.h"
-#include "io/xdp_abi.h"
+#include "io/xdp/abi.h"
 
 struct harp_xdp_ring {
   uint32_t *producer, *consumer; /* shared */

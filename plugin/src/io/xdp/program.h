@@ -22,7 +22,7 @@
 #define HARP_IO_XDP_PROGRAM_H
 
 #include "base/base.h"
-#include "io/xdp_abi.h"
+#include "io/xdp/abi.h"
 
 enum {
   HARP_XDP_QUEUES_MAX = 64,

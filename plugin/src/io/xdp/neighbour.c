@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See neighbour.h. */
-#include "io/neighbour.h"
+#include "io/xdp/neighbour.h"
 
 #include <errno.h>
 #include <netinet/in.h>

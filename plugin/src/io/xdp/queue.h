@@ -12,7 +12,7 @@
 #define HARP_IO_XDP_QUEUE_H
 
 #include "base/base.h"
-#include "io/xdp_ring.h"
+#include "io/xdp/ring.h"
 
 enum {
   HARP_XDP_FRAME_BYTES = 4096, /* a chunk: the kernel takes none larger than a page */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* UDP ports of this host: whether a process has one. Called by what looks for traces of killed processes. */
-#ifndef HARP_IO_PORT_H
-#define HARP_IO_PORT_H
+#ifndef HARP_IO_XDP_PORT_H
+#define HARP_IO_XDP_PORT_H
 
 #include <sys/socket.h>
 

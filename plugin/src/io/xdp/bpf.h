@@ -4,11 +4,11 @@
  * Every function returns 0 or a file descriptor, or -errno (-EPERM: a capability is missing); descriptors are
  * close-on-exec and the caller's to close. Owns nothing; called at open and close and now and then to read
  * counters, never for a packet. Sources: bpf(2), Linux include/uapi/linux/bpf.h. */
-#ifndef HARP_IO_BPF_H
-#define HARP_IO_BPF_H
+#ifndef HARP_IO_XDP_BPF_H
+#define HARP_IO_XDP_BPF_H
 
 #include "base/base.h"
-#include "io/xdp_abi.h"
+#include "io/xdp/abi.h"
 
 enum { HARP_BPF_NAME_BYTES = 16 };
 

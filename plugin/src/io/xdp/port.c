@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See port.h. */
-#include "io/port.h"
+#include "io/xdp/port.h"
 
 #include <netinet/in.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
  * queue fails (reset, lost completions, nonsense from the kernel) everything goes on through the sockets, and
  * the peer notices nothing.
  *
- * xdp_ladder.h gets the queues; in which mode, and why not in a better one, is in info. Sends are queued by
+ * modes.h gets the queues; in which mode, and why not in a better one, is in info. Sends are queued by
  * tx_submit and shown to the kernel by tx_flush. A packet that spans several receive frames (jumbo MTU) is
  * put together in a slot of its own. */
 #include <errno.h>
@@ -22,11 +22,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/io.h"
-#include "io/neighbour.h"
 #include "io/nic.h"
-#include "io/xdp_header.h"
-#include "io/xdp_health.h"
-#include "io/xdp_ladder.h"
+#include "io/xdp/header.h"
+#include "io/xdp/health.h"
+#include "io/xdp/modes.h"
+#include "io/xdp/neighbour.h"
 
 enum {
   SLOT_BYTES = 12288,

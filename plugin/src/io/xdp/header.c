@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See xdp_header.h. */
-#include "io/xdp_header.h"
+/* See header.h. */
+#include "io/xdp/header.h"
 
 #include <netinet/in.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See xdp_queue.h. */
-#include "io/xdp_queue.h"
+/* See queue.h. */
+#include "io/xdp/queue.h"
 
 #include <errno.h>
 #include <poll.h>
