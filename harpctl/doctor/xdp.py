@@ -12,7 +12,7 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import ONE_BUFFER_MTU, ZERO_COPY, asked_drivers, kernel_release, on_xdp
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
-from harpctl.facts import ports, text
+from harpctl.facts import text
 from harpctl.facts.model import Eni
 
 PROTOCOLS = "/proc/net/protocols"
@@ -96,24 +96,4 @@ def check_nic_mtu(context: Context) -> Iterator[CheckResult]:
             yield warn(
                 f"{eni.driver} takes an XDP program up to an MTU of {most}; {eni.name} has {eni.mtu}.",
                 f"ip link set dev {eni.name} mtu {most}  # on all hosts, or set driver = udp",
-            )
-
-
-@check("xdp.rules", "No killed process has left rules in a NIC", needs.machine, needs.pair, validates=False)
-def check_rules(context: Context) -> Iterator[CheckResult]:
-    """Look for rules of HARP's for ports that no process has; plugin/src/io/nic_rules.c makes them."""
-    bound = ports.udp_ports(context.host)
-    for _path, conf, eni in context.pairs:
-        own = {address.partition("/")[0] for address in eni.addresses} | {conf.address}
-        rules = [rule for rule in eni.rules if rule.address in own]
-        if rules and bound is None:
-            yield skip(f"The owners of the rules in {eni.name} are unknown: {ports.UDP} cannot be read.")
-            continue
-        left = [rule for rule in rules if not ports.has_port(bound or set(), rule.address, rule.port)]
-        if left:
-            numbers = ", ".join(str(rule.port) for rule in left)
-            yield warn(
-                f"Killed processes have left rules in {eni.name} for UDP ports that nobody has: {numbers}."
-                " They do no harm; the next process that makes rules there removes them.",
-                *(f"ethtool -N {eni.name} delete {rule.location}" for rule in left),
             )

@@ -135,7 +135,6 @@ def _with_link(eni: Eni, link: Link) -> Eni:
         speed_mbps=eni.speed_mbps or link.speed_mbps,
         driver=eni.driver or ("veth" if link.kind == "veth" else ""),
         xdp_attached=link.xdp_attached,
-        rules=link.rules,
     )
 
 

@@ -112,14 +112,6 @@ class Gpu(Struct, frozen=True, kw_only=True):
     path: tuple[str, ...] = ()  # the PCI bridges above it, from the root complex down
 
 
-class NicRule(Struct, frozen=True, kw_only=True):
-    """A rule in a NIC (ntuple filter) that is HARP's by its form: UDP to one address and one port."""
-
-    location: int  # in the NIC's table
-    address: str
-    port: int
-
-
 class Eni(Struct, frozen=True, kw_only=True):
     """One network interface that may carry HARP."""
 
@@ -144,7 +136,6 @@ class Eni(Struct, frozen=True, kw_only=True):
     node: int = -1
     xdp: str = ""  # best mode the driver is known for: "zero-copy", "native", "generic"
     xdp_attached: bool = False
-    rules: tuple[NicRule, ...] = ()  # HARP's, of processes that live or were killed
 
 
 class CgroupPages(Struct, frozen=True, kw_only=True):

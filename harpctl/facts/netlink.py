@@ -12,9 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from harpctl.facts import nic_rules
 from harpctl.facts.addresses import Addresses, Default
-from harpctl.facts.model import NicRule
 
 Message: TypeAlias = Any  # pyroute2 brings no types
 
@@ -42,7 +40,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     queues_max: int = 0
     speed_mbps: int = 0
     xdp_attached: bool = False
-    rules: tuple[NicRule, ...] = ()
 
 
 def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
@@ -94,7 +91,7 @@ def _with_ethtool(link: Link, ethtool: Message) -> Link:
     with contextlib.suppress(OSError, EthtoolError, NetlinkError):
         speed = ethtool.get_link_mode(link.name).speed or 0
         link = msgspec.structs.replace(link, speed_mbps=max(int(speed), 0))
-    return msgspec.structs.replace(link, rules=nic_rules.read_rules(link.name))
+    return link
 
 
 def _addresses(route: Message, names: dict[int, str]) -> Addresses:

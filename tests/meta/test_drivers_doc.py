@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import PLUGIN_DIR, ROOT
 
 XDP = ("driver", "filter", "health", "modes", "queue", "socket")
-SOURCES = ("nic_rules", *(f"xdp/{name}" for name in XDP))
+SOURCES = tuple(f"xdp/{name}" for name in XDP)
 REASONS = (
     re.compile(r"\b(?:refused?|set_broken)\([^\";]*\"([^\"]+)\""),
     re.compile(r"\bsnprintf\((?:error|what),[^\";]*\"([^\"]+)\""),

@@ -67,7 +67,6 @@ const char *harp_drop_name(enum harp_drop drop);
   X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \
-  X(nic_rules, "rules", "steering rules added to NICs")                                                      \
   X(driver_falls, "times", "times that the xdp driver gave AF_XDP up")                                       \
   X(handshake_refused, "handshakes", "handshakes that were refused")                                         \
   X(connections, "connections", "NCCL connections opened")                                                   \

@@ -20,7 +20,9 @@ enum {
   XDP_GENERIC_ID = 6, /* IFLA_XDP_SKB_PROG_ID */
 };
 
-int harp_nic_ethtool(unsigned ifindex, void *command) {
+/* Hands a command of linux/ethtool.h (its struct, with `cmd` first) to the interface's kernel driver, which
+ * may write its answer there. Returns 0 or -errno. */
+static int ethtool(unsigned ifindex, void *command) {
   struct ifreq request = {.ifr_data = command};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
@@ -33,14 +35,14 @@ int harp_nic_ethtool(unsigned ifindex, void *command) {
 void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]) {
   struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
   name[0] = 0;
-  if (harp_nic_ethtool(ifindex, &info)) return;
+  if (ethtool(ifindex, &info)) return;
   memcpy(name, info.driver, HARP_NIC_DRIVER_BYTES);
   name[HARP_NIC_DRIVER_BYTES - 1] = 0;
 }
 
 unsigned harp_nic_queues(unsigned ifindex) {
   struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
-  if (harp_nic_ethtool(ifindex, &channels)) return 1;
+  if (ethtool(ifindex, &channels)) return 1;
   return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
 }
 

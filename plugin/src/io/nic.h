@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel says of a network interface: its driver, its queues, the XDP program on it.
  *
- * Asked at open, answered at once; changes nothing, but for what harp_nic_ethtool is asked to do. Called by
- * the drivers. Sources: rtnetlink(7), Linux include/uapi/linux/ethtool.h. */
+ * Asked at open, answered at once; changes nothing. Called by the drivers. Sources: rtnetlink(7), Linux
+ * include/uapi/linux/ethtool.h. */
 #ifndef HARP_IO_NIC_H
 #define HARP_IO_NIC_H
 
 #include "base/base.h"
 
 enum { HARP_NIC_DRIVER_BYTES = 32 };
-
-/* Hands a command of linux/ethtool.h (its struct, with `cmd` first) to the interface's kernel driver, which
- * may write its answer there. Returns 0 or -errno: -EOPNOTSUPP where the driver lacks it. */
-HARP_MUST_CHECK int harp_nic_ethtool(unsigned ifindex, void *command);
 
 /* Finds the name of an interface's kernel driver ("veth", "mlx5_core"); "" when it does not say. */
 void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);

@@ -142,7 +142,6 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
   memcpy(x->nic.mac, config->mac, sizeof x->nic.mac);
   memcpy(x->nic.ports, inner->ports, sizeof inner->ports);
   int err = harp_xdp_ladder_climb(&x->nic, config, &x->io.info);
-  x->counters->nic_rules += x->nic.rules.count;
   return err;
 }
 
@@ -180,7 +179,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
   inner.frames += umem_bytes + slots_bytes();
   inner.frames_bytes -= umem_bytes + slots_bytes();
   if (config->sharer_count > 1) inner.port_count = config->shared_port_count;
-  inner.is_each_receiving = true; /* which port leads to which queue is learned, or made a rule */
+  inner.is_each_receiving = true; /* which port leads to which queue is learned */
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->slots = config->frames + umem_bytes;

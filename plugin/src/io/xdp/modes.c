@@ -113,17 +113,7 @@ static int add_ports(struct harp_xdp_nic *nic, char *error, size_t error_bytes) 
   return 0;
 }
 
-/* Packets of our ports come to our queues by themselves only where these are all. */
-static void add_rules(struct harp_xdp_nic *nic) {
-  uint32_t queues[HARP_XDP_NIC_QUEUES_MAX];
-  if (nic->queue_count >= nic->filter.queue_count) return;
-  for (unsigned i = 0; i < nic->queue_count; i++) queues[i] = nic->sockets[i].number;
-  (void)harp_nic_rules_open(&nic->rules, nic->ifindex, &nic->local, nic->ports, nic->port_count, queues,
-                            nic->queue_count);
-}
-
 void harp_xdp_nic_close(struct harp_xdp_nic *nic) {
-  harp_nic_rules_close(&nic->rules);
   for (unsigned i = 0; i < nic->port_count && nic->filter.ports_fd >= 0; i++)
     harp_xdp_filter_remove_port(&nic->filter, &nic->local, nic->ports[i]);
   for (unsigned i = 0; i < nic->queue_count; i++) harp_xdp_socket_close(&nic->sockets[i]);
@@ -301,7 +291,6 @@ int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config 
       info->rung = rungs[i]->name;
       nic->is_behind_merging = rungs[i] == &generic_copy && strcmp(driver, "veth") != 0;
       name_queues(nic, info);
-      add_rules(nic);
       return 0;
     }
     note_refusal(info, rungs[i], reason);

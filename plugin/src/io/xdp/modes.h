@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of a NIC that an xdp driver got: queues, their frames, its entries in the XDP program's tables and
- * its rules in the NIC; and the ladder of modes in which it is asked for: zero-copy, native copy, generic
+/* The part of a NIC that an xdp driver got: queues, their frames, its entries in the XDP program's
+ * tables; and the ladder of modes in which it is asked for: zero-copy, native copy, generic
  * copy, in an order that depends on the NIC's kernel driver. */
 #ifndef HARP_IO_XDP_MODES_H
 #define HARP_IO_XDP_MODES_H
 
 #include "io/io.h"
-#include "io/nic_rules.h"
 #include "io/xdp/filter.h"
 #include "io/xdp/socket.h"
 
@@ -25,9 +24,8 @@ struct harp_xdp_nic {
   struct harp_xdp_filter filter;
   unsigned queue_count; /* open ones; 0: the NIC is not used */
   struct harp_xdp_socket sockets[HARP_XDP_NIC_QUEUES_MAX];
-  struct harp_nic_rules rules; /* where these are not all of the NIC's queues */
-  bool is_behind_merging;      /* generic mode, perhaps over a device whose packets the kernel merges */
-  harp_ns climb_ns;            /* when the climb began, which waits for what the kernel is releasing */
+  bool is_behind_merging; /* generic mode, perhaps over a device whose packets the kernel merges */
+  harp_ns climb_ns;       /* when the climb began, which waits for what the kernel is releasing */
 };
 
 /* Returns how many bytes of UMEM an instance wants for all its queues together: frames for what the interface
@@ -42,7 +40,7 @@ size_t harp_xdp_umem_bytes(const struct harp_io_config *config);
 int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config *config,
                           struct harp_io_info *info);
 
-/* Gives queues, program and rules back. May be called twice. */
+/* Gives queues and program back. May be called twice. */
 void harp_xdp_nic_close(struct harp_xdp_nic *nic);
 
 static inline bool harp_xdp_nic_is_open(const struct harp_xdp_nic *nic) {

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from harpctl.facts.model import NicRule
-from harpctl.facts.nic_rules import location
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 
@@ -79,38 +77,3 @@ def all_channels_in_use(world: World) -> None:
 def mtu_over_the_nics(world: World) -> None:
     world.eni("eth1", driver="ena", queues=4)
     world.conf(1, driver="xdp")
-
-
-UDP_SOCKETS = """\
-   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer
-  312: 0B01000A:9C40 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0 0
-  313: 00000000:9C41 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4712 2 0 0
-"""
-
-
-def _rules(world: World) -> None:
-    """Make rules for two ports that sockets have, for two that none has, and for a foreign address."""
-    ports = {"10.0.1.11": (40000, 40001, 40002, 40003), "10.0.1.77": (40004,)}
-    rules = tuple(
-        NicRule(location=location(port, 1024), address=address, port=port)
-        for address, numbers in ports.items()
-        for port in numbers
-    )
-    world.eni("eth1", rules=rules)
-
-
-@case(
-    "xdp.rules",
-    "warn",
-    "Killed processes have left rules in eth1 for UDP ports that nobody has: 40002, 40003.",
-    "ethtool -N eth1 delete 3",
-    "ethtool -N eth1 delete 2",
-)
-def rules_of_killed_processes(world: World) -> None:
-    _rules(world)
-    world.write("/proc/net/udp", UDP_SOCKETS)
-
-
-@case("xdp.rules", "skip", "The owners of the rules in eth1 are unknown: /proc/net/udp cannot be read.")
-def rules_without_proc(world: World) -> None:
-    _rules(world)
