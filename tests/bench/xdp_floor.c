@@ -72,7 +72,7 @@ static struct sockaddr_storage address(const char *text) {
 }
 
 static void open_all(unsigned ifindex, const struct sockaddr_storage *local, uint32_t frames) {
-  char error[200];
+  struct harp_error error = {0};
   bool sg = !getenv("XDP_FLOOR_PLAIN");
   struct harp_xdp_socket_config c = {
       .ifindex = ifindex,
@@ -81,8 +81,8 @@ static void open_all(unsigned ifindex, const struct sockaddr_storage *local, uin
       .rx_frames = RX_FRAMES,
       .tx_runs = TX_RUNS,
   };
-  if (harp_xdp_filter_open(&filter, ifindex, HARP_XDP_GENERIC, sg, error, sizeof error)) fail(error);
-  if (harp_xdp_socket_open(&s, &c, error, sizeof error)) fail(error);
+  if (harp_xdp_filter_open(&filter, ifindex, HARP_XDP_GENERIC, sg, &error)) fail(error.text);
+  if (harp_xdp_socket_open(&s, &c, &error)) fail(error.text);
   if (harp_xdp_filter_add_queue(&filter, 0, s.queue.fd)) fail("the queue is taken");
   if (harp_xdp_filter_add_port(&filter, local, PORT, 1, 0)) fail("the port is taken");
   s.queue.fill_target = frames;

@@ -82,14 +82,13 @@ static void check_conf(const struct harp_conf *conf) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   static struct harp_conf conf;
-  char text[HARP_CONFIG_ERROR_BYTES] = "";
-  struct harp_error error = {text, sizeof text};
+  struct harp_error error = {0};
   int rc = harp_conf_parse(&conf, "f.conf", bytes ? (const char *)data : "", bytes, &error);
   CHECK(rc == 0 || rc == -EINVAL);
   if (rc == 0)
     check_conf(&conf);
   else
-    check_sentence(text, sizeof text, "f.conf:");
+    check_sentence(error.text, sizeof error.text, "f.conf:");
 
   char list[256];
   size_t length = 0;
@@ -100,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   rc = harp_ifname_parse(&filter, list, &error);
   CHECK(rc == 0 || rc == -EINVAL);
   CHECK(filter.count <= HARP_IFNAME_ENTRIES_MAX);
-  if (rc < 0) check_sentence(text, sizeof text, "HARP_IFNAME = ");
+  if (rc < 0) check_sentence(error.text, sizeof error.text, "HARP_IFNAME = ");
   for (unsigned i = 0; i < filter.count; i++) CHECK(memchr(filter.entries[i], 0, sizeof filter.entries[i]));
   return 0;
 }

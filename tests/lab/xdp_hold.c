@@ -43,7 +43,7 @@ static void hold_foreign(unsigned ifindex, bool native) {
 
 static void hold_queue(struct harp_xdp_filter *filter, unsigned ifindex, uint32_t queue) {
   static struct harp_xdp_socket s;
-  char error[200];
+  struct harp_error error = {0};
   size_t bytes = harp_xdp_queue_umem_bytes(FRAMES, FRAMES / HARP_XDP_RUN_FRAMES);
   uint8_t *umem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (umem == MAP_FAILED) fail("no memory");
@@ -52,21 +52,20 @@ static void hold_queue(struct harp_xdp_filter *filter, unsigned ifindex, uint32_
                                           .umem = umem,
                                           .rx_frames = FRAMES,
                                           .tx_runs = FRAMES / HARP_XDP_RUN_FRAMES};
-  if (harp_xdp_socket_open(&s, &config, error, sizeof error)) fail(error);
+  if (harp_xdp_socket_open(&s, &config, &error)) fail(error.text);
   if (harp_xdp_filter_add_queue(filter, queue, s.queue.fd)) fail("the queue is taken");
 }
 
 int main(int argc, char **argv) {
   static struct harp_xdp_filter filter;
-  char error[200];
+  struct harp_error error = {0};
   unsigned ifindex = argc >= 4 ? if_nametoindex(argv[3]) : 0;
   if (!ifindex) fail("usage: xdp_hold harp|foreign native|generic IFNAME [QUEUE]");
   bool native = !strcmp(argv[2], "native");
   if (!strcmp(argv[1], "foreign"))
     hold_foreign(ifindex, native);
-  else if (harp_xdp_filter_open(&filter, ifindex, native ? HARP_XDP_NATIVE : HARP_XDP_GENERIC, true, error,
-                                sizeof error))
-    fail(error);
+  else if (harp_xdp_filter_open(&filter, ifindex, native ? HARP_XDP_NATIVE : HARP_XDP_GENERIC, true, &error))
+    fail(error.text);
   if (argc == 5) hold_queue(&filter, ifindex, (uint32_t)atoi(argv[4]));
   puts("ready");
   fflush(stdout);

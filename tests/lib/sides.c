@@ -44,12 +44,12 @@ void side_open(struct side *s, struct side *other, bool framed, uint16_t port, u
                                       .send = side_carry,
                                       .wire = s,
                                       .counters = &s->wire_counters};
-  char error[256];
+  struct harp_error error = {0};
   s->other = other;
   s->random = port;
   s->loss_permille = loss;
   assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}},
-                                         harp_io_sim_open(&config), sides_clock, error, sizeof error),
+                                         harp_io_sim_open(&config), sides_clock, &error),
                    0);
 }
 

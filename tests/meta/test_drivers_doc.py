@@ -14,7 +14,7 @@ XDP = ("driver", "filter", "health", "modes", "queue", "socket")
 SOURCES = tuple(f"xdp/{name}" for name in XDP)
 REASONS = (
     re.compile(r"\b(?:refused?|set_broken)\([^\";]*\"([^\"]+)\""),
-    re.compile(r"\bsnprintf\((?:error|what),[^\";]*\"([^\"]+)\""),
+    re.compile(r"\b(?:snprintf\(what|harp_error_set\(error),[^\";]*\"([^\"]+)\""),
     re.compile(r"\breturn [^;\"]*\"([^\"]+)\""),
     re.compile(r"[?:] \"([^\"]+)\""),
 )

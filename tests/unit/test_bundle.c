@@ -23,12 +23,12 @@ struct end {
 };
 
 static void open_end(struct end *e) {
-  char error[200];
+  struct harp_error error = {0};
   memset(e, 0, sizeof *e);
   struct sockaddr_in *in = (struct sockaddr_in *)&e->addr;
   in->sin_family = AF_INET;
   in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  e->io = harp_io_bundle_make(error, sizeof error);
+  e->io = harp_io_bundle_make(&error);
   assert_non_null(e->io);
   for (unsigned i = 0; i < MEMBERS; i++) {
     size_t bytes = harp_io_udp.frames_bytes(NULL);
@@ -39,7 +39,7 @@ static void open_end(struct end *e) {
                                     .frames_bytes = bytes,
                                     .counters = &e->counters,
                                     .ifindex = 1};
-    assert_int_equal(harp_io_bundle_add(e->io, &harp_io_udp, &config, error, sizeof error), 0);
+    assert_int_equal(harp_io_bundle_add(e->io, &harp_io_udp, &config, &error), 0);
   }
 }
 
@@ -148,7 +148,7 @@ static void test_frames_go_back_to_their_member(void **state) {
 static void test_info_is_what_all_can(void **state) {
   (void)state;
   struct end a;
-  char error[200];
+  struct harp_error error = {0};
   open_end(&a);
   assert_true(a.io->info.gather);
   uint8_t *frames = aligned_alloc(4096, harp_align_up(harp_io_udp.frames_bytes(NULL), 4096));
@@ -159,7 +159,7 @@ static void test_info_is_what_all_can(void **state) {
                                   .counters = &a.counters,
                                   .ifindex = 1,
                                   .disable = HARP_IO_NO_GATHER};
-  assert_int_equal(harp_io_bundle_add(a.io, &harp_io_udp, &config, error, sizeof error), 0);
+  assert_int_equal(harp_io_bundle_add(a.io, &harp_io_udp, &config, &error), 0);
   assert_false(a.io->info.gather);
   assert_true(a.io->info.buffer_bytes < UINT32_MAX);
   close_end(&a);

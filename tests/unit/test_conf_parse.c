@@ -3,19 +3,18 @@
 #include "host/conf.h"
 #include "unit/host_tree.h"
 
-static char error_text[HARP_CONFIG_ERROR_BYTES];
-static const struct harp_error error = {error_text, sizeof error_text};
+static struct harp_error error;
 static struct harp_conf conf;
 
 static int parse(const char *text) {
-  error_text[0] = 0;
+  error.text[0] = 0;
   return harp_conf_parse(&conf, "ztcp0.conf", text, strlen(text), &error);
 }
 
-#define ASSERT_ERROR(text, sentence)                                                                         \
+#define ASSERT_ERROR(content, sentence)                                                                      \
   do {                                                                                                       \
-    assert_int_equal(parse(text), -EINVAL);                                                                  \
-    assert_string_equal(error_text, sentence);                                                               \
+    assert_int_equal(parse(content), -EINVAL);                                                               \
+    assert_string_equal(error.text, sentence);                                                               \
   } while (0)
 
 static void test_every_key(void **state) {
@@ -122,8 +121,8 @@ static void test_messages_are_printable(void **state) {
   char text[600] = "[eni]\nmtu = ";
   memset(text + 12, 'x', 400);
   assert_int_equal(parse(text), -EINVAL);
-  assert_non_null(strstr(error_text, "xxx...'"));
-  assert_true(strlen(error_text) < 160);
+  assert_non_null(strstr(error.text, "xxx...'"));
+  assert_true(strlen(error.text) < 160);
 }
 
 static void test_bounds(void **state) {
@@ -138,14 +137,14 @@ static void test_bounds(void **state) {
 
   const char nul[] = "[eni]\ninter\0face = eth1\n";
   assert_int_equal(harp_conf_parse(&conf, "ztcp0.conf", nul, sizeof nul - 1, &error), -EINVAL);
-  assert_string_equal(error_text, "ztcp0.conf:2: a NUL byte: expected text");
+  assert_string_equal(error.text, "ztcp0.conf:2: a NUL byte: expected text");
 
   const char head[] = "[eni]\ninterface = eth1\n";
   memset(text, '\n', sizeof text);
   memcpy(text, head, sizeof head - 1);
   assert_int_equal(harp_conf_parse(&conf, "ztcp0.conf", text, HARP_CONF_FILE_BYTES_MAX, &error), 0);
   assert_int_equal(harp_conf_parse(&conf, "ztcp0.conf", text, HARP_CONF_FILE_BYTES_MAX + 1, &error), -EINVAL);
-  assert_string_equal(error_text, "ztcp0.conf: the file is too long: expected at most 64 KiB");
+  assert_string_equal(error.text, "ztcp0.conf: the file is too long: expected at most 64 KiB");
 }
 
 /* Each value as text, and whether the key takes it. */
@@ -254,7 +253,7 @@ static void test_values(void **state) {
                                                    : "[eni]\ninterface = eth1\n");
     int rc = parse(text);
     if ((rc == 0) != rows[i].is_good)
-      fail_msg("row %zu: %s = %s: %d %s", i, rows[i].key, rows[i].value, rc, error_text);
+      fail_msg("row %zu: %s = %s: %d %s", i, rows[i].key, rows[i].value, rc, error.text);
   }
 }
 
@@ -273,17 +272,17 @@ static void test_read_file(void **state) {
 
   assert_int_equal(harp_conf_read(&conf, tree_path("absent.conf"), &error), -ENOENT);
   snprintf(expected, sizeof expected, "%s/absent.conf: cannot open: No such file or directory", tree_root);
-  assert_string_equal(error_text, expected);
+  assert_string_equal(error.text, expected);
 
   assert_int_equal(mkfifo(tree_path("pipe.conf"), 0600), 0);
   assert_int_equal(harp_conf_read(&conf, tree_path("pipe.conf"), &error), -EINVAL);
-  assert_non_null(strstr(error_text, "expected a regular file"));
+  assert_non_null(strstr(error.text, "expected a regular file"));
 
   static char big[HARP_CONF_FILE_BYTES_MAX + 100];
   memset(big, '\n', sizeof big);
   tree_write_bytes("big.conf", big, sizeof big);
   assert_int_equal(harp_conf_read(&conf, tree_path("big.conf"), &error), -EINVAL);
-  assert_non_null(strstr(error_text, "the file is too long"));
+  assert_non_null(strstr(error.text, "the file is too long"));
 }
 
 int main(void) {

@@ -4,7 +4,7 @@
 #include "unit/host_tree.h"
 
 static struct harp_config cfg;
-static char error_text[HARP_CONFIG_ERROR_BYTES];
+static struct harp_error error;
 
 /* Loads from conf/ in the tree, with these variables. */
 static int load_with(const char *const *environment) {
@@ -14,15 +14,15 @@ static int load_with(const char *const *environment) {
   struct harp_config_sources sources = {
       .conf_dir = conf_dir, .environment = environment, .eni = tree_eni_source(), .proc_root = proc_root};
   tree_log[0] = 0;
-  return harp_config_load_from(&cfg, &sources, error_text, sizeof error_text);
+  return harp_config_load_from(&cfg, &sources, &error);
 }
 
 #define LOAD(...) load_with((const char *const[]){"PATH=/bin", ##__VA_ARGS__, NULL})
 
 /* Asserts the sentence, in which the tree's root reads as $. */
 static void assert_error(int rc, int expected_rc, const char *sentence) {
-  char text[HARP_CONFIG_ERROR_BYTES] = "", *to = text;
-  for (const char *at = error_text; *at;) {
+  char text[HARP_ERROR_BYTES] = "", *to = text;
+  for (const char *at = error.text; *at;) {
     bool is_root = strncmp(at, tree_root, strlen(tree_root)) == 0;
     *to++ = is_root ? '$' : *at;
     at += is_root ? strlen(tree_root) : 1;
@@ -77,7 +77,7 @@ static void test_minimal_file(void **state) {
   snprintf(conf_dir, sizeof conf_dir, "%s/conf", tree_root);
   tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n");
   assert_int_equal(LOAD(), 0);
-  assert_string_equal(error_text, "");
+  assert_string_equal(error.text, "");
   assert_int_equal(cfg.instance_count, 1);
   assert_string_equal(cfg.conf_dir, conf_dir);
   assert_int_equal(cfg.job.congestion, HARP_CONGESTION_DELAY);
@@ -386,7 +386,7 @@ static void test_list_failure(void **state) {
                                         .environment = (const char *const[]){"HARP_IFNAME=eth", NULL},
                                         .eni = tree_eni_source()};
   sources.eni.list = list_fails;
-  assert_error(harp_config_load_from(&cfg, &sources, error_text, sizeof error_text), -EPERM,
+  assert_error(harp_config_load_from(&cfg, &sources, &error), -EPERM,
                "cannot list the network interfaces: Operation not permitted");
 }
 

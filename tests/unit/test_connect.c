@@ -35,7 +35,7 @@ static struct harp_engine *open_engine(void) {
       .ifname = "lo", .mtu = 65536, .paths = 1, .peer_timeout_ns = HARP_SEC(10), .numa = -1};
   struct sockaddr_in *in = (struct sockaddr_in *)&instance.addr;
   struct harp_engine *e;
-  char error[256];
+  struct harp_error error = {0};
   in->sin_family = AF_INET;
   in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const struct harp_engine_enis enis = {1, {&instance}};
@@ -45,15 +45,15 @@ static struct harp_engine *open_engine(void) {
   const struct harp_engine_place place = {
       .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memories[0]};
   assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memories[0]);
-  assert_int_equal(harp_engine_open(&e, &enis, &place, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open(&e, &enis, &place, &error), 0);
   return e;
 }
 
 static int stranger(const struct harp_handle *handle) {
   struct sockaddr_storage to;
-  char error[256];
+  struct harp_error error = {0};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  assert_true(fd >= 0 && harp_handle_decode(handle, &to, error, sizeof error));
+  assert_true(fd >= 0 && harp_handle_decode(handle, &to, &error));
   assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(struct sockaddr_in)), 0);
   return fd;
 }

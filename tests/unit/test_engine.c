@@ -319,10 +319,10 @@ static void test_interfaces_are_configured_as_one(void **state) {
   struct harp_engine_enis enis = {2, {&first, &second}};
   struct harp_io_sim_config config = {.port_count = 1, .send = side_carry, .counters = &counters};
   struct harp_engine *e;
-  char error[256];
-  struct harp_io *bundle = harp_io_bundle_make(error, sizeof error);
+  struct harp_error error = {0};
+  struct harp_io *bundle = harp_io_bundle_make(&error);
   for (unsigned i = 0; i < 2; i++) harp_io_bundle_take(bundle, harp_io_sim_open(&config));
-  assert_int_equal(harp_engine_open_with(&e, &enis, bundle, sides_clock, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&e, &enis, bundle, sides_clock, &error), 0);
   assert_int_equal(e->instance.mode, HARP_ENGINE_THREAD);
   assert_int_equal(e->core, -1);
   assert_int_equal(harp_engine_memory_bytes(&enis, 1), 6 << 20);

@@ -53,8 +53,8 @@ static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, 
 static void open_side(struct side *s, struct side *other, uint16_t port) {
   struct harp_instance instances[ENIS] = {0};
   struct harp_engine_enis enis = {.count = ENIS};
-  char error[256];
-  struct harp_io *bundle = harp_io_bundle_make(error, sizeof error);
+  struct harp_error error = {0};
+  struct harp_io *bundle = harp_io_bundle_make(&error);
   assert_non_null(bundle);
   s->other = other;
   for (unsigned i = 0; i < ENIS; i++) {
@@ -73,7 +73,7 @@ static void open_side(struct side *s, struct side *other, uint16_t port) {
     enis.at[i] = &instances[i];
     harp_io_bundle_take(bundle, harp_io_sim_open(&config));
   }
-  assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, &error), 0);
 }
 
 static struct harp_endpoint endpoint_of(uint64_t token, uint16_t port) {

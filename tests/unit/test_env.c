@@ -3,8 +3,7 @@
 #include "host/env.h"
 #include "unit/host_tree.h"
 
-static char error_text[HARP_CONFIG_ERROR_BYTES];
-static const struct harp_error error = {error_text, sizeof error_text};
+static struct harp_error error;
 static struct harp_env env;
 
 #define READ(...) harp_env_read(&env, (const char *const[]){__VA_ARGS__, NULL}, &error)
@@ -61,12 +60,12 @@ static void test_bad_values_name_variable_and_value(void **state) {
   };
   for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
     assert_int_equal(READ(rows[i].setting), -EINVAL);
-    assert_string_equal(error_text, rows[i].sentence);
+    assert_string_equal(error.text, rows[i].sentence);
   }
   char path[400] = "HARP_CONF_DIR=/";
   memset(path + 15, 'd', 300);
   assert_int_equal(READ(path), -EINVAL);
-  assert_non_null(strstr(error_text, "expected a directory path of at most 255 characters"));
+  assert_non_null(strstr(error.text, "expected a directory path of at most 255 characters"));
 }
 
 static void test_only_1_disables(void **state) {

@@ -312,9 +312,9 @@ static void say_pong(struct hand *h) {
 
 static int connect_by_hand(const struct harp_handle *handle) {
   struct sockaddr_storage to;
-  char error[256];
+  struct harp_error error = {0};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  assert_true(fd >= 0 && harp_handle_decode(handle, &to, error, sizeof error));
+  assert_true(fd >= 0 && harp_handle_decode(handle, &to, &error));
   if (!connect(fd, (struct sockaddr *)&to, sizeof(struct sockaddr_in))) return fd;
   close(fd);
   return -1;

@@ -3,18 +3,17 @@
 #include "host/ifname.h"
 #include "unit/host_tree.h"
 
-static char error_text[HARP_CONFIG_ERROR_BYTES];
-static const struct harp_error error = {error_text, sizeof error_text};
+static struct harp_error error;
 
 /* Writes what a list chooses, "eth1 eth10!", where ! marks a name given in full; or the error's sentence. */
 static const char *pick_family(const char *list, int family) {
-  static char text[HARP_CONFIG_ERROR_BYTES];
+  static char text[HARP_ERROR_BYTES];
   struct harp_ifname_filter filter;
   struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
-  if (harp_ifname_parse(&filter, list, &error) < 0) return error_text;
+  if (harp_ifname_parse(&filter, list, &error) < 0) return error.text;
   int count =
       harp_ifname_select(&filter, tree_enis, tree_eni_count, family, choices, HARP_MAX_INSTANCES, &error);
-  if (count < 0) return error_text;
+  if (count < 0) return error.text;
   text[0] = 0;
   for (int i = 0; i < count; i++) {
     size_t used = strlen(text);

@@ -63,13 +63,13 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
       .ifname = "sim0", .mtu = 1500, .paths = 1, .peer_timeout_ns = PEER_TIMEOUT_NS};
   struct harp_io_sim_config config = {
       .port_count = 1, .first_port = 1000, .send = carry, .wire = s, .counters = &s->wire_counters};
-  char error[256];
+  struct harp_error error = {0};
   int pair[2];
   instance.addr.ss_family = AF_INET;
   now_ns = HARP_SEC(1);
   memset(s, 0, sizeof *s);
   assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}},
-                                         harp_io_sim_open(&config), virtual_clock, error, sizeof error),
+                                         harp_io_sim_open(&config), virtual_clock, &error),
                    0);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
   s->peer = pair[1];

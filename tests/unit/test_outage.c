@@ -91,12 +91,12 @@ static struct harp_link *connect_to(struct scene *s, unsigned host) {
 static void open_scene(struct scene *s, unsigned links) {
   struct harp_instance instances[ENIS];
   struct harp_engine_enis enis = {.count = ENIS};
-  char error[256];
+  struct harp_error error = {0};
   memset(s, 0, sizeof *s);
   memset(instances, 0, sizeof instances);
   now_ns = HARP_SEC(1);
   warn_count = info_count = 0;
-  struct harp_io *bundle = harp_io_bundle_make(error, sizeof error);
+  struct harp_io *bundle = harp_io_bundle_make(&error);
   assert_non_null(bundle);
   for (unsigned i = 0; i < ENIS; i++) {
     struct harp_instance *instance = &instances[i];
@@ -111,7 +111,7 @@ static void open_scene(struct scene *s, unsigned links) {
     ((struct sockaddr_in *)&instance->addr)->sin_addr = address(1, i);
     harp_io_bundle_take(bundle, harp_io_sim_open(&config));
   }
-  assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, error, sizeof error), 0);
+  assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, &error), 0);
   for (unsigned i = 0; i < links; i++) s->links[i] = connect_to(s, 2 + i);
   harp_log_set_sink(hear);
 }

@@ -188,8 +188,9 @@ static void test_dumps_keep_their_distance(void **state) {
 static void test_dumps_alone(void **state) {
   (void)state;
   struct harp_stats_file *file;
-  char error[256], name[HARP_DUMP_NAME_BYTES], found[512];
-  assert_int_equal(harp_stats_file_open(&file, NULL, error, sizeof error), 0);
+  struct harp_error error = {0};
+  char name[HARP_DUMP_NAME_BYTES], found[512];
+  assert_int_equal(harp_stats_file_open(&file, NULL, &error), 0);
   assert_int_equal(harp_stats_take(file, HARP_STATS_ENGINES, 1), 0);
   struct harp_trace_ring *ring = harp_stats_file_ring(file, 0);
   assert_non_null(ring);
@@ -204,12 +205,13 @@ static void test_dumps_alone(void **state) {
 static void test_as_many_as_there_may_be(void **state) {
   (void)state;
   struct harp_stats_file *file;
-  char error[256], name[HARP_DUMP_NAME_BYTES], first[512], path[512], found[512];
+  struct harp_error error = {0};
+  char name[HARP_DUMP_NAME_BYTES], first[512], path[512], found[512];
   snprintf(path, sizeof path, "%s/harp-strace.trace", dump_dir[0]);
   FILE *other = fopen(path, "w");
   fputs("not ours", other);
   fclose(other);
-  assert_int_equal(harp_stats_file_open(&file, NULL, error, sizeof error), 0);
+  assert_int_equal(harp_stats_file_open(&file, NULL, &error), 0);
   assert_int_equal(harp_stats_take(file, HARP_STATS_ENGINES, 1), 0);
   struct harp_trace_ring *ring = harp_stats_file_ring(file, 0);
   for (unsigned i = 0; i < HARP_DUMPS_MAX + 2; i++) {

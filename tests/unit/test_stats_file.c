@@ -23,7 +23,8 @@
 #include "base/log.h"
 #include "host/stats_file.h"
 
-static char dir[64], error[512], said[4096];
+static char dir[64], said[4096];
+static struct harp_error error;
 
 static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
@@ -58,7 +59,7 @@ static int teardown(void **state) {
 
 static struct harp_stats_file *open_it(void) {
   struct harp_stats_file *file;
-  assert_int_equal(harp_stats_file_open(&file, dir, error, sizeof error), 0);
+  assert_int_equal(harp_stats_file_open(&file, dir, &error), 0);
   return file;
 }
 
@@ -211,7 +212,7 @@ static void leave(bool in_order, harp_ns updated_ns) {
   struct harp_stats_file *file;
   pid_t child = fork();
   if (!child) {
-    if (harp_stats_file_open(&file, dir, error, sizeof error)) _exit(1);
+    if (harp_stats_file_open(&file, dir, &error)) _exit(1);
     harp_stats_file_touch_mt(file, updated_ns);
     if (in_order) exit(0);
     _exit(0);
@@ -241,8 +242,8 @@ static void test_left_files_are_removed_when_they_are_old(void **state) {
 static void test_nowhere(void **state) {
   (void)state;
   struct harp_stats_file *file;
-  assert_int_equal(harp_stats_file_open(&file, "/proc/harp", error, sizeof error), -ENOENT);
-  assert_string_equal(error, "no statistics file in /proc/harp: No such file or directory");
+  assert_int_equal(harp_stats_file_open(&file, "/proc/harp", &error), -ENOENT);
+  assert_string_equal(error.text, "no statistics file in /proc/harp: No such file or directory");
 }
 
 /* Mounts a small file system in a mount namespace of its own; the exit code says what went wrong there. */
@@ -258,13 +259,13 @@ static int on_small_disk(const char *options, int (*body)(void)) {
 
 static int no_room_for_the_file(void) {
   struct harp_stats_file *file;
-  int err = harp_stats_file_open(&file, dir, error, sizeof error);
+  int err = harp_stats_file_open(&file, dir, &error);
   return err != -ENOSPC || file_count() ? 1 : 0;
 }
 
 static int no_room_for_entries(void) {
   struct harp_stats_file *file;
-  if (harp_stats_file_open(&file, dir, error, sizeof error)) return 1;
+  if (harp_stats_file_open(&file, dir, &error)) return 1;
   if (harp_stats_take(file, HARP_STATS_ENGINES, 1)) return 2;
   if (harp_stats_take(file, HARP_STATS_PATHS, 4096) != -1) return 3;
   if (!strstr(said, "No space left on device")) return 4;
@@ -274,7 +275,7 @@ static int no_room_for_entries(void) {
 static int read_only(void) {
   struct harp_stats_file *file;
   if (mount("none", dir, NULL, MS_REMOUNT | MS_RDONLY, NULL)) return 1;
-  return harp_stats_file_open(&file, dir, error, sizeof error) == -EROFS ? 0 : 2;
+  return harp_stats_file_open(&file, dir, &error) == -EROFS ? 0 : 2;
 }
 
 static void test_bad_disks(void **state) {

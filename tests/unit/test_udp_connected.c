@@ -32,7 +32,7 @@ static bool is_one_of_many; /* of what is opened */
 static bool is_each_receiving = true;
 
 static int try_open(struct end *e, unsigned ports, uint16_t low) {
-  char error[200];
+  struct harp_error error = {0};
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   struct sockaddr_storage addr = {0};
   memset(e, 0, sizeof *e);
@@ -49,7 +49,7 @@ static int try_open(struct end *e, unsigned ports, uint16_t low) {
                                   .frames = e->frames,
                                   .frames_bytes = bytes,
                                   .counters = &e->counters};
-  int err = harp_io_udp.open(&e->io, &config, error, sizeof error);
+  int err = harp_io_udp.open(&e->io, &config, &error);
   if (err) free(e->frames);
   return err;
 }

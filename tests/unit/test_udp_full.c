@@ -58,7 +58,7 @@ struct end {
 };
 
 static void open_at(struct end *e, const char *addr, uint32_t disable, unsigned ports) {
-  char error[200];
+  struct harp_error error = {0};
   struct sockaddr_in in = {.sin_family = AF_INET};
   assert_int_equal(inet_pton(AF_INET, addr, &in.sin_addr), 1);
   memset(e, 0, sizeof *e);
@@ -72,7 +72,7 @@ static void open_at(struct end *e, const char *addr, uint32_t disable, unsigned 
                                   .frames_bytes = bytes,
                                   .counters = &e->counters,
                                   .disable = disable};
-  int err = harp_io_udp.open(&e->io, &config, error, sizeof error);
+  int err = harp_io_udp.open(&e->io, &config, &error);
   if (err) fail_msg("%s", error);
 }
 
@@ -301,14 +301,14 @@ static void test_other_refusals_are_losses(void **state) {
 static void test_member_of_a_bundle(void **state) {
   (void)state;
   struct end a = {0}, b;
-  char error[200];
+  struct harp_error error = {0};
   struct pollfd fds[HARP_IO_FDS_MAX];
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   struct sockaddr_storage to = {0};
   memcpy(&a.addr, &in, sizeof in);
   size_t bytes = harp_io_udp.frames_bytes(NULL);
   a.frames = malloc(bytes);
-  a.io = harp_io_bundle_make(error, sizeof error);
+  a.io = harp_io_bundle_make(&error);
   struct harp_io_config config = {.addr = &a.addr,
                                   .port_count = 2,
                                   .is_each_receiving = true,
@@ -316,7 +316,7 @@ static void test_member_of_a_bundle(void **state) {
                                   .frames_bytes = bytes,
                                   .counters = &a.counters,
                                   .ifindex = NETNS_LO};
-  assert_int_equal(harp_io_bundle_add(a.io, &harp_io_udp, &config, error, sizeof error), 0);
+  assert_int_equal(harp_io_bundle_add(a.io, &harp_io_udp, &config, &error), 0);
   open_at(&b, "127.0.0.1", 0, 1);
   in.sin_port = htons(b.io->info.ports[0]);
   memcpy(&to, &in, sizeof in);

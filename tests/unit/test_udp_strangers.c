@@ -26,7 +26,7 @@ struct driver {
 };
 
 static void open_driver(struct driver *d, uint32_t disable) {
-  char error[256];
+  struct harp_error error = {0};
   memset(d, 0, sizeof *d);
   d->addr.sin_family = AF_INET;
   d->addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -40,7 +40,7 @@ static void open_driver(struct driver *d, uint32_t disable) {
                                   .frames_bytes = bytes,
                                   .counters = &d->counters,
                                   .disable = disable};
-  assert_int_equal(harp_io_udp.open(&d->io, &config, error, sizeof error), 0);
+  assert_int_equal(harp_io_udp.open(&d->io, &config, &error), 0);
   assert_int_equal(d->io->info.port_count, PORTS);
 }
 

@@ -101,7 +101,7 @@ static struct sockaddr_storage address(const char *ip, uint16_t port) {
 static unsigned sharer, sharer_count, port_count = 1; /* of what is opened */
 
 static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
-                   enum harp_io_xdp_mode mode, char error[640]) {
+                   enum harp_io_xdp_mode mode, struct harp_error *error) {
   struct sockaddr_storage addr = address(ip, 0);
   struct harp_io_config config = {
       .addr = &addr,
@@ -118,10 +118,11 @@ static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_
   config.frames = *frames = aligned_alloc(4096, config.frames_bytes);
   assert_non_null(*frames);
   *io = NULL;
-  return harp_io_xdp.open(io, &config, error, 640);
+  return harp_io_xdp.open(io, &config, error);
 }
 
-static int try_open(struct harp_io **io, uint8_t **frames, enum harp_io_xdp_mode mode, char error[640]) {
+static int try_open(struct harp_io **io, uint8_t **frames, enum harp_io_xdp_mode mode,
+                    struct harp_error *error) {
   return open_on(LO, "127.0.0.1", io, frames, mode, error);
 }
 
@@ -140,10 +141,10 @@ static bool take_queue(struct harp_xdp_socket *s) {
   size_t bytes = harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS);
   struct harp_xdp_socket_config config = {
       .ifindex = LO, .umem = aligned_alloc(4096, bytes), .rx_frames = RX_FRAMES, .tx_runs = TX_RUNS};
-  char error[200];
+  struct harp_error error = {0};
   int err = config.umem ? -EBUSY : -ENOMEM;
   for (int i = 0; err == -EBUSY && i < PATIENCE_MS; i++) {
-    err = harp_xdp_socket_open(s, &config, error, sizeof error);
+    err = harp_xdp_socket_open(s, &config, &error);
     if (err) (void)poll(NULL, 0, POLL_MS);
   }
   return !err;
@@ -179,12 +180,12 @@ static void end_holder(pid_t child) {
 
 static void test_loopback_has_generic_mode(void **state) {
   (void)state;
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
-  int err = try_open(&io, &frames, HARP_IO_XDP_ANY, error);
-  if (err) fail_msg("open: %d %s", err, error);
+  int err = try_open(&io, &frames, HARP_IO_XDP_ANY, &error);
+  if (err) fail_msg("open: %d %s", err, error.text);
   assert_string_equal(io->info.rung, "xdp generic copy");
   assert_string_equal(io->info.queues, "queue 0");
   assert_non_null(strstr(io->info.why_not, "xdp native copy: attaching a native XDP program"));
@@ -197,7 +198,7 @@ static void test_loopback_has_generic_mode(void **state) {
 static void test_too_few_ports_for_shared_queues(void **state) {
   (void)state;
   enum { PORT_LOW = 4002 };
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   struct sockaddr_storage addr = address("127.0.0.1", 0);
   struct harp_io_config config = {
@@ -215,10 +216,10 @@ static void test_too_few_ports_for_shared_queues(void **state) {
   config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
   assert_non_null(config.frames = aligned_alloc(4096, config.frames_bytes));
   config.xdp_mode = HARP_IO_XDP_ANY;
-  assert_int_equal(harp_io_xdp.open(&io, &config, error, sizeof error), -EADDRINUSE);
-  assert_non_null(strstr(error, "cannot bind 4 of the UDP ports 4002 to 4003"));
+  assert_int_equal(harp_io_xdp.open(&io, &config, &error), -EADDRINUSE);
+  assert_non_null(strstr(error.text, "cannot bind 4 of the UDP ports 4002 to 4003"));
   config.xdp_mode = HARP_IO_XDP_AUTO;
-  assert_int_equal(harp_io_xdp.open(&io, &config, error, sizeof error), 0);
+  assert_int_equal(harp_io_xdp.open(&io, &config, &error), 0);
   assert_ptr_equal(io->ops, &harp_io_udp);
   assert_int_equal(io->info.port_count, 1);
   assert_non_null(strstr(io->info.why_not, "cannot bind 4 of the UDP ports 4002 to 4003"));
@@ -228,13 +229,13 @@ static void test_too_few_ports_for_shared_queues(void **state) {
 /* As when a job follows another. */
 static void test_a_queue_that_is_being_let_go_is_waited_for(void **state) {
   (void)state;
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
   pid_t holder = start_holder(HELD_POLLS);
-  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, error);
-  if (err) fail_msg("open: %d %s", err, error);
+  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, &error);
+  if (err) fail_msg("open: %d %s", err, error.text);
   assert_string_equal(io->info.queues, "queue 0");
   close_it(io, frames);
   end_holder(holder);
@@ -245,18 +246,18 @@ static void test_a_queue_that_is_being_let_go_is_waited_for(void **state) {
 static void test_a_killed_process_queue_is_waited_for(void **state) {
   (void)state;
   enum { ITS_PORT = 4001 };
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   uint8_t *frames;
   struct harp_xdp_filter others;
   struct sockaddr_storage its = address("127.0.0.1", ITS_PORT);
   if (!has_namespace) skip();
-  if (harp_xdp_filter_open(&others, LO, HARP_XDP_GENERIC, false, error, sizeof error)) fail_msg("%s", error);
+  if (harp_xdp_filter_open(&others, LO, HARP_XDP_GENERIC, false, &error)) fail_msg("%s", error.text);
   assert_int_equal(harp_xdp_filter_add_port(&others, &its, ITS_PORT, 1, 0), 0);
   pid_t holder = start_holder(5 * HELD_POLLS); /* native mode is asked for first */
   ;
-  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, error);
-  if (err) fail_msg("open: %d %s", err, error);
+  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, &error);
+  if (err) fail_msg("open: %d %s", err, error.text);
   assert_string_equal(io->info.queues, "queue 0");
   close_it(io, frames);
   end_holder(holder);
@@ -266,15 +267,15 @@ static void test_a_killed_process_queue_is_waited_for(void **state) {
 /* A process was killed on a host whose kernel has much to do. */
 static void test_a_queue_that_is_let_go_late_is_waited_for(void **state) {
   (void)state;
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
   pid_t holder = doomed = start_holder(0);
   clock_ahead_ns = 0, nap_ns = HARP_MS(200), doom_ns = HARP_SEC(7);
-  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, error);
+  int err = try_open(&io, &frames, HARP_IO_XDP_COPY, &error);
   nap_ns = clock_ahead_ns = 0;
-  if (err) fail_msg("open: %d %s", err, error);
+  if (err) fail_msg("open: %d %s", err, error.text);
   assert_string_equal(io->info.queues, "queue 0");
   close_it(io, frames);
   end_holder(holder);
@@ -282,15 +283,15 @@ static void test_a_queue_that_is_let_go_late_is_waited_for(void **state) {
 
 static void test_a_queue_that_stays_taken_is_an_error(void **state) {
   (void)state;
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
   pid_t holder = start_holder(0);
   nap_ns = HARP_MS(200);
-  assert_int_equal(try_open(&io, &frames, HARP_IO_XDP_COPY, error), -EBUSY);
+  assert_int_equal(try_open(&io, &frames, HARP_IO_XDP_COPY, &error), -EBUSY);
   nap_ns = 0;
-  assert_non_null(strstr(error, "xdp generic copy: other processes have all 1 queues"));
+  assert_non_null(strstr(error.text, "xdp generic copy: other processes have all 1 queues"));
   assert_int_equal(program_on_lo(), 0);
   close_it(NULL, frames);
   end_holder(holder);
@@ -308,13 +309,13 @@ static struct {
 
 static int open_eni(void **state) {
   (void)state;
-  char error[640] = "";
+  struct harp_error error = {0};
   wake_answer = 0, wake_is_ignored = false, clock_ahead_ns = 0;
   memset(&counters, 0, sizeof counters);
   eni.io = NULL;
   if (!has_namespace) return 0;
-  if (open_on(netns_index("v0"), "10.9.0.1", &eni.io, &eni.frames, HARP_IO_XDP_ANY, error)) {
-    print_error("%s\n", error);
+  if (open_on(netns_index("v0"), "10.9.0.1", &eni.io, &eni.frames, HARP_IO_XDP_ANY, &error)) {
+    print_error("%s\n", error.text);
     return -1;
   }
   struct sockaddr_storage peer = address("10.9.0.7", 9999);
@@ -474,16 +475,16 @@ static void test_one_queue_that_is_stuck_is_a_fall(void **state) {
   struct sockaddr_storage peer = address("10.8.0.7", 9999);
   struct harp_io_route *routes[QUEUES];
   struct pollfd fds[HARP_IO_FDS_MAX];
-  char error[640] = "";
+  struct harp_error error = {0};
   memset(&counters, 0, sizeof counters);
   clock_ahead_ns = 0;
   netns_run("ip link add w0 numrxqueues 2 numtxqueues 2 type veth peer name w1 && "
             "ip address add 10.8.0.1/24 dev w0 && ip link set w0 up && ip link set w1 up && "
             "ip neighbour add 10.8.0.7 lladdr 02:48:41:52:50:07 dev w0 nud permanent");
   port_count = QUEUES;
-  int err = open_on(netns_index("w0"), "10.8.0.1", &eni.io, &eni.frames, HARP_IO_XDP_ANY, error);
+  int err = open_on(netns_index("w0"), "10.8.0.1", &eni.io, &eni.frames, HARP_IO_XDP_ANY, &error);
   port_count = 1;
-  if (err) fail_msg("%d %s", err, error);
+  if (err) fail_msg("%d %s", err, error.text);
   assert_string_equal(eni.io->info.queues, "queues 0-1");
   for (unsigned i = 0; i < QUEUES; i++) routes[i] = eni.io->ops->route_open(eni.io, i, &peer, -1);
   ignored_fd = fds[eni.io->ops->fds(eni.io, fds) - 1].fd;
@@ -575,16 +576,16 @@ static void test_worthless_packets_leave_the_kernel_its_frames(void **state) {
 
 static void test_a_queue_that_moves_nothing_is_refused(void **state) {
   (void)state;
-  char error[640] = "";
+  struct harp_error error = {0};
   struct harp_io *io;
   uint8_t *frames;
   if (!has_namespace) skip();
   wake_is_ignored = true;
-  int err = open_on(netns_index("v0"), "10.9.0.1", &io, &frames, HARP_IO_XDP_COPY, error);
-  if (err != -EIO) fail_msg("%d %s", err, error);
+  int err = open_on(netns_index("v0"), "10.9.0.1", &io, &frames, HARP_IO_XDP_COPY, &error);
+  if (err != -EIO) fail_msg("%d %s", err, error.text);
   wake_is_ignored = false;
-  assert_non_null(strstr(error, "xdp generic copy: queue 0 completes no sends"));
-  assert_non_null(strstr(error, "xdp native copy: queue 0 completes no sends"));
+  assert_non_null(strstr(error.text, "xdp generic copy: queue 0 completes no sends"));
+  assert_non_null(strstr(error.text, "xdp native copy: queue 0 completes no sends"));
   close_it(NULL, frames);
 }
 
@@ -630,16 +631,16 @@ static void test_engines_share_the_queues(void **state) {
   if (!has_namespace) skip();
   struct harp_io *first, *second;
   uint8_t *frames[2];
-  char error[640] = "";
+  struct harp_error error = {0};
   sharer_count = 2;
-  assert_int_equal(try_open(&first, &frames[0], HARP_IO_XDP_ANY, error), 0);
+  assert_int_equal(try_open(&first, &frames[0], HARP_IO_XDP_ANY, &error), 0);
   assert_int_equal(first->info.port_count, SHARED_PORTS);
   assert_string_equal(first->info.queues, "queue 0");
   sharer = 1;
-  assert_int_not_equal(try_open(&second, &frames[1], HARP_IO_XDP_ANY, error), 0);
-  assert_non_null(strstr(error, "other engines of this process have all 1 queues"));
+  assert_int_not_equal(try_open(&second, &frames[1], HARP_IO_XDP_ANY, &error), 0);
+  assert_non_null(strstr(error.text, "other engines of this process have all 1 queues"));
   close_it(NULL, frames[1]);
-  assert_int_equal(try_open(&second, &frames[1], HARP_IO_XDP_AUTO, error), 0);
+  assert_int_equal(try_open(&second, &frames[1], HARP_IO_XDP_AUTO, &error), 0);
   assert_string_equal(second->info.rung, "udp gso+gro");
   assert_string_not_equal(second->info.why_not, "");
   assert_int_equal(second->info.port_count, 1);
@@ -654,14 +655,14 @@ static void test_an_odd_queue_is_the_first_engines(void **state) {
   static const char *const shares[] = {"queues 0-1", "queue 2"};
   struct harp_io *io[2];
   uint8_t *frames[2];
-  char error[640] = "";
+  struct harp_error error = {0};
   netns_run(
       "ip link add w0 numrxqueues 3 numtxqueues 3 type veth peer name w1 numrxqueues 3 numtxqueues 3 && "
       "ip address add 10.8.0.1/24 dev w0 && ip link set w0 up && ip link set w1 up");
   sharer_count = 2;
   for (sharer = 0; sharer < 2; sharer++) {
     assert_int_equal(
-        open_on(netns_index("w0"), "10.8.0.1", &io[sharer], &frames[sharer], HARP_IO_XDP_ANY, error), 0);
+        open_on(netns_index("w0"), "10.8.0.1", &io[sharer], &frames[sharer], HARP_IO_XDP_ANY, &error), 0);
     assert_string_equal(io[sharer]->info.queues, shares[sharer]);
   }
   for (unsigned i = 0; i < 2; i++) close_it(io[i], frames[i]);

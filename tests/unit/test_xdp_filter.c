@@ -37,9 +37,9 @@ static void set_channels(int count) {
 
 static struct harp_xdp_filter open_filter(enum harp_xdp_mode mode) {
   struct harp_xdp_filter f;
-  char error[200];
-  int err = harp_xdp_filter_open(&f, netns_index("v0"), mode, true, error, sizeof error);
-  if (err) fail_msg("open: %d %s", err, error);
+  struct harp_error error = {0};
+  int err = harp_xdp_filter_open(&f, netns_index("v0"), mode, true, &error);
+  if (err) fail_msg("open: %d %s", err, error.text);
   return f;
 }
 
@@ -84,7 +84,7 @@ static void test_who_joins_counts_as_who_came_first(void **state) {
 /* Its tables are laid out otherwise. */
 static void test_another_versions_program_is_not_joined(void **state) {
   (void)state;
-  char error[200];
+  struct harp_error error = {0};
   struct harp_xdp_filter f;
   struct harp_xdp_program program;
   if (!has_namespace) skip();
@@ -95,22 +95,22 @@ static void test_another_versions_program_is_not_joined(void **state) {
   int fd = harp_bpf_program_load(program.code, program.count, "harp_filter_2", true);
   int link = harp_bpf_link_make(fd, netns_index("v0"), HARP_XDP_MODE_SKB);
   assert_true(ports >= 0 && sockets >= 0 && fd >= 0 && link >= 0);
-  int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, error, sizeof error);
+  int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, &error);
   assert_int_equal(err, -EBUSY);
-  assert_string_equal(error, "an XDP program of somebody else is attached to the interface");
+  assert_string_equal(error.text, "an XDP program of somebody else is attached to the interface");
   close(link), close(fd), close(ports), close(sockets);
 }
 
 static void test_the_other_mode_is_refused(void **state) {
   (void)state;
-  char error[200];
+  struct harp_error error = {0};
   struct harp_xdp_filter f;
   if (!has_namespace) skip();
   set_channels(4); /* as many as the peer has, or veth refuses it */
   struct harp_xdp_filter first = open_filter(HARP_XDP_NATIVE);
-  int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, error, sizeof error);
+  int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, &error);
   assert_int_equal(err, -EBUSY);
-  assert_string_equal(error, "an XDP program is attached to the interface in native mode");
+  assert_string_equal(error.text, "an XDP program is attached to the interface in native mode");
   harp_xdp_filter_close(&first);
 }
 
@@ -191,7 +191,7 @@ static void join_without_privilege(bool is_ours) {
   enum { OUR_PORT = 4001 };
   struct harp_xdp_filter f, others;
   struct sockaddr_storage local = {.ss_family = AF_INET};
-  char error[200];
+  struct harp_error error = {0};
   int status;
   if (!is_ours) others = open_filter(HARP_XDP_GENERIC);
   pid_t child = fork();
@@ -201,8 +201,8 @@ static void join_without_privilege(bool is_ours) {
       others = open_filter(HARP_XDP_GENERIC);
     else
       harp_xdp_filter_close(&others); /* only its copy of it */
-    bool joined = !drop_sys_admin() &&
-                  !harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, error, sizeof error);
+    bool joined =
+        !drop_sys_admin() && !harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, &error);
     _exit(joined && f.joined && !harp_xdp_filter_add_port(&f, &local, OUR_PORT, 1, 0));
   }
   assert_int_equal(waitpid(child, &status, 0), child);

@@ -84,14 +84,14 @@ static int begin_attempt(struct harp_connect *c, harp_ns now) {
 
 enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e,
                                    const struct harp_handle *handle, int traffic_class) {
-  char error[256];
+  struct harp_error error;
   struct harp_connect *c = calloc(1, sizeof *c);
   if (!c) {
     HARP_WARN("%s: no memory to connect", e->name);
     return HARP_ERR_SYSTEM;
   }
-  if (!harp_handle_decode(handle, &c->to, error, sizeof error)) {
-    HARP_WARN("%s", error);
+  if (!harp_handle_decode(handle, &c->to, &error)) {
+    HARP_WARN("%s", error.text);
     free(c);
     return HARP_ERR_REMOTE;
   }

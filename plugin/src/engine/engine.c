@@ -25,14 +25,14 @@ static harp_ns host_clock(void) {
   return harp_clock_ns();
 }
 
-static int open_fds(struct harp_engine *e, char *error, size_t error_bytes) {
+static int open_fds(struct harp_engine *e, struct harp_error *error) {
   e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   e->control_fd = epoll_create1(EPOLL_CLOEXEC);
   if (e->wake_fd >= 0 && e->control_fd >= 0) return 0;
   int err = errno;
-  snprintf(error, error_bytes,
-           "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)", strerror(err));
-  return -err;
+  return harp_error_set(error, -err,
+                        "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)",
+                        strerror(err));
 }
 
 /* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a thread.
@@ -84,17 +84,14 @@ static void release(struct harp_engine *e) {
 
 /* Makes an engine without drivers. */
 static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
-                const struct harp_engine_place *place, char *error, size_t error_bytes) {
+                const struct harp_engine_place *place, struct harp_error *error) {
   struct harp_engine *e = allocate(enis, place);
-  if (!e) {
-    snprintf(error, error_bytes, "no memory for an engine");
-    return -ENOMEM;
-  }
+  if (!e) return harp_error_set(error, -ENOMEM, "no memory for an engine");
   int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
   if (err)
-    snprintf(error, error_bytes, "cannot get random bytes: %s", strerror(-err));
+    harp_error_set(error, err, "cannot get random bytes: %s", strerror(-err));
   else
-    err = open_fds(e, error, error_bytes);
+    err = open_fds(e, error);
   if (err) {
     release(e);
     return err;
@@ -152,12 +149,11 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
   return config;
 }
 
-static int check_mtu(const struct harp_instance *instance, char *error, size_t error_bytes) {
+static int check_mtu(const struct harp_instance *instance, struct harp_error *error) {
   if (instance->mtu >= MTU_MIN) return 0;
-  snprintf(error, error_bytes,
-           "%s: MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
-           instance->ifname, instance->mtu, MTU_MIN, instance->ifname);
-  return -EMSGSIZE;
+  return harp_error_set(error, -EMSGSIZE,
+                        "%s: MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
+                        instance->ifname, instance->mtu, MTU_MIN, instance->ifname);
 }
 
 static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct harp_io_config *config) {
@@ -186,22 +182,20 @@ static const char *describe_driver(const struct harp_io_info *info, char *text, 
 
 /* Opens the driver of one ENI on the frames at *frames, and moves past them. */
 static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_place *place,
-                    uint8_t **frames, char *error, size_t error_bytes) {
+                    uint8_t **frames, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_ops *driver = choose_driver(instance);
   struct harp_io_config config = io_config(instance, place->number, place->count);
   char text[DRIVER_BYTES];
-  int named = snprintf(error, error_bytes, "%s: ", instance->ifname);
+  struct harp_error cause = {0};
   config.counters = &e->counters;
   config.token_prefix = e->token_prefix;
   config.frames = *frames;
   config.frames_bytes = frames_bytes_of(driver, &config);
   *frames += config.frames_bytes;
-  error += named;
-  error_bytes -= (size_t)named;
-  int err = e->eni_count > 1 ? harp_io_bundle_add(e->io, driver, &config, error, error_bytes)
-                             : driver->open(&e->io, &config, error, error_bytes);
-  if (err) return err;
+  int err = e->eni_count > 1 ? harp_io_bundle_add(e->io, driver, &config, &cause)
+                             : driver->open(&e->io, &config, &cause);
+  if (err) return harp_error_set(error, err, "%s: %s", instance->ifname, cause.text);
   const struct harp_io_info *info = &harp_engine_io(e, i)->info;
   char ports[80] = "";
   if (info->port_count)
@@ -214,27 +208,25 @@ static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_
 }
 
 /* Opens the drivers of all ENIs; their frames lie before the blocks. */
-static int open_io(struct harp_engine *e, const struct harp_engine_place *place, char *error,
-                   size_t error_bytes) {
+static int open_io(struct harp_engine *e, const struct harp_engine_place *place, struct harp_error *error) {
   uint8_t *frames = e->memory;
   int err = 0;
-  for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error, error_bytes);
+  for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error);
   if (err) return err;
-  if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error, error_bytes))) return -ENOMEM;
-  for (unsigned i = 0; i < e->eni_count && !err; i++)
-    err = open_eni(e, i, place, &frames, error, error_bytes);
-  if (!err) err = harp_tcp_open(e, error, error_bytes);
+  if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error))) return -ENOMEM;
+  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, place, &frames, error);
+  if (!err) err = harp_tcp_open(e, error);
   e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
   HARP_ASSERT(e->blocks_used <= e->block_count);
   return err;
 }
 
 int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
-                     const struct harp_engine_place *place, char *error, size_t error_bytes) {
+                     const struct harp_engine_place *place, struct harp_error *error) {
   struct harp_engine *e;
-  int err = make(&e, enis, place, error, error_bytes);
+  int err = make(&e, enis, place, error);
   if (err) return err;
-  err = open_io(e, place, error, error_bytes);
+  err = open_io(e, place, error);
   if (err) {
     if (e->io) e->io->ops->close(e->io);
     release(e);
@@ -247,9 +239,9 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
 }
 
 int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,
-                          harp_ns (*clock)(void), char *error, size_t error_bytes) {
+                          harp_ns (*clock)(void), struct harp_error *error) {
   static const struct harp_engine_place alone = {.count = 1, .core = -1};
-  int err = make(out, enis, &alone, error, error_bytes);
+  int err = make(out, enis, &alone, error);
   if (err) return err;
   (*out)->clock = clock;
   (*out)->io = io;

@@ -139,11 +139,11 @@ size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned co
 
 /* Opens drivers and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
 int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis,
-                     const struct harp_engine_place *place, char *error, size_t error_bytes) HARP_MUST_CHECK;
+                     const struct harp_engine_place *place, struct harp_error *error) HARP_MUST_CHECK;
 /* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator; the only
  * engine, with no memory for blocks. Takes ownership of io on success. */
 int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, struct harp_io *io,
-                          harp_ns (*clock)(void), char *error, size_t error_bytes) HARP_MUST_CHECK;
+                          harp_ns (*clock)(void), struct harp_error *error) HARP_MUST_CHECK;
 /* Returns the driver of one ENI. */
 static inline struct harp_io *harp_engine_io(const struct harp_engine *e, unsigned eni) {
   return e->eni_count > 1 ? harp_io_bundle_member(e->io, eni) : e->io;

@@ -26,28 +26,30 @@ void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *ad
   memcpy(h->secret, secret, HARP_SECRET_BYTES);
 }
 
-bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *addr, char *error,
-                        size_t error_bytes) {
+bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *addr,
+                        struct harp_error *error) {
   memset(addr, 0, sizeof *addr);
   if (harp_from_be32(h->magic) != HARP_CONTROL_MAGIC) {
-    snprintf(error, error_bytes,
-             "the peer's connection handle is not one of HARP's: does that rank run another network plugin, "
-             "or NCCL's "
-             "sockets? All ranks must load the same libnccl-net.so");
+    (void)harp_error_set(
+        error, 0,
+        "the peer's connection handle is not one of HARP's: does that rank run another network plugin, "
+        "or NCCL's "
+        "sockets? All ranks must load the same libnccl-net.so");
     return false;
   }
   uint16_t layout = harp_from_be16(h->layout), family = harp_from_be16(h->family),
            port = harp_from_be16(h->port);
   if (layout != HARP_HANDLE_LAYOUT) {
-    snprintf(error, error_bytes,
-             "the peer's connection handle has layout %u, this plugin knows layout %u: install the "
-             "same libnccl-net.so on all hosts",
-             layout, HARP_HANDLE_LAYOUT);
+    (void)harp_error_set(
+        error, 0,
+        "the peer's connection handle has layout %u, this plugin knows layout %u: install the "
+        "same libnccl-net.so on all hosts",
+        layout, HARP_HANDLE_LAYOUT);
     return false;
   }
   if ((family != 4 && family != 6) || !port) {
-    snprintf(error, error_bytes, "the peer's connection handle is damaged (address family %u, port %u)",
-             family, port);
+    (void)harp_error_set(error, 0, "the peer's connection handle is damaged (address family %u, port %u)",
+                         family, port);
     return false;
   }
   if (family == 6) {

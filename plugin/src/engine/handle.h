@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/endian.h"
+#include "base/error.h"
 #include "wire/control.h"
 
 enum { HARP_HANDLE_BYTES = 64, HARP_HANDLE_LAYOUT = 1 };
@@ -35,7 +36,6 @@ void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *ad
 
 /* Checks a handle and takes out the address. Returns false, with a sentence in `error`, when it is none of
  * ours. */
-bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *addr, char *error,
-                        size_t error_bytes);
+bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *addr, struct harp_error *error);
 
 #endif

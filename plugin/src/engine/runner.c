@@ -204,7 +204,7 @@ static void *run(void *arg) {
   return NULL;
 }
 
-int harp_runner_start(struct harp_engine *e, char *error, size_t error_bytes) {
+int harp_runner_start(struct harp_engine *e, struct harp_error *error) {
   sigset_t all, old;
   HARP_ASSERT(!e->running);
   e->threaded = e->instance.mode == HARP_ENGINE_THREAD;
@@ -214,10 +214,7 @@ int harp_runner_start(struct harp_engine *e, char *error, size_t error_bytes) {
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int err = pthread_create(&e->thread, NULL, run, e);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (err) {
-    snprintf(error, error_bytes, "cannot start the engine's thread: %s", strerror(err));
-    return -err;
-  }
+  if (err) return harp_error_set(error, -err, "cannot start the engine's thread: %s", strerror(err));
   e->running = true;
   return 0;
 }

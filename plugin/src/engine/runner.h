@@ -8,6 +8,7 @@
 #ifndef HARP_RUNNER_H
 #define HARP_RUNNER_H
 
+#include "base/error.h"
 #include "engine/engine.h"
 
 #define HARP_RUNNER_TICK_NS HARP_MS(100)
@@ -16,7 +17,7 @@
 #define HARP_RUNNER_LOOK_NS HARP_US(1)
 
 /* Starts the thread. Returns 0 or -errno with a sentence in `error`. */
-int harp_runner_start(struct harp_engine *e, char *error, size_t error_bytes) HARP_MUST_CHECK;
+int harp_runner_start(struct harp_engine *e, struct harp_error *error) HARP_MUST_CHECK;
 /* Stops and joins it; in the thread itself (on_tick) lets it go, which then ends without another look at the
  * engine. */
 void harp_runner_stop(struct harp_engine *e);

@@ -14,7 +14,6 @@
 enum {
   LOOK_SLOTS = 512,  /* of peers or links that one update looks at, at most */
   LOOK_ENTRIES = 64, /* and that it writes, but for one peer's paths */
-  ERROR_BYTES = 512,
 };
 #define LOOK_NS HARP_MS(1)
 
@@ -39,16 +38,14 @@ void harp_stats_set_dirs(const char dirs[][HARP_STATS_DIR_BYTES], unsigned count
 /* Makes the file where it can be made; for dumps alone, where it has no name. Statistics are never a reason
  * for a job to fail. */
 static void open_file(void) {
-  char error[ERROR_BYTES] = "";
+  struct harp_error error;
   unsigned i = 0;
-  while (i < process.dir_count && harp_stats_file_open(&process.file, process.dirs[i], error, sizeof error))
-    i++;
+  while (i < process.dir_count && harp_stats_file_open(&process.file, process.dirs[i], &error)) i++;
   if (i && i == process.dir_count)
     HARP_INFO("%s; there are no statistics of this process; HARP_STATS_DIR names another directory, or off",
-              error);
-  if (i == process.dir_count && harp_recorder_has_dirs() &&
-      harp_stats_file_open(&process.file, NULL, error, sizeof error))
-    HARP_INFO("%s; there will be no dumps", error);
+              error.text);
+  if (i == process.dir_count && harp_recorder_has_dirs() && harp_stats_file_open(&process.file, NULL, &error))
+    HARP_INFO("%s; there will be no dumps", error.text);
 }
 
 static struct harp_stats_file *use_file(void) {

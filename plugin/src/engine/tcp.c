@@ -78,22 +78,20 @@ static int open_listener(struct harp_engine *e, unsigned eni) {
 }
 
 /* An interface that has UDP as well does without. */
-static int open_or_do_without(struct harp_engine *e, unsigned eni, char *error, size_t error_bytes) {
+static int open_or_do_without(struct harp_engine *e, unsigned eni, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[eni];
   int err = open_listener(e, eni);
   const char *help = err == -EADDRINUSE ? ": widen `ports`" : "";
-  if (err && instance->driver == HARP_DRIVER_TCP) {
-    snprintf(error, error_bytes, "%s: cannot listen for TCP connections: %s%s", instance->ifname,
-             strerror(-err), help);
-    return err;
-  }
+  if (err && instance->driver == HARP_DRIVER_TCP)
+    return harp_error_set(error, err, "%s: cannot listen for TCP connections: %s%s", instance->ifname,
+                          strerror(-err), help);
   if (err)
     HARP_INFO("%s%s: no TCP connections on this interface, data goes over UDP alone: %s%s", instance->ifname,
               e->mark, strerror(-err), help);
   return 0;
 }
 
-int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
+int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
   bool wanted = false, is_alone = true;
   for (unsigned i = 0; i < e->eni_count; i++) {
     wanted |= wants_tcp(e, i);
@@ -101,10 +99,7 @@ int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
   }
   if (!wanted) return 0;
   struct harp_tcp *t = calloc(1, sizeof *t);
-  if (!t) {
-    snprintf(error, error_bytes, "no memory for TCP connections");
-    return -ENOMEM;
-  }
+  if (!t) return harp_error_set(error, -ENOMEM, "no memory for TCP connections");
   e->tcp = t;
   t->is_alone = is_alone;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
@@ -112,12 +107,11 @@ int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) {
   t->fd = epoll_create1(EPOLL_CLOEXEC);
   if (t->fd < 0) {
     int err = -errno;
-    snprintf(error, error_bytes, "cannot open an epoll set for TCP connections: %s", strerror(-err));
-    return err;
+    return harp_error_set(error, err, "cannot open an epoll set for TCP connections: %s", strerror(-err));
   }
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)
-    if (wants_tcp(e, i)) err = open_or_do_without(e, i, error, error_bytes);
+    if (wants_tcp(e, i)) err = open_or_do_without(e, i, error);
   return err;
 }
 

@@ -12,6 +12,7 @@
 #ifndef HARP_TCP_H
 #define HARP_TCP_H
 
+#include "base/error.h"
 #include "io/tcp_socket.h"
 #include "proto/carrier.h"
 #include "proto/records.h"
@@ -98,7 +99,7 @@ struct harp_tcp {
 /* Opens what the configuration asks for, a listening socket on each interface. One that fails is said at
  * INFO, and has no tcp paths; where it could have no others, it is an error. Returns 0, or -errno with a
  * sentence in `error`. */
-int harp_tcp_open(struct harp_engine *e, char *error, size_t error_bytes) HARP_MUST_CHECK;
+int harp_tcp_open(struct harp_engine *e, struct harp_error *error) HARP_MUST_CHECK;
 void harp_tcp_close(struct harp_engine *e);
 
 /* Returns the port on which an interface accepts tcp paths; 0: none. */

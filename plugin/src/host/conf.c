@@ -30,7 +30,7 @@ static const char *list_keys(const char *section, char *list, size_t list_bytes)
 
 struct parser {
   struct harp_conf *conf;
-  const struct harp_error *error;
+  struct harp_error *error;
   uint32_t line;       /* from 1 */
   const char *section; /* one of harp_setting_sections, NULL before the first */
   unsigned seen;       /* sections that were opened, one bit each */
@@ -116,7 +116,7 @@ static int parse_line(struct parser *parser, char *text) {
 }
 
 int harp_conf_parse(struct harp_conf *conf, const char *file, const char *text, size_t bytes,
-                    const struct harp_error *error) {
+                    struct harp_error *error) {
   struct parser parser = {.conf = conf, .error = error};
   memset(conf, 0, sizeof *conf);
   snprintf(conf->file, sizeof conf->file, "%s", file);
@@ -167,7 +167,7 @@ static ssize_t read_all(int fd, char *text, size_t max) {
   return (ssize_t)used;
 }
 
-int harp_conf_read(struct harp_conf *conf, const char *path, const struct harp_error *error) {
+int harp_conf_read(struct harp_conf *conf, const char *path, struct harp_error *error) {
   char text[HARP_CONF_FILE_BYTES_MAX + 1]; /* one more, so that a longer file shows */
   struct stat info;
   /* Without waiting, should somebody have put a pipe here. */

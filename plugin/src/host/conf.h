@@ -9,7 +9,7 @@
 #define HARP_HOST_CONF_H
 
 #include "base/base.h"
-#include "host/error.h"
+#include "base/error.h"
 #include "host/setting.h"
 
 enum {
@@ -27,10 +27,10 @@ struct harp_conf {
 /* Parses the text of a file, any bytes; `file` is its name for messages. Returns 0, or -EINVAL with the
  * sentence "file:line: ... expected ..." in the error. [eni] interface must be set. */
 HARP_MUST_CHECK int harp_conf_parse(struct harp_conf *conf, const char *file, const char *text, size_t bytes,
-                                    const struct harp_error *error);
+                                    struct harp_error *error);
 
 /* Reads and parses the file at `path`. Returns 0 or -errno with the sentence in the error. A file that anyone
  * may write is used, and said at INFO. */
-HARP_MUST_CHECK int harp_conf_read(struct harp_conf *conf, const char *path, const struct harp_error *error);
+HARP_MUST_CHECK int harp_conf_read(struct harp_conf *conf, const char *path, struct harp_error *error);
 
 #endif

@@ -41,7 +41,7 @@ struct draft {
 struct loader {
   struct harp_config *cfg;
   const struct harp_config_sources *sources;
-  struct harp_error error;
+  struct harp_error *error;
   struct harp_env env;
   int family; /* AF_INET, AF_INET6, or AF_UNSPEC for either */
   struct harp_eni *enis;
@@ -91,16 +91,16 @@ static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_M
   DIR *stream = opendir(dir);
   if (!stream && (errno == ENOENT || errno == ENOTDIR)) return 0;
   if (!stream)
-    return harp_error_set(&loader->error, -errno, "%s: cannot read the directory: %s", dir, strerror(errno));
+    return harp_error_set(loader->error, -errno, "%s: cannot read the directory: %s", dir, strerror(errno));
   for (const struct dirent *entry; rc == 0 && (entry = readdir(stream));) {
     int number = conf_number(entry->d_name);
     if (number == -1) continue;
     if (number == -2)
-      rc = harp_error_set(&loader->error, -EINVAL,
+      rc = harp_error_set(loader->error, -EINVAL,
                           "%s/%s: expected a name of the form ztcp<N>.conf, N from 0 to %d", dir,
                           harp_error_quote(entry->d_name, quote), CONF_NUMBER_MAX);
     else if (count == HARP_MAX_INSTANCES)
-      rc = harp_error_set(&loader->error, -E2BIG, "%s: too many ztcp*.conf files: expected at most %d", dir,
+      rc = harp_error_set(loader->error, -E2BIG, "%s: too many ztcp*.conf files: expected at most %d", dir,
                           HARP_MAX_INSTANCES);
     else
       numbers[count++] = number;
@@ -119,7 +119,7 @@ static int gather_files(struct loader *loader) {
   if (count < 0) return count;
   if (count == 0)
     return harp_error_set(
-        &loader->error, -ENOENT,
+        loader->error, -ENOENT,
         "HARP is not configured: no ztcp*.conf in %s; configure it with `harpctl setup` or set "
         "HARP_IFNAME, or move libnccl-net.so out of the library path to use NCCL's own sockets",
         dir);
@@ -127,7 +127,7 @@ static int gather_files(struct loader *loader) {
     char path[HARP_CONF_NAME_BYTES];
     snprintf(path, sizeof path, "%s/ztcp%d.conf", dir, numbers[i]);
     struct draft *draft = &loader->drafts[i];
-    int rc = harp_conf_read(&draft->conf, path, &loader->error);
+    int rc = harp_conf_read(&draft->conf, path, loader->error);
     if (rc < 0) return rc;
     draft->is_explicit = true;
     snprintf(draft->name, sizeof draft->name, "ztcp%d", numbers[i]);
@@ -142,10 +142,10 @@ static int gather_files(struct loader *loader) {
 static int gather_ifname(struct loader *loader) {
   struct harp_ifname_filter filter;
   struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
-  int rc = harp_ifname_parse(&filter, loader->env.text[HARP_SETTING_IFNAME], &loader->error);
+  int rc = harp_ifname_parse(&filter, loader->env.text[HARP_SETTING_IFNAME], loader->error);
   if (rc < 0) return rc;
   rc = harp_ifname_select(&filter, loader->enis, loader->eni_count, loader->family, choices,
-                          HARP_MAX_INSTANCES, &loader->error);
+                          HARP_MAX_INSTANCES, loader->error);
   if (rc < 0) return rc;
   for (int i = 0; i < rc; i++) {
     struct draft *draft = &loader->drafts[i];
@@ -164,7 +164,7 @@ static int gather_ifname(struct loader *loader) {
 static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_setting_id id,
                          const char *value, const char *have) {
   char place[PLACE_BYTES];
-  return harp_error_set(&loader->error, -ENODEV, "%s: key '%s' = '%s': expected %s, which interface '%s' has",
+  return harp_error_set(loader->error, -ENODEV, "%s: key '%s' = '%s': expected %s, which interface '%s' has",
                         where(conf, id, place), harp_setting_table[id].key, value, have,
                         conf->values.interface);
 }
@@ -189,14 +189,14 @@ static int resolve_address(const struct loader *loader, const struct draft *draf
   char place[PLACE_BYTES], text[INET6_ADDRSTRLEN];
   if (harp_setting_is_set(&conf->values, HARP_SETTING_ADDRESS)) {
     if (harp_eni_has_address(eni, &conf->values.address, &instance->addr)) return 0;
-    return harp_error_set(&loader->error, -EADDRNOTAVAIL,
+    return harp_error_set(loader->error, -EADDRNOTAVAIL,
                           "%s: key 'address' = '%s': expected an address that interface '%s' has",
                           where(conf, HARP_SETTING_ADDRESS, place), format_ip(&conf->values.address, text),
                           eni->name);
   }
   int rc = harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr);
   if (rc == 0) return 0;
-  return harp_error_set(&loader->error, rc, "%s: interface '%s' has no %s address to use",
+  return harp_error_set(loader->error, rc, "%s: interface '%s' has no %s address to use",
                         where(conf, HARP_SETTING_INTERFACE, place), eni->name,
                         loader->family == AF_INET    ? "IPv4"
                         : loader->family == AF_INET6 ? "IPv6"
@@ -232,9 +232,8 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
   where(conf, HARP_SETTING_INTERFACE, place);
   const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->values.interface);
   if (!eni)
-    return harp_ifname_missing(conf->values.interface, place, loader->enis, loader->eni_count,
-                               &loader->error);
-  int rc = harp_ifname_check_up(eni, place, &loader->error);
+    return harp_ifname_missing(conf->values.interface, place, loader->enis, loader->eni_count, loader->error);
+  int rc = harp_ifname_check_up(eni, place, loader->error);
   if (rc < 0) return rc;
   if (harp_setting_is_set(&conf->values, HARP_SETTING_MAC) &&
       memcmp(conf->values.mac, eni->mac, sizeof eni->mac) != 0) {
@@ -310,7 +309,7 @@ static int check_pair(const struct loader *loader, const struct harp_conf *first
                       const struct harp_conf *second) {
   char place[PLACE_BYTES], other[PLACE_BYTES], expected[24], value[24];
   if (strcmp(first->values.interface, second->values.interface) == 0)
-    return harp_error_set(&loader->error, -EINVAL,
+    return harp_error_set(loader->error, -EINVAL,
                           "%s: key 'interface' = '%s': expected another interface, this one is taken by %s",
                           where(second, HARP_SETTING_INTERFACE, place), second->values.interface,
                           where(first, HARP_SETTING_INTERFACE, other));
@@ -320,7 +319,7 @@ static int check_pair(const struct loader *loader, const struct harp_conf *first
     harp_settings_format(&first->values, id, expected);
     harp_settings_format(&second->values, id, value);
     if (strcmp(expected, value) != 0)
-      return harp_error_set(&loader->error, -EINVAL, "%s: key '%s' = '%s': expected '%s' as in %s",
+      return harp_error_set(loader->error, -EINVAL, "%s: key '%s' = '%s': expected '%s' as in %s",
                             where(second, id, place), harp_setting_table[id].key, value, expected,
                             where(first, id, other));
   }
@@ -388,7 +387,7 @@ static void find_nearness(struct loader *loader) {
 }
 
 static int load(struct loader *loader) {
-  int rc = harp_env_read(&loader->env, loader->sources->environment, &loader->error);
+  int rc = harp_env_read(&loader->env, loader->sources->environment, loader->error);
   if (rc < 0) return rc;
   loader->family = wanted_family(loader->sources->environment);
   bool is_ifname = loader->env.text[HARP_SETTING_IFNAME];
@@ -396,7 +395,7 @@ static int load(struct loader *loader) {
   if (rc < 0) return rc;
   rc = loader->sources->eni.list(loader->enis, HARP_ENI_LIST_MAX);
   if (rc < 0)
-    return harp_error_set(&loader->error, rc, "cannot list the network interfaces: %s", strerror(-rc));
+    return harp_error_set(loader->error, rc, "cannot list the network interfaces: %s", strerror(-rc));
   loader->eni_count = (unsigned)rc;
   rc = is_ifname ? gather_ifname(loader) : 0;
   for (unsigned i = 0; i < loader->draft_count && rc == 0; i++) {
@@ -424,20 +423,19 @@ struct harp_config_sources harp_config_sources_system(void) {
   };
 }
 
-int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sources *sources, char *error,
-                          size_t error_bytes) {
-  struct harp_error sentence = {error, error_bytes};
+int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sources *sources,
+                          struct harp_error *error) {
   memset(cfg, 0, sizeof *cfg);
-  if (error_bytes > 0) error[0] = 0;
+  error->text[0] = 0;
   /* On the heap: together some 2 MB, which a thread of the host process need not have on its stack. */
   struct loader *loader = calloc(1, sizeof *loader);
   struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
   int rc = -ENOMEM;
   if (loader && enis) {
-    *loader = (struct loader){.cfg = cfg, .sources = sources, .error = sentence, .enis = enis};
+    *loader = (struct loader){.cfg = cfg, .sources = sources, .error = error, .enis = enis};
     rc = load(loader);
   } else {
-    harp_error_set(&sentence, rc, "cannot read the configuration: %s", strerror(ENOMEM));
+    harp_error_set(error, rc, "cannot read the configuration: %s", strerror(ENOMEM));
   }
   free(enis);
   free(loader);
@@ -445,7 +443,7 @@ int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sour
   return rc;
 }
 
-int harp_config_load(struct harp_config *cfg, char *error, size_t error_bytes) {
+int harp_config_load(struct harp_config *cfg, struct harp_error *error) {
   struct harp_config_sources sources = harp_config_sources_system();
-  return harp_config_load_from(cfg, &sources, error, error_bytes);
+  return harp_config_load_from(cfg, &sources, error);
 }

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "base/base.h"
+#include "base/error.h"
 #include "host/eni.h"
 #include "host/setting.h"
 
@@ -21,7 +22,6 @@
 enum {
   HARP_MAX_INSTANCES = 16,
   HARP_STATS_DIRS_MAX = 2,
-  HARP_CONFIG_ERROR_BYTES = 640, /* room for any error sentence */
 };
 
 /* One ENI and how to use it. */
@@ -74,10 +74,10 @@ struct harp_config_sources harp_config_sources_system(void);
  * wrong with it. With neither conf files nor HARP_IFNAME: -ENOENT, and the sentence names directory, glob and
  * both remedies. Logs at INFO each instance, and oddities that are no errors (an unknown HARP_ variable).
  * `cfg` is zeroed on error. Sources: design.md section 4, docs/configuration.md. */
-HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, char *error, size_t error_bytes);
+HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error *error);
 
 /* Does the same from other sources. */
 HARP_MUST_CHECK int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sources *sources,
-                                          char *error, size_t error_bytes);
+                                          struct harp_error *error);
 
 #endif

@@ -83,7 +83,7 @@ static void report_unknown(const char *const *environment) {
 
 /* ---- values ---- */
 
-int harp_env_read(struct harp_env *env, const char *const *environment, const struct harp_error *error) {
+int harp_env_read(struct harp_env *env, const char *const *environment, struct harp_error *error) {
   memset(env, 0, sizeof *env);
   report_unknown(environment);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {

@@ -7,7 +7,7 @@
 #define HARP_HOST_ENV_H
 
 #include "base/base.h"
-#include "host/error.h"
+#include "base/error.h"
 #include "host/setting.h"
 
 struct harp_env {
@@ -19,7 +19,7 @@ struct harp_env {
  * the one that was probably meant: not at WARN, because NCCL keeps the last WARN of a process as the reason
  * of a later error. Returns 0, or -EINVAL with the sentence "NAME = 'value': expected ..." in the error. */
 HARP_MUST_CHECK int harp_env_read(struct harp_env *env, const char *const *environment,
-                                  const struct harp_error *error);
+                                  struct harp_error *error);
 
 /* Finds a variable of any name; NULL when it is not set or empty. */
 const char *harp_env_find(const char *const *environment, const char *name);

@@ -11,7 +11,7 @@
 
 #define VARIABLE "HARP_IFNAME"
 
-int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, const struct harp_error *error) {
+int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struct harp_error *error) {
   char quote[HARP_QUOTE_BYTES];
   memset(filter, 0, sizeof *filter);
   harp_error_quote(text, quote);
@@ -45,7 +45,7 @@ int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, const
   return 0;
 }
 
-int harp_ifname_check_up(const struct harp_eni *eni, const char *where, const struct harp_error *error) {
+int harp_ifname_check_up(const struct harp_eni *eni, const char *where, struct harp_error *error) {
   if (!(eni->flags & IFF_UP))
     return harp_error_set(error, -ENETDOWN, "%s: interface '%s' is down; `ip link set %s up` brings it up",
                           where, eni->name, eni->name);
@@ -56,7 +56,7 @@ int harp_ifname_check_up(const struct harp_eni *eni, const char *where, const st
 }
 
 int harp_ifname_missing(const char *name, const char *where, const struct harp_eni *enis, unsigned count,
-                        const struct harp_error *error) {
+                        struct harp_error *error) {
   char list[200] = "";
   size_t used = 0;
   for (unsigned i = 0; i < count && used + 2 * HARP_ENI_NAME_BYTES < sizeof list; i++) {
@@ -76,7 +76,7 @@ static bool matches(const struct harp_ifname_filter *filter, unsigned entry, con
 }
 
 struct selection {
-  const struct harp_error *error;
+  struct harp_error *error;
   int family;
   struct harp_ifname_choice *choices;
   unsigned count, max;
@@ -142,7 +142,7 @@ static int select_entry(struct selection *selection, const struct harp_ifname_fi
 
 int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
                        int family, struct harp_ifname_choice *choices, unsigned max,
-                       const struct harp_error *error) {
+                       struct harp_error *error) {
   struct selection selection = {.error = error, .family = family, .choices = choices, .max = max};
   for (unsigned entry = 0; entry < filter->count && !filter->is_exclude; entry++) {
     int rc = select_entry(&selection, filter, entry, enis, count);

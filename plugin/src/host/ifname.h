@@ -7,8 +7,8 @@
 #define HARP_HOST_IFNAME_H
 
 #include "base/base.h"
+#include "base/error.h"
 #include "host/eni.h"
-#include "host/error.h"
 
 enum { HARP_IFNAME_ENTRIES_MAX = 32 };
 
@@ -26,7 +26,7 @@ struct harp_ifname_choice {
 
 /* Parses the list. Returns 0, or -EINVAL with the sentence in the error. */
 HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text,
-                                      const struct harp_error *error);
+                                      struct harp_error *error);
 
 /* Applies the filter to the interfaces, ascending by index as harp_eni_list gives them. Chosen are those that
  * are up, have a link and an address of `family` (AF_UNSPEC: any): for a list of names in the list's order,
@@ -35,14 +35,14 @@ HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const c
  * full is down or has no address, an entry fits nothing usable, or there are more than `max`. */
 int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
                        int family, struct harp_ifname_choice *choices, unsigned max,
-                       const struct harp_error *error);
+                       struct harp_error *error);
 
 /* Explains why an interface cannot carry traffic, "interface 'eth1' is down", and returns -errno for it; 0
  * when it can. `where` begins the sentence. */
-int harp_ifname_check_up(const struct harp_eni *eni, const char *where, const struct harp_error *error);
+int harp_ifname_check_up(const struct harp_eni *eni, const char *where, struct harp_error *error);
 
 /* Writes that there is no such interface, with those there are, and returns -ENODEV. */
 int harp_ifname_missing(const char *name, const char *where, const struct harp_eni *enis, unsigned count,
-                        const struct harp_error *error);
+                        struct harp_error *error);
 
 #endif

@@ -262,7 +262,7 @@ static void release(struct harp_stats_file *file) {
   free(file);
 }
 
-int harp_stats_file_open(struct harp_stats_file **out, const char *dir, char *error, size_t error_bytes) {
+int harp_stats_file_open(struct harp_stats_file **out, const char *dir, struct harp_error *error) {
   struct harp_stats_file *file = calloc(1, sizeof *file);
   int err = -ENOMEM;
   if (file) {
@@ -273,10 +273,8 @@ int harp_stats_file_open(struct harp_stats_file **out, const char *dir, char *er
     err = dir ? make(file, dir) : make_in_memory(file);
     if (err) release(file);
   }
-  if (err) {
-    snprintf(error, error_bytes, "no statistics file in %s: %s", dir ? dir : "memory", strerror(-err));
-    return err;
-  }
+  if (err)
+    return harp_error_set(error, err, "no statistics file in %s: %s", dir ? dir : "memory", strerror(-err));
   if (dir) {
     memcpy(own.path, file->path, sizeof own.path);
     atomic_store(&own.pid, file->pid);

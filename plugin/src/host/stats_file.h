@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "host/config.h"
 #include "host/stats_layout.h"
 
@@ -19,8 +20,8 @@ struct harp_stats_file;
 /* Makes the file in a directory, which is made as well if only it is missing; without a name, in memory that
  * no other process finds, where the directory is NULL. One in a process at a time. Returns 0, or -errno with
  * a sentence in `error`. */
-int harp_stats_file_open(struct harp_stats_file **file, const char *dir, char *error,
-                         size_t error_bytes) HARP_MUST_CHECK;
+int harp_stats_file_open(struct harp_stats_file **file, const char *dir,
+                         struct harp_error *error) HARP_MUST_CHECK;
 
 /* Removes the file. No entry may be written any more. */
 void harp_stats_file_close(struct harp_stats_file *file);

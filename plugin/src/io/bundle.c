@@ -29,12 +29,12 @@ static struct bundle *bundle_of(struct harp_io *io) {
 
 /* ---- making ---- */
 
-struct harp_io *harp_io_bundle_make(char *error, size_t error_bytes) {
+struct harp_io *harp_io_bundle_make(struct harp_error *error) {
   struct bundle *b = calloc(1, sizeof *b);
   int err = b ? harp_io_ready_open(&b->ready) : -ENOMEM;
   if (err) {
-    snprintf(error, error_bytes, "cannot open several interfaces as one: %s%s", strerror(-err),
-             err == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    harp_error_set(error, err, "cannot open several interfaces as one: %s%s", strerror(-err),
+                   err == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     free(b);
     return NULL;
   }
@@ -55,12 +55,12 @@ void harp_io_bundle_take(struct harp_io *io, struct harp_io *member) {
 }
 
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
-                       const struct harp_io_config *config, char *error, size_t error_bytes) {
+                       const struct harp_io_config *config, struct harp_error *error) {
   struct harp_io_config own = *config;
   struct harp_io *member;
   own.ready = &bundle_of(io)->ready;
   own.is_one_of_many = true;
-  int err = driver->open(&member, &own, error, error_bytes);
+  int err = driver->open(&member, &own, error);
   if (!err) harp_io_bundle_take(io, member);
   return err;
 }

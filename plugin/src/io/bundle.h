@@ -11,13 +11,13 @@
 enum { HARP_BUNDLE_MAX = 8 };
 
 /* Makes an empty bundle; NULL, with a sentence in `error`, when there is no memory or no file is left. */
-struct harp_io *harp_io_bundle_make(char *error, size_t error_bytes);
+struct harp_io *harp_io_bundle_make(struct harp_error *error);
 
 /* Opens one more member with this driver and configuration (whose `ready` and `is_one_of_many` are
  * the bundle's business). Returns
  * 0, or -errno with the driver's sentence. */
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
-                       const struct harp_io_config *config, char *error, size_t error_bytes) HARP_MUST_CHECK;
+                       const struct harp_io_config *config, struct harp_error *error) HARP_MUST_CHECK;
 
 /* Adds an open driver instance, for the simulator. Takes ownership. */
 void harp_io_bundle_take(struct harp_io *io, struct harp_io *member);

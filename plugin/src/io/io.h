@@ -20,6 +20,7 @@
 
 #include "base/base.h"
 #include "base/counters.h"
+#include "base/error.h"
 
 enum {
   HARP_SEGMENTS_MAX = 64,
@@ -112,7 +113,7 @@ struct harp_io_ops {
   /* How many bytes of frame memory open wants; the config's own frames are not looked at. */
   size_t (*frames_bytes)(const struct harp_io_config *config);
   /* Opens an instance; returns 0 or -errno, with a sentence in `error`. */
-  int (*open)(struct harp_io **io, const struct harp_io_config *config, char *error, size_t error_bytes);
+  int (*open)(struct harp_io **io, const struct harp_io_config *config, struct harp_error *error);
   void (*close)(struct harp_io *io);
 
   /* A destination reached from local port `port` (an index). traffic_class: DSCP << 2, or -1. NULL: no

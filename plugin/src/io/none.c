@@ -13,14 +13,10 @@ static size_t none_frames_bytes(const struct harp_io_config *config) {
   return 0;
 }
 
-static int none_open(struct harp_io **out, const struct harp_io_config *config, char *error,
-                     size_t error_bytes) {
+static int none_open(struct harp_io **out, const struct harp_io_config *config, struct harp_error *error) {
   (void)config;
   struct harp_io *io = calloc(1, sizeof *io);
-  if (!io) {
-    snprintf(error, error_bytes, "no memory for the driver");
-    return -ENOMEM;
-  }
+  if (!io) return harp_error_set(error, -ENOMEM, "no memory for the driver");
   io->ops = &harp_io_none;
   io->info = (struct harp_io_info){.rung = "tcp", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = 1};
   *out = io;

@@ -132,27 +132,23 @@ static void follow_interface(struct udp *u) {
     harp_udp_socket_set_interface(u->sockets[i].fd, &u->options);
 }
 
-static int open_port(struct udp *u, const struct harp_io_config *config, uint32_t *port, char *error,
-                     size_t error_bytes) {
+static int open_port(struct udp *u, const struct harp_io_config *config, uint32_t *port,
+                     struct harp_error *error) {
   struct harp_io_info *info = &u->io.info;
   int no_size = 0;
   uint32_t granted;
   int fd = harp_udp_socket_open(u->options.family);
-  if (fd < 0) {
-    snprintf(error, error_bytes, "cannot open a UDP socket: %s%s", strerror(-fd),
-             fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
-    return fd;
-  }
+  if (fd < 0)
+    return harp_error_set(error, fd, "cannot open a UDP socket: %s%s", strerror(-fd),
+                          fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
   int e = harp_udp_socket_bind(fd, config->addr, config->port_low, config->port_high, port);
   if (e) {
     close(fd);
     if (config->port_low)
-      snprintf(error, error_bytes, "cannot bind %u of the UDP ports %u to %u: %s%s", config->port_count,
-               config->port_low, config->port_high, strerror(-e),
-               e == -EADDRINUSE ? "; widen `ports`, or set fewer `paths`" : "");
-    else
-      snprintf(error, error_bytes, "cannot bind a UDP port: %s", strerror(-e));
-    return e;
+      return harp_error_set(error, e, "cannot bind %u of the UDP ports %u to %u: %s%s", config->port_count,
+                            config->port_low, config->port_high, strerror(-e),
+                            e == -EADDRINUSE ? "; widen `ports`, or set fewer `paths`" : "");
+    return harp_error_set(error, e, "cannot bind a UDP port: %s", strerror(-e));
   }
   if (harp_udp_socket_prepare(fd, &u->options, &granted)) u->options.gro = false;
   bool receives = config->is_each_receiving || !info->port_count;
@@ -167,7 +163,7 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
 }
 
 /* All sockets that receive are asked about together. */
-static int watch_ports(struct udp *u, struct harp_io_ready *shared, char *error, size_t error_bytes) {
+static int watch_ports(struct udp *u, struct harp_io_ready *shared, struct harp_error *error) {
   int e = shared ? 0 : harp_io_ready_open(&u->own_ready);
   u->ready = shared ? shared : &u->own_ready;
   for (unsigned i = 0; i < u->socket_end && e >= 0; i++) {
@@ -175,8 +171,7 @@ static int watch_ports(struct udp *u, struct harp_io_ready *shared, char *error,
     e = harp_io_ready_add(u->ready, u->sockets[i].fd);
     u->sockets[i].number = (unsigned)e;
   }
-  if (e < 0) snprintf(error, error_bytes, "cannot watch UDP sockets: %s", strerror(-e));
-  return HARP_MIN(e, 0);
+  return e < 0 ? harp_error_set(error, e, "cannot watch UDP sockets: %s", strerror(-e)) : 0;
 }
 
 static void name_rung(struct udp *u, const struct harp_io_config *config) {
@@ -217,15 +212,11 @@ static void udp_close(struct harp_io *io) {
   free(u);
 }
 
-static int udp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
-                    size_t error_bytes) {
+static int udp_open(struct harp_io **io, const struct harp_io_config *config, struct harp_error *error) {
   HARP_ASSERT(config->port_count >= 1 && config->port_count <= HARP_IO_PORTS_MAX);
   HARP_ASSERT(config->frames_bytes >= udp_frames_bytes(config));
   struct udp *u = calloc(1, sizeof *u);
-  if (!u) {
-    snprintf(error, error_bytes, "no memory for the UDP driver");
-    return -ENOMEM;
-  }
+  if (!u) return harp_error_set(error, -ENOMEM, "no memory for the UDP driver");
   u->io.ops = &harp_io_udp;
   u->counters = config->counters;
   u->gso = !(config->disable & HARP_IO_NO_GSO);
@@ -241,8 +232,8 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, ch
     u->options.ifindex = config->ifindex;
   uint32_t port = config->port_low;
   int e = 0;
-  for (unsigned i = 0; i < config->port_count && !e; i++) e = open_port(u, config, &port, error, error_bytes);
-  if (!e) e = watch_ports(u, config->ready, error, error_bytes);
+  for (unsigned i = 0; i < config->port_count && !e; i++) e = open_port(u, config, &port, error);
+  if (!e) e = watch_ports(u, config->ready, error);
   if (e) {
     udp_close(&u->io);
     return e;

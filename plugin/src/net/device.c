@@ -203,12 +203,12 @@ static bool offers_the_same(const struct harp_config *a, const struct harp_confi
 
 enum harp_status harp_devices_configure(void) {
   static struct harp_config fresh; /* under the lock */
-  char error[HARP_CONFIG_ERROR_BYTES];
+  struct harp_error error;
   int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
   if (is_held_from(0)) return HARP_OK; /* comms outlived their context: keep what they use */
-  int err = harp_config_load(&fresh, error, sizeof error);
+  int err = harp_config_load(&fresh, &error);
   if (err) {
-    HARP_WARN("%s", error);
+    HARP_WARN("%s", error.text);
     set_counts(0, 0);
     return HARP_ERR_SYSTEM;
   }

@@ -16,8 +16,6 @@
 #include "host/node.h"
 #include "net/near.h"
 
-enum { ERROR_BYTES = 640 /* a sentence for each mode */ };
-
 /* ---- cores ---- */
 
 static bool has_thread(const struct harp_engine_enis *enis) {
@@ -144,7 +142,7 @@ static void release(struct harp_device_engines *d) {
   *d = (struct harp_device_engines){.on_tick = d->on_tick, .sysfs_root = d->sysfs_root};
 }
 
-static int open_slot(struct harp_device_engines *d, unsigned number, char *error) {
+static int open_slot(struct harp_device_engines *d, unsigned number, struct harp_error *error) {
   struct harp_engine *e;
   unsigned core_at = d->slots[number].core_at;
   const struct harp_arena *arena = arena_of(d, core_at);
@@ -158,10 +156,10 @@ static int open_slot(struct harp_device_engines *d, unsigned number, char *error
                                     .pages = arena->rung};
   struct harp_node_policy policy;
   harp_node_enter(&policy, d->nodes[core_at]);
-  int err = harp_engine_open(&e, &d->enis, &place, error, ERROR_BYTES);
+  int err = harp_engine_open(&e, &d->enis, &place, error);
   harp_node_leave(&policy);
   if (!err) e->on_tick = d->on_tick;
-  if (!err && (err = harp_runner_start(e, error, ERROR_BYTES))) harp_engine_close(e);
+  if (!err && (err = harp_runner_start(e, error))) harp_engine_close(e);
   if (!err) d->slots[number].engine = e;
   return err;
 }
@@ -217,7 +215,7 @@ static void leave_core(struct harp_engine_slot *s) {
 
 struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
                                             const struct harp_engine_enis *enis) {
-  char error[ERROR_BYTES];
+  struct harp_error error;
   if (!d->count && !prepare(d, enis)) return NULL;
   for (bool may_open = true;;) {
     struct harp_engine_slot *s = least_used(d, may_open);
@@ -225,16 +223,16 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
       may_open = false;
       continue;
     }
-    if (s->engine || !open_slot(d, (unsigned)(s - d->slots), error)) {
+    if (s->engine || !open_slot(d, (unsigned)(s - d->slots), &error)) {
       s->users++;
       return s->engine;
     }
     leave_core(s);
     if (!running_count(d)) break;
     s->is_refused = true;
-    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error, running_count(d), s->core);
+    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error.text, running_count(d), s->core);
   }
-  HARP_WARN("%s", error);
+  HARP_WARN("%s", error.text);
   release(d);
   return NULL;
 }

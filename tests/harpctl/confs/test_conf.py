@@ -41,10 +41,13 @@ static void put(char *out, const struct sockaddr_storage *address) {
 int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);
 int oracle(const char *text, size_t bytes, char *said, size_t said_bytes) {
   struct harp_conf conf;
-  struct harp_error sentence = {said, said_bytes};
+  struct harp_error sentence;
   char address[64], gateway[64];
   int rc = harp_conf_parse(&conf, "f.conf", text, bytes, &sentence);
-  if (rc < 0) return rc;
+  if (rc < 0) {
+    snprintf(said, said_bytes, "%s", sentence.text);
+    return rc;
+  }
   const struct harp_settings *v = &conf.values;
   put(address, &v->address);
   put(gateway, &v->gateway);
@@ -76,7 +79,7 @@ def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     (folder / "oracle.c").write_text(ORACLE)
     sources = [
         *SOURCE.glob("base/*.c"),
-        *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "setting", "error")),
+        *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "setting")),
     ]
     sources += [SOURCE / "host/arena.c", SOURCE / "host/node.c"]
     library = folder / "oracle.so"

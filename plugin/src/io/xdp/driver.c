@@ -148,14 +148,14 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
 /* Hands over the udp driver alone, the rung below, which says why; with no more ports than it needs itself,
  * and all that comes on the first of them. */
 static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_config *inner,
-                          unsigned port_count, char *error, size_t error_bytes) {
+                          unsigned port_count, struct harp_error *error) {
   int err = 0;
   if (inner->port_count != port_count || port_count > 1) {
     if (x->inner) x->inner->ops->close(x->inner);
     x->inner = NULL;
     inner->port_count = port_count;
     inner->is_each_receiving = false;
-    err = harp_io_udp.open(&x->inner, inner, error, error_bytes);
+    err = harp_io_udp.open(&x->inner, inner, error);
   }
   if (!err) {
     *io = x->inner;
@@ -166,14 +166,10 @@ static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_con
   return err;
 }
 
-static int xdp_open(struct harp_io **io, const struct harp_io_config *config, char *error,
-                    size_t error_bytes) {
+static int xdp_open(struct harp_io **io, const struct harp_io_config *config, struct harp_error *error) {
   HARP_ASSERT(config->frames_bytes >= xdp_frames_bytes(config));
   struct xdp *x = calloc(1, sizeof *x);
-  if (!x) {
-    snprintf(error, error_bytes, "no memory for the xdp driver");
-    return -ENOMEM;
-  }
+  if (!x) return harp_error_set(error, -ENOMEM, "no memory for the xdp driver");
   size_t umem_bytes = harp_xdp_umem_bytes(config);
   struct harp_io_config inner = *config;
   inner.frames += umem_bytes + slots_bytes();
@@ -184,13 +180,14 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, ch
   x->counters = config->counters;
   x->slots = config->frames + umem_bytes;
   x->watch_fd = harp_neighbour_watch();
-  int err = harp_io_udp.open(&x->inner, &inner, error, error_bytes);
+  int err = harp_io_udp.open(&x->inner, &inner, error);
   if (err)
-    snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "%s", error);
+    snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "%.*s", (int)sizeof x->io.info.why_not - 1,
+             error->text);
   else if ((err = climb(x, config, umem_bytes)))
-    snprintf(error, error_bytes, "%s", x->io.info.why_not);
+    harp_error_set(error, err, "%s", x->io.info.why_not);
   if (err && config->xdp_mode == HARP_IO_XDP_AUTO && (x->inner || inner.port_count != config->port_count))
-    return leave_to_inner(io, x, &inner, config->port_count, error, error_bytes);
+    return leave_to_inner(io, x, &inner, config->port_count, error);
   if (err) {
     xdp_close(&x->io);
     return err;

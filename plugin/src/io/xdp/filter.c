@@ -107,49 +107,47 @@ static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode
   return true;
 }
 
-static int refused(int err, const char *what, char *error, size_t error_bytes) {
-  if (err == -EPERM)
-    snprintf(error, error_bytes, "%s needs CAP_BPF and CAP_NET_ADMIN (or root)", what);
-  else
-    snprintf(error, error_bytes, "%s failed: %s", what, strerror(-err));
-  return err;
+static int refused(int err, const char *what, struct harp_error *error) {
+  if (err == -EPERM) return harp_error_set(error, err, "%s needs CAP_BPF and CAP_NET_ADMIN (or root)", what);
+  return harp_error_set(error, err, "%s failed: %s", what, strerror(-err));
 }
 
 /* Says why a program could not be attached; what NIC drivers mean by these errors they say in the kernel's
  * log at best. */
-static int attach_refused(int err, enum harp_xdp_mode mode, char *error, size_t error_bytes) {
+static int attach_refused(int err, enum harp_xdp_mode mode, struct harp_error *error) {
   bool is_native = mode == HARP_XDP_NATIVE;
   char what[40];
   snprintf(what, sizeof what, "attaching a %s XDP program", is_native ? "native" : "generic");
-  (void)refused(err, what, error, error_bytes);
-  size_t used = strlen(error);
-  if (is_native && (err == -ERANGE || err == -EINVAL || err == -ENOSPC))
-    snprintf(error + used, error_bytes - used,
-             "; often the MTU is too large for it (3498 fits), or more than half of the channels are in use "
-             "(ethtool -L)");
-  return err;
+  struct harp_error cause;
+  (void)refused(err, what, &cause);
+  bool may_be_limit = is_native && (err == -ERANGE || err == -EINVAL || err == -ENOSPC);
+  return harp_error_set(error, err, "%s%s", cause.text,
+                        may_be_limit
+                            ? "; often the MTU is too large for it (3498 fits), or more than half of "
+                              "the channels are in use (ethtool -L)"
+                            : "");
 }
 
 /* Loads and attaches; returns the link or -errno. */
 static int attach_program(const struct harp_xdp_program *p, unsigned ifindex, enum harp_xdp_mode mode,
-                          bool frags, char *error, size_t error_bytes) {
+                          bool frags, struct harp_error *error) {
   int program_fd = harp_bpf_program_load(p->code, p->count, PROGRAM_NAME, frags);
-  if (program_fd < 0) return refused(program_fd, "loading the XDP program", error, error_bytes);
+  if (program_fd < 0) return refused(program_fd, "loading the XDP program", error);
   int link_fd = harp_bpf_link_make(program_fd, ifindex,
                                    mode == HARP_XDP_NATIVE ? HARP_XDP_MODE_DRV : HARP_XDP_MODE_SKB);
   close(program_fd); /* the link holds it */
-  return link_fd >= 0 ? link_fd : attach_refused(link_fd, mode, error, error_bytes);
+  return link_fd >= 0 ? link_fd : attach_refused(link_fd, mode, error);
 }
 
 /* The same; where a NIC driver takes a program only if it can do with packets of several buffers, it gets one
  * that can: the MTU is too large for one buffer of the driver's, if not for one of ours. */
 static int attach_somehow(const struct harp_xdp_program *p, unsigned ifindex, enum harp_xdp_mode mode,
-                          bool frags, char *error, size_t error_bytes) {
-  char second[200];
-  int link_fd = attach_program(p, ifindex, mode, frags, error, error_bytes);
+                          bool frags, struct harp_error *error) {
+  struct harp_error second;
+  int link_fd = attach_program(p, ifindex, mode, frags, error);
   if (link_fd >= 0 || frags || mode != HARP_XDP_NATIVE) return link_fd;
   if (link_fd != -ERANGE && link_fd != -EINVAL && link_fd != -EOPNOTSUPP) return link_fd;
-  int other_fd = attach_program(p, ifindex, mode, true, second, sizeof second);
+  int other_fd = attach_program(p, ifindex, mode, true, &second);
   return other_fd >= 0 ? other_fd : link_fd;
 }
 
@@ -161,18 +159,18 @@ static bool has_program(unsigned ifindex, bool generic) {
 /* The NIC's queues are counted while no program is there, since some drivers have more of them then, which
  * receive nothing; the table of sockets tells who joins later how many they were. */
 static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
-                      char *error, size_t error_bytes) {
+                      struct harp_error *error) {
   struct harp_xdp_program program;
   if (has_program(ifindex, false) || has_program(ifindex, true)) return -EBUSY;
   f->queue_count = HARP_MIN(harp_nic_queues(ifindex), (unsigned)HARP_XDP_QUEUES_MAX);
   f->ports_fd = harp_bpf_map_make(HARP_BPF_MAP_HASH, sizeof(struct harp_xdp_port_key),
                                   sizeof(struct harp_xdp_port_value), HARP_XDP_PORTS_MAX, "harp_ports");
-  if (f->ports_fd < 0) return refused(f->ports_fd, "making a BPF map", error, error_bytes);
+  if (f->ports_fd < 0) return refused(f->ports_fd, "making a BPF map", error);
   f->sockets_fd = harp_bpf_map_make(HARP_BPF_MAP_XSKMAP, sizeof(uint32_t), sizeof(uint32_t), f->queue_count,
                                     "harp_sockets");
-  if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error, error_bytes);
+  if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error);
   harp_xdp_program_write(&program, mode, f->ports_fd, f->sockets_fd);
-  f->link_fd = attach_somehow(&program, ifindex, mode, frags, error, error_bytes);
+  f->link_fd = attach_somehow(&program, ifindex, mode, frags, error);
   if (f->link_fd < 0) return f->link_fd;
   hold(f);
   return 0;
@@ -193,20 +191,19 @@ static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {
 enum { TRIES = 20, TRY_MS = 1 };
 
 int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
-                         char *error, size_t error_bytes) {
+                         struct harp_error *error) {
   *f = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
   /* Other processes may attach it, or let it go, meanwhile. Who looks through the links of all namespaces
    * for its own holds each for a moment, so one that was just closed may be there still. */
   for (unsigned i = 0; i < TRIES; i++) {
     if (i) (void)poll(NULL, 0, TRY_MS);
     if (join(f, ifindex, mode)) return 0;
-    int err = attach_new(f, ifindex, mode, frags, error, error_bytes);
+    int err = attach_new(f, ifindex, mode, frags, error);
     if (!err) return 0;
     harp_xdp_filter_close(f);
     if (err != -EBUSY && err != -EEXIST) return err;
   }
-  snprintf(error, error_bytes, "%s", why_not_joined(ifindex, mode));
-  return -EBUSY;
+  return harp_error_set(error, -EBUSY, "%s", why_not_joined(ifindex, mode));
 }
 
 void harp_xdp_filter_close(struct harp_xdp_filter *f) {

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "base/base.h"
+#include "base/error.h"
 #include "io/xdp/program.h"
 
 enum { HARP_XDP_PORTS_MAX = 16384 /* of one interface, all processes together */ };
@@ -25,7 +26,7 @@ struct harp_xdp_filter {
  * `frags`: take packets of several buffers (jumbo MTU). Returns 0 or -errno with a sentence in `error`:
  * -EBUSY: a program of somebody else is there; -EPERM: a capability is missing, and which. */
 HARP_MUST_CHECK int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode,
-                                         bool frags, char *error, size_t error_bytes);
+                                         bool frags, struct harp_error *error);
 void harp_xdp_filter_close(struct harp_xdp_filter *f);
 
 /* Makes `socket_fd` the receiver of a queue. Returns 0, -EBUSY when another process has it, or -errno. */

@@ -102,13 +102,12 @@ static uint64_t open_queues(const struct harp_xdp_nic *nic) {
   return bits;
 }
 
-static int add_ports(struct harp_xdp_nic *nic, char *error, size_t error_bytes) {
+static int add_ports(struct harp_xdp_nic *nic, struct harp_error *error) {
   for (unsigned i = 0; i < nic->port_count; i++) {
     int err = harp_xdp_filter_add_port(&nic->filter, &nic->local, nic->ports[i], open_queues(nic),
                                        nic->token_prefix);
     if (!err) continue;
-    snprintf(error, error_bytes, "the XDP program's table of ports: %s", strerror(-err));
-    return err;
+    return harp_error_set(error, err, "the XDP program's table of ports: %s", strerror(-err));
   }
   return 0;
 }
@@ -123,7 +122,7 @@ void harp_xdp_nic_close(struct harp_xdp_nic *nic) {
 
 /* Sends one frame that nobody takes (to ourselves, of an Ethernet type for experiments) and waits for its
  * completion: a queue can be bound and move nothing all the same. */
-static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, char *error, size_t error_bytes) {
+static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, struct harp_error *error) {
   uint32_t run, bytes = PROOF_BYTES;
   harp_ns deadline = harp_clock_ns() + PROOF_NS;
   if (!harp_xdp_queue_tx_take(&s->queue, &run)) return -EIO;
@@ -141,13 +140,12 @@ static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, char
     if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
   }
   if (s->queue.tx_completed) return 0;
-  snprintf(error, error_bytes, "queue %u completes no sends", s->number);
-  return -EIO;
+  return harp_error_set(error, -EIO, "queue %u completes no sends", s->number);
 }
 
 /* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
 static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
-                      uint32_t queue, unsigned share, char *error, size_t error_bytes) {
+                      uint32_t queue, unsigned share, struct harp_error *error) {
   struct harp_xdp_socket *s = &nic->sockets[nic->queue_count];
   size_t bytes = nic->umem_bytes / share;
   uint32_t frames = (uint32_t)(bytes / HARP_XDP_FRAME_BYTES);
@@ -161,22 +159,22 @@ static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const s
       .rx_frames = frames / 2,
       .tx_runs = frames / 2 / HARP_XDP_RUN_FRAMES,
   };
-  int err = harp_xdp_socket_open(s, &socket, error, error_bytes);
+  int err = harp_xdp_socket_open(s, &socket, error);
   if (err) return err;
   if (rung->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
-    snprintf(error, error_bytes, "queue %u was bound, and the kernel calls it copy mode", queue);
+    harp_error_set(error, -EOPNOTSUPP, "queue %u was bound, and the kernel calls it copy mode", queue);
     harp_xdp_socket_close(s);
     return -EOPNOTSUPP;
   }
   err = harp_xdp_filter_add_queue(&nic->filter, queue, s->queue.fd);
   if (err) {
-    snprintf(error, error_bytes, "giving queue %u to the XDP program: %s", queue, strerror(-err));
+    harp_error_set(error, err, "giving queue %u to the XDP program: %s", queue, strerror(-err));
     harp_xdp_socket_close(s);
     return err;
   }
   if (!s->zero_copy) s->queue.fill_target = HARP_MIN(s->queue.fill_target, (uint32_t)FILL_TARGET_COPY);
   nic->queue_count++;
-  return prove_queue(nic, s, error, error_bytes);
+  return prove_queue(nic, s, error);
 }
 
 /* How many queues this process may have. */
@@ -197,16 +195,14 @@ static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_
 
 /* Opens queues that nobody has, the first ones, until there are as many as wanted. */
 static int open_free_queues(struct harp_xdp_nic *nic, const struct rung *rung,
-                            const struct harp_io_config *config, unsigned wanted, char *error,
-                            size_t error_bytes) {
+                            const struct harp_io_config *config, unsigned wanted, struct harp_error *error) {
   for (uint32_t queue = 0; queue < nic->filter.queue_count && nic->queue_count < wanted; queue++) {
     if (open_queues(nic) >> queue & 1) continue;
-    int err = open_queue(nic, rung, config, queue, wanted, error, error_bytes);
+    int err = open_queue(nic, rung, config, queue, wanted, error);
     if (err && err != -EBUSY) return err;
   }
   if (nic->queue_count == wanted) return 0;
-  snprintf(error, error_bytes, "other processes have all %u queues", nic->filter.queue_count);
-  return -EBUSY;
+  return harp_error_set(error, -EBUSY, "other processes have all %u queues", nic->filter.queue_count);
 }
 
 /* Says whether a queue that we have not got is no other HARP process's either. */
@@ -219,15 +215,13 @@ static bool may_be_released(const struct harp_xdp_nic *nic) {
 /* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
  * locked memory behind its owner's back, so a job that follows another finds them taken. */
 static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
-                              const struct harp_io_config *config, char *error, size_t error_bytes) {
+                              const struct harp_io_config *config, struct harp_error *error) {
   unsigned wanted = queues_wanted(nic, config);
-  if (!wanted) {
-    snprintf(error, error_bytes, "other engines of this process have all %u queues",
-             queues_allowed(nic, config));
-    return -EBUSY;
-  }
+  if (!wanted)
+    return harp_error_set(error, -EBUSY, "other engines of this process have all %u queues",
+                          queues_allowed(nic, config));
   for (;;) {
-    int err = open_free_queues(nic, rung, config, wanted, error, error_bytes);
+    int err = open_free_queues(nic, rung, config, wanted, error);
     bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));
     harp_ns limit_ns = err == -ENOBUFS ? RELEASE_MEMORY_NS : RELEASE_QUEUE_NS;
     if (!may_change || harp_clock_ns() >= nic->climb_ns + limit_ns)
@@ -237,12 +231,11 @@ static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
 }
 
 static int open_rung(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
-                     char *error, size_t error_bytes) {
-  int err =
-      harp_xdp_filter_open(&nic->filter, nic->ifindex, rung->attach, needs_sg(config), error, error_bytes);
+                     struct harp_error *error) {
+  int err = harp_xdp_filter_open(&nic->filter, nic->ifindex, rung->attach, needs_sg(config), error);
   if (err) return err;
-  err = open_enough_queues(nic, rung, config, error, error_bytes);
-  if (!err) err = add_ports(nic, error, error_bytes);
+  err = open_enough_queues(nic, rung, config, error);
+  if (!err) err = add_ports(nic, error);
   if (err) {
     harp_xdp_nic_close(nic);
     return err;
@@ -284,16 +277,16 @@ int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config 
   nic->filter = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
   nic->climb_ns = harp_clock_ns();
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
-    char reason[200];
+    struct harp_error reason = {0};
     if (!is_wanted(rungs[i], config->xdp_mode)) continue;
-    err = open_rung(nic, rungs[i], config, reason, sizeof reason);
+    err = open_rung(nic, rungs[i], config, &reason);
     if (!err) {
       info->rung = rungs[i]->name;
       nic->is_behind_merging = rungs[i] == &generic_copy && strcmp(driver, "veth") != 0;
       name_queues(nic, info);
       return 0;
     }
-    note_refusal(info, rungs[i], reason);
+    note_refusal(info, rungs[i], reason.text);
   }
   return err;
 }

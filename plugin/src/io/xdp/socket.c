@@ -12,13 +12,12 @@
 
 enum { SEND_BUFFER_BYTES = 16 << 20, TX_BUDGET = 1024 };
 
-static int refuse(char *error, size_t error_bytes, const char *what) {
+static int refuse(struct harp_error *error, const char *what) {
   int err = errno;
   const char *hint = err == ENOBUFS ? "; raise the limit of locked memory (ulimit -l) or give CAP_IPC_LOCK"
                      : err == EPERM ? "; it needs CAP_NET_RAW"
                                     : "";
-  snprintf(error, error_bytes, "%s: %s%s", what, strerror(err), hint);
-  return -err;
+  return harp_error_set(error, -err, "%s: %s%s", what, strerror(err), hint);
 }
 
 static int set(int fd, int option, const void *value, socklen_t bytes) {
@@ -96,19 +95,19 @@ static void widen(int fd) {
   (void)set(fd, HARP_XDP_SO_TX_SKB_BUDGET, &budget, sizeof budget);
 }
 
-static int open_steps(struct harp_xdp_socket *s, const struct harp_xdp_socket_config *c, char *error,
-                      size_t error_bytes) {
+static int open_steps(struct harp_xdp_socket *s, const struct harp_xdp_socket_config *c,
+                      struct harp_error *error) {
   int fd = s->queue.fd = socket(HARP_AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
-  if (fd < 0) return refuse(error, error_bytes, "opening an AF_XDP socket");
+  if (fd < 0) return refuse(error, "opening an AF_XDP socket");
   harp_files_own(fd);
-  if (register_umem(fd, c)) return refuse(error, error_bytes, "registering the frames");
-  if (size_rings(fd)) return refuse(error, error_bytes, "making the rings");
-  if (map_rings(s)) return refuse(error, error_bytes, "mapping the rings");
+  if (register_umem(fd, c)) return refuse(error, "registering the frames");
+  if (size_rings(fd)) return refuse(error, "making the rings");
+  if (map_rings(s)) return refuse(error, "mapping the rings");
   if (bind_queue(fd, c)) {
     char what[64];
     snprintf(what, sizeof what, "binding queue %u %s%s", c->queue,
              c->zero_copy ? "zero-copy" : "in copy mode", c->sg ? " with several buffers" : "");
-    return refuse(error, error_bytes, what);
+    return refuse(error, what);
   }
   uint32_t options = 0;
   socklen_t bytes = sizeof options;
@@ -118,15 +117,15 @@ static int open_steps(struct harp_xdp_socket *s, const struct harp_xdp_socket_co
   return 0;
 }
 
-int harp_xdp_socket_open(struct harp_xdp_socket *s, const struct harp_xdp_socket_config *config, char *error,
-                         size_t error_bytes) {
+int harp_xdp_socket_open(struct harp_xdp_socket *s, const struct harp_xdp_socket_config *config,
+                         struct harp_error *error) {
   memset(s, 0, sizeof *s);
   s->queue.fd = -1;
   s->queue.kernel = &harp_xdp_kernel_system;
   s->number = config->queue;
-  int err = open_steps(s, config, error, error_bytes);
+  int err = open_steps(s, config, error);
   if (!err && (err = harp_xdp_queue_init(&s->queue, config->umem, config->rx_frames, config->tx_runs)))
-    snprintf(error, error_bytes, "no memory for the account of frames");
+    harp_error_set(error, err, "no memory for the account of frames");
   if (err) harp_xdp_socket_close(s);
   return err;
 }

@@ -6,6 +6,7 @@
 #ifndef HARP_IO_XDP_SOCKET_H
 #define HARP_IO_XDP_SOCKET_H
 
+#include "base/error.h"
 #include "io/xdp/queue.h"
 
 struct harp_xdp_socket_config {
@@ -30,8 +31,8 @@ struct harp_xdp_socket {
 
 /* Opens and binds. Returns 0, or -errno with a sentence in `error`; then nothing is left open. */
 HARP_MUST_CHECK int harp_xdp_socket_open(struct harp_xdp_socket *s,
-                                         const struct harp_xdp_socket_config *config, char *error,
-                                         size_t error_bytes);
+                                         const struct harp_xdp_socket_config *config,
+                                         struct harp_error *error);
 
 /* Closes it. Frames that the engine still holds stay readable as long as the UMEM's memory does. */
 void harp_xdp_socket_close(struct harp_xdp_socket *s);

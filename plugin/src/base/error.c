@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See error.h. */
-#include "host/error.h"
+#include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-int harp_error_set(const struct harp_error *error, int rc, const char *fmt, ...) {
+int harp_error_set(struct harp_error *error, int rc, const char *fmt, ...) {
   va_list ap;
-  if (error->bytes == 0) return rc;
   va_start(ap, fmt);
-  vsnprintf(error->text, error->bytes, fmt, ap);
+  vsnprintf(error->text, sizeof error->text, fmt, ap);
   va_end(ap);
   return rc;
 }
