@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/address.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "engine/address.h"
 #include "engine/crossing.h"
 #include "engine/opening.h"
 #include "io/tcp_socket.h"
@@ -98,14 +98,14 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
   char text[HARP_ADDRESS_TEXT_BYTES];
   if (c->to.ss_family != e->instance.addr.ss_family) {
     HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
-              harp_address_text(&c->to, text), e->name, e->instance.addr.ss_family == AF_INET6 ? 6 : 4);
+              harp_address_text(&c->to, text), e->name, harp_address_version(&e->instance.addr));
     free(c);
     return HARP_ERR_USAGE;
   }
   /* A link-local address is reached over our interface; the peer's scope id means nothing here. */
   struct sockaddr_in6 *to = (struct sockaddr_in6 *)&c->to;
   if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
-    to->sin6_scope_id = ((const struct sockaddr_in6 *)&e->instance.addr)->sin6_scope_id;
+    to->sin6_scope_id = harp_address_scope(&e->instance.addr);
   c->engine = e;
   c->traffic_class = traffic_class;
   memcpy(c->secret, handle->secret, sizeof c->secret);

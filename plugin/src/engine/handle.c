@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/handle.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/address.h"
 
 void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr, uint32_t engine_id,
                         const uint8_t secret[HARP_SECRET_BYTES]) {
@@ -11,18 +12,10 @@ void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *ad
   h->magic = harp_to_be32(HARP_CONTROL_MAGIC);
   h->layout = harp_to_be16(HARP_HANDLE_LAYOUT);
   h->engine = harp_to_be32(engine_id);
-  if (addr->ss_family == AF_INET6) {
-    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
-    h->family = harp_to_be16(6);
-    h->port = harp_to_be16(ntohs(in6->sin6_port));
-    h->scope = harp_to_be32(in6->sin6_scope_id);
-    memcpy(h->addr, &in6->sin6_addr, 16);
-  } else {
-    const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
-    h->family = harp_to_be16(4);
-    h->port = harp_to_be16(ntohs(in->sin_port));
-    memcpy(h->addr, &in->sin_addr, 4);
-  }
+  h->family = harp_to_be16((uint16_t)harp_address_version(addr));
+  h->port = harp_to_be16(harp_address_port(addr));
+  h->scope = harp_to_be32(harp_address_scope(addr));
+  memcpy(h->addr, harp_address_ip(addr), harp_ip_bytes(addr->ss_family));
   memcpy(h->secret, secret, HARP_SECRET_BYTES);
 }
 
@@ -52,17 +45,6 @@ bool harp_handle_decode(const struct harp_handle *h, struct sockaddr_storage *ad
                          family, port);
     return false;
   }
-  if (family == 6) {
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)addr;
-    in6->sin6_family = AF_INET6;
-    in6->sin6_port = htons(port);
-    in6->sin6_scope_id = harp_from_be32(h->scope);
-    memcpy(&in6->sin6_addr, h->addr, 16);
-  } else {
-    struct sockaddr_in *in = (struct sockaddr_in *)addr;
-    in->sin_family = AF_INET;
-    in->sin_port = htons(port);
-    memcpy(&in->sin_addr, h->addr, 4);
-  }
+  *addr = harp_address_make(family, h->addr, port, harp_from_be32(h->scope));
   return true;
 }

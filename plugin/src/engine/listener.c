@@ -11,9 +11,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/address.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "engine/address.h"
 #include "engine/crossing.h"
 #include "host/random.h"
 #include "io/tcp_socket.h"

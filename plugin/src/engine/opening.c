@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
+#include "base/address.h"
 #include "base/log.h"
-#include "engine/address.h"
 #include "host/random.h"
 
 /* ---- the side that listens ---- */

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "proto/eni_report.h"
@@ -106,11 +107,8 @@ static struct party *party_of(struct review *r, const struct party *like) {
 }
 
 static struct party party_at(const struct harp_peer *peer, const struct sockaddr_storage *a) {
-  struct party p = {.peer = peer, .family = a->ss_family == AF_INET6 ? 6 : 4};
-  if (p.family == 6)
-    memcpy(p.who.addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
-  else
-    memcpy(p.who.addr, &((const struct sockaddr_in *)a)->sin_addr, 4);
+  struct party p = {.peer = peer, .family = (uint8_t)harp_address_version(a)};
+  memcpy(p.who.addr, harp_address_ip(a), harp_ip_bytes(a->ss_family));
   return p;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -24,30 +25,13 @@
 
 static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, uint16_t port,
                                            uint32_t scope) {
-  struct sockaddr_storage a = {0};
-  if (eni->family == 6) {
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&a;
-    in6->sin6_family = AF_INET6;
-    in6->sin6_port = htons(port);
-    in6->sin6_scope_id = scope;
-    memcpy(&in6->sin6_addr, eni->addr, 16);
-  } else {
-    struct sockaddr_in *in = (struct sockaddr_in *)&a;
-    in->sin_family = AF_INET;
-    in->sin_port = htons(port);
-    memcpy(&in->sin_addr, eni->addr, 4);
-  }
-  return a;
+  return harp_address_make(eni->family, eni->addr, port, scope);
 }
 
 static void name_peer(struct harp_peer *peer, const struct harp_peer_config *c) {
-  char address[INET6_ADDRSTRLEN] = "?";
-  const struct sockaddr_storage *a = &c->peer_addr;
-  if (a->ss_family == AF_INET6)
-    inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, address, sizeof address);
-  else
-    inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, address, sizeof address);
-  snprintf(peer->name, sizeof peer->name, "%s (%s) process %u", c->peer->name, address, c->peer->pid);
+  char address[HARP_IP_TEXT_BYTES];
+  snprintf(peer->name, sizeof peer->name, "%s (%s) process %u", c->peer->name,
+           harp_address_ip_text(&c->peer_addr, address), c->peer->pid);
   snprintf(peer->build, sizeof peer->build, "%s", c->peer->build);
 }
 
@@ -88,7 +72,7 @@ static void tell_idle_enis(const struct harp_peer *peer, uint32_t used) {
     if (used >> eni & 1) continue;
     HARP_INFO("%s carries nothing of the connection with %s, none of whose interfaces has an IPv%d address: "
               "give all interfaces addresses of the same family",
-              instance->ifname, peer->name, instance->addr.ss_family == AF_INET6 ? 6 : 4);
+              instance->ifname, peer->name, harp_address_version(&instance->addr));
   }
 }
 
@@ -109,9 +93,9 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
       harp_pairing_make(c->is_client ? c->local : c->peer, c->is_client ? c->peer : c->local, pairings);
   for (unsigned i = 0; i < count; i++) {
     struct span s = span_of(c, &pairings[i]);
-    const struct sockaddr_in6 *own = (const struct sockaddr_in6 *)&e->enis[s.local_eni].addr;
+    uint32_t scope = harp_address_scope(&e->enis[s.local_eni].addr);
     const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
-    struct sockaddr_storage to = eni_address(remote, remote->ports[s.remote_port], own->sin6_scope_id);
+    struct sockaddr_storage to = eni_address(remote, remote->ports[s.remote_port], scope);
     paths[i] = (struct harp_path_config){.lines_max = s.lines_max,
                                          .local_eni = (uint8_t)s.local_eni,
                                          .remote_eni = (uint8_t)s.remote_eni,
@@ -150,10 +134,8 @@ static bool make_tcp(struct harp_peer *peer, const struct harp_peer_config *c,
   if (!peer->tcp) return false;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     unsigned path = peer->route_count + i, eni = paths[path].remote_eni;
-    const struct sockaddr_in6 *own =
-        (const struct sockaddr_in6 *)&peer->engine->enis[paths[path].local_eni].addr;
-    struct sockaddr_storage to =
-        eni_address(&c->peer->enis[eni], c->peer->enis[eni].tcp_port, own->sin6_scope_id);
+    uint32_t scope = harp_address_scope(&peer->engine->enis[paths[path].local_eni].addr);
+    struct sockaddr_storage to = eni_address(&c->peer->enis[eni], c->peer->enis[eni].tcp_port, scope);
     harp_tcp_path_init(&peer->tcp[i], peer, path, beside(peer, paths, path), c->is_client ? &to : NULL);
   }
   return true;
@@ -253,21 +235,13 @@ bool harp_peer_is_usable(const struct harp_peer *peer) {
   return peer->session.state == HARP_SESSION_OPEN && m->fd >= 0 && !m->gone && !m->lost && !m->final_received;
 }
 
-static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
-  if (a->ss_family != b->ss_family) return false;
-  if (a->ss_family == AF_INET6)
-    return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
-                   16);
-  return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-}
-
 struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
                                  const struct sockaddr_storage *addr, int traffic_class) {
   for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
     struct harp_peer *peer = e->peers[slot];
     seen += peer != NULL;
     if (!peer || peer == HARP_SLOT_RESERVED || peer->engine_id != engine_id) continue;
-    if (peer->traffic_class != traffic_class || !same_address(&peer->engine_addr, addr)) continue;
+    if (peer->traffic_class != traffic_class || !harp_address_has_same_ip(&peer->engine_addr, addr)) continue;
     if (harp_peer_is_usable(peer)) return peer;
   }
   return NULL;

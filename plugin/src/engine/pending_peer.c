@@ -8,11 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/identity.h"
 #include "base/log.h"
-#include "engine/address.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "host/random.h"
@@ -35,13 +35,8 @@ static void describe_eni(const struct harp_instance *instance, const struct harp
   eni->tcp_port = tcp_port;
   eni->port_count = (uint8_t)io->port_count;
   memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
-  if (a->ss_family == AF_INET6) {
-    eni->family = 6;
-    memcpy(eni->addr, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
-  } else {
-    eni->family = 4;
-    memcpy(eni->addr, &((const struct sockaddr_in *)a)->sin_addr, 4);
-  }
+  eni->family = (uint8_t)harp_address_version(a);
+  memcpy(eni->addr, harp_address_ip(a), harp_ip_bytes(a->ss_family));
 }
 
 static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],

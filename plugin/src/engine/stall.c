@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/seq.h"
-#include "engine/address.h"
 #include "engine/connect.h"
 #include "engine/engine.h"
 #include "engine/listener.h"

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "base/address.h"
 #include "base/seq.h"
-#include "engine/address.h"
 #include "engine/engine.h"
 #include "host/stats_file.h"
 

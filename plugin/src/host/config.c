@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "host/conf.h"
@@ -173,26 +174,16 @@ static void format_mac(const uint8_t mac[6], char text[18]) {
   snprintf(text, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
 }
 
-/* Writes the IP of an address, INET6_ADDRSTRLEN bytes. */
-static const char *format_ip(const struct sockaddr_storage *address, char text[INET6_ADDRSTRLEN]) {
-  const void *ip = address->ss_family == AF_INET6
-                       ? (const void *)&((const struct sockaddr_in6 *)address)->sin6_addr
-                       : (const void *)&((const struct sockaddr_in *)address)->sin_addr;
-  text[0] = 0;
-  inet_ntop(address->ss_family, ip, text, INET6_ADDRSTRLEN);
-  return text;
-}
-
 static int resolve_address(const struct loader *loader, const struct draft *draft, const struct harp_eni *eni,
                            struct harp_instance *instance) {
   const struct harp_conf *conf = &draft->conf;
-  char place[PLACE_BYTES], text[INET6_ADDRSTRLEN];
+  char place[PLACE_BYTES], text[HARP_IP_TEXT_BYTES];
   if (harp_setting_is_set(&conf->values, HARP_SETTING_ADDRESS)) {
     if (harp_eni_has_address(eni, &conf->values.address, &instance->addr)) return 0;
     return harp_error_set(loader->error, -EADDRNOTAVAIL,
                           "%s: key 'address' = '%s': expected an address that interface '%s' has",
-                          where(conf, HARP_SETTING_ADDRESS, place), format_ip(&conf->values.address, text),
-                          eni->name);
+                          where(conf, HARP_SETTING_ADDRESS, place),
+                          harp_address_ip_text(&conf->values.address, text), eni->name);
   }
   int rc = harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr);
   if (rc == 0) return 0;
@@ -294,7 +285,7 @@ static int resolve_instance(const struct loader *loader, unsigned i) {
 static void log_instance(const struct harp_instance *instance) {
   char ip[INET6_ADDRSTRLEN];
   HARP_INFO("%s: %s %s, MTU %d, %d Mbit/s (%s), %s%s, NUMA node %d, driver %s, %u path%s, %s engine",
-            instance->name, instance->ifname, format_ip(&instance->addr, ip), instance->mtu,
+            instance->name, instance->ifname, harp_address_ip_text(&instance->addr, ip), instance->mtu,
             instance->speed_mbps, harp_speed_source_name(instance->speed_source),
             instance->pci_path[0] ? "PCI " : "no PCI device",
             instance->pci_path[0] ? base_name(instance->pci_path) : "", instance->numa,

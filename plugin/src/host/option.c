@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "host/cpu.h"
 
@@ -111,20 +112,9 @@ bool harp_option_pci(const char *text, char pci[16]) {
 }
 
 bool harp_option_ip(const char *text, struct sockaddr_storage *address) {
-  struct in_addr ip4;
-  struct in6_addr ip6;
+  uint8_t ip[16];
+  unsigned version = inet_pton(AF_INET, text, ip) == 1 ? 4 : inet_pton(AF_INET6, text, ip) == 1 ? 6 : 0;
   memset(address, 0, sizeof *address);
-  if (inet_pton(AF_INET, text, &ip4) == 1) {
-    struct sockaddr_in *in = (struct sockaddr_in *)address;
-    in->sin_family = AF_INET;
-    in->sin_addr = ip4;
-    return true;
-  }
-  if (inet_pton(AF_INET6, text, &ip6) == 1) {
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)address;
-    in6->sin6_family = AF_INET6;
-    in6->sin6_addr = ip6;
-    return true;
-  }
-  return false;
+  if (version) *address = harp_address_make(version, ip, 0, 0);
+  return version != 0;
 }

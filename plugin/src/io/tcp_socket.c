@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/address.h"
 #include "base/files.h"
 
 /* Offsets in the struct tcp_info of <linux/tcp.h>, of the fields tcpi_snd_mss and so on: the C library's
@@ -23,10 +24,6 @@ enum {
   MIN_RTT = 148,
   DATA_SEGS_OUT = 156,
 };
-
-static socklen_t address_bytes(const struct sockaddr_storage *a) {
-  return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
 
 static void set_int(int fd, int level, int option, int value) {
   (void)setsockopt(fd, level, option, &value, sizeof value);
@@ -55,18 +52,6 @@ void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
                      sizeof index);
 }
 
-static void set_port(struct sockaddr_storage *a, uint16_t port) {
-  if (a->ss_family == AF_INET6)
-    ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
-  else
-    ((struct sockaddr_in *)a)->sin_port = htons(port);
-}
-
-static uint16_t port_of(const struct sockaddr_storage *a) {
-  return ntohs(a->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)a)->sin6_port
-                                        : ((const struct sockaddr_in *)a)->sin_port);
-}
-
 static int open_socket(const struct harp_tcp_options *o) {
   int fd = socket(o->local->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -errno;
@@ -77,8 +62,8 @@ static int open_socket(const struct harp_tcp_options *o) {
 
 static int bind_to(int fd, const struct harp_tcp_options *o, uint16_t port) {
   struct sockaddr_storage a = *o->local;
-  set_port(&a, port);
-  return bind(fd, (struct sockaddr *)&a, address_bytes(&a)) ? -errno : 0;
+  harp_address_set_port(&a, port);
+  return bind(fd, (struct sockaddr *)&a, harp_address_bytes(&a)) ? -errno : 0;
 }
 
 /* Listens on one port; 0: one that the kernel chooses. */
@@ -104,7 +89,7 @@ int harp_tcp_socket_listen(const struct harp_tcp_options *o, uint16_t low, uint1
     harp_files_close(fd);
     return err;
   }
-  *port = port_of(&a);
+  *port = harp_address_port(&a);
   return fd;
 }
 
@@ -122,7 +107,7 @@ int harp_tcp_socket_connect(const struct harp_tcp_options *o, const struct socka
   /* The port is chosen with the peer's address: many connections may share it. */
   set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
   int err = bind_to(fd, o, 0);
-  if (!err && connect(fd, (const struct sockaddr *)peer, address_bytes(peer)) && errno != EINPROGRESS)
+  if (!err && connect(fd, (const struct sockaddr *)peer, harp_address_bytes(peer)) && errno != EINPROGRESS)
     err = -errno;
   if (!err) return fd;
   harp_files_close(fd);

@@ -26,6 +26,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/files.h"
 #include "io/io.h"
@@ -299,7 +300,7 @@ static void disconnect(struct udp *u, unsigned socket) {
 
 static bool is_peers(const struct udp_socket *s, const struct harp_io_route *r) {
   return s->fd >= 0 && s->port == r->port && s->traffic_class == r->traffic_class &&
-         !memcmp(&s->peer, &r->peer, harp_udp_address_bytes(&r->peer));
+         !memcmp(&s->peer, &r->peer, harp_address_bytes(&r->peer));
 }
 
 /* Finds or opens the socket that a route sends by, once: a route that never sends needs none. */
@@ -400,7 +401,7 @@ static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint3
 static size_t address(struct msghdr *m, struct harp_io_route *r, bool is_connected, uint8_t *control) {
   if (is_connected) return 0;
   m->msg_name = &r->peer;
-  m->msg_namelen = harp_udp_address_bytes(&r->peer);
+  m->msg_namelen = harp_address_bytes(&r->peer);
   return put_traffic_class(control, r);
 }
 

@@ -6,6 +6,8 @@
 #include <netinet/udp.h>
 #include <unistd.h>
 
+#include "base/address.h"
+
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
@@ -24,23 +26,16 @@ int harp_udp_socket_open(int family) {
   return fd < 0 ? -errno : fd;
 }
 
-static void set_port(struct sockaddr_storage *a, uint16_t port) {
-  if (a->ss_family == AF_INET6)
-    ((struct sockaddr_in6 *)a)->sin6_port = htons(port);
-  else
-    ((struct sockaddr_in *)a)->sin_port = htons(port);
-}
-
 int harp_udp_socket_bind(int fd, const struct sockaddr_storage *addr, uint16_t low, uint16_t high,
                          uint32_t *port) {
   struct sockaddr_storage a = *addr;
-  socklen_t n = harp_udp_address_bytes(addr);
+  socklen_t n = harp_address_bytes(addr);
   if (!low) {
-    set_port(&a, 0);
+    harp_address_set_port(&a, 0);
     return bind(fd, (struct sockaddr *)&a, n) ? -errno : 0;
   }
   for (; *port <= high; ++*port) {
-    set_port(&a, (uint16_t)*port);
+    harp_address_set_port(&a, (uint16_t)*port);
     if (!bind(fd, (struct sockaddr *)&a, n)) return ++*port, 0;
     if (errno != EADDRINUSE) return -errno;
   }
@@ -51,8 +46,7 @@ uint16_t harp_udp_socket_port(int fd) {
   struct sockaddr_storage a;
   socklen_t n = sizeof a;
   if (getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
-  return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                       : ((struct sockaddr_in *)&a)->sin_port);
+  return harp_address_port(&a);
 }
 
 static uint32_t set_buffers(int fd) {
@@ -114,7 +108,7 @@ int harp_udp_socket_connect(int bound, const struct sockaddr_storage *peer, int 
     e = options->family == AF_INET6 ? set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, traffic_class)
                                     : set_int(fd, IPPROTO_IP, IP_TOS, traffic_class);
   if (!e) e = share_port(fd, bound);
-  if (!e && connect(fd, (const struct sockaddr *)peer, harp_udp_address_bytes(peer))) e = -errno;
+  if (!e && connect(fd, (const struct sockaddr *)peer, harp_address_bytes(peer))) e = -errno;
   if (!e) return fd;
   close(fd);
   return e;

@@ -45,8 +45,4 @@ void harp_udp_socket_stop_receiving(int fd);
 int harp_udp_socket_connect(int bound, const struct sockaddr_storage *peer, int traffic_class,
                             const struct harp_udp_options *options) HARP_MUST_CHECK;
 
-static inline socklen_t harp_udp_address_bytes(const struct sockaddr_storage *a) {
-  return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 #endif

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -249,11 +250,6 @@ static void resolve(struct xdp *x, struct harp_io_route *r) {
   if (r->is_fast) harp_xdp_header_init(&r->header, x->nic.mac, next, &r->local, &r->peer, r->traffic_class);
 }
 
-static void set_port(struct sockaddr_storage *a, uint16_t port) {
-  /* The port stands at the same place for both families. */
-  ((struct sockaddr_in *)a)->sin_port = htons(port);
-}
-
 static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
                                             const struct sockaddr_storage *peer, int traffic_class) {
   struct xdp *x = xdp_of(io);
@@ -265,7 +261,7 @@ static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
     return NULL;
   }
   r->local = x->nic.local;
-  set_port(&r->local, io->info.ports[port]);
+  harp_address_set_port(&r->local, io->info.ports[port]);
   r->peer = *peer;
   r->traffic_class = traffic_class;
   r->queue = port;

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/files.h"
 #include "io/nic.h"
 #include "io/xdp/bpf.h"
-#include "io/xdp/port.h"
 
 /* The number changes with the rules and the layout of the maps: HARP of another version can not join. */
 #define PROGRAM_NAME "harp_filter_3"
@@ -230,19 +230,16 @@ static void clear_queue(struct harp_xdp_filter *f, uint32_t queue) {
   }
 }
 
-/* Says whether a process has the port, as far as can be found out. */
+/* Says whether a process has the port: nobody else can bind it then. */
 static bool has_owner(const struct harp_xdp_port_key *key) {
   static const uint8_t v4_prefix[12]; /* ::1 begins like that, too, but no IPv4 address begins with 0 */
-  struct sockaddr_storage local = {.ss_family = AF_INET6};
-  if (!memcmp(key->address, v4_prefix, sizeof v4_prefix) && key->address[sizeof v4_prefix]) {
-    local.ss_family = AF_INET;
-    memcpy(&((struct sockaddr_in *)&local)->sin_addr, key->address + sizeof v4_prefix, 4);
-  } else {
-    memcpy(&((struct sockaddr_in6 *)&local)->sin6_addr, key->address, sizeof key->address);
-  }
-  int fd = harp_port_hold(&local, ntohs(key->port));
+  bool is_v4 = !memcmp(key->address, v4_prefix, sizeof v4_prefix) && key->address[sizeof v4_prefix];
+  const uint8_t *ip = is_v4 ? key->address + sizeof v4_prefix : key->address;
+  struct sockaddr_storage local = harp_address_make(is_v4 ? 4 : 6, ip, ntohs(key->port), 0);
+  int fd = socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  bool is_free = fd >= 0 && !bind(fd, (const struct sockaddr *)&local, harp_address_bytes(&local));
   if (fd >= 0) close(fd);
-  return fd < 0;
+  return !is_free;
 }
 
 uint64_t harp_xdp_filter_used_queues(const struct harp_xdp_filter *f) {
@@ -266,10 +263,8 @@ int harp_xdp_filter_add_queue(struct harp_xdp_filter *f, uint32_t queue, int soc
 
 static struct harp_xdp_port_key key_of(const struct sockaddr_storage *local, uint16_t port) {
   struct harp_xdp_port_key key = {.port = htons(port)};
-  if (local->ss_family == AF_INET6)
-    memcpy(key.address, &((const struct sockaddr_in6 *)local)->sin6_addr, 16);
-  else
-    memcpy(key.address + 12, &((const struct sockaddr_in *)local)->sin_addr, 4);
+  uint32_t bytes = harp_ip_bytes(local->ss_family);
+  memcpy(key.address + sizeof key.address - bytes, harp_address_ip(local), bytes);
   return key;
 }
 

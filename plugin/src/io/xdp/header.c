@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/endian.h"
 
 enum {
@@ -44,8 +45,8 @@ static uint32_t fold(uint64_t sum) {
   return ~(uint32_t)sum & 0xffff;
 }
 
-static void init_v4(struct harp_xdp_header *h, const struct sockaddr_in *local,
-                    const struct sockaddr_in *peer, int traffic_class) {
+static void init_v4(struct harp_xdp_header *h, const struct sockaddr_storage *local,
+                    const struct sockaddr_storage *peer, int traffic_class) {
   uint8_t *ip = h->text + IP_AT;
   put16(h->text + ETHERTYPE_AT, 0x0800);
   ip[0] = 0x45;
@@ -53,26 +54,26 @@ static void init_v4(struct harp_xdp_header *h, const struct sockaddr_in *local,
   ip[6] = DONT_FRAGMENT;
   ip[8] = HOP_LIMIT;
   ip[9] = IPPROTO_UDP;
-  memcpy(ip + 12, &local->sin_addr, 4);
-  memcpy(ip + 16, &peer->sin_addr, 4);
-  memcpy(h->text + V4_UDP_AT, &local->sin_port, 2);
-  memcpy(h->text + V4_UDP_AT + 2, &peer->sin_port, 2);
+  memcpy(ip + 12, harp_address_ip(local), 4);
+  memcpy(ip + 16, harp_address_ip(peer), 4);
+  put16(h->text + V4_UDP_AT, harp_address_port(local));
+  put16(h->text + V4_UDP_AT + 2, harp_address_port(peer));
   h->bytes = HARP_XDP_HEADER_V4_BYTES;
   h->sum = (uint32_t)sum_words(ip, 20);
 }
 
-static void init_v6(struct harp_xdp_header *h, const struct sockaddr_in6 *local,
-                    const struct sockaddr_in6 *peer, int traffic_class) {
+static void init_v6(struct harp_xdp_header *h, const struct sockaddr_storage *local,
+                    const struct sockaddr_storage *peer, int traffic_class) {
   uint8_t *ip = h->text + IP_AT;
   put16(h->text + ETHERTYPE_AT, 0x86dd);
   put16(ip, 0x6000u | (uint32_t)(traffic_class > 0 ? traffic_class : 0) << 4 | HARP_XDP_FLOW_LABEL >> 16);
   put16(ip + 2, HARP_XDP_FLOW_LABEL & 0xffff);
   ip[6] = IPPROTO_UDP;
   ip[7] = HOP_LIMIT;
-  memcpy(ip + 8, &local->sin6_addr, 16);
-  memcpy(ip + 24, &peer->sin6_addr, 16);
-  memcpy(h->text + V6_UDP_AT, &local->sin6_port, 2);
-  memcpy(h->text + V6_UDP_AT + 2, &peer->sin6_port, 2);
+  memcpy(ip + 8, harp_address_ip(local), 16);
+  memcpy(ip + 24, harp_address_ip(peer), 16);
+  put16(h->text + V6_UDP_AT, harp_address_port(local));
+  put16(h->text + V6_UDP_AT + 2, harp_address_port(peer));
   h->bytes = HARP_XDP_HEADER_V6_BYTES;
   h->sum = (uint32_t)(sum_words(ip + 8, 32) + sum_words(h->text + V6_UDP_AT, 4) + IPPROTO_UDP);
 }
@@ -84,9 +85,9 @@ void harp_xdp_header_init(struct harp_xdp_header *h, const uint8_t local_mac[6],
   memcpy(h->text, next_mac, 6);
   memcpy(h->text + 6, local_mac, 6);
   if (peer->ss_family == AF_INET6)
-    init_v6(h, (const struct sockaddr_in6 *)local, (const struct sockaddr_in6 *)peer, traffic_class);
+    init_v6(h, local, peer, traffic_class);
   else
-    init_v4(h, (const struct sockaddr_in *)local, (const struct sockaddr_in *)peer, traffic_class);
+    init_v4(h, local, peer, traffic_class);
 }
 
 void harp_xdp_header_write(const struct harp_xdp_header *h, uint8_t *payload, uint32_t payload_bytes) {

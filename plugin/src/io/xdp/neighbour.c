@@ -7,19 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/netlink.h"
 
 enum { USABLE = NUD_PERMANENT | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE, CHANGES_MAX = 16 };
-
-static uint32_t ip_bytes_of(int family) {
-  return family == AF_INET6 ? 16 : 4;
-}
-
-static const void *ip_of(const struct sockaddr_storage *a, uint32_t *bytes) {
-  *bytes = ip_bytes_of(a->ss_family);
-  return a->ss_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr
-                                  : (const void *)&((const struct sockaddr_in *)a)->sin_addr;
-}
 
 /* An address to which packets go next; perhaps of the other IP version than theirs. */
 struct hop {
@@ -38,7 +29,7 @@ static int read_gateway(const struct rtattr *gateway, const struct rtattr *via, 
     ip = v->rtvia_addr;
     bytes = RTA_PAYLOAD(via) - sizeof *v;
   }
-  if (ip && bytes != ip_bytes_of(hop->family)) return -EPROTO;
+  if (ip && bytes != harp_ip_bytes(hop->family)) return -EPROTO;
   if (ip) memcpy(hop->ip, ip, bytes);
   return 0;
 }
@@ -48,13 +39,13 @@ static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
                     const struct sockaddr_storage *peer, struct hop *hop) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   struct harp_netlink_request r;
-  uint32_t bytes, by = ifindex;
-  const void *to = ip_of(peer, &bytes);
+  uint32_t by = ifindex, bytes = harp_ip_bytes(peer->ss_family);
+  const void *to = harp_address_ip(peer);
   harp_netlink_begin(&r, RTM_GETROUTE, sizeof r.body.route);
   r.body.route.rtm_family = (uint8_t)peer->ss_family;
   r.body.route.rtm_dst_len = r.body.route.rtm_src_len = (uint8_t)(bytes * 8);
   harp_netlink_add(&r, RTA_DST, to, bytes);
-  harp_netlink_add(&r, RTA_SRC, ip_of(local, &bytes), bytes);
+  harp_netlink_add(&r, RTA_SRC, harp_address_ip(local), bytes);
   harp_netlink_add(&r, RTA_OIF, &by, sizeof by);
   int err = harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWROUTE, reply);
   if (err) return err;
@@ -79,7 +70,7 @@ int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
   harp_netlink_begin(&r, RTM_GETNEIGH, sizeof r.body.neighbour);
   r.body.neighbour.ndm_family = hop.family;
   r.body.neighbour.ndm_ifindex = (int)ifindex;
-  harp_netlink_add(&r, NDA_DST, hop.ip, ip_bytes_of(hop.family));
+  harp_netlink_add(&r, NDA_DST, hop.ip, harp_ip_bytes(hop.family));
   err = harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWNEIGH, reply);
   if (err) return err == -ENOENT ? -EAGAIN : err;
   const struct ndmsg *neighbour = NLMSG_DATA(reply);
