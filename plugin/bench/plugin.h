@@ -9,7 +9,7 @@
 #define HARP_BENCH_PLUGIN_H
 
 #include "base/base.h"
-#include "nccl/abi.h"
+#include "nccl/abi_v4.h"
 
 struct harp_plugin {
   void *library;

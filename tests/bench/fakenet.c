@@ -18,7 +18,7 @@
  * FAKENET_IFNAME: listen on this interface's address instead of 127.0.0.1.
  * FAKENET_TRACE=FILE: each life-cycle call appends a line; FAKENET_MESSAGES=1: and each message that is
  * posted or done. */
-#include "nccl/abi.h"
+#include "nccl/abi_v4.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -11,9 +11,7 @@
  * builds use (LP64).
  *
  * A struct that did not change from one version to the next has one definition, named after the oldest of
- * them: properties  v4 | v6 (also v5) | v7 | v8 | v9 (also v10) | v11 | v12 vdevice     v9 (also v10, v11) |
- * v12      device handle v7 (to v12) comm config v10 (to v12)                  net attr v11 (also v12)
- */
+ * them. abi_v4.h has what only versions 4 and 5 have. */
 #ifndef HARP_NCCL_ABI_H
 #define HARP_NCCL_ABI_H
 
@@ -210,24 +208,6 @@ HARP_NCCL_AT(device_handle_v7, needsProxyProgress, 24);
 
 /* ---- properties of a device ----
  * The struct that getProperties fills is uninitialised memory of the caller: a plugin sets every field. */
-
-struct harp_nccl_properties_v4 {
-  char *name;
-  char *pciPath;
-  uint64_t guid;
-  int ptrSupport;
-  int speed;
-  int port;
-  int maxComms;
-};
-HARP_NCCL_AT(properties_v4, name, 0);
-HARP_NCCL_AT(properties_v4, pciPath, 8);
-HARP_NCCL_AT(properties_v4, guid, 16);
-HARP_NCCL_AT(properties_v4, ptrSupport, 24);
-HARP_NCCL_AT(properties_v4, speed, 28);
-HARP_NCCL_AT(properties_v4, port, 32);
-HARP_NCCL_AT(properties_v4, maxComms, 36);
-HARP_NCCL_SIZE(properties_v4, 40);
 
 struct harp_nccl_properties_v6 {
   char *name;
@@ -434,83 +414,6 @@ HARP_NCCL_SIZE(properties_v12, 128);
  *    deregMr.
  *
  * May be NULL: regMrDmaBuf, getDeviceMr, irecvConsumed, makeVDevice, setNetAttr; `finalize` may not. */
-
-/* NCCL 2.8.3: connect and accept may block; no tags, no groups, handles of 64 bytes. */
-struct harp_nccl_net_v4 {
-  const char *name;
-  enum harp_nccl_result (*init)(harp_nccl_logger log);
-  enum harp_nccl_result (*devices)(int *ndev);
-  enum harp_nccl_result (*getProperties)(int dev, struct harp_nccl_properties_v4 *props);
-  enum harp_nccl_result (*listen)(int dev, void *handle, void **listenComm);
-  enum harp_nccl_result (*connect)(int dev, void *handle, void **sendComm);
-  enum harp_nccl_result (*accept)(void *listenComm, void **recvComm);
-  enum harp_nccl_result (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
-  enum harp_nccl_result (*deregMr)(void *comm, void *mhandle);
-  enum harp_nccl_result (*isend)(void *sendComm, void *data, int size, void *mhandle, void **request);
-  enum harp_nccl_result (*irecv)(void *recvComm, void *data, int size, void *mhandle, void **request);
-  enum harp_nccl_result (*iflush)(void *recvComm, void *data, int size, void *mhandle, void **request);
-  enum harp_nccl_result (*test)(void *request, int *done, int *sizes);
-  enum harp_nccl_result (*closeSend)(void *sendComm);
-  enum harp_nccl_result (*closeRecv)(void *recvComm);
-  enum harp_nccl_result (*closeListen)(void *listenComm);
-};
-HARP_NCCL_AT(net_v4, name, 0);
-HARP_NCCL_AT(net_v4, init, 8);
-HARP_NCCL_AT(net_v4, devices, 16);
-HARP_NCCL_AT(net_v4, getProperties, 24);
-HARP_NCCL_AT(net_v4, listen, 32);
-HARP_NCCL_AT(net_v4, connect, 40);
-HARP_NCCL_AT(net_v4, accept, 48);
-HARP_NCCL_AT(net_v4, regMr, 56);
-HARP_NCCL_AT(net_v4, deregMr, 64);
-HARP_NCCL_AT(net_v4, isend, 72);
-HARP_NCCL_AT(net_v4, irecv, 80);
-HARP_NCCL_AT(net_v4, iflush, 88);
-HARP_NCCL_AT(net_v4, test, 96);
-HARP_NCCL_AT(net_v4, closeSend, 104);
-HARP_NCCL_AT(net_v4, closeRecv, 112);
-HARP_NCCL_AT(net_v4, closeListen, 120);
-HARP_NCCL_SIZE(net_v4, 128);
-
-/* NCCL 2.12.7: tags, grouped receives; connect and accept must not block from here on. */
-struct harp_nccl_net_v5 {
-  const char *name;
-  enum harp_nccl_result (*init)(harp_nccl_logger log);
-  enum harp_nccl_result (*devices)(int *ndev);
-  enum harp_nccl_result (*getProperties)(int dev, struct harp_nccl_properties_v6 *props);
-  enum harp_nccl_result (*listen)(int dev, void *handle, void **listenComm);
-  enum harp_nccl_result (*connect)(int dev, void *handle, void **sendComm);
-  enum harp_nccl_result (*accept)(void *listenComm, void **recvComm);
-  enum harp_nccl_result (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
-  enum harp_nccl_result (*deregMr)(void *comm, void *mhandle);
-  enum harp_nccl_result (*isend)(void *sendComm, void *data, int size, int tag, void *mhandle,
-                                 void **request);
-  enum harp_nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                                 void **request);
-  enum harp_nccl_result (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
-                                  void **request);
-  enum harp_nccl_result (*test)(void *request, int *done, int *sizes);
-  enum harp_nccl_result (*closeSend)(void *sendComm);
-  enum harp_nccl_result (*closeRecv)(void *recvComm);
-  enum harp_nccl_result (*closeListen)(void *listenComm);
-};
-HARP_NCCL_AT(net_v5, name, 0);
-HARP_NCCL_AT(net_v5, init, 8);
-HARP_NCCL_AT(net_v5, devices, 16);
-HARP_NCCL_AT(net_v5, getProperties, 24);
-HARP_NCCL_AT(net_v5, listen, 32);
-HARP_NCCL_AT(net_v5, connect, 40);
-HARP_NCCL_AT(net_v5, accept, 48);
-HARP_NCCL_AT(net_v5, regMr, 56);
-HARP_NCCL_AT(net_v5, deregMr, 64);
-HARP_NCCL_AT(net_v5, isend, 72);
-HARP_NCCL_AT(net_v5, irecv, 80);
-HARP_NCCL_AT(net_v5, iflush, 88);
-HARP_NCCL_AT(net_v5, test, 96);
-HARP_NCCL_AT(net_v5, closeSend, 104);
-HARP_NCCL_AT(net_v5, closeRecv, 112);
-HARP_NCCL_AT(net_v5, closeListen, 120);
-HARP_NCCL_SIZE(net_v5, 128);
 
 /* NCCL 2.13.4: regMrDmaBuf. */
 struct harp_nccl_net_v6 {
@@ -866,8 +769,5 @@ HARP_NCCL_AT(net_v12, makeVDevice, 152);
 HARP_NCCL_AT(net_v12, finalize, 160);
 HARP_NCCL_AT(net_v12, setNetAttr, 168);
 HARP_NCCL_SIZE(net_v12, 176);
-
-#undef HARP_NCCL_AT
-#undef HARP_NCCL_SIZE
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef HARP_NCCL_PROPERTIES_H
 #define HARP_NCCL_PROPERTIES_H
 
-#include "nccl/abi.h"
+#include "nccl/abi_v4.h"
 
 /* Each fills *props for device `dev`; the strings live as long as the process. Returns INVALID_ARGUMENT, with
  * one WARN and *props zeroed, for a device that isn't there. Any thread. */

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nine exported tables, and the adapters between each version's signatures and ops.h.
+/* The exported tables of versions 6 to 12, and the adapters between each version's signatures and ops.h.
  *
  * An adapter is named after the oldest version whose signature it has, and serves all until the next. It
  * converts sizes and result codes, drops what HARP does not use (tags: with n = 1 order alone decides;
  * device handles, which a HOST plugin leaves alone), and nothing more. */
-#include "nccl/blocking.h"
+#include "nccl/adapters.h"
 #include "nccl/ops.h"
 #include "nccl/properties.h"
 #include "nccl/result.h"
 
-#define HARP_EXPORT __attribute__((visibility("default")))
-static const char plugin_name[] = "HARP";
-
 /* ---- init ---- */
 
-static enum harp_nccl_result init_v4(harp_nccl_logger log) {
+enum harp_nccl_result harp_nccl_init_v4(harp_nccl_logger log) {
   return harp_nccl_open_process(log, NULL);
 }
 
@@ -52,7 +49,7 @@ static enum harp_nccl_result make_vdevice_v12(int *dev, struct harp_nccl_vdevice
 
 /* ---- listen, connect, accept ---- */
 
-static enum harp_nccl_result listen_v5(int dev, void *handle, void **listen) {
+enum harp_nccl_result harp_nccl_listen_v5(int dev, void *handle, void **listen) {
   return harp_nccl_listen(harp_nccl_process(), dev, handle, listen);
 }
 
@@ -60,22 +57,14 @@ static enum harp_nccl_result listen_v11(void *ctx, int dev, void *handle, void *
   return harp_nccl_listen(ctx, dev, handle, listen);
 }
 
-static enum harp_nccl_result connect_v4(int dev, void *handle, void **comm) {
-  return harp_nccl_result_old(harp_nccl_blocking_connect(dev, handle, comm));
-}
-
-static enum harp_nccl_result connect_v6(int dev, void *handle, void **comm) {
+enum harp_nccl_result harp_nccl_connect_v6(int dev, void *handle, void **comm) {
   return harp_nccl_connect(harp_nccl_process(), dev, handle, HARP_NCCL_UNDEFINED, comm);
-}
-
-static enum harp_nccl_result connect_v5(int dev, void *handle, void **comm) {
-  return harp_nccl_result_old(connect_v6(dev, handle, comm));
 }
 
 static enum harp_nccl_result connect_v7(int dev, void *handle, void **comm,
                                         struct harp_nccl_device_handle_v7 **device) {
   (void)device;
-  return connect_v6(dev, handle, comm);
+  return harp_nccl_connect_v6(dev, handle, comm);
 }
 
 static enum harp_nccl_result connect_v10(int dev, struct harp_nccl_comm_config_v10 *config, void *handle,
@@ -90,14 +79,6 @@ static enum harp_nccl_result connect_v11(void *ctx, int dev, void *handle, void 
   return harp_nccl_connect(ctx, dev, handle, HARP_NCCL_UNDEFINED, comm);
 }
 
-static enum harp_nccl_result accept_v4(void *listen, void **comm) {
-  return harp_nccl_result_old(harp_nccl_blocking_accept(listen, comm));
-}
-
-static enum harp_nccl_result accept_v5(void *listen, void **comm) {
-  return harp_nccl_result_old(harp_nccl_accept(listen, comm));
-}
-
 static enum harp_nccl_result accept_v7(void *listen, void **comm,
                                        struct harp_nccl_device_handle_v7 **device) {
   (void)device;
@@ -106,7 +87,7 @@ static enum harp_nccl_result accept_v7(void *listen, void **comm,
 
 /* ---- memory ---- */
 
-static enum harp_nccl_result reg_mr_v4(void *comm, void *data, int size, int type, void **mhandle) {
+enum harp_nccl_result harp_nccl_reg_mr_v4(void *comm, void *data, int size, int type, void **mhandle) {
   *mhandle = NULL;
   if (size < 0) return harp_nccl_negative("regMr: a buffer", size);
   return harp_nccl_register(comm, data, (size_t)size, type, mhandle);
@@ -127,13 +108,13 @@ static enum harp_nccl_result get_device_mr_v7(void *comm, void *mhandle, void **
 
 /* ---- data ---- */
 
-static enum harp_nccl_result isend_int(void *comm, void *data, int size, void **request) {
+enum harp_nccl_result harp_nccl_isend_int(void *comm, void *data, int size, void **request) {
   *request = NULL;
   if (harp_unlikely(size < 0)) return harp_nccl_negative("isend: a message", size);
   return harp_nccl_send(comm, data, (size_t)size, NULL, request);
 }
 
-static enum harp_nccl_result irecv_int(void *comm, int n, void **data, const int *sizes, void **request) {
+enum harp_nccl_result harp_nccl_irecv_int(void *comm, int n, void **data, const int *sizes, void **request) {
   size_t size = 0;
   *request = NULL;
   if (harp_likely(n == 1)) {
@@ -143,20 +124,10 @@ static enum harp_nccl_result irecv_int(void *comm, int n, void **data, const int
   return harp_nccl_receive(comm, n, data, &size, true, NULL, request); /* nobody says whether */
 }
 
-static enum harp_nccl_result isend_v4(void *comm, void *data, int size, void *mhandle, void **request) {
-  (void)mhandle;
-  return harp_nccl_result_old(isend_int(comm, data, size, request));
-}
-
-static enum harp_nccl_result isend_v6(void *comm, void *data, int size, int tag, void *mhandle,
-                                      void **request) {
+enum harp_nccl_result harp_nccl_isend_v6(void *comm, void *data, int size, int tag, void *mhandle,
+                                         void **request) {
   (void)tag, (void)mhandle;
-  return isend_int(comm, data, size, request);
-}
-
-static enum harp_nccl_result isend_v5(void *comm, void *data, int size, int tag, void *mhandle,
-                                      void **request) {
-  return harp_nccl_result_old(isend_v6(comm, data, size, tag, mhandle, request));
+  return harp_nccl_isend_int(comm, data, size, request);
 }
 
 static enum harp_nccl_result isend_v9(void *comm, void *data, size_t size, int tag, void *mhandle,
@@ -171,20 +142,10 @@ static enum harp_nccl_result isend_v10(void *comm, void *data, size_t size, int 
   return harp_nccl_send(comm, data, size, phandle, request);
 }
 
-static enum harp_nccl_result irecv_v4(void *comm, void *data, int size, void *mhandle, void **request) {
-  (void)mhandle;
-  return harp_nccl_result_old(irecv_int(comm, 1, &data, &size, request));
-}
-
-static enum harp_nccl_result irecv_v6(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                                      void **request) {
+enum harp_nccl_result harp_nccl_irecv_v6(void *comm, int n, void **data, int *sizes, int *tags,
+                                         void **mhandles, void **request) {
   (void)tags, (void)mhandles;
-  return irecv_int(comm, n, data, sizes, request);
-}
-
-static enum harp_nccl_result irecv_v5(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                                      void **request) {
-  return harp_nccl_result_old(irecv_v6(comm, n, data, sizes, tags, mhandles, request));
+  return harp_nccl_irecv_int(comm, n, data, sizes, request);
 }
 
 static enum harp_nccl_result irecv_v9(void *comm, int n, void **data, size_t *sizes, int *tags,
@@ -205,25 +166,14 @@ static enum harp_nccl_result irecv_consumed_v7(void *comm, int n, void *request)
   return HARP_NCCL_SUCCESS;
 }
 
-static enum harp_nccl_result iflush_v4(void *comm, void *data, int size, void *mhandle, void **request) {
-  (void)comm, (void)data, (void)size, (void)mhandle;
-  return harp_nccl_flush(request);
-}
-
-static enum harp_nccl_result iflush_v5(void *comm, int n, void **data, int *sizes, void **mhandles,
-                                       void **request) {
+enum harp_nccl_result harp_nccl_iflush_v5(void *comm, int n, void **data, int *sizes, void **mhandles,
+                                          void **request) {
   (void)comm, (void)n, (void)data, (void)sizes, (void)mhandles;
   return harp_nccl_flush(request);
 }
 
-static enum harp_nccl_result test_v4(void *request, int *done, int *sizes) {
-  return harp_nccl_result_old(harp_nccl_test(request, done, sizes));
-}
-
 /* ---- the tables ---- */
 
-extern const struct harp_nccl_net_v4 ncclNetPlugin_v4;
-extern const struct harp_nccl_net_v5 ncclNetPlugin_v5;
 extern const struct harp_nccl_net_v6 ncclNetPlugin_v6;
 extern const struct harp_nccl_net_v7 ncclNetPlugin_v7;
 extern const struct harp_nccl_net_v8 ncclNetPlugin_v8;
@@ -232,85 +182,72 @@ extern const struct harp_nccl_net_v10 ncclNetPlugin_v10;
 extern const struct harp_nccl_net_v11 ncclNetPlugin_v11;
 extern const struct harp_nccl_net_v12 ncclNetPlugin_v12;
 
-/* What all versions have with one signature. */
-#define COMMON                                                                                               \
-  .name = plugin_name, .devices = harp_nccl_devices, .deregMr = harp_nccl_deregister,                        \
-  .closeSend = harp_nccl_close_comm, .closeRecv = harp_nccl_close_comm
-
-HARP_EXPORT const struct harp_nccl_net_v4 ncclNetPlugin_v4 = {
-    COMMON,
-    .init = init_v4,
-    .getProperties = harp_nccl_properties_v4,
-    .listen = listen_v5,
-    .connect = connect_v4,
-    .accept = accept_v4,
-    .regMr = reg_mr_v4,
-    .isend = isend_v4,
-    .irecv = irecv_v4,
-    .iflush = iflush_v4,
-    .test = test_v4,
-    .closeListen = harp_nccl_close_listen,
-};
-
-HARP_EXPORT const struct harp_nccl_net_v5 ncclNetPlugin_v5 = {
-    COMMON,
-    .init = init_v4,
-    .getProperties = harp_nccl_properties_v6,
-    .listen = listen_v5,
-    .connect = connect_v5,
-    .accept = accept_v5,
-    .regMr = reg_mr_v4,
-    .isend = isend_v5,
-    .irecv = irecv_v5,
-    .iflush = iflush_v5,
-    .test = test_v4,
-    .closeListen = harp_nccl_close_listen,
-};
-
 HARP_EXPORT const struct harp_nccl_net_v6 ncclNetPlugin_v6 = {
-    COMMON,
-    .init = init_v4,
+    HARP_NCCL_COMMON,
+    .init = harp_nccl_init_v4,
     .getProperties = harp_nccl_properties_v6,
-    .listen = listen_v5,
-    .connect = connect_v6,
+    .listen = harp_nccl_listen_v5,
+    .connect = harp_nccl_connect_v6,
     .accept = harp_nccl_accept,
-    .regMr = reg_mr_v4,
+    .regMr = harp_nccl_reg_mr_v4,
     .regMrDmaBuf = reg_mr_dma_buf_v6,
-    .isend = isend_v6,
-    .irecv = irecv_v6,
-    .iflush = iflush_v5,
+    .isend = harp_nccl_isend_v6,
+    .irecv = harp_nccl_irecv_v6,
+    .iflush = harp_nccl_iflush_v5,
     .test = harp_nccl_test,
     .closeListen = harp_nccl_close_listen,
 };
 
 /* What v7 and newer add with one signature. */
 #define COMMON_V7                                                                                            \
-  COMMON, .accept = accept_v7, .regMrDmaBuf = reg_mr_dma_buf_v6, .iflush = iflush_v5,                        \
-          .test = harp_nccl_test, .closeListen = harp_nccl_close_listen, .getDeviceMr = get_device_mr_v7,    \
-          .irecvConsumed = irecv_consumed_v7
+  HARP_NCCL_COMMON, .accept = accept_v7, .regMrDmaBuf = reg_mr_dma_buf_v6, .iflush = harp_nccl_iflush_v5,    \
+                    .test = harp_nccl_test, .closeListen = harp_nccl_close_listen,                           \
+                    .getDeviceMr = get_device_mr_v7, .irecvConsumed = irecv_consumed_v7
 
 HARP_EXPORT const struct harp_nccl_net_v7 ncclNetPlugin_v7 = {
-    COMMON_V7,           .init = init_v4,       .getProperties = harp_nccl_properties_v7,
-    .listen = listen_v5, .connect = connect_v7, .regMr = reg_mr_v4,
-    .isend = isend_v6,   .irecv = irecv_v6,
+    COMMON_V7,
+    .init = harp_nccl_init_v4,
+    .getProperties = harp_nccl_properties_v7,
+    .listen = harp_nccl_listen_v5,
+    .connect = connect_v7,
+    .regMr = harp_nccl_reg_mr_v4,
+    .isend = harp_nccl_isend_v6,
+    .irecv = harp_nccl_irecv_v6,
 };
 
 HARP_EXPORT const struct harp_nccl_net_v8 ncclNetPlugin_v8 = {
-    COMMON_V7,           .init = init_v4,       .getProperties = harp_nccl_properties_v8,
-    .listen = listen_v5, .connect = connect_v7, .regMr = harp_nccl_register,
-    .isend = isend_v6,   .irecv = irecv_v6,
+    COMMON_V7,
+    .init = harp_nccl_init_v4,
+    .getProperties = harp_nccl_properties_v8,
+    .listen = harp_nccl_listen_v5,
+    .connect = connect_v7,
+    .regMr = harp_nccl_register,
+    .isend = harp_nccl_isend_v6,
+    .irecv = harp_nccl_irecv_v6,
 };
 
 HARP_EXPORT const struct harp_nccl_net_v9 ncclNetPlugin_v9 = {
-    COMMON_V7,           .init = init_v4,       .getProperties = harp_nccl_properties_v9,
-    .listen = listen_v5, .connect = connect_v7, .regMr = harp_nccl_register,
-    .isend = isend_v9,   .irecv = irecv_v9,     .makeVDevice = make_vdevice_v9,
+    COMMON_V7,
+    .init = harp_nccl_init_v4,
+    .getProperties = harp_nccl_properties_v9,
+    .listen = harp_nccl_listen_v5,
+    .connect = connect_v7,
+    .regMr = harp_nccl_register,
+    .isend = isend_v9,
+    .irecv = irecv_v9,
+    .makeVDevice = make_vdevice_v9,
 };
 
 HARP_EXPORT const struct harp_nccl_net_v10 ncclNetPlugin_v10 = {
-    COMMON_V7,           .init = init_v10,       .getProperties = harp_nccl_properties_v9,
-    .listen = listen_v5, .connect = connect_v10, .regMr = harp_nccl_register,
-    .isend = isend_v10,  .irecv = irecv_v10,     .makeVDevice = make_vdevice_v9,
+    COMMON_V7,
+    .init = init_v10,
+    .getProperties = harp_nccl_properties_v9,
+    .listen = harp_nccl_listen_v5,
+    .connect = connect_v10,
+    .regMr = harp_nccl_register,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+    .makeVDevice = make_vdevice_v9,
 };
 
 /* What v11 and newer add with one signature. */
