@@ -18,6 +18,9 @@ from tests.conftest import SANITIZERS
 
 REPLAY_TIMEOUT_S = 120
 SIM_TIMEOUT_S = 3000
+CONF_MAX_BYTES = 64 << 10  # HARP_CONF_FILE_BYTES_MAX
+# Inputs of fuzz targets that are too large for their corpora.
+GENERATED_INPUTS = {"conf": {"too_long_file": b"[eni]\ninterface = eth1\n" + b"\n" * CONF_MAX_BYTES}}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -53,6 +56,9 @@ def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
     corpus = native.TESTS_DIR / "fuzz" / "corpus" / target
     inputs = sorted(file for file in corpus.rglob("*") if file.is_file())
     assert inputs, f"{corpus} holds no input"
+    for name, content in GENERATED_INPUTS.get(target, {}).items():
+        (tmp_path / name).write_bytes(content)
+        inputs.append(tmp_path / name)
     if seconds:
         if shutil.which("clang") is None:
             pytest.skip("fuzzing needs clang")
