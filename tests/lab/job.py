@@ -155,7 +155,7 @@ class Job:
         """Return what the engines of one rank counted."""
         return statistics_of(self.log(rank))
 
-    def rung(self, rank: int) -> str:
+    def driver_mode(self, rank: int) -> str:
         """Return the packet driver that a rank's engine has said it got."""
         found = DRIVER.search(self.log(rank))
         return found[1] if found else ""
@@ -192,14 +192,14 @@ class Job:
         """Read rank 0's report."""
         return parse_report(self._report.read_text())
 
-    def finish(self, wait_s: float = WAIT_S, *, may_fall: bool = False) -> PerfReport:
+    def finish(self, wait_s: float = WAIT_S, *, may_fall_back: bool = False) -> PerfReport:
         """Wait for an orderly end with every byte right, and drivers that did not fall."""
         assert self.wait(wait_s) == [0] * self.count
         report = self.report()
         assert report.results
         assert all(result.messages > 0 and result.wrong == 0 for result in report.results)
         assert not any(self.warns(rank) for rank in range(self.count))
-        assert may_fall or not self.statistics()["driver_falls"]
+        assert may_fall_back or not self.statistics()["driver_fallbacks"]
         return report
 
 

@@ -75,7 +75,7 @@ def test_all_sizes_arrive(make_lab: MakeLab, rights: Rights, carrier: str, engin
         lab, rights.plugin, mode="bidir", sizes=ALL_SIZES, words=words, env=env, start_by=rights.words
     ) as job:
         job.finish()
-        assert all(job.rung(rank) == "udp gso+gro" for rank in range(2))
+        assert all(job.driver_mode(rank) == "udp gso+gro" for rank in range(2))
         assert all(bool(WITH_TCP.search(job.log(rank))) is (carrier == "auto") for rank in range(2))
         assert all(BUFFER in job.log(rank) for rank in range(2))
         counted = job.statistics()

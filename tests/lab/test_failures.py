@@ -124,7 +124,7 @@ def test_link_down_for_a_while(make_lab: MakeLab, plugin_file: Path, paths: int)
         down = time.monotonic()
         until("a tenth of the peer timeout has passed", lambda: time.monotonic() > down + 1)
         lab.set_link(1, 0, up=True)
-        job.finish(may_fall=True)
+        job.finish(may_fall_back=True)
 
 
 @pytest.mark.parametrize("blind", [0, 1])

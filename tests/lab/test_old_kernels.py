@@ -22,7 +22,7 @@ pytestmark = [
 ]
 MakeLab = Callable[[LabSpec], Lab]
 
-RUNGS = {
+MODES = {
     "3.10": "udp sendmmsg+recvmmsg",
     "4.15": "udp sendmmsg+recvmmsg",
     "4.18": "udp gso+recvmmsg",
@@ -55,7 +55,7 @@ def test_two_of_them(
         make_lab(LabSpec(enis=2)), plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env
     ) as job:
         job.finish()
-        assert [job.rung(rank) for rank in range(2)] == [RUNGS[kernel]] * 2
+        assert [job.driver_mode(rank) for rank in range(2)] == [MODES[kernel]] * 2
         assert job.statistics()["tx_records"] > 20
 
 
@@ -71,7 +71,7 @@ def test_beside_a_current_one(
     ) as job:
         job.finish()
         if carrier != "tcp":
-            assert [job.rung(0), job.rung(1)] == [RUNGS[kernel], CURRENT]
+            assert [job.driver_mode(0), job.driver_mode(1)] == [MODES[kernel], CURRENT]
 
 
 def test_tcp_is_slow_and_works(

@@ -151,7 +151,7 @@ def test_udp_is_lost_later(make_lab: MakeLab, plugin_file: Path) -> None:
         job.until_moving()
         for host in range(2):
             drop(lab, host, "meta l4proto udp")
-        job.finish(may_fall=True)
+        job.finish(may_fall_back=True)
 
 
 def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:

@@ -65,7 +65,7 @@ def test_veth(
         assert len(report.results) == len(ALL_SIZES.split(","))
         assert f"{paths} path(s) of datagrams, " in job.log(0)
         assert f"engine {engine}" in job.log(0)
-        assert job.rung(0).startswith(driver)
+        assert job.driver_mode(0).startswith(driver)
 
 
 @pytest.mark.parametrize(("mtu_bytes", "offload"), [(1280, Offload.OFF), (9000, Offload.STOCK)])

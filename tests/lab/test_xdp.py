@@ -33,7 +33,7 @@ KILLS, MANY_KILLS = 20, 1000
 
 
 @pytest.mark.parametrize(
-    ("rung", "ip6", "mtu_bytes", "engine", "paths", "offload"),
+    ("mode", "ip6", "mtu_bytes", "engine", "paths", "offload"),
     [
         (GENERIC, False, 1500, "inline", 1, Offload.STOCK),
         (GENERIC, False, 3498, "thread", 4, Offload.OFF),
@@ -53,7 +53,7 @@ def test_checked_transfer(
     make_lab: MakeLab,
     plugin_file: Path,
     xdp_hold: Path,
-    rung: str,
+    mode: str,
     ip6: bool,
     mtu_bytes: int,
     engine: str,
@@ -67,14 +67,14 @@ def test_checked_transfer(
         add_ip6(lab)
         env.update(IP6)
     with contextlib.ExitStack() as stack:
-        for host in range(2 if rung == NATIVE else 0):
+        for host in range(2 if mode == NATIVE else 0):
             stack.enter_context(holding(lab, host, xdp_hold, "harp", "native"))
         job = stack.enter_context(Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=env))
         for host in range(2):
             until_connected(job, host)
-            assert attached(lab, host) == f"{MODE_OF[rung]} harp_filter_3"
+            assert attached(lab, host) == f"{MODE_OF[mode]} harp_filter_3"
         job.finish()
-        assert [job.rung(rank) for rank in range(2)] == [rung, rung]
+        assert [job.driver_mode(rank) for rank in range(2)] == [mode, mode]
         assert_bypassed(job)
     assert [attached(lab, host) for host in range(2)] == ["", ""]
 
@@ -107,9 +107,9 @@ def test_with_a_peer_on_sockets(
     words = ("--iters", "24", "--warmup", "4")
     with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env, rank_env=drivers) as job:
         job.finish()
-        assert {job.rung(0), job.rung(1)} == {GENERIC, "udp gso+gro"}
+        assert {job.driver_mode(0), job.driver_mode(1)} == {GENERIC, "udp gso+gro"}
         counted = job.statistics()
-        assert counted["driver_falls"] == 0
+        assert counted["driver_fallbacks"] == 0
         assert counted["lost_packets"] < counted["tx_packets"] / 10
 
 

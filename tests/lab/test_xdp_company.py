@@ -151,7 +151,7 @@ def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, xdp_hold: P
         until_connected(first, 1)
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=env, port=20600) as second:
             second.finish()
-            assert [second.rung(0), second.rung(1)] == [GENERIC, GENERIC]
+            assert [second.driver_mode(0), second.driver_mode(1)] == [GENERIC, GENERIC]
             assert {first.queues(0), second.queues(0)} == {"queue 0", "queue 1"}
         assert attached(lab, 0)
         first.until_moving()
@@ -183,7 +183,7 @@ def test_no_queue_is_left(make_lab: MakeLab, plugin_file: Path) -> None:
             assert "other processes have all 1 queues" in second.log(0) + second.log(1)
         with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, port=20601) as third:
             third.finish()
-            assert third.rung(0) == "udp gso+gro"
+            assert third.driver_mode(0) == "udp gso+gro"
         first.until_moving()
 
 
@@ -221,12 +221,12 @@ def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, m
 
 
 def test_a_harp_program_in_the_other_mode(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
-    """It is joined as what it is, and the rung says so."""
+    """It is joined as what it is, and the mode says so."""
     lab = make_lab(LabSpec(enis=2))
     with holding(lab, 1, xdp_hold, "harp", "native"):
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=XDP) as job:
             job.finish()
-            assert [job.rung(0), job.rung(1)] == [GENERIC, NATIVE]
+            assert [job.driver_mode(0), job.driver_mode(1)] == [GENERIC, NATIVE]
             assert "generic copy: an XDP program is attached to the interface in native mode" in job.log(1)
             assert_bypassed(job)
         assert attached(lab, 1) == "native harp_filter_3"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AF_XDP on devices that lie over others, and what the kernel merges before a generic program sees it.
 
-None of those devices has native mode: the ladder says so and takes what is left.
+None of those devices has native mode: the log says so, and generic mode is used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_stacked_device(make_lab: MakeLab, plugin_file: Path, kind: str) -> None
         assert attached(lab, 0) == ""
         job.finish()
         for rank in range(2):
-            assert job.rung(rank) == GENERIC
+            assert job.driver_mode(rank) == GENERIC
             assert f"xdp zero-copy: {NO_NATIVE}; xdp native copy: {NO_NATIVE}" in job.log(rank)
         assert_bypassed(job)
 
@@ -73,7 +73,7 @@ def test_left_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     _stack(lab, "macvlan")
     with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, ifname=UPPER) as job:
         job.finish()
-        assert job.rung(0) == "udp gso+gro"
+        assert job.driver_mode(0) == "udp gso+gro"
 
 
 def test_nothing_is_merged_below_a_stacked_device(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -86,7 +86,7 @@ def test_nothing_is_merged_below_a_stacked_device(make_lab: MakeLab, plugin_file
     words = ("--iters", "100", "--warmup", "2")
     with Job(lab, plugin_file, sizes="1M", words=words, env={**IP6, **XDP}, ifname=UPPER) as job:
         job.finish()
-        assert [job.rung(rank) for rank in range(2)] == [GENERIC, GENERIC]
+        assert [job.driver_mode(rank) for rank in range(2)] == [GENERIC, GENERIC]
         assert job.statistics_of(0)["lost_packets"] < 0.02 * job.statistics_of(0)["tx_packets"]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each rung of AF_XDP that is refused says why, and what would help."""
+"""Each mode of AF_XDP that is refused says why, and what would help."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_something_is_missing(
     lab = make_lab(LabSpec(enis=2))
     forced = _run(lab, plugin_file, "xdp", *wrapped_in)
     assert forced.returncode == EXIT_PLUGIN
-    for rung in ("generic copy", "native copy", "zero-copy"):
-        assert re.search(rf"WARN .*{ENI}: .*xdp {rung}: [^;]*{re.escape(reason)}", forced.stderr)
+    for mode in ("generic copy", "native copy", "zero-copy"):
+        assert re.search(rf"WARN .*{ENI}: .*xdp {mode}: [^;]*{re.escape(reason)}", forced.stderr)
     assert attached(lab, 0) == ""
     assert _run(lab, plugin_file, "auto", *wrapped_in).returncode == 0
 

@@ -24,7 +24,7 @@ MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
 TIMED = ("--time", "3", "--warmup", "4")
 NEW_MAC = "02:48:41:52:50:01"
-FALLEN = "AF_XDP is used no more: "
+FALLEN = "AF_XDP disabled: "
 IDLE_PASSES_MAX = 50_000
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 
@@ -53,10 +53,10 @@ def test_own_link_flaps(make_lab: MakeLab, plugin_file: Path, engine: str) -> No
         _passed(0.5)
         lab.set_link(1, 0, up=True)
         job.until_moving()
-        job.finish(may_fall=True)
-        falls = job.statistics_of(1)["driver_falls"]
-        assert job.log(1).count(f"{FALLEN}the interface went down; going on with udp gso+gro") == falls
-        assert job.statistics_of(0)["driver_falls"] == 0
+        job.finish(may_fall_back=True)
+        falls = job.statistics_of(1)["driver_fallbacks"]
+        assert job.log(1).count(f"{FALLEN}the interface went down; continuing with udp gso+gro") == falls
+        assert job.statistics_of(0)["driver_fallbacks"] == 0
     assert [attached(lab, host) for host in range(2)] == ["", ""]
 
 
@@ -120,7 +120,7 @@ def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) ->
         for verb in ("delete", "add"):
             run_command(ip_inside(lab.hosts[1], *(word.format(verb) for word in address)))
             _passed(0.3)
-        job.finish(may_fall=True)
+        job.finish(may_fall_back=True)
 
 
 @pytest.mark.parametrize("mtu_bytes", [1280, 1500])
@@ -132,7 +132,7 @@ def test_mtu_shrinks(make_lab: MakeLab, plugin_file: Path, mtu_bytes: int) -> No
         for host in range(2):
             _set(lab, host, "mtu", str(mtu_bytes))
         job.until_moving()
-        job.finish(may_fall=True)
+        job.finish(may_fall_back=True)
 
 
 def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -216,7 +216,7 @@ def test_native_program_goes_with_its_holder(make_lab: MakeLab, plugin_file: Pat
         assert attached(lab, 1).startswith("native")
         job.until_moving()
         job.finish()
-        assert [job.rung(0), job.rung(1)] == [GENERIC, NATIVE]
+        assert [job.driver_mode(0), job.driver_mode(1)] == [GENERIC, NATIVE]
     finally:
         job.__exit__(None, None, None)
     assert attached(lab, 1) == ""

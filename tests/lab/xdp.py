@@ -69,7 +69,7 @@ def assert_bypassed(job: Job) -> None:
     for rank in range(job.count):
         counted = job.statistics_of(rank)
         through_sockets = socket_datagrams(job.lab, rank)
-        assert counted["driver_falls"] == 0
+        assert counted["driver_fallbacks"] == 0
         assert counted["rx_packets"] > 1000
         assert through_sockets < counted["rx_packets"] / 20, f"{through_sockets} of {counted['rx_packets']}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/drivers.md names every reason for which the plugin refuses a rung, or gives AF_XDP up."""
+"""docs/drivers.md names every reason for which the plugin refuses a mode, or gives AF_XDP up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same over AF_XDP, between namespaces: rungs, frame sizes, an ENI that goes down, a rank that dies.
+"""The same over AF_XDP, between namespaces: modes, frame sizes, an ENI that goes down, a rank that dies.
 
 By default AddressSanitizer sees a transfer and a flap; with --xdp every sanitizer sees everything.
 """
@@ -53,14 +53,14 @@ def _assert_clean(job: Job) -> None:
         assert not REPORT.search(log), log[-native.TAIL_CHARS :]
 
 
-def _transfer(lab: Lab, plugin: Path, hold: Path, variant: str, rung: str = GENERIC, **env: str) -> None:
+def _transfer(lab: Lab, plugin: Path, hold: Path, variant: str, mode: str = GENERIC, **env: str) -> None:
     with contextlib.ExitStack() as stack:
-        for host in range(2 if rung == NATIVE else 0):
+        for host in range(2 if mode == NATIVE else 0):
             stack.enter_context(holding(lab, host, hold, "harp", "native"))
         job = stack.enter_context(_job(lab, plugin, variant, FEW, **env))
         job.finish(WAIT_S)
         _assert_clean(job)
-        assert [job.rung(0), job.rung(1)] == [rung, rung]
+        assert [job.driver_mode(0), job.driver_mode(1)] == [mode, mode]
 
 
 def _flap(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
@@ -72,7 +72,7 @@ def _flap(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
         until("the driver has felt it", lambda: time.monotonic() > start + DOWN_S)
         lab.set_link(1, 0, up=True)
         job.until_moving()
-        job.finish(WAIT_S, may_fall=True)
+        job.finish(WAIT_S, may_fall_back=True)
         _assert_clean(job)
 
 
@@ -91,7 +91,7 @@ def test_flap(make_lab: MakeLab, plugin: Path, variant: str) -> None:
 @pytest.mark.usefixtures("rest")
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 @pytest.mark.parametrize(
-    ("rung", "ip6", "mtu_bytes", "queues"),
+    ("mode", "ip6", "mtu_bytes", "queues"),
     [
         (GENERIC, False, 1500, 1),
         (GENERIC, True, 9000, 2),
@@ -104,7 +104,7 @@ def test_all_transfers(
     plugin: Path,
     xdp_hold: Path,
     variant: str,
-    rung: str,
+    mode: str,
     ip6: bool,
     mtu_bytes: int,
     queues: int,
@@ -114,7 +114,7 @@ def test_all_transfers(
     if ip6:
         add_ip6(lab)
     more = IP6 if ip6 else {}
-    _transfer(lab, plugin, xdp_hold, variant, rung, HARP_ENGINE=engine, HARP_PATHS="2", **more)
+    _transfer(lab, plugin, xdp_hold, variant, mode, HARP_ENGINE=engine, HARP_PATHS="2", **more)
 
 
 @pytest.mark.usefixtures("rest")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arena's ladder, with what this host has and with rungs refused by a system call filter. */
+/* The arena's page sizes, with what this host has and with some refused by a system call filter. */
 #include <sys/mman.h>
 
 #include "host/arena.h"
@@ -32,26 +32,27 @@ static bool is_mapped(const void *page) {
 
 static void test_every_rung_gives_memory(void **state) {
   (void)state;
-  for (enum harp_page_rung want = HARP_PAGE_AUTO; want <= HARP_PAGE_4K; want++) {
+  for (enum harp_page_size want = HARP_PAGE_AUTO; want <= HARP_PAGE_4K; want++) {
     if (want == HARP_PAGE_1G) continue; /* a host that has one should keep it */
     struct harp_arena arena;
     tree_log[0] = 0;
     assert_int_equal(harp_arena_open(&arena, 3 * MIB, want, -1), 0);
-    assert_true(arena.rung >= want && arena.rung >= HARP_PAGE_2M);
+    assert_true(arena.page_size >= want && arena.page_size >= HARP_PAGE_2M);
     assert_true(arena.bytes >= 3 * MIB);
     assert_int_equal(arena.asked_bytes, 3 * MIB);
-    if (arena.rung <= HARP_PAGE_THP) {
+    if (arena.page_size <= HARP_PAGE_THP) {
       assert_int_equal(arena.bytes, 4 * MIB);
       assert_int_equal((uintptr_t)arena.base % (2 * MIB), 0);
     }
     assert_true(is_zeroed(arena.base, arena.bytes));
     memset(arena.base, 0xa5, arena.bytes);
 
-    /* One line; a WARN only when the very rung that was asked for is refused. */
-    bool is_refused = want != HARP_PAGE_AUTO && arena.rung != want;
+    /* One line; a WARN only when the very size that was asked for is refused. */
+    bool is_refused = want != HARP_PAGE_AUTO && arena.page_size != want;
     assert_int_equal(tree_log[0], is_refused ? 'W' : 'I');
     assert_ptr_equal(strchr(tree_log, '\n') + 1, tree_log + strlen(tree_log));
-    assert_int_equal(arena.note[0] != 0, want == HARP_PAGE_AUTO ? arena.rung != HARP_PAGE_2M : is_refused);
+    assert_int_equal(arena.note[0] != 0,
+                     want == HARP_PAGE_AUTO ? arena.page_size != HARP_PAGE_2M : is_refused);
 
     void *base = arena.base;
     harp_arena_close(&arena);
@@ -69,7 +70,7 @@ static void test_2m_pages_are_used_where_free(void **state) {
     skip();
   }
   assert_int_equal(harp_arena_open(&arena, 3 * MIB, HARP_PAGE_AUTO, 0), 0);
-  assert_int_equal(arena.rung, HARP_PAGE_2M);
+  assert_int_equal(arena.page_size, HARP_PAGE_2M);
   assert_string_equal(arena.note, "");
   memset(arena.base, 1, arena.bytes);
   harp_arena_close(&arena);
@@ -84,7 +85,7 @@ static void test_sizes(void **state) {
   assert_int_equal(arena.bytes, sysconf(_SC_PAGESIZE));
   harp_arena_close(&arena);
 
-  /* More than any address space: every rung refuses, and the note has them all. */
+  /* More than any address space: every size is refused, and the note has them all. */
   assert_int_equal(harp_arena_open(&arena, (size_t)1 << 60, HARP_PAGE_AUTO, -1), -ENOMEM);
   assert_null(arena.base);
   assert_non_null(strstr(arena.note, "1G pages: "));
@@ -126,15 +127,15 @@ static void test_unknown_node_is_only_said(void **state) {
 
 /* ---- refusals ---- */
 
-/* Opens, writes everything, closes. Returns the rung, or 100 for an error. */
-static int open_and_use(enum harp_page_rung want) {
+/* Opens, writes everything, closes. Returns the page size, or 100 for an error. */
+static int open_and_use(enum harp_page_size want) {
   struct harp_arena arena;
   if (harp_arena_open(&arena, 3 * MIB, want, -1) < 0) return 100;
   if (!is_zeroed(arena.base, arena.bytes)) return 101;
   memset(arena.base, 0x5a, arena.bytes);
-  int rung = (int)arena.rung;
+  int size = (int)arena.page_size;
   harp_arena_close(&arena);
-  return rung;
+  return size;
 }
 
 enum { POPULATE_WRITE = 23 };
@@ -155,7 +156,7 @@ static int without_populate(void) {
   return open_and_use(HARP_PAGE_AUTO);
 }
 
-/* A hugetlb or memory cgroup that is full: every rung's populate fails, so nothing may be handed out. */
+/* A hugetlb or memory cgroup that is full: populating fails for every size, so nothing may be handed out. */
 static int with_populate_refused(void) {
   if (!deny_call(SYS_madvise, 2, UINT32_MAX, POPULATE_WRITE, EFAULT)) return CHILD_NO_FILTER;
   struct harp_arena arena;
@@ -164,16 +165,16 @@ static int with_populate_refused(void) {
   return strstr(arena.note, "4K pages: populate: Cannot allocate memory") ? 0 : 2;
 }
 
-/* The pages of the hugetlb and transparent rungs, 4 MiB of them, can be mapped but not populated. */
+/* The pages of the hugetlb and transparent sizes, 4 MiB of them, can be mapped but not populated. */
 static int with_hugetlb_limited(void) {
   if (!deny_call(SYS_madvise, 1, UINT32_MAX, 4 * MIB, EFAULT)) return CHILD_NO_FILTER;
   tree_log[0] = 0;
-  int rung = open_and_use(HARP_PAGE_AUTO);
-  if (rung != HARP_PAGE_4K) return rung;
+  int size = open_and_use(HARP_PAGE_AUTO);
+  if (size != HARP_PAGE_4K) return size;
   return tree_log[0] == 'W' && strstr(tree_log, "hugetlb limit") ? 0 : 2;
 }
 
-/* Without DONTFORK a child could write the frames: the rung is refused rather than kept. */
+/* Without DONTFORK a child could write the frames: the size is refused rather than kept. */
 static int with_dontfork_refused(void) {
   if (!deny_call(SYS_madvise, 2, UINT32_MAX, MADV_DONTFORK, EINVAL)) return CHILD_NO_FILTER;
   return open_and_use(HARP_PAGE_4K);
@@ -234,11 +235,11 @@ static void test_dontfork_refused(void **state) {
 
 static void test_names(void **state) {
   (void)state;
-  assert_string_equal(harp_page_rung_name(HARP_PAGE_AUTO), "auto");
-  assert_string_equal(harp_page_rung_name(HARP_PAGE_1G), "1G");
-  assert_string_equal(harp_page_rung_name(HARP_PAGE_2M), "2M");
-  assert_string_equal(harp_page_rung_name(HARP_PAGE_THP), "thp");
-  assert_string_equal(harp_page_rung_name(HARP_PAGE_4K), "4K");
+  assert_string_equal(harp_page_size_name(HARP_PAGE_AUTO), "auto");
+  assert_string_equal(harp_page_size_name(HARP_PAGE_1G), "1G");
+  assert_string_equal(harp_page_size_name(HARP_PAGE_2M), "2M");
+  assert_string_equal(harp_page_size_name(HARP_PAGE_THP), "thp");
+  assert_string_equal(harp_page_size_name(HARP_PAGE_4K), "4K");
 }
 
 int main(void) {

@@ -211,7 +211,7 @@ static void test_rung_says_what_is_used(void **state) {
     struct end e;
     open_end(&e, AF_INET, disable, 1);
     const struct harp_io_info *info = &e.io->info;
-    assert_string_equal(info->rung, names[disable & 3]);
+    assert_string_equal(info->mode, names[disable & 3]);
     assert_int_equal(info->gather, !(disable & HARP_IO_NO_GATHER));
     assert_int_equal(!info->why_not[0], !(disable & 3));
     assert_int_equal(!!strstr(info->why_not, "GSO is switched off"), !!(disable & HARP_IO_NO_GSO));

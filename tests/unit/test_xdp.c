@@ -186,7 +186,7 @@ static void test_loopback_has_generic_mode(void **state) {
   if (!has_namespace) skip();
   int err = try_open(&io, &frames, HARP_IO_XDP_ANY, &error);
   if (err) fail_msg("open: %d %s", err, error.text);
-  assert_string_equal(io->info.rung, "xdp generic copy");
+  assert_string_equal(io->info.mode, "xdp generic copy");
   assert_string_equal(io->info.queues, "queue 0");
   assert_non_null(strstr(io->info.why_not, "xdp native copy: attaching a native XDP program"));
   assert_true(program_on_lo() != 0);
@@ -357,8 +357,8 @@ static void until_back(unsigned frames) {
 }
 
 static void expect_fallen(const char *why) {
-  assert_int_equal(counters.driver_falls, 1);
-  assert_non_null(strstr(eni.io->info.rung, "udp "));
+  assert_int_equal(counters.driver_fallbacks, 1);
+  assert_non_null(strstr(eni.io->info.mode, "udp "));
   assert_string_equal(eni.io->info.queues, "");
   assert_in_range(eni.io->info.buffer_bytes, 1, SOCKET_BUFFER_MAX_BYTES); /* peers met from now on are told */
   assert_non_null(strstr(eni.io->info.why_not, why));
@@ -370,12 +370,12 @@ static void expect_fallen(const char *why) {
 static void test_frames_that_are_sent_come_back(void **state) {
   (void)state;
   if (!has_namespace) skip();
-  assert_string_equal(eni.io->info.rung, "xdp generic copy");
+  assert_string_equal(eni.io->info.mode, "xdp generic copy");
   for (int i = 0; i < 100; i++) {
     send_one();
     until_back(SEGMENTS);
   }
-  assert_int_equal(counters.driver_falls, 0);
+  assert_int_equal(counters.driver_fallbacks, 0);
 }
 
 static void test_a_kernel_that_says_later_gets_it_later(void **state) {
@@ -390,8 +390,8 @@ static void test_a_kernel_that_says_later_gets_it_later(void **state) {
     wake_answer = 0;
     until_back(2 * SEGMENTS);
   }
-  assert_int_equal(counters.driver_falls, 0);
-  assert_string_equal(eni.io->info.rung, "xdp generic copy");
+  assert_int_equal(counters.driver_fallbacks, 0);
+  assert_string_equal(eni.io->info.mode, "xdp generic copy");
 }
 
 /* The kernel knows no next hop for the peer, and the socket's send buffer is full. */
@@ -426,8 +426,8 @@ static void test_an_interface_that_is_gone_is_a_fall(void **state) {
   static const struct {
     int answer;
     const char *why;
-  } rows[] = {{-ENETDOWN, "AF_XDP was lost: the interface went down"},
-              {-ENXIO, "AF_XDP was lost: the interface is gone"}};
+  } rows[] = {{-ENETDOWN, "AF_XDP disabled: the interface went down"},
+              {-ENXIO, "AF_XDP disabled: the interface is gone"}};
   for (size_t i = 0; has_namespace && i < HARP_ARRAY_COUNT(rows); i++) {
     wake_answer = rows[i].answer;
     send_one();
@@ -446,9 +446,9 @@ static void test_an_interface_that_goes_unused_is_a_fall(void **state) {
   netns_run("ip link delete v0");
   clock_ahead_ns += HARP_MS(100);
   assert_int_equal(eni.io->ops->reap(eni.io), 0);
-  assert_int_equal(counters.driver_falls, 1);
-  assert_string_equal(eni.io->info.why_not, "AF_XDP was lost: the interface is gone");
-  assert_non_null(strstr(eni.io->info.rung, "udp "));
+  assert_int_equal(counters.driver_fallbacks, 1);
+  assert_string_equal(eni.io->info.why_not, "AF_XDP disabled: the interface is gone");
+  assert_non_null(strstr(eni.io->info.mode, "udp "));
   make_eni();
 }
 
@@ -457,14 +457,14 @@ static void test_completions_that_never_come_are_a_fall(void **state) {
   if (!has_namespace) skip();
   wake_is_ignored = true;
   for (int second = 0; second < 3; second++) {
-    assert_int_equal(counters.driver_falls, 0);
+    assert_int_equal(counters.driver_fallbacks, 0);
     send_one();
     assert_int_equal(eni.io->ops->reap(eni.io), 0);
     clock_ahead_ns += HARP_MS(1100);
   }
   assert_int_equal(eni.io->ops->reap(eni.io), 0);
   wake_is_ignored = false;
-  expect_fallen("AF_XDP was lost: no send was completed for 2 s");
+  expect_fallen("AF_XDP disabled: no send was completed for 2 s");
 }
 
 /* The others go on, and so does what all of them complete together. */
@@ -497,7 +497,7 @@ static void test_one_queue_that_is_stuck_is_a_fall(void **state) {
     clock_ahead_ns += HARP_MS(500);
   }
   ignored_fd = -1;
-  assert_int_equal(counters.driver_falls, 1);
+  assert_int_equal(counters.driver_fallbacks, 1);
   assert_non_null(strstr(eni.io->info.why_not, "no send was completed for 2 s"));
   for (unsigned i = 0; i < QUEUES; i++) eni.io->ops->route_close(eni.io, routes[i]);
   close_it(eni.io, eni.frames);
@@ -514,7 +514,7 @@ static void test_what_was_being_built_goes_by_the_sockets(void **state) {
   wake_answer = -ENETDOWN;
   send_one();
   wake_answer = 0;
-  assert_int_equal(counters.driver_falls, 1);
+  assert_int_equal(counters.driver_fallbacks, 1);
   assert_int_equal(eni.io->ops->tx_submit(eni.io, &sent), 0);
   eni.io->ops->tx_give_back(eni.io, &given_back);
   expect_fallen("the interface went down");
@@ -641,7 +641,7 @@ static void test_engines_share_the_queues(void **state) {
   assert_non_null(strstr(error.text, "other engines of this process have all 1 queues"));
   close_it(NULL, frames[1]);
   assert_int_equal(try_open(&second, &frames[1], HARP_IO_XDP_AUTO, &error), 0);
-  assert_string_equal(second->info.rung, "udp gso+gro");
+  assert_string_equal(second->info.mode, "udp gso+gro");
   assert_string_not_equal(second->info.why_not, "");
   assert_int_equal(second->info.port_count, 1);
   close_it(second, frames[1]);

@@ -193,19 +193,19 @@ def finish(guests: Guests, job: str = "job") -> tuple[Ended, Ended]:
     return first, second
 
 
-def assert_went_through(end: Ended, rung: str) -> None:
-    """Check that it got this rung, and that the packets took it."""
-    assert f"driver {rung}" in re.sub(r" \(queues? [\d, -]+\)", "", end.log)
-    assert not end.statistics["driver_falls"]
+def assert_went_through(end: Ended, mode: str) -> None:
+    """Check that it got this mode, and that the packets took it."""
+    assert f"driver {mode}" in re.sub(r" \(queues? [\d, -]+\)", "", end.log)
+    assert not end.statistics["driver_fallbacks"]
     received = end.statistics["rx_packets"]
     sent = end.statistics["tx_packets"] + end.statistics["tx_acks"] - end.statistics["acks_riding"]
     assert received
     assert sent
-    if rung.startswith("xdp"):
+    if mode.startswith("xdp"):
         assert end.redirected >= MOST * received
     else:
         assert end.redirected == 0
-    if rung == "xdp zero-copy":
+    if mode == "xdp zero-copy":
         assert end.sent >= MOST * sent
     else:
         assert end.sent == 0

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
 
 MEETING = f"{address_of(1, 0)}:20500"
 ZERO_COPY = ("xdp-zc", "xdp-zc")
-RUNG = "xdp zero-copy"
+MODE = "xdp zero-copy"
 HURT_S = 10  # how long the jobs run that something happens to
 LONG_S = 20  # the job that many things happen to
 SENT = 50
@@ -42,8 +42,8 @@ PEER_TIMEOUT_S = 4
 ENDING_S = 30  # until what has failed has said so to the other rank and ended, on an emulated processor
 VLAN_SUBNET = 7
 SMALL_MTU = 1400
-FALLEN = "AF_XDP is used no more: "
-DOWN = f"{FALLEN}the interface went down; going on with udp gso+gro"
+FALLEN = "AF_XDP disabled: "
+DOWN = f"{FALLEN}the interface went down; continuing with udp gso+gro"
 NONE_LEFT = "other processes have all 2 queues"
 VIRTIO = "/sys/bus/virtio/drivers/virtio_net"
 
@@ -56,7 +56,7 @@ def begin(
     start(guests, ZERO_COPY, words, config, meeting=MEETING)
     for guest in guests:
         guest.until("grep -qs 'connected to' /run/job/log || [ -f /run/job/code ]")
-        assert RUNG in guest.log()
+        assert MODE in guest.log()
     until_moving(guests, nic or re.findall(r"eth\d", config)[-1])
 
 
@@ -73,7 +73,7 @@ def works_again(guests: Guests, config: str) -> None:
     assert_nothing_left(guests)
     start(guests, ZERO_COPY, "--mode bidir --sizes 64K --iters 5 --warmup 1", config, meeting=MEETING)
     for end in finish(guests):
-        assert_went_through(end, RUNG)
+        assert_went_through(end, MODE)
     assert_nothing_left(guests)
 
 
@@ -92,7 +92,7 @@ def vlan(guests: Guests) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "drivers", "rungs"),
+    ("version", "drivers", "modes"),
     [
         (4, ("xdp", "xdp"), ("xdp generic copy", "xdp generic copy")),
         (4, ("xdp", "auto"), ("xdp generic copy", "udp gso+gro")),
@@ -100,19 +100,19 @@ def vlan(guests: Guests) -> str:
     ],
 )
 def test_vlan(
-    guests: Guests, vlan: str, version: int, drivers: tuple[str, str], rungs: tuple[str, str]
+    guests: Guests, vlan: str, version: int, drivers: tuple[str, str], modes: tuple[str, str]
 ) -> None:
     """It has no native mode; its generic mode sees packets without their tag."""
     before = [guest.socket_datagrams() for guest in guests]
     words = "--mode bidir --sizes 1,127,4096,16385,64K,1M --iters 6 --warmup 2"
     start(guests, drivers, words, config_of(vlan, version), meeting=MEETING)
-    for guest, end, rung, old in zip(guests, finish(guests), rungs, before, strict=True):
-        assert f"vlan7: driver {rung}" in end.log
-        assert not end.statistics["driver_falls"]
+    for guest, end, mode, old in zip(guests, finish(guests), modes, before, strict=True):
+        assert f"vlan7: driver {mode}" in end.log
+        assert not end.statistics["driver_fallbacks"]
         through_sockets = guest.socket_datagrams() - old
         if drivers == ("xdp", "xdp"):
             assert through_sockets < 0.05 * end.statistics["rx_packets"]
-        elif rung.startswith("udp"):
+        elif mode.startswith("udp"):
             assert through_sockets > 0
     assert_nothing_left(guests)
 
@@ -144,8 +144,8 @@ def test_what_zero_copy_outlives(guests: Guests) -> None:
             guest.machine.run(f"ip link set eth2 mtu {SMALL_MTU}")
         goes_on_zero_copy(guests)
         for end in finish(guests):
-            assert f"closing driver {RUNG} (queues 0-1)\n" in end.log
-            assert not end.statistics["driver_falls"]
+            assert f"closing driver {MODE} (queues 0-1)\n" in end.log
+            assert not end.statistics["driver_fallbacks"]
         assert_nothing_left(guests)
     finally:
         for guest in guests:
@@ -160,8 +160,8 @@ def test_interface_of_several_queues_goes_down(guests: Guests) -> None:
     guests[1].bring_up("eth2", 2)
     until_moving(guests, "eth2")
     first, second = finish(guests)
-    assert second.log.count(DOWN) == second.statistics["driver_falls"] <= 1
-    assert not first.statistics["driver_falls"]
+    assert second.log.count(DOWN) == second.statistics["driver_fallbacks"] <= 1
+    assert not first.statistics["driver_fallbacks"]
     works_again(guests, config)
 
 
@@ -201,10 +201,10 @@ def test_a_second_process(guests: Guests, queues: str, driver: str, first: str, 
     start(guests, (driver, driver), words, config, meeting=f"{address_of(1, 0)}:20501", job="other")
     for end in finish(guests, "other"):
         assert f"eth2: driver {second}" in end.log
-        assert not end.statistics["driver_falls"]
+        assert not end.statistics["driver_fallbacks"]
     for end in finish(guests):
         assert f"eth2: driver {first}" in end.log
-        assert not end.statistics["driver_falls"]
+        assert not end.statistics["driver_fallbacks"]
     assert_nothing_left(guests)
 
 
@@ -255,7 +255,7 @@ def test_the_only_nic_goes_away(
     assert EXIT_PLUGIN in {end.code for end in ends}
     assert all(len(warns(end)) <= 1 for end in ends)
     assert any("eth0" in warn for end in ends for warn in warns(end))
-    assert ends[1].log.count(FALLEN) == ends[1].statistics["driver_falls"] == 1
+    assert ends[1].log.count(FALLEN) == ends[1].statistics["driver_fallbacks"] == 1
     assert_nothing_left(guests)
     put(guests[1], "eth0")
     works_again(guests, config_of("eth0"))
@@ -269,7 +269,7 @@ def test_one_of_two_nics_goes_away(guests: Guests) -> None:
     try:
         until_moving(guests, "eth2")
         first, second = finish(guests)
-        assert (first.statistics["driver_falls"], second.statistics["driver_falls"]) == (0, 1)
+        assert (first.statistics["driver_fallbacks"], second.statistics["driver_fallbacks"]) == (0, 1)
         said = warns(first) + warns(second)
         assert 1 <= len(said) <= len(guests)
         assert all("eth0: nothing gets through on this interface" in warn for warn in said)

@@ -67,7 +67,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \
-  X(driver_falls, "times", "times that the xdp driver gave AF_XDP up")                                       \
+  X(driver_fallbacks, "times", "times that the xdp driver fell back to sockets")                             \
   X(handshake_refused, "handshakes", "handshakes that were refused")                                         \
   X(connections, "connections", "NCCL connections opened")                                                   \
   X(peers, "peers", "peers met")

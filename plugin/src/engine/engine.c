@@ -18,7 +18,7 @@
 
 enum {
   MTU_MIN = 1280,     /* IPv6's; the smallest packets are made for it */
-  DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each rung that was refused */
+  DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each mode that was refused */
 };
 
 static harp_ns host_clock(void) {
@@ -175,7 +175,7 @@ size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned co
 
 /* Says what driver an interface has got, on which queues, and why not a better one. */
 static const char *describe_driver(const struct harp_io_info *info, char *text, size_t bytes) {
-  snprintf(text, bytes, "driver %s%s%s%s%s%s", info->rung, info->queues[0] ? " (" : "", info->queues,
+  snprintf(text, bytes, "driver %s%s%s%s%s%s", info->mode, info->queues[0] ? " (" : "", info->queues,
            info->queues[0] ? ")" : "", info->why_not[0] ? ": " : "", info->why_not);
   return text;
 }
@@ -202,7 +202,7 @@ static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_
     snprintf(ports, sizeof ports, ", %u path(s) from UDP port %u, %u KiB socket buffer", info->port_count,
              info->ports[0], info->buffer_bytes >> 10);
   HARP_INFO("%s%s: %s%s, memory in %s pages, engine %s", instance->ifname, e->mark,
-            describe_driver(info, text, sizeof text), ports, harp_page_rung_name(place->pages),
+            describe_driver(info, text, sizeof text), ports, harp_page_size_name(place->pages),
             harp_setting_word(HARP_SETTING_MODE, e->instance.mode));
   return 0;
 }

@@ -131,7 +131,7 @@ struct harp_engine_place {
   int core;                  /* -1: any */
   uint8_t *memory;           /* borrowed until close, aligned to pages */
   size_t memory_bytes;       /* at least harp_engine_memory_bytes */
-  enum harp_page_rung pages; /* for messages */
+  enum harp_page_size pages; /* for messages */
 };
 
 /* Returns how many bytes of memory each of `count` engines over these ENIs is to have. */

@@ -41,7 +41,7 @@ static void write_eni(const struct harp_engine *e, unsigned i) {
   harp_stats_begin(&s->head);
   SET_TEXT(s->name, e->enis[i].ifname);
   set_ip(s->address, sizeof s->address, &e->enis[i].addr);
-  SET_TEXT(s->driver, info->rung);
+  SET_TEXT(s->driver, info->mode);
   SET_TEXT(s->queues, info->queues);
   SET_TEXT(s->why_not, info->why_not);
   s->engine = e->stats.entry;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ladder of page sizes. See arena.h.
+/* See arena.h.
  *
  * A hugetlb page that mmap promised can still be refused when it is first touched: the hugetlb cgroup of a
  * container (a pod's hugepages-1Gi limit) is charged at the fault, and the answer to an uncharged fault is
  * SIGBUS. So nothing is handed out untouched. MADV_POPULATE_WRITE returns an errno where a touch would raise
  * the signal; before Linux 5.14 a forked child does the touching and dies in our place. For that to work the
- * hugetlb rungs are shared mappings: the pages the child populated are then the very pages of the parent, and
+ * hugetlb pages are shared mappings: the pages the child populated are then the very pages of the parent, and
  * its own first touch allocates and charges nothing. */
 #include "host/arena.h"
 
@@ -36,8 +36,8 @@ enum {
 #define PAGE_2M_BYTES ((size_t)2 << 20)
 #define PAGE_1G_BYTES ((size_t)1 << 30)
 
-const char *harp_page_rung_name(enum harp_page_rung rung) {
-  return harp_setting_word(HARP_SETTING_PAGE_SIZE, rung);
+const char *harp_page_size_name(enum harp_page_size size) {
+  return harp_setting_word(HARP_SETTING_PAGE_SIZE, size);
 }
 
 /* Reads the first 63 bytes of a small file; "" when it cannot be read. */
@@ -48,35 +48,35 @@ static void read_file(const char *path, char text[64]) {
   if (fd >= 0) close(fd);
 }
 
-/* Returns how many huge pages of this rung the host has free, -1 when it does not have the size at all. */
-static long free_pages(enum harp_page_rung rung) {
+/* Returns how many huge pages of this size the host has free, -1 when it does not have the size at all. */
+static long free_pages(enum harp_page_size size) {
   char text[64];
-  read_file(rung == HARP_PAGE_1G ? "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages"
+  read_file(size == HARP_PAGE_1G ? "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages"
                                  : "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
             text);
   return text[0] ? strtol(text, NULL, 10) : -1;
 }
 
-static bool is_hugetlb(enum harp_page_rung rung) {
-  return rung == HARP_PAGE_1G || rung == HARP_PAGE_2M;
+static bool is_hugetlb(enum harp_page_size size) {
+  return size == HARP_PAGE_1G || size == HARP_PAGE_2M;
 }
 
 /* Appends one refusal to the note: "1G pages: mmap: Cannot allocate memory (0 free on this host)". */
-static void note_refusal(struct harp_arena *arena, enum harp_page_rung rung, const char *step, int error) {
+static void note_refusal(struct harp_arena *arena, enum harp_page_size size, const char *step, int error) {
   size_t used = strlen(arena->note);
   char extra[96] = "";
-  if (is_hugetlb(rung)) {
-    long count = free_pages(rung);
+  if (is_hugetlb(size)) {
+    long count = free_pages(size);
     const char *hint = strcmp(step, "populate") == 0 ? "; a container's hugetlb limit may be lower" : "";
     if (count >= 0) snprintf(extra, sizeof extra, " (%ld free on this host%s)", count, hint);
   }
   snprintf(arena->note + used, sizeof arena->note - used, "%s%s pages: %s: %s%s", used ? "; " : "",
-           harp_page_rung_name(rung), step, strerror(error), extra);
+           harp_page_size_name(size), step, strerror(error), extra);
 }
 
-static size_t rung_page_bytes(enum harp_page_rung rung) {
-  if (rung == HARP_PAGE_1G) return PAGE_1G_BYTES;
-  if (rung == HARP_PAGE_2M || rung == HARP_PAGE_THP) return PAGE_2M_BYTES;
+static size_t page_bytes_of(enum harp_page_size size) {
+  if (size == HARP_PAGE_1G) return PAGE_1G_BYTES;
+  if (size == HARP_PAGE_2M || size == HARP_PAGE_THP) return PAGE_2M_BYTES;
   return (size_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -113,32 +113,32 @@ static int touch_in_child(uint8_t *base, size_t bytes, size_t page_bytes) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENOMEM;
 }
 
-static int populate(uint8_t *base, size_t bytes, enum harp_page_rung rung) {
+static int populate(uint8_t *base, size_t bytes, enum harp_page_size size) {
   int rc;
   do rc = madvise(base, bytes, ADVICE_POPULATE_WRITE);
   while (rc < 0 && (errno == EINTR || errno == EAGAIN));
   if (rc == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? -ENOMEM : -errno; /* EFAULT: where a touch gets SIGBUS */
-  if (is_hugetlb(rung)) {
-    rc = touch_in_child(base, bytes, rung_page_bytes(rung));
+  if (is_hugetlb(size)) {
+    rc = touch_in_child(base, bytes, page_bytes_of(size));
     if (rc < 0) return rc;
   }
   touch_pages(base, bytes, (size_t)sysconf(_SC_PAGESIZE));
   return 0;
 }
 
-/* ---- one rung ---- */
+/* ---- one page size ---- */
 
-/* Maps `bytes`, a multiple of the rung's page, aligned to it. Returns NULL with errno set. */
-static uint8_t *map_rung(enum harp_page_rung rung, size_t bytes) {
+/* Maps `bytes`, a multiple of the page size, aligned to it. Returns NULL with errno set. */
+static uint8_t *map_pages(enum harp_page_size size, size_t bytes) {
   int protection = PROT_READ | PROT_WRITE;
-  if (is_hugetlb(rung)) {
-    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | (rung == HARP_PAGE_1G ? 30 : 21) << HUGE_SHIFT;
+  if (is_hugetlb(size)) {
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | (size == HARP_PAGE_1G ? 30 : 21) << HUGE_SHIFT;
     void *base = mmap(NULL, bytes, protection, flags, -1, 0);
     return base == MAP_FAILED ? NULL : base;
   }
-  size_t align = rung_page_bytes(rung);
-  size_t slack = rung == HARP_PAGE_THP ? align : 0;
+  size_t align = page_bytes_of(size);
+  size_t slack = size == HARP_PAGE_THP ? align : 0;
   uint8_t *raw = mmap(NULL, bytes + slack, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return NULL;
   uint8_t *base = (uint8_t *)(uintptr_t)harp_align_up((uintptr_t)raw, align);
@@ -154,37 +154,37 @@ static bool thp_is_off(void) {
   return strstr(text, "[never]") != NULL;
 }
 
-/* Asks for pages of that node; the rung works without, so a refusal only leaves a line. */
+/* Asks for pages of that node. They are not needed: a refusal is only logged. */
 static void prefer_node(uint8_t *base, size_t bytes, int numa) {
   int rc = numa < 0 ? 0 : harp_node_prefer(base, bytes, numa);
   if (rc < 0) HARP_INFO("memory: cannot prefer NUMA node %d: %s", numa, strerror(-rc));
 }
 
-/* Tries one rung. Returns 0, or -errno with the reason in the note. */
-static int try_rung(struct harp_arena *arena, enum harp_page_rung rung) {
-  size_t page_bytes = rung_page_bytes(rung);
+/* Tries one page size. Returns 0, or -errno with the reason in the note. */
+static int try_size(struct harp_arena *arena, enum harp_page_size size) {
+  size_t page_bytes = page_bytes_of(size);
   if (arena->asked_bytes > SIZE_MAX / 2) {
-    note_refusal(arena, rung, "size", ENOMEM);
+    note_refusal(arena, size, "size", ENOMEM);
     return -ENOMEM;
   }
   size_t bytes = harp_align_up(arena->asked_bytes, page_bytes);
-  if (rung == HARP_PAGE_THP && thp_is_off()) {
-    note_refusal(arena, rung, "transparent_hugepage/enabled is never", EOPNOTSUPP);
+  if (size == HARP_PAGE_THP && thp_is_off()) {
+    note_refusal(arena, size, "transparent_hugepage/enabled is never", EOPNOTSUPP);
     return -EOPNOTSUPP;
   }
-  uint8_t *base = map_rung(rung, bytes);
+  uint8_t *base = map_pages(size, bytes);
   if (!base) {
     int error = errno;
-    note_refusal(arena, rung, "mmap", error);
+    note_refusal(arena, size, "mmap", error);
     return -error;
   }
   const char *step = "madvise";
   int rc = 0;
-  if (rung == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) rc = -errno;
+  if (size == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) rc = -errno;
   if (rc == 0) {
     prefer_node(base, bytes, arena->numa);
     step = "populate";
-    rc = populate(base, bytes, rung);
+    rc = populate(base, bytes, size);
   }
   /* After populating: the child that populates on old kernels needs the mapping. */
   if (rc == 0 && madvise(base, bytes, MADV_DONTFORK) < 0) {
@@ -193,43 +193,43 @@ static int try_rung(struct harp_arena *arena, enum harp_page_rung rung) {
   }
   if (rc < 0) {
     munmap(base, bytes);
-    note_refusal(arena, rung, step, -rc);
-    if (is_hugetlb(rung)) arena->limited = true;
+    note_refusal(arena, size, step, -rc);
+    if (is_hugetlb(size)) arena->limited = true;
     return rc;
   }
   arena->base = base;
   arena->bytes = bytes;
-  arena->rung = rung;
+  arena->page_size = size;
   return 0;
 }
 
-int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_rung want, int numa) {
+int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size want, int numa) {
   memset(arena, 0, sizeof *arena);
   arena->numa = numa;
   arena->asked_bytes = bytes;
   if (bytes == 0) return -EINVAL;
   HARP_ASSERT(want <= HARP_PAGE_4K);
-  enum harp_page_rung rung = want;
-  if (want == HARP_PAGE_AUTO) rung = bytes >= HARP_ARENA_1G_BYTES_MIN ? HARP_PAGE_1G : HARP_PAGE_2M;
+  enum harp_page_size size = want;
+  if (want == HARP_PAGE_AUTO) size = bytes >= HARP_ARENA_1G_BYTES_MIN ? HARP_PAGE_1G : HARP_PAGE_2M;
   int rc = -ENOMEM;
-  for (; rung <= HARP_PAGE_4K; rung++) {
-    rc = try_rung(arena, rung);
+  for (; size <= HARP_PAGE_4K; size++) {
+    rc = try_size(arena, size);
     if (rc == 0) break;
   }
   if (rc < 0) return -ENOMEM;
   size_t mib = arena->bytes >> 20;
   if (!arena->note[0])
-    HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_rung_name(rung));
+    HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_size_name(size));
   else if (arena->limited)
     HARP_WARN("memory: the host has hugepages, but this process may not use them (a hugetlb limit of its "
               "container or "
               "cgroup?); using %zu MiB of %s pages: %s",
-              mib, harp_page_rung_name(rung), arena->note);
+              mib, harp_page_size_name(size), arena->note);
   else if (want == HARP_PAGE_AUTO)
-    HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_rung_name(rung), arena->note);
+    HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_size_name(size), arena->note);
   else
-    HARP_WARN("memory: page_size %s was asked for, using %zu MiB of %s pages: %s", harp_page_rung_name(want),
-              mib, harp_page_rung_name(rung), arena->note);
+    HARP_WARN("memory: page_size %s was asked for, using %zu MiB of %s pages: %s", harp_page_size_name(want),
+              mib, harp_page_size_name(size), arena->note);
   return 0;
 }
 

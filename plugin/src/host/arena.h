@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One large block of memory for frames and rings, from the best pages the host gives.
  *
- * The ladder: 1 GiB pages, 2 MiB pages, transparent huge pages, ordinary pages. Every page is populated
- * before the block is handed out, so that a hugetlb or memory limit shows as a refused rung here and never as
- * a SIGBUS later. The block does not exist in forked children. Opened and closed by engine/ at start and end,
- * from one thread at a time per arena; never on the data path. */
+ * Tried in this order: 1 GiB pages, 2 MiB pages, transparent huge pages, ordinary pages. Every page is
+ * populated before harp_arena_open returns, so that a hugetlb or memory limit refuses a page size there and
+ * raises no SIGBUS later. Forked children do not have the block. Opened and closed by net/ with a device's
+ * first and last engine, by one thread at a time; never on the data path. Opening may take seconds. */
 #ifndef HARP_HOST_ARENA_H
 #define HARP_HOST_ARENA_H
 
 #include "base/base.h"
 
-/* The rungs, best first; also what [memory] page_size asks for, where AUTO means the whole ladder. */
-enum harp_page_rung {
+/* Page sizes, largest first; also the values of [memory] page_size, where AUTO tries all. */
+enum harp_page_size {
   HARP_PAGE_AUTO,
   HARP_PAGE_1G,
   HARP_PAGE_2M,
@@ -25,28 +25,29 @@ enum {
 };
 
 struct harp_arena {
-  void *base;         /* aligned to the page size of the rung; NULL when closed */
-  size_t bytes;       /* usable: what was asked, rounded up to whole pages of the rung */
+  void *base;         /* aligned to its page size; NULL when closed */
+  size_t bytes;       /* asked_bytes, rounded up to whole pages */
   size_t asked_bytes; /* as given to harp_arena_open */
-  enum harp_page_rung rung;
-  bool limited; /* hugepages were there and mapped, but refused when they were populated */
-  int numa;     /* node the pages prefer, -1 for none */
-  char note[HARP_ARENA_NOTE_BYTES]; /* one line: why better rungs were refused; "" when none was */
+  enum harp_page_size page_size;
+  bool limited; /* hugepages could be mapped, and were refused when they were populated */
+  int numa;     /* node that the pages prefer, -1: none */
+  /* One line: why larger pages were refused; "" when none was. */
+  char note[HARP_ARENA_NOTE_BYTES];
 };
 
-/* Maps and populates at least `bytes` bytes, starting the ladder at `want` and going down it until a rung
- * works; `numa` is the node to prefer or -1. Says which rung it got, and each refused rung with its reason,
- * in one INFO line; in a WARN when `want` named the rung that was refused, or hugepages are there but
- * limited. Zeroed memory. The arena is the caller's struct, the memory is released by harp_arena_close.
- * Returns 0 or -errno: -EINVAL for 0 bytes, -ENOMEM when even ordinary pages are refused (arena->note says
- * why). On error the arena is closed. */
-HARP_MUST_CHECK int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_rung want,
+/* Maps and populates at least `bytes` zeroed bytes in pages of `want`, or of the largest smaller size that
+ * works; `numa` is the node to prefer or -1. Logs the size it got, and each refused size with its reason, in
+ * one INFO line; in a WARN line when `want` itself was refused, or hugepages are free and limited. The arena
+ * is the caller's struct; harp_arena_close releases the memory. Returns 0 or -errno: -EINVAL for 0 bytes,
+ * -ENOMEM when even ordinary pages are refused (arena->note has the reasons). On error the arena is closed.
+ */
+HARP_MUST_CHECK int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size want,
                                     int numa);
 
 /* Unmaps the block; does nothing to a closed arena. */
 void harp_arena_close(struct harp_arena *arena);
 
-/* Returns the rung's name as in the conf file: "auto", "1G", "2M", "thp", "4K". */
-const char *harp_page_rung_name(enum harp_page_rung rung);
+/* Returns the name as in the conf file: "auto", "1G", "2M", "thp", "4K". */
+const char *harp_page_size_name(enum harp_page_size size);
 
 #endif

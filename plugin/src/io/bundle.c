@@ -40,7 +40,7 @@ struct harp_io *harp_io_bundle_make(struct harp_error *error) {
   }
   b->io.ops = &harp_io_bundle;
   b->io.info = (struct harp_io_info){
-      .rung = "bundle", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = HARP_RX_BATCH_MAX};
+      .mode = "bundle", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = HARP_RX_BATCH_MAX};
   return &b->io;
 }
 

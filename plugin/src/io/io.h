@@ -61,9 +61,9 @@ struct harp_rx_superframe {
 
 /* What a driver got and can do; valid after open. */
 struct harp_io_info {
-  const char *rung;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
+  const char *mode;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
   char queues[64];       /* the NIC queues that it polls itself, "queues 0-3,6"; "" where the kernel does */
-  char why_not[480];     /* why a better rung was refused; "" if none was */
+  char why_not[480];     /* why a better mode was refused; "" if none was */
   uint32_t segments_max; /* of one superframe */
   bool gather;           /* takes payload by reference */
   uint32_t rx_batch;     /* superframes to ask for in one rx call */
@@ -72,7 +72,7 @@ struct harp_io_info {
   uint16_t ports[HARP_IO_PORTS_MAX]; /* where peers are to send to, by local port; host byte order */
 };
 
-/* What the xdp driver may use: AUTO takes zero-copy or leaves it to the udp driver, ANY takes any rung. */
+/* What the xdp driver may use: AUTO takes zero-copy or leaves it to the udp driver, ANY takes any mode. */
 enum harp_io_xdp_mode { HARP_IO_XDP_AUTO, HARP_IO_XDP_ANY, HARP_IO_XDP_ZERO_COPY, HARP_IO_XDP_COPY };
 
 struct harp_io_config {

@@ -18,7 +18,7 @@ static int none_open(struct harp_io **out, const struct harp_io_config *config, 
   struct harp_io *io = calloc(1, sizeof *io);
   if (!io) return harp_error_set(error, -ENOMEM, "no memory for the driver");
   io->ops = &harp_io_none;
-  io->info = (struct harp_io_info){.rung = "tcp", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = 1};
+  io->info = (struct harp_io_info){.mode = "tcp", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = 1};
   *out = io;
   return 0;
 }

@@ -62,7 +62,7 @@ struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config) {
   s->config = *config;
   s->io.ops = &harp_io_sim;
   s->io.info = (struct harp_io_info){
-      .rung = config->framed ? "sim framed" : "sim packed",
+      .mode = config->framed ? "sim framed" : "sim packed",
       .segments_max = config->framed ? SEGMENTS_FRAMED : HARP_SEGMENTS_MAX,
       .gather = config->gather,
       .rx_batch = HARP_RX_BATCH_MAX,

@@ -175,9 +175,9 @@ static int watch_ports(struct udp *u, struct harp_io_ready *shared, struct harp_
   return e < 0 ? harp_error_set(error, e, "cannot watch UDP sockets: %s", strerror(-e)) : 0;
 }
 
-static void name_rung(struct udp *u, const struct harp_io_config *config) {
+static void name_mode(struct udp *u, const struct harp_io_config *config) {
   struct harp_io_info *info = &u->io.info;
-  info->rung = u->gso ? (u->options.gro ? "udp gso+gro" : "udp gso+recvmmsg")
+  info->mode = u->gso ? (u->options.gro ? "udp gso+gro" : "udp gso+recvmmsg")
                       : (u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg");
   if (!u->gso || !u->options.gro)
     snprintf(info->why_not, sizeof info->why_not, "%s%s%s",
@@ -200,7 +200,7 @@ void harp_io_udp_stop_merging(struct harp_io *io) {
   if (!u->options.gro) return;
   for (unsigned i = 0; i < io->info.port_count; i++) harp_udp_socket_stop_merging(u->sockets[i].fd);
   u->options.gro = false;
-  name_rung(u, &none);
+  name_mode(u, &none);
 }
 
 static void disconnect(struct udp *u, unsigned socket);
@@ -239,7 +239,7 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, st
     udp_close(&u->io);
     return e;
   }
-  name_rung(u, config);
+  name_mode(u, config);
   *io = &u->io;
   return 0;
 }
@@ -468,7 +468,7 @@ static int send_superframe(struct udp *u, struct harp_tx_superframe *sf) {
   if (harp_unlikely(e && !is_later(e) && socket != port)) e = send_by(u, sf, port);
   if (harp_unlikely(e == -EIO || e == -EOPNOTSUPP) && u->gso && sf->count > 1) {
     u->gso = false; /* the device cannot checksum what it would have to segment */
-    info->rung = u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg";
+    info->mode = u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg";
     snprintf(info->why_not, sizeof info->why_not, "the device refused a GSO send: %s", strerror(-e));
     e = send_by(u, sf, port);
   }

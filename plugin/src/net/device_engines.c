@@ -153,7 +153,7 @@ static int open_slot(struct harp_device_engines *d, unsigned number, struct harp
                                     .memory = (uint8_t *)arena->base +
                                               count_on_node(d, core_at, core_at) * part_bytes,
                                     .memory_bytes = part_bytes,
-                                    .pages = arena->rung};
+                                    .pages = arena->page_size};
   struct harp_node_policy policy;
   harp_node_enter(&policy, d->nodes[core_at]);
   int err = harp_engine_open(&e, &d->enis, &place, error);

@@ -156,7 +156,7 @@ harp_ns harp_path_patience_ns(const struct harp_path *p);
  * acknowledged. */
 void harp_path_restart_size(struct harp_path *p);
 
-/* Steps the packet size down one rung; returns false at the smallest. */
+/* Takes the next smaller packet size; returns false at the smallest. */
 bool harp_path_shrink(struct harp_path *p, harp_ns now);
 
 /* Returns the size that the next size probe tries, in lines: the next larger than the current, or

@@ -56,7 +56,7 @@ int oracle(const char *text, size_t bytes, char *said, size_t said_bytes) {
            "%s|%02x:%02x:%02x:%02x:%02x:%02x|%s|%s|%d|%s|%d|%d|%u|%s|%d|%s|%zu|%s|%u-%u|%u|%llu|%s|%s|",
            v->interface, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], address, gateway, v->mtu,
            v->pci, v->numa, v->speed_mbps, v->queues, harp_setting_word(HARP_SETTING_MODE, v->mode), v->gpu,
-           harp_page_rung_name(v->page_size), v->memory_bytes,
+           harp_page_size_name(v->page_size), v->memory_bytes,
            harp_setting_word(HARP_SETTING_DRIVER, v->driver), v->ports.low, v->ports.high, v->paths,
            (unsigned long long)(v->peer_timeout_ns / 1000000000),
            harp_setting_word(HARP_SETTING_CONGESTION, v->congestion),

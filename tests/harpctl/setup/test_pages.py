@@ -207,12 +207,12 @@ def test_pages_that_fit_what_conf_files_say() -> None:
 
 def test_the_figures_are_the_plugins(root: Path) -> None:
     source = root / "plugin" / "src"
-    engine, ladder = (source / "engine/engine.h").read_text(), (source / "io/xdp/modes.c").read_text()
+    engine, modes = (source / "engine/engine.h").read_text(), (source / "io/xdp/modes.c").read_text()
     for text, name, value in (
         (engine, "HARP_ENGINE_MEMORY_BYTES", ENGINE_BYTES),
         (engine, "HARP_ENGINE_BLOCKS_BYTES", BLOCKS_BYTES),
-        (ladder, " FRAMES_BYTES", XDP_BYTES),
-        (ladder, "FRAMES_BYTES_LEAST", XDP_BYTES_LEAST),
+        (modes, " FRAMES_BYTES", XDP_BYTES),
+        (modes, "FRAMES_BYTES_LEAST", XDP_BYTES_LEAST),
     ):
         assert f"{name} = {value // MIB} << 20," in text, name
     udp = (source / "io/udp.c").read_text()

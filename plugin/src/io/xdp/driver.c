@@ -130,7 +130,7 @@ static void xdp_close(struct harp_io *io) {
 }
 
 /* Gets what it can of the NIC, for the ports that the udp driver has. */
-static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem_bytes) {
+static int open_nic(struct xdp *x, const struct harp_io_config *config, size_t umem_bytes) {
   const struct harp_io_info *inner = &x->inner->info;
   x->nic = (struct harp_xdp_nic){
       .ifindex = config->ifindex,
@@ -142,12 +142,12 @@ static int climb(struct xdp *x, const struct harp_io_config *config, size_t umem
   };
   memcpy(x->nic.mac, config->mac, sizeof x->nic.mac);
   memcpy(x->nic.ports, inner->ports, sizeof inner->ports);
-  int err = harp_xdp_ladder_climb(&x->nic, config, &x->io.info);
+  int err = harp_xdp_open_best(&x->nic, config, &x->io.info);
   return err;
 }
 
-/* Hands over the udp driver alone, the rung below, which says why; with no more ports than it needs itself,
- * and all that comes on the first of them. */
+/* Returns the udp driver alone, with the reason in its info; with no more ports than it needs itself, of
+ * which the first receives for all. */
 static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_config *inner,
                           unsigned port_count, struct harp_error *error) {
   int err = 0;
@@ -185,7 +185,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   if (err)
     snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "%.*s", (int)sizeof x->io.info.why_not - 1,
              error->text);
-  else if ((err = climb(x, config, umem_bytes)))
+  else if ((err = open_nic(x, config, umem_bytes)))
     harp_error_set(error, err, "%s", x->io.info.why_not);
   if (err && config->xdp_mode == HARP_IO_XDP_AUTO && (x->inner || inner.port_count != config->port_count))
     return leave_to_inner(io, x, &inner, config->port_count, error);
@@ -200,23 +200,23 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   return 0;
 }
 
-/* ---- falling off the ladder ---- */
+/* ---- falling back ---- */
 
-/* Goes on through the sockets, for good. */
-static void fall(struct xdp *x, const char *why) {
-  HARP_INFO("interface %u, %s: AF_XDP is used no more: %s; going on with %s", x->nic.ifindex,
-            x->io.info.queues, why, x->inner->info.rung);
+/* Disables AF_XDP for the rest of the life of this instance; everything goes through the sockets. */
+static void fall_back(struct xdp *x, const char *why) {
+  HARP_INFO("interface %u, %s: AF_XDP disabled: %s; continuing with %s", x->nic.ifindex, x->io.info.queues,
+            why, x->inner->info.mode);
   close_nic(x);
-  x->counters->driver_falls++;
+  x->counters->driver_fallbacks++;
   x->queued = 0;
   for (struct harp_io_route *r = x->routes; r; r = r->next) r->is_fast = false;
-  x->io.info.rung = x->inner->info.rung;
+  x->io.info.mode = x->inner->info.mode;
   x->io.info.gather = x->inner->info.gather;
   x->io.info.rx_batch = x->inner->info.rx_batch;
   x->io.info.buffer_bytes = x->inner->info.buffer_bytes;
   x->io.info.segments_max = x->inner->info.segments_max;
   x->io.info.queues[0] = 0;
-  snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP was lost: %s", why);
+  snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP disabled: %s", why);
 }
 
 /* Says what an answer of the kernel means that leaves no hope: ENXIO from a socket, ENODEV from netlink. */
@@ -407,7 +407,7 @@ static void xdp_tx_flush(struct harp_io *io) {
     if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS)
       x->queued |= 1u << queue;
     else if (err)
-      fall(x, why_lost(err));
+      fall_back(x, why_lost(err));
   }
 }
 
@@ -416,7 +416,7 @@ static void watch_neighbours(struct xdp *x) {
   x->is_news |= x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd, x->nic.ifindex);
   if (!x->is_news) return;
   int err = harp_nic_mac(x->nic.ifindex, mac);
-  if (err == -ENODEV) fall(x, why_lost(err));
+  if (err == -ENODEV) fall_back(x, why_lost(err));
   x->is_news = err && err != -ENODEV; /* ask again at the next look */
   if (!err) memcpy(x->nic.mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
@@ -428,7 +428,7 @@ static unsigned xdp_reap(struct harp_io *io) {
   for (unsigned i = 0; i < x->nic.queue_count; i++) {
     struct harp_xdp_queue *q = queue_at(x, i);
     back += harp_xdp_queue_reap(q);
-    if (harp_unlikely(q->broken != NULL)) fall(x, q->broken);
+    if (harp_unlikely(q->broken != NULL)) fall_back(x, q->broken);
   }
   if (!is_open(x)) return back;
   harp_ns now = harp_clock_ns();
@@ -438,7 +438,7 @@ static unsigned xdp_reap(struct harp_io *io) {
   if (!is_open(x)) return back;
   for (unsigned i = 0; i < x->nic.queue_count; i++) harp_xdp_queue_rouse(queue_at(x, i));
   const char *failed = look_at_health(x);
-  if (failed) fall(x, failed);
+  if (failed) fall_back(x, failed);
   return back;
 }
 

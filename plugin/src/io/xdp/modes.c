@@ -43,32 +43,32 @@ size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
   return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
 }
 
-/* ---- the ladder ---- */
+/* ---- the modes ---- */
 
-struct rung {
-  enum harp_io_xdp_mode mode; /* what an operator calls it */
+struct mode {
+  enum harp_io_xdp_mode choice; /* which setting asks for it */
   enum harp_xdp_mode attach;
   bool zero_copy;
   const char *name;
 };
 
-static const struct rung zero_copy = {HARP_IO_XDP_ZERO_COPY, HARP_XDP_NATIVE, true, "xdp zero-copy"};
-static const struct rung native_copy = {HARP_IO_XDP_COPY, HARP_XDP_NATIVE, false, "xdp native copy"};
-static const struct rung generic_copy = {HARP_IO_XDP_COPY, HARP_XDP_GENERIC, false, "xdp generic copy"};
+static const struct mode zero_copy = {HARP_IO_XDP_ZERO_COPY, HARP_XDP_NATIVE, true, "xdp zero-copy"};
+static const struct mode native_copy = {HARP_IO_XDP_COPY, HARP_XDP_NATIVE, false, "xdp native copy"};
+static const struct mode generic_copy = {HARP_IO_XDP_COPY, HARP_XDP_GENERIC, false, "xdp generic copy"};
 
 /* The order for a NIC driver. veth in native mode makes its peer segment in software and is three times
  * slower than generic mode, and has no zero-copy. */
-static void order_rungs(const char *driver, const struct rung *rungs[3]) {
+static void order_modes(const char *driver, const struct mode *modes[3]) {
   bool is_veth = !strcmp(driver, "veth");
-  rungs[0] = is_veth ? &generic_copy : &zero_copy;
-  rungs[1] = &native_copy;
-  rungs[2] = is_veth ? &zero_copy : &generic_copy;
+  modes[0] = is_veth ? &generic_copy : &zero_copy;
+  modes[1] = &native_copy;
+  modes[2] = is_veth ? &zero_copy : &generic_copy;
 }
 
-static bool is_wanted(const struct rung *rung, enum harp_io_xdp_mode mode) {
+static bool is_wanted(const struct mode *mode, enum harp_io_xdp_mode choice) {
   /* By itself the driver takes nothing but zero-copy: sockets with GSO are quicker than the others. */
-  if (mode == HARP_IO_XDP_AUTO) return rung->zero_copy;
-  return mode == HARP_IO_XDP_ANY || rung->mode == mode;
+  if (choice == HARP_IO_XDP_AUTO) return mode->zero_copy;
+  return choice == HARP_IO_XDP_ANY || mode->choice == choice;
 }
 
 bool harp_io_xdp_is_promising(unsigned ifindex) {
@@ -144,7 +144,7 @@ static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, stru
 }
 
 /* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
-static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
+static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const struct harp_io_config *config,
                       uint32_t queue, unsigned share, struct harp_error *error) {
   struct harp_xdp_socket *s = &nic->sockets[nic->queue_count];
   size_t bytes = nic->umem_bytes / share;
@@ -152,7 +152,7 @@ static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const s
   struct harp_xdp_socket_config socket = {
       .ifindex = nic->ifindex,
       .queue = queue,
-      .zero_copy = rung->zero_copy,
+      .zero_copy = mode->zero_copy,
       .sg = needs_sg(config),
       .headroom = rx_headroom(config->addr->ss_family),
       .umem = nic->umem + nic->queue_count * (size_t)frames * HARP_XDP_FRAME_BYTES,
@@ -161,7 +161,7 @@ static int open_queue(struct harp_xdp_nic *nic, const struct rung *rung, const s
   };
   int err = harp_xdp_socket_open(s, &socket, error);
   if (err) return err;
-  if (rung->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
+  if (mode->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
     harp_error_set(error, -EOPNOTSUPP, "queue %u was bound, and the kernel calls it copy mode", queue);
     harp_xdp_socket_close(s);
     return -EOPNOTSUPP;
@@ -194,11 +194,11 @@ static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_
 }
 
 /* Opens queues that nobody has, the first ones, until there are as many as wanted. */
-static int open_free_queues(struct harp_xdp_nic *nic, const struct rung *rung,
+static int open_free_queues(struct harp_xdp_nic *nic, const struct mode *mode,
                             const struct harp_io_config *config, unsigned wanted, struct harp_error *error) {
   for (uint32_t queue = 0; queue < nic->filter.queue_count && nic->queue_count < wanted; queue++) {
     if (open_queues(nic) >> queue & 1) continue;
-    int err = open_queue(nic, rung, config, queue, wanted, error);
+    int err = open_queue(nic, mode, config, queue, wanted, error);
     if (err && err != -EBUSY) return err;
   }
   if (nic->queue_count == wanted) return 0;
@@ -214,27 +214,27 @@ static bool may_be_released(const struct harp_xdp_nic *nic) {
 
 /* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
  * locked memory behind its owner's back, so a job that follows another finds them taken. */
-static int open_enough_queues(struct harp_xdp_nic *nic, const struct rung *rung,
+static int open_enough_queues(struct harp_xdp_nic *nic, const struct mode *mode,
                               const struct harp_io_config *config, struct harp_error *error) {
   unsigned wanted = queues_wanted(nic, config);
   if (!wanted)
     return harp_error_set(error, -EBUSY, "other engines of this process have all %u queues",
                           queues_allowed(nic, config));
   for (;;) {
-    int err = open_free_queues(nic, rung, config, wanted, error);
+    int err = open_free_queues(nic, mode, config, wanted, error);
     bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));
     harp_ns limit_ns = err == -ENOBUFS ? RELEASE_MEMORY_NS : RELEASE_QUEUE_NS;
-    if (!may_change || harp_clock_ns() >= nic->climb_ns + limit_ns)
+    if (!may_change || harp_clock_ns() >= nic->open_begun_ns + limit_ns)
       return err == -EBUSY && harp_xdp_nic_is_open(nic) ? 0 : err;
     (void)poll(NULL, 0, RELEASE_POLL_MS);
   }
 }
 
-static int open_rung(struct harp_xdp_nic *nic, const struct rung *rung, const struct harp_io_config *config,
+static int open_mode(struct harp_xdp_nic *nic, const struct mode *mode, const struct harp_io_config *config,
                      struct harp_error *error) {
-  int err = harp_xdp_filter_open(&nic->filter, nic->ifindex, rung->attach, needs_sg(config), error);
+  int err = harp_xdp_filter_open(&nic->filter, nic->ifindex, mode->attach, needs_sg(config), error);
   if (err) return err;
-  err = open_enough_queues(nic, rung, config, error);
+  err = open_enough_queues(nic, mode, config, error);
   if (!err) err = add_ports(nic, error);
   if (err) {
     harp_xdp_nic_close(nic);
@@ -260,33 +260,33 @@ static void name_queues(const struct harp_xdp_nic *nic, struct harp_io_info *inf
   }
 }
 
-/* Appends "rung: reason" to why_not. */
-static void note_refusal(struct harp_io_info *info, const struct rung *rung, const char *reason) {
+/* Appends "mode: reason" to why_not. */
+static void note_refusal(struct harp_io_info *info, const struct mode *mode, const char *reason) {
   size_t used = strlen(info->why_not);
-  snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", rung->name,
+  snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", mode->name,
            reason);
 }
 
-int harp_xdp_ladder_climb(struct harp_xdp_nic *nic, const struct harp_io_config *config,
-                          struct harp_io_info *info) {
-  const struct rung *rungs[3];
+int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_config *config,
+                       struct harp_io_info *info) {
+  const struct mode *modes[3];
   char driver[HARP_NIC_DRIVER_BYTES];
   int err = -ENOTSUP;
   harp_nic_driver(nic->ifindex, driver);
-  order_rungs(driver, rungs);
+  order_modes(driver, modes);
   nic->filter = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
-  nic->climb_ns = harp_clock_ns();
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rungs); i++) {
+  nic->open_begun_ns = harp_clock_ns();
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(modes); i++) {
     struct harp_error reason = {0};
-    if (!is_wanted(rungs[i], config->xdp_mode)) continue;
-    err = open_rung(nic, rungs[i], config, &reason);
+    if (!is_wanted(modes[i], config->xdp_mode)) continue;
+    err = open_mode(nic, modes[i], config, &reason);
     if (!err) {
-      info->rung = rungs[i]->name;
-      nic->is_behind_merging = rungs[i] == &generic_copy && strcmp(driver, "veth") != 0;
+      info->mode = modes[i]->name;
+      nic->is_behind_merging = modes[i] == &generic_copy && strcmp(driver, "veth") != 0;
       name_queues(nic, info);
       return 0;
     }
-    note_refusal(info, rungs[i], reason.text);
+    note_refusal(info, modes[i], reason.text);
   }
   return err;
 }
