@@ -4,6 +4,6 @@ PYTHON ?= python3
 callgrind: $(B)/sim $(B)/xdp_cost ## instructions per data packet: a fixed transfer without loss, the xdp driver
 	$(PYTHON) $(T)/sim/count_instructions.py $(B)/sim
 	$(PYTHON) $(T)/bench/count_xdp.py $(B)/xdp_cost
-$(B)/xdp_cost: $(B)/tests/bench/xdp_cost.o $(call obj,src/base/assert.c src/io/xdp/queue.c src/io/xdp/header.c)
+$(B)/xdp_cost: $(B)/tests/bench/xdp_cost.o $(call obj,src/base/address.c src/base/assert.c src/io/xdp/queue.c src/io/xdp/header.c)
 	$(CC) $(SAN) -o $@ $^ $(LDFLAGS)
 .PHONY: callgrind
