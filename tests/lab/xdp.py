@@ -21,17 +21,18 @@ UDP = {"HARP_DRIVER": "udp"}
 IP6 = {"NCCL_SOCKET_FAMILY": "AF_INET6"}
 MODES = {1: "native", 2: "generic", 3: "offload", 4: "several"}
 SOURCES = (
-    "io/xdp_filter",
-    "io/xdp_program",
-    "io/bpf",
-    "base/files",
-    "io/xdp_socket",
-    "io/xdp_queue",
+    "io/xdp/filter",
+    "io/xdp/program",
+    "io/xdp/bpf",
+    "io/xdp/socket",
+    "io/xdp/queue",
     "io/nic",
-    "base/netlink",
-    "io/port",
+    "base/address",
     "base/assert",
+    "base/error",
+    "base/files",
     "base/log",
+    "base/netlink",
 )
 HOLDER_WORDS = [str(PLUGIN_DIR / "src" / f"{name}.c") for name in SOURCES]
 
