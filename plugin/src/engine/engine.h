@@ -81,15 +81,15 @@ struct harp_engine {
   harp_ns tick_ns; /* the runner's: not before this again */
 
   /* owned by the lock's holder */
-  HARP_CACHE_ALIGNED _Atomic uint32_t
-      turn_count;                          /* of the engine's own thread, which alone writes it; wraps */
+  /* Turns of the engine's own thread, which alone writes it; wraps. */
+  HARP_CACHE_ALIGNED _Atomic uint32_t turn_count;
   struct harp_io *io;                      /* the ENI's driver, or a bundle of all ENIs' */
   harp_ns looked_ns;                       /* when the last pass looked for input */
   harp_ns datagrams_ns, datagrams_poll_ns; /* when datagrams came last, and are asked for next */
-  const void *looked_for; /* the request whose test made the last pass, which found nothing; NULL: it found
-                             something, or was another's */
-  harp_ns look_again_ns;  /* until then such a pass stands for the tests of other requests; 0: not known */
-  uint8_t *memory;        /* frames, then blocks; its device's */
+  /* The request whose test made the last pass, when that found nothing; else NULL. */
+  const void *looked_for;
+  harp_ns look_again_ns; /* until then such a pass stands for the tests of other requests; 0: not known */
+  uint8_t *memory;       /* frames, then blocks; its device's */
   size_t blocks_used, block_count;
   void *block_free;                             /* list of blocks given back */
   int control_fd;                               /* epoll of all control connections */

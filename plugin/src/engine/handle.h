@@ -22,8 +22,8 @@ struct harp_handle {
   uint8_t addr[16];       /* IPv4 in the first 4 bytes */
   struct harp_be32 scope; /* of a link-local IPv6 address */
   uint8_t secret[HARP_SECRET_BYTES];
-  uint8_t
-      cookie[8]; /* written by the connecting process only: which connect is under way; 0 from the listener */
+  /* Which connect is under way. Written by the connecting process only; 0 from the listener. */
+  uint8_t cookie[8];
   struct harp_be32 engine; /* that listens: the upper half of all its tokens */
   uint8_t zero[4];
 } __attribute__((packed));

@@ -70,8 +70,8 @@ struct harp_stall_core {
 /* Of an engine. */
 struct harp_stalls {
   harp_ns round_ns; /* when the next round begins; 0: none has begun */
-  harp_ns
-      awake_ns; /* when the engine had a pass again after it had none for long: nothing waits since before */
+  /* When the engine had a pass again after a long time without one: no wait counts from before. */
+  harp_ns awake_ns;
   uint32_t link_next; /* slot that the round comes to next; past the end: it is over */
   struct harp_stall_core core;
 };

@@ -46,8 +46,8 @@ struct harp_cc {
   bool round_limited;        /* the window was in use */
   uint32_t loss_permille_q4; /* smoothed share of bytes lost, in 1/16 permille */
   uint32_t good_rounds;      /* since the window was last cut */
-  uint32_t cut_level_q4,
-      cut_rounds;           /* loss without a queue: when it began to count, and for how long it has */
+  /* Loss without a queue: its level when it began to count, and the rounds since. */
+  uint32_t cut_level_q4, cut_rounds;
   uint32_t loss_excused_q4; /* so much of it is not the window's fault */
   uint32_t decrease_hold;   /* rounds until the next decrease for loss */
 };

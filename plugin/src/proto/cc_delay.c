@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The default: delay first, loss by what the delay says of it.
+/* The default: by delay first; how much loss is tolerated depends on the delay.
  *
  * Idea (after TIMELY/Swift, and BBR's tolerance of random loss): once per round trip compare the round's
  * *lowest* RTT with the path's base RTT. A queue in the network lifts every sample of a round, a host that
@@ -16,7 +16,7 @@
  * equal shares, and leave loss-based ones theirs. No timers. */
 #include "proto/cc.h"
 
-/* No host makes every packet of a round wait so long. */
+/* Longer than a host delays every packet of a round: a queue in the network. */
 #define LONG_QUEUE_NS HARP_MS(1)
 enum {
   LOSS_TOLERATED_PERMILLE = 40,
@@ -30,8 +30,8 @@ enum {
   MAX_DECREASE_DIV = 2,           /* and a round never takes more than half */
 };
 
-/* Below it no delay shrinks the window: the path's share, so that a connection is as strong with many paths
- * as with one. */
+/* Returns the window below which delay does not shrink it: the path's share, so that a connection gets as
+ * much with many paths as with one. */
 static uint32_t floor_bytes(const struct harp_cc *cc) {
   return HARP_MAX((uint32_t)DELAY_FLOOR_BYTES / cc->sharers, harp_cc_min_bytes(cc));
 }
@@ -48,14 +48,16 @@ static void loss_update(struct harp_cc *cc) {
   cc->loss_permille_q4 = (uint32_t)(((uint64_t)cc->loss_permille_q4 * 7 + now_q4) / 8);
 }
 
-/* How much loss says nothing: little where the RTT shows a queue, next to none where it shows a long one. */
+/* Returns the share of loss that is ignored: little where the RTT shows a queue, none where it shows a long
+ * one. */
 static uint32_t tolerated_q4(const struct harp_cc *cc, harp_ns queue_ns) {
   if (queue_ns > LONG_QUEUE_NS) return 0;
   if (queue_ns > HARP_CC_QUEUE_NS) return LOSS_QUEUE_PERMILLE * 16;
   return HARP_MAX(LOSS_TOLERATED_PERMILLE * 16u, cc->loss_excused_q4);
 }
 
-/* Loss without a queue that does not shrink with the window is not ours: later it counts only if it grows. */
+/* If cutting the window does not reduce the loss, it is not congestion: from then on only more loss counts.
+ */
 static void maybe_excuse(struct harp_cc *cc) {
   if (!cc->cut_level_q4) cc->cut_level_q4 = cc->loss_permille_q4, cc->cut_rounds = 0;
   if (++cc->cut_rounds < EXCUSE_ROUNDS || cc->loss_permille_q4 < cc->cut_level_q4 * 3 / 4) return;

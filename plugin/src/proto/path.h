@@ -63,16 +63,17 @@ struct harp_path {
   bool any_acked;
   harp_ns rack_sent_ns; /* when the youngest acknowledged packet was sent */
   harp_ns loss_deadline_ns;
-  harp_ns
-      reorder_ns; /* tolerance for reordering; grows when a loss proves spurious, shrinks round by round */
+  /* Tolerance for reordering: grows when a loss proves spurious, shrinks each round trip. */
+  harp_ns reorder_ns;
   harp_ns last_ack_ns;
-  harp_ns silent_ns;   /* pto_from_ns before the first timeout in a row */
-  harp_ns pto_from_ns; /* when waiting began: flight taken up, blocked, acknowledgement, last probe timeout,
-                          or its probe */
-  uint32_t pto_count;  /* consecutive, without an acknowledgement between */
-  bool detour;         /* what is sent on it takes a slower way at the receiver */
-  bool drained;        /* silent while others progress: its flight was given up, nothing but probes go out */
-  bool probe_due;      /* send one packet now, whatever the window says */
+  harp_ns silent_ns; /* pto_from_ns before the first timeout in a row */
+  /* Start of the probe timeout: the last of first packet in flight, block, acknowledgement, timeout and its
+   * probe. */
+  harp_ns pto_from_ns;
+  uint32_t pto_count; /* consecutive, without an acknowledgement between */
+  bool detour;        /* what is sent on it takes a slower way at the receiver */
+  bool drained;       /* silent while others progress: its flight was given up, nothing but probes go out */
+  bool probe_due;     /* send one packet now, whatever the window says */
 
   /* while not UP */
   uint64_t proof_number; /* an acknowledgement of this number or a later one shows that the path works */
@@ -144,7 +145,7 @@ static inline bool harp_path_owes(const struct harp_path *p) {
   return p->inflight_bytes || p->blocked;
 }
 
-/* Whether nothing but probes may go out now. */
+/* Returns whether only probes may be sent now. */
 static inline bool harp_path_silent(const struct harp_path *p) {
   return p->state != HARP_PATH_UP || p->drained || p->pto_count >= HARP_PATH_SILENT_PTOS;
 }

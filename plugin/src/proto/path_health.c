@@ -3,7 +3,8 @@
 
 #include "base/assert.h"
 
-/* A path that is silent for so long while another answers goes DOWN; at once if standby paths wait for it. */
+/* A path that is silent for so long while another answers goes DOWN; at once if a standby path is to replace
+ * it. */
 #define PATH_DOWN_NS HARP_MS(30)
 /* Probes of a path that is not UP: first, and at most, apart; a while later, and where nothing depends on it.
  */
@@ -45,8 +46,8 @@ static void avoid_detours(struct harp_sender *s) {
   }
 }
 
-/* How many paths between two ENIs are in use; detours only where there is nothing else: they carry nothing.
- */
+/* Returns how many paths between two ENIs are in use, at least 1. Paths with a detour count only where there
+ * are no others: else they carry nothing. */
 static unsigned in_use(const struct harp_sender *s, const struct harp_flows *f) {
   unsigned straight = 0, all = 0;
   HARP_EACH_BIT (i, f->paths) {
@@ -157,7 +158,7 @@ static void restart_window(struct harp_path *p) {
 
 /* ---- which are in use ---- */
 
-/* Puts a path to use: it is tried, and has its part of what may be in flight between its ENIs. */
+/* Puts a dormant path to use: it is NEW and probed. */
 static void wake(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   give_up(s, p, now);
   move_to(s, p, HARP_PATH_NEW, now);
@@ -210,7 +211,7 @@ static unsigned rest_all_but(struct harp_sender *s, uint64_t among, unsigned but
   return but;
 }
 
-/* What the paths in use may have in flight together. */
+/* Returns the sum of the windows of the paths in use. */
 static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows *f) {
   uint64_t bytes = 0;
   HARP_EACH_BIT (i, f->paths) {
@@ -352,7 +353,7 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
   if (harp_unlikely(was_poor)) settle(s, &s->flows[p->pair], now);
 }
 
-/* Tells the path's pair of ENIs what came back over it. */
+/* Reports what was acknowledged on a path to the flows of its pair of ENIs. */
 static void note_flow(struct harp_sender *s, const struct harp_path *p, const struct harp_cc_sample *sample) {
   struct harp_flows *f = &s->flows[p->pair];
   bool busy = false;
@@ -366,9 +367,9 @@ static void note_flow(struct harp_sender *s, const struct harp_path *p, const st
   if (harp_flows_on_round(f, held_back, p->rtt.smoothed_ns, sample->now)) settle(s, f, sample->now);
 }
 
-/* Small falls are seen where acknowledgements are traced. */
-static void trace_fall(const struct harp_sender *s, const struct harp_path *p, uint32_t from_bytes,
-                       harp_ns now) {
+/* Traces a cut of the window by more than an eighth; the trace of acknowledgements shows smaller ones. */
+static void trace_window_cut(const struct harp_sender *s, const struct harp_path *p, uint32_t from_bytes,
+                             harp_ns now) {
   if (harp_likely(p->cc.window_bytes >= from_bytes - from_bytes / 8)) return;
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_WINDOW,
@@ -397,7 +398,7 @@ void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const 
   if (s->pair_count < s->path_count) note_flow(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
-  trace_fall(s, p, window, now);
+  trace_window_cut(s, p, window, now);
 }
 
 /* ---- timers ---- */
@@ -425,7 +426,8 @@ void harp_path_health_touch(struct harp_sender *s, const struct harp_path *p) {
   s->timers_ns = HARP_MIN(s->timers_ns, timer_ns(s, p));
 }
 
-/* Whether another path was heard of something sent after this one fell silent: then it is not the peer. */
+/* Whether another path had something acknowledged that was sent after this one fell silent: then the peer is
+ * alive. */
 static bool others_progress(const struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];
@@ -525,7 +527,7 @@ static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   p->pto_from_ns = now; /* the timeout starts over even if the probe cannot leave at once */
   uint32_t window = p->cc.window_bytes;
   if (p->pto_count == 2) p->cc.ops->on_timeout(&p->cc);
-  trace_fall(s, p, window, now);
+  trace_window_cut(s, p, window, now);
   bool elsewhere = s->path_count > 1 && others_progress(s, p);
   bool long_silent = now - p->silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
   if (elsewhere && p->pto_count >= DRAIN_PTOS && long_silent) {

@@ -23,26 +23,26 @@
 /* Begins: every path is NEW and about to be probed. */
 void harp_path_health_init(struct harp_sender *s, harp_ns now);
 
-/* Divides the eligible paths by class of message anew. */
+/* Recomputes which eligible paths carry each class of messages. */
 void harp_path_health_divide(struct harp_sender *s);
 
-/* Tells that the path's timers may have changed. */
+/* Notes that the path's timers may have changed. */
 void harp_path_health_touch(struct harp_sender *s, const struct harp_path *p);
 
-/* Tells that the path's search for a packet size began or ended. */
+/* Notes that the path's search for a packet size began or ended. */
 void harp_path_health_note_size(struct harp_sender *s, const struct harp_path *p);
 
-/* Asks for one packet on the path whatever its window says, or takes the wish back. */
+/* Requests one packet on the path whatever its window, or withdraws the request. */
 void harp_path_health_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted);
 
-/* An acknowledgement that brought something came on the path: it works. */
+/* Notes an acknowledgement of something new: the path works. */
 void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Gives up the path's flight to the others and leaves it to probes. */
+/* Takes the path DOWN: the others get its flight, and it is only probed. */
 void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* The receiver says whether what comes on the path takes a slower way there: the NIC spreads packets over
- * queues by their ports, and only some queues are the receiver's. */
+/* Notes whether the receiver gets the path's packets by a slower way: its NIC spreads packets over queues by
+ * their ports, and only some queues are the engine's. */
 void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
 
 /* Probes a path of each of our ENIs over which nothing has come for so long. */

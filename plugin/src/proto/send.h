@@ -72,22 +72,23 @@ struct harp_sender {
   struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
   harp_ns credit_probe_ns;              /* when to ask for it; HARP_NEVER: none is waiting */
   bool credit_wanted;                   /* the next probe asks for the credit of all streams */
-  uint32_t
-      small_lines; /* of small messages that went before large ones, and large ones have not made up for */
-  harp_ns cork_ns; /* until then small messages wait for company; HARP_NEVER: none waits */
+  /* Lines of small messages sent before large ones, minus those of large ones sent since. */
+  uint32_t small_lines;
+  harp_ns cork_ns;          /* until then small messages wait for company; HARP_NEVER: none waits */
   harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
 
-  /* paths, a bit each, and their timers: path_health.c's */
-  uint64_t eligible;                  /* may carry data */
-  uint64_t tcp;                       /* tcp paths */
-  uint64_t blocked;                   /* of them those that take nothing now */
-  uint64_t avoided;                   /* of them those that large messages leave to datagrams, too */
-  uint64_t by_class[HARP_TX_CLASSES]; /* eligible, for messages of a class: large ones go over tcp where
-                                         there is a tcp path between the same ENIs, small ones do not */
-  uint64_t probes_due;                /* those with probe_due */
-  uint64_t sizing;                    /* look for a larger packet size now and then */
-  unsigned start; /* where the search for the best path begins: differs from connection to connection */
-  bool waits;     /* the last search left a path unused for a better one */
+  /* paths, a bit each, and their timers: kept by path_health.c */
+  uint64_t eligible; /* may carry data */
+  uint64_t tcp;      /* tcp paths */
+  uint64_t blocked;  /* of them those that take nothing now */
+  uint64_t avoided;  /* of them those that large messages leave to datagrams, too */
+  /* Eligible for messages of a class: large ones use tcp where there is a tcp path between the same ENIs,
+   * small ones do not. */
+  uint64_t by_class[HARP_TX_CLASSES];
+  uint64_t probes_due; /* those with probe_due */
+  uint64_t sizing;     /* look for a larger packet size now and then */
+  unsigned start;      /* where the search for the best path begins: differs from connection to connection */
+  bool waits;          /* the last search left a path unused for a better one */
   uint32_t copy_budget_bytes;
   unsigned probe_next; /* path to be probed next when another is silent */
   harp_ns timers_ns;   /* no timer of a path falls due before this */

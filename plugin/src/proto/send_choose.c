@@ -61,7 +61,7 @@ static bool oldest_pending(const struct harp_path *p, struct harp_tx_choice *c) 
   return false;
 }
 
-/* Whether a line is well placed on the path: it may carry data, and was not drained of what it had. */
+/* Whether a probe of the path may carry data: it is eligible and not drained. */
 static bool carries_data(const struct harp_sender *s, const struct harp_path *p) {
   return (s->eligible >> p->index & 1) && !p->drained;
 }
@@ -99,16 +99,16 @@ static struct harp_tx_stream *first_lost(const struct harp_sender *s) {
 /* Whether the path's next probe is to be empty: it has been silent for long, also with the smallest packets.
  * Perhaps the path works, and all that is in flight is of a stream whose packets the receiver refuses. Every
  * other probe goes on carrying data, which saves a round trip where the path was at fault. */
-static bool asks_barely(const struct harp_path *p) {
+static bool wants_empty_probe(const struct harp_path *p) {
   return p->pto_count > HARP_PATH_SILENT_PTOS && p->lines <= HARP_PACKET_MIN_LINES && p->pto_count % 2 == 0;
 }
 
-/* One packet in spite of the window: what has waited longest, else an empty probe. What is to be sent again
- * is left to other paths where there are any. */
+/* Chooses one packet regardless of the window: the line that has waited longest, else an empty probe. Lost
+ * lines are left to other paths where there are any. */
 static struct harp_tx_choice choose_probe(struct harp_sender *s, const struct harp_path *p) {
   struct harp_tx_choice c = {.kind = HARP_TX_PROBE, .path = p->index, .packets = 1};
   bool carries = carries_data(s, p), alone = s->eligible == 1ull << p->index;
-  if (s->credit_wanted || p->is_tcp || asks_barely(p)) return c;
+  if (s->credit_wanted || p->is_tcp || wants_empty_probe(p)) return c;
   if (carries && alone && s->load.resend_lines) {
     c.stream = first_lost(s);
     c.lines = harp_tx_stream_lost_lines(c.stream, p->lines, &c.line);

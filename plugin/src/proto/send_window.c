@@ -3,8 +3,9 @@
 
 #include "proto/send_parts.h"
 
-/* A window that was announced so long ago may have been given to others: a sender that was idle begins with
- * less, until an acknowledgement comes. The receiver counts it among its senders for longer. */
+/* A window announced longer ago than this is stale: the receiver may have shared it out to others. A sender
+ * that was idle begins with less until an acknowledgement comes. The receiver counts it among its senders for
+ * longer. */
 #define WINDOW_STALE_NS HARP_MS(50)
 
 struct harp_window *harp_sender_window_to(struct harp_sender *s, unsigned remote_eni) {
@@ -15,7 +16,7 @@ static void set_windows(struct harp_sender *s, uint32_t bytes) {
   for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) s->windows[i].bytes = bytes;
 }
 
-/* Takes what the peer announces; counts what makes no sense. */
+/* Bounds an announced window; counts one that is out of range. */
 static uint32_t bounded_window(struct harp_sender *s, uint32_t bytes) {
   uint32_t bounded = harp_window_bounded(bytes);
   s->counters->absurd_windows += bounded != bytes;
@@ -30,7 +31,7 @@ void harp_sender_init_windows(struct harp_sender *s, uint32_t bytes, harp_ns now
   set_windows(s, s->window_bytes);
 }
 
-/* A window that grew has the paths grow with it; one that shrank cuts them when they change next. */
+/* Raises or lowers the bound of each path's window; one above a lower bound is cut when it changes next. */
 void harp_sender_on_window(struct harp_sender *s, uint32_t bytes, harp_ns now) {
   s->window_told_ns = now;
   bytes = bounded_window(s, bytes);

@@ -115,8 +115,8 @@ struct harp_wire_refuse {
   uint8_t version_max;
   struct harp_be16 reason;
   struct harp_be32 reserved;
-  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES]; /* of the HELLO that is refused: says that this REFUSE is not an
-                                                old one */
+  /* Of the HELLO that is refused: proves that this REFUSE is not an old one. */
+  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];
 } __attribute__((packed, aligned(4)));
 
 struct harp_wire_final {
