@@ -70,7 +70,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(driver_fallbacks, "times", "times that the xdp driver fell back to sockets")                             \
   X(handshake_refused, "handshakes", "handshakes that were refused")                                         \
   X(connections, "connections", "NCCL connections opened")                                                   \
-  X(peers, "peers", "peers met")
+  X(peers, "peers", "peers connected")
 
 struct harp_counters {
 #define X(name, unit, text) uint64_t name;
