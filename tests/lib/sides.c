@@ -34,8 +34,11 @@ void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, co
 }
 
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
-  struct harp_instance instance = {
-      .ifname = "sim0", .mtu = sides_mtu, .paths = 2, .peer_timeout_ns = HARP_SEC(10)};
+  struct harp_instance instance = {.ifname = "sim0",
+                                   .mtu = sides_mtu,
+                                   .paths = 2,
+                                   .peer_timeout_ns = HARP_SEC(10),
+                                   .stall_ns = HARP_SEC(10)};
   instance.addr.ss_family = AF_INET;
   struct harp_io_sim_config config = {.framed = framed,
                                       .gather = sides_gather,

@@ -31,8 +31,12 @@ static time_t seconds(void) {
 }
 
 static struct harp_engine *open_engine(void) {
-  struct harp_instance instance = {
-      .ifname = "lo", .mtu = 65536, .paths = 1, .peer_timeout_ns = HARP_SEC(10), .numa = -1};
+  struct harp_instance instance = {.ifname = "lo",
+                                   .mtu = 65536,
+                                   .paths = 1,
+                                   .peer_timeout_ns = HARP_SEC(10),
+                                   .stall_ns = HARP_SEC(10),
+                                   .numa = -1};
   struct sockaddr_in *in = (struct sockaddr_in *)&instance.addr;
   struct harp_engine *e;
   struct harp_error error = {0};

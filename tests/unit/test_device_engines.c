@@ -40,6 +40,7 @@ static struct harp_instance loopback(void) {
                             .mtu = 65536,
                             .paths = 1,
                             .peer_timeout_ns = HARP_SEC(10),
+                            .stall_ns = HARP_SEC(10),
                             .numa = -1,
                             .mode = HARP_ENGINE_THREAD,
                             .driver = HARP_DRIVER_UDP,

@@ -69,6 +69,7 @@ static void open_side(struct side *s, struct side *other, uint16_t port) {
     instances[i].mtu = 1500;
     instances[i].paths = 1;
     instances[i].peer_timeout_ns = HARP_SEC(10);
+    instances[i].stall_ns = HARP_SEC(10);
     instances[i].addr.ss_family = AF_INET;
     enis.at[i] = &instances[i];
     harp_io_bundle_take(bundle, harp_io_sim_open(&config));

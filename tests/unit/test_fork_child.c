@@ -135,6 +135,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
                                    .mtu = 65536,
                                    .paths = 1,
                                    .peer_timeout_ns = HARP_SEC(10),
+                                   .stall_ns = HARP_SEC(10),
                                    .numa = -1,
                                    .mode = HARP_ENGINE_INLINE,
                                    .memory_bytes = 1 << 20};
@@ -224,6 +225,7 @@ static void be_puppet(int wire, const struct harp_handle *handle) {
                                    .mtu = 65536,
                                    .paths = 1,
                                    .peer_timeout_ns = HARP_SEC(LIMIT_S),
+                                   .stall_ns = HARP_SEC(10),
                                    .numa = -1,
                                    .mode = HARP_ENGINE_INLINE,
                                    .memory_bytes = 1 << 20};

@@ -59,8 +59,11 @@ static bool epoll_is_full;
 
 /* A peer with so many interfaces. */
 static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_enis) {
-  struct harp_instance instance = {
-      .ifname = "sim0", .mtu = 1500, .paths = 1, .peer_timeout_ns = PEER_TIMEOUT_NS};
+  struct harp_instance instance = {.ifname = "sim0",
+                                   .mtu = 1500,
+                                   .paths = 1,
+                                   .peer_timeout_ns = PEER_TIMEOUT_NS,
+                                   .stall_ns = HARP_SEC(10)};
   struct harp_io_sim_config config = {
       .port_count = 1, .first_port = 1000, .send = carry, .wire = s, .counters = &s->wire_counters};
   struct harp_error error = {0};

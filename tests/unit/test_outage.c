@@ -107,6 +107,7 @@ static void open_scene(struct scene *s, unsigned links) {
     instance->mtu = 1500;
     instance->paths = 1;
     instance->peer_timeout_ns = HARP_SEC(10);
+    instance->stall_ns = HARP_SEC(10);
     ((struct sockaddr_in *)&instance->addr)->sin_family = AF_INET;
     ((struct sockaddr_in *)&instance->addr)->sin_addr = address(1, i);
     harp_io_bundle_take(bundle, harp_io_sim_open(&config));

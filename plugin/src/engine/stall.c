@@ -31,7 +31,7 @@ enum {
 };
 
 static harp_ns tenths_ns(const struct harp_engine *e, unsigned tenths) {
-  return (e->instance.stall_ns ? e->instance.stall_ns : HARP_STALL_NS) / 10 * tenths;
+  return e->instance.stall_ns / 10 * tenths;
 }
 
 static unsigned long long seconds(harp_ns ns) {

@@ -16,8 +16,6 @@
 
 #include "base/base.h"
 
-#define HARP_STALL_NS HARP_SEC(10) /* unless HARP_STALL_TIME says otherwise */
-
 struct harp_connect;
 struct harp_engine;
 struct harp_listener;
