@@ -26,43 +26,61 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "plugin" / "src"
 CORPUS = ROOT / "tests" / "fuzz" / "corpus" / "conf"
 
-# What the plugin understood, as numbers and words; the sentence where it did not.
+# What the plugin understood, key by key; the sentence where it did not.
 ORACLE = r"""
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include "host/conf.h"
-static void put(char *out, const struct sockaddr_storage *address) {
-  const struct sockaddr_in *in = (const void *)address;
-  const struct sockaddr_in6 *in6 = (const void *)address;
-  const void *bytes = &in->sin_addr;
-  if (address->ss_family == AF_INET6) bytes = &in6->sin6_addr;
-  if (!address->ss_family || !inet_ntop(address->ss_family, bytes, out, 64)) out[0] = 0;
+static void put(char *out, size_t bytes, const struct harp_setting *row, const void *value) {
+  const uint8_t *mac = value;
+  const struct sockaddr_storage *address = value;
+  const struct sockaddr_in *in = value;
+  const struct sockaddr_in6 *in6 = value;
+  const struct harp_cores *cores = value;
+  const struct harp_ports *ports = value;
+  int used = 0;
+  switch (row->kind) {
+  case HARP_KIND_NUMBER: snprintf(out, bytes, "%d", *(const int *)value); break;
+  case HARP_KIND_SECONDS:
+    snprintf(out, bytes, "%" PRIu64, (uint64_t)(*(const harp_ns *)value / HARP_SEC(1)));
+    break;
+  case HARP_KIND_SIZE: snprintf(out, bytes, "%zu", *(const size_t *)value); break;
+  case HARP_KIND_WORD: snprintf(out, bytes, "%s", row->words[*(const unsigned *)value]); break;
+  case HARP_KIND_MAC:
+    snprintf(out, bytes, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+    break;
+  case HARP_KIND_ADDRESS:
+    value = address->ss_family == AF_INET6 ? (const void *)&in6->sin6_addr : &in->sin_addr;
+    inet_ntop(address->ss_family, value, out, (socklen_t)bytes);
+    break;
+  case HARP_KIND_CORES:
+    for (unsigned i = 0; i < cores->count; i++)
+      used += snprintf(out + used, bytes - (size_t)used, "%s%u", i ? ", " : "", cores->at[i]);
+    break;
+  case HARP_KIND_PORTS: snprintf(out, bytes, "%u, %u", ports->low, ports->high); break;
+  default: snprintf(out, bytes, "%s", (const char *)value);
+  }
 }
 int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);
 int oracle(const char *text, size_t bytes, char *said, size_t said_bytes) {
   struct harp_conf conf;
   struct harp_error sentence;
-  char address[64], gateway[64];
   int rc = harp_conf_parse(&conf, "f.conf", text, bytes, &sentence);
   if (rc < 0) {
     snprintf(said, said_bytes, "%s", sentence.text);
     return rc;
   }
-  const struct harp_settings *v = &conf.values;
-  put(address, &v->address);
-  put(gateway, &v->gateway);
-  const uint8_t *mac = v->mac;
-  int used = snprintf(said, said_bytes,
-           "%s|%02x:%02x:%02x:%02x:%02x:%02x|%s|%s|%d|%s|%d|%d|%u|%s|%d|%s|%zu|%s|%u-%u|%u|%llu|%s|%s|",
-           v->interface, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], address, gateway, v->mtu,
-           v->pci, v->numa, v->speed_mbps, v->queues, harp_setting_word(HARP_SETTING_MODE, v->mode), v->gpu,
-           harp_page_size_name(v->page_size), v->memory_bytes,
-           harp_setting_word(HARP_SETTING_DRIVER, v->driver), v->ports.low, v->ports.high, v->paths,
-           (unsigned long long)(v->peer_timeout_ns / 1000000000),
-           harp_setting_word(HARP_SETTING_CONGESTION, v->congestion),
-           harp_setting_word(HARP_SETTING_DEVICES, v->devices));
-  for (unsigned i = 0; i < v->cores.count; i++)
-    used += snprintf(said + used, said_bytes - (size_t)used, "%u,", v->cores.at[i]);
+  said[0] = 0;
+  for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
+    const struct harp_setting *row = &harp_setting_table[id];
+    char value[1024];
+    if (!harp_setting_is_set(&conf.values, id)) continue;
+    put(value, sizeof value, row, (const char *)&conf.values + row->offset);
+    size_t used = strlen(said);
+    snprintf(said + used, said_bytes - used, "%s = %s|", row->key, value);
+  }
   return 0;
 }
 """
@@ -98,26 +116,15 @@ def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     return ask
 
 
-ZEROS: dict[str, Any] = {
-    "mac": "00:00:00:00:00:00",
-    "mode": "auto",
-    "page_size": "auto",
-    "driver": "auto",
-    "ports": (0, 0),
-    "congestion": "delay",
-    "devices": "striped",
-}
-TEXTS = ("address", "gateway", "pci")
-
-
 def shown(conf: Conf) -> str:
-    """Write a Conf as the oracle does, unset keys as C's zeros."""
-    values: dict[str, Any] = {key: conf.get(key) for key in KEYS}
-    zeros = {key: ZEROS.get(key, "" if key in TEXTS else 0) for key in KEYS}
-    filled = {name: zeros[name] if value is None else value for name, value in values.items()}
-    filled["ports"] = "{}-{}".format(*filled["ports"])
-    cores = "".join(f"{core}," for core in conf.cores or ())
-    return "|".join(str(value) for name, value in filled.items() if name != "cores") + f"|{cores}"
+    """Write a Conf as the oracle does."""
+    found = {key: conf.get(key) for key in KEYS}
+    texts = {
+        key: ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for key, value in found.items()
+        if value is not None
+    }
+    return "".join(f"{key} = {text}|" for key, text in texts.items())
 
 
 def python_says(data: bytes) -> tuple[bool, str]:
