@@ -9,7 +9,7 @@
 
 #include "io/xdp/health.h"
 
-enum { MANY = HARP_XDP_DEAF_PACKETS + 1 };
+enum { MANY = HARP_XDP_UNRECEIVED_PACKETS + 1 };
 
 static struct harp_xdp_health health;
 static struct harp_xdp_progress at;
@@ -53,39 +53,40 @@ static void test_a_send_after_a_pause_is_no_stall(void **state) {
   assert_false(is_well(HARP_SEC(63)));
 }
 
-static void test_packets_that_never_come_out_are_deafness(void **state) {
+static void test_packets_that_never_come_out_are_a_failure(void **state) {
   (void)state;
   at.handed = at.taken = 1000;
   assert_true(is_well(1));
   at.handed += MANY;
   assert_true(is_well(2));
-  assert_true(is_well(2 + HARP_XDP_DEAF_NS));
-  assert_string_equal(harp_xdp_health_look(&health, &at, 3 + HARP_XDP_DEAF_NS),
+  assert_true(is_well(2 + HARP_XDP_UNRECEIVED_NS));
+  assert_string_equal(harp_xdp_health_look(&health, &at, 3 + HARP_XDP_UNRECEIVED_NS),
                       "packets are handed to the queues and do not come out");
 }
 
-static void test_deaf_from_the_start(void **state) {
+static void test_nothing_received_from_the_start(void **state) {
   (void)state;
   at.handed = MANY;
   assert_true(is_well(1));
-  assert_false(is_well(2 + HARP_XDP_DEAF_NS));
+  assert_false(is_well(2 + HARP_XDP_UNRECEIVED_NS));
 }
 
 /* The core that hands them over stood still between counting them and showing them. */
-static void test_a_batch_that_is_late_is_no_deafness(void **state) {
+static void test_a_batch_that_is_late_is_no_failure(void **state) {
   (void)state;
   for (int turn = 0; turn < 10; turn++) {
     harp_ns start = HARP_SEC(turn + 1);
     assert_true(is_well(start));
     at.handed += 10 * MANY;
-    for (harp_ns late = 0; late <= HARP_XDP_DEAF_NS; late += HARP_MS(50)) assert_true(is_well(start + late));
+    for (harp_ns late = 0; late <= HARP_XDP_UNRECEIVED_NS; late += HARP_MS(50))
+      assert_true(is_well(start + late));
     at.taken += 1;
-    assert_true(is_well(start + HARP_XDP_DEAF_NS + HARP_MS(50)));
+    assert_true(is_well(start + HARP_XDP_UNRECEIVED_NS + HARP_MS(50)));
   }
 }
 
 /* A burst fills the rings between the last receive and the look, after a time without any packet. */
-static void test_a_burst_just_before_the_look_is_no_deafness(void **state) {
+static void test_a_burst_just_before_the_look_is_no_failure(void **state) {
   (void)state;
   for (harp_ns now = HARP_SEC(1); now < HARP_SEC(100); now += HARP_SEC(1)) {
     assert_true(is_well(now));
@@ -96,7 +97,7 @@ static void test_a_burst_just_before_the_look_is_no_deafness(void **state) {
 }
 
 /* Handed and lost, because the rings were full; or counted too few, because queues count without a lock. */
-static void test_packets_lost_on_the_way_are_no_deafness(void **state) {
+static void test_packets_lost_on_the_way_are_no_failure(void **state) {
   (void)state;
   for (int second = 1; second < 100; second++) {
     at.handed += 1000;
@@ -107,7 +108,7 @@ static void test_packets_lost_on_the_way_are_no_deafness(void **state) {
 
 static void test_a_few_packets_do_not_tell(void **state) {
   (void)state;
-  at.handed = HARP_XDP_DEAF_PACKETS;
+  at.handed = HARP_XDP_UNRECEIVED_PACKETS;
   for (int second = 1; second < 10; second++) assert_true(is_well(HARP_SEC(second)));
 }
 
@@ -116,11 +117,11 @@ int main(void) {
       cmocka_unit_test_setup(test_idle_queues_are_well, fresh),
       cmocka_unit_test_setup(test_sends_that_stay_under_way_are_a_stall, fresh),
       cmocka_unit_test_setup(test_a_send_after_a_pause_is_no_stall, fresh),
-      cmocka_unit_test_setup(test_packets_that_never_come_out_are_deafness, fresh),
-      cmocka_unit_test_setup(test_deaf_from_the_start, fresh),
-      cmocka_unit_test_setup(test_a_batch_that_is_late_is_no_deafness, fresh),
-      cmocka_unit_test_setup(test_a_burst_just_before_the_look_is_no_deafness, fresh),
-      cmocka_unit_test_setup(test_packets_lost_on_the_way_are_no_deafness, fresh),
+      cmocka_unit_test_setup(test_packets_that_never_come_out_are_a_failure, fresh),
+      cmocka_unit_test_setup(test_nothing_received_from_the_start, fresh),
+      cmocka_unit_test_setup(test_a_batch_that_is_late_is_no_failure, fresh),
+      cmocka_unit_test_setup(test_a_burst_just_before_the_look_is_no_failure, fresh),
+      cmocka_unit_test_setup(test_packets_lost_on_the_way_are_no_failure, fresh),
       cmocka_unit_test_setup(test_a_few_packets_do_not_tell, fresh),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,8 @@
  * until rx_release.
  *
  * One instance belongs to one engine; every function is called by the thread that runs the engine's pass, or
- * under the engine's lock. No function blocks. Time is not used here. */
+ * under the engine's lock. Only `open` may wait: for what the kernel still releases of an earlier socket, up
+ * to 10 s with AF_XDP. */
 #ifndef HARP_IO_H
 #define HARP_IO_H
 
@@ -56,7 +57,8 @@ struct harp_rx_superframe {
   uint32_t bytes;         /* all segments together */
   uint32_t segment_bytes; /* of every segment but the last, which may be shorter; packed without gaps */
   uint32_t frame;         /* the driver's own */
-  bool detour; /* it came to another queue than ours, and so through the kernel: other ports may be better */
+  /* It came in on another queue than ours, and so through the kernel: other ports may be better. */
+  bool detour;
 };
 
 /* What a driver got and can do; valid after open. */
@@ -79,17 +81,18 @@ struct harp_io_config {
   const struct sockaddr_storage *addr; /* local address of the ENI; its port is ignored */
   uint16_t port_low, port_high;        /* where to bind, both included; 0 and 0: the kernel chooses */
   unsigned port_count;
-  bool is_each_receiving; /* each port receives; else the first does for all, and the others are only sources
-                           */
-  uint8_t *frames;        /* memory for frames, borrowed until close */
+  /* Each port receives; else the first does for all, and the others are only sources. */
+  bool is_each_receiving;
+  uint8_t *frames; /* memory for frames, borrowed until close */
   size_t frames_bytes;
   struct harp_counters *counters;
-  uint32_t disable;            /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
-  struct harp_io_ready *ready; /* where sockets are to be added, refreshed by its owner; NULL: the driver's
-                                  own business */
+  uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts where an offload misbehaves */
+  /* Where sockets are to be added, refreshed by its owner; NULL: the driver has a set of its own. */
+  struct harp_io_ready *ready;
 
-  bool is_one_of_many; /* other interfaces share the routes: what is sent must leave by this one, whatever
-                          the kernel's tables prefer */
+  /* Other interfaces share the routes: what is sent must leave by this one, whatever the kernel's tables
+   * prefer. */
+  bool is_one_of_many;
 
   /* for drivers below IP, but for ifindex */
   enum harp_io_xdp_mode xdp_mode;
@@ -102,8 +105,7 @@ struct harp_io_config {
   unsigned sharer_count;      /* 0 or 1: it is alone */
   unsigned shared_port_count; /* ports where it has only a share of the queues: some lead to the others' */
   size_t memory_bytes;        /* what the conf allows for frames and all else; 0: the driver's default */
-  uint32_t
-      token_prefix; /* upper half of all tokens that the engine hands out: other packets are strangers' */
+  uint32_t token_prefix;      /* upper half of the engine's tokens; packets with another one are dropped */
 };
 
 enum { HARP_IO_NO_GSO = 1, HARP_IO_NO_GRO = 2, HARP_IO_NO_GATHER = 4 };

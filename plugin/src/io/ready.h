@@ -34,8 +34,8 @@ int harp_io_ready_add(struct harp_io_ready *r, int fd) HARP_MUST_CHECK;
 /* Takes a socket out that is still open; its number is another one's then. */
 void harp_io_ready_remove(struct harp_io_ready *r, int fd, unsigned number);
 
-/* Marks the sockets that have something, if none is marked or for the HARP_READY_EVERY-th time; never blocks.
- * To be called once for each receive call. */
+/* Marks the sockets that have something, if none is marked or for the HARP_READY_EVERY-th time; does not
+ * wait. To be called once for each receive call. */
 void harp_io_ready_refresh(struct harp_io_ready *r);
 
 static inline bool harp_io_ready_marked(const struct harp_io_ready *r, unsigned number) {

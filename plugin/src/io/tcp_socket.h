@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel TCP sockets that carry records: options, and the system calls around them. No state. No call blocks;
- * errors are -errno. Whoever gets a file descriptor closes it with harp_files_close. */
+/* Kernel TCP sockets that carry records: options, and the system calls around them. No state. All sockets are
+ * non-blocking; errors are -errno. Whoever gets a file descriptor closes it with harp_files_close. */
 #ifndef HARP_TCP_SOCKET_H
 #define HARP_TCP_SOCKET_H
 

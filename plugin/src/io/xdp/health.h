@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells from counters whether the queues of an xdp driver still move. The driver looks now and then; what one
- * look finds under way has until a later look to come out, so that neither a burst that arrives just before a
- * look nor a process that stood still is taken for a failure. Pure functions; owned by one xdp driver. */
+/* Says from counters whether the queues of an xdp driver still work. The driver checks every 50 ms while its
+ * engine is awake. What one check finds under way may be done until a later one, so that neither a burst just
+ * before a check nor a process that was stopped counts as a failure. Pure functions; owned by one xdp driver.
+ */
 #ifndef HARP_IO_XDP_HEALTH_H
 #define HARP_IO_XDP_HEALTH_H
 
 #include "base/base.h"
 
-enum { HARP_XDP_DEAF_PACKETS = 64 };  /* handed to our sockets, and none came out: the queues are deaf */
-#define HARP_XDP_STALL_NS HARP_SEC(2) /* without a completion: the queues are dead */
-/* And for so long: a batch that the kernel has not shown us yet, on a core that a hypervisor took away, is
- * late and not lost. */
-#define HARP_XDP_DEAF_NS HARP_MS(250)
+/* Sends wait, and none was completed for so long: sending has failed. */
+#define HARP_XDP_STALL_NS HARP_SEC(2)
+/* More packets than this were handed to our sockets, and none was received for so long: receiving has failed.
+ * A shorter time would count a batch as lost that is late, on a core that a hypervisor took away. */
+enum { HARP_XDP_UNRECEIVED_PACKETS = 64 };
+#define HARP_XDP_UNRECEIVED_NS HARP_MS(250)
 
 /* Counters since open: of one queue, or of all together. */
 struct harp_xdp_progress {
-  uint64_t sent, completed; /* frames given to the kernel, and given back */
-  uint64_t handed, taken; /* packets given to our sockets by the XDP program, and taken out of their rings */
+  uint64_t sent, completed; /* frames queued for the kernel, and completed by it */
+  uint64_t handed, taken;   /* packets handed to our sockets by the XDP program, and received from them */
 };
 
 struct harp_xdp_health {
@@ -26,8 +28,8 @@ struct harp_xdp_health {
   harp_ns heard_ns;              /* the last look that saw packets come out, or few to come */
 };
 
-/* Looks; the sockets have been read and completions reaped since the last look. Returns NULL, or a clause
- * that says what has failed. Zeroed memory is a driver that was never looked at. */
+/* Checks; the sockets have been read and completions reaped since the last check. Returns NULL, or a clause
+ * that says what has failed. Zeroed memory stands for a driver that was never checked. */
 const char *harp_xdp_health_look(struct harp_xdp_health *h, const struct harp_xdp_progress *progress,
                                  harp_ns now);
 
