@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +22,12 @@ PLUGIN_DIR = ROOT / "plugin"
 BUILD_DIR = PLUGIN_DIR / "build"
 SANITIZERS = ("asan", "tsan")  # the first with UBSan
 SIM_SEEDS = 10_000
+PROCESSES = 2
+MAIN_GROUP = "main"
+MAIN_SUITES = {"bench", "conformance", "lab", "sanitize"}
+MAIN_MARKERS = ("lab", "nccl", "gpu", "dist", "vm")
+PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
+BESIDE = 10  # by how much the priority of what runs beside them is lower
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,11 +41,32 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run the whole suite in several processes, and what somebody chose in one."""
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return PROCESSES if is_whole and (os.cpu_count() or 1) > 1 else 0
+
+
+def _is_in_main_group(item: pytest.Item) -> bool:
+    """Whether a test needs time of its own: it moves data, or changes what the host has only once."""
+    suite = item.path.relative_to(ROOT / "tests").parts[0]
+    return suite in MAIN_SUITES or any(map(item.get_closest_marker, MAIN_MARKERS))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where the suite runs in several processes, let what only computes yield to what moves data."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        less = 0 if _is_in_main_group(item) else BESIDE
+        with contextlib.suppress(PermissionError):  # who is not root may only lower it
+            os.setpriority(os.PRIO_PROCESS, 0, PRIORITY + less)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("harp")
     group.addoption("--nccl", action="store_true", help="drive an official NCCL (fetches wheels once)")
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
-    group.addoption("--dist", action="store_true", help="build and run the self-contained file")
+    group.addoption("--packages", action="store_true", help="build and run the self-contained file")
     group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
     group.addoption(
         "--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs"
@@ -63,6 +92,8 @@ def _lab_reason() -> str:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where all tests run, build what the later ones need while the first ones mostly wait."""
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        return
     suites = {item.path.relative_to(ROOT / "tests").parts[0] for item in session.items}
     if session.config.option.collectonly or not {"conformance", "sanitize", "test_native.py"} <= suites:
         return
@@ -75,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "lab": _lab_reason(),
         "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",
         "gpu": "" if config.getoption("--gpu") else "asked for with --gpu",
-        "dist": "" if config.getoption("--dist") else "asked for with --dist",
+        "dist": "" if config.getoption("--packages") else "asked for with --packages",
         "vm": "" if config.getoption("--vm") else "asked for with --vm",
     }
     drawn = [item for item in items if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)]
@@ -84,6 +115,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in drawn if (times := config.getoption("--draws")) else ():
         item.add_marker(pytest.mark.timeout(times * float(config.getini("timeout")) + draws.SHRINK_S))
     for item in items:
+        if _is_in_main_group(item):
+            item.add_marker(pytest.mark.xdist_group(MAIN_GROUP))
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import os
 import platform
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,7 +57,14 @@ def fuzz_targets() -> list[str]:
     return [file.stem.removeprefix("fuzz_") for file in sorted((TESTS_DIR / "fuzz").glob("fuzz_*.c"))]
 
 
-_making = threading.Lock()  # two makes in one folder would build the same files
+@contextlib.contextmanager
+def _making() -> Iterator[None]:
+    """Be the only one who makes: two makes in one folder would build the same files."""
+    folder = PLUGIN_DIR / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / ".making").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make_argv(*words: str) -> list[str]:
@@ -64,7 +73,7 @@ def _make_argv(*words: str) -> list[str]:
 
 def make(*words: str, timeout_s: int = BUILD_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run make in the plugin's folder, when no other one runs; output and errors come together."""
-    with _making:
+    with _making():
         return subprocess.run(
             _make_argv(*words),
             stdout=subprocess.PIPE,
@@ -86,7 +95,7 @@ def make_ahead(jobs: Sequence[Sequence[str]]) -> Callable[[], None]:
 
     def work() -> None:
         for words in jobs:
-            with _making:
+            with _making():
                 if ended.is_set():
                     return
                 argv = ["nice", "-n", str(LOWEST_PRIORITY), *_make_argv("--keep-going", *words)]
