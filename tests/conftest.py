@@ -101,6 +101,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.add_cleanup(native.make_ahead(jobs))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     reasons = {
         "lab": _lab_reason(),

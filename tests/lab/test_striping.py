@@ -214,13 +214,21 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
         assert any("lost vm" in line or "lost " in line for line in job.warns(0))
 
 
+def _drop_in_its_own_firewall(lab: Lab, host: int) -> None:
+    """Drop what a host sends through its first ENI, so that its kernel knows it."""
+    rule = 'type filter hook egress device "eni0" priority 0; policy drop;'
+    table = f"table netdev harp_test {{ chain drops {{\n{rule}\n}}\n}}\n"
+    run_command(run_inside(lab.hosts[host], "nft", "-f", "-", stdin=table))
+
+
 @pytest.mark.parametrize("left", [0, 1], ids=["sender", "receiver"])
 def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJob, left: int) -> None:
     """A kernel whose own firewall drops its keepalives takes that for congestion, and asks forever."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         _until_moving(job, 1)
-        lab.faults(left, 0).blackhole()
+        lab.faults(left, 0).blackhole("in")
+        _drop_in_its_own_firewall(lab, left)
         until("the other gives it up", lambda: "goes on over other" in job.log(1 - left))
         _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         assert "goes on over other" not in job.log(left)
