@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from harpctl.errors import HarpError
 from harpctl.testbed.lab.lab import Lab, require_lab
@@ -23,9 +25,13 @@ BUILD_DIR = PLUGIN_DIR / "build"
 SANITIZERS = ("asan", "tsan")  # the first with UBSan
 SIM_SEEDS = 10_000
 PROCESSES = 2
-MAIN_GROUP = "main"
-MAIN_SUITES = {"bench", "conformance", "lab", "sanitize"}
-MAIN_MARKERS = ("lab", "nccl", "gpu", "dist", "vm")
+MAIN = "main"
+MAIN_PATHS = (
+    *("tests/bench/", "tests/conformance/", "tests/lab/", "tests/sanitize/"),
+    *("tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
+    *("tests/harpctl/network/", "tests/harpctl/preflight/", "tests/harpctl/testbed/"),
+    *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/facts/test_live.py"),
+)
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
 BESIDE = 10  # by how much the priority of what runs beside them is lower
 
@@ -47,17 +53,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return PROCESSES if is_whole and (os.cpu_count() or 1) > 1 else 0
 
 
-def _is_in_main_group(item: pytest.Item) -> bool:
-    """Whether a test needs time of its own: it moves data, or changes what the host has only once."""
-    suite = item.path.relative_to(ROOT / "tests").parts[0]
-    return suite in MAIN_SUITES or any(map(item.get_closest_marker, MAIN_MARKERS))
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """One process runs what needs time of its own, which is most: it begins with it; others take the rest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return MAIN if nodeid.startswith(MAIN_PATHS) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduling:
+    """Keep what moves data, or needs the host's network, in one process."""
+    return _Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Where the suite runs in several processes, let what only computes yield to what moves data."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        less = 0 if _is_in_main_group(item) else BESIDE
+        less = 0 if item.nodeid.startswith(MAIN_PATHS) else BESIDE
         with contextlib.suppress(PermissionError):  # who is not root may only lower it
             os.setpriority(os.PRIO_PROCESS, 0, PRIORITY + less)
 
@@ -101,7 +113,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.add_cleanup(native.make_ahead(jobs))
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     reasons = {
         "lab": _lab_reason(),
@@ -116,8 +127,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in drawn if (times := config.getoption("--draws")) else ():
         item.add_marker(pytest.mark.timeout(times * float(config.getini("timeout")) + draws.SHRINK_S))
     for item in items:
-        if _is_in_main_group(item):
-            item.add_marker(pytest.mark.xdist_group(MAIN_GROUP))
+        if item.get_closest_marker("lab") and not item.nodeid.startswith(MAIN_PATHS):
+            raise pytest.UsageError(f"{item.nodeid} builds namespaces: name its file in MAIN_PATHS")
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
