@@ -348,7 +348,7 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
     harp_sender_take(e->sender, &choice, room, &run, d->now);
     uint32_t largest = run.count > 1 ? run.lines_per_packet * HARP_LINE_BYTES : run.last_bytes;
     if (choice.bytes != largest) duo_fail(d, "%u bytes were chosen, %u taken", choice.bytes, largest);
-    if (!(d->steps % CHECK_TAKES)) harp_sender_check(e->sender);
+    if (!(d->steps % HARP_MAX(CHECK_TAKES, d->check_steps))) harp_sender_check(e->sender);
     check_run(d, e, &run, p, probing);
     if (p->lines != lines) duo_fail(d, "the packet size changed within a superframe");
     if (run.type == HARP_PACKET_PROBE && sf.count) duo_fail(d, "a probe in mid-superframe");
@@ -469,6 +469,7 @@ static void on_datagram(struct duo *d, struct duo_end *e) {
 /* ---- events ---- */
 
 static void check(struct duo *d, struct duo_end *e) {
+  if (d->check_steps && d->steps % d->check_steps) return;
   if (d->stream_count > CHECKED_STREAMS && d->steps % CHECK_STEPS) return;
   if (e->sender) harp_sender_check(e->sender);
   if (e->receiver) harp_receiver_check(e->receiver);

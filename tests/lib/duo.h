@@ -159,6 +159,7 @@ struct duo {
   bool forged; /* a packet was */
   bool faults; /* pauses, refusals and a lack of frames happen */
   uint64_t steps, same_instant;
+  unsigned check_steps; /* the ends' whole state is checked once in so many steps; 0: as often as it can be */
   uint64_t data_packets, probe_packets, ack_packets; /* sent */
   uint64_t path_packets[SIMNET_PATHS_MAX];           /* sent by either end */
   FILE *trace_out; /* where traces go when config.trace is set; NULL: nowhere */
