@@ -39,10 +39,10 @@ const char *harp_drop_name(enum harp_drop drop);
 #define HARP_COUNTERS(X)                                                                                     \
   X(rx_superframes, "superframes", "superframes that a driver has brought")                                  \
   X(rx_packets, "packets", "packets in them, dropped ones included")                                         \
-  X(rx_bytes, "bytes", "UDP payload of those packets")                                                       \
+  X(rx_bytes, "bytes", "UDP payload of those packets, and records")                                          \
   X(tx_superframes, "superframes", "superframes of data handed to a driver")                                 \
   X(tx_packets, "packets", "packets in them")                                                                \
-  X(tx_bytes, "bytes", "UDP payload of those packets")                                                       \
+  X(tx_bytes, "bytes", "UDP payload of those packets, and records")                                          \
   X(tx_acks, "packets", "acknowledgements sent")                                                             \
   X(acks_riding, "packets", "of them those that travelled with data")                                        \
   X(rx_acks, "packets", "acknowledgements received and used")                                                \
