@@ -6,6 +6,7 @@ A table of the code that the text repeats is listed here, so that who changes on
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -25,14 +26,26 @@ README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 COMMANDED = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
-DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+OF_FOLDERS = ("plugin/box", "tests/trees", "tests/vm")
+DOCS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / folder / "README.md" for folder in OF_FOLDERS),
+    ]
+)
 
-LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
-REPO_PATH = re.compile(r"(?<![\w/.<>-])(?:plugin|tests|docs|harpctl|\.ci)/[\w./<>-]*\w")
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
+REPO_PATH = re.compile(r"(?<![\w/.<>-])(?:plugin|tests|docs|harpctl|dist|\.ci)/[\w./<>-]*\w")
 LAYER_PATH = re.compile(r"`(\w+/\w+\.[ch])`")
 IN_TICKS = re.compile(r"`(?:struct )?([a-z]\w*)`")
 HARP_NAME = re.compile(r"\bHARP_[A-Z]\w*")
+OF_HARP = re.compile(r"[a-z]\w*_\w*[a-z]\w*(?:\(\))?")
+OF_OTHERS = {"sk_buff", "sock_def_readable", "unregister_netdevice", "nic_rules"}  # Linux's, and what is gone
+TESTED = re.compile(r"(tests/[\w/]+\.py)::(\w+)|`(tests/[\w/]+\.py)`, `(test_\w+)`")
 BUILT = "plugin/build/"
+PACKED = "dist/out"
+GENERATED = ("drop_", "harp_eni_", "harp_peer_", "harp_engine_")  # put together from the tables of statistics
 PROSE_COLUMNS = 100
 ARCHITECTURE_WORDS = 2500
 OWN_FORM = {"cli.md"}  # generated
@@ -44,6 +57,12 @@ def read(path: Path) -> str:
 
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a document's headings, as the platforms that show it make them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", read(path), flags=re.DOTALL), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def tables(text: str) -> list[list[list[str]]]:
@@ -99,7 +118,10 @@ def commands(start: str) -> list[list[str]]:
 def test_links_lead_somewhere(doc: Path) -> None:
     dead = []
     for target, anchor in LINK.findall(read(doc)):
-        if "://" not in target and not (doc.parent / target).exists():
+        if "://" in target:
+            continue
+        path = doc.parent / target if target else doc
+        if not path.exists() or (anchor and anchor not in anchors(path)):
             dead.append(target + anchor)
     assert not dead
 
@@ -109,7 +131,7 @@ def test_files_exist(doc: Path) -> None:
     text = read(doc)
     wrong = []
     for name in REPO_PATH.findall(text):
-        if name.startswith(BUILT):
+        if name.startswith((BUILT, PACKED)):
             continue
         if not any(ROOT.glob(re.sub(r"<\w+>", "*", name))):
             wrong.append(name)
@@ -159,6 +181,33 @@ def test_variables_of_the_readme_are_those_of_the_source() -> None:
     named = set(HARP_NAME.findall(read(README)))
     assert named
     assert named <= known
+
+
+@functools.cache
+def known_words() -> set[str]:
+    """All words of the product and of its tests."""
+    folders = ("plugin", "harpctl", "tests", "dist", "docs/grafana")
+    listed = subprocess.run(
+        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    files = [ROOT / name for name in listed.stdout.splitlines() if not re.search("/(corpus|meta)/", name)]
+    kinds = {".c", ".h", ".def", ".py", ".mk", ".json", ".in"}
+    return set(re.findall(r"\w+", "".join(read(path) for path in files if path.suffix in kinds)))
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=relative)
+def test_functions_and_fields_named_alone_exist(doc: Path) -> None:
+    """A name with an underscore that stands alone in `ticks` is of the code, or of what reads it."""
+    codes = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", read(doc), flags=re.DOTALL))
+    named = {code.removesuffix("()") for code in codes if OF_HARP.fullmatch(code)}
+    gone = {name for name in named - known_words() - OF_OTHERS if not name.startswith(GENERATED)}
+    assert not gone
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=relative)
+def test_tests_named_exist(doc: Path) -> None:
+    for path, name, other_path, other_name in TESTED.findall(read(doc)):
+        assert f"def {name or other_name}(" in read(ROOT / (path or other_path)), name or other_name
 
 
 def test_constants_named_in_docs_exist() -> None:
