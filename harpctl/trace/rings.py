@@ -25,7 +25,7 @@ from harpctl.stats.layout import HEADER, TABLE, Page, read_page, wrong
 RINGS = struct.Struct("=QIIIIIIIiiIqq96s")
 HEAD = struct.Struct("=QII48x")
 ENTRY = struct.Struct("=QQIIHHBBBB")
-PARTS = ("FLOW", "TROUBLE", "LIFE")
+PARTS = ("FLOW", "RECOVERY", "STATE")
 MEMORY_NAME = "/memfd:harp-trace"
 MARGIN = 64  # entries that the writer may be ahead of its count
 NO_PEER = 0xFFFF

@@ -185,7 +185,7 @@ void duo_add(struct duo *d, uint32_t bytes, uint32_t capacity, harp_ns send_at, 
 
 /* Returns the oldest entry that was not printed yet; NULL: there is none. */
 static const struct harp_trace_entry *next_entry(struct duo_end *e) {
-  uint8_t rare = (uint8_t)(e->traced[HARP_TRACE_TROUBLE] + e->traced[HARP_TRACE_LIFE]);
+  uint8_t rare = (uint8_t)(e->traced[HARP_TRACE_RECOVERY] + e->traced[HARP_TRACE_STATE]);
   for (unsigned part = 0; part < HARP_TRACE_PARTS; part++) {
     if (e->traced[part] == atomic_load(&e->trace.ring->heads[part].count)) continue;
     const struct harp_trace_entry *entry =

@@ -149,7 +149,7 @@ static void test_a_failure_leaves_a_dump(void **state) {
   assert_string_equal(s.state, "failed");
   assert_int_equal(s.mark, a.link->peer->session.sender->paths[0].first_number);
   int64_t heads = (int64_t)h.rings.at + h.rings.heads_at;
-  assert_int_equal(pread(fd, &head, sizeof head, heads + HARP_TRACE_LIFE * (int64_t)sizeof head),
+  assert_int_equal(pread(fd, &head, sizeof head, heads + HARP_TRACE_STATE * (int64_t)sizeof head),
                    sizeof head);
   struct harp_trace_entry last;
   assert_int_equal(

@@ -116,10 +116,10 @@ static void test_parts_do_not_push_each_other_out(void **state) {
   write_one(1, HARP_EVENT_PATH_STATE, 0);
   write_one(2, HARP_EVENT_PTO, 0);
   for (uint64_t i = 0; i < 3 * HARP_TRACE_FLOW_SLOTS; i++) write_one(3, HARP_EVENT_TX_DATA, i);
-  assert_int_equal(ring.heads[HARP_TRACE_LIFE].count, 1);
-  assert_int_equal(ring.life[0].event, HARP_EVENT_PATH_STATE);
-  assert_int_equal(ring.trouble[0].event, HARP_EVENT_PTO);
-  assert_int_equal((uint8_t)(ring.trouble[0].order - ring.life[0].order), 1);
+  assert_int_equal(ring.heads[HARP_TRACE_STATE].count, 1);
+  assert_int_equal(ring.state[0].event, HARP_EVENT_PATH_STATE);
+  assert_int_equal(ring.recovery[0].event, HARP_EVENT_PTO);
+  assert_int_equal((uint8_t)(ring.recovery[0].order - ring.state[0].order), 1);
 }
 
 /* A ring tells another process where its parts are. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flight recorder: a ring of protocol events with time and numbers, one ring for each engine.
  *
- * It has three parts, so that what is rare outlives what is frequent: what is sent and acknowledged, what
- * goes wrong, and what begins and ends. The engine's lock holder writes, with a few stores an event and
- * without a lock; another process may read at the same time (docs/trace.md). Golden tests compare its text.
- * A NULL trace costs a branch. */
+ * It has three parts, so that frequent events do not overwrite rare ones: FLOW, what is sent and
+ * acknowledged; RECOVERY, losses, probes and drops; STATE, changes of paths, sessions and streams. Whoever
+ * holds the engine's lock writes, with a few stores an event and without a lock; another process may read at
+ * the same time (docs/trace.md). Golden tests compare its text. A NULL trace costs a branch. */
 #ifndef HARP_TRACE_H
 #define HARP_TRACE_H
 
@@ -30,33 +30,33 @@
   X(SEND_POST, FLOW, "stream {stream} sends message {number} of {a} bytes")                                  \
   X(SENT, FLOW, "stream {stream} message {number} sent")                                                     \
   X(RECV_POST, FLOW, "stream {stream} receive {number} posted for {a} bytes")                                \
-  X(TX_AGAIN, TROUBLE,                                                                                       \
+  X(TX_AGAIN, RECOVERY,                                                                                      \
     "path {path} resends as packets {number}+{count} of stream {stream} at line {a}, {b} lines")             \
-  X(TX_PROBE, TROUBLE, "path {path} probes with packet {number} of {b} padding bytes")                       \
-  X(RX_GAP, TROUBLE, "path {path} packet {number} came, {a} before it are missing")                          \
-  X(RX_DUPLICATE, TROUBLE, "path {path} packet {number} repeats line {a}")                                   \
-  X(RX_DROP, TROUBLE, "path {path} packet {number} dropped: {a:" HARP_TRACE_DROPS "}")                       \
-  X(LOST, TROUBLE, "path {path} lost {count} packets from {number} on, line {a} first")                      \
-  X(SPURIOUS, TROUBLE, "path {path} {count} packets from {number} on were not lost")                         \
-  X(PTO, TROUBLE, "path {path} probe timeout number {a} after {b} us")                                       \
-  X(WINDOW, TROUBLE, "path {path} window cut to {a} bytes, RTT {b} us")                                      \
-  X(REFUSED, TROUBLE, "{a} superframes refused by the kernel and {b} deferred")                              \
-  X(PATH_STATE, LIFE,                                                                                        \
+  X(TX_PROBE, RECOVERY, "path {path} probes with packet {number} of {b} padding bytes")                      \
+  X(RX_GAP, RECOVERY, "path {path} packet {number} came, {a} before it are missing")                         \
+  X(RX_DUPLICATE, RECOVERY, "path {path} packet {number} repeats line {a}")                                  \
+  X(RX_DROP, RECOVERY, "path {path} packet {number} dropped: {a:" HARP_TRACE_DROPS "}")                      \
+  X(LOST, RECOVERY, "path {path} lost {count} packets from {number} on, line {a} first")                     \
+  X(SPURIOUS, RECOVERY, "path {path} {count} packets from {number} on were not lost")                        \
+  X(PTO, RECOVERY, "path {path} probe timeout number {a} after {b} us")                                      \
+  X(WINDOW, RECOVERY, "path {path} window cut to {a} bytes, RTT {b} us")                                     \
+  X(REFUSED, RECOVERY, "{a} superframes refused by the kernel and {b} deferred")                             \
+  X(PATH_STATE, STATE,                                                                                       \
     "path {path} goes from {a:" HARP_TRACE_PATH_STATES "} to {b:" HARP_TRACE_PATH_STATES "}")                \
-  X(PATH_SIZE, LIFE, "path {path} packets from {a} to {b} lines")                                            \
-  X(SESSION_OPEN, LIFE, "session {number} opens over {a} paths")                                             \
-  X(SESSION_STATE, LIFE,                                                                                     \
+  X(PATH_SIZE, STATE, "path {path} packets from {a} to {b} lines")                                           \
+  X(SESSION_OPEN, STATE, "session {number} opens over {a} paths")                                            \
+  X(SESSION_STATE, STATE,                                                                                    \
     "session goes from {a:" HARP_TRACE_SESSION_STATES "} to {b:" HARP_TRACE_SESSION_STATES "}")              \
-  X(STREAM_OPEN, LIFE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                             \
-  X(STREAM_CLOSED, LIFE,                                                                                     \
+  X(STREAM_OPEN, STATE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                            \
+  X(STREAM_CLOSED, STATE,                                                                                    \
     "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes: {b:" HARP_TRACE_STATUSES "}")                  \
-  X(CARRIER, LIFE,                                                                                           \
+  X(CARRIER, STATE,                                                                                          \
     "path {path} {a:carries large messages again|carries none, for loss|carries none, for a long queue}")    \
-  X(TCP_CLOSED, LIFE, "path {path} its TCP connection ended")                                                \
-  X(STALL, LIFE,                                                                                             \
+  X(TCP_CLOSED, STATE, "path {path} its TCP connection ended")                                               \
+  X(STALL, STATE,                                                                                            \
     "NCCL has waited for {b} ms: {a:nothing|no receive at the peer|peer sends nothing|peer stopped|"         \
     "peer unreachable|no packet gets through|engine has no core}")                                           \
-  X(NO_PASS, LIFE, "the engine has had no pass for {b} ms")
+  X(NO_PASS, STATE, "the engine has had no pass for {b} ms")
 
 enum harp_event {
 #define X(name, part, text) HARP_EVENT_##name,
@@ -65,14 +65,14 @@ enum harp_event {
       HARP_EVENT_COUNT
 };
 
-enum harp_trace_part { HARP_TRACE_FLOW, HARP_TRACE_TROUBLE, HARP_TRACE_LIFE, HARP_TRACE_PARTS };
+enum harp_trace_part { HARP_TRACE_FLOW, HARP_TRACE_RECOVERY, HARP_TRACE_STATE, HARP_TRACE_PARTS };
 
 /* 768 KiB in all. At 100 Gbit/s an engine writes some 300 000 FLOW events a second, so that these reach back
  * 50 ms: hundreds of RTTs. */
 enum {
   HARP_TRACE_FLOW_SLOTS = 16384,
-  HARP_TRACE_TROUBLE_SLOTS = 4096,
-  HARP_TRACE_LIFE_SLOTS = 4096,
+  HARP_TRACE_RECOVERY_SLOTS = 4096,
+  HARP_TRACE_STATE_SLOTS = 4096,
   HARP_TRACE_NO_PEER = 0xffff,
 };
 
@@ -95,8 +95,8 @@ struct harp_trace_head {
 
 struct harp_trace_ring {
   struct harp_trace_entry flow[HARP_TRACE_FLOW_SLOTS]; /* first: its entries are found soonest */
-  struct harp_trace_entry trouble[HARP_TRACE_TROUBLE_SLOTS];
-  struct harp_trace_entry life[HARP_TRACE_LIFE_SLOTS];
+  struct harp_trace_entry recovery[HARP_TRACE_RECOVERY_SLOTS];
+  struct harp_trace_entry state[HARP_TRACE_STATE_SLOTS];
   struct harp_trace_head heads[HARP_TRACE_PARTS];
   uint8_t rare_count; /* of the entries outside FLOW, ever written */
 };
@@ -129,10 +129,10 @@ static inline struct harp_trace_entry *harp_trace_slot(struct harp_trace_ring *r
   switch (part) {
   case HARP_TRACE_FLOW:
     return &ring->flow[i % HARP_TRACE_FLOW_SLOTS];
-  case HARP_TRACE_TROUBLE:
-    return &ring->trouble[i % HARP_TRACE_TROUBLE_SLOTS];
+  case HARP_TRACE_RECOVERY:
+    return &ring->recovery[i % HARP_TRACE_RECOVERY_SLOTS];
   default:
-    return &ring->life[i % HARP_TRACE_LIFE_SLOTS];
+    return &ring->state[i % HARP_TRACE_STATE_SLOTS];
   }
 }
 

@@ -28,13 +28,13 @@ EVENTS = """\
 TX_DATA FLOW path {path} sends packets {number}+{count}
 RX_ACK FLOW path {path} acked up to {number}
 TX_ACK FLOW path {path} acknowledges up to {number}
-LOST TROUBLE path {path} lost {count} packets from {number} on, line {a} first
-TX_AGAIN TROUBLE path {path} resends as packets {number}+{count}
-RX_GAP TROUBLE path {path} packet {number} came, {a} before it are missing
-PTO TROUBLE path {path} probe timeout
-PATH_STATE LIFE path {path} goes from {a:new|up} to {b:new|up}
-SESSION_OPEN LIFE session {number} opens
-NO_PASS LIFE no pass for {b} ms
+LOST RECOVERY path {path} lost {count} packets from {number} on, line {a} first
+TX_AGAIN RECOVERY path {path} resends as packets {number}+{count}
+RX_GAP RECOVERY path {path} packet {number} came, {a} before it are missing
+PTO RECOVERY path {path} probe timeout
+PATH_STATE STATE path {path} goes from {a:new|up} to {b:new|up}
+SESSION_OPEN STATE session {number} opens
+NO_PASS STATE no pass for {b} ms
 """
 KINDS = {line.split()[0]: (number, line.split()[1]) for number, line in enumerate(EVENTS.splitlines())}
 FIELDS = parse_schema(SCHEMA)
