@@ -14,28 +14,11 @@
 #include "base/status.h"
 #include "engine/copies.h"
 #include "engine/peer.h"
-
-enum { HARP_REQUESTS_MAX = HARP_MESSAGES_MAX };
+#include "engine/request.h"
 
 /* An NCCL connection carries data in one direction: the side that called connect sends, the side that
  * accepted receives. */
 enum harp_role { HARP_ROLE_SENDER, HARP_ROLE_RECEIVER };
-
-enum harp_request_state { HARP_REQUEST_FREE, HARP_REQUEST_POSTED, HARP_REQUEST_DONE };
-
-struct harp_request {
-  struct harp_link *link;
-  /* (E) the engine's release of DONE pairs with (F) the acquire in harp_net_test: the thread sees data and
-   * `bytes`. */
-  _Atomic uint32_t state;
-  uint32_t capacity; /* bytes posted */
-  uint32_t bytes;    /* bytes moved; valid when DONE */
-  bool is_copy;      /* a send whose data is a copy of ours: done for NCCL, DONE when it is delivered */
-  bool is_watched;   /* a receive: the buffer is read while it fills */
-  bool is_tested;    /* a copy: NCCL has heard that it is done. NCCL's thread */
-  void *data;        /* NCCL's buffer, borrowed until DONE; or the copy */
-  void *note;        /* what the caller keeps with it, NULL at first. NCCL's thread */
-};
 
 struct harp_link {
   struct harp_engine *engine;
@@ -106,12 +89,6 @@ void harp_link_destroy(struct harp_link *link);
 /* Makes the engine forget every request whose buffer overlaps [data, data + bytes): after this nothing writes
  * or reads there. A link that had such a request fails. Takes the engine's lock. */
 void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes);
-
-/* Makes a request free again. NCCL's thread. */
-static inline void harp_request_free(struct harp_request *r) {
-  atomic_store_explicit(&r->state, HARP_REQUEST_FREE, memory_order_relaxed);
-  r->link->requests_free |= 1ull << (r - r->link->requests);
-}
 
 /* Returns the link's error, and logs it the first time: one WARN for a link that failed alone, one for all
  * links that failed with their peer. NCCL's thread. */

@@ -45,10 +45,6 @@ struct pending {
   harp_ns polled_ns; /* when a call was at work on it last */
 };
 
-/* From so many copies on that are not known to be delivered, a send looks for acknowledgements as well: no
- * test of a request may ever do so. */
-enum { COPIES_TO_LOOK = 16 };
-
 /* A connect that nobody has polled for so many peer timeouts was given up. */
 enum { GIVEN_UP_TIMEOUTS = 2 };
 
@@ -415,95 +411,44 @@ enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr) {
 
 /* ---- data ---- */
 
-static enum harp_status submit(struct harp_comm *comm, enum harp_role role, void *data, size_t bytes,
-                               bool is_watched, struct harp_request **request) {
+/* Returns why a comm takes no request of this role, with one WARN; HARP_OK: it takes one. */
+static enum harp_status check_comm(const struct harp_comm *comm, enum harp_role role) {
   struct harp_link *link = comm->link;
-  *request = NULL;
   if (harp_unlikely(harp_fork_is_child())) return in_child("send or receive");
   enum harp_status status = harp_link_error(link);
   if (harp_unlikely(status != HARP_OK)) return status;
-  if (harp_unlikely(link->role != role)) {
-    HARP_WARN("%s on the wrong end of the connection with %s", role == HARP_ROLE_SENDER ? "send" : "receive",
-              link->peer->name);
-    return HARP_ERR_INTERNAL;
-  }
-  if (harp_unlikely(bytes > HARP_NET_MAX_BYTES)) {
-    if (role == HARP_ROLE_SENDER) {
-      HARP_WARN("a message of %zu bytes to %s is larger than the %d that HARP carries", bytes,
-                link->peer->name, HARP_NET_MAX_BYTES);
-      return HARP_ERR_USAGE;
-    }
-    bytes = HARP_NET_MAX_BYTES; /* a receive may be larger than any message */
-  }
-  if (harp_unlikely(!link->requests_free)) return HARP_OK;
-  struct harp_request *r = &link->requests[__builtin_ctzll(link->requests_free)];
-  link->requests_free &= link->requests_free - 1;
-  r->data = data;
-  r->capacity = (uint32_t)bytes;
-  r->bytes = 0;
-  r->is_copy = false;
-  r->is_watched = is_watched;
-  if (role == HARP_ROLE_SENDER) {
-    (void)harp_copies_take(link, r);
-    link->submitted++;
-  }
-  atomic_store_explicit(&r->state, HARP_REQUEST_POSTED, memory_order_relaxed);
-  bool pushed = harp_spsc_push(&link->submit, r);
-  HARP_ASSERT(pushed); /* the ring has a slot for every request */
-  harp_engine_ring_mt(link->engine, link->slot);
-  *request = r;
-  return HARP_OK;
+  if (harp_likely(link->role == role)) return HARP_OK;
+  HARP_WARN("%s on the wrong end of the connection with %s", role == HARP_ROLE_SENDER ? "send" : "receive",
+            link->peer->name);
+  return HARP_ERR_INTERNAL;
 }
 
 enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
                                struct harp_request **request) {
-  struct harp_link *link = comm->link;
-  harp_copies_collect(link);
-  bool full = harp_copies_count(&link->copies) >= COPIES_TO_LOOK;
-  enum harp_status status = submit(comm, HARP_ROLE_SENDER, data, bytes, false, request);
+  *request = NULL;
+  enum harp_status status = check_comm(comm, HARP_ROLE_SENDER);
   if (harp_unlikely(status != HARP_OK)) return status;
-  if (full)
-    harp_runner_inline_pass_mt(link->engine, NULL);
-  else if (*request)
-    harp_runner_inline_transmit_mt(link->engine);
-  if (*request) harp_runner_wake_mt(link->engine);
-  return status;
+  if (harp_unlikely(bytes > HARP_NET_MAX_BYTES)) {
+    HARP_WARN("a message of %zu bytes to %s is larger than the %d that HARP carries", bytes,
+              comm->link->peer->name, HARP_NET_MAX_BYTES);
+    return HARP_ERR_USAGE;
+  }
+  *request = harp_request_send(comm->link, data, (uint32_t)bytes);
+  return HARP_OK;
 }
 
 enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes, bool is_watched,
                                   struct harp_request **request) {
-  enum harp_status status = submit(comm, HARP_ROLE_RECEIVER, data, bytes, is_watched, request);
-  if (*request) harp_runner_wake_mt(comm->link->engine);
-  return status;
-}
-
-static bool take_done(struct harp_request *r, size_t *bytes) {
-  if (atomic_load_explicit(&r->state, memory_order_acquire) != HARP_REQUEST_DONE) return false; /* (F) */
-  *bytes = r->bytes;
-  harp_request_free(r);
-  return true;
-}
-
-/* A copy is done for NCCL while it travels, unless its link has failed before NCCL asked. */
-static enum harp_status test_copy(struct harp_request *r, bool *done, size_t *bytes) {
-  enum harp_status status = harp_link_error(r->link);
+  *request = NULL;
+  enum harp_status status = check_comm(comm, HARP_ROLE_RECEIVER);
   if (harp_unlikely(status != HARP_OK)) return status;
-  r->is_tested = *done = true;
-  *bytes = r->capacity;
+  bytes = HARP_MIN(bytes, (size_t)HARP_NET_MAX_BYTES); /* a receive may be larger than any message */
+  *request = harp_request_receive(comm->link, data, (uint32_t)bytes, is_watched);
   return HARP_OK;
 }
 
-enum harp_status harp_net_test(struct harp_request *r, bool *done, size_t *bytes) {
+enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t *bytes) {
   *done = false;
   if (harp_unlikely(harp_fork_is_child())) return in_child("test");
-  if (r->is_copy) {
-    harp_copies_collect(r->link); /* makes it an ordinary request if it is delivered */
-    if (r->is_copy) return test_copy(r, done, bytes);
-  }
-  *done = take_done(r, bytes);
-  if (*done) return HARP_OK;
-  harp_runner_inline_pass_mt(r->link->engine, r);
-  if (harp_unlikely(!(++r->link->test_count % HARP_STALL_TESTS))) harp_stall_watch_mt(r->link->engine);
-  *done = take_done(r, bytes);
-  return *done ? HARP_OK : harp_link_error(r->link);
+  return harp_request_test(request, done, bytes);
 }
