@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/copy.h"
 #include "base/log.h"
 #include "engine/drain.h"
 #include "engine/engine.h"
@@ -199,8 +198,7 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
   int err = harp_receiver_post(link->peer->session.receiver, link->rx, r->data, r->capacity, r->is_watched, r,
                                &place, &early, now);
   if (err) return err;
-  for (uint32_t i = 0; i < place.count; i++)
-    harp_copy_lines(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);
+  harp_placement_copy(&place, early);
   return 0;
 }
 

@@ -140,8 +140,8 @@ struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path);
  */
 unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path);
 
-/* Sends an acknowledgement, of any path, on a connection that takes a record. */
-void harp_tcp_send_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number, harp_ns now);
+/* Sends the acknowledgement that is due for `path`, over the tcp path `over`, which takes a record now. */
+void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now);
 
 /* Takes what has come on all connections, a bounded part of it; returns how many reads brought something. */
 unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now);

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include "base/assert.h"
-#include "base/copy.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "wire/crc32c.h"
@@ -176,8 +175,14 @@ static void put_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint
   p->out_bytes += HARP_RECORD_HEAD_BYTES + bytes;
 }
 
-void harp_tcp_send_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number, harp_ns now) {
-  put_ack(p, ack, number);
+void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now) {
+  struct harp_tcp_path *p = harp_tcp_ready(peer, over);
+  struct harp_packet ack;
+  uint64_t number;
+  HARP_ASSERT(p);
+  harp_receiver_take_ack(peer->session.receiver, path, &ack, &number, now);
+  ack.token = peer->session.keys.tx_token;
+  put_ack(p, &ack, number);
   harp_tcp_path_flush(p, now);
 }
 
@@ -246,11 +251,6 @@ static void complete(struct harp_peer *peer, const struct harp_packet *p, enum h
   if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(st->owner, now);
 }
 
-static void place(const struct harp_placement *where, const uint8_t *payload) {
-  for (uint32_t i = 0; i < where->count; i++)
-    harp_copy_lines(where->dst + where->runs[i].from, payload + where->runs[i].from, where->runs[i].bytes);
-}
-
 /* An acknowledgement comes as it would in a datagram. Returns why it is worthless. */
 static enum harp_drop take_ack(struct harp_tcp_path *p, harp_ns now) {
   const uint8_t *wire = p->in.record.packet.data.payload;
@@ -277,7 +277,7 @@ static void take_record(struct harp_tcp_path *p, enum harp_records_event event, 
   struct harp_placement where;
   bool is_placed = event == HARP_RECORDS_PLACED;
   enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
-  if (!drop && !is_placed) place(&where, record->packet.data.payload);
+  if (!drop && !is_placed) harp_placement_copy(&where, record->packet.data.payload);
   if (record->packet.type == HARP_PACKET_DATA) complete(p->peer, &record->packet, drop, now);
 }
 

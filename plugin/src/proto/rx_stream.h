@@ -14,6 +14,7 @@
 #ifndef HARP_RX_STREAM_H
 #define HARP_RX_STREAM_H
 
+#include "base/copy.h"
 #include "base/counters.h"
 #include "base/linemap.h"
 #include "base/trace.h"
@@ -78,6 +79,12 @@ struct harp_placement {
     uint32_t from, bytes;
   } runs[HARP_RUNS_MAX];
 };
+
+/* Copies the runs of a payload to their place. */
+static inline void harp_placement_copy(const struct harp_placement *place, const uint8_t *payload) {
+  for (uint32_t i = 0; i < place->count; i++)
+    harp_copy_lines(place->dst + place->runs[i].from, payload + place->runs[i].from, place->runs[i].bytes);
+}
 
 void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
                          const struct harp_trace *trace, struct harp_counters *counters);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/receive.h"
+
+#include <sys/epoll.h>
+
+#include "engine/engine.h"
+#include "engine/inbound.h"
+#include "engine/listener.h"
+
+enum {
+  RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */
+  RX_AGAIN_BYTES = 16384,
+  CONTROL_EVENTS = 16,
+};
+#define PENDING_CHECK_NS  HARP_US(50)
+#define DATAGRAMS_IDLE_NS HARP_MS(1)
+#define DATAGRAMS_POLL_NS HARP_US(5)
+
+_Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name the slot");
+
+/* Drives handshakes for which something has come. Peers' events stay where they are until check_control. */
+static void check_handshakes(struct harp_engine *e, harp_ns now) {
+  struct epoll_event events[CONTROL_EVENTS];
+  int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
+  for (int i = 0; i < n; i++)
+    if (events[i].data.u64 >= HARP_ENGINE_PEERS_MAX) harp_listeners_on_ready(events[i].data.u64, now);
+}
+
+static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
+  uint32_t slot = token & 0xffff;
+  if (slot >= HARP_ENGINE_PEERS_MAX) return NULL;
+  if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->pending_check_ns) {
+    /* The peer's first packet has overtaken the end of its handshake, unless it is from another process. */
+    e->pending_check_ns = now + PENDING_CHECK_NS;
+    check_handshakes(e, now);
+  }
+  struct harp_peer *peer = e->peers[slot];
+  return peer && peer != HARP_SLOT_RESERVED && peer->session.keys.rx_token == token ? peer : NULL;
+}
+
+/* What a superframe has brought so far: whose it is, and the link that the last packet was for. */
+struct arrival {
+  struct harp_peer *peer;
+  struct harp_link *link;
+};
+
+/* Marks what is done before the next packet may be another's. */
+static void settle(struct arrival *a) {
+  if (a->link) harp_link_complete(a->link);
+  if (a->peer) harp_peer_settle(a->peer);
+  *a = (struct arrival){0};
+}
+
+/* Handles one packet. */
+static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes, bool detour,
+                           struct arrival *a, harp_ns now) {
+  struct harp_packet p;
+  struct harp_placement where;
+  enum harp_drop drop = harp_packet_decode(wire, bytes, &p);
+  if (harp_unlikely(drop)) {
+    e->counters.drops[drop]++;
+    return;
+  }
+  struct harp_peer *peer = peer_of_token(e, p.token, now);
+  if (harp_unlikely(!peer)) {
+    e->counters.drops[HARP_DROP_TOKEN]++;
+    return;
+  }
+  p.detour = detour;
+  drop = harp_session_on_packet(&peer->session, wire, &p, &where, now);
+  if (drop && drop != HARP_DROP_CONTRADICTION && drop != HARP_DROP_DUPLICATE && drop != HARP_DROP_STREAM)
+    return;
+  if (peer != a->peer) {
+    settle(a);
+    a->peer = peer;
+    peer->heard_ns = now;
+    peer->is_confirmed = true;
+    if (p.type == HARP_PACKET_DATA) harp_inbound_on_data(peer, now);
+  }
+  if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
+  if (harp_likely(!drop) && !where.is_copied) harp_placement_copy(&where, p.data.payload);
+  struct harp_link *link = harp_receiver_stream(peer->session.receiver, p.data.stream)->owner;
+  if (link != a->link && a->link) harp_link_complete(a->link);
+  a->link = link;
+  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(link, now);
+}
+
+static void receive_superframe(struct harp_engine *e, const struct harp_rx_superframe *sf) {
+  harp_ns now = e->clock();
+  struct arrival a = {0};
+  for (uint32_t at = 0; at < sf->bytes; at += sf->segment_bytes) {
+    receive_packet(e, sf->data + at, HARP_MIN(sf->segment_bytes, sf->bytes - at), sf->detour, &a, now);
+    e->counters.rx_packets++;
+  }
+  settle(&a);
+  e->counters.rx_superframes++;
+  e->counters.rx_bytes += sf->bytes;
+}
+
+/* While messages come over TCP and no datagram has come for DATAGRAMS_IDLE_NS, the driver is asked once in
+ * DATAGRAMS_POLL_NS: a receive that finds nothing takes about 1 us. */
+static bool skips_datagrams(const struct harp_engine *e) {
+  return e->tcp && harp_tcp_is_live(e->tcp, e->looked_ns) && e->looked_ns < e->datagrams_poll_ns;
+}
+
+static void note_datagrams(struct harp_engine *e, bool any) {
+  if (any) e->datagrams_ns = e->looked_ns;
+  e->datagrams_poll_ns =
+      e->looked_ns - e->datagrams_ns > DATAGRAMS_IDLE_NS ? e->looked_ns + DATAGRAMS_POLL_NS : 0;
+}
+
+unsigned harp_receive_datagrams(struct harp_engine *e) {
+  unsigned total = 0;
+  if (skips_datagrams(e)) return 0;
+  while (total < RX_BUDGET) {
+    struct harp_rx_superframe batch[HARP_RX_BATCH_MAX];
+    unsigned n = e->io->ops->rx(e->io, batch, e->io->info.rx_batch);
+    for (unsigned i = 0; i < n; i++) receive_superframe(e, &batch[i]);
+    if (!n) break;
+    e->io->ops->rx_release(e->io, batch, n);
+    total += n;
+    /* A small superframe emptied the queue, most likely: hand on what it brought instead of asking again. */
+    if (batch[n - 1].bytes < RX_AGAIN_BYTES) break;
+  }
+  note_datagrams(e, total);
+  return total;
+}
