@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from harpctl.confs.conf import QUOTE_CHARS_MAX
+from harpctl.confs.conf import quoted_start
 from harpctl.confs.table import KEYS, SECTIONS
 from harpctl.confs.table import VARIABLES as HARP_VARIABLES
 from harpctl.facts.model import Facts
@@ -70,8 +70,7 @@ class Scrubber:
     def hide(self, *texts: str) -> None:
         """Remember texts to remove, also as harpctl's messages quote them."""
         for text in texts:
-            quoted = "".join(char if " " <= char <= "~" else "?" for char in text[:QUOTE_CHARS_MAX])
-            self._secrets |= {one for one in (text, quoted) if len(one) >= SECRET_CHARS_MIN}
+            self._secrets |= {one for one in (text, quoted_start(text)) if len(one) >= SECRET_CHARS_MIN}
 
     def learn(self, environment: Mapping[str, str]) -> None:
         """Remember the values of variables to remove."""

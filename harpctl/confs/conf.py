@@ -13,17 +13,14 @@ from typing import Any
 
 import msgspec
 
-from harpctl.confs.table import KEYS, SECTIONS, Value
+from harpctl.confs.table import BOUNDS, KEYS, SECTIONS, Value
 from harpctl.errors import ExitCode, HarpError
 
 TOOLS_DIR = "/usr/local/tfabric/tools"  # containers are given it, and nothing else of the host's files
 CONF_DIR = f"{TOOLS_DIR}/config"
 CONF_PATTERN = "ztcp*.conf"
-CONF_COUNT_MAX = 16  # HARP_MAX_INSTANCES of the plugin
-FILE_BYTES_MAX = 64 << 10
-LINE_BYTES_MAX = 512
-QUOTE_CHARS_MAX = 68
 
+_QUOTE_CHARS_MAX = BOUNDS.quote_bytes - len("...") - 1
 _NAME = re.compile(r"ztcp(0|[1-9][0-9]{0,3})\.conf")
 _HEADER = "# Written by harpctl; docs/configuration.md of HARP says what each key means.\n"
 
@@ -84,8 +81,8 @@ def parse(text: str, file: str) -> Conf:
     Raises HarpError with the plugin's own sentence: "file:line: key ...: expected ...".
     """
     data = text.encode("utf-8", "surrogateescape")
-    if len(data) > FILE_BYTES_MAX:
-        raise _wrong(f"{file}: the file is too long: expected at most {FILE_BYTES_MAX >> 10} KiB")
+    if len(data) > BOUNDS.conf_file_bytes_max:
+        raise _wrong(f"{file}: the file is too long: expected at most {BOUNDS.conf_file_bytes_max >> 10} KiB")
     lines = data.removeprefix(b"\xef\xbb\xbf").decode("latin-1").split("\n")
     reader = _Reader(file)
     for number, line in enumerate(lines, 1):
@@ -123,8 +120,9 @@ class _Reader:
     def take(self, number: int, line: str) -> None:
         """Take one line without its end; one character per byte."""
         self._at = f"{self._file}:{number}"
-        if len(line) > LINE_BYTES_MAX:
-            raise _wrong(f"{self._at}: the line is too long: expected at most {LINE_BYTES_MAX} bytes")
+        if len(line) > BOUNDS.conf_line_bytes_max:
+            most = BOUNDS.conf_line_bytes_max
+            raise _wrong(f"{self._at}: the line is too long: expected at most {most} bytes")
         if "\0" in line:
             raise _wrong(f"{self._at}: a NUL byte: expected text")
         line = line.strip(" \t")
@@ -145,7 +143,7 @@ class _Reader:
         if name in self._seen:
             raise _wrong(f"{self._at}: section [{name}] is there twice: expected one of each")
         if name not in SECTIONS:
-            known = "[eni], [engine], [memory] or [transport]"
+            known = " or ".join([", ".join(f"[{one}]" for one in SECTIONS[:-1]), f"[{SECTIONS[-1]}]"])
             raise _wrong(f"{self._at}: unknown section [{_quoted(name)}]: expected {known}")
         self._seen.add(name)
         self._section = name
@@ -168,10 +166,14 @@ class _Reader:
         self._set_in[name] = number
 
 
+def quoted_start(text: str) -> str:
+    """Return as much of a text as a message quotes, "?" for what is not printable ASCII."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text[:_QUOTE_CHARS_MAX])
+
+
 def _quoted(text: str) -> str:
     """Return a text for a message: no control characters, and not too long."""
-    shown = "".join(char if " " <= char <= "~" else "?" for char in text[:QUOTE_CHARS_MAX])
-    return shown + ("..." if len(text) > QUOTE_CHARS_MAX else "")
+    return quoted_start(text) + ("..." if len(text) > _QUOTE_CHARS_MAX else "")
 
 
 def _wrong(sentence: str) -> HarpError:

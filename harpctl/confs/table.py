@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of settings: every key of the conf file and every HARP_ variable.
+"""The table of settings: every key of the conf file, every HARP_ variable, and the bounds of conf files.
 
 `make -C plugin settings` writes settings.json from the plugin's own table, plugin/src/host/settings.def.
 """
@@ -54,7 +54,7 @@ _READERS: dict[str, Callable[[Setting, str], Value]] = {
     "mac": lambda _row, text: values.read_mac(text),
     "pci": lambda _row, text: values.read_pci(text),
     "address": lambda _row, text: values.read_ip(text),
-    "cores": lambda row, text: values.read_cores(text, row.max),
+    "cores": lambda row, text: values.read_cores(text, row.max, BOUNDS.core_count_max),
     "ports": lambda row, text: values.read_ports(text, row.min, row.max),
     "interfaces": lambda _row, text: text,
     "directory": lambda row, text: values.read_directory(text, row.max),
@@ -66,9 +66,29 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "ports": values.write_ports,
 }
 
-TABLE: tuple[Setting, ...] = msgspec.json.decode(
-    (resources.files("harpctl.confs") / "settings.json").read_bytes(), type=tuple[Setting, ...]
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What the plugin takes."""
+
+    conf_files_max: int
+    conf_file_bytes_max: int
+    conf_line_bytes_max: int
+    quote_bytes: int  # of a value that a message quotes, with "..." and the zero at its end
+    core_count_max: int  # core numbers lie below this
+    device_enis_max: int  # of a striped device
+    mtu_min: int  # of an ENI, in bytes
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    bounds: Bounds
+    settings: tuple[Setting, ...]
+
+
+_DOCUMENT = msgspec.json.decode(
+    (resources.files("harpctl.confs") / "settings.json").read_bytes(), type=_Document
 )
+BOUNDS: Bounds = _DOCUMENT.bounds
+TABLE = _DOCUMENT.settings
 KEYS = {row.key: row for row in TABLE if row.key is not None}  # their names differ in all sections
 VARIABLES = {row.variable: row for row in TABLE if row.variable is not None}
 SECTIONS = tuple(dict.fromkeys(row.section for row in TABLE if row.section is not None))

@@ -11,8 +11,6 @@ import re
 import socket
 from collections.abc import Sequence
 
-CPU_MAX = 4096
-
 _DIGITS = re.compile(r"[0-9]+")
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 _PORTS = re.compile(r"([0-9]+)-([0-9]+)")
@@ -64,15 +62,15 @@ def read_ip(text: str) -> str:
     raise ValueError(text)
 
 
-def read_cores(text: str, count_max: int) -> tuple[int, ...]:
-    """Read different core numbers and ranges, "2-5,8", in the order given."""
+def read_cores(text: str, count_max: int, number_end: int) -> tuple[int, ...]:
+    """Read different core numbers below `number_end` and ranges, "2-5,8", in the order given."""
     cores: list[int] = []
     for piece in text.split(","):
         match = _CORES.fullmatch(piece)
         if match is None:
             raise ValueError(text)
-        first = _within(_decimal(match[1]), 0, CPU_MAX - 1)
-        last = first if match[2] is None else _within(_decimal(match[2]), first, CPU_MAX - 1)
+        first = _within(_decimal(match[1]), 0, number_end - 1)
+        last = first if match[2] is None else _within(_decimal(match[2]), first, number_end - 1)
         cores.extend(range(first, last + 1))
     if len(cores) > count_max or len(set(cores)) != len(cores):
         raise ValueError(text)

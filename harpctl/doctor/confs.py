@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator
 
 from harpctl.change.steps import WriteFile
-from harpctl.confs.conf import CONF_COUNT_MAX, TOOLS_DIR, Conf
-from harpctl.confs.table import JOB, KEYS
+from harpctl.confs.conf import TOOLS_DIR, Conf
+from harpctl.confs.table import BOUNDS, JOB, KEYS
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
@@ -16,7 +16,6 @@ from harpctl.facts.model import Eni, Facts
 
 OTHERS_WRITE = 0o002
 STRIPED = "striped"
-STRIPED_MAX = 8  # ENIs of one device
 SETUP = "harpctl setup"
 
 
@@ -50,14 +49,14 @@ def check_names(context: Context) -> Iterator[CheckResult]:
             yield fail(f"The plugin refuses the name of {file.path}.", f"mv {file.path} {to}")
 
 
-@check("confs.count", f"There are at most {CONF_COUNT_MAX} conf files")
+@check("confs.count", f"There are at most {BOUNDS.conf_files_max} conf files")
 def check_count(context: Context) -> Iterator[CheckResult]:
     """Count the files."""
     count = len(context.conf_files)
-    if count > CONF_COUNT_MAX:
+    if count > BOUNDS.conf_files_max:
         yield fail(
-            f"There are {count}; the plugin refuses more than {CONF_COUNT_MAX}.",
-            *(f"rm {file.path}" for file in context.conf_files[CONF_COUNT_MAX:]),
+            f"There are {count}; the plugin refuses more than {BOUNDS.conf_files_max}.",
+            *(f"rm {file.path}" for file in context.conf_files[BOUNDS.conf_files_max :]),
         )
 
 
@@ -258,7 +257,7 @@ def check_cores(context: Context) -> Iterator[CheckResult]:
 def check_cores_shared(context: Context) -> Iterator[CheckResult]:
     """Look for a core that is in two files. The engines of a striped device serve all ENIs."""
     words = [context.environment.get("HARP_DEVICES"), *(conf.devices for _, conf in context.confs)]
-    if next(filter(None, words), STRIPED) == STRIPED and len(context.confs) <= STRIPED_MAX:
+    if next(filter(None, words), STRIPED) == STRIPED and len(context.confs) <= BOUNDS.device_enis_max:
         return
     taken: dict[int, str] = {}
     for path, conf in context.confs:

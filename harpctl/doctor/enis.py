@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from harpctl.change.steps import Run, SetControl
+from harpctl.confs.table import BOUNDS
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, warn
@@ -17,7 +18,6 @@ NET = "/proc/sys/net/ipv4/conf"
 ARP = {"arp_ignore": ((1, 2), 1), "arp_announce": ((2,), 2)}
 STRICT = 1  # rp_filter: drop what came in by another interface than the answer would leave by
 LOOSE = 2
-MTU_MIN = 1280  # of plugin/src/engine/engine.c
 ETHERNET_MTU = 1500
 SOFTWARE = ("bridge", "dummy", "ifb", "macvlan", "ipvlan", "tun", "veth", "vxlan")
 
@@ -126,8 +126,8 @@ def check_mtu_least(context: Context) -> Iterator[CheckResult]:
     """Look for MTUs that HARP refuses, and for those below Ethernet's."""
     for _path, conf, eni in context.pairs:
         mtu, repair = conf.mtu or eni.mtu, f"ip link set dev {eni.name} mtu {ETHERNET_MTU}"
-        if 0 < mtu < MTU_MIN:
-            yield fail(f"{eni.name} has MTU {mtu}, and HARP needs {MTU_MIN}.", repair)
+        if 0 < mtu < BOUNDS.mtu_min:
+            yield fail(f"{eni.name} has MTU {mtu}, and HARP needs {BOUNDS.mtu_min}.", repair)
         elif 0 < mtu < ETHERNET_MTU:
             yield warn(f"{eni.name} has MTU {mtu}: many small packets.", repair)
 

@@ -11,7 +11,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import kernel_release
 from harpctl.doctor.model import CheckResult, check, skip, warn
 
-SOCKET_BUFFER = 8 << 20  # what the udp driver asks for (plugin/src/io/udp.c)
+SOCKET_BUFFER = 8 << 20  # what the udp driver asks for (plugin/src/io/udp_socket.c)
 NOFILE_MIN = 4096
 MEMLOCK_MIN = 64 << 20  # bytes
 NET = "/proc/sys/net/core"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harpctl.confs.conf import CONF_COUNT_MAX
+from harpctl.confs.table import BOUNDS
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.distance import distance
 from harpctl.facts.model import Cpu, Eni, Facts, Gpu
@@ -79,15 +79,15 @@ def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
 
     Raises where a named one may not be touched, and where there are fewer than GPUs.
     """
-    if len(options.enis) > CONF_COUNT_MAX:
+    if len(options.enis) > BOUNDS.conf_files_max:
         raise HarpError(
-            f"--enis names {len(options.enis)} interfaces: HARP uses at most {CONF_COUNT_MAX}.",
+            f"--enis names {len(options.enis)} interfaces: HARP uses at most {BOUNDS.conf_files_max}.",
             "Name fewer.",
             ExitCode.USAGE,
         )
     if options.enis:
         return _named(facts, options)
-    count, found = min(gpu_count(facts, options), CONF_COUNT_MAX), candidates(facts)
+    count, found = min(gpu_count(facts, options), BOUNDS.conf_files_max), candidates(facts)
     if len(found) < count:
         names = ",".join(eni.name for eni in found)
         kept = ", ".join(f"{eni.name} {refusal(eni)}" for eni in facts.enis if refusal(eni))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harpctl.change.steps import Group, Plan, SetControl, needed
+from harpctl.confs.table import BOUNDS, KEYS
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts
 from harpctl.host.host import Host
@@ -25,7 +26,6 @@ from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import has_program, plan_unit
 
 CHANNELS_MAX = 1024
-MTU_MIN, MTU_MAX = 1280, 65536  # the plugin's smallest packets, and the conf files' bound
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +56,10 @@ def _check_system(facts: Facts, options: SetupOptions) -> None:
 
 def _check_mtu(enis: Sequence[Eni], mtu: int | None) -> None:
     for eni in enis:
-        most = eni.mtu_max or MTU_MAX
-        if mtu is not None and not MTU_MIN <= mtu <= most:
+        most = eni.mtu_max or KEYS["mtu"].max
+        if mtu is not None and not BOUNDS.mtu_min <= mtu <= most:
             raise HarpError(
-                f"--mtu {mtu}: {eni.name} takes {MTU_MIN} to {most}.",
+                f"--mtu {mtu}: {eni.name} takes {BOUNDS.mtu_min} to {most}.",
                 "Use the MTU that the network between the hosts carries.",
                 ExitCode.USAGE,
             )

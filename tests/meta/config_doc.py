@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 def rows() -> list[Row]:
     """Return the table of settings, as harpctl has it."""
-    found: list[Row] = json.loads(TABLE.read_text(encoding="utf-8"))
+    found: list[Row] = json.loads(TABLE.read_text(encoding="utf-8"))["settings"]
     return found
 
 

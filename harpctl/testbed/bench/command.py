@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harpctl.build_info import built_file
+from harpctl.confs.table import VARIABLES
 from harpctl.errors import ExitCode, HarpError
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
@@ -61,6 +62,7 @@ from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, p
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
 CONNECTIONS_MAX = 4096  # harp-perf's
+PATHS = VARIABLES["HARP_PATHS"]
 DEFAULT_INFLIGHT = 8
 SOCKET = "socket"
 RUNS_ALONE = 1
@@ -286,7 +288,10 @@ def bench(
     connections: Annotated[
         int,
         typer.Option(
-            min=1, max=CONNECTIONS_MAX, help="Connections per direction, 4096 at most.", rich_help_panel=_SENT
+            min=1,
+            max=CONNECTIONS_MAX,
+            help=f"Connections per direction, {CONNECTIONS_MAX} at most.",
+            rich_help_panel=_SENT,
         ),
     ] = 1,
     inflight: Annotated[
@@ -342,7 +347,8 @@ def bench(
     driver: Annotated[str | None, typer.Option(help="Sets HARP_DRIVER.", rich_help_panel=_SIDES)] = None,
     engine: Annotated[str | None, typer.Option(help="Sets HARP_ENGINE.", rich_help_panel=_SIDES)] = None,
     paths: Annotated[
-        int | None, typer.Option(min=1, max=16, help="Sets HARP_PATHS.", rich_help_panel=_SIDES)
+        int | None,
+        typer.Option(min=PATHS.min, max=PATHS.max, help="Sets HARP_PATHS.", rich_help_panel=_SIDES),
     ] = None,
     against: Annotated[
         str | None,

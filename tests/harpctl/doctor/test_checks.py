@@ -11,10 +11,10 @@ import pytest
 from harpctl.change.apply import apply
 from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan, Run
+from harpctl.confs.table import BOUNDS
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Options
 from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU
-from harpctl.doctor.enis import MTU_MIN
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
 from harpctl.doctor.model import CHECKS, worst
@@ -189,7 +189,7 @@ def test_who_may_not_look_is_told_so(world: World) -> None:
 
 def test_numbers_are_those_of_the_plugin(root: Path) -> None:
     engine, xdp = ((root / "plugin/src" / name).read_text() for name in ("engine/engine.c", "io/xdp/modes.c"))
-    assert re.findall(r"MTU_MIN = (\d+)", engine) == [str(MTU_MIN)]
+    assert re.findall(r"MTU_MIN = (\d+)", engine) == [str(BOUNDS.mtu_min)]
     assert "HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE" in xdp
     assert ONE_BUFFER_MTU == 4096 - 256 - 64 - 14
     assert re.findall(r"\bFRAMES_BYTES = (\d+) << 20", xdp) == [str(LOCKED_BYTES >> 20)]
