@@ -130,7 +130,7 @@ def check_program(context: Context) -> Iterator[CheckResult]:
         if eni.xdp_attached:
             yield warn(
                 f"An XDP program is attached to {eni.name}: HARP's while a job uses it, else another's."
-                " To join HARP's takes CAP_SYS_ADMIN, and queues that the job has left (queues in its file).",
+                " Joining HARP's needs CAP_SYS_ADMIN, and queues that the job has left (queues in its file).",
                 f"bpftool net show dev {eni.name}",
                 f"ip link set dev {eni.name} xdp off",
             )

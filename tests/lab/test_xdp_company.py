@@ -211,7 +211,7 @@ def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, m
         with Job(lab, plugin_file, words=FEW, env=XDP) as job:
             assert EXIT_PLUGIN in job.wait()
             log = job.log(0)
-            assert f"xdp {mode} copy: an XDP program of somebody else is attached" in log
+            assert f"xdp {mode} copy: another XDP program is attached" in log
             other = "native" if mode == "generic" else "generic"
             assert f"xdp {other} copy: an XDP program is attached to the interface in {mode} mode" in log
         assert attached(lab, 0) == f"{mode} somebody"

@@ -13,7 +13,7 @@ from tests.conftest import PLUGIN_DIR, ROOT
 XDP = ("driver", "filter", "health", "modes", "queue", "socket")
 SOURCES = tuple(f"xdp/{name}" for name in XDP)
 REASONS = (
-    re.compile(r"\b(?:refused?|set_broken)\([^\";]*\"([^\"]+)\""),
+    re.compile(r"\b(?:set_error|set_broken)\([^\";]*\"([^\"]+)\""),
     re.compile(r"\b(?:snprintf\(what|harp_error_set\(error),[^\";]*\"([^\"]+)\""),
     re.compile(r"\breturn [^;\"]*\"([^\"]+)\""),
     re.compile(r"[?:] \"([^\"]+)\""),

@@ -52,7 +52,7 @@ static bool take(unsigned i) {
   char byte;
   if (!harp_io_ready_marked(&ready, i)) return false;
   if (read(ends[i][0], &byte, 1) == 1) {
-    harp_io_ready_brought(&ready, i);
+    harp_io_ready_received(&ready, i);
     return true;
   }
   harp_io_ready_unmark(&ready, i);

@@ -67,10 +67,10 @@ static int tear_down(void **state) {
   return 0;
 }
 
-static struct harp_tcp_figures look(socklen_t bytes) {
-  struct harp_tcp_figures f;
+static struct harp_tcp_stats look(socklen_t bytes) {
+  struct harp_tcp_stats f;
   info_bytes = bytes;
-  harp_tcp_socket_look(ours, sent, &f);
+  harp_tcp_socket_read_stats(ours, sent, &f);
   return f;
 }
 
@@ -102,7 +102,7 @@ static void test_nothing_sent_is_nothing(void **state) {
   (void)state;
   const socklen_t kernels[] = {LINUX_3_10, LINUX_4_1, CURRENT};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(kernels); i++) {
-    struct harp_tcp_figures f = look(kernels[i]);
+    struct harp_tcp_stats f = look(kernels[i]);
     assert_in_range(f.acked_bytes, 0, 1); /* the SYN counts on newer ones */
     assert_int_equal(f.segments, 0);
     assert_int_equal(f.retransmitted, 0);

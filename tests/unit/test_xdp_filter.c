@@ -97,7 +97,7 @@ static void test_another_versions_program_is_not_joined(void **state) {
   assert_true(ports >= 0 && sockets >= 0 && fd >= 0 && link >= 0);
   int err = harp_xdp_filter_open(&f, netns_index("v0"), HARP_XDP_GENERIC, true, &error);
   assert_int_equal(err, -EBUSY);
-  assert_string_equal(error.text, "an XDP program of somebody else is attached to the interface");
+  assert_string_equal(error.text, "another XDP program is attached to the interface");
   close(link), close(fd), close(ports), close(sockets);
 }
 
@@ -128,15 +128,15 @@ static void test_a_port_counts_from_zero_and_its_owner_alone(void **state) {
   assert_int_equal(harp_xdp_filter_add_port(&second, &local, THEIRS, 2, 0x05060708), 0);
   assert_int_equal(harp_bpf_map_read(second.ports_fd, &key, &value), 0);
   assert_memory_equal(&value.token_prefix, "\1\2\3\4", 4); /* as in a packet */
-  value.packets = 7, value.strangers = 9;
+  value.redirected = 7, value.dropped = 9;
   assert_int_equal(harp_bpf_map_write(second.ports_fd, &key, &value, false), 0);
   struct harp_xdp_filter_counts ours = {0}, theirs = {0};
   harp_xdp_filter_count(&first, &local, OURS, &ours);
   harp_xdp_filter_count(&first, &local, THEIRS, &theirs);
-  assert_true(ours.handed == 7 && ours.strangers == 9 && !theirs.handed && !theirs.strangers);
+  assert_true(ours.redirected == 7 && ours.dropped == 9 && !theirs.redirected && !theirs.dropped);
   assert_int_equal(harp_xdp_filter_add_port(&first, &local, OURS, 1, 0x01020304), 0);
   harp_xdp_filter_count(&first, &local, OURS, &theirs);
-  assert_true(!theirs.handed && !theirs.strangers);
+  assert_true(!theirs.redirected && !theirs.dropped);
   harp_xdp_filter_close(&first);
   harp_xdp_filter_close(&second);
 }

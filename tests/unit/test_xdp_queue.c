@@ -166,17 +166,17 @@ static void test_no_wakeup_where_none_is_asked_for(void **state) {
 static void test_a_kernel_that_asks_late_is_woken(void **state) {
   (void)state;
   uint32_t run, bytes = 60;
-  harp_xdp_queue_rouse(&q); /* there is nothing to wake it for */
+  harp_xdp_queue_wake(&q); /* there is nothing to wake it for */
   assert_int_equal(rx_wakes + tx_wakes, 0);
   fill.flags = tx.flags = 0;
   harp_xdp_queue_refill(&q);
   assert_true(harp_xdp_queue_tx_take(&q, &run));
   assert_true(harp_xdp_queue_tx_put(&q, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes));
   assert_int_equal(harp_xdp_queue_tx_flush(&q), 0);
-  harp_xdp_queue_rouse(&q);
+  harp_xdp_queue_wake(&q);
   assert_int_equal(rx_wakes + tx_wakes, 0);
   fill.flags = tx.flags = HARP_XDP_RING_NEED_WAKEUP;
-  harp_xdp_queue_rouse(&q);
+  harp_xdp_queue_wake(&q);
   assert_int_equal(rx_wakes, 1);
   assert_int_equal(tx_wakes, 1);
   harp_xdp_queue_check(&q);

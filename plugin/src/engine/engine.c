@@ -103,7 +103,7 @@ static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
 static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
   if (instance->driver == HARP_DRIVER_TCP) return &harp_io_none;
   if (instance->driver == HARP_DRIVER_UDP || instance->driver == HARP_DRIVER_UDP_TCP) return &harp_io_udp;
-  if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_is_promising((unsigned)instance->index))
+  if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_has_zero_copy_driver((unsigned)instance->index))
     return &harp_io_udp;
   return &harp_io_xdp;
 }

@@ -18,10 +18,10 @@ static struct harp_peer *peer_at(const struct harp_engine *e, uint32_t slot) {
 }
 
 /* Whether no other peer's packets come to the buffers that the peer's come to. */
-static bool is_alone(const struct harp_peer *peer) {
+static bool has_own_buffers(const struct harp_peer *peer) {
   struct harp_io *io = peer->engine->io;
   for (unsigned i = 0; i < peer->route_count; i++) /* tcp paths have none */
-    if (!io->ops->route_is_alone(io, peer->routes[i])) return false;
+    if (!io->ops->route_has_own_buffer(io, peer->routes[i])) return false;
   return true;
 }
 
@@ -35,7 +35,7 @@ static struct sharers count_sharers(const struct harp_engine *e) {
   for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
     const struct harp_peer *peer = peer_at(e, slot);
     seen += e->peers[slot] != NULL;
-    if (!peer || is_alone(peer)) continue;
+    if (!peer || has_own_buffers(peer)) continue;
     n.senders += peer->sends;
     n.idle += !peer->sends;
   }
@@ -62,7 +62,7 @@ static void share_out(struct harp_engine *e) {
     seen += e->peers[slot] != NULL;
     if (peer)
       harp_receiver_set_window(peer->session.receiver,
-                               is_alone(peer) ? whole : part_bytes(whole, n, peer->sends));
+                               has_own_buffers(peer) ? whole : part_bytes(whole, n, peer->sends));
   }
 }
 

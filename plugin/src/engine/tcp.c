@@ -286,9 +286,9 @@ static void say_avoided(const struct harp_tcp_path *p, const struct harp_carrier
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
 static void look(struct harp_tcp_path *p, harp_ns now) {
-  struct harp_tcp_figures f;
+  struct harp_tcp_stats f;
   p->look_ns = now + HARP_TCP_LOOK_NS;
-  harp_tcp_socket_look(p->fd, p->sent_bytes, &f);
+  harp_tcp_socket_read_stats(p->fd, p->sent_bytes, &f);
   if (f.acked_bytes != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
   p->acked_bytes = f.acked_bytes;
   struct harp_carrier_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};

@@ -98,9 +98,9 @@ static void bundle_route_close(struct harp_io *io, struct harp_io_route *route) 
   free(route);
 }
 
-static bool bundle_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+static bool bundle_route_has_own_buffer(struct harp_io *io, const struct harp_io_route *route) {
   (void)io;
-  return route->member->ops->route_is_alone(route->member, route->inner);
+  return route->member->ops->route_has_own_buffer(route->member, route->inner);
 }
 
 /* ---- sending ---- */
@@ -177,7 +177,7 @@ const struct harp_io_ops harp_io_bundle = {
     .close = bundle_close,
     .route_open = bundle_route_open,
     .route_close = bundle_route_close,
-    .route_is_alone = bundle_route_is_alone,
+    .route_has_own_buffer = bundle_route_has_own_buffer,
     .tx_take = bundle_tx_take,
     .tx_give_back = bundle_tx_give_back,
     .tx_submit = bundle_tx_submit,

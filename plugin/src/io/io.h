@@ -125,7 +125,7 @@ struct harp_io_ops {
   void (*route_close)(struct harp_io *io, struct harp_io_route *route);
   /* Says whether what the peer sends back on this route waits in a buffer that no other peer's packets use.
    */
-  bool (*route_is_alone)(struct harp_io *io, const struct harp_io_route *route);
+  bool (*route_has_own_buffer)(struct harp_io *io, const struct harp_io_route *route);
 
   /* Lends a frame for a superframe to `route` of segments up to segment_bytes; false when none is free, or
    * when the route's port has a superframe that the kernel does not take yet. */
@@ -156,7 +156,7 @@ struct harp_io {
 };
 
 /* Says whether the interface's kernel driver is known for zero-copy AF_XDP, so that trying it may pay. */
-bool harp_io_xdp_is_promising(unsigned ifindex);
+bool harp_io_xdp_has_zero_copy_driver(unsigned ifindex);
 
 /* Has the kernel merge no more packets for the ports of a udp driver, from which nothing was received yet. */
 void harp_io_udp_stop_merging(struct harp_io *io);

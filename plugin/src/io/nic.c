@@ -46,7 +46,7 @@ unsigned harp_nic_queues(unsigned ifindex) {
   return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
 }
 
-static int ask_link(unsigned ifindex, void *reply) {
+static int get_link(unsigned ifindex, void *reply) {
   struct harp_netlink_request r;
   harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
   r.body.link.ifi_family = AF_UNSPEC;
@@ -67,7 +67,7 @@ unsigned harp_nic_index(const char *ifname) {
 
 int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
-  int err = ask_link(ifindex, reply);
+  int err = get_link(ifindex, reply);
   if (err) return err;
   const struct rtattr *address = harp_netlink_find(reply, sizeof(struct ifinfomsg), IFLA_ADDRESS);
   if (!address || RTA_PAYLOAD(address) != 6) return -ENODATA;
@@ -78,7 +78,7 @@ int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
 int harp_nic_xdp_program(unsigned ifindex, bool generic, uint32_t *id) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   *id = 0;
-  int err = ask_link(ifindex, reply);
+  int err = get_link(ifindex, reply);
   if (err) return err;
   const struct rtattr *xdp = harp_netlink_find(reply, sizeof(struct ifinfomsg), LINK_XDP);
   uint16_t which = generic ? XDP_GENERIC_ID : XDP_NATIVE_ID;

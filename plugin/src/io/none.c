@@ -39,7 +39,7 @@ static void none_route_close(struct harp_io *io, struct harp_io_route *route) {
   HARP_ASSERT(false);
 }
 
-static bool none_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+static bool none_route_has_own_buffer(struct harp_io *io, const struct harp_io_route *route) {
   (void)io, (void)route;
   HARP_ASSERT(false);
   return false;
@@ -94,7 +94,7 @@ const struct harp_io_ops harp_io_none = {
     .close = none_close,
     .route_open = none_route_open,
     .route_close = none_route_close,
-    .route_is_alone = none_route_is_alone,
+    .route_has_own_buffer = none_route_has_own_buffer,
     .tx_take = none_tx_take,
     .tx_give_back = none_tx_give_back,
     .tx_submit = none_tx_submit,

@@ -42,7 +42,7 @@ static inline bool harp_io_ready_marked(const struct harp_io_ready *r, unsigned 
   return r->marks[number / 64] >> number % 64 & 1;
 }
 /* Tells that a socket brought something. */
-static inline void harp_io_ready_brought(struct harp_io_ready *r, unsigned number) {
+static inline void harp_io_ready_received(struct harp_io_ready *r, unsigned number) {
   r->is_steady = r->last == (int)number;
   r->last = (int)number;
 }

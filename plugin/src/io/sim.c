@@ -87,7 +87,7 @@ static struct harp_io_route *sim_route_open(struct harp_io *io, unsigned port,
   return r;
 }
 
-static bool sim_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+static bool sim_route_has_own_buffer(struct harp_io *io, const struct harp_io_route *route) {
   (void)io, (void)route;
   return false;
 }
@@ -260,7 +260,7 @@ const struct harp_io_ops harp_io_sim = {
     .close = sim_close,
     .route_open = sim_route_open,
     .route_close = sim_route_close,
-    .route_is_alone = sim_route_is_alone,
+    .route_has_own_buffer = sim_route_has_own_buffer,
     .tx_take = sim_tx_take,
     .tx_give_back = sim_tx_give_back,
     .tx_submit = sim_tx_submit,

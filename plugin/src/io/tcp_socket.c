@@ -158,11 +158,11 @@ static uint64_t no_longer_queued(int fd, uint64_t sent_bytes) {
   return sent_bytes - (uint64_t)queued;
 }
 
-void harp_tcp_socket_look(int fd, uint64_t sent_bytes, struct harp_tcp_figures *f) {
+void harp_tcp_socket_read_stats(int fd, uint64_t sent_bytes, struct harp_tcp_stats *f) {
   uint8_t info[256];
   socklen_t n = sizeof info;
   uint32_t mss = 0, rtt_us = 0, rtt_min_us = 0;
-  *f = (struct harp_tcp_figures){0};
+  *f = (struct harp_tcp_stats){0};
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n)) return;
   if (read_at(info, n, RTT, &rtt_us, sizeof rtt_us)) f->rtt_ns = HARP_US((harp_ns)rtt_us);
   if (read_at(info, n, MIN_RTT, &rtt_min_us, sizeof rtt_min_us) && rtt_min_us != UINT32_MAX) /* none yet */

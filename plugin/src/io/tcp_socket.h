@@ -47,7 +47,7 @@ int harp_tcp_socket_allow_zerocopy(int fd) HARP_MUST_CHECK;
 bool harp_tcp_socket_reap(int fd);
 
 /* What the kernel has counted since the connection began. */
-struct harp_tcp_figures {
+struct harp_tcp_stats {
   uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1 what is no longer queued */
   uint32_t retransmitted; /* segments */
   uint32_t segments;      /* with data, sent; before Linux 4.6 as many as the acknowledged bytes fill */
@@ -56,6 +56,6 @@ struct harp_tcp_figures {
 };
 
 /* Fills in the figures of a connection, of which the kernel has been given `sent_bytes`. */
-void harp_tcp_socket_look(int fd, uint64_t sent_bytes, struct harp_tcp_figures *figures);
+void harp_tcp_socket_read_stats(int fd, uint64_t sent_bytes, struct harp_tcp_stats *figures);
 
 #endif

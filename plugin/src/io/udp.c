@@ -328,7 +328,7 @@ static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
   free(route);
 }
 
-static bool udp_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+static bool udp_route_has_own_buffer(struct harp_io *io, const struct harp_io_route *route) {
   (void)io;
   return route->socket != route->port;
 }
@@ -640,7 +640,7 @@ static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
     unsigned n =
         u->options.gro ? rx_gro(u, s->fd, &slot, &out[got], max - got) : rx_each(u, s->fd, &slot, &out[got]);
     if (n)
-      harp_io_ready_brought(u->ready, s->number);
+      harp_io_ready_received(u->ready, s->number);
     else
       harp_io_ready_unmark(u->ready, s->number);
     got += n;
@@ -671,7 +671,7 @@ const struct harp_io_ops harp_io_udp = {
     .close = udp_close,
     .route_open = udp_route_open,
     .route_close = udp_route_close,
-    .route_is_alone = udp_route_is_alone,
+    .route_has_own_buffer = udp_route_has_own_buffer,
     .tx_take = udp_tx_take,
     .tx_give_back = udp_tx_give_back,
     .tx_submit = udp_tx_submit,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's interface for AF_XDP and XDP programs, as far as the xdp driver uses it, in our own names.
+/* The kernel's interface for AF_XDP and XDP programs, as far as the xdp driver uses it, in HARP's names.
  *
- * Spelled out here because the headers of the machine that compiles may be older than the kernel that runs.
+ * Defined here because the headers of the build machine may be older than the running kernel.
  * Sources: Linux include/uapi/linux/if_xdp.h and bpf.h, Documentation/networking/af_xdp.rst. Numbers and
- * layouts are ABI: they don't change. */
+ * layouts are ABI and do not change. */
 #ifndef HARP_IO_XDP_ABI_H
 #define HARP_IO_XDP_ABI_H
 
@@ -72,7 +72,6 @@ struct harp_xdp_umem_reg {
   uint64_t address, bytes;
   uint32_t chunk_bytes, headroom, flags, tx_metadata_bytes;
 };
-enum { HARP_XDP_UMEM_REG_BYTES_OLD = 24 }; /* before Linux 5.4: without flags and what follows */
 
 struct harp_xdp_ring_offset {
   uint64_t producer, consumer, descriptors, flags;

@@ -41,7 +41,7 @@ union args {
   uint8_t zero[128];
 };
 
-/* What the kernel says of objects: the beginning, as far as it is read here. */
+/* The kernel's info structures, up to the last member that is read here. */
 struct program_info {
   uint32_t type, id;
   uint8_t tag[8];
@@ -72,10 +72,9 @@ static int bpf(int command, union args *args) {
   return rc < 0 ? -errno : (int)rc;
 }
 
-/* Makes an object. Before Linux 5.11 it is charged against RLIMIT_MEMLOCK, whoever makes it, and EPERM is
- * what the kernel says when it does not fit. Its charge is judged here only, so the limit is raised for the
- * call. */
-static int make(int command, union args *args) {
+/* Creates an object. Before Linux 5.11 its memory counts against RLIMIT_MEMLOCK, of root too, and the error
+ * is EPERM. Only creation checks the limit, so it is raised for the call. */
+static int create(int command, union args *args) {
   struct rlimit before, most = {RLIM_INFINITY, RLIM_INFINITY};
   int rc = bpf(command, args);
   if (rc != -EPERM || getrlimit(RLIMIT_MEMLOCK, &before) || before.rlim_cur == RLIM_INFINITY) return rc;
@@ -99,7 +98,7 @@ int harp_bpf_map_make(uint32_t type, uint32_t key_bytes, uint32_t value_bytes, u
   a.map.value_bytes = value_bytes;
   a.map.entries_max = entries_max;
   snprintf(a.map.name, sizeof a.map.name, "%s", name);
-  return make(HARP_BPF_MAP_CREATE, &a);
+  return create(HARP_BPF_MAP_CREATE, &a);
 }
 
 static int element(int command, int map_fd, const void *key, const void *value, uint64_t flags) {
@@ -174,7 +173,7 @@ int harp_bpf_program_load(const struct harp_bpf_insn *code, int count, const cha
   a.program.license = pointer(license);
   a.program.flags = frags ? HARP_BPF_XDP_HAS_FRAGS : 0;
   snprintf(a.program.name, sizeof a.program.name, "%s", name);
-  return make(HARP_BPF_PROG_LOAD, &a);
+  return create(HARP_BPF_PROG_LOAD, &a);
 }
 
 int harp_bpf_link_make(int program_fd, unsigned ifindex, uint32_t mode) {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The AF_XDP driver: packets go between UMEM frames and the NIC's queue, past the kernel's stack.
+/* The AF_XDP driver: packets go between UMEM frames and NIC queues and bypass the kernel's stack.
  *
- * It is a fast path laid over the udp driver, which it opens first, on the same ports. So an ordinary socket
- * holds every port; what arrives on a queue that is not ours is received all the same; a route whose next hop
- * the kernel has not resolved yet sends through the socket, which makes the kernel resolve it; and when the
- * queue fails (reset, lost completions, nonsense from the kernel) everything goes on through the sockets, and
- * the peer notices nothing.
+ * It is a fast path over the udp driver, which it opens first, on the same ports. So an ordinary socket holds
+ * every port; packets on queues of others are received through it; a route whose next hop is not resolved yet
+ * sends through it, and the kernel resolves it; and when a queue fails (reset, lost completions, invalid
+ * descriptors) the driver falls back to the sockets for good, without an effect on connections.
  *
- * modes.h gets the queues; in which mode, and why not in a better one, is in info. Sends are queued by
- * tx_submit and shown to the kernel by tx_flush. A packet that spans several receive frames (jumbo MTU) is
- * put together in a slot of its own. */
+ * modes.h opens the queues; the mode, and the reasons against better ones, are in info. tx_submit puts
+ * packets into the tx ring, tx_flush publishes them to the kernel. A packet that spans several receive frames
+ * (jumbo MTU) is copied into a slot. Health and neighbours are checked in reap, every CHECK_NS. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -31,21 +30,21 @@
 
 enum {
   SLOT_BYTES = 12288,
-  REFILL_MIN = 64,        /* frames at a time, so that the fill ring's cache line rests */
+  REFILL_MIN = 64,        /* frames at a time, which saves transfers of the fill ring's cache line */
   INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
   SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
-  QUEUE_SHIFT = 24,       /* in a frame number: whose it is */
-  INNER_EVERY = 16,       /* receive calls between two looks at the sockets while they are idle */
+  QUEUE_SHIFT = 24,       /* in a frame number: the queue's index is above it */
+  INNER_EVERY = 16,       /* receive calls between two reads of the sockets while these are idle */
 };
-#define LOOK_NS HARP_MS(50) /* between two looks at neighbours and health, if the engine is awake */
+#define CHECK_NS HARP_MS(50)
 
 struct harp_io_route {
   struct harp_io_route *next;
   struct harp_io_route *inner;
-  unsigned queue;                      /* of those that are open: where it sends */
+  unsigned queue;                      /* index modulo the open queues: where it sends */
   struct sockaddr_storage local, peer; /* with their ports */
   int traffic_class;
-  bool is_fast; /* header is valid: packets may go to the queue */
+  bool is_fast; /* the header is valid; else the udp driver sends */
   struct harp_xdp_header header;
 };
 
@@ -53,20 +52,20 @@ struct xdp {
   struct harp_io io;
   struct harp_io *inner; /* the udp driver */
   struct harp_counters *counters;
-  struct harp_xdp_nic nic; /* without open queues everything goes through `inner` */
+  struct harp_xdp_nic nic; /* without open queues `inner` sends and receives everything */
   struct harp_io_route *routes;
   uint8_t *slots;
   int watch_fd;
-  bool is_news;        /* the watch told of a change that is still to be looked up */
-  unsigned next_queue; /* where rx starts, so that no queue starves another */
+  bool is_outdated;    /* neighbours, routes or links have changed since they were read */
+  unsigned next_queue; /* where the next rx starts, for fairness */
   unsigned rx_calls, slots_used;
-  harp_ns look_ns;
-  bool inner_is_busy; /* its last rx brought something */
-  uint32_t queued;    /* a bit for each queue where packets wait for tx_flush */
+  harp_ns check_ns;
+  bool inner_is_busy; /* its last rx returned packets */
+  uint32_t queued;    /* queues with packets for tx_flush, a bit each */
 
-  uint64_t strangers; /* that the program has dropped, as far as they are in the statistics */
-  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* of each queue: one may die while others go on */
-  struct harp_xdp_health receiving;                      /* of all: the program counts packets by port */
+  uint64_t dropped_counted; /* packets dropped by the program that `counters` includes */
+  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* of each queue */
+  struct harp_xdp_health receiving; /* of all queues: the program counts packets by port */
 };
 
 static struct xdp *xdp_of(struct harp_io *io) {
@@ -91,29 +90,29 @@ static size_t xdp_frames_bytes(const struct harp_io_config *config) {
 
 /* ---- open ---- */
 
-static void describe(struct xdp *x) {
+static void fill_info(struct xdp *x) {
   struct harp_io_info *info = &x->io.info;
   const struct harp_io_info *inner = &x->inner->info;
   info->segments_max = HARP_XDP_RUN_FRAMES;
   info->rx_batch = HARP_RX_BATCH_MAX;
   info->gather = false;
-  info->buffer_bytes =
-      (uint32_t)x->nic.umem_bytes / 4; /* half is for receiving, and packets do not fill frames */
+  /* Half of the frames are for receiving, and packets do not fill them. */
+  info->buffer_bytes = (uint32_t)x->nic.umem_bytes / 4;
   info->port_count = inner->port_count;
   memcpy(info->ports, inner->ports, sizeof info->ports);
 }
 
-/* Reads what the program has counted on our ports; strangers go into the statistics. Returns how many packets
- * it has handed over. */
+/* Reads the program's counters of our ports; adds dropped packets to the statistics. Returns the number of
+ * redirected ones. */
 static uint64_t count_packets(struct xdp *x) {
   struct harp_xdp_filter_counts counts = {0};
   for (unsigned i = 0; i < x->nic.port_count; i++)
     harp_xdp_filter_count(&x->nic.filter, &x->nic.local, x->nic.ports[i], &counts);
-  if (counts.strangers > x->strangers) {
-    x->counters->drops[HARP_DROP_TOKEN] += counts.strangers - x->strangers;
-    x->strangers = counts.strangers;
+  if (counts.dropped > x->dropped_counted) {
+    x->counters->drops[HARP_DROP_TOKEN] += counts.dropped - x->dropped_counted;
+    x->dropped_counted = counts.dropped;
   }
-  return counts.handed;
+  return counts.redirected;
 }
 
 static void close_nic(struct xdp *x) {
@@ -129,7 +128,7 @@ static void xdp_close(struct harp_io *io) {
   free(x);
 }
 
-/* Gets what it can of the NIC, for the ports that the udp driver has. */
+/* Opens the NIC's queues for the ports of the udp driver. */
 static int open_nic(struct xdp *x, const struct harp_io_config *config, size_t umem_bytes) {
   const struct harp_io_info *inner = &x->inner->info;
   x->nic = (struct harp_xdp_nic){
@@ -142,14 +141,13 @@ static int open_nic(struct xdp *x, const struct harp_io_config *config, size_t u
   };
   memcpy(x->nic.mac, config->mac, sizeof x->nic.mac);
   memcpy(x->nic.ports, inner->ports, sizeof inner->ports);
-  int err = harp_xdp_open_best(&x->nic, config, &x->io.info);
-  return err;
+  return harp_xdp_open_best(&x->nic, config, &x->io.info);
 }
 
-/* Returns the udp driver alone, with the reason in its info; with no more ports than it needs itself, of
- * which the first receives for all. */
-static int leave_to_inner(struct harp_io **io, struct xdp *x, struct harp_io_config *inner,
-                          unsigned port_count, struct harp_error *error) {
+/* Replaces x by the udp driver alone, with the reason in its info. Reopens it with `port_count` ports if it
+ * has others: alone it receives on the first only. Closes x in every case. */
+static int open_inner_alone(struct harp_io **io, struct xdp *x, struct harp_io_config *inner,
+                            unsigned port_count, struct harp_error *error) {
   int err = 0;
   if (inner->port_count != port_count || port_count > 1) {
     if (x->inner) x->inner->ops->close(x->inner);
@@ -176,7 +174,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   inner.frames += umem_bytes + slots_bytes();
   inner.frames_bytes -= umem_bytes + slots_bytes();
   if (config->sharer_count > 1) inner.port_count = config->shared_port_count;
-  inner.is_each_receiving = true; /* which port leads to which queue is learned */
+  inner.is_each_receiving = true; /* which port leads to which queue is found out by traffic */
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->slots = config->frames + umem_bytes;
@@ -188,21 +186,21 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   else if ((err = open_nic(x, config, umem_bytes)))
     harp_error_set(error, err, "%s", x->io.info.why_not);
   if (err && config->xdp_mode == HARP_IO_XDP_AUTO && (x->inner || inner.port_count != config->port_count))
-    return leave_to_inner(io, x, &inner, config->port_count, error);
+    return open_inner_alone(io, x, &inner, config->port_count, error);
   if (err) {
     xdp_close(&x->io);
     return err;
   }
-  /* It merges what a socket wants merged; IPv4 packets without a checksum never. */
-  if (x->nic.is_behind_merging && config->addr->ss_family == AF_INET6) harp_io_udp_stop_merging(x->inner);
-  describe(x);
+  /* A lower device merges what any socket wants merged, but never IPv4 packets without a checksum. */
+  if (x->nic.is_behind_gro && config->addr->ss_family == AF_INET6) harp_io_udp_stop_merging(x->inner);
+  fill_info(x);
   *io = &x->io;
   return 0;
 }
 
 /* ---- falling back ---- */
 
-/* Disables AF_XDP for the rest of the life of this instance; everything goes through the sockets. */
+/* Closes the queues for good; from now on the udp driver sends and receives everything. */
 static void fall_back(struct xdp *x, const char *why) {
   HARP_INFO("interface %u, %s: AF_XDP disabled: %s; continuing with %s", x->nic.ifindex, x->io.info.queues,
             why, x->inner->info.mode);
@@ -219,26 +217,26 @@ static void fall_back(struct xdp *x, const char *why) {
   snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "AF_XDP disabled: %s", why);
 }
 
-/* Says what an answer of the kernel means that leaves no hope: ENXIO from a socket, ENODEV from netlink. */
+/* Returns the meaning of a permanent error: ENXIO from a socket, ENODEV from netlink. */
 static const char *why_lost(int err) {
   return err == -ENETDOWN                  ? "the interface went down"
          : err == -ENXIO || err == -ENODEV ? "the interface is gone"
                                            : strerror(-err);
 }
 
-/* Returns why the queues are to be used no more, or NULL. */
-static const char *look_at_health(struct xdp *x) {
-  struct harp_xdp_progress received = {.handed = count_packets(x)};
+/* Returns the reason to fall back, or NULL. */
+static const char *check_health(struct xdp *x) {
+  struct harp_xdp_progress receiving = {.redirected = count_packets(x)};
   const char *failed = NULL;
   harp_ns now = harp_clock_ns();
   for (unsigned i = 0; i < x->nic.queue_count; i++) {
     const struct harp_xdp_queue *q = queue_at(x, i);
     struct harp_xdp_progress sent = {.sent = q->tx_frames, .completed = q->tx_completed};
-    const char *why = harp_xdp_health_look(&x->sends[i], &sent, now);
+    const char *why = harp_xdp_health_check(&x->sends[i], &sent, now);
     if (why) failed = why;
-    received.taken += q->rx_frames_taken;
+    receiving.received += q->rx_frames_taken;
   }
-  const char *why = harp_xdp_health_look(&x->receiving, &received, now);
+  const char *why = harp_xdp_health_check(&x->receiving, &receiving, now);
   return failed ? failed : why;
 }
 
@@ -280,14 +278,14 @@ static void xdp_route_close(struct harp_io *io, struct harp_io_route *route) {
   free(route);
 }
 
-static bool xdp_route_is_alone(struct harp_io *io, const struct harp_io_route *route) {
+static bool xdp_route_has_own_buffer(struct harp_io *io, const struct harp_io_route *route) {
   struct xdp *x = xdp_of(io);
-  return !is_open(x) && x->inner->ops->route_is_alone(x->inner, route->inner);
+  return !is_open(x) && x->inner->ops->route_has_own_buffer(x->inner, route->inner);
 }
 
 /* ---- sending ---- */
 
-/* Where a packet begins in its first frame, so that its payload lies on a cache line. */
+/* Returns where a packet begins in its first frame, for a payload aligned to a cache line. */
 static uint32_t lead_of(const struct harp_xdp_header *h) {
   return 2 * HARP_CACHE_LINE - (h->bytes + HARP_XDP_DATA_HEADER_BYTES);
 }
@@ -300,7 +298,7 @@ static bool take_inner(struct xdp *x, struct harp_io_route *route, uint32_t segm
   return true;
 }
 
-/* The queue that a route sends by. */
+/* Returns the queue by which a route sends. */
 static unsigned queue_of_route(const struct xdp *x, const struct harp_io_route *r) {
   return r->queue % x->nic.queue_count;
 }
@@ -334,7 +332,7 @@ static bool xdp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   return true;
 }
 
-/* Hands a superframe of the udp driver's to it, as its own. */
+/* Converts a superframe that the udp driver lent back to the udp driver's. */
 static struct harp_tx_superframe *as_inner(struct harp_tx_superframe *sf) {
   sf->frame &= ~INNER_FRAME;
   sf->route = sf->route->inner;
@@ -352,7 +350,8 @@ static void xdp_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) 
   }
 }
 
-/* Sends what was built in the queue's frames through a socket: the route has lost its next hop meanwhile. */
+/* Sends a superframe that was built in the queue's frames through a socket, when the route has no next hop
+ * any more. */
 static int submit_through_inner(struct xdp *x, struct harp_tx_superframe *sf) {
   struct harp_tx_superframe copy;
   if (!x->inner->ops->tx_take(x->inner, sf->route->inner, sf->segment_bytes, &copy)) return -EAGAIN;
@@ -403,7 +402,7 @@ static void xdp_tx_flush(struct harp_io *io) {
   for (; bits && is_open(x); bits &= bits - 1) {
     unsigned queue = (unsigned)__builtin_ctz(bits);
     int err = harp_xdp_queue_tx_flush(queue_at(x, queue));
-    /* EAGAIN and the like: the kernel goes on at the next flush, or when completions make room. */
+    /* Not permanent: the kernel goes on at the next flush, or when completions make room. */
     if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS)
       x->queued |= 1u << queue;
     else if (err)
@@ -413,11 +412,11 @@ static void xdp_tx_flush(struct harp_io *io) {
 
 static void watch_neighbours(struct xdp *x) {
   uint8_t mac[6];
-  x->is_news |= x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd, x->nic.ifindex);
-  if (!x->is_news) return;
+  x->is_outdated |= x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd, x->nic.ifindex);
+  if (!x->is_outdated) return;
   int err = harp_nic_mac(x->nic.ifindex, mac);
   if (err == -ENODEV) fall_back(x, why_lost(err));
-  x->is_news = err && err != -ENODEV; /* ask again at the next look */
+  x->is_outdated = err && err != -ENODEV; /* retried at the next check */
   if (!err) memcpy(x->nic.mac, mac, sizeof mac);
   for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
 }
@@ -432,19 +431,19 @@ static unsigned xdp_reap(struct harp_io *io) {
   }
   if (!is_open(x)) return back;
   harp_ns now = harp_clock_ns();
-  if (now < x->look_ns) return back;
-  x->look_ns = now + LOOK_NS;
+  if (now < x->check_ns) return back;
+  x->check_ns = now + CHECK_NS;
   watch_neighbours(x);
   if (!is_open(x)) return back;
-  for (unsigned i = 0; i < x->nic.queue_count; i++) harp_xdp_queue_rouse(queue_at(x, i));
-  const char *failed = look_at_health(x);
+  for (unsigned i = 0; i < x->nic.queue_count; i++) harp_xdp_queue_wake(queue_at(x, i));
+  const char *failed = check_health(x);
   if (failed) fall_back(x, failed);
   return back;
 }
 
 /* ---- receiving ---- */
 
-/* Puts the pieces of a packet into a slot; false when they are too long for one. */
+/* Copies the pieces of a packet into a slot; false when it is too long, or no slot is free. */
 static bool gather_pieces(struct xdp *x, const struct harp_xdp_received *packet, uint8_t **data) {
   if (packet->bytes > SLOT_BYTES || x->slots_used == HARP_RX_BATCH_MAX) return false;
   uint8_t *to = *data = x->slots + (size_t)x->slots_used++ * SLOT_BYTES;
@@ -459,7 +458,7 @@ static void release_pieces(struct harp_xdp_queue *q, const struct harp_xdp_recei
   for (uint32_t i = 0; i < packet->piece_count; i++) harp_xdp_queue_rx_release(q, packet->frames[i]);
 }
 
-/* Turns a received frame into a superframe of one packet; false when it is none of ours. */
+/* Makes a superframe of one received packet; false when its headers are invalid or it fits no slot. */
 static bool unwrap(struct xdp *x, unsigned queue, const struct harp_xdp_received *packet,
                    struct harp_rx_superframe *out) {
   uint32_t bytes;
@@ -501,7 +500,7 @@ static unsigned rx_fast(struct xdp *x, struct harp_rx_superframe *out, unsigned 
   return got;
 }
 
-/* Asks the sockets, which is a system call: always while something comes that way, now and then else. */
+/* Reads the sockets, which is a system call: always while they are busy, else every INNER_EVERY calls. */
 static unsigned rx_inner(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
   if (!max || (is_open(x) && !x->inner_is_busy && x->rx_calls % INNER_EVERY)) return 0;
   unsigned got = x->inner->ops->rx(x->inner, out, max);
@@ -528,7 +527,7 @@ static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   x->rx_calls++;
   if (harp_likely(is_open(x))) got = rx_fast(x, out, max);
   got += rx_inner(x, out + got, max - got);
-  if (!got) refill(x); /* nothing will be released: what came was dropped, and its frames are ours again */
+  if (!got) refill(x); /* no release will follow, and dropped packets have returned frames */
   return got;
 }
 
@@ -558,7 +557,7 @@ const struct harp_io_ops harp_io_xdp = {
     .close = xdp_close,
     .route_open = xdp_route_open,
     .route_close = xdp_route_close,
-    .route_is_alone = xdp_route_is_alone,
+    .route_has_own_buffer = xdp_route_has_own_buffer,
     .tx_take = xdp_tx_take,
     .tx_give_back = xdp_tx_give_back,
     .tx_submit = xdp_tx_submit,

@@ -16,7 +16,7 @@
 #include "io/nic.h"
 #include "io/xdp/bpf.h"
 
-/* The number changes with the rules and the layout of the maps: HARP of another version can not join. */
+/* The number changes with the program's rules and the maps' layout: other versions of HARP cannot join. */
 #define PROGRAM_NAME "harp_filter_3"
 
 static void close_fd(int *fd) {
@@ -24,10 +24,10 @@ static void close_fd(int *fd) {
   *fd = -1;
 }
 
-/* ---- of this process ---- */
+/* ---- programs of this process ---- */
 
-/* The programs that engines of this process hold; another engine joins them without a privilege. More are
- * joined as other processes' are. */
+/* The programs that drivers of this process hold; another driver joins them without a capability. Beyond
+ * HELD_MAX they are joined like those of other processes. */
 enum { HELD_MAX = 256 };
 static struct held { int link_fd, ports_fd, sockets_fd; /* all 0: none */ } held[HELD_MAX];
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,8 +51,8 @@ static int copy_fd(int fd) {
   return fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* Takes hold of a program that this process holds already; false when it does not. */
-static bool take_held(struct harp_xdp_filter *f, uint32_t program) {
+/* Joins a program that this process holds already; false when it holds none with this identity. */
+static bool join_own(struct harp_xdp_filter *f, uint32_t program) {
   pthread_mutex_lock(&held_lock);
   for (unsigned i = 0; i < HELD_MAX && f->link_fd < 0; i++) {
     if (!held[i].link_fd || harp_bpf_link_program(held[i].link_fd) != program) continue;
@@ -68,8 +68,8 @@ static bool take_held(struct harp_xdp_filter *f, uint32_t program) {
 
 /* ---- attaching and joining ---- */
 
-/* Takes hold of the maps of a HARP program; false when it is none. */
-static bool take_maps(struct harp_xdp_filter *f, uint32_t program_id) {
+/* Opens the maps of a HARP program; false when it is another program. */
+static bool open_maps(struct harp_xdp_filter *f, uint32_t program_id) {
   struct harp_bpf_program_info info;
   int fd = harp_bpf_program_open(program_id);
   if (fd < 0) return false;
@@ -81,25 +81,25 @@ static bool take_maps(struct harp_xdp_filter *f, uint32_t program_id) {
   return f->ports_fd >= 0 && f->sockets_fd >= 0;
 }
 
-/* Looks for the link of another process that has the program, and holds it. Needs CAP_SYS_ADMIN. Links of all
- * network namespaces are listed. */
-static bool take_others(struct harp_xdp_filter *f, uint32_t program) {
+/* Joins a program of another process: finds its link among those of all network namespaces. Needs
+ * CAP_SYS_ADMIN. */
+static bool join_other_process(struct harp_xdp_filter *f, uint32_t program) {
   uint32_t id = 0;
   while (!harp_bpf_link_next(&id)) {
     f->link_fd = harp_bpf_link_open(id);
     if (f->link_fd < 0) continue;
-    if (harp_bpf_link_program(f->link_fd) == program && take_maps(f, program)) return true;
+    if (harp_bpf_link_program(f->link_fd) == program && open_maps(f, program)) return true;
     harp_xdp_filter_close(f);
   }
   return false;
 }
 
-/* Takes hold of a HARP program on the interface in that mode, which is found by its identity: the index may
- * be another interface's in another network namespace. */
+/* Joins the HARP program that is attached to the interface in that mode. It is found by its identity, because
+ * interfaces of other network namespaces may have the same index. */
 static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode) {
   uint32_t program;
   if (harp_nic_xdp_program(ifindex, mode == HARP_XDP_GENERIC, &program) || !program) return false;
-  if (!take_held(f, program) && !take_others(f, program)) return false;
+  if (!join_own(f, program) && !join_other_process(f, program)) return false;
   int entries = harp_bpf_map_entries_max(f->sockets_fd);
   f->queue_count = HARP_MIN((unsigned)HARP_MAX(entries, 1), harp_nic_queues(ifindex));
   f->joined = true;
@@ -107,19 +107,19 @@ static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode
   return true;
 }
 
-static int refused(int err, const char *what, struct harp_error *error) {
+static int set_error(int err, const char *what, struct harp_error *error) {
   if (err == -EPERM) return harp_error_set(error, err, "%s needs CAP_BPF and CAP_NET_ADMIN (or root)", what);
   return harp_error_set(error, err, "%s failed: %s", what, strerror(-err));
 }
 
-/* Says why a program could not be attached; what NIC drivers mean by these errors they say in the kernel's
- * log at best. */
-static int attach_refused(int err, enum harp_xdp_mode mode, struct harp_error *error) {
+/* Sets the error of a failed attachment. NIC drivers explain their -errno in the kernel's log at best, so the
+ * sentence names the usual cause. */
+static int set_attach_error(int err, enum harp_xdp_mode mode, struct harp_error *error) {
   bool is_native = mode == HARP_XDP_NATIVE;
   char what[40];
   snprintf(what, sizeof what, "attaching a %s XDP program", is_native ? "native" : "generic");
   struct harp_error cause;
-  (void)refused(err, what, &cause);
+  (void)set_error(err, what, &cause);
   bool may_be_limit = is_native && (err == -ERANGE || err == -EINVAL || err == -ENOSPC);
   return harp_error_set(error, err, "%s%s", cause.text,
                         may_be_limit
@@ -132,17 +132,17 @@ static int attach_refused(int err, enum harp_xdp_mode mode, struct harp_error *e
 static int attach_program(const struct harp_xdp_program *p, unsigned ifindex, enum harp_xdp_mode mode,
                           bool frags, struct harp_error *error) {
   int program_fd = harp_bpf_program_load(p->code, p->count, PROGRAM_NAME, frags);
-  if (program_fd < 0) return refused(program_fd, "loading the XDP program", error);
+  if (program_fd < 0) return set_error(program_fd, "loading the XDP program", error);
   int link_fd = harp_bpf_link_make(program_fd, ifindex,
                                    mode == HARP_XDP_NATIVE ? HARP_XDP_MODE_DRV : HARP_XDP_MODE_SKB);
   close(program_fd); /* the link holds it */
-  return link_fd >= 0 ? link_fd : attach_refused(link_fd, mode, error);
+  return link_fd >= 0 ? link_fd : set_attach_error(link_fd, mode, error);
 }
 
-/* The same; where a NIC driver takes a program only if it can do with packets of several buffers, it gets one
- * that can: the MTU is too large for one buffer of the driver's, if not for one of ours. */
-static int attach_somehow(const struct harp_xdp_program *p, unsigned ifindex, enum harp_xdp_mode mode,
-                          bool frags, struct harp_error *error) {
+/* Does the same. If a NIC driver refuses the program, retries with one that accepts packets of several
+ * buffers: the MTU may be too large for one buffer of the driver though not for one frame. */
+static int attach_with_fallback(const struct harp_xdp_program *p, unsigned ifindex, enum harp_xdp_mode mode,
+                                bool frags, struct harp_error *error) {
   struct harp_error second;
   int link_fd = attach_program(p, ifindex, mode, frags, error);
   if (link_fd >= 0 || frags || mode != HARP_XDP_NATIVE) return link_fd;
@@ -156,8 +156,8 @@ static bool has_program(unsigned ifindex, bool generic) {
   return !harp_nic_xdp_program(ifindex, generic, &id) && id;
 }
 
-/* The NIC's queues are counted while no program is there, since some drivers have more of them then, which
- * receive nothing; the table of sockets tells who joins later how many they were. */
+/* Counts the NIC's queues before the program is attached, because some drivers then report more of them,
+ * which receive nothing. The size of the map of sockets is the count for those who join later. */
 static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                       struct harp_error *error) {
   struct harp_xdp_program program;
@@ -165,12 +165,12 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
   f->queue_count = HARP_MIN(harp_nic_queues(ifindex), (unsigned)HARP_XDP_QUEUES_MAX);
   f->ports_fd = harp_bpf_map_make(HARP_BPF_MAP_HASH, sizeof(struct harp_xdp_port_key),
                                   sizeof(struct harp_xdp_port_value), HARP_XDP_PORTS_MAX, "harp_ports");
-  if (f->ports_fd < 0) return refused(f->ports_fd, "making a BPF map", error);
+  if (f->ports_fd < 0) return set_error(f->ports_fd, "creating a BPF map", error);
   f->sockets_fd = harp_bpf_map_make(HARP_BPF_MAP_XSKMAP, sizeof(uint32_t), sizeof(uint32_t), f->queue_count,
                                     "harp_sockets");
-  if (f->sockets_fd < 0) return refused(f->sockets_fd, "making an XSK map", error);
+  if (f->sockets_fd < 0) return set_error(f->sockets_fd, "creating an XSK map", error);
   harp_xdp_program_write(&program, mode, f->ports_fd, f->sockets_fd);
-  f->link_fd = attach_somehow(&program, ifindex, mode, frags, error);
+  f->link_fd = attach_with_fallback(&program, ifindex, mode, frags, error);
   if (f->link_fd < 0) return f->link_fd;
   hold(f);
   return 0;
@@ -183,20 +183,20 @@ static const char *why_not_joined(unsigned ifindex, enum harp_xdp_mode mode) {
                                     : "an XDP program is attached to the interface in generic mode";
   int fd = harp_bpf_program_open(program);
   if (fd == -EPERM)
-    return "an XDP program is attached to the interface; to join it, if it is HARP's, takes CAP_SYS_ADMIN";
+    return "an XDP program is attached to the interface; joining it, if it is HARP's, needs CAP_SYS_ADMIN";
   if (fd >= 0) close(fd);
-  return "an XDP program of somebody else is attached to the interface";
+  return "another XDP program is attached to the interface";
 }
 
-enum { TRIES = 20, TRY_MS = 1 };
+enum { ATTACH_TRIES = 20, RETRY_MS = 1 };
 
 int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode, bool frags,
                          struct harp_error *error) {
   *f = (struct harp_xdp_filter){.link_fd = -1, .ports_fd = -1, .sockets_fd = -1};
-  /* Other processes may attach it, or let it go, meanwhile. Who looks through the links of all namespaces
-   * for its own holds each for a moment, so one that was just closed may be there still. */
-  for (unsigned i = 0; i < TRIES; i++) {
-    if (i) (void)poll(NULL, 0, TRY_MS);
+  /* Other processes may attach or detach it meanwhile. A process that searches the links of all namespaces
+   * holds each for a moment, so a program that was just closed may still be attached. */
+  for (unsigned i = 0; i < ATTACH_TRIES; i++) {
+    if (i) (void)poll(NULL, 0, RETRY_MS);
     if (join(f, ifindex, mode)) return 0;
     int err = attach_new(f, ifindex, mode, frags, error);
     if (!err) return 0;
@@ -215,7 +215,7 @@ void harp_xdp_filter_close(struct harp_xdp_filter *f) {
 
 /* ---- tables ---- */
 
-/* Takes a queue away from the ports of whoever had it before and was killed: nobody else has any there. */
+/* Removes a queue from all ports in the map: they are of killed processes, since the queue had no socket. */
 static void clear_queue(struct harp_xdp_filter *f, uint32_t queue) {
   struct harp_xdp_port_key key, next;
   struct harp_xdp_port_value value;
@@ -230,7 +230,7 @@ static void clear_queue(struct harp_xdp_filter *f, uint32_t queue) {
   }
 }
 
-/* Says whether a process has the port: nobody else can bind it then. */
+/* Returns whether a process has bound the port: then binding it here fails. */
 static bool has_owner(const struct harp_xdp_port_key *key) {
   static const uint8_t v4_prefix[12]; /* ::1 begins like that, too, but no IPv4 address begins with 0 */
   bool is_v4 = !memcmp(key->address, v4_prefix, sizeof v4_prefix) && key->address[sizeof v4_prefix];
@@ -286,6 +286,6 @@ void harp_xdp_filter_count(const struct harp_xdp_filter *f, const struct sockadd
   struct harp_xdp_port_key key = key_of(local, port);
   struct harp_xdp_port_value value = {0};
   if (harp_bpf_map_read(f->ports_fd, &key, &value)) return;
-  counts->handed += value.packets;
-  counts->strangers += value.strangers;
+  counts->redirected += value.redirected;
+  counts->dropped += value.dropped;
 }

@@ -13,22 +13,24 @@
 #include "io/xdp/header.h"
 
 enum {
-  QUEUE_RX_FRAMES_MIN = 256,    /* 1 MiB */
-  FRAMES_BYTES = 64 << 20,      /* of all queues together, where the conf says no other bound */
-  FRAMES_BYTES_MIN = 16 << 20,  /* of a slow interface; 16 queues can live of it */
-  FRAMES_BYTES_LEAST = 4 << 20, /* of one engine of many; all of them stay below FRAMES_BYTES */
-  MBPS_MS_BYTES = 125,          /* what 1 Mbit/s brings in a millisecond */
+  QUEUE_RX_FRAMES_MIN = 256,
+  FRAMES_BYTES = 64 << 20,          /* of all queues, unless the conf sets another limit */
+  FRAMES_BYTES_MIN = 16 << 20,      /* of a slow interface: enough for 16 queues */
+  FRAMES_BYTES_SHARE_MIN = 4 << 20, /* of one of several engines that share the interface */
+  MBPS_MS_BYTES = 125,              /* 1 Mbit/s for a millisecond */
   HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
-  FILL_TARGET_COPY = 512, /* frames that the kernel has at first where it copies packets: what it writes next
-                             was read not long ago */
-  PROOF_BYTES = 60,
+  /* Initial fill target in copy mode: with few frames, the next one that the kernel writes is still cached.
+   */
+  FILL_TARGET_COPY = 512,
+  VERIFY_BYTES = 60,
   RELEASE_POLL_MS = 5,
 };
-#define PROOF_NS HARP_MS(200)
-/* For the kernel to release what was closed. It gives a queue back from a work queue, under the lock of all
- * network settings (rtnl), which a host that makes and deletes interfaces meanwhile may hold for seconds. */
+#define VERIFY_NS HARP_MS(200)
+/* Time limits for the kernel to release what was closed. It releases a queue from a work queue under the rtnl
+ * lock, which a host that creates and deletes interfaces meanwhile may hold for seconds; locked memory took
+ * up to 500 ms on a loaded host. */
 #define RELEASE_QUEUE_NS  HARP_SEC(10)
-#define RELEASE_MEMORY_NS HARP_SEC(2) /* that was locked; a loaded host took 500 ms */
+#define RELEASE_MEMORY_NS HARP_SEC(2)
 
 size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
   size_t sharers = HARP_MAX(config->sharer_count, 1u);
@@ -39,14 +41,14 @@ size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
     size_t packet_bytes = harp_align_up((size_t)config->mtu + HEADROOM_BYTES_MAX, HARP_XDP_FRAME_BYTES);
     wanted = HARP_MAX(2 * packets * packet_bytes, (size_t)FRAMES_BYTES_MIN);
   }
-  wanted = HARP_MAX(wanted / sharers, (size_t)FRAMES_BYTES_LEAST);
+  wanted = HARP_MAX(wanted / sharers, (size_t)FRAMES_BYTES_SHARE_MIN);
   return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
 }
 
 /* ---- the modes ---- */
 
 struct mode {
-  enum harp_io_xdp_mode choice; /* which setting asks for it */
+  enum harp_io_xdp_mode choice; /* the setting that selects it */
   enum harp_xdp_mode attach;
   bool zero_copy;
   const char *name;
@@ -56,8 +58,8 @@ static const struct mode zero_copy = {HARP_IO_XDP_ZERO_COPY, HARP_XDP_NATIVE, tr
 static const struct mode native_copy = {HARP_IO_XDP_COPY, HARP_XDP_NATIVE, false, "xdp native copy"};
 static const struct mode generic_copy = {HARP_IO_XDP_COPY, HARP_XDP_GENERIC, false, "xdp generic copy"};
 
-/* The order for a NIC driver. veth in native mode makes its peer segment in software and is three times
- * slower than generic mode, and has no zero-copy. */
+/* Orders the modes for a NIC driver. veth has no zero-copy; in native mode its peer segments in software,
+ * which is three times slower than generic mode. */
 static void order_modes(const char *driver, const struct mode *modes[3]) {
   bool is_veth = !strcmp(driver, "veth");
   modes[0] = is_veth ? &generic_copy : &zero_copy;
@@ -66,12 +68,12 @@ static void order_modes(const char *driver, const struct mode *modes[3]) {
 }
 
 static bool is_wanted(const struct mode *mode, enum harp_io_xdp_mode choice) {
-  /* By itself the driver takes nothing but zero-copy: sockets with GSO are quicker than the others. */
+  /* AUTO accepts zero-copy only: sockets with GSO are faster than the copy modes. */
   if (choice == HARP_IO_XDP_AUTO) return mode->zero_copy;
   return choice == HARP_IO_XDP_ANY || mode->choice == choice;
 }
 
-bool harp_io_xdp_is_promising(unsigned ifindex) {
+bool harp_io_xdp_has_zero_copy_driver(unsigned ifindex) {
   /* Drivers with zero-copy in Linux 6.18, and ENA's own release 2.13 and later. */
   static const char *const known[] = {"mlx5_core", "ice", "i40e", "ixgbe", "igc",        "igb",
                                       "idpf",      "gve", "ena",  "nfp",   "virtio_net", "stmmac"};
@@ -89,7 +91,7 @@ static bool needs_sg(const struct harp_io_config *config) {
   return (uint32_t)config->mtu + 14 > room;
 }
 
-/* Headroom that puts the payload of a received data packet on a cache line. */
+/* Returns the headroom that aligns the payload of a received data packet to a cache line. */
 static uint32_t rx_headroom(int family) {
   uint32_t header = family == AF_INET6 ? HARP_XDP_HEADER_V6_BYTES : HARP_XDP_HEADER_V4_BYTES;
   uint32_t at = HARP_XDP_PACKET_HEADROOM + header + HARP_XDP_DATA_HEADER_BYTES;
@@ -107,7 +109,7 @@ static int add_ports(struct harp_xdp_nic *nic, struct harp_error *error) {
     int err = harp_xdp_filter_add_port(&nic->filter, &nic->local, nic->ports[i], open_queues(nic),
                                        nic->token_prefix);
     if (!err) continue;
-    return harp_error_set(error, err, "the XDP program's table of ports: %s", strerror(-err));
+    return harp_error_set(error, err, "the XDP program's map of ports: %s", strerror(-err));
   }
   return 0;
 }
@@ -120,22 +122,22 @@ void harp_xdp_nic_close(struct harp_xdp_nic *nic) {
   nic->queue_count = 0;
 }
 
-/* Sends one frame that nobody takes (to ourselves, of an Ethernet type for experiments) and waits for its
- * completion: a queue can be bound and move nothing all the same. */
-static int prove_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, struct harp_error *error) {
-  uint32_t run, bytes = PROOF_BYTES;
-  harp_ns deadline = harp_clock_ns() + PROOF_NS;
+/* Sends one frame that no host processes (to the NIC's own address, with an EtherType for experiments) and
+ * waits for its completion, because some bound queues do not work. */
+static int verify_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, struct harp_error *error) {
+  uint32_t run, bytes = VERIFY_BYTES;
+  harp_ns deadline = harp_clock_ns() + VERIFY_NS;
   if (!harp_xdp_queue_tx_take(&s->queue, &run)) return -EIO;
   uint8_t *frame = harp_xdp_queue_run_data(&s->queue, run);
-  memset(frame, 0, PROOF_BYTES);
+  memset(frame, 0, VERIFY_BYTES);
   memcpy(frame, nic->mac, sizeof nic->mac);
   memcpy(frame + 6, nic->mac, sizeof nic->mac);
   frame[12] = 0x88, frame[13] = 0xb5;
   (void)harp_xdp_queue_tx_put(&s->queue, run, 1, HARP_XDP_FRAME_BYTES, 0, &bytes);
   for (bool late = false; !s->queue.tx_completed && !late;) {
     struct pollfd fd = {.fd = s->queue.fd, .events = POLLOUT};
-    late = harp_clock_ns() >=
-           deadline; /* looked at before the last try, since we may lose the core at any time */
+    /* Read before the last attempt: the thread may be preempted at any time. */
+    late = harp_clock_ns() >= deadline;
     (void)harp_xdp_queue_tx_flush(&s->queue);
     if (!harp_xdp_queue_reap(&s->queue)) (void)poll(&fd, 1, 1);
   }
@@ -161,29 +163,29 @@ static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const s
   };
   int err = harp_xdp_socket_open(s, &socket, error);
   if (err) return err;
-  if (mode->zero_copy && !s->zero_copy) { /* it does not say yes and do otherwise, but drivers differ */
-    harp_error_set(error, -EOPNOTSUPP, "queue %u was bound, and the kernel calls it copy mode", queue);
+  if (mode->zero_copy && !s->zero_copy) { /* bind should have failed, but NIC drivers differ */
+    harp_error_set(error, -EOPNOTSUPP, "queue %u was bound in copy mode", queue);
     harp_xdp_socket_close(s);
     return -EOPNOTSUPP;
   }
   err = harp_xdp_filter_add_queue(&nic->filter, queue, s->queue.fd);
   if (err) {
-    harp_error_set(error, err, "giving queue %u to the XDP program: %s", queue, strerror(-err));
+    harp_error_set(error, err, "adding queue %u to the XDP program's map: %s", queue, strerror(-err));
     harp_xdp_socket_close(s);
     return err;
   }
   if (!s->zero_copy) s->queue.fill_target = HARP_MIN(s->queue.fill_target, (uint32_t)FILL_TARGET_COPY);
   nic->queue_count++;
-  return prove_queue(nic, s, error);
+  return verify_queue(nic, s, error);
 }
 
-/* How many queues this process may have. */
+/* Returns how many queues this process may open. */
 static unsigned queues_allowed(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
   return config->queues ? HARP_MIN(config->queues, nic->filter.queue_count) : nic->filter.queue_count;
 }
 
-/* How many queues to look at: those of the conf, else all; of these its share where other engines of this
- * process are to have the others; never more than there is memory for. 0: they have all. */
+/* Returns how many queues to open: this engine's share of the process's queues, at most what the memory is
+ * enough for. 0: other engines of this process have them all. */
 static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
   size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
   unsigned sharers = HARP_MAX(config->sharer_count, 1u);
@@ -193,7 +195,7 @@ static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_
   return HARP_MAX(HARP_MIN(wanted, (unsigned)(nic->umem_bytes / least)), 1u);
 }
 
-/* Opens queues that nobody has, the first ones, until there are as many as wanted. */
+/* Opens free queues in ascending order until `wanted` are open. */
 static int open_free_queues(struct harp_xdp_nic *nic, const struct mode *mode,
                             const struct harp_io_config *config, unsigned wanted, struct harp_error *error) {
   for (uint32_t queue = 0; queue < nic->filter.queue_count && nic->queue_count < wanted; queue++) {
@@ -205,15 +207,15 @@ static int open_free_queues(struct harp_xdp_nic *nic, const struct mode *mode,
   return harp_error_set(error, -EBUSY, "other processes have all %u queues", nic->filter.queue_count);
 }
 
-/* Says whether a queue that we have not got is no other HARP process's either. */
+/* Returns whether there is a queue that neither this driver nor another HARP process has. */
 static bool may_be_released(const struct harp_xdp_nic *nic) {
   unsigned all = nic->filter.queue_count;
   uint64_t taken = open_queues(nic) | harp_xdp_filter_used_queues(&nic->filter);
   return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
 }
 
-/* The same; and what is missing has a moment to become free. The kernel releases a closed socket's queue and
- * locked memory behind its owner's back, so a job that follows another finds them taken. */
+/* Does the same, and retries while queues or locked memory may still be released: the kernel releases those
+ * of a closed socket asynchronously, so a job that follows another may find them in use. */
 static int open_enough_queues(struct harp_xdp_nic *nic, const struct mode *mode,
                               const struct harp_io_config *config, struct harp_error *error) {
   unsigned wanted = queues_wanted(nic, config);
@@ -244,8 +246,7 @@ static int open_mode(struct harp_xdp_nic *nic, const struct mode *mode, const st
   return 0;
 }
 
-/* Names the open queues in info, as in "queues 0-3,6". They were opened in ascending order, but for those
- * that were free later. */
+/* Writes the numbers of the open queues to info, as in "queues 0-3,6". */
 static void name_queues(const struct harp_xdp_nic *nic, struct harp_io_info *info) {
   uint64_t bits = open_queues(nic);
   size_t used =
@@ -282,7 +283,7 @@ int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_config *co
     err = open_mode(nic, modes[i], config, &reason);
     if (!err) {
       info->mode = modes[i]->name;
-      nic->is_behind_merging = modes[i] == &generic_copy && strcmp(driver, "veth") != 0;
+      nic->is_behind_gro = modes[i] == &generic_copy && strcmp(driver, "veth") != 0;
       name_queues(nic, info);
       return 0;
     }

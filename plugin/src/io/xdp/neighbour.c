@@ -12,13 +12,13 @@
 
 enum { USABLE = NUD_PERMANENT | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE, CHANGES_MAX = 16 };
 
-/* An address to which packets go next; perhaps of the other IP version than theirs. */
+/* The address of a next hop; its IP version may differ from that of the packets (RFC 5549). */
 struct hop {
   uint8_t family;
   uint8_t ip[16];
 };
 
-/* Reads the gateway of a route; leaves the hop as it is when there is none. */
+/* Reads the gateway of a route into *hop; without one *hop is unchanged. */
 static int read_gateway(const struct rtattr *gateway, const struct rtattr *via, struct hop *hop) {
   const uint8_t *ip = gateway ? RTA_DATA(gateway) : NULL;
   size_t bytes = gateway ? RTA_PAYLOAD(gateway) : 0;
@@ -34,7 +34,7 @@ static int read_gateway(const struct rtattr *gateway, const struct rtattr *via, 
   return 0;
 }
 
-/* Finds the address to which packets for the peer go next: its own, or a gateway's. */
+/* Finds the next hop to the peer: the peer itself, or a gateway. */
 static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
                     const struct sockaddr_storage *peer, struct hop *hop) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
@@ -93,7 +93,7 @@ int harp_neighbour_watch(void) {
   return err;
 }
 
-/* Says whether one message concerns packets out of the interface. Routes do, wherever they lead. */
+/* Returns whether a notification may change the next hops through the interface. Any route may. */
 static bool concerns(const struct nlmsghdr *h, unsigned ifindex) {
   switch (h->nlmsg_type) {
   case RTM_NEWNEIGH:
@@ -110,10 +110,10 @@ static bool concerns(const struct nlmsghdr *h, unsigned ifindex) {
 bool harp_neighbour_changed(int watch_fd, unsigned ifindex) {
   _Alignas(struct nlmsghdr) uint8_t text[HARP_NETLINK_REPLY_BYTES];
   bool changed = false;
-  for (unsigned i = 0; i < CHANGES_MAX; i++) { /* the rest of a storm is looked at next time */
+  for (unsigned i = 0; i < CHANGES_MAX; i++) { /* more are read at the next call */
     ssize_t n = recv(watch_fd, text, sizeof text, MSG_DONTWAIT);
     if (n < 0 && errno != ENOBUFS) break;
-    if (n < 0) changed = true; /* some were lost */
+    if (n < 0) changed = true; /* ENOBUFS: notifications were lost */
     const struct nlmsghdr *h = (const struct nlmsghdr *)(const void *)text;
     for (; n > 0 && NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) changed |= concerns(h, ifindex);
   }

@@ -68,20 +68,20 @@ static void emit(struct assembler *a, uint8_t code, int dst, int src, int offset
   p->code[p->count++] = (struct harp_bpf_insn){code, (uint8_t)(dst | src << 4), (int16_t)offset, immediate};
 }
 
-/* Packet must reach `bytes`; else pass. */
+/* Passes a packet of fewer than `bytes` bytes. */
 static void need_bytes(struct assembler *a, int bytes) {
   emit(a, MOVE, 4, 2, 0, 0);
   emit(a, ADD_IMM, 4, 0, 0, bytes);
   emit(a, JUMP_GT, 4, 3, PASS, 0);
 }
 
-/* Copies a word of the packet into the key on the stack. */
+/* Copies four bytes of the packet into the key on the stack. */
 static void key_word(struct assembler *a, int packet_offset, int stack_offset) {
   emit(a, LOAD_W, 5, 2, packet_offset, 0);
   emit(a, STORE_W, 10, 5, stack_offset, 0);
 }
 
-/* Loads what the token of a packet with headers of so many bytes begins with; it must reach so far. */
+/* Loads the token prefix of a packet whose headers have `header_bytes`; need_bytes has checked its length. */
 static void load_token(struct assembler *a, int header_bytes) {
   emit(a, LOAD_W, 7, 2, header_bytes + TOKEN_AT, 0);
 }
@@ -97,7 +97,7 @@ static void emit_v4(struct assembler *a, enum harp_xdp_mode mode) {
   emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
   if (mode == HARP_XDP_GENERIC) {
     emit(a, LOAD_H, 5, 2, 14 + 20 + 6, 0);
-    emit(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* it has a UDP checksum: perhaps a superframe */
+    emit(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* with a UDP checksum it may be a superframe */
   }
   load_token(a, HARP_XDP_HEADER_V4_BYTES);
   for (int word = 0; word < 3; word++) emit(a, STORE_W_IMM, 10, 0, -20 + 4 * word, 0);
@@ -115,7 +115,7 @@ static void emit_v6(struct assembler *a, enum harp_xdp_mode mode) {
   if (mode == HARP_XDP_GENERIC) {
     emit(a, LOAD_W, 5, 2, 14, 0);
     emit(a, AND_IMM, 5, 0, 0, (int32_t)LABEL_MASK);
-    emit(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* it is not from an xdp driver: perhaps a superframe */
+    emit(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* with another flow label it may be a superframe */
   }
   load_token(a, HARP_XDP_HEADER_V6_BYTES);
   for (int word = 0; word < 4; word++) key_word(a, 14 + 24 + 4 * word, -20 + 4 * word);
@@ -144,9 +144,9 @@ static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
   emit(a, JUMP_EQ_IMM, 1, 0, PASS, 0);
   emit(a, LOAD_W, 1, 0, offsetof(struct harp_xdp_port_value, token_prefix), 0);
   emit(a, JUMP_NE, 7, 1, DROP, 0);
-  emit(a, LOAD_D, 1, 0, offsetof(struct harp_xdp_port_value, packets), 0);
+  emit(a, LOAD_D, 1, 0, offsetof(struct harp_xdp_port_value, redirected), 0);
   emit(a, ADD_IMM, 1, 0, 0, 1);
-  emit(a, STORE_D, 0, 1, offsetof(struct harp_xdp_port_value, packets), 0);
+  emit(a, STORE_D, 0, 1, offsetof(struct harp_xdp_port_value, redirected), 0);
   load_map(a, 1, sockets_fd);
   emit(a, MOVE_IMM, 3, 0, 0, XDP_PASS); /* where the queue has no socket */
   emit(a, CALL, 0, 0, 0, REDIRECT_MAP);
@@ -156,7 +156,7 @@ static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
 static void emit_ends(struct assembler *a) {
   a->drop = a->program->count; /* r0: the port's value */
   emit(a, MOVE_IMM, 1, 0, 0, 1);
-  emit(a, ADD_ATOMIC_D, 0, 1, offsetof(struct harp_xdp_port_value, strangers), 0);
+  emit(a, ADD_ATOMIC_D, 0, 1, offsetof(struct harp_xdp_port_value, dropped), 0);
   emit(a, MOVE_IMM, 0, 0, 0, XDP_DROP);
   emit(a, EXIT, 0, 0, 0, 0);
   a->pass = a->program->count;

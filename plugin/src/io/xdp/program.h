@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The text of the XDP program of an interface, and its tables: which packets go to AF_XDP sockets, which to
- * the kernel, and which nowhere.
+/* The XDP program of an interface and its maps: which packets it redirects to AF_XDP sockets, passes to the
+ * kernel's stack, or drops.
  *
- * A packet is ours when it is UDP over IPv4 without options or fragments, or over IPv6 without extension
- * headers, long enough for a token, its destination address and port are in the table of ports, and it came
- * in on a queue that the table names for the port. Then it goes to the socket of that queue, if there is one,
- * provided that its token begins as those do that the port's owner has handed out (wire/packet.h has the
- * place); if not it is a stranger's: dropped and counted, so that no flood of them takes frames and passes.
- * Everything else passes to the kernel, where an ordinary UDP socket on the same port takes what came in on
- * another queue.
+ * A packet matches when it is UDP over IPv4 without options or fragments, or over IPv6 without extension
+ * headers, long enough for a token, its destination address and port are in the map of ports, and it was
+ * received on a queue that the map lists for the port. If the upper half of its token (wire/packet.h) is the
+ * port's prefix, it is redirected to the socket of that queue, if there is one. With another prefix it is
+ * dropped and counted, so that a flood of such packets uses neither frames nor engine time. All other packets
+ * pass to the kernel's stack, where an ordinary UDP socket on the same port receives what came on other
+ * queues.
  *
- * In generic mode there is one more rule. The kernel then shows the program what a virtual NIC's peer sent
- * without cutting it up, or what GRO has merged: packets of packets, and nothing tells where they join. Only
- * the sockets can take those apart. So only what an xdp driver sent is handed over: over IPv4 it has no UDP
- * checksum, without which the kernel neither makes nor merges superframes; over IPv6 it has our flow label.
- * The latter may be merged by a device below ours (a VLAN's, a bridge's); our own merges nothing while it has
- * a generic program (Linux netif_elide_gro).
+ * Generic mode has one more rule, because the kernel runs a generic program on superframes: those of a
+ * virtual NIC's peer that were never segmented, and those that GRO has merged. Their segment boundaries are
+ * not visible to the program; only sockets can split them. So only packets sent by an xdp driver are
+ * redirected: over IPv4 they have no UDP checksum, and the kernel neither makes nor merges superframes
+ * without one; over IPv6 they have HARP_XDP_FLOW_LABEL. The latter may be merged by a lower device (a VLAN's,
+ * a bridge's); an interface with a generic program merges nothing itself (Linux netif_elide_gro).
  *
- * A pure function; the filter calls it and loads what it makes. */
+ * A pure function; filter.c calls it and loads the result. */
 #ifndef HARP_IO_XDP_PROGRAM_H
 #define HARP_IO_XDP_PROGRAM_H
 
@@ -31,7 +31,7 @@ enum {
 
 enum harp_xdp_mode { HARP_XDP_NATIVE, HARP_XDP_GENERIC };
 
-/* What the program looks up: destination address (IPv4 in the last four bytes) and port, network order. */
+/* Key of the map of ports: destination address (IPv4 in the last four bytes) and port, network order. */
 struct harp_xdp_port_key {
   uint8_t address[16];
   uint16_t port;
@@ -39,12 +39,11 @@ struct harp_xdp_port_key {
 };
 _Static_assert(sizeof(struct harp_xdp_port_key) == 20, "as the program builds it on its stack");
 
-/* What it finds. `packets` is counted without a lock: queues may lose each other's counts, which is enough to
- * tell some from none. `strangers` is exact. */
+/* Value of the map of ports. */
 struct harp_xdp_port_value {
-  uint64_t queues;             /* whose packets of the port go to a socket; a bit each */
-  uint64_t packets;            /* that went */
-  uint64_t strangers;          /* packets that were dropped for their token */
+  uint64_t queues;             /* on which packets to the port match; a bit each */
+  uint64_t redirected;         /* packets; not atomic, so concurrent queues lose counts: zero or not is all */
+  uint64_t dropped;            /* packets with another token prefix; exact */
   uint32_t token_prefix, zero; /* upper half of the port's tokens, network order */
 };
 
@@ -53,7 +52,7 @@ struct harp_xdp_program {
   int count;
 };
 
-/* Writes the program for a table of ports (hash) and one of sockets (XSK map, by queue). */
+/* Writes the program for a map of ports (hash) and one of sockets (XSK map, by queue). */
 void harp_xdp_program_write(struct harp_xdp_program *p, enum harp_xdp_mode mode, int ports_fd,
                             int sockets_fd);
 

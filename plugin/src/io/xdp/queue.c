@@ -37,7 +37,7 @@ static void count_move(struct harp_xdp_queue *q, enum harp_xdp_owner from, enum 
   q->counts[to] += frames;
 }
 
-/* Moves a frame for receiving from one owner to the next; the caller has made sure that `from` is right. */
+/* Moves a receive frame from one owner to the next. */
 static void move(struct harp_xdp_queue *q, uint32_t frame, enum harp_xdp_owner from, enum harp_xdp_owner to) {
   HARP_ASSERT(frame < q->rx_frames && q->rx_owners[frame] == from);
   q->rx_owners[frame] = (uint8_t)to;
@@ -48,7 +48,7 @@ static void set_broken(struct harp_xdp_queue *q, const char *why) {
   if (!q->broken) q->broken = why;
 }
 
-/* ---- the account ---- */
+/* ---- owners ---- */
 
 int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem, uint32_t rx_frames, uint32_t tx_runs) {
   q->umem = umem;
@@ -98,7 +98,7 @@ void harp_xdp_queue_check(const struct harp_xdp_queue *q) {
 
 /* ---- receiving ---- */
 
-/* Doubles the target if the kernel, which has been given frames before, has little of it left. */
+/* Doubles the target if less than a quarter of it is left in the ring. */
 static void raise_target(struct harp_xdp_queue *q, uint32_t left) {
   if (q->fill.ours && left < q->fill_target / 4)
     q->fill_target = HARP_MIN(2 * q->fill_target, HARP_MIN(q->rx_frames, q->fill.size));
@@ -110,7 +110,7 @@ void harp_xdp_queue_refill(struct harp_xdp_queue *q) {
   raise_target(q, q->fill.size - room);
   room = HARP_MIN(room, q->fill_target - HARP_MIN(q->counts[HARP_XDP_FILL], q->fill_target));
   room = HARP_MIN(room, q->rx_pool_count);
-  if (q->fill.is_broken) set_broken(q, "the fill ring's counters make no sense");
+  if (q->fill.is_broken) set_broken(q, "the fill ring's counters are out of range");
   for (uint32_t i = 0; i < room; i++) {
     uint32_t frame = q->rx_pool[--q->rx_pool_count];
     move(q, frame, HARP_XDP_POOL, HARP_XDP_FILL);
@@ -121,7 +121,7 @@ void harp_xdp_queue_refill(struct harp_xdp_queue *q) {
   if (harp_xdp_ring_needs_wakeup(&q->fill)) (void)q->kernel->wake_rx(q->fd);
 }
 
-/* Takes one descriptor's frame over from the kernel; false when the descriptor makes no sense. */
+/* Takes the frame of one descriptor from the kernel; false when the descriptor is invalid. */
 static bool take_frame(struct harp_xdp_queue *q, const struct harp_xdp_descriptor *d, uint32_t *frame) {
   uint64_t index = d->address / HARP_XDP_FRAME_BYTES, offset = d->address % HARP_XDP_FRAME_BYTES;
   if (index >= q->rx_frames || offset + d->bytes > HARP_XDP_FRAME_BYTES ||
@@ -150,7 +150,7 @@ static bool next_packet(struct harp_xdp_queue *q, struct harp_xdp_received *pack
     if (!take_frame(q, &d, &frame)) break;
     more = d.options & HARP_XDP_PACKET_CONTINUES;
     if (at == HARP_XDP_PIECES_MAX) {
-      harp_xdp_queue_rx_release(q, frame); /* too many pieces: the rest of them goes too */
+      harp_xdp_queue_rx_release(q, frame); /* too many pieces: drops the packet, these included */
       packet->bytes = 0;
       continue;
     }
@@ -161,7 +161,7 @@ static bool next_packet(struct harp_xdp_queue *q, struct harp_xdp_received *pack
     packet->bytes += d.bytes;
   }
   if (!more && packet->bytes && packet->piece_count <= HARP_XDP_PIECES_MAX) return true;
-  drop_pieces(q, packet); /* the kernel delivers whole packets: one that ends in mid-air is none */
+  drop_pieces(q, packet); /* the kernel delivers whole packets: without its last piece it is invalid */
   return false;
 }
 
@@ -169,7 +169,7 @@ unsigned harp_xdp_queue_rx(struct harp_xdp_queue *q, struct harp_xdp_received *o
   if (q->broken) return 0;
   uint32_t waiting = harp_xdp_ring_waiting(&q->rx, UINT32_MAX);
   unsigned got = 0;
-  if (q->rx.is_broken) set_broken(q, "the rx ring's counters make no sense");
+  if (q->rx.is_broken) set_broken(q, "the rx ring's counters are out of range");
   if (!waiting) return 0;
   uint32_t before = waiting;
   while (waiting && got < max && !q->broken) got += next_packet(q, &out[got], &waiting);
@@ -217,7 +217,7 @@ static uint32_t pieces_of(uint32_t lead, uint32_t bytes) {
   return (lead + bytes + HARP_XDP_FRAME_BYTES - 1) / HARP_XDP_FRAME_BYTES;
 }
 
-/* Queues one packet in as many descriptors as it touches frames; returns these, a bit each from bit 0 on. */
+/* Puts one packet into the tx ring, a descriptor for each of its frames; returns the frames, a bit each. */
 static uint32_t put_packet(struct harp_xdp_queue *q, uint32_t frame, uint32_t lead, uint32_t bytes) {
   uint32_t count = pieces_of(lead, bytes);
   for (uint32_t i = 0; i < count; i++, lead = 0) {
@@ -241,7 +241,7 @@ bool harp_xdp_queue_tx_put(struct harp_xdp_queue *q, uint32_t run, uint32_t coun
     frames += pieces_of(lead, bytes[i]);
   }
   if (q->broken || harp_xdp_ring_room(&q->tx, frames) < frames) {
-    if (q->tx.is_broken) set_broken(q, "the tx ring's counters make no sense");
+    if (q->tx.is_broken) set_broken(q, "the tx ring's counters are out of range");
     harp_xdp_queue_tx_give_back(q, run);
     q->tx_busy++;
     return false;
@@ -263,7 +263,7 @@ int harp_xdp_queue_tx_flush(struct harp_xdp_queue *q) {
   for (unsigned i = 0; i < WAKES_PER_FLUSH; i++) {
     if (!harp_xdp_ring_needs_wakeup(&q->tx)) return 0;
     err = q->kernel->wake_tx(q->fd);
-    if (err == -EBUSY) q->tx_dropped++; /* a packet was consumed and thrown away */
+    if (err == -EBUSY) q->tx_dropped++; /* the kernel consumed a packet and dropped it */
     if (err && err != -EBUSY && err != -EAGAIN) break;
     if (harp_xdp_ring_room(&q->tx, q->tx.size) == q->tx.size) return 0; /* the kernel has taken them all */
   }
@@ -271,14 +271,14 @@ int harp_xdp_queue_tx_flush(struct harp_xdp_queue *q) {
   return err;
 }
 
-void harp_xdp_queue_rouse(struct harp_xdp_queue *q) {
+void harp_xdp_queue_wake(struct harp_xdp_queue *q) {
   if (q->broken) return;
   if (q->counts[HARP_XDP_FILL] && harp_xdp_ring_needs_wakeup(&q->fill)) (void)q->kernel->wake_rx(q->fd);
   bool waits = harp_xdp_ring_room(&q->tx, q->tx.size) < q->tx.size;
   if (waits && harp_xdp_ring_needs_wakeup(&q->tx)) (void)q->kernel->wake_tx(q->fd);
 }
 
-/* Takes one completed frame back; false when the kernel did not have it. */
+/* Returns one completed frame to the pool; false when it was not in the tx ring. */
 static bool take_back(struct harp_xdp_queue *q, uint64_t frame) {
   uint64_t index = frame - q->rx_frames, run = index / HARP_XDP_RUN_FRAMES;
   if (frame < q->rx_frames || run >= q->tx_runs) return false;
@@ -295,7 +295,7 @@ static bool take_back(struct harp_xdp_queue *q, uint64_t frame) {
 unsigned harp_xdp_queue_reap(struct harp_xdp_queue *q) {
   if (q->broken) return 0;
   uint32_t waiting = harp_xdp_ring_waiting(&q->completion, UINT32_MAX), taken = 0;
-  if (q->completion.is_broken) set_broken(q, "the completion ring's counters make no sense");
+  if (q->completion.is_broken) set_broken(q, "the completion ring's counters are out of range");
   while (taken < waiting && take_back(q, harp_xdp_ring_take_address(&q->completion) / HARP_XDP_FRAME_BYTES))
     taken++;
   if (taken < waiting) set_broken(q, "the kernel completed a frame that it does not have");

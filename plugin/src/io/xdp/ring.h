@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The four rings of an AF_XDP socket: single producer, single consumer, in memory shared with the kernel.
  *
- * We produce into the fill and the tx ring and consume from the completion and the rx ring. Counters run free
- * over 2^32. A ring is a set of pointers, so that a test can play the kernel on plain memory. The barriers
- * pair with the kernel's in net/xdp/xsk_queue.h: its smp_store_release of the producer with our load-acquire,
- * its smp_load_acquire of the producer with our store-release, and the same for the consumer. */
+ * The driver produces into the fill and tx rings and consumes from the completion and rx rings. Counters wrap
+ * at 2^32. A ring is a set of pointers, so that a test can emulate the kernel on ordinary memory. The
+ * barriers pair with those of the kernel's net/xdp/xsk_queue.h: its smp_store_release of the producer with
+ * the load-acquire here, its smp_load_acquire of the producer with the store-release here; likewise for the
+ * consumer. */
 #ifndef HARP_IO_XDP_RING_H
 #define HARP_IO_XDP_RING_H
 
@@ -16,14 +17,15 @@ struct harp_xdp_ring {
   const uint32_t *flags;         /* shared; NULL before Linux 5.4 */
   void *descriptors; /* uint64_t of fill and completion, struct harp_xdp_descriptor of rx and tx */
   uint32_t size;     /* a power of two */
-  uint32_t ours;     /* our own counter: filled or taken up to here, perhaps not published yet */
-  uint32_t theirs;   /* the kernel's counter as last seen */
-  bool is_broken;    /* the kernel's counter made no sense: the ring is used no more */
+  uint32_t ours;     /* this side's counter: entries put or taken, perhaps not published yet */
+  uint32_t theirs;   /* the kernel's counter as last read */
+  bool is_broken;    /* the kernel's counter was out of range: the ring is no longer used */
 };
 
 /* ---- rings we produce into: fill, tx ---- */
 
-/* Returns how many entries can be put, looking at the kernel's counter only when fewer than `want` show. */
+/* Returns how many entries can be put. Reads the kernel's counter only if its last value leaves fewer than
+ * `want`. */
 static inline uint32_t harp_xdp_ring_room(struct harp_xdp_ring *r, uint32_t want) {
   uint32_t used = r->ours - r->theirs;
   if (r->size - used < want) {
@@ -42,14 +44,14 @@ static inline void harp_xdp_ring_put(struct harp_xdp_ring *r, struct harp_xdp_de
   ((struct harp_xdp_descriptor *)r->descriptors)[r->ours++ & (r->size - 1)] = d;
 }
 
-/* Shows the kernel all entries put so far. */
+/* Publishes all entries put so far to the kernel. */
 static inline void harp_xdp_ring_publish(struct harp_xdp_ring *r) {
   __atomic_store_n(r->producer, r->ours, __ATOMIC_RELEASE);
 }
 
 /* ---- rings we consume from: completion, rx ---- */
 
-/* Returns how many entries wait, at most `max`. */
+/* Returns how many entries can be taken, at most `max`. */
 static inline uint32_t harp_xdp_ring_waiting(struct harp_xdp_ring *r, uint32_t max) {
   if (r->theirs == r->ours) r->theirs = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE);
   uint32_t waiting = r->theirs - r->ours;
@@ -65,12 +67,12 @@ static inline struct harp_xdp_descriptor harp_xdp_ring_take(struct harp_xdp_ring
   return ((const struct harp_xdp_descriptor *)r->descriptors)[r->ours++ & (r->size - 1)];
 }
 
-/* Gives the kernel the room of all entries taken so far. */
+/* Returns the entries taken so far to the kernel. */
 static inline void harp_xdp_ring_release(struct harp_xdp_ring *r) {
   __atomic_store_n(r->consumer, r->ours, __ATOMIC_RELEASE);
 }
 
-/* Says whether the kernel sleeps on this ring until it is woken. */
+/* Returns whether the kernel needs a system call to go on with this ring. */
 static inline bool harp_xdp_ring_needs_wakeup(const struct harp_xdp_ring *r) {
   return !r->flags || __atomic_load_n(r->flags, __ATOMIC_RELAXED) & HARP_XDP_RING_NEED_WAKEUP;
 }

@@ -12,7 +12,7 @@
 
 enum { SEND_BUFFER_BYTES = 16 << 20, TX_BUDGET = 1024 };
 
-static int refuse(struct harp_error *error, const char *what) {
+static int set_error(struct harp_error *error, const char *what) {
   int err = errno;
   const char *hint = err == ENOBUFS ? "; raise the limit of locked memory (ulimit -l) or give CAP_IPC_LOCK"
                      : err == EPERM ? "; it needs CAP_NET_RAW"
@@ -49,7 +49,7 @@ static int map_ring(struct harp_xdp_socket *s, unsigned slot, struct harp_xdp_ri
   uint8_t *map =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->queue.fd, (off_t)page_offset);
   if (map == MAP_FAILED) return -1;
-  (void)madvise(map, bytes, MADV_DONTFORK); /* a mapping holds the socket, as a file descriptor does */
+  (void)madvise(map, bytes, MADV_DONTFORK); /* a mapping keeps the socket open, as a file descriptor does */
   s->maps[slot].at = map;
   s->maps[slot].bytes = bytes;
   *ring = (struct harp_xdp_ring){
@@ -87,8 +87,8 @@ static int bind_queue(int fd, const struct harp_xdp_socket_config *c) {
   return bind(fd, (const struct sockaddr *)(const void *)&address, sizeof address);
 }
 
-/* Lets a flush push more than the 92 packets of the default send buffer; both are only for speed. */
-static void widen(int fd) {
+/* Lets one flush send more than the 92 packets of the default send buffer. Failure only costs speed. */
+static void raise_send_limits(int fd) {
   int bytes = SEND_BUFFER_BYTES, budget = TX_BUDGET;
   if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes))
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
@@ -98,22 +98,22 @@ static void widen(int fd) {
 static int open_steps(struct harp_xdp_socket *s, const struct harp_xdp_socket_config *c,
                       struct harp_error *error) {
   int fd = s->queue.fd = socket(HARP_AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
-  if (fd < 0) return refuse(error, "opening an AF_XDP socket");
+  if (fd < 0) return set_error(error, "opening an AF_XDP socket");
   harp_files_own(fd);
-  if (register_umem(fd, c)) return refuse(error, "registering the frames");
-  if (size_rings(fd)) return refuse(error, "making the rings");
-  if (map_rings(s)) return refuse(error, "mapping the rings");
+  if (register_umem(fd, c)) return set_error(error, "registering the frames");
+  if (size_rings(fd)) return set_error(error, "creating the rings");
+  if (map_rings(s)) return set_error(error, "mapping the rings");
   if (bind_queue(fd, c)) {
     char what[64];
     snprintf(what, sizeof what, "binding queue %u %s%s", c->queue,
              c->zero_copy ? "zero-copy" : "in copy mode", c->sg ? " with several buffers" : "");
-    return refuse(error, what);
+    return set_error(error, what);
   }
   uint32_t options = 0;
   socklen_t bytes = sizeof options;
   if (!getsockopt(fd, HARP_SOL_XDP, HARP_XDP_SO_OPTIONS, &options, &bytes))
     s->zero_copy = options & HARP_XDP_OPTION_ZEROCOPY;
-  widen(fd);
+  raise_send_limits(fd);
   return 0;
 }
 
@@ -125,7 +125,7 @@ int harp_xdp_socket_open(struct harp_xdp_socket *s, const struct harp_xdp_socket
   s->number = config->queue;
   int err = open_steps(s, config, error);
   if (!err && (err = harp_xdp_queue_init(&s->queue, config->umem, config->rx_frames, config->tx_runs)))
-    harp_error_set(error, err, "no memory for the account of frames");
+    harp_error_set(error, err, "no memory for the frames' owners");
   if (err) harp_xdp_socket_close(s);
   return err;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An AF_XDP socket bound to one queue: UMEM registered, rings mapped, the kernel's answer read back.
+/* An AF_XDP socket: registers the UMEM, maps the rings, binds to one NIC queue.
  *
- * Opens what struct harp_xdp_queue then works on. Called at open and close. Source: Linux
+ * The data path is queue.h. Called at open and close, by the thread that opens the driver. Source: Linux
  * Documentation/networking/af_xdp.rst. */
 #ifndef HARP_IO_XDP_SOCKET_H
 #define HARP_IO_XDP_SOCKET_H
@@ -12,17 +12,17 @@
 struct harp_xdp_socket_config {
   unsigned ifindex;
   uint32_t queue;
-  bool zero_copy; /* ask for it, and take nothing less */
-  bool sg;        /* packets may fill several frames */
-  uint32_t headroom;
-  uint8_t *umem; /* borrowed until close */
+  bool zero_copy;    /* fail if the driver has no zero-copy; else bind in copy mode */
+  bool sg;           /* packets may take several frames */
+  uint32_t headroom; /* bytes before each received packet, beyond HARP_XDP_PACKET_HEADROOM */
+  uint8_t *umem;     /* borrowed until close */
   uint32_t rx_frames, tx_runs;
 };
 
 struct harp_xdp_socket {
   struct harp_xdp_queue queue;
-  uint32_t number; /* of the NIC's queue */
-  bool zero_copy;  /* what the kernel says it is */
+  uint32_t number; /* of the NIC queue */
+  bool zero_copy;  /* as the kernel reports it after bind */
   struct {
     void *at;
     size_t bytes;
@@ -34,7 +34,7 @@ HARP_MUST_CHECK int harp_xdp_socket_open(struct harp_xdp_socket *s,
                                          const struct harp_xdp_socket_config *config,
                                          struct harp_error *error);
 
-/* Closes it. Frames that the engine still holds stay readable as long as the UMEM's memory does. */
+/* Closes it. The caller's UMEM memory stays mapped, so frames that the engine still holds stay readable. */
 void harp_xdp_socket_close(struct harp_xdp_socket *s);
 
 #endif
