@@ -2,7 +2,7 @@
 """The faults on the way to a host's ENI and from it, which may change while traffic flows.
 
 Loss is a rule of the firewall (rules.py) and costs nothing else; what changes packets or their order is made
-by a program between the port and the switch (faultbox.py), which needs a lab with a switch.
+by a program between the port and the switch (fault_injector.py), which needs a lab with a switch.
 The faults of an ENI are kept in a file, so that every process sees the same.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab.commands import Run
-from harpctl.testbed.lab.faultbox import Faultbox, merge, request
+from harpctl.testbed.lab.fault_injector import FaultInjector, merge, request
 from harpctl.testbed.lab.rules import IN, OUT, WAYS, plan_drops, read_drops, show_drops
 from harpctl.testbed.lab.spec import MTU_MIN_BYTES, LabSpec, bridge_name, eni_name, fabric_name, port_name
 
@@ -44,7 +44,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
         return 1.0 if self.blackhole else self.drop
 
     @property
-    def needs_box(self) -> bool:
+    def needs_injector(self) -> bool:
         """Return whether the firewall alone can't do it."""
         return any(
             (self.burst, self.corrupt, self.duplicate, self.reorder, self.delay_ms, self.path_mtu_bytes)
@@ -75,7 +75,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def line(self, way: str) -> str:
-        """Return them as a line for the faultbox."""
+        """Return them as a line for the fault injector."""
         leave = 1 / self.burst_packets
         enter = min(1.0, self.burst * leave / (1 - self.burst))
         chances = (self.corrupt, self.duplicate, self.reorder, enter, leave)
@@ -141,7 +141,7 @@ class Faults:
 
     def clear(self) -> Faults:
         """End all of them."""
-        self._box().withdraw()
+        self._injector().withdraw()
         self._drop(dict.fromkeys(WAYS, 0.0))
         self._file.unlink(missing_ok=True)
         return self
@@ -153,22 +153,22 @@ class Faults:
         return {IN: DirectionFaults(), OUT: DirectionFaults()}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return by way what was done: `dropped` since that was last set, the others since the box is in."""
+        """Return by way what was done: `dropped` since that was last set, the others since the injector is in."""
         dropped: dict[str, int] = {}
         for way in WAYS:
             with contextlib.suppress(HarpError):
                 listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, way))
                 dropped[way] = read_drops(listed)
-        box = self._box()
-        return merge(box.send() if box.is_inserted else {}, dropped)
+        injector = self._injector()
+        return merge(injector.send() if injector.is_inserted else {}, dropped)
 
     def total(self, name: str) -> int:
         """Add up a count of both ways."""
         return sum(way.get(name, 0) for way in self.counts().values())
 
     def _make(self, state: Both) -> None:
-        before, box = self.state(), self._box()
-        if any(faults.needs_box for faults in state.values()) and not self._spec.has_fabric:
+        before, injector = self.state(), self._injector()
+        if any(faults.needs_injector for faults in state.values()) and not self._spec.has_fabric:
             raise HarpError(
                 "Without a switch between the hosts only drop and blackhole are possible.",
                 "Make the lab with a switch.",
@@ -177,10 +177,10 @@ class Faults:
         shares = {way: faults.dropped for way, faults in state.items()}
         if shares != {way: faults.dropped for way, faults in before.items()}:
             self._drop(shares)
-        if any(faults.needs_box for faults in state.values()) and not box.is_inserted:
-            box.insert()
-        if box.is_inserted:
-            box.send(*(faults.line(way) for way, faults in state.items()))
+        if any(faults.needs_injector for faults in state.values()) and not injector.is_inserted:
+            injector.insert()
+        if injector.is_inserted:
+            injector.send(*(faults.line(way) for way, faults in state.items()))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(state))
 
@@ -188,9 +188,9 @@ class Faults:
         for way, share in shares.items():
             self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, way, share))
 
-    def _box(self) -> Faultbox:
+    def _injector(self) -> FaultInjector:
         port = port_name(self._host, eni_name(self._eni))
-        return Faultbox(
+        return FaultInjector(
             self._run,
             fabric_name(self._prefix),
             port,

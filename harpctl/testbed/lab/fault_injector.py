@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faultbox (plugin/lab/faultbox.c), which makes faults between a host's ENI and the switch.
+"""The fault injector (plugin/lab/fault_injector.c), which makes faults between a host's ENI and the switch.
 
 It takes a port out of its bridge, joins the two again by a veth pair, and forwards between the port and the
 pair's other end. It runs only while a fault needs it.
@@ -32,14 +32,14 @@ _children: list[
 _seeds = itertools.count(1)
 
 
-class Faultbox:
-    """The box of one port of a lab's switch, whichever process has started it."""
+class FaultInjector:
+    """the fault injector of one port of a lab's switch, whichever process has started it."""
 
     def __init__(self, run: Run, fabric: str, port: str, bridge: str, control: Path) -> None:
         self._run = run
         self._fabric, self._port, self._bridge = fabric, port, bridge
         self._control = control
-        self._switch_end, self._box_end = f"{port}s", f"{port}b"
+        self._switch_end, self._injector_end = f"{port}s", f"{port}b"
 
     @property
     def is_inserted(self) -> bool:
@@ -48,11 +48,11 @@ class Faultbox:
 
     def insert(self) -> None:
         """Start it, and let it have the port; frames are lost for some microseconds."""
-        program = built_file("faultbox")
+        program = built_file("fault_injector")
         self.withdraw()  # what somebody has left who was killed
         self._batch(
-            f"link add {self._switch_end} type veth peer name {self._box_end}",
-            f"link set {self._box_end} mtu {MTU_BYTES} up",
+            f"link add {self._switch_end} type veth peer name {self._injector_end}",
+            f"link set {self._injector_end} mtu {MTU_BYTES} up",
             f"link set {self._switch_end} mtu {MTU_BYTES} up",
         )
         try:
@@ -66,7 +66,7 @@ class Faultbox:
             raise
 
     def send(self, *lines: str) -> dict[str, dict[str, int]]:
-        """Send a request (faultbox.c says how it looks); return what was done to each way's packets."""
+        """Send a request (fault_injector.c says how it looks); return what was done to each way's packets."""
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(ANSWER_S)
             try:
@@ -109,7 +109,7 @@ class Faultbox:
     def _start(self, program: Path) -> None:
         self._control.parent.mkdir(parents=True, exist_ok=True)
         self._control.unlink(missing_ok=True)
-        words = (str(program), str(self._control), str(next(_seeds)), self._port, self._box_end)
+        words = (str(program), str(self._control), str(next(_seeds)), self._port, self._injector_end)
         _children[:] = [child for child in _children if child.poll() is None]
         child = subprocess.Popen(
             run_inside(self._fabric, *words).argv,
@@ -134,11 +134,11 @@ class Faultbox:
 
 
 def request(way: str, chances: Sequence[float], times_ms: Sequence[float], mtu_bytes: int) -> str:
-    """Write a line for the box: the chances as shares of 1, the two times, the MTU, as faultbox.c says."""
+    """Write a line for the injector: the chances as shares of 1, the two times, the MTU, as fault_injector.c says."""
     parts = [str(round(chance * 1_000_000_000)) for chance in chances]
     return " ".join([way, *parts, *(str(round(ms * 1_000_000)) for ms in times_ms), str(mtu_bytes)])
 
 
 def merge(counts: Mapping[str, Mapping[str, int]], dropped: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Add what the firewall dropped to what the box counted."""
+    """Add what the firewall dropped to what the injector counted."""
     return {way: {"dropped": dropped.get(way, 0), **counts.get(way, {})} for way in ("in", "out")}

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lab's box: forwards Ethernet frames between two interfaces, and makes faults on their way.
+/* The lab's fault injector: forwards Ethernet frames between two interfaces and makes faults.
  *
- *   faultbox SOCKET SEED INSIDE OUTSIDE
+ *   fault_injector SOCKET SEED INSIDE OUTSIDE
  *
- * Frames that come from OUTSIDE go "in", those from INSIDE go "out". Each way has its own faults, which are
- * told through the stream socket SOCKET while it runs. A request is one line per way that shall change:
+ * Frames from OUTSIDE to INSIDE have the direction "in", the others "out". Each direction has its own faults,
+ * set through the Unix stream socket SOCKET. A request is one line for each direction to set:
  *
  *   in|out CORRUPT DUPLICATE REORDER ENTER LEAVE REORDER_NS DELAY_NS MTU
  *
- * The first five are chances in parts of 10^9. A burst of losses begins with ENTER and ends with LEAVE at
- * each packet (Gilbert-Elliott); MTU, unless 0, is what a longer IP packet does not fit. The line "end" ends
- * the program, after what waits has left. The answer, also to an empty request, is one line of JSON with what
- * was done so far: "missed" came faster than it could be taken, "unsent" was dropped behind the box by a
- * queue or the firewall.
+ * The first five are probabilities in units of 10^-9 per packet. ENTER begins a burst of losses, LEAVE ends
+ * it (Gilbert-Elliott). Longer IP packets than MTU are dropped; 0: none are. The line "end" ends the program
+ * once all held frames are sent. The answer, also to an empty request, is one line of JSON with the counts so
+ * far: "missed" packets overran the receive buffer, "unsent" ones were dropped by a queue or firewall behind
+ * the program.
  *
- * Faults fall on IP packets that carry TCP or UDP, the delay on all; a superframe counts as one. Corruption
- * falls on UDP only: one bit of the payload is turned over and the checksum is made right again, as a switch
- * with bad memory does. Superframes and unfinished checksums pass as they are (PACKET_VNET_HDR; for UDP's it
- * takes Linux 6.2). */
+ * Faults concern IP packets with TCP or UDP, the delay all frames; a superframe counts as one packet.
+ * Corruption concerns UDP only: it flips one bit of the payload and corrects the checksum, as a switch with
+ * faulty memory does. Superframes and partial checksums pass unchanged (PACKET_VNET_HDR; for UDP superframes
+ * from Linux 6.2 on). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_packet.h>
@@ -51,7 +51,7 @@
 #define HELD_MAX_BYTES (256ull << 20)
 
 enum {
-  FRAME_MAX_BYTES = 72 * 1024, /* the header before it, and the longest superframe */
+  FRAME_MAX_BYTES = 72 * 1024, /* offload header and the longest superframe */
   HELD_MAX = 1 << 17,
   CHANCE_UNIT = 1000000000,
   BUFFER_BYTES = 16 << 20,
@@ -62,13 +62,13 @@ enum {
 
 struct held {
   uint64_t due_ns;
-  uint64_t number; /* of arrival: equal times leave in this order */
+  uint64_t number; /* order of arrival, for equal times */
   unsigned bytes;
   int fd;
   uint8_t frame[];
 };
 
-struct way {
+struct direction {
   const char *name;
   int from, to; /* sockets */
   unsigned corrupt, duplicate, reorder, enter, leave;
@@ -78,8 +78,8 @@ struct way {
   unsigned long forwarded, lost, doubled, reordered, corrupted, too_long, unsent, missed;
 };
 
-static struct way ways[2] = {{.name = "in"}, {.name = "out"}};
-static struct held *heap[HELD_MAX]; /* soonest first: the children of i are 2i + 1 and 2i + 2 */
+static struct direction directions[2] = {{.name = "in"}, {.name = "out"}};
+static struct held *heap[HELD_MAX]; /* binary heap, earliest first: the children of i are 2i + 1 and 2i + 2 */
 static unsigned held_count;
 static uint64_t held_bytes, arrivals, rng;
 static bool is_over;
@@ -101,9 +101,9 @@ static bool happens(unsigned chance) {
   return chance && random_below(CHANCE_UNIT) < chance;
 }
 
-/* ---- frames that wait ---- */
+/* ---- held frames ---- */
 
-static bool sooner(const struct held *a, const struct held *b) {
+static bool is_earlier(const struct held *a, const struct held *b) {
   return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->number < b->number;
 }
 
@@ -113,7 +113,7 @@ static void swap(unsigned a, unsigned b) {
   heap[b] = h;
 }
 
-static bool hold(int fd, const uint8_t *frame, unsigned bytes, uint64_t due_ns) {
+static bool hold_frame(int fd, const uint8_t *frame, unsigned bytes, uint64_t due_ns) {
   if (held_count == HELD_MAX || held_bytes + bytes > HELD_MAX_BYTES) return false;
   struct held *h = malloc(sizeof *h + bytes);
   if (!h) return false;
@@ -125,18 +125,18 @@ static bool hold(int fd, const uint8_t *frame, unsigned bytes, uint64_t due_ns) 
   held_bytes += bytes;
   unsigned at = held_count++;
   heap[at] = h;
-  for (; at && sooner(heap[at], heap[(at - 1) / 2]); at = (at - 1) / 2) swap(at, (at - 1) / 2);
+  for (; at && is_earlier(heap[at], heap[(at - 1) / 2]); at = (at - 1) / 2) swap(at, (at - 1) / 2);
   return true;
 }
 
-static struct held *take_soonest(void) {
+static struct held *take_first(void) {
   struct held *first = heap[0];
   heap[0] = heap[--held_count];
   held_bytes -= first->bytes;
   for (unsigned at = 0;;) {
     unsigned least = at;
     for (unsigned child = 2 * at + 1; child <= 2 * at + 2; child++)
-      if (child < held_count && sooner(heap[child], heap[least])) least = child;
+      if (child < held_count && is_earlier(heap[child], heap[least])) least = child;
     if (least == at) return first;
     swap(at, least);
     at = least;
@@ -145,7 +145,7 @@ static struct held *take_soonest(void) {
 
 /* ---- packets ---- */
 
-/* Finds the transport header of a frame. Returns its protocol, or -1 where there is none. */
+/* Finds the TCP or UDP header of a frame. Returns the protocol, or -1 for other frames. */
 static int transport(const uint8_t *frame, unsigned bytes, unsigned *at) {
   if (bytes < ETH_HLEN + sizeof(struct ip6_hdr)) return -1;
   unsigned type = (unsigned)frame[12] << 8 | frame[13];
@@ -167,7 +167,7 @@ static uint32_t sum_words(const uint8_t *data, unsigned bytes, uint32_t sum) {
   return sum;
 }
 
-static void mend_checksum(const uint8_t *frame, uint8_t *udp, unsigned udp_bytes) {
+static void fix_checksum(const uint8_t *frame, uint8_t *udp, unsigned udp_bytes) {
   bool v6 = frame[12] == 0x86;
   udp[6] = udp[7] = 0;
   uint32_t sum = sum_words(frame + ETH_HLEN + (v6 ? 8 : 12), v6 ? 32 : 8, IPPROTO_UDP + udp_bytes);
@@ -179,18 +179,18 @@ static void mend_checksum(const uint8_t *frame, uint8_t *udp, unsigned udp_bytes
   udp[7] = (uint8_t)check;
 }
 
-/* A checksum that is not made yet (what a sender leaves to its NIC) will be right in any case. */
-static bool corrupt(uint8_t *frame, unsigned bytes, unsigned udp_at, bool is_unsummed) {
+/* Flips a bit of the payload. A partial checksum (completed by the sender's NIC) needs no correction. */
+static bool corrupt(uint8_t *frame, unsigned bytes, unsigned udp_at, bool has_partial_checksum) {
   uint8_t *udp = frame + udp_at;
   unsigned udp_bytes = (unsigned)udp[4] << 8 | udp[5];
   if (udp_bytes <= sizeof(struct udphdr) || udp_at + udp_bytes > bytes) return false;
   unsigned bit = random_below((udp_bytes - (unsigned)sizeof(struct udphdr)) * 8);
   udp[sizeof(struct udphdr) + bit / 8] ^= (uint8_t)(1u << bit % 8);
-  if (!is_unsummed && (udp[6] || udp[7])) mend_checksum(frame, udp, udp_bytes);
+  if (!has_partial_checksum && (udp[6] || udp[7])) fix_checksum(frame, udp, udp_bytes);
   return true;
 }
 
-/* Gives the length of the IP packet, of a superframe that of its longest packet. */
+/* Returns the length of the IP packet; of a superframe, that of its longest packet. */
 static unsigned packet_bytes(const struct virtio_net_hdr *vnet, const uint8_t *frame, unsigned bytes,
                              int protocol, unsigned at) {
   if (vnet->gso_type == VIRTIO_NET_HDR_GSO_NONE) return bytes - ETH_HLEN;
@@ -198,74 +198,74 @@ static unsigned packet_bytes(const struct virtio_net_hdr *vnet, const uint8_t *f
   return at + header + vnet->gso_size - ETH_HLEN;
 }
 
-static void transmit(struct way *way, const uint8_t *frame, unsigned bytes, uint64_t wait_ns) {
-  if (wait_ns ? hold(way->to, frame, bytes, now_ns() + wait_ns)
-              : send(way->to, frame, bytes, MSG_DONTWAIT) >= 0)
-    way->forwarded++;
+static void transmit(struct direction *direction, const uint8_t *frame, unsigned bytes, uint64_t wait_ns) {
+  if (wait_ns ? hold_frame(direction->to, frame, bytes, now_ns() + wait_ns)
+              : send(direction->to, frame, bytes, MSG_DONTWAIT) >= 0)
+    direction->forwarded++;
   else
-    way->unsent++;
+    direction->unsent++;
 }
 
-static bool is_lost(struct way *way) {
-  if (!way->in_burst)
-    way->in_burst = happens(way->enter);
-  else if (happens(way->leave))
-    way->in_burst = false;
-  return way->in_burst;
+static bool is_lost(struct direction *direction) {
+  if (!direction->in_burst)
+    direction->in_burst = happens(direction->enter);
+  else if (happens(direction->leave))
+    direction->in_burst = false;
+  return direction->in_burst;
 }
 
-/* What lies at `frame` is the header that tells about offloads, then the frame. */
-static void forward(struct way *way, uint8_t *frame, unsigned bytes) {
+/* Applies the faults to one frame, which follows its offload header at `frame`. */
+static void process(struct direction *direction, uint8_t *frame, unsigned bytes) {
   struct virtio_net_hdr vnet;
   memcpy(&vnet, frame, sizeof vnet);
   uint8_t *ether = frame + sizeof vnet;
   unsigned ether_bytes = bytes - (unsigned)sizeof vnet, at = 0;
   int protocol = transport(ether, ether_bytes, &at);
-  uint64_t wait_ns = way->delay_ns;
+  uint64_t wait_ns = direction->delay_ns;
   if (protocol < 0) {
-    transmit(way, frame, bytes, wait_ns);
+    transmit(direction, frame, bytes, wait_ns);
     return;
   }
-  if (is_lost(way)) {
-    way->lost++;
+  if (is_lost(direction)) {
+    direction->lost++;
     return;
   }
-  if (way->mtu_bytes && packet_bytes(&vnet, ether, ether_bytes, protocol, at) > way->mtu_bytes) {
-    way->too_long++;
+  if (direction->mtu_bytes && packet_bytes(&vnet, ether, ether_bytes, protocol, at) > direction->mtu_bytes) {
+    direction->too_long++;
     return;
   }
-  if (happens(way->duplicate)) {
-    transmit(way, frame, bytes, wait_ns);
-    way->doubled++;
+  if (happens(direction->duplicate)) {
+    transmit(direction, frame, bytes, wait_ns);
+    direction->doubled++;
   }
-  if (protocol == IPPROTO_UDP && happens(way->corrupt))
-    way->corrupted += corrupt(ether, ether_bytes, at, vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM);
-  if (happens(way->reorder)) {
-    wait_ns += way->reorder_ns;
-    way->reordered++;
+  if (protocol == IPPROTO_UDP && happens(direction->corrupt))
+    direction->corrupted += corrupt(ether, ether_bytes, at, vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM);
+  if (happens(direction->reorder)) {
+    wait_ns += direction->reorder_ns;
+    direction->reordered++;
   }
-  transmit(way, frame, bytes, wait_ns);
+  transmit(direction, frame, bytes, wait_ns);
 }
 
-static void take_all(struct way *way) {
+static void receive_all(struct direction *direction) {
   static uint8_t frame[FRAME_MAX_BYTES];
   for (unsigned i = 0; i < BATCH; i++) {
-    ssize_t n = recv(way->from, frame, sizeof frame, MSG_DONTWAIT | MSG_TRUNC);
+    ssize_t n = recv(direction->from, frame, sizeof frame, MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == ENETDOWN)) return;
     if (n < (ssize_t)(sizeof(struct virtio_net_hdr) + ETH_HLEN) || (size_t)n > sizeof frame)
-      way->unsent++;
+      direction->unsent++;
     else
-      forward(way, frame, (unsigned)n);
+      process(direction, frame, (unsigned)n);
   }
 }
 
-static void release_until(uint64_t until_ns) {
+static void send_held_until(uint64_t until_ns) {
   while (held_count && heap[0]->due_ns <= until_ns) {
-    struct held *h = take_soonest();
+    struct held *h = take_first();
     if (send(h->fd, h->frame, h->bytes, MSG_DONTWAIT) < 0) {
-      struct way *way = &ways[h->fd == ways[1].to];
-      way->forwarded--;
-      way->unsent++;
+      struct direction *direction = &directions[h->fd == directions[1].to];
+      direction->forwarded--;
+      direction->unsent++;
     }
     free(h);
   }
@@ -273,61 +273,63 @@ static void release_until(uint64_t until_ns) {
 
 /* ---- control ---- */
 
-static void change(const char *line) {
+static void set_faults(const char *line) {
   char name[4];
-  struct way w;
+  struct direction w;
   is_over = is_over || !strcmp(line, "end");
   if (sscanf(line, "%3s %u %u %u %u %u %lu %lu %u", name, &w.corrupt, &w.duplicate, &w.reorder, &w.enter,
              &w.leave, &w.reorder_ns, &w.delay_ns, &w.mtu_bytes) != 9)
     return;
   for (unsigned i = 0; i < 2; i++) {
-    struct way *way = &ways[i];
-    if (strcmp(name, way->name)) continue;
-    way->corrupt = w.corrupt;
-    way->duplicate = w.duplicate;
-    way->reorder = w.reorder;
-    way->enter = w.enter;
-    way->leave = w.leave;
-    way->reorder_ns = w.reorder_ns;
-    way->delay_ns = w.delay_ns;
-    way->mtu_bytes = w.mtu_bytes;
-    way->in_burst = way->in_burst && w.enter;
+    struct direction *direction = &directions[i];
+    if (strcmp(name, direction->name)) continue;
+    direction->corrupt = w.corrupt;
+    direction->duplicate = w.duplicate;
+    direction->reorder = w.reorder;
+    direction->enter = w.enter;
+    direction->leave = w.leave;
+    direction->reorder_ns = w.reorder_ns;
+    direction->delay_ns = w.delay_ns;
+    direction->mtu_bytes = w.mtu_bytes;
+    direction->in_burst = direction->in_burst && w.enter;
   }
 }
 
-static int tell(struct way *way, char *text, size_t bytes) {
+static int print_counts(struct direction *direction, char *text, size_t bytes) {
   struct tpacket_stats seen;
   socklen_t seen_bytes = sizeof seen;
-  if (!getsockopt(way->from, SOL_PACKET, PACKET_STATISTICS, &seen, &seen_bytes)) way->missed += seen.tp_drops;
+  if (!getsockopt(direction->from, SOL_PACKET, PACKET_STATISTICS, &seen, &seen_bytes))
+    direction->missed += seen.tp_drops;
   return snprintf(text, bytes,
                   "\"%s\": {\"forwarded\": %lu, \"lost\": %lu, \"doubled\": %lu, \"reordered\": %lu, "
                   "\"corrupted\": %lu, \"too_long\": %lu, \"unsent\": %lu, \"missed\": %lu}",
-                  way->name, way->forwarded, way->lost, way->doubled, way->reordered, way->corrupted,
-                  way->too_long, way->unsent, way->missed);
+                  direction->name, direction->forwarded, direction->lost, direction->doubled,
+                  direction->reordered, direction->corrupted, direction->too_long, direction->unsent,
+                  direction->missed);
 }
 
-/* Takes one request and answers it. Who dawdles stops the traffic for REQUEST_MS at most. */
+/* Reads one request and answers it. A slow client stops the traffic for at most REQUEST_MS. */
 static void serve(int listener) {
   int fd = accept(listener, NULL, NULL);
   if (fd < 0) return;
-  struct timeval patience = {.tv_usec = (REQUEST_MS - 1) * 1000};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  struct timeval timeout = {.tv_usec = (REQUEST_MS - 1) * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   char request[REQUEST_MAX_BYTES + 1], answer[REQUEST_MAX_BYTES], in[REQUEST_MAX_BYTES / 3],
       out[REQUEST_MAX_BYTES / 3];
   size_t have = 0;
   for (ssize_t n = 1; n > 0 && have<REQUEST_MAX_BYTES; have += n> 0 ? (size_t)n : 0)
     n = recv(fd, request + have, REQUEST_MAX_BYTES - have, 0);
   request[have] = 0;
-  for (char *line = strtok(request, "\n"); line; line = strtok(NULL, "\n")) change(line);
-  tell(&ways[0], in, sizeof in);
-  tell(&ways[1], out, sizeof out);
+  for (char *line = strtok(request, "\n"); line; line = strtok(NULL, "\n")) set_faults(line);
+  print_counts(&directions[0], in, sizeof in);
+  print_counts(&directions[1], out, sizeof out);
   int bytes = snprintf(answer, sizeof answer, "{%s, %s}\n", in, out);
   (void)!send(fd, answer, (size_t)bytes, MSG_NOSIGNAL);
   close(fd);
 }
 
-static void die(const char *what) {
-  fprintf(stderr, "faultbox: %s: %s\n", what, strerror(errno));
+static void fail(const char *what) {
+  fprintf(stderr, "fault_injector: %s: %s\n", what, strerror(errno));
   exit(1);
 }
 
@@ -335,9 +337,9 @@ static int open_control(const char *path) {
   struct sockaddr_un at = {.sun_family = AF_UNIX};
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   errno = ENAMETOOLONG;
-  if (strlen(path) >= sizeof at.sun_path) die(path);
+  if (strlen(path) >= sizeof at.sun_path) fail(path);
   memcpy(at.sun_path, path, strlen(path));
-  if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 8)) die(path);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 8)) fail(path);
   return fd;
 }
 
@@ -353,21 +355,21 @@ static int open_side(const char *name) {
       setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &buffer_bytes, sizeof buffer_bytes) ||
       setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) ||
       bind(fd, (struct sockaddr *)&at, sizeof at))
-    die(name);
+    fail(name);
   return fd;
 }
 
 int main(int argc, char **argv) {
   if (argc != 5) {
-    fputs("usage: faultbox SOCKET SEED INSIDE OUTSIDE\n", stderr);
+    fputs("usage: fault_injector SOCKET SEED INSIDE OUTSIDE\n", stderr);
     return 2;
   }
   rng = strtoull(argv[2], NULL, 10) * 0x9E3779B97F4A7C15u + 1;
   int inside = open_side(argv[3]), outside = open_side(argv[4]);
-  ways[0].from = ways[1].to = outside;
-  ways[0].to = ways[1].from = inside;
+  directions[0].from = directions[1].to = outside;
+  directions[0].to = directions[1].from = inside;
   int control = open_control(argv[1]);
-  setpriority(PRIO_PROCESS, 0, -20); /* a wire does not wait for the hosts' cores */
+  setpriority(PRIO_PROCESS, 0, -20); /* the wire's timing must not depend on the hosts' load */
   while (!is_over) {
     struct pollfd p[3] = {{.fd = outside, .events = POLLIN},
                           {.fd = inside, .events = POLLIN},
@@ -377,12 +379,12 @@ int main(int argc, char **argv) {
       uint64_t now = now_ns(), ns = heap[0]->due_ns > now ? heap[0]->due_ns - now : 0;
       wait = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
     }
-    if (ppoll(p, 3, held_count ? &wait : NULL, NULL) < 0 && errno != EINTR) die("poll");
-    release_until(now_ns());
+    if (ppoll(p, 3, held_count ? &wait : NULL, NULL) < 0 && errno != EINTR) fail("poll");
+    send_held_until(now_ns());
     for (unsigned i = 0; i < 2; i++)
-      if (p[i].revents) take_all(&ways[i]);
+      if (p[i].revents) receive_all(&directions[i]);
     if (p[2].revents) serve(control);
   }
-  release_until(UINT64_MAX);
+  send_held_until(UINT64_MAX);
   return 0;
 }
