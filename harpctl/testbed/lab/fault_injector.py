@@ -134,7 +134,7 @@ class FaultInjector:
 
 
 def request(way: str, chances: Sequence[float], times_ms: Sequence[float], mtu_bytes: int) -> str:
-    """Write a line for the injector: the chances as shares of 1, the two times, the MTU, as fault_injector.c says."""
+    """Return the request line for a way: chances as shares of 1, two times, the MTU (fault_injector.c)."""
     parts = [str(round(chance * 1_000_000_000)) for chance in chances]
     return " ".join([way, *parts, *(str(round(ms * 1_000_000)) for ms in times_ms), str(mtu_bytes)])
 

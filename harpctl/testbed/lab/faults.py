@@ -153,7 +153,7 @@ class Faults:
         return {IN: DirectionFaults(), OUT: DirectionFaults()}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return by way what was done: `dropped` since that was last set, the others since the injector is in."""
+        """Return by way what was done: `dropped` since drop was last set, others since insertion."""
         dropped: dict[str, int] = {}
         for way in WAYS:
             with contextlib.suppress(HarpError):
