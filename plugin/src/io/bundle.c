@@ -18,8 +18,8 @@ struct bundle {
   struct harp_io io;
   struct harp_io_ready ready;
   unsigned count;
-  unsigned next;            /* where rx starts, so that no member starves another */
-  struct harp_io *received; /* whose the superframes are that rx lent */
+  unsigned next;            /* member where the next rx starts, for fairness */
+  struct harp_io *received; /* member whose superframes rx has lent */
   struct harp_io *members[HARP_BUNDLE_MAX];
 };
 
@@ -27,7 +27,7 @@ static struct bundle *bundle_of(struct harp_io *io) {
   return HARP_CONTAINER_OF(io, struct bundle, io);
 }
 
-/* ---- making ---- */
+/* ---- open and close ---- */
 
 struct harp_io *harp_io_bundle_make(struct harp_error *error) {
   struct bundle *b = calloc(1, sizeof *b);
@@ -48,7 +48,7 @@ void harp_io_bundle_take(struct harp_io *io, struct harp_io *member) {
   struct bundle *b = bundle_of(io);
   HARP_ASSERT(b->count < HARP_BUNDLE_MAX);
   b->members[b->count++] = member;
-  /* What the engine may do on any route is what all members can. */
+  /* The engine may use on any route what all members support. */
   io->info.gather = io->info.gather && member->info.gather;
   io->info.buffer_bytes = HARP_MIN(io->info.buffer_bytes, member->info.buffer_bytes);
   io->info.segments_max = HARP_MAX(io->info.segments_max, member->info.segments_max);
@@ -105,8 +105,8 @@ static bool bundle_route_has_own_buffer(struct harp_io *io, const struct harp_io
 
 /* ---- sending ---- */
 
-/* Hands a superframe to the member whose it is, as its own. */
-static struct harp_io *as_members(struct harp_tx_superframe *sf) {
+/* Converts a superframe back to that of its member; returns the member. */
+static struct harp_io *unwrap_superframe(struct harp_tx_superframe *sf) {
   struct harp_io *member = sf->route->member;
   sf->route = sf->route->inner;
   return member;
@@ -122,13 +122,13 @@ static bool bundle_tx_take(struct harp_io *io, struct harp_io_route *route, uint
 
 static void bundle_tx_give_back(struct harp_io *io, struct harp_tx_superframe *sf) {
   (void)io;
-  struct harp_io *member = as_members(sf);
+  struct harp_io *member = unwrap_superframe(sf);
   member->ops->tx_give_back(member, sf);
 }
 
 static int bundle_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   (void)io;
-  struct harp_io *member = as_members(sf);
+  struct harp_io *member = unwrap_superframe(sf);
   return member->ops->tx_submit(member, sf);
 }
 

@@ -20,8 +20,8 @@ enum {
   XDP_GENERIC_ID = 6, /* IFLA_XDP_SKB_PROG_ID */
 };
 
-/* Hands a command of linux/ethtool.h (its struct, with `cmd` first) to the interface's kernel driver, which
- * may write its answer there. Returns 0 or -errno. */
+/* Runs a command of linux/ethtool.h: a struct with `cmd` first, where the kernel driver writes its answer.
+ * Returns 0 or -errno. */
 static int ethtool(unsigned ifindex, void *command) {
   struct ifreq request = {.ifr_data = command};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -5,7 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 32 }; /* the kernel gives the others first next time */
+enum { EVENTS_MAX = 32 }; /* epoll_wait returns the others first at the next call */
 
 int harp_io_ready_open(struct harp_io_ready *r) {
   *r = (struct harp_io_ready){.fd = epoll_create1(EPOLL_CLOEXEC), .last = -1};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver without a network: superframes become datagrams in memory, which the caller carries as it likes.
+/* A driver without a network, for tests on a virtual clock: sends datagrams to a callback and receives what
+ * the test delivers. Not linked into the plugin.
  *
- * For tests, on a virtual clock: not linked into the plugin. It plays both kinds of real drivers: `packed`
- * lays segments out like a GSO send and completes at once, `framed` gives each segment a frame of its own,
- * sends on tx_flush and returns frames only when the caller says so, as AF_XDP does. Every frame has one
- * owner at any time; harp_io_sim_check asserts that they add up. */
+ * It emulates both kinds of real drivers: packed places segments like a GSO send and completes at once;
+ * framed gives each segment a frame of its own, sends on tx_flush and delays completions on request, as
+ * AF_XDP does. Every frame has one owner at any time; harp_io_sim_check asserts it. */
 #ifndef HARP_IO_SIM_H
 #define HARP_IO_SIM_H
 
@@ -18,22 +18,24 @@ typedef void (*harp_sim_send)(void *wire, unsigned port, const struct sockaddr_s
 
 struct harp_io_sim_config {
   bool framed;
-  bool gather; /* takes payload by reference; packed only */
+  bool gather; /* as in harp_io_info; packed only */
   unsigned port_count;
   uint16_t first_port;
   harp_sim_send send;
-  void *wire; /* passed to send */
+  void *wire; /* argument of send */
   struct harp_counters *counters;
 };
 
+/* Opens an instance; closed like any driver. */
 struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config);
 
-/* Puts a datagram into the receive queue; false when it is full or no frame is free (the packet is lost). */
+/* Puts a datagram into the receive queue; false when it is dropped because the queue is full or no frame is
+ * free. */
 bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes);
 
 /* Makes the next `count` tx_submit calls fail with -EAGAIN. */
 void harp_io_sim_refuse(struct harp_io *io, unsigned count);
-/* Holds completions back (framed only), or lets them come again. */
+/* Holds completions back (framed only) until called with false. */
 void harp_io_sim_hold_completions(struct harp_io *io, bool hold);
 
 /* Asserts that every frame has exactly one owner. */

@@ -38,8 +38,7 @@ void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns) {
   set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
 }
 
-/* Buffers are left to the kernel, which makes them as large as the path needs: fixed ones were slower
- * wherever they were tried. A refused option is no reason not to use the socket. */
+/* Leaves the buffers to the kernel's autotuning: fixed sizes were slower wherever they were tried. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
   bool is_v6 = o->local->ss_family == AF_INET6;
   uint32_t index = htonl(o->ifindex);
@@ -70,7 +69,7 @@ static int bind_to(int fd, const struct harp_tcp_options *o, uint16_t port) {
 static int listen_on(const struct harp_tcp_options *o, uint16_t port) {
   int fd = open_socket(o);
   if (fd < 0) return fd;
-  set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1); /* connections of an earlier job may not have faded yet */
+  set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1); /* connections of an earlier job may be in TIME_WAIT */
   int err = bind_to(fd, o, port);
   if (!err && listen(fd, SOMAXCONN)) err = -errno;
   if (!err) return fd;
@@ -104,7 +103,7 @@ int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *o) {
 int harp_tcp_socket_connect(const struct harp_tcp_options *o, const struct sockaddr_storage *peer) {
   int fd = open_socket(o);
   if (fd < 0) return fd;
-  /* The port is chosen with the peer's address: many connections may share it. */
+  /* The kernel chooses the port at connect, so connections to different peers may share one. */
   set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
   int err = bind_to(fd, o, 0);
   if (!err && connect(fd, (const struct sockaddr *)peer, harp_address_bytes(peer)) && errno != EINPROGRESS)
@@ -144,14 +143,14 @@ bool harp_tcp_socket_reap(int fd) {
   }
 }
 
-/* Returns whether the kernel's struct has the field. */
+/* Reads a field at an offset; false when the kernel's struct ends before it. */
 static bool read_at(const uint8_t *info, socklen_t bytes, size_t offset, void *out, size_t out_bytes) {
   if (offset + out_bytes > bytes) return false;
   memcpy(out, info + offset, out_bytes);
   return true;
 }
 
-/* What is neither waiting nor unacknowledged. */
+/* Returns the bytes that are neither unsent nor unacknowledged. */
 static uint64_t no_longer_queued(int fd, uint64_t sent_bytes) {
   int queued = 0;
   if (ioctl(fd, SIOCOUTQ, &queued) || (uint64_t)queued > sent_bytes) return 0;

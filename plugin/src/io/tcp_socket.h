@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel TCP sockets that carry records: options, and the system calls around them. No state. All sockets are
- * non-blocking; errors are -errno. Whoever gets a file descriptor closes it with harp_files_close. */
+/* Kernel TCP sockets for records: opening, options, statistics.
+ *
+ * No state; any thread. All sockets are non-blocking, and errors are -errno. The caller closes the returned
+ * descriptors with harp_files_close. */
 #ifndef HARP_TCP_SOCKET_H
 #define HARP_TCP_SOCKET_H
 
@@ -8,54 +10,56 @@
 
 #include "base/base.h"
 
-/* How the connections of an interface are made. */
+/* Options of an interface's connections. */
 struct harp_tcp_options {
   const struct sockaddr_storage *local; /* address of the interface; its port is ignored */
-  unsigned ifindex;   /* what is sent must leave by this interface; 0: as the kernel's tables say */
-  int traffic_class;  /* DSCP << 2, or -1 */
-  harp_ns timeout_ns; /* of harp_tcp_socket_set_timeouts */
+  unsigned ifindex;                     /* interface that they send by; 0: as the routing tables say */
+  int traffic_class;                    /* DSCP << 2, or -1 */
+  harp_ns timeout_ns;                   /* of harp_tcp_socket_set_timeouts */
 };
 
-/* Listens on the interface's address: on *port (host byte order), or where that is taken, or 0, on the first
- * free one from `low` to `high`, or where these are 0 on one that the kernel chooses; *port says which.
- * Returns the socket, or -errno: -EADDRINUSE where none is free. */
+/* Listens on the interface's address: on *port (host byte order) if it is free and not 0, else on the first
+ * free port from `low` to `high`, or on one that the kernel chooses if these are 0. Stores the port. Returns
+ * the socket, or -errno: -EADDRINUSE when no port is free. */
 int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t low, uint16_t high,
                            uint16_t *port) HARP_MUST_CHECK;
 
-/* Accepts a connection; -EAGAIN: none waits. */
+/* Accepts a connection and sets its options. Returns the socket, or -errno: -EAGAIN when none is pending. */
 int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *options) HARP_MUST_CHECK;
 
-/* Sets a TCP socket's keepalive and timeout, so that a host that is gone breaks the connection in that time,
- * whether something waits to be acknowledged or not. */
+/* Sets keepalive and user timeout, so that the connection fails about that long after the peer's host has
+ * become unreachable, with or without unacknowledged data. */
 void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns);
 
-/* Sets the options of a socket that is open. */
+/* Sets the options of an open socket; ignores failures. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *options);
 
-/* Begins to connect. The socket is writable when that has ended: harp_tcp_socket_error. */
+/* Starts to connect. Returns the socket, which becomes writable when the attempt has ended (then see
+ * harp_tcp_socket_error), or -errno. */
 int harp_tcp_socket_connect(const struct harp_tcp_options *options,
                             const struct sockaddr_storage *peer) HARP_MUST_CHECK;
 
-/* Returns the error that waits on the socket, 0 or -errno, and clears it. */
+/* Returns and clears the socket's pending error: 0 or -errno. */
 int harp_tcp_socket_error(int fd);
 
-/* Allows MSG_ZEROCOPY on a socket; returns 0, or -errno where the kernel has no such thing. */
+/* Enables MSG_ZEROCOPY; returns 0, or -errno when the kernel does not support it. */
 int harp_tcp_socket_allow_zerocopy(int fd) HARP_MUST_CHECK;
 
-/* Takes what the kernel tells of payload that it sent without a copy, from the socket's error queue. Returns
- * whether it copied any of it all the same. */
+/* Reads the completions of MSG_ZEROCOPY sends from the socket's error queue. Returns whether the kernel
+ * copied any of them nevertheless. */
 bool harp_tcp_socket_reap(int fd);
 
-/* What the kernel has counted since the connection began. */
+/* The kernel's counters since the connection was opened. */
 struct harp_tcp_stats {
-  uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1 what is no longer queued */
+  uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1: sent and no longer queued */
   uint32_t retransmitted; /* segments */
-  uint32_t segments;      /* with data, sent; before Linux 4.6 as many as the acknowledged bytes fill */
+  uint32_t segments;      /* sent with data; before Linux 4.6: estimated from acked_bytes and the MSS */
   harp_ns rtt_ns;         /* smoothed */
-  harp_ns rtt_min_ns;     /* of the last minutes; before Linux 4.6 0 */
+  harp_ns rtt_min_ns;     /* of the last minutes; 0: unknown, and before Linux 4.6 */
 };
 
-/* Fills in the figures of a connection, of which the kernel has been given `sent_bytes`. */
-void harp_tcp_socket_read_stats(int fd, uint64_t sent_bytes, struct harp_tcp_stats *figures);
+/* Reads the counters of a connection on which `sent_bytes` bytes were sent; zeros when they cannot be read.
+ */
+void harp_tcp_socket_read_stats(int fd, uint64_t sent_bytes, struct harp_tcp_stats *stats);
 
 #endif

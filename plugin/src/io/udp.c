@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver for ordinary UDP sockets: works on every host, without any privilege.
+/* The driver for ordinary UDP sockets: works on every host, without privileges.
  *
- * One unconnected socket per local port, shared by all connections of the engine. The first takes what comes
- * from anybody; the others are only there to send from, since the network tells flows apart by any of their
- * ports, and are not looked at. The first send of a route adds a socket on the same port that is connected to
- * its peer: the kernel then looks the route up once instead of for each send, and finds the socket of what
- * the peer sends at once. All routes from that port to that peer share it. Where there can be none, the
- * unconnected one does. Where the kernel has UDP_SEGMENT (4.18) a superframe leaves in one sendmsg, else in
- * one sendmmsg; where it has UDP_GRO (5.0) one recvmsg brings up to 64 KB of packets, else recvmmsg brings up
- * to HARP_RX_BATCH_MAX. Both are probed on the socket itself. A device that cannot checksum makes a GSO send
- * fail with EIO; the instance then goes on without GSO.
+ * Sockets. Each local port has an unconnected socket, shared by all routes of the engine. Unless
+ * is_each_receiving is set, only the first one receives; the others are source ports, which suffices for the
+ * network to distinguish flows. The first send of a route opens a second socket on the same port, connected
+ * to the peer: the kernel then looks up the route once instead of at every send, and finds the receiving
+ * socket faster. All routes from that port to that peer share it. If none can be opened, the unconnected one
+ * sends.
  *
- * Sending copies into the kernel, so a frame is free again as soon as tx_submit returns, and the same
- * cache-hot frame is used over and over. The exception is a superframe for which the socket's send buffer has
- * no room: it keeps its frame, and its port lends no other one until tx_flush has sent it. Path MTU discovery
- * by ICMP is not trusted: packets carry DF and their size is probed by the protocol. */
+ * Offloads, detected by setting the socket option. With UDP_SEGMENT (Linux 4.18) one sendmsg sends a
+ * superframe, else one sendmmsg. With UDP_GRO (5.0) one recvmsg receives up to 64 KB of packets, else
+ * recvmmsg up to HARP_RX_BATCH_MAX packets. If a GSO send fails with EIO, because the device has no checksum
+ * offload, the instance continues without GSO.
+ *
+ * Frames. Sending copies into the kernel, so a frame is free again when tx_submit returns, and the next
+ * superframe reuses the cached memory. Only a superframe that does not fit the socket's send buffer keeps its
+ * frame; tx_take then returns false for routes of this socket until tx_flush has sent it.
+ *
+ * Packets have DF set; the protocol probes their size and ignores ICMP. */
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -47,21 +50,21 @@
 enum {
   FRAME_BYTES = 65536,
   TX_FRAMES = 2,
-  GRO_SLOTS = 16,          /* most that one recvmmsg brings, where there is GRO */
-  GRO_LARGE_BYTES = 16384, /* a superframe of this size is worth a system call of its own */
-  RX_SLOT_BYTES = 9216,    /* one packet, where there is no GRO */
+  GRO_SLOTS = 16,          /* superframes of one recvmmsg, with GRO */
+  GRO_LARGE_BYTES = 16384, /* superframes of this size are received with one system call each */
+  RX_SLOT_BYTES = 9216,    /* one packet, without GRO */
   CONTROL_BYTES = 128,
-  RX_WORTHLESS_MAX = 16, /* datagrams that a stranger may make one rx call drop */
-  CONNECTED_MAX = 32,    /* connected sockets of an instance */
-  CONNECTED_SHARE = 16,  /* and of the files that the process may have, all instances have a 16th for them */
+  RX_DROPS_MAX = 16,    /* invalid datagrams or errors after which one rx call ends */
+  CONNECTED_MAX = 32,   /* connected sockets of an instance */
+  CONNECTED_SHARE = 16, /* connected sockets of all instances: at most RLIMIT_NOFILE divided by this */
   SOCKETS_MAX = HARP_IO_PORTS_MAX + CONNECTED_MAX,
 };
 
 struct udp_socket {
   int fd;          /* -1: none */
   unsigned number; /* in the ready set */
-  bool receives;   /* and is in that set */
-  /* of a connected one */
+  bool receives;   /* it is in the ready set */
+  /* Of a connected one: */
   unsigned users; /* routes */
   unsigned port;
   struct sockaddr_storage peer;
@@ -71,13 +74,13 @@ struct udp_socket {
 struct harp_io_route {
   struct sockaddr_storage peer;
   unsigned port;
-  unsigned socket; /* that it sends by: that of its port, or a connected one */
-  bool asked;      /* for a connected one */
+  unsigned socket;       /* index of the socket that sends: its port's, or a connected one */
+  bool is_socket_chosen; /* by choose_socket, at the first send */
   int traffic_class;
 };
 
-/* A superframe that waits for room in its socket's send buffer. The route is a copy: the engine may close its
- * own meanwhile. */
+/* A superframe that did not fit its socket's send buffer. The route is a copy, because the engine may close
+ * its route meanwhile. */
 struct deferred {
   struct harp_io_route route;
   struct harp_tx_superframe sf;
@@ -88,18 +91,18 @@ struct udp {
   struct harp_counters *counters;
   bool gso;
   struct harp_udp_options options;
-  char ifname[IF_NAMESIZE]; /* of the only interface that it sends by */
-  unsigned next_socket;     /* where rx starts, so that no socket starves another */
-  unsigned gro_batch;       /* superframes to ask for in the next call: 1 while they are large */
+  char ifname[IF_NAMESIZE]; /* of the interface that it is bound to; "": none */
+  unsigned next_socket;     /* where the next rx starts, for fairness */
+  unsigned gro_batch;       /* superframes to request by the next call: 1 while they are large */
   uint8_t *tx_frames, *rx_frames;
-  uint32_t tx_free;     /* frames, a bit each */
-  uint32_t tx_deferred; /* frames whose superframe waits for room in a send buffer, a bit each */
+  uint32_t tx_free;                    /* frames, a bit each */
+  uint32_t tx_deferred;                /* frames whose superframe is deferred, a bit each */
   struct deferred deferred[TX_FRAMES]; /* by frame */
-  _Atomic int
-      full_fds[TX_FRAMES]; /* sockets of the deferred, by frame, else -1; fds reads them without the lock */
+  /* Sockets of the deferred superframes, by frame; -1: none. Read by fds without the lock. */
+  _Atomic int full_fds[TX_FRAMES];
   struct udp_socket sockets[SOCKETS_MAX]; /* of the ports, then connected ones */
-  unsigned socket_end;                    /* those from here on were never open */
-  struct harp_io_ready *ready;            /* ours or the bundle's */
+  unsigned socket_end;                    /* sockets from here on were never open */
+  struct harp_io_ready *ready;            /* own_ready or the bundle's */
   struct harp_io_ready own_ready;
 };
 
@@ -124,7 +127,7 @@ static size_t udp_frames_bytes(const struct harp_io_config *config) {
 
 /* ---- open and close ---- */
 
-/* An interface that was removed and is there again has another index. */
+/* Reads the interface's index again: it changes when the interface is removed and created again. */
 static void follow_interface(struct udp *u) {
   unsigned ifindex = u->options.ifindex ? harp_nic_index(u->ifname) : 0;
   if (!ifindex || ifindex == u->options.ifindex) return;
@@ -155,7 +158,7 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
   bool receives = config->is_each_receiving || !info->port_count;
   info->buffer_bytes = info->port_count ? HARP_MIN(info->buffer_bytes, granted) : granted;
   if (!receives) harp_udp_socket_stop_receiving(fd);
-  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &no_size, sizeof no_size)) u->gso = false; /* just asking */
+  if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &no_size, sizeof no_size)) u->gso = false; /* 0 sets nothing */
   harp_files_own(fd);
   u->sockets[u->socket_end++] = (struct udp_socket){.fd = fd, .receives = receives};
   info->ports[info->port_count] = receives ? harp_udp_socket_port(fd) : info->ports[0];
@@ -163,7 +166,7 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
   return 0;
 }
 
-/* All sockets that receive are asked about together. */
+/* Adds the sockets that receive to the ready set. */
 static int watch_ports(struct udp *u, struct harp_io_ready *shared, struct harp_error *error) {
   int e = shared ? 0 : harp_io_ready_open(&u->own_ready);
   u->ready = shared ? shared : &u->own_ready;
@@ -175,19 +178,17 @@ static int watch_ports(struct udp *u, struct harp_io_ready *shared, struct harp_
   return e < 0 ? harp_error_set(error, e, "cannot watch UDP sockets: %s", strerror(-e)) : 0;
 }
 
-static void name_mode(struct udp *u, const struct harp_io_config *config) {
+static void fill_info(struct udp *u, const struct harp_io_config *config) {
   struct harp_io_info *info = &u->io.info;
   info->mode = u->gso ? (u->options.gro ? "udp gso+gro" : "udp gso+recvmmsg")
                       : (u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg");
-  if (!u->gso || !u->options.gro)
-    snprintf(info->why_not, sizeof info->why_not, "%s%s%s",
-             u->gso ? ""
-                    : (config->disable & HARP_IO_NO_GSO ? "GSO is switched off; "
-                                                        : "this kernel has no UDP_SEGMENT; "),
-             u->options.gro
-                 ? ""
-                 : (config->disable & HARP_IO_NO_GRO ? "GRO is switched off" : "this kernel has no UDP_GRO"),
-             "");
+  const char *no_gso = u->gso                               ? ""
+                       : (config->disable & HARP_IO_NO_GSO) ? "GSO is switched off; "
+                                                            : "this kernel has no UDP_SEGMENT; ";
+  const char *no_gro = u->options.gro                       ? ""
+                       : (config->disable & HARP_IO_NO_GRO) ? "GRO is switched off"
+                                                            : "this kernel has no UDP_GRO";
+  if (!u->gso || !u->options.gro) snprintf(info->why_not, sizeof info->why_not, "%s%s", no_gso, no_gro);
   info->segments_max = HARP_SEGMENTS_MAX;
   info->gather = !(config->disable & HARP_IO_NO_GATHER);
   info->rx_batch = u->options.gro ? GRO_SLOTS : HARP_RX_BATCH_MAX;
@@ -200,7 +201,7 @@ void harp_io_udp_stop_merging(struct harp_io *io) {
   if (!u->options.gro) return;
   for (unsigned i = 0; i < io->info.port_count; i++) harp_udp_socket_stop_merging(u->sockets[i].fd);
   u->options.gro = false;
-  name_mode(u, &none);
+  fill_info(u, &none);
 }
 
 static void disconnect(struct udp *u, unsigned socket);
@@ -239,7 +240,7 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, st
     udp_close(&u->io);
     return e;
   }
-  name_mode(u, config);
+  fill_info(u, config);
   *io = &u->io;
   return 0;
 }
@@ -255,11 +256,12 @@ static bool may_connect(void) {
   return false;
 }
 
-/* Opens a connected socket for a route at a free place; returns the place, or that of its port's socket. */
+/* Opens a connected socket for a route; returns its index, or that of the port's socket if there can be none.
+ */
 static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
   unsigned place = u->io.info.port_count;
   while (place < u->socket_end && u->sockets[place].fd >= 0) place++;
-  /* Before 6.1 IP_UNICAST_IF does not hold for connected sockets. */
+  /* Before Linux 6.1 connected sockets ignore IP_UNICAST_IF. */
   if (u->options.ifindex) return r->port;
   if (place == u->io.info.port_count + CONNECTED_MAX || !may_connect()) return r->port;
   int fd = harp_udp_socket_connect(u->sockets[r->port].fd, &r->peer, r->traffic_class, &u->options);
@@ -282,7 +284,7 @@ static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
   return place;
 }
 
-/* Closes a connected socket; what waits for room in it will leave by its port's. */
+/* Closes a connected socket; its deferred superframes move to the port's socket. */
 static void disconnect(struct udp *u, unsigned socket) {
   struct udp_socket *s = &u->sockets[socket];
   if (s->fd < 0) return;
@@ -298,16 +300,17 @@ static void disconnect(struct udp *u, unsigned socket) {
   atomic_fetch_sub(&connected_count, 1);
 }
 
-static bool is_peers(const struct udp_socket *s, const struct harp_io_route *r) {
+static bool matches_route(const struct udp_socket *s, const struct harp_io_route *r) {
   return s->fd >= 0 && s->port == r->port && s->traffic_class == r->traffic_class &&
          !memcmp(&s->peer, &r->peer, harp_address_bytes(&r->peer));
 }
 
-/* Finds or opens the socket that a route sends by, once: a route that never sends needs none. */
-static void find_socket(struct udp *u, struct harp_io_route *r) {
+/* Finds or opens the connected socket of a route. Called at its first send: a route that never sends needs
+ * none. */
+static void choose_socket(struct udp *u, struct harp_io_route *r) {
   unsigned i = u->io.info.port_count;
-  r->asked = true;
-  while (i < u->socket_end && !is_peers(&u->sockets[i], r)) i++;
+  r->is_socket_chosen = true;
+  while (i < u->socket_end && !matches_route(&u->sockets[i], r)) i++;
   r->socket = i < u->socket_end ? i : connect_route(u, r);
   u->sockets[r->socket].users++;
 }
@@ -323,7 +326,7 @@ static struct harp_io_route *udp_route_open(struct harp_io *io, unsigned port,
 
 static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
   struct udp *u = udp_of(io);
-  if (route->asked && !--u->sockets[route->socket].users && route->socket != route->port)
+  if (route->is_socket_chosen && !--u->sockets[route->socket].users && route->socket != route->port)
     disconnect(u, route->socket);
   free(route);
 }
@@ -344,9 +347,9 @@ static bool is_full(const struct udp *u, unsigned socket) {
 static bool udp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
                         struct harp_tx_superframe *sf) {
   struct udp *u = udp_of(io);
-  if (harp_unlikely(!route->asked)) find_socket(u, route);
+  if (harp_unlikely(!route->is_socket_chosen)) choose_socket(u, route);
   if (!u->tx_free || is_full(u, route->socket)) return false;
-  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest: the one used last */
+  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest, which is most likely cached */
   u->tx_free &= ~(1u << frame);
   sf->route = route;
   sf->base = u->tx_frames + (size_t)frame * FRAME_BYTES;
@@ -381,7 +384,7 @@ static size_t put_traffic_class(uint8_t *control, const struct harp_io_route *r)
              : put_control(control, 0, IPPROTO_IP, IP_TOS, &r->traffic_class, sizeof(int));
 }
 
-/* Lists the pieces of segments [from, to); returns how many. */
+/* Writes the iovec of segments [from, to); returns its length. */
 static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint32_t to, struct iovec *iov) {
   unsigned n = 0;
   if (!sf->gather) {
@@ -397,8 +400,10 @@ static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint3
   return n;
 }
 
-/* Addresses a message, in a socket that is not connected; `control` holds the traffic class there. */
-static size_t address(struct msghdr *m, struct harp_io_route *r, bool is_connected, uint8_t *control) {
+/* Sets destination and traffic class of a message, which connected sockets have themselves. Returns the
+ * length of `control`. */
+static size_t set_destination(struct msghdr *m, struct harp_io_route *r, bool is_connected,
+                              uint8_t *control) {
   if (is_connected) return 0;
   m->msg_name = &r->peer;
   m->msg_namelen = harp_address_bytes(&r->peer);
@@ -410,7 +415,7 @@ static int send_gso(const struct harp_tx_superframe *sf, int fd, bool is_connect
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
   struct msghdr m = {.msg_iov = iov, .msg_iovlen = pieces(sf, 0, sf->count, iov), .msg_control = control};
-  size_t n = address(&m, r, is_connected, control);
+  size_t n = set_destination(&m, r, is_connected, control);
   uint16_t segment = (uint16_t)sf->segment_bytes;
   if (sf->count > 1) n = put_control(control, n, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   m.msg_controllen = n;
@@ -418,7 +423,7 @@ static int send_gso(const struct harp_tx_superframe *sf, int fd, bool is_connect
   return sendmsg(fd, &m, MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
-/* Drops the first segments of a superframe: they are sent. */
+/* Removes the first segments of a superframe, which are sent. */
 static void skip(struct harp_tx_superframe *sf, uint32_t segments) {
   sf->base += (size_t)segments * sf->stride;
   sf->count -= segments;
@@ -426,14 +431,14 @@ static void skip(struct harp_tx_superframe *sf, uint32_t segments) {
   memmove(sf->payload_bytes, sf->payload_bytes + segments, sf->count * sizeof *sf->payload_bytes);
 }
 
-/* Sends the segments one by one; -EAGAIN when some are left, which are then all that the superframe has. */
+/* Sends the segments as single datagrams. -EAGAIN: the superframe now has the unsent ones only. */
 static int send_each(struct harp_tx_superframe *sf, int fd, bool is_connected) {
   struct harp_io_route *r = sf->route;
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   struct mmsghdr m[HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
   struct msghdr common = {0};
-  common.msg_controllen = address(&common, r, is_connected, control);
+  common.msg_controllen = set_destination(&common, r, is_connected, control);
   if (common.msg_controllen) common.msg_control = control;
   unsigned at = 0;
   for (uint32_t i = 0; i < sf->count; i++) {
@@ -449,8 +454,8 @@ static int send_each(struct harp_tx_superframe *sf, int fd, bool is_connected) {
   return -EAGAIN;
 }
 
-/* The send buffer, or the kernel's memory, has no room now. */
-static bool is_later(int e) {
+/* Returns whether a send failed for lack of buffer space. */
+static bool is_retryable(int e) {
   return e == -EAGAIN || e == -ENOBUFS;
 }
 
@@ -464,10 +469,10 @@ static int send_superframe(struct udp *u, struct harp_tx_superframe *sf) {
   struct harp_io_info *info = &u->io.info;
   unsigned socket = sf->route->socket, port = sf->route->port;
   int e = send_by(u, sf, socket);
-  /* A connected socket hands on what ICMP said of an earlier send; the other never does. */
-  if (harp_unlikely(e && !is_later(e) && socket != port)) e = send_by(u, sf, port);
+  /* A connected socket returns ICMP errors of earlier sends; the unconnected one does not. */
+  if (harp_unlikely(e && !is_retryable(e) && socket != port)) e = send_by(u, sf, port);
   if (harp_unlikely(e == -EIO || e == -EOPNOTSUPP) && u->gso && sf->count > 1) {
-    u->gso = false; /* the device cannot checksum what it would have to segment */
+    u->gso = false; /* the device has no checksum offload */
     info->mode = u->options.gro ? "udp sendmmsg+gro" : "udp sendmmsg+recvmmsg";
     snprintf(info->why_not, sizeof info->why_not, "the device refused a GSO send: %s", strerror(-e));
     e = send_by(u, sf, port);
@@ -475,8 +480,8 @@ static int send_superframe(struct udp *u, struct harp_tx_superframe *sf) {
   return e;
 }
 
-/* Fetches the payload into the frame: until the superframe leaves, its owner may have it back. Goes
- * backwards, because each segment moves up. */
+/* Copies the gathered payload into the frame, because its owner may reuse it after tx_submit. Backwards,
+ * because each segment moves to a higher address. */
 static void pack(struct harp_tx_superframe *sf) {
   for (uint32_t i = sf->count; i-- > 0;) {
     uint8_t *to = sf->base + (size_t)i * sf->segment_bytes;
@@ -497,7 +502,7 @@ static void defer(struct udp *u, const struct harp_tx_superframe *sf) {
   u->counters->tx_deferred++;
 }
 
-/* Takes the frame of a superframe back that left (e is 0) or never will. */
+/* Frees the frame of a superframe that was sent (e is 0) or dropped. */
 static void finish(struct udp *u, struct harp_tx_superframe *sf, int e) {
   udp_tx_give_back(&u->io, sf);
   if (harp_unlikely(e)) u->counters->tx_busy++;
@@ -508,7 +513,7 @@ static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   struct udp *u = udp_of(io);
   HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
   int e = send_superframe(u, sf);
-  if (harp_unlikely(is_later(e))) {
+  if (harp_unlikely(is_retryable(e))) {
     defer(u, sf);
     return 0;
   }
@@ -522,7 +527,7 @@ static void udp_tx_flush(struct harp_io *io) {
   for (uint32_t bits = u->tx_deferred; bits; bits &= bits - 1) {
     unsigned frame = (unsigned)__builtin_ctz(bits);
     int e = send_superframe(u, &u->deferred[frame].sf);
-    if (is_later(e)) continue;
+    if (is_retryable(e)) continue;
     u->tx_deferred &= ~(1u << frame);
     atomic_store_explicit(&u->full_fds[frame], -1, memory_order_relaxed);
     finish(u, &u->deferred[frame].sf, e);
@@ -546,17 +551,17 @@ static uint32_t segment_of(struct msghdr *m, uint32_t bytes) {
   return bytes;
 }
 
-/* One superframe by recvmsg; false when the port is empty, or held only worthless datagrams for long enough.
- * An empty or truncated one is dropped. */
+/* Receives one superframe by recvmsg. Drops empty and truncated ones. False when the socket is empty, or
+ * after RX_DROPS_MAX drops and errors. */
 static bool rx_gro_one(struct udp *u, int fd, unsigned slot, struct harp_rx_superframe *out) {
   struct iovec iov = {rx_slot(u, slot), FRAME_BYTES};
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
-  for (unsigned tries = 0; tries < RX_WORTHLESS_MAX; tries++) {
+  for (unsigned tries = 0; tries < RX_DROPS_MAX; tries++) {
     struct msghdr m = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return false;
-    if (n < 0) continue; /* what ICMP said of a send, in a connected socket */
+    if (n < 0) continue; /* an ICMP error, on a connected socket */
     if (!n || m.msg_flags & MSG_TRUNC) {
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
@@ -567,7 +572,7 @@ static bool rx_gro_one(struct udp *u, int fd, unsigned slot, struct harp_rx_supe
   return false;
 }
 
-/* Up to `want` superframes by one recvmmsg, into the slots from `slot` on. */
+/* Receives up to `want` superframes by one recvmmsg, into the slots from `slot` on. */
 static unsigned rx_gro_many(struct udp *u, int fd, unsigned slot, unsigned want,
                             struct harp_rx_superframe *out) {
   struct mmsghdr m[GRO_SLOTS];
@@ -592,9 +597,9 @@ static unsigned rx_gro_many(struct udp *u, int fd, unsigned slot, unsigned want,
   return kept;
 }
 
-/* What waits on the port, where the kernel merges packets. Large superframes come one a call, always into the
- * same hot memory. Where the device delivers single packets, or small superframes, and they come without a
- * pause, a call brings up to GRO_SLOTS of them; a port found empty begins with one again. */
+/* Receives with GRO. Large superframes are received one per call, into the same cached memory. While small
+ * ones arrive without a pause, the batch doubles up to GRO_SLOTS per call; an empty socket resets it to one.
+ */
 static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out, unsigned max) {
   unsigned want = HARP_MIN(HARP_MIN(u->gro_batch, max), GRO_SLOTS - *slot);
   unsigned kept = want == 1 ? rx_gro_one(u, fd, *slot, out) : rx_gro_many(u, fd, *slot, want, out);
@@ -606,7 +611,7 @@ static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_sup
   return kept;
 }
 
-/* What waits on the port, by recvmmsg, into the slots from *slot on, which moves past those used. */
+/* Receives without GRO, by one recvmmsg into the slots from *slot on; advances *slot. */
 static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out) {
   struct mmsghdr m[HARP_RX_BATCH_MAX];
   struct iovec iov[HARP_RX_BATCH_MAX];
@@ -650,7 +655,7 @@ static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
 }
 
 static void udp_rx_release(struct harp_io *io, const struct harp_rx_superframe *held, unsigned count) {
-  (void)io, (void)held, (void)count; /* the slots are ours again with the next rx */
+  (void)io, (void)held, (void)count; /* the next rx reuses the slots */
 }
 
 static unsigned udp_fds(struct harp_io *io, struct pollfd *fds) {

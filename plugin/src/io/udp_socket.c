@@ -15,7 +15,7 @@
 #define SOL_UDP 17
 #endif
 
-enum { BUFFER_BYTES = 8 << 20 }; /* asked for; the kernel may give less */
+enum { BUFFER_BYTES = 8 << 20 }; /* requested; the kernel may grant less */
 
 static int set_int(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) ? -errno : 0;
@@ -54,7 +54,7 @@ static uint32_t set_buffers(int fd) {
   socklen_t n = sizeof got;
   if (set_int(fd, SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)) set_int(fd, SOL_SOCKET, SO_RCVBUF, BUFFER_BYTES);
   if (set_int(fd, SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)) set_int(fd, SOL_SOCKET, SO_SNDBUF, BUFFER_BYTES);
-  /* The kernel reports twice what it grants, the other half being for its own bookkeeping. */
+  /* The kernel reports twice the granted size; the other half is for its own bookkeeping. */
   return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &got, &n) ? 65536 : (uint32_t)got / 2;
 }
 
@@ -86,7 +86,8 @@ void harp_udp_socket_stop_receiving(int fd) {
   set_int(fd, SOL_SOCKET, SO_RCVBUF, 0);
 }
 
-/* Binds to the port of another socket, which shares it for no longer than that: nobody else may have it. */
+/* Binds to the port of another socket. SO_REUSEADDR is set on that one only meanwhile, so that no other
+ * process can bind the port. */
 static int share_port(int fd, int bound) {
   struct sockaddr_storage a;
   socklen_t n = sizeof a;
