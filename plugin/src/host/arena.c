@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See arena.h.
  *
- * A hugetlb page that mmap promised can still be refused when it is first touched: the hugetlb cgroup of a
- * container (a pod's hugepages-1Gi limit) is charged at the fault, and the answer to an uncharged fault is
- * SIGBUS. So nothing is handed out untouched. MADV_POPULATE_WRITE returns an errno where a touch would raise
- * the signal; before Linux 5.14 a forked child does the touching and dies in our place. For that to work the
- * hugetlb pages are shared mappings: the pages the child populated are then the very pages of the parent, and
- * its own first touch allocates and charges nothing. */
+ * A hugetlb page may fail at its first access though mmap has reserved it: the hugetlb cgroup of a container
+ * (a pod's hugepages-1Gi limit) is charged at the page fault, and over the limit the kernel raises SIGBUS. So
+ * all pages are populated at open. MADV_POPULATE_WRITE returns an errno instead of the signal; before
+ * Linux 5.14 a child process writes to the pages, and the signal kills only the child. The hugetlb pages are
+ * shared mappings for that reason: the pages that the child has populated are the parent's, whose first
+ * access then allocates and charges nothing. */
 #include "host/arena.h"
 
 #include <errno.h>
@@ -89,8 +89,8 @@ static void touch_pages(uint8_t *base, size_t bytes, size_t page_bytes) {
   }
 }
 
-/* Touches the pages in a child, which SIGBUS kills if it must. The child is made by a plain clone, without
- * the trainer's atfork handlers and without a SIGCHLD for it. Returns 0 or -errno. */
+/* Writes to the pages in a child process, which SIGBUS may kill. A plain clone, so that neither the host
+ * process's atfork handlers run nor SIGCHLD is raised. Returns 0 or -errno. */
 static int touch_in_child(uint8_t *base, size_t bytes, size_t page_bytes) {
   long child = syscall(SYS_clone, 0L, NULL, NULL, NULL, NULL);
   if (child < 0) return -errno;
@@ -100,7 +100,7 @@ static int touch_in_child(uint8_t *base, size_t bytes, size_t page_bytes) {
     sigemptyset(&none);
     sigaction(SIGBUS, &fatal, NULL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_DUMPABLE, 0L, 0L, 0L, 0L); /* the death is expected: no core file */
+    prctl(PR_SET_DUMPABLE, 0L, 0L, 0L, 0L); /* no core file */
     touch_pages(base, bytes, page_bytes);
     syscall(SYS_exit_group, 0L);
     __builtin_unreachable();
@@ -118,7 +118,7 @@ static int populate(uint8_t *base, size_t bytes, enum harp_page_size size) {
   do rc = madvise(base, bytes, ADVICE_POPULATE_WRITE);
   while (rc < 0 && (errno == EINTR || errno == EAGAIN));
   if (rc == 0) return 0;
-  if (errno != EINVAL) return errno == EFAULT ? -ENOMEM : -errno; /* EFAULT: where a touch gets SIGBUS */
+  if (errno != EINVAL) return errno == EFAULT ? -ENOMEM : -errno; /* EFAULT: an access would raise SIGBUS */
   if (is_hugetlb(size)) {
     rc = touch_in_child(base, bytes, page_bytes_of(size));
     if (rc < 0) return rc;
@@ -147,17 +147,30 @@ static uint8_t *map_pages(enum harp_page_size size, size_t bytes) {
   return base;
 }
 
-/* Tells whether the administrator switched transparent huge pages off: madvise would still succeed. */
+/* Returns whether transparent huge pages are disabled on this host: madvise succeeds all the same. */
 static bool thp_is_off(void) {
   char text[64];
   read_file("/sys/kernel/mm/transparent_hugepage/enabled", text);
   return strstr(text, "[never]") != NULL;
 }
 
-/* Asks for pages of that node. They are not needed: a refusal is only logged. */
+/* Prefers pages of a node; a failure is only logged. */
 static void prefer_node(uint8_t *base, size_t bytes, int numa) {
   int rc = numa < 0 ? 0 : harp_node_prefer(base, bytes, numa);
   if (rc < 0) HARP_INFO("memory: cannot prefer NUMA node %d: %s", numa, strerror(-rc));
+}
+
+/* Populates the pages. Returns 0, or -errno with the name of the step that failed. */
+static int prepare_pages(uint8_t *base, size_t bytes, enum harp_page_size size, int numa, const char **step) {
+  *step = "madvise";
+  if (size == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) return -errno;
+  prefer_node(base, bytes, numa);
+  *step = "populate";
+  int rc = populate(base, bytes, size);
+  if (rc < 0) return rc;
+  /* After populating: the child that populates on old kernels needs the mapping. */
+  *step = "dontfork";
+  return madvise(base, bytes, MADV_DONTFORK) < 0 ? -errno : 0;
 }
 
 /* Tries one page size. Returns 0, or -errno with the reason in the note. */
@@ -178,19 +191,8 @@ static int try_size(struct harp_arena *arena, enum harp_page_size size) {
     note_refusal(arena, size, "mmap", error);
     return -error;
   }
-  const char *step = "madvise";
-  int rc = 0;
-  if (size == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) rc = -errno;
-  if (rc == 0) {
-    prefer_node(base, bytes, arena->numa);
-    step = "populate";
-    rc = populate(base, bytes, size);
-  }
-  /* After populating: the child that populates on old kernels needs the mapping. */
-  if (rc == 0 && madvise(base, bytes, MADV_DONTFORK) < 0) {
-    step = "dontfork";
-    rc = -errno;
-  }
+  const char *step;
+  int rc = prepare_pages(base, bytes, size, arena->numa, &step);
   if (rc < 0) {
     munmap(base, bytes);
     note_refusal(arena, size, step, -rc);
@@ -222,8 +224,7 @@ int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size 
     HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_size_name(size));
   else if (arena->limited)
     HARP_WARN("memory: the host has hugepages, but this process may not use them (a hugetlb limit of its "
-              "container or "
-              "cgroup?); using %zu MiB of %s pages: %s",
+              "container or cgroup?); using %zu MiB of %s pages: %s",
               mib, harp_page_size_name(size), arena->note);
   else if (want == HARP_PAGE_AUTO)
     HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_size_name(size), arena->note);

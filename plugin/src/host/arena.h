@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One large block of memory for frames and rings, from the best pages the host gives.
+/* One large block of memory for frames and rings, in the largest pages that the host grants.
  *
  * Tried in this order: 1 GiB pages, 2 MiB pages, transparent huge pages, ordinary pages. Every page is
- * populated before harp_arena_open returns, so that a hugetlb or memory limit refuses a page size there and
- * raises no SIGBUS later. Forked children do not have the block. Opened and closed by net/ with a device's
- * first and last engine, by one thread at a time; never on the data path. Opening may take seconds. */
+ * populated before harp_arena_open returns, so that a hugetlb or memory limit makes it fail and raises no
+ * SIGBUS later. Forked children do not inherit the block. Called by net/ with a device's first and last
+ * engine, by one thread at a time; never on the data path. harp_arena_open may block for seconds. */
 #ifndef HARP_HOST_ARENA_H
 #define HARP_HOST_ARENA_H
 
@@ -21,7 +21,7 @@ enum harp_page_size {
 
 enum {
   HARP_ARENA_NOTE_BYTES = 320,
-  HARP_ARENA_1G_BYTES_MIN = 512 << 20, /* below this, AUTO does not spend a 1 GiB page */
+  HARP_ARENA_1G_BYTES_MIN = 512 << 20, /* smaller blocks do not use a 1 GiB page with AUTO */
 };
 
 struct harp_arena {
@@ -29,18 +29,17 @@ struct harp_arena {
   size_t bytes;       /* asked_bytes, rounded up to whole pages */
   size_t asked_bytes; /* as given to harp_arena_open */
   enum harp_page_size page_size;
-  bool limited; /* hugepages could be mapped, and were refused when they were populated */
-  int numa;     /* node that the pages prefer, -1: none */
+  bool limited; /* huge pages could be mapped but not populated: a limit applies */
+  int numa;     /* preferred node, -1: none */
   /* One line: why larger pages were refused; "" when none was. */
   char note[HARP_ARENA_NOTE_BYTES];
 };
 
 /* Maps and populates at least `bytes` zeroed bytes in pages of `want`, or of the largest smaller size that
- * works; `numa` is the node to prefer or -1. Logs the size it got, and each refused size with its reason, in
- * one INFO line; in a WARN line when `want` itself was refused, or hugepages are free and limited. The arena
- * is the caller's struct; harp_arena_close releases the memory. Returns 0 or -errno: -EINVAL for 0 bytes,
- * -ENOMEM when even ordinary pages are refused (arena->note has the reasons). On error the arena is closed.
- */
+ * works; `numa` is the preferred node or -1. Logs the resulting size and the reasons against larger ones in
+ * one line: at WARN when `want` itself failed or huge pages are limited, else at INFO. The arena is the
+ * caller's struct; harp_arena_close releases the memory. Returns 0, or -errno with a closed arena: -EINVAL
+ * for 0 bytes, -ENOMEM when ordinary pages fail too (arena->note has the reasons). */
 HARP_MUST_CHECK int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size want,
                                     int numa);
 

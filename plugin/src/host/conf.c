@@ -101,7 +101,7 @@ static char *trim(char *text) {
   return text;
 }
 
-/* Parses one line, NUL-terminated and ours to cut up. */
+/* Parses one NUL-terminated line, which it modifies. */
 static int parse_line(struct parser *parser, char *text) {
   char quote[HARP_QUOTE_BYTES];
   text = trim(text);
@@ -168,9 +168,9 @@ static ssize_t read_all(int fd, char *text, size_t max) {
 }
 
 int harp_conf_read(struct harp_conf *conf, const char *path, struct harp_error *error) {
-  char text[HARP_CONF_FILE_BYTES_MAX + 1]; /* one more, so that a longer file shows */
+  char text[HARP_CONF_FILE_BYTES_MAX + 1]; /* one more byte, to detect a longer file */
   struct stat info;
-  /* Without waiting, should somebody have put a pipe here. */
+  /* Non-blocking, because the path may be a FIFO. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return harp_error_set(error, -errno, "%s: cannot open: %s", path, strerror(errno));
   int rc = fstat(fd, &info) < 0 ? -errno : 0;

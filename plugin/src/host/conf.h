@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One ztcp<N>.conf: the format, and the values that were set; setting.h has the keys. What the values mean
- * for this host is config.c's business.
+/* Parses one ztcp<N>.conf into values. setting.h has the keys; config.h applies the values to this host.
  *
- * Owns no state. Called by config.c at init. The parser takes bytes and knows no file, so that it is fuzzed
- * as it is. The format: [section] lines, `key = value` lines, comment lines that begin with # or ;, blank
- * lines; spaces around names and values don't count, there are no quotes and no continuation lines. */
+ * No state. Called by config.c at init. The parser reads bytes, not files, so that it can be fuzzed. The
+ * format: [section] lines, `key = value` lines, comment lines that begin with # or ;, blank lines; spaces
+ * around names and values don't count, there are no quotes and no continuation lines. */
 #ifndef HARP_HOST_CONF_H
 #define HARP_HOST_CONF_H
 
@@ -29,8 +28,8 @@ struct harp_conf {
 HARP_MUST_CHECK int harp_conf_parse(struct harp_conf *conf, const char *file, const char *text, size_t bytes,
                                     struct harp_error *error);
 
-/* Reads and parses the file at `path`. Returns 0 or -errno with the sentence in the error. A file that anyone
- * may write is used, and said at INFO. */
+/* Reads and parses the file at `path`. Returns 0, or -errno with the sentence in the error. Logs at INFO if
+ * the file is world-writable. */
 HARP_MUST_CHECK int harp_conf_read(struct harp_conf *conf, const char *path, struct harp_error *error);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From conf files, variables and interfaces to instances. See config.h.
+/* See config.h.
  *
- * The steps: read the variables; gather one struct harp_conf per instance, from the files or, with nothing
- * but the interface set, from HARP_IFNAME; hold each against the interfaces of the host; lay the variables
- * over it. */
+ * The steps: read the variables; make a draft per instance, from the files or from HARP_IFNAME; apply the
+ * settings of file and environment; check and complete them by the interfaces of the host. */
 #include "host/config.h"
 
 #include <arpa/inet.h>
@@ -26,16 +25,15 @@
 
 enum {
   PATHS_DEFAULT_MAX = 8,
-  PATH_MBPS = 5000, /* what one flow gets in the stingiest clouds */
+  PATH_MBPS = 5000, /* lowest per-flow limit of the known clouds */
   CONF_NUMBER_MAX = 9999,
   PLACE_BYTES = HARP_CONF_NAME_BYTES + 12, /* "file:line" */
 };
 
-/* An instance as it is asked for, before the host is looked at. */
+/* An instance as configured, before it is checked against the host. */
 struct draft {
   struct harp_conf conf;
-  bool is_explicit; /* the interface is named in full, so loopback and link-local are what the operator wants
-                     */
+  bool is_explicit; /* the interface is named in full: loopback and link-local addresses are allowed */
   char name[sizeof((struct harp_instance *)0)->name];
 };
 
@@ -67,8 +65,8 @@ static const char *where(const struct harp_conf *conf, enum harp_setting_id id, 
 
 /* ---- gathering: conf files ---- */
 
-/* Returns the N of "ztcp<N>.conf", -1 when the name does not fit the glob, -2 when it does but is no such
- * name. */
+/* Returns the N of "ztcp<N>.conf", -1 when the name does not match ztcp*.conf, -2 when it does and has no
+ * valid N. */
 static int conf_number(const char *name) {
   size_t length = strlen(name);
   if (length < 9 || strncmp(name, "ztcp", 4) != 0 || strcmp(name + length - 5, ".conf") != 0) return -1;
@@ -161,7 +159,8 @@ static int gather_ifname(struct loader *loader) {
 
 /* ---- the ENI of an instance ---- */
 
-/* Says that a key of the file contradicts the host: the file was written for another one, or names moved. */
+/* Sets the error for a key that contradicts the host: the file is another host's, or interfaces were renamed.
+ */
 static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_setting_id id,
                          const char *value, const char *have) {
   char place[PLACE_BYTES];
@@ -257,7 +256,8 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
 
 /* ---- the rest of an instance ---- */
 
-/* Who takes only some of a NIC's queues needs ports enough that what comes on some of them lands there. */
+/* Returns the number of paths for a pair of ENIs. With only some of a NIC's queues it needs many ports, so
+ * that some of them lead to these queues. */
 static unsigned default_paths(const struct harp_instance *instance) {
   if (instance->queues) return HARP_PAIR_PATHS_MAX;
   if (!instance->pci_path[0]) return 1;
@@ -295,7 +295,7 @@ static void log_instance(const struct harp_instance *instance) {
 
 /* ---- the whole ---- */
 
-/* Tells whether two instances may live together: no ENI twice, the keys of the whole job the same. */
+/* Checks two instances against each other: different ENIs, equal keys of the whole job. */
 static int check_pair(const struct loader *loader, const struct harp_conf *first,
                       const struct harp_conf *second) {
   char place[PLACE_BYTES], other[PLACE_BYTES], expected[24], value[24];
@@ -317,7 +317,7 @@ static int check_pair(const struct loader *loader, const struct harp_conf *first
   return 0;
 }
 
-/* Settles what holds for the whole job: the variable, else the files, else the table. */
+/* Resolves the settings of the whole job: from the variable, else the files, else the table. */
 static void resolve_job(struct loader *loader) {
   struct harp_settings *job = &loader->cfg->job;
   harp_settings_init(job);
@@ -334,7 +334,7 @@ static void add_stats_dir(struct harp_config *cfg, const char *dir, const char *
   if (n < HARP_STATS_DIR_BYTES) cfg->stats_dir_count++;
 }
 
-/* The directory that is named, else the system's, else the user's. */
+/* Chooses the configured directory, else the system's and the user's. */
 static void choose_stats_dirs(struct harp_config *cfg, const struct loader *loader) {
   const char *named = loader->env.text[HARP_SETTING_STATS_DIR];
   const char *user = harp_env_find(loader->sources->environment, "XDG_RUNTIME_DIR");
@@ -344,7 +344,7 @@ static void choose_stats_dirs(struct harp_config *cfg, const struct loader *load
   if (user && user[0] == '/') add_stats_dir(cfg, user, "/harp");
 }
 
-/* The directory that is named, else those of the statistics. */
+/* Chooses the configured directory, else those of the statistics. */
 static void choose_dump_dirs(struct harp_config *cfg, const struct loader *loader) {
   const char *named = loader->env.text[HARP_SETTING_DUMP_DIR];
   if (!named) {
@@ -356,14 +356,14 @@ static void choose_dump_dirs(struct harp_config *cfg, const struct loader *loade
   }
 }
 
-/* NCCL_SOCKET_FAMILY means what it means to NCCL: any other word is as if it were not set. */
+/* Reads NCCL_SOCKET_FAMILY as NCCL does: unknown values count as unset. */
 static int wanted_family(const char *const *environment) {
   const char *text = harp_env_find(environment, "NCCL_SOCKET_FAMILY");
   if (text && strcmp(text, "AF_INET") == 0) return AF_INET;
   return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/* Says of each ENI how near it is to this process's GPU: nearest of all if the file means it for that one. */
+/* Computes each ENI's nearness to this process's GPU: UINT_MAX if its file has this GPU's number. */
 static void find_nearness(struct loader *loader) {
   struct harp_gpu gpu;
   const struct harp_config_sources *sources = loader->sources;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the operator configured: one instance per ENI, from ztcp<N>.conf or from HARP_IFNAME, with the
- * environment laid over it and checked against the interfaces of this host.
+/* The configuration of this process: one instance per ENI, from ztcp<N>.conf or from HARP_IFNAME, overridden
+ * by the environment and checked against the interfaces of this host.
  *
- * Owns no state: a struct harp_config is a plain value of the caller's, complete after harp_config_load and
- * never written again. Called by nccl/ and engine/ at init, from the initialising thread. Starts nothing,
- * keeps nothing open, writes nothing. setting.h has the settings,
- * conf.h the file format, env.h the variables, eni.h the interfaces.
- */
+ * No state: a struct harp_config is a value of the caller's, complete after harp_config_load and constant
+ * from then on. Called by nccl/ and engine/ at init, from the initialising thread. Only reads, and keeps
+ * nothing open. setting.h has the settings, conf.h the file format, env.h the variables, eni.h the
+ * interfaces. */
 #ifndef HARP_HOST_CONFIG_H
 #define HARP_HOST_CONFIG_H
 
@@ -33,9 +32,9 @@ struct harp_instance {
   struct sockaddr_storage addr; /* the address to bind, port 0 */
   enum harp_speed_source speed_source;
   char pci_path[HARP_ENI_PCI_BYTES]; /* "" when the ENI is no PCI device */
-  unsigned gpu_nearness; /* to the GPU of this process, by harp_gpu_nearness; 0: nothing is known */
+  unsigned gpu_nearness;             /* to the GPU of this process, by harp_gpu_nearness; 0: unknown */
 
-  /* The settings in force: from the variable, else the file, else the table, else the host: mac, mtu,
+  /* The effective settings: from the variable, else the file, else the table, else the host. mac, mtu,
    * speed_mbps and numa (-1: unknown) are the interface's, mode is INLINE or THREAD, paths at least 1. They
    * are members of the instance, and together `settings`. */
   union {
@@ -50,15 +49,15 @@ struct harp_config {
   unsigned instance_count; /* at least 1 */
   struct harp_instance instances[HARP_MAX_INSTANCES];
 
-  struct harp_settings job; /* those of the whole job, which are the same in every instance */
+  struct harp_settings job; /* the settings of the whole job, equal in every instance */
   unsigned stats_dir_count; /* 0: no statistics */
-  char stats_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES]; /* the first that works is taken */
+  char stats_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES]; /* the first that works is used */
   unsigned dump_dir_count;                                    /* 0: no dumps */
   char dump_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES];  /* the same */
   char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when HARP_IFNAME chose the ENIs */
 };
 
-/* Where the configuration is looked for; harp_config_sources_system() is the real one. */
+/* Where the configuration is read from; tests use their own. */
 struct harp_config_sources {
   const char *conf_dir;           /* when HARP_CONF_DIR is not set */
   const char *const *environment; /* "NAME=value" strings, NULL at the end */
@@ -66,14 +65,13 @@ struct harp_config_sources {
   const char *proc_root; /* "/proc" */
 };
 
-/* Returns the real sources: HARP_CONF_DIR_DEFAULT, this process's environment, this host's interfaces. */
+/* Returns the system's sources: HARP_CONF_DIR_DEFAULT, the environment, this host's interfaces. */
 struct harp_config_sources harp_config_sources_system(void);
 
-/* Reads the configuration of this process. Returns 0, or -errno with one finished sentence in `error`, which
- * the caller logs as its one WARN: file, line, key, value and what was expected, or the interface and what is
- * wrong with it. With neither conf files nor HARP_IFNAME: -ENOENT, and the sentence names directory, glob and
- * both remedies. Logs at INFO each instance, and oddities that are no errors (an unknown HARP_ variable).
- * `cfg` is zeroed on error. Sources: design.md section 4, docs/configuration.md. */
+/* Reads the configuration of this process. Returns 0, or -errno with a zeroed `cfg` and a sentence in
+ * `error`, which the caller logs as its one WARN: file, line, key, value and what was expected, or the
+ * interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME. Logs at INFO each instance,
+ * and oddities that are no errors (an unknown HARP_ variable). Documented in docs/configuration.md. */
 HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error *error);
 
 /* Does the same from other sources. */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Wider than the fixed cpu_set_t (1024), which the kernel refuses to fill on a larger machine. */
+/* Larger than cpu_set_t (1024 cores), for which sched_getaffinity fails on larger machines. */
 struct cpu_mask {
   unsigned long words[HARP_CPU_MAX / (8 * sizeof(unsigned long))];
 };
@@ -51,7 +51,7 @@ int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
   return sched_setaffinity(0, sizeof mask, (const cpu_set_t *)(const void *)&mask) < 0 ? -errno : 0;
 }
 
-/* The second number of the file; the first is the time on a core. */
+/* The second number of schedstat; the first is the time on a core. */
 int harp_cpu_delay_ns(harp_ns *delay_ns) {
   char text[96];
   int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);

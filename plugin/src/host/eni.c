@@ -86,7 +86,7 @@ const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count
 
 /* ---- addresses ---- */
 
-/* How good an address is; 0 is not to be used. */
+/* Preference of an address; RANK_NO is never used. */
 enum { RANK_NO, RANK_LAST, RANK_LINK_LOCAL, RANK_GLOBAL };
 
 static int rank_ip4(const struct sockaddr_in *address) {
@@ -105,8 +105,8 @@ static int rank_ip6(const struct sockaddr_in6 *address) {
 
 int harp_eni_choose_address(const struct harp_eni *eni, int family, bool is_explicit,
                             struct sockaddr_storage *address) {
-  int best =
-      0; /* 2 x rank, plus 1 for IPv4: global before local, then IPv4 before IPv6, then the first one */
+  /* 2 x rank, plus 1 for IPv4: global before local, then IPv4 before IPv6, then the first one. */
+  int best = 0;
   memset(address, 0, sizeof *address);
   for (unsigned i = 0; family != AF_INET6 && i < eni->ip4_count; i++) {
     int rank = rank_ip4(&eni->ip4[i]);
@@ -153,7 +153,7 @@ static int read_line(const char *path, char *text, size_t text_bytes) {
   ssize_t got = read(fd, text, text_bytes - 1);
   int error = errno;
   close(fd);
-  if (got < 0) return -error; /* "speed" answers EINVAL where the driver says none */
+  if (got < 0) return -error; /* EINVAL: the driver reports no speed */
   text[got] = 0;
   text[strcspn(text, "\n")] = 0;
   return 0;
@@ -186,7 +186,7 @@ bool harp_eni_sysfs_is_ours(const char *sysfs_root, const struct harp_eni *eni) 
          strcasecmp(text, mac) == 0;
 }
 
-/* Tells whether the last component is a PCI address, 0000:3b:00.1. */
+/* Returns whether the last component is a PCI address, 0000:3b:00.1. */
 static bool ends_in_bdf(const char *path) {
   const char *last = strrchr(path, '/');
   unsigned domain, bus, slot, function;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network interfaces of this host (ENIs): which there are, their addresses, speed and place on the PCI
- * bus.
+/* The network interfaces of this host (ENIs): addresses, speed, PCI device.
  *
- * Owns no state and keeps nothing open. Called by config.c at init, from the initialising thread. Never
- * changes an interface. What it reads comes through a struct harp_eni_source, so that everything but the
- * system calls is tested on a directory tree and a list. */
+ * No state; keeps nothing open; changes no interface. Called by config.c at init, from the initialising
+ * thread. struct harp_eni_source stands for the system, so that tests can use a directory tree and a list. */
 #ifndef HARP_HOST_ENI_H
 #define HARP_HOST_ENI_H
 
@@ -17,9 +15,9 @@
 enum {
   HARP_ENI_NAME_BYTES = 16,      /* IF_NAMESIZE */
   HARP_ENI_PCI_BYTES = 256,      /* a real path under /sys/devices */
-  HARP_ENI_LIST_MAX = 4096,      /* interfaces of one host that are looked at */
-  HARP_ENI_ADDRESS_MAX = 8,      /* addresses of one interface that are looked at, of each family */
-  HARP_ENI_ASSUMED_MBPS = 10000, /* the speed of an ENI that says none, as NCCL assumes */
+  HARP_ENI_LIST_MAX = 4096,      /* interfaces of one host; more are ignored */
+  HARP_ENI_ADDRESS_MAX = 8,      /* addresses of one interface and family; more are ignored */
+  HARP_ENI_ASSUMED_MBPS = 10000, /* speed of an ENI that reports none; NCCL assumes the same */
 };
 
 /* One interface as the kernel shows it. */
@@ -36,7 +34,7 @@ struct harp_eni {
 
 enum harp_speed_source { HARP_SPEED_CONF, HARP_SPEED_SYSFS, HARP_SPEED_ETHTOOL, HARP_SPEED_ASSUMED };
 
-/* Where interfaces are looked up; harp_eni_source_system is the real one. */
+/* Where interfaces are read from; harp_eni_source_system is the system. */
 struct harp_eni_source {
   const char *sysfs_root;                           /* "/sys" */
   int (*list)(struct harp_eni *enis, unsigned max); /* harp_eni_list */
@@ -48,14 +46,14 @@ extern const struct harp_eni_source harp_eni_source_system;
  * many it filled, or -errno. */
 int harp_eni_list(struct harp_eni *enis, unsigned max);
 
-/* Asks the driver for the link speed: ethtool netlink (Linux 5.6), else the ETHTOOL_GLINKSETTINGS ioctl.
- * Returns Mbit/s, or -errno: -ENODATA when the driver does not say. */
+/* Reads the link speed from the driver: by ethtool netlink (Linux 5.6), else by ioctl ETHTOOL_GLINKSETTINGS.
+ * Returns Mbit/s, or -errno: -ENODATA when the driver does not report it. */
 int harp_eni_ethtool_mbps(const char *name, int index);
 
 /* Finds the interface with this name; NULL when there is none. */
 const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count, const char *name);
 
-/* Tells whether the interface can carry traffic: up, and with a link. */
+/* Returns whether the interface can carry traffic: up, and with a link. */
 static inline bool harp_eni_is_up(const struct harp_eni *eni) {
   return (eni->flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
 }
@@ -66,25 +64,24 @@ static inline bool harp_eni_is_up(const struct harp_eni *eni) {
 int harp_eni_choose_address(const struct harp_eni *eni, int family, bool is_explicit,
                             struct sockaddr_storage *address);
 
-/* Tells whether the address (family and IP; the port is ignored) is one of the interface's. The interface's
+/* Returns whether the address (family and IP; the port is ignored) is one of the interface's. The interface's
  * own copy, which has the scope of a link-local address, is stored to *found when that is not NULL. */
 bool harp_eni_has_address(const struct harp_eni *eni, const struct sockaddr_storage *address,
                           struct sockaddr_storage *found);
 
-/* Tells whether sysfs describes this very interface: index and MAC agree. In a namespace that was entered
- * without mounting its own sysfs, a namesake of the host answers instead, whose speed and PCI device are not
- * ours. */
+/* Returns whether sysfs describes this interface: index and MAC agree. In a network namespace without a sysfs
+ * of its own, sysfs may describe an interface of the same name in the host's namespace. */
 bool harp_eni_sysfs_is_ours(const char *sysfs_root, const struct harp_eni *eni);
 
 /* Finds the PCI device as a real path below sysfs_root, "" for an interface without one (veth, bridge, lo).
  * The link /sys/class/net/X/device of a virtio interface leads to virtioN, whose parent is the PCI device. */
 void harp_eni_pci_path(const char *sysfs_root, const struct harp_eni *eni, char path[HARP_ENI_PCI_BYTES]);
 
-/* Reads the NUMA node of a PCI device; -1 when there is none or the firmware does not say. */
+/* Reads the NUMA node of a PCI device; -1 when it is unknown. */
 int harp_eni_numa(const char *pci_path);
 
-/* Finds the speed in Mbit/s: sysfs, then the driver, else HARP_ENI_ASSUMED_MBPS; says in *source where it
- * came from. Never fails and never returns less than 1. */
+/* Returns the speed in Mbit/s, at least 1: from sysfs, else the driver, else HARP_ENI_ASSUMED_MBPS. Stores
+ * where it came from. */
 int harp_eni_speed_mbps(const struct harp_eni_source *source, const struct harp_eni *eni,
                         enum harp_speed_source *speed_source);
 

@@ -29,7 +29,7 @@ bool harp_env_is_disabled(const char *const *environment) {
 
 /* ---- unknown variables ---- */
 
-/* How many insertions, deletions and replacements lie between two short names (Levenshtein). */
+/* Returns the Levenshtein distance of two short names. */
 static unsigned edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
   unsigned row[VARIABLE_NAME_MAX + 1];
   HARP_ASSERT(b_bytes <= VARIABLE_NAME_MAX);

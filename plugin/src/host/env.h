@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HARP_ variables, read once; setting.h has them.
+/* Reads the HARP_ variables; setting.h defines them.
  *
- * Owns no state. Called by config.c at init; nothing else in the plugin reads the environment. A variable
- * that is set but empty counts as not set. */
+ * No state. Called by config.c at init; nothing else in the plugin reads the environment. An empty variable
+ * counts as unset. */
 #ifndef HARP_HOST_ENV_H
 #define HARP_HOST_ENV_H
 
@@ -15,9 +15,9 @@ struct harp_env {
   struct harp_settings values;          /* what is not set is 0 */
 };
 
-/* Reads the variables and checks their values. Says at INFO each HARP_ variable that it doesn't know, with
- * the one that was probably meant: not at WARN, because NCCL keeps the last WARN of a process as the reason
- * of a later error. Returns 0, or -EINVAL with the sentence "NAME = 'value': expected ..." in the error. */
+/* Reads the variables and checks their values. Logs each unknown HARP_ variable with the most similar known
+ * one, at INFO, because NCCL reports the last WARN of a process as the reason of a later error. Returns 0, or
+ * -EINVAL with the sentence "NAME = 'value': expected ..." in the error. */
 HARP_MUST_CHECK int harp_env_read(struct harp_env *env, const char *const *environment,
                                   struct harp_error *error);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page that is wiped in children. See fork.h.
  *
- * `mark` is NULL before init. Otherwise it points to a word that holds OWNER here and 0 in a child.
- * `owner_pid` is for kernels without MADV_WIPEONFORK, where the word would be inherited and is not trusted.
- * Both are published once, by the thread that wins the exchange on `state`; a second init in the meantime
- * waits for nobody and finds an owner that is not yet marked, which reads as "no child": true, as long as it
- * runs in the same process. */
+ * `mark` is NULL before init; then it points to a word that is OWNER in this process and 0 in a child.
+ * `owner_pid` replaces it on kernels without MADV_WIPEONFORK, where a child would inherit the word. Both are
+ * published once, by the thread that wins the exchange on `state`. A concurrent second init does not wait;
+ * until the first one has published, harp_fork_is_child returns false, which is correct in the same process.
+ */
 #include "host/fork.h"
 
 #include <stdatomic.h>

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells a forked child (a DataLoader worker) from the process that initialised the plugin, so that a child
- * which inherits our handles touches nothing: no socket, no ring, no frame.
+/* Detects a forked child (a DataLoader worker) of the process that initialised the plugin. A child inherits
+ * handles, and must use no socket, ring or frame.
  *
  * Owns one page that the kernel zeroes in every child (MADV_WIPEONFORK, Linux 4.14), so that a check is one
- * load. On an older kernel a check is getpid(). The page stays for the life of the process: another thread
- * may be looking at it whenever one finalizes. Installs no handler of its own (base/files.h has the one there
- * is). */
+ * load. On an older kernel a check is getpid(). The page is never unmapped, because other threads may read it
+ * at any time. Installs no atfork handler (base/files.h does). */
 #ifndef HARP_HOST_FORK_H
 #define HARP_HOST_FORK_H
 
 #include "base/base.h"
 
-/* Marks the calling process as the owner. Called at each init of the plugin, before any thread is started; a
- * second call in the same process does nothing, a call in a child does not make it an owner. Any thread.
- * Cannot fail: without the page it falls back to getpid(). */
+/* Marks the calling process as the owner. Called at each init of the plugin, before it starts a thread;
+ * further calls, also in a child, do nothing. Any thread. Cannot fail: without the page checks use getpid().
+ */
 void harp_fork_init(void);
 
-/* Returns true in a child of the process that called harp_fork_init, false in that process itself and where
- * harp_fork_init was never called. Any thread, from any entry point. */
+/* Returns whether this is a child of the process that called harp_fork_init. False if it was never called.
+ * Any thread. */
 bool harp_fork_is_child(void);
 
 #endif

@@ -28,7 +28,7 @@ struct gpu_list {
   char pci[HARP_GPUS_MAX][HARP_GPU_PCI_BYTES];
 };
 
-/* ---- what the driver shows ---- */
+/* ---- the driver's procfs ---- */
 
 static int compare_pci(const void *a, const void *b) {
   return strcmp(a, b);
@@ -49,7 +49,7 @@ static void list_gpus(const char *proc_root, struct gpu_list *list) {
   qsort(list->pci, list->count, sizeof list->pci[0], compare_pci);
 }
 
-/* Tells whether a GPU has a UUID that begins like this. */
+/* Returns whether the UUID of a GPU begins with `uuid`. */
 static bool has_uuid(const char *proc_root, const char *pci, const char *uuid) {
   static const char key[] = "GPU UUID:";
   char path[PATH_MAX], text[INFORMATION_BYTES];
@@ -66,7 +66,7 @@ static bool has_uuid(const char *proc_root, const char *pci, const char *uuid) {
   return strncmp(found, uuid, strlen(uuid)) == 0;
 }
 
-/* Tells whether a file of a PCI device begins with a text. */
+/* Returns whether a file of a PCI device begins with a text. */
 static bool begins_with(const char *sysfs_root, const char *pci, const char *file, const char *text) {
   char path[PATH_MAX], found[16] = "";
   int length = snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sysfs_root, pci, file);
@@ -94,9 +94,9 @@ int harp_gpu_number(const char *sysfs_root, const char *pci) {
   return number;
 }
 
-/* ---- which of them ---- */
+/* ---- the GPU of this process ---- */
 
-/* Returns the place in the list of what a word of CUDA_VISIBLE_DEVICES names; -1: of none. */
+/* Returns the index in the list of the GPU that a word of CUDA_VISIBLE_DEVICES names; -1: none. */
 static int find_visible(const char *proc_root, const struct gpu_list *list, const char *word) {
   char *end;
   if (isdigit((unsigned char)*word)) {
@@ -109,7 +109,7 @@ static int find_visible(const char *proc_root, const struct gpu_list *list, cons
   return -1;
 }
 
-/* Keeps what CUDA_VISIBLE_DEVICES names, in its order; as for CUDA, a word that names none ends it. */
+/* Reduces the list to CUDA_VISIBLE_DEVICES, in its order; as in CUDA, an invalid word ends it. */
 static void keep_visible(const char *proc_root, const char *visible, struct gpu_list *list) {
   struct gpu_list all = *list;
   list->count = 0;
@@ -125,7 +125,7 @@ static void keep_visible(const char *proc_root, const char *visible, struct gpu_
   }
 }
 
-/* Returns the rank of this process within its host; -1 where no launcher says it. */
+/* Returns the launcher's rank of this process within the host; -1: unknown. */
 static long local_rank(const char *const *environment) {
   for (size_t i = 0; i < HARP_ARRAY_COUNT(local_ranks); i++) {
     const char *text = harp_env_find(environment, local_ranks[i]);
@@ -153,9 +153,9 @@ bool harp_gpu_of_process(const char *proc_root, const char *sysfs_root, const ch
   return true;
 }
 
-/* ---- how near ---- */
+/* ---- nearness ---- */
 
-/* Counts the parts that two paths have in common from a PCI root on: 1 for the same root. */
+/* Counts the common leading parts of two paths from the PCI root on: 1 for the same root. */
 static unsigned common_bridges(const char *a, const char *b) {
   const char *root = strstr(a, "/pci");
   unsigned count = 0;

@@ -28,20 +28,21 @@ struct harp_ifname_choice {
 HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text,
                                       struct harp_error *error);
 
-/* Applies the filter to the interfaces, ascending by index as harp_eni_list gives them. Chosen are those that
- * are up, have a link and an address of `family` (AF_UNSPEC: any): for a list of names in the list's order,
- * so that the operator numbers the devices; for an excluding one all others, by index. Loopback only by its
- * whole name. Returns how many, at least 1, or -errno with the sentence in the error: an interface named in
- * full is down or has no address, an entry fits nothing usable, or there are more than `max`. */
+/* Selects the interfaces that match the filter, are up, have a link and an address of `family` (AF_UNSPEC:
+ * any). `enis` are ascending by index, as from harp_eni_list. The choices are in the order of the list of
+ * names, which is the order of the devices; with an excluding list, by index. Loopback matches only by its
+ * whole name. Returns the number of choices, at least 1, or -errno with the sentence in the error: an
+ * interface named in full is down or has no address, an entry matches no usable interface, or there are more
+ * than `max`. */
 int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
                        int family, struct harp_ifname_choice *choices, unsigned max,
                        struct harp_error *error);
 
-/* Explains why an interface cannot carry traffic, "interface 'eth1' is down", and returns -errno for it; 0
- * when it can. `where` begins the sentence. */
+/* Returns 0 when the interface is up and has a link; else -errno with the sentence in the error, which begins
+ * with `where`: "interface 'eth1' is down". */
 int harp_ifname_check_up(const struct harp_eni *eni, const char *where, struct harp_error *error);
 
-/* Writes that there is no such interface, with those there are, and returns -ENODEV. */
+/* Returns -ENODEV, with a sentence that lists the existing interfaces in the error. */
 int harp_ifname_missing(const char *name, const char *where, const struct harp_eni *enis, unsigned count,
                         struct harp_error *error);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The system calls themselves, since libnuma is not in every image. See node.h. */
+/* See node.h. By system calls, because libnuma is not in every image. */
 #include "host/node.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 enum {
   POLICY_DEFAULT = 0,
   POLICY_PREFERRED = 1,          /* this node first, others when it is full */
-  MASK_BITS = HARP_NODE_MAX + 1, /* the kernel takes one from it */
+  MASK_BITS = HARP_NODE_MAX + 1, /* the kernel subtracts one */
   WORD_BITS = 8 * sizeof(unsigned long),
 };
 
@@ -59,5 +59,5 @@ void harp_node_enter(struct harp_node_policy *old, int node) {
 void harp_node_leave(const struct harp_node_policy *old) {
   if (old->mode < 0) return;
   if (syscall(SYS_set_mempolicy, (long)old->mode, old->nodes, (long)MASK_BITS) == 0) return;
-  (void)syscall(SYS_set_mempolicy, (long)POLICY_DEFAULT, NULL, 0L); /* its nodes have gone meanwhile */
+  (void)syscall(SYS_set_mempolicy, (long)POLICY_DEFAULT, NULL, 0L); /* the policy's nodes have gone */
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NUMA nodes: which one a core belongs to, and which one memory is asked of.
+/* NUMA nodes: the node of a core, and the preferred node of memory.
  *
- * A preference is no more than that: where the node is full, or a container's system call filter refuses to
- * say it, memory comes from elsewhere. Owns no state. Called by arena.c and net/, at start. Any thread. */
+ * A preference does not bind: when the node is full, or a container's seccomp filter denies the system call,
+ * memory comes from other nodes. No state; any thread. Called by arena.c and net/ at start. */
 #ifndef HARP_HOST_NODE_H
 #define HARP_HOST_NODE_H
 
@@ -10,21 +10,20 @@
 
 enum { HARP_NODE_MAX = 1024 /* node numbers lie below this */ };
 
-/* Returns the node of a core, from sysfs below `sysfs_root`; -1 where there is none or it is not known. */
+/* Returns the node of a core, from sysfs below `sysfs_root`; -1: unknown. */
 int harp_node_of_core(const char *sysfs_root, int core);
 
-/* Lets pages of a mapping that are not there yet come from a node, all others when it is full. Returns 0, or
- * -errno: -EINVAL for a node that there is not. */
+/* Prefers a node for the pages of a mapping that are not allocated yet. Returns 0, or -errno: -EINVAL when
+ * the node does not exist. */
 HARP_MUST_CHECK int harp_node_prefer(void *base, size_t bytes, int node);
 
-/* A policy of a thread, to be put back. */
+/* The saved memory policy of a thread. */
 struct harp_node_policy {
   unsigned long nodes[HARP_NODE_MAX / (8 * sizeof(unsigned long))];
-  int mode; /* -1: nothing to put back */
+  int mode; /* -1: nothing to restore */
 };
 
-/* Lets what the calling thread touches first come from a node (-1: leaves its policy alone) until
- * harp_node_leave. */
+/* Prefers a node for the calling thread's allocations until harp_node_leave; -1: changes nothing. */
 void harp_node_enter(struct harp_node_policy *old, int node);
 void harp_node_leave(const struct harp_node_policy *old);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts of single values: numbers, sizes, addresses, lists.
+/* Parsers of single values: numbers, sizes, addresses, lists.
  *
- * Owns no state. Every function takes a NUL-terminated text of any content, stores a value and returns true,
- * or returns false with the output in an unspecified state when the text is not exactly one such value.
- * setting.c calls them for the kind of a setting. */
+ * No state; any thread. Each function parses a NUL-terminated text of any content, stores the value and
+ * returns true; or returns false, with the output unspecified, when the text is not exactly one such value.
+ * setting.c calls the one for a setting's kind. */
 #ifndef HARP_HOST_OPTION_H
 #define HARP_HOST_OPTION_H
 

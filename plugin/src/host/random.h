@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random bytes from the kernel, for secrets, tokens and seeds.
  *
- * Owns no state. Called when something is set up, from any thread; never on the data path. */
+ * No state; any thread. Called at set-up, never on the data path. */
 #ifndef HARP_HOST_RANDOM_H
 #define HARP_HOST_RANDOM_H
 

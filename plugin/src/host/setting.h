@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of HARP: one table (settings.def), from which conf files, the environment, harpctl and
- * docs/configuration.md are read, checked and written.
+/* The settings of HARP: one table (settings.def) for conf files, the environment, harpctl and
+ * docs/configuration.md.
  *
- * A setting is a row: where it is set (section and key of the conf file, variable, or both), what its value
- * is (kind, words, range, unit), what holds where nothing sets it, and whom it concerns (one ENI or the whole
- * job). A new one is a row, its enum here if it has words, and its use. Owns no state. Called by conf.c,
- * env.c and config.c at init. */
+ * A setting is a row: where it is set (section and key of the conf file, variable, or both), its value (kind,
+ * words, range, unit), default and scope (one ENI or the whole job). To add one, add a row, its enum here if
+ * it has words, and its use. No state. Called by conf.c, env.c and config.c at init. */
 #ifndef HARP_HOST_SETTING_H
 #define HARP_HOST_SETTING_H
 
@@ -25,7 +24,7 @@ enum {
   HARP_EXPECTED_BYTES = 96, /* of harp_setting_expected */
 };
 
-/* The words' values, in the order of the words in settings.def. */
+/* The values of words, in their order in settings.def. */
 enum harp_engine_mode { HARP_ENGINE_AUTO, HARP_ENGINE_INLINE, HARP_ENGINE_THREAD };
 enum harp_driver {
   HARP_DRIVER_AUTO,
@@ -63,7 +62,7 @@ struct harp_settings {
 #include "host/setting_fields.h"
 };
 
-/* X(KIND, name in JSON, C type): what a value is. */
+/* X(KIND, name in JSON, C type) */
 #define HARP_SETTING_KINDS(X)                                                                                \
   X(NUMBER, "number", int)                       /* decimal digits, from min to max */                       \
   X(SECONDS, "seconds", harp_ns)                 /* whole seconds, the same */                               \
@@ -85,23 +84,23 @@ enum harp_setting_kind {
 #undef HARP_SETTING_KIND
 };
 
-/* Whom a setting concerns: one ENI, or the whole job, where files that set it must agree. */
+/* HARP_SCOPE_JOB: files that set it must agree. */
 enum harp_setting_scope { HARP_SCOPE_ENI, HARP_SCOPE_JOB };
 
 #define HARP_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 struct harp_setting {
-  const char *section, *key; /* of the conf file; NULL: no key sets it */
-  const char *variable;      /* NULL: no variable sets it; else it overrides every file */
+  const char *section, *key; /* in the conf file; NULL: none */
+  const char *variable;      /* overrides the files; NULL: none */
   enum harp_setting_kind kind;
   enum harp_setting_scope scope;
-  const char *const *words; /* of WORD: NULL at the end; a word's place is its value */
-  uint64_t min, max;        /* of the value as it is written, bytes of SIZE */
+  const char *const *words; /* of WORD: ends with NULL; a word's index is its value */
+  uint64_t min, max;        /* of the value as written; of SIZE in bytes */
   const char *unit;         /* NULL: none */
-  const char *initial;      /* the value where nothing sets it, */
-  const char *otherwise;    /* or, if that depends on the host, what it is in words */
+  const char *initial;      /* default, as text; NULL: it depends on the host */
+  const char *otherwise;    /* then its description */
   const char *help;
-  size_t offset; /* of the value in struct harp_settings; SIZE_MAX: none, the text is the value */
+  size_t offset; /* of the value in struct harp_settings; SIZE_MAX: the text is the value */
 };
 
 extern const struct harp_setting harp_setting_table[HARP_SETTING_COUNT];
@@ -109,30 +108,30 @@ extern const struct harp_setting harp_setting_table[HARP_SETTING_COUNT];
 /* The sections of the conf file, in the table's order, NULL at the end. */
 extern const char *const harp_setting_sections[];
 
-/* Returns whether a file or the environment set it. */
+/* Returns whether a file or the environment has set a setting. */
 static inline bool harp_setting_is_set(const struct harp_settings *settings, enum harp_setting_id id) {
   return settings->set >> id & 1;
 }
 
-/* Zeroes the values and stores the table's own ones. Nothing counts as set. */
+/* Sets all values to the table's defaults, without marking them as set. */
 void harp_settings_init(struct harp_settings *settings);
 
-/* Reads one value and notes that it is set. Returns false, with the value in an unspecified state, when the
- * text is not exactly one such value; harp_setting_expected says what is. */
+/* Parses one value and marks it as set. Returns false, with the value unspecified, when the text is invalid;
+ * see harp_setting_expected. */
 bool harp_settings_read(struct harp_settings *settings, enum harp_setting_id id, const char *text);
 
-/* Copies what is set of one scope over other settings. */
+/* Copies the values of one scope that are set in `from`, and marks them as set. */
 void harp_settings_overlay(struct harp_settings *settings, const struct harp_settings *from,
                            enum harp_setting_scope scope);
 
-/* Writes the value of a setting of the job as it stands in a file. Returns `text`. */
+/* Writes the value of a setting of the job in the conf file's syntax. Returns `text`. */
 const char *harp_settings_format(const struct harp_settings *settings, enum harp_setting_id id,
                                  char text[24]);
 
-/* Writes what is expected, "a number from 1 to 16". Returns `text`. */
+/* Describes the valid values, as in "a number from 1 to 16". Returns `text`. */
 const char *harp_setting_expected(enum harp_setting_id id, char text[HARP_EXPECTED_BYTES]);
 
-/* Returns the word for a value of a setting of words: "auto", "inline", ... */
+/* Returns the word of a value: "auto", "inline", ... */
 const char *harp_setting_word(enum harp_setting_id id, unsigned value);
 
 #endif

@@ -70,7 +70,7 @@ struct harp_stats_dump *harp_stats_dump_begin(const struct harp_stats_file *file
 void harp_stats_dump_add(struct harp_stats_dump *d, enum harp_stats_table table, int first, unsigned count) {
   const struct harp_stats_header *h = (const struct harp_stats_header *)d->image;
   const struct harp_stats_table_header *to = &h->tables[table], *from = &d->from->tables[table];
-  if (first < 0 || (uint32_t)first + count > to->entry_max) return; /* taken since it was begun */
+  if (first < 0 || (uint32_t)first + count > to->entry_max) return; /* taken after harp_stats_dump_begin */
   size_t at = (size_t)first * to->entry_bytes;
   memcpy(d->image + to->at + at, (const char *)d->from + from->at + at, (size_t)count * to->entry_bytes);
 }
@@ -80,7 +80,8 @@ static void finish_header(struct harp_stats_dump *d, const char *why, harp_ns no
   struct timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
   r->at = d->bytes + sizeof((struct harp_trace_ring *)0)->heads;
-  r->heads_at = -(int32_t)sizeof((struct harp_trace_ring *)0)->heads; /* before it: a dump may be cut off */
+  r->heads_at =
+      -(int32_t)sizeof((struct harp_trace_ring *)0)->heads; /* before the ring: a dump may be truncated */
   r->ring_count = 1;
   r->first = (uint32_t)d->engine;
   r->dumped_ns = (int64_t)now;
@@ -95,7 +96,7 @@ static bool is_dump_name(const char *name) {
   return n > suffix && !strncmp(name, PREFIX, strlen(PREFIX)) && !strcmp(name + n - suffix, SUFFIX);
 }
 
-/* Returns when a dump of ours was written; -1: it is none. */
+/* Returns when a dump of this user was written; -1: the file is no such dump. */
 static int64_t written_s(int dir_fd, const char *name) {
   char magic[sizeof HARP_STATS_MAGIC - 1];
   struct stat st;
@@ -108,7 +109,7 @@ static int64_t written_s(int dir_fd, const char *name) {
   return ours ? (int64_t)st.st_mtim.tv_sec : -1;
 }
 
-/* Removes the oldest dump where there are as many as there may be. */
+/* Removes the oldest dump if there are HARP_DUMPS_MAX. */
 static void make_room(const char *dir) {
   char oldest[256] = "";
   int64_t oldest_s = INT64_MAX;

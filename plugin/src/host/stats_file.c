@@ -23,9 +23,9 @@
 enum {
   PATH_BYTES = HARP_STATS_DIR_BYTES + 64,
   TABLE_ALIGN = 65536, /* of a table in the file: no system's pages are larger */
-  GROW_BYTES = 32768,  /* disk space that a table gets at a time */
+  GROW_BYTES = 32768,  /* unit of a table's disk space */
   ENTRIES_MAX = 8192,
-  SWEEP_FILES_MAX = 4096, /* names that are looked at in the directory */
+  SWEEP_FILES_MAX = 4096, /* names of the directory that are examined */
   RING_BYTES = (sizeof(struct harp_trace_ring) + 4095) & ~4095u,
 };
 #define STALE_NS (int64_t) HARP_SEC(600)
@@ -49,7 +49,7 @@ struct harp_stats_file {
   size_t rings_backed_bytes;
   pthread_mutex_t lock; /* guards what follows */
   int64_t id_next;
-  bool told_full[HARP_STATS_TABLE_COUNT], told_no_ring;
+  bool logged_full[HARP_STATS_TABLE_COUNT], logged_no_ring;
   size_t backed_bytes[HARP_STATS_TABLE_COUNT]; /* disk space of each table */
   uint64_t taken[HARP_STATS_TABLE_COUNT][ENTRIES_MAX / 64];
   char path[PATH_BYTES];
@@ -57,14 +57,14 @@ struct harp_stats_file {
 
 /* ---- removal at exit ---- */
 
-/* The file of this process. The process may exit while threads of ours run, so that what is read then is
- * never freed, and a path is not changed while its process id stands beside it. */
+/* The file of this process. Static, because the process may exit while the plugin's threads run; the path
+ * does not change while pid is set. */
 static struct {
   _Atomic pid_t pid; /* 0: there is none */
   char path[PATH_BYTES];
 } own;
 
-/* A child that was forked inherits the path, but not the process id. */
+/* A forked child inherits the path but has another process id. */
 __attribute__((destructor)) static void remove_stats_at_exit(void) {
   if (atomic_load(&own.pid) == getpid()) unlink(own.path);
 }
@@ -81,7 +81,7 @@ static int64_t start_ticks_of(int64_t pid) {
   close(fd);
   if (n <= 0) return -1;
   text[n] = 0;
-  char *at = strrchr(text, ')'); /* the name before it may hold anything */
+  char *at = strrchr(text, ')'); /* the process's name before it may contain ')' */
   for (unsigned field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
   return at ? atoll(at + 1) : -1;
 }
@@ -91,10 +91,11 @@ static int64_t pid_namespace(void) {
   return stat("/proc/self/ns/pid", &st) ? 0 : (int64_t)st.st_ino;
 }
 
-/* ---- left files ---- */
+/* ---- stale files ---- */
 
-/* Whether a file is ours to remove: of this format, of our namespace, of a process that is gone, and old. */
-static bool is_left(int dir_fd, const char *name, int64_t namespace) {
+/* Returns whether to remove a file: it has this format, its process was in this PID namespace and has ended,
+ * and it is old. */
+static bool is_stale(int dir_fd, const char *name, int64_t namespace) {
   struct harp_stats_header h;
   struct stat st;
   int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -104,7 +105,7 @@ static bool is_left(int dir_fd, const char *name, int64_t namespace) {
                h.format == HARP_STATS_FORMAT && h.pid_namespace == namespace;
   close(fd);
   int64_t age_ns = (int64_t)harp_clock_ns() - atomic_load_explicit(&h.updated_ns, memory_order_relaxed);
-  if (!known || (age_ns >= 0 && age_ns < STALE_NS)) return false; /* a negative one is of another boot */
+  if (!known || (age_ns >= 0 && age_ns < STALE_NS)) return false; /* negative: of another boot */
   return start_ticks_of(h.pid) != h.start_ticks;
 }
 
@@ -119,12 +120,12 @@ static void sweep(const char *dir) {
   const struct dirent *entry;
   if (!d) return;
   for (unsigned i = 0; i < SWEEP_FILES_MAX && (entry = readdir(d)); i++)
-    if (has_suffix(entry->d_name, ".stats") && is_left(dirfd(d), entry->d_name, namespace))
+    if (has_suffix(entry->d_name, ".stats") && is_stale(dirfd(d), entry->d_name, namespace))
       unlinkat(dirfd(d), entry->d_name, 0);
   closedir(d);
 }
 
-/* ---- making ---- */
+/* ---- open and close ---- */
 
 static int64_t unix_ns(void) {
   struct timespec now;
@@ -132,7 +133,7 @@ static int64_t unix_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Whether writing to a mapping of the file never waits for a disk. */
+/* Returns whether the file is in memory, so that writing to its mapping never blocks on a disk. */
 static bool is_in_memory(int fd) {
   struct statfs fs;
   return !fstatfs(fd, &fs) && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
@@ -180,7 +181,7 @@ static void fill_header(struct harp_stats_header *h) {
   fill_rings_header(h, at);
 }
 
-/* Without the rings. */
+/* Returns the file's size without the rings. */
 static size_t file_bytes(void) {
   size_t bytes = TABLE_ALIGN;
   for (unsigned t = 0; t < HARP_STATS_TABLE_COUNT; t++)
@@ -189,15 +190,15 @@ static size_t file_bytes(void) {
 }
 
 /* Allocates disk space; returns 0 or -errno. */
-static int back(int fd, uint64_t at, size_t bytes) {
+static int allocate(int fd, uint64_t at, size_t bytes) {
   int err;
   do err = posix_fallocate(fd, (off_t)at, (off_t)bytes);
   while (err == EINTR);
   return -err;
 }
 
-/* The file grows when a ring is taken. Where writing to the file itself might wait for a disk, the rings are
- * in a file of their own. */
+/* Maps the rings, whose memory is allocated when they are taken. Unless the file is in memory they are in a
+ * memfd, so that writing to them never blocks on a disk. */
 static int map_rings(struct harp_stats_file *file) {
   struct harp_stats_rings_header *h = &file->header->rings;
   size_t bytes = (size_t)h->ring_count * RING_BYTES;
@@ -216,10 +217,10 @@ static int map_rings(struct harp_stats_file *file) {
   return 0;
 }
 
-/* Fills in a file that has no reader yet. */
-static int map(struct harp_stats_file *file) {
+/* Sizes, maps and fills in a new file, which has no reader yet. */
+static int map_file(struct harp_stats_file *file) {
   if (ftruncate(file->fd, (off_t)file->bytes)) return -errno;
-  int err = back(file->fd, 0, HARP_STATS_HEADER_BYTES);
+  int err = allocate(file->fd, 0, HARP_STATS_HEADER_BYTES);
   if (err) return err;
   void *at = mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
   if (at == MAP_FAILED) return -errno;
@@ -229,15 +230,15 @@ static int map(struct harp_stats_file *file) {
   return map_rings(file);
 }
 
-static int make_in_memory(struct harp_stats_file *file) {
+static int create_in_memory(struct harp_stats_file *file) {
   file->fd = memfd_create("harp-stats", MFD_CLOEXEC);
   if (file->fd < 0) return -errno;
   harp_files_own(file->fd);
-  return map(file);
+  return map_file(file);
 }
 
-/* Makes the file under a name that no reader looks at, then gives it its own. */
-static int make(struct harp_stats_file *file, const char *dir) {
+/* Creates the file under a temporary name that readers ignore, then renames it. */
+static int create(struct harp_stats_file *file, const char *dir) {
   char temporary[PATH_BYTES];
   long long start = (long long)start_ticks_of(file->pid);
   snprintf(temporary, sizeof temporary, "%s/.%d-%lld.new", dir, file->pid, start);
@@ -247,7 +248,7 @@ static int make(struct harp_stats_file *file, const char *dir) {
   file->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file->fd < 0) return -errno;
   harp_files_own(file->fd);
-  int err = map(file);
+  int err = map_file(file);
   if (!err && rename(temporary, file->path)) err = -errno;
   if (err) unlink(temporary);
   return err;
@@ -270,7 +271,7 @@ int harp_stats_file_open(struct harp_stats_file **out, const char *dir, struct h
         .fd = -1, .rings_fd = -1, .pid = getpid(), .bytes = file_bytes(), .id_next = 1};
     pthread_mutex_init(&file->lock, NULL);
     if (dir) sweep(dir);
-    err = dir ? make(file, dir) : make_in_memory(file);
+    err = dir ? create(file, dir) : create_in_memory(file);
     if (err) release(file);
   }
   if (err)
@@ -326,12 +327,12 @@ static int find(const struct harp_stats_file *file, enum harp_stats_table table,
   return -1;
 }
 
-/* Makes sure that the disk space of the entries before `end` is there. */
+/* Allocates the disk space of the entries before `end`. */
 static int grow(struct harp_stats_file *file, enum harp_stats_table table, unsigned end) {
   size_t *backed = &file->backed_bytes[table], bytes = (size_t)end * tables[table].entry_bytes;
   if (bytes <= *backed) return 0;
   bytes = harp_align_up(bytes, GROW_BYTES);
-  int err = back(file->fd, file->header->tables[table].at + *backed, bytes - *backed);
+  int err = allocate(file->fd, file->header->tables[table].at + *backed, bytes - *backed);
   if (!err) *backed = bytes;
   return err;
 }
@@ -350,9 +351,9 @@ static void begin_use(struct harp_stats_file *file, enum harp_stats_table table,
   atomic_store_explicit(&t->used, HARP_MAX(used, (uint32_t)first + count), memory_order_release);
 }
 
-static void tell_full(struct harp_stats_file *file, enum harp_stats_table table, int err) {
-  if (file->told_full[table]) return;
-  file->told_full[table] = true;
+static void log_full(struct harp_stats_file *file, enum harp_stats_table table, int err) {
+  if (file->logged_full[table]) return;
+  file->logged_full[table] = true;
   HARP_INFO("%s: not all entries of the table `%s` are in the statistics: %s", file->path, tables[table].name,
             err ? strerror(-err) : "it is full");
 }
@@ -366,7 +367,7 @@ int harp_stats_take(struct harp_stats_file *file, enum harp_stats_table table, u
     begin_use(file, table, first, count);
   else
     atomic_fetch_add_explicit(&file->header->tables[table].missing, count, memory_order_relaxed);
-  if (first < 0) tell_full(file, table, err);
+  if (first < 0) log_full(file, table, err);
   pthread_mutex_unlock(&file->lock);
   return first;
 }
@@ -396,13 +397,13 @@ struct harp_trace_ring *harp_stats_file_ring(struct harp_stats_file *file, int e
   int err = 0;
   pthread_mutex_lock(&file->lock);
   if (end > file->rings_backed_bytes)
-    err = back(file->rings_fd, file->header->rings.at + file->rings_backed_bytes,
-               end - file->rings_backed_bytes);
+    err = allocate(file->rings_fd, file->header->rings.at + file->rings_backed_bytes,
+                   end - file->rings_backed_bytes);
   if (!err) file->rings_backed_bytes = HARP_MAX(file->rings_backed_bytes, end);
-  bool tells = err && !file->told_no_ring;
-  file->told_no_ring |= tells;
+  bool must_log = err && !file->logged_no_ring;
+  file->logged_no_ring |= must_log;
   pthread_mutex_unlock(&file->lock);
-  if (tells) HARP_INFO("%s: no room for the flight recorder: %s", file->path, strerror(-err));
+  if (must_log) HARP_INFO("%s: no room for the flight recorder: %s", file->path, strerror(-err));
   if (err) return NULL;
   struct harp_trace_ring *ring = (struct harp_trace_ring *)(file->rings + (size_t)engine * RING_BYTES);
   harp_trace_init(ring);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statistics file: how its bytes lie. One file for each process, mapped, written while the process runs.
+/* The layout of the statistics file. One file for each process, mapped, written while the process runs.
  *
  * A header, then five tables of entries of equal size. The header names the tables and holds a text that
  * describes their fields, so that a reader needs no other description (docs/statistics.md has the same
- * tables). All numbers are of the machine's byte order, those of entries signed and of 64 bits. Texts end
- * with a zero byte.
+ * tables). All numbers are in the machine's byte order; those of entries are signed 64-bit integers. Texts
+ * are NUL-terminated.
  *
- * An entry begins with `sequence`, which is odd while the entry is written, and greater after each change.
- * Each entry has one writer. A reader that finds the same even sequence before and after it has copied an
- * entry has a whole one. `id` is 0 in an entry that is not in use, and no two users of the entries of a
- * process have the same one.
+ * An entry begins with `sequence` (a seqlock): odd while the entry is written, and greater after each change.
+ * Each entry has one writer. A copy is consistent if the reader found the same even sequence before and after
+ * it. `id` is 0 in an unused entry; each use of an entry has its own, unique in the process.
  *
- * Behind the tables are the flight recorder's rings (base/trace.h), one for each entry of the table engine,
- * where there is memory for them. A dump is a file of the same format, with the entries and the ring of one
+ * After the tables come the flight recorder's rings (base/trace.h), one for each entry of the engine table,
+ * if there is memory for them. A dump is a file of the same format, with the entries and the ring of one
  * engine (docs/trace.md). */
 #ifndef HARP_STATS_LAYOUT_H
 #define HARP_STATS_LAYOUT_H
@@ -24,15 +23,15 @@
 
 #define HARP_STATS_MAGIC "HARPSTAT"
 enum {
-  HARP_STATS_FORMAT = 1, /* of header and entry heads; fields are described by the schema */
+  HARP_STATS_FORMAT = 1, /* of header and entry heads; the schema describes the fields */
   HARP_STATS_HEADER_BYTES = 16384,
   HARP_STATS_SCHEMA_AT = 512,
   HARP_STATS_EVENTS_AT = 12288,
 };
 
 /* Lists of fields, for four macros:
- *   C(name, unit, text)   a counter: never smaller while the entry has the same id
- *   G(name, unit, text)   a number that goes up and down
+ *   C(name, unit, text)   a counter: never decreases while the entry has the same id
+ *   G(name, unit, text)   a gauge: a current value
  *   T(name, bytes, text)  a text */
 
 /* clang-format off */
@@ -171,7 +170,7 @@ struct harp_stats_stream {
   HARP_STATS_FIELDS(HARP_STATS_STREAM)
 };
 
-/* The file's beginning. Constant once the file has its name, but for `used` and `missing`. */
+/* The beginning of the file. Constant once the file has its name, but for the atomic fields. */
 struct harp_stats_header {
   char magic[8];
   uint32_t format, header_bytes;
@@ -188,7 +187,7 @@ struct harp_stats_header {
     uint64_t at;
     uint32_t entry_bytes, entry_max;
     _Atomic uint32_t used;    /* entries from here on were never in use */
-    _Atomic uint32_t missing; /* how many there would be now if the table had no end */
+    _Atomic uint32_t missing; /* entries that are requested now and did not fit */
   } tables[HARP_STATS_TABLE_COUNT];
   struct harp_stats_rings_header {
     uint64_t at;                     /* of ring 0 */

@@ -247,7 +247,7 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, st
 
 /* ---- routes ---- */
 
-/* Says whether one more connected socket leaves the process enough files, and counts it. */
+/* Returns whether one more connected socket leaves the process enough files, and counts it. */
 static bool may_connect(void) {
   struct rlimit files;
   if (getrlimit(RLIMIT_NOFILE, &files)) return false;

@@ -287,7 +287,7 @@ static bool all_zero(const uint8_t *p, size_t bytes) {
   return !any;
 }
 
-/* Whether one host can be meant: neither unspecified nor multicast nor broadcast. */
+/* Returns whether one host can be meant: neither unspecified nor multicast nor broadcast. */
 static bool address_ok(uint8_t family, const uint8_t addr[16]) {
   if (all_zero(addr, 16)) return false;
   if (family == 6) return addr[0] != 0xff;
