@@ -10,7 +10,6 @@
 #include "host/arena.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,6 +25,7 @@
 #include "base/log.h"
 #include "host/node.h"
 #include "host/setting.h"
+#include "host/text_file.h"
 
 /* From the kernel's interface; the C library's headers may be older than the kernel. */
 enum {
@@ -40,21 +40,12 @@ const char *harp_page_size_name(enum harp_page_size size) {
   return harp_setting_word(HARP_SETTING_PAGE_SIZE, size);
 }
 
-/* Reads the first 63 bytes of a small file; "" when it cannot be read. */
-static void read_file(const char *path, char text[64]) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t got = fd < 0 ? 0 : read(fd, text, 63);
-  text[got > 0 ? got : 0] = 0;
-  if (fd >= 0) close(fd);
-}
-
 /* Returns how many huge pages of this size the host has free, -1 when it does not have the size at all. */
 static long free_pages(enum harp_page_size size) {
+  const char *path = size == HARP_PAGE_1G ? "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages"
+                                          : "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
   char text[64];
-  read_file(size == HARP_PAGE_1G ? "/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages"
-                                 : "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
-            text);
-  return text[0] ? strtol(text, NULL, 10) : -1;
+  return harp_text_file_read(path, text, sizeof text) > 0 ? strtol(text, NULL, 10) : -1;
 }
 
 static bool is_hugetlb(enum harp_page_size size) {
@@ -150,7 +141,7 @@ static uint8_t *map_pages(enum harp_page_size size, size_t bytes) {
 /* Returns whether transparent huge pages are disabled on this host: madvise succeeds all the same. */
 static bool thp_is_off(void) {
   char text[64];
-  read_file("/sys/kernel/mm/transparent_hugepage/enabled", text);
+  (void)harp_text_file_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
   return strstr(text, "[never]") != NULL;
 }
 

@@ -169,10 +169,6 @@ static int contradiction(const struct loader *loader, const struct harp_conf *co
                         conf->values.interface);
 }
 
-static void format_mac(const uint8_t mac[6], char text[18]) {
-  snprintf(text, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
-}
-
 static int resolve_address(const struct loader *loader, const struct draft *draft, const struct harp_eni *eni,
                            struct harp_instance *instance) {
   const struct harp_conf *conf = &draft->conf;
@@ -227,9 +223,9 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
   if (rc < 0) return rc;
   if (harp_setting_is_set(&conf->values, HARP_SETTING_MAC) &&
       memcmp(conf->values.mac, eni->mac, sizeof eni->mac) != 0) {
-    char value[18], have[18];
-    format_mac(conf->values.mac, value);
-    format_mac(eni->mac, have);
+    char value[HARP_ENI_MAC_TEXT_BYTES], have[HARP_ENI_MAC_TEXT_BYTES];
+    harp_eni_format_mac(conf->values.mac, value);
+    harp_eni_format_mac(eni->mac, have);
     return contradiction(loader, conf, HARP_SETTING_MAC, value, have);
   }
   if (harp_setting_is_set(&conf->values, HARP_SETTING_MTU) && conf->values.mtu > eni->mtu) {

@@ -3,13 +3,13 @@
 #include "host/cpu.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "host/text_file.h"
 
 /* Larger than cpu_set_t (1024 cores), for which sched_getaffinity fails on larger machines. */
 struct cpu_mask {
@@ -54,12 +54,8 @@ int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
 /* The second number of schedstat; the first is the time on a core. */
 int harp_cpu_delay_ns(harp_ns *delay_ns) {
   char text[96];
-  int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -errno;
-  ssize_t n = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (n <= 0) return -EIO;
-  text[n] = 0;
+  ssize_t n = harp_text_file_read("/proc/thread-self/schedstat", text, sizeof text);
+  if (n <= 0) return n ? (int)n : -EIO;
   char *end;
   (void)strtoull(text, &end, 10);
   if (*end != ' ') return -EPROTO;

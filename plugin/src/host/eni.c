@@ -3,7 +3,6 @@
 #include "host/eni.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <linux/if_packet.h>
@@ -13,6 +12,8 @@
 #include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "host/text_file.h"
 
 const struct harp_eni_source harp_eni_source_system = {
     .sysfs_root = "/sys",
@@ -146,15 +147,10 @@ bool harp_eni_has_address(const struct harp_eni *eni, const struct sockaddr_stor
 
 /* ---- sysfs ---- */
 
-/* Reads the first line of a small file, without its newline. Returns 0 or -errno. */
+/* Reads the first line of a file, without its newline. Returns 0 or -errno. */
 static int read_line(const char *path, char *text, size_t text_bytes) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return -errno;
-  ssize_t got = read(fd, text, text_bytes - 1);
-  int error = errno;
-  close(fd);
-  if (got < 0) return -error; /* EINVAL: the driver reports no speed */
-  text[got] = 0;
+  ssize_t got = harp_text_file_read(path, text, text_bytes);
+  if (got < 0) return (int)got; /* of "speed": EINVAL when the driver reports none */
   text[strcspn(text, "\n")] = 0;
   return 0;
 }
@@ -174,14 +170,18 @@ static long parse_number(const char *text) {
   return errno || end == text || *end || number < 0 ? -1 : number;
 }
 
+void harp_eni_format_mac(const uint8_t mac[6], char text[HARP_ENI_MAC_TEXT_BYTES]) {
+  snprintf(text, HARP_ENI_MAC_TEXT_BYTES, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3],
+           mac[4], mac[5]);
+}
+
 bool harp_eni_sysfs_is_ours(const char *sysfs_root, const struct harp_eni *eni) {
   static const uint8_t no_mac[6];
-  char text[128], mac[18];
+  char text[128], mac[HARP_ENI_MAC_TEXT_BYTES];
   if (read_class_file(sysfs_root, eni->name, "ifindex", text, sizeof text) < 0) return false;
   if (parse_number(text) != eni->index) return false;
   if (memcmp(eni->mac, no_mac, sizeof no_mac) == 0) return true; /* an interface without a MAC of six bytes */
-  snprintf(mac, sizeof mac, "%02x:%02x:%02x:%02x:%02x:%02x", eni->mac[0], eni->mac[1], eni->mac[2],
-           eni->mac[3], eni->mac[4], eni->mac[5]);
+  harp_eni_format_mac(eni->mac, mac);
   return read_class_file(sysfs_root, eni->name, "address", text, sizeof text) == 0 &&
          strcasecmp(text, mac) == 0;
 }

@@ -15,6 +15,7 @@
 enum {
   HARP_ENI_NAME_BYTES = 16,      /* IF_NAMESIZE */
   HARP_ENI_PCI_BYTES = 256,      /* a real path under /sys/devices */
+  HARP_ENI_MAC_TEXT_BYTES = 18,  /* "52:54:00:12:34:56" */
   HARP_ENI_LIST_MAX = 4096,      /* interfaces of one host; more are ignored */
   HARP_ENI_ADDRESS_MAX = 8,      /* addresses of one interface and family; more are ignored */
   HARP_ENI_ASSUMED_MBPS = 10000, /* speed of an ENI that reports none; NCCL assumes the same */
@@ -49,6 +50,9 @@ int harp_eni_list(struct harp_eni *enis, unsigned max);
 /* Reads the link speed from the driver: by ethtool netlink (Linux 5.6), else by ioctl ETHTOOL_GLINKSETTINGS.
  * Returns Mbit/s, or -errno: -ENODATA when the driver does not report it. */
 int harp_eni_ethtool_mbps(const char *name, int index);
+
+/* Writes a MAC address as text, in lower case. */
+void harp_eni_format_mac(const uint8_t mac[6], char text[HARP_ENI_MAC_TEXT_BYTES]);
 
 /* Finds the interface with this name; NULL when there is none. */
 const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count, const char *name);

@@ -5,14 +5,13 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "host/env.h"
+#include "host/text_file.h"
 
 enum { INFORMATION_BYTES = 2048, WORD_BYTES = 64 };
 
@@ -54,11 +53,7 @@ static bool has_uuid(const char *proc_root, const char *pci, const char *uuid) {
   static const char key[] = "GPU UUID:";
   char path[PATH_MAX], text[INFORMATION_BYTES];
   int length = snprintf(path, sizeof path, "%s/driver/nvidia/gpus/%s/information", proc_root, pci);
-  int fd = length < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  if (fd < 0) return false;
-  ssize_t got = read(fd, text, sizeof text - 1);
-  close(fd);
-  text[got > 0 ? got : 0] = 0;
+  if (length >= (int)sizeof path || harp_text_file_read(path, text, sizeof text) < 0) return false;
   const char *found = strstr(text, key);
   if (!found) return false;
   found += strlen(key);
@@ -68,13 +63,10 @@ static bool has_uuid(const char *proc_root, const char *pci, const char *uuid) {
 
 /* Returns whether a file of a PCI device begins with a text. */
 static bool begins_with(const char *sysfs_root, const char *pci, const char *file, const char *text) {
-  char path[PATH_MAX], found[16] = "";
+  char path[PATH_MAX], found[16];
   int length = snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sysfs_root, pci, file);
-  int fd = length < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  if (fd < 0) return false;
-  ssize_t got = read(fd, found, sizeof found - 1);
-  close(fd);
-  return got > 0 && strncmp(found, text, strlen(text)) == 0;
+  if (length >= (int)sizeof path || harp_text_file_read(path, found, sizeof found) < 0) return false;
+  return strncmp(found, text, strlen(text)) == 0;
 }
 
 int harp_gpu_number(const char *sysfs_root, const char *pci) {

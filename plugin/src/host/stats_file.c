@@ -19,6 +19,7 @@
 #include "base/files.h"
 #include "base/identity.h"
 #include "base/log.h"
+#include "host/text_file.h"
 
 enum {
   PATH_BYTES = HARP_STATS_DIR_BYTES + 64,
@@ -75,12 +76,7 @@ __attribute__((destructor)) static void remove_stats_at_exit(void) {
 static int64_t start_ticks_of(int64_t pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  ssize_t n = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (n <= 0) return -1;
-  text[n] = 0;
+  if (harp_text_file_read(path, text, sizeof text) <= 0) return -1;
   char *at = strrchr(text, ')'); /* the process's name before it may contain ')' */
   for (unsigned field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
   return at ? atoll(at + 1) : -1;

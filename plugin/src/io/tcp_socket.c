@@ -13,6 +13,15 @@
 
 #include "base/address.h"
 #include "base/files.h"
+#include "io/socket.h"
+
+/* From the kernel's interface; not in every C library's headers. */
+enum {
+  BIND_ADDRESS_NO_PORT = 24, /* IP_BIND_ADDRESS_NO_PORT, Linux 4.2 */
+  ZEROCOPY = 60,             /* SO_ZEROCOPY, Linux 4.14 */
+  ORIGIN_ZEROCOPY = 5,       /* SO_EE_ORIGIN_ZEROCOPY */
+  CODE_ZEROCOPY_COPIED = 1,  /* SO_EE_CODE_ZEROCOPY_COPIED */
+};
 
 /* Offsets in the struct tcp_info of <linux/tcp.h>, of the fields tcpi_snd_mss and so on: the C library's
  * struct ends before most of them, and so does an old kernel's. */
@@ -25,8 +34,9 @@ enum {
   DATA_SEGS_OUT = 156,
 };
 
+/* Sets an option without which the socket can still be used. */
 static void set_int(int fd, int level, int option, int value) {
-  (void)setsockopt(fd, level, option, &value, sizeof value);
+  (void)harp_socket_set(fd, level, option, value);
 }
 
 void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns) {
@@ -40,15 +50,11 @@ void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns) {
 
 /* Leaves the buffers to the kernel's autotuning: fixed sizes were slower wherever they were tried. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
-  bool is_v6 = o->local->ss_family == AF_INET6;
-  uint32_t index = htonl(o->ifindex);
+  int family = o->local->ss_family;
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   harp_tcp_socket_set_timeouts(fd, o->timeout_ns);
-  if (o->traffic_class >= 0)
-    set_int(fd, is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_TCLASS : IP_TOS, o->traffic_class);
-  if (o->ifindex)
-    (void)setsockopt(fd, is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? 76 /* IPV6_UNICAST_IF */ : 50, &index,
-                     sizeof index);
+  if (o->traffic_class >= 0) (void)harp_socket_set_traffic_class(fd, family, o->traffic_class);
+  if (o->ifindex) (void)harp_socket_set_interface(fd, family, o->ifindex);
 }
 
 static int open_socket(const struct harp_tcp_options *o) {
@@ -104,7 +110,7 @@ int harp_tcp_socket_connect(const struct harp_tcp_options *o, const struct socka
   int fd = open_socket(o);
   if (fd < 0) return fd;
   /* The kernel chooses the port at connect, so connections to different peers may share one. */
-  set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
+  set_int(fd, IPPROTO_IP, BIND_ADDRESS_NO_PORT, 1);
   int err = bind_to(fd, o, 0);
   if (!err && connect(fd, (const struct sockaddr *)peer, harp_address_bytes(peer)) && errno != EINPROGRESS)
     err = -errno;
@@ -120,8 +126,7 @@ int harp_tcp_socket_error(int fd) {
 }
 
 int harp_tcp_socket_allow_zerocopy(int fd) {
-  int on = 1;
-  return setsockopt(fd, SOL_SOCKET, 60 /* SO_ZEROCOPY */, &on, sizeof on) ? -errno : 0;
+  return harp_socket_set(fd, SOL_SOCKET, ZEROCOPY, 1);
 }
 
 static bool says_copied(const struct cmsghdr *c) {
@@ -130,7 +135,7 @@ static bool says_copied(const struct cmsghdr *c) {
                   (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR);
   if (!is_error || c->cmsg_len < CMSG_LEN(sizeof e)) return false;
   memcpy(&e, CMSG_DATA(c), sizeof e);
-  return e.ee_origin == 5 /* SO_EE_ORIGIN_ZEROCOPY */ && e.ee_code & 1 /* SO_EE_CODE_ZEROCOPY_COPIED */;
+  return e.ee_origin == ORIGIN_ZEROCOPY && e.ee_code & CODE_ZEROCOPY_COPIED;
 }
 
 bool harp_tcp_socket_reap(int fd) {

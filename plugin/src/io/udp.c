@@ -21,7 +21,6 @@
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <netinet/udp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,16 +35,6 @@
 #include "io/nic.h"
 #include "io/ready.h"
 #include "io/udp_socket.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-#ifndef SOL_UDP
-#define SOL_UDP 17
-#endif
 
 enum {
   FRAME_BYTES = 65536,

@@ -3,23 +3,12 @@
 #include "io/udp_socket.h"
 
 #include <errno.h>
-#include <netinet/udp.h>
 #include <unistd.h>
 
 #include "base/address.h"
-
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-#ifndef SOL_UDP
-#define SOL_UDP 17
-#endif
+#include "io/socket.h"
 
 enum { BUFFER_BYTES = 8 << 20 }; /* requested; the kernel may grant less */
-
-static int set_int(int fd, int level, int option, int value) {
-  return setsockopt(fd, level, option, &value, sizeof value) ? -errno : 0;
-}
 
 int harp_udp_socket_open(int family) {
   int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP);
@@ -52,8 +41,10 @@ uint16_t harp_udp_socket_port(int fd) {
 static uint32_t set_buffers(int fd) {
   int got = 0;
   socklen_t n = sizeof got;
-  if (set_int(fd, SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)) set_int(fd, SOL_SOCKET, SO_RCVBUF, BUFFER_BYTES);
-  if (set_int(fd, SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)) set_int(fd, SOL_SOCKET, SO_SNDBUF, BUFFER_BYTES);
+  if (harp_socket_set(fd, SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES))
+    harp_socket_set(fd, SOL_SOCKET, SO_RCVBUF, BUFFER_BYTES);
+  if (harp_socket_set(fd, SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES))
+    harp_socket_set(fd, SOL_SOCKET, SO_SNDBUF, BUFFER_BYTES);
   /* The kernel reports twice the granted size; the other half is for its own bookkeeping. */
   return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &got, &n) ? 65536 : (uint32_t)got / 2;
 }
@@ -62,28 +53,24 @@ int harp_udp_socket_prepare(int fd, const struct harp_udp_options *options, uint
   if (options->ifindex) harp_udp_socket_set_interface(fd, options);
   *buffer_bytes = set_buffers(fd);
   if (options->family == AF_INET6) {
-    set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
-    set_int(fd, IPPROTO_IPV6, 62 /* IPV6_DONTFRAG */, 1);
+    harp_socket_set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+    harp_socket_set(fd, IPPROTO_IPV6, 62 /* IPV6_DONTFRAG */, 1);
   } else {
-    set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+    harp_socket_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
   }
-  return options->gro ? set_int(fd, SOL_UDP, UDP_GRO, 1) : 0;
+  return options->gro ? harp_socket_set(fd, SOL_UDP, UDP_GRO, 1) : 0;
 }
 
 void harp_udp_socket_set_interface(int fd, const struct harp_udp_options *options) {
-  uint32_t index = htonl(options->ifindex);
-  if (options->family == AF_INET6)
-    setsockopt(fd, IPPROTO_IPV6, 76 /* IPV6_UNICAST_IF */, &index, sizeof index);
-  else
-    setsockopt(fd, IPPROTO_IP, 50 /* IP_UNICAST_IF */, &index, sizeof index);
+  (void)harp_socket_set_interface(fd, options->family, options->ifindex);
 }
 
 void harp_udp_socket_stop_merging(int fd) {
-  set_int(fd, SOL_UDP, UDP_GRO, 0);
+  harp_socket_set(fd, SOL_UDP, UDP_GRO, 0);
 }
 
 void harp_udp_socket_stop_receiving(int fd) {
-  set_int(fd, SOL_SOCKET, SO_RCVBUF, 0);
+  harp_socket_set(fd, SOL_SOCKET, SO_RCVBUF, 0);
 }
 
 /* Binds to the port of another socket. SO_REUSEADDR is set on that one only meanwhile, so that no other
@@ -92,10 +79,10 @@ static int share_port(int fd, int bound) {
   struct sockaddr_storage a;
   socklen_t n = sizeof a;
   if (getsockname(bound, (struct sockaddr *)&a, &n)) return -errno;
-  int e = set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (!e) e = set_int(bound, SOL_SOCKET, SO_REUSEADDR, 1);
+  int e = harp_socket_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (!e) e = harp_socket_set(bound, SOL_SOCKET, SO_REUSEADDR, 1);
   if (!e && bind(fd, (struct sockaddr *)&a, n)) e = -errno;
-  set_int(bound, SOL_SOCKET, SO_REUSEADDR, 0);
+  harp_socket_set(bound, SOL_SOCKET, SO_REUSEADDR, 0);
   return e;
 }
 
@@ -105,9 +92,7 @@ int harp_udp_socket_connect(int bound, const struct sockaddr_storage *peer, int 
   int fd = harp_udp_socket_open(options->family);
   if (fd < 0) return fd;
   int e = harp_udp_socket_prepare(fd, options, &buffer_bytes);
-  if (!e && traffic_class >= 0)
-    e = options->family == AF_INET6 ? set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, traffic_class)
-                                    : set_int(fd, IPPROTO_IP, IP_TOS, traffic_class);
+  if (!e && traffic_class >= 0) e = harp_socket_set_traffic_class(fd, options->family, traffic_class);
   if (!e) e = share_port(fd, bound);
   if (!e && connect(fd, (const struct sockaddr *)peer, harp_address_bytes(peer))) e = -errno;
   if (!e) return fd;

@@ -7,9 +7,21 @@
 #define HARP_UDP_SOCKET_H
 
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 
 #include "base/base.h"
+
+/* Younger than some C libraries' headers. */
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
 
 struct harp_udp_options {
   int family;

@@ -97,7 +97,7 @@ def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     (folder / "oracle.c").write_text(ORACLE)
     sources = [
         *SOURCE.glob("base/*.c"),
-        *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "setting")),
+        *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "setting", "text_file")),
     ]
     sources += [SOURCE / "host/arena.c", SOURCE / "host/node.c"]
     library = folder / "oracle.so"
