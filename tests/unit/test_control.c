@@ -91,10 +91,10 @@ static void test_a_proof_is_of_one_opening(void **state) {
   uint8_t proof[HARP_CONTROL_MAC_BYTES], other[HARP_CONTROL_MAC_BYTES];
   uint8_t secret[HARP_SECRET_BYTES] = {9};
   (void)state;
-  harp_control_prove_open(&open, secret, 5, 6, proof);
-  harp_control_prove_open(&open, secret, 5, 6, other);
+  harp_control_open_proof(&open, secret, 5, 6, proof);
+  harp_control_open_proof(&open, secret, 5, 6, other);
   assert_true(harp_control_mac_equal(proof, other));
-  harp_control_prove_open(&open, secret, 6, 5, other);
+  harp_control_open_proof(&open, secret, 6, 5, other);
   assert_false(harp_control_mac_equal(proof, other));
   for (unsigned i = 0; i < 4; i++) {
     struct harp_open changed = open;
@@ -102,11 +102,11 @@ static void test_a_proof_is_of_one_opening(void **state) {
     if (i == 1) changed.port++;
     if (i == 2) changed.first_line++;
     if (i == 3) changed.first_message++;
-    harp_control_prove_open(&changed, secret, 5, 6, other);
+    harp_control_open_proof(&changed, secret, 5, 6, other);
     assert_false(harp_control_mac_equal(proof, other));
   }
   secret[15]++;
-  harp_control_prove_open(&open, secret, 5, 6, other);
+  harp_control_open_proof(&open, secret, 5, 6, other);
   assert_false(harp_control_mac_equal(proof, other));
 }
 

@@ -14,7 +14,7 @@ static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct 
                                      const struct harp_open *open) {
   uint8_t proof[HARP_CONTROL_MAC_BYTES];
   if (!l) return HARP_REFUSAL_LISTENER;
-  harp_control_prove_open(open, l->secret, peer->session.keys.tx_token, peer->session.keys.rx_token, proof);
+  harp_control_open_proof(open, l->secret, peer->session.keys.tx_token, peer->session.keys.rx_token, proof);
   if (!harp_control_mac_equal(proof, open->proof)) return HARP_REFUSAL_SECRET;
   if (open->stream >= HARP_STREAMS_MAX) return HARP_REFUSAL_STREAM;
   return harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE;
@@ -86,7 +86,7 @@ int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
                            .first_message = fresh.first_message};
   err = harp_link_create(&c->link, peer, &config);
   if (err) return err;
-  harp_control_prove_open(&open, c->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
+  harp_control_open_proof(&open, c->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
                           open.proof);
   c->is_open = false;
   c->refusal = HARP_REFUSAL_NONE;

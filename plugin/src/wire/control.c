@@ -52,7 +52,7 @@ bool harp_control_mac_equal(const uint8_t a[HARP_CONTROL_MAC_BYTES],
   uint64_t x, y;
   memcpy(&x, a, sizeof x);
   memcpy(&y, b, sizeof y);
-  return (x ^ y) == 0; /* one comparison of all bits: its time tells nothing about where they differ */
+  return (x ^ y) == 0; /* one comparison of all bits: constant time */
 }
 
 /* ---- after the handshake ---- */
@@ -94,7 +94,7 @@ size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
 
 #define OPEN_LABEL "HARP open stream"
 
-void harp_control_prove_open(const struct harp_open *open, const uint8_t secret[HARP_SECRET_BYTES],
+void harp_control_open_proof(const struct harp_open *open, const uint8_t secret[HARP_SECRET_BYTES],
                              uint64_t opener_token, uint64_t listener_token,
                              uint8_t proof[HARP_CONTROL_MAC_BYTES]) {
   struct {

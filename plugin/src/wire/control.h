@@ -5,8 +5,8 @@
  * engine that owns the connection. No I/O, no allocation; nothing that arrives may trip an assert here.
  *
  * Frame: header (16 B), body, MAC (8 B). The MAC is SipHash-2-4 over header and body, its number written
- * big-endian. The framing is the same in every wire version, so that peers of different versions can tell
- * each other so. */
+ * big-endian. The framing is the same in every wire version, so that peers of different versions can refuse
+ * each other with a reason. */
 #ifndef HARP_CONTROL_H
 #define HARP_CONTROL_H
 
@@ -18,7 +18,7 @@ enum {
   HARP_CONTROL_HEADER_BYTES = 16,
   HARP_CONTROL_MAC_BYTES = 8,
   HARP_CONTROL_MIN_BYTES = HARP_CONTROL_HEADER_BYTES + HARP_CONTROL_MAC_BYTES,
-  HARP_CONTROL_MAX_BYTES = 1024, /* a whole frame; nobody may make us read more before the MAC is checked */
+  HARP_CONTROL_MAX_BYTES = 1024, /* of a frame: bounds what is read before the MAC is checked */
   HARP_SECRET_BYTES = 16,
   HARP_NONCE_BYTES = 16,
   HARP_MAC_KEY_BYTES = 16,
@@ -44,19 +44,19 @@ enum harp_control_type {
   HARP_CONTROL_CLOSE = 10,
 };
 
-/* Why a handshake, or the opening of a stream, came to nothing. VERSION, ENDPOINT, BUSY, LIMIT and CROSSED
+/* Why a handshake, or the opening of a stream, has failed. VERSION, ENDPOINT, BUSY, LIMIT and CROSSED
  * are also the reasons that a REFUSE carries; SECRET, BUSY to LIMIT and MEMORY those of an OPENED. */
 enum harp_refusal {
   HARP_REFUSAL_NONE = 0,
-  HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: some other program or a scanner */
-  HARP_REFUSAL_SECRET = 2,   /* the MAC does not match: not who got our handle */
+  HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: another program, or a scanner */
+  HARP_REFUSAL_SECRET = 2,   /* wrong MAC: the sender does not have the handle's secret */
   HARP_REFUSAL_VERSION = 3,  /* no wire version in common */
-  HARP_REFUSAL_ENDPOINT = 4, /* endpoint makes no sense (no address, no port, counts out of range) */
+  HARP_REFUSAL_ENDPOINT = 4, /* invalid endpoint (no address, no port, counts out of range) */
   HARP_REFUSAL_PEER = 5,     /* the peer refused us; its reason is in peer_refusal */
-  HARP_REFUSAL_BUSY = 6,     /* too many connections wait for accept already */
-  HARP_REFUSAL_LISTENER = 7, /* nobody listens there any more */
+  HARP_REFUSAL_BUSY = 6,     /* too many connections wait for accept */
+  HARP_REFUSAL_LISTENER = 7, /* the listener is closed */
   HARP_REFUSAL_STREAM = 8,   /* the stream is open, or out of range */
-  HARP_REFUSAL_LIMIT = 9,    /* the engine has all the connections that it can have */
+  HARP_REFUSAL_LIMIT = 9,    /* the engine has its maximum of connections */
   HARP_REFUSAL_CROSSED = 10, /* the server connects to the client itself, and that connect wins */
   HARP_REFUSAL_MEMORY = 11,  /* no memory for the stream */
   HARP_REFUSAL_PATHS = 12,   /* no path is possible: no kind of carrier, or no address family, in common */
@@ -103,7 +103,7 @@ struct harp_wire_build {
 struct harp_wire_hello {
   uint8_t version_min;
   uint8_t version_max;
-  uint8_t version; /* WELCOME: the one to speak */
+  uint8_t version; /* WELCOME: the chosen one */
   uint8_t reserved;
   struct harp_be32 reserved2;
   uint8_t nonce[HARP_NONCE_BYTES];
@@ -115,7 +115,7 @@ struct harp_wire_refuse {
   uint8_t version_max;
   struct harp_be16 reason;
   struct harp_be32 reserved;
-  /* Of the HELLO that is refused: proves that this REFUSE is not an old one. */
+  /* Of the refused HELLO: shows that this is not a replay. */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];
 } __attribute__((packed, aligned(4)));
 
@@ -171,9 +171,9 @@ enum {
 };
 _Static_assert((int)HARP_CONTROL_HELLO_MAX_BYTES <= (int)HARP_CONTROL_MAX_BYTES, "a HELLO fits a frame");
 
-/* ---- what the messages say ---- */
+/* ---- decoded messages ---- */
 
-/* MAC keys after the handshake: of what we send and of what we receive. */
+/* MAC keys after the handshake, by direction. */
 struct harp_control_keys {
   uint8_t tx[HARP_MAC_KEY_BYTES], rx[HARP_MAC_KEY_BYTES];
 };
@@ -189,12 +189,12 @@ struct harp_endpoint_eni {
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };
 
-/* What each side tells about itself. */
+/* One side of a connection, as it describes itself. */
 struct harp_endpoint {
-  uint64_t token;                                   /* packets to this side carry it */
-  uint32_t first_line, first_message, first_number; /* the client's count; the server echoes zeros */
-  uint32_t window_bytes; /* of each of this side's interfaces, until an acknowledgement announces it */
-  uint16_t path_count;   /* paths this side is willing to use; the smaller one counts */
+  uint64_t token;                                   /* of all packets to this side */
+  uint32_t first_line, first_message, first_number; /* chosen by the client; 0 from the server */
+  uint32_t window_bytes; /* initial receive window of each of this side's interfaces */
+  uint16_t path_count;   /* most paths that this side uses; the smaller of both counts */
   uint16_t eni_count;
   struct harp_endpoint_eni enis[HARP_ENDPOINT_ENIS_MAX];
   uint32_t pid;
@@ -202,44 +202,44 @@ struct harp_endpoint {
   char build[HARP_ENDPOINT_BUILD_BYTES]; /* version of the software, NUL-terminated: for messages to people */
 };
 
-/* FINAL: the last word of a side that leaves in order. */
+/* FINAL: the last message of a side that closes the connection in order. */
 struct harp_final {
   uint32_t reason; /* enum harp_status of the error that ended this side; 0: an orderly close */
 };
 
-/* OPEN: a stream that its sender asks for. */
+/* OPEN: a request to open a stream. */
 struct harp_open {
   uint16_t stream;
-  uint16_t port; /* TCP, of the listener: names it */
+  uint16_t port; /* TCP, identifies the listener */
   uint32_t first_line, first_message;
-  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* harp_control_prove_open */
+  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* harp_control_open_proof */
 };
 
-/* OPENED: the answer to it. */
+/* OPENED: the answer to an OPEN. */
 struct harp_opened {
   uint16_t stream;
   enum harp_refusal refusal; /* HARP_REFUSAL_NONE: it is open */
 };
 
-/* CLOSE: the last word about a stream of the side that closes its end. */
+/* CLOSE: one side has closed its end of a stream. */
 struct harp_close {
   uint16_t stream;
-  bool is_sender;     /* whose stream it is: the one that sends on it closes it */
+  bool is_sender;     /* the closing side is the stream's sender */
   uint32_t reason;    /* enum harp_status of the error that ended it; 0: an orderly close */
   uint32_t delivered; /* from the receiver: first line that has not arrived */
   uint32_t detail[2]; /* reason HARP_ERR_USAGE: sizes of the send and of the receive */
 };
 
-/* HELLO or WELCOME, but for the endpoint. */
+/* HELLO or WELCOME without the endpoint. */
 struct harp_hello {
   uint8_t version_min, version_max;
-  uint8_t version; /* WELCOME: the one to speak; HELLO: 0 */
+  uint8_t version; /* WELCOME: the chosen one; HELLO: 0 */
   uint8_t nonce[HARP_NONCE_BYTES];
 };
 
 struct harp_refuse {
-  uint8_t version_min, version_max; /* what the refusing side speaks */
-  enum harp_refusal reason;         /* HARP_REFUSAL_PEER: one that this version does not know */
+  uint8_t version_min, version_max; /* of the refusing side */
+  enum harp_refusal reason;         /* HARP_REFUSAL_PEER: unknown to this version */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];
 };
 
@@ -274,24 +274,23 @@ size_t harp_control_encode_opened(uint8_t *out, const uint8_t key[HARP_MAC_KEY_B
 size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_close *close);
 
-/* Makes the proof that an OPEN comes from who was given the listener's secret: SipHash-2-4 with 64 bits of
- * output, keyed with the secret, of a label, both tokens of the connection and the OPEN's own fields. */
-void harp_control_prove_open(const struct harp_open *open, const uint8_t secret[HARP_SECRET_BYTES],
+/* Computes the proof that the sender of an OPEN has the listener's secret: 64-bit SipHash-2-4, keyed with the
+ * secret, of a label, both tokens of the connection and the OPEN's other fields. */
+void harp_control_open_proof(const struct harp_open *open, const uint8_t secret[HARP_SECRET_BYTES],
                              uint64_t opener_token, uint64_t listener_token,
                              uint8_t proof[HARP_CONTROL_MAC_BYTES]);
 
-/* Compares two MACs or proofs, in time that does not depend on their content. */
+/* Compares two MACs or proofs in constant time. */
 bool harp_control_mac_equal(const uint8_t a[HARP_CONTROL_MAC_BYTES], const uint8_t b[HARP_CONTROL_MAC_BYTES]);
 
-/* Decodes the frame at the start of `bytes` bytes. Returns how many it took, 0 when it is not complete yet,
- * or -EBADMSG when this can be no message that is due after the handshake (said as soon as the bytes seen
- * show it) or its MAC is wrong: then the connection is worthless. The caller gives count to
- * harp_control_count_ok. */
+/* Decodes the frame at the start of `bytes` bytes. Returns its length, 0 when it is not complete yet, or
+ * -EBADMSG when it is no valid message after the handshake (as soon as the bytes so far show it) or its MAC
+ * is wrong: then the caller closes the connection. The caller passes out->count to harp_control_count_ok. */
 int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES],
                         struct harp_control_message *out) HARP_MUST_CHECK;
 
-/* Checks that a count is not below the `next` one of its direction, which starts as 0, and moves on. A
- * message that its sender numbered and then could not send leaves a gap. */
+/* Returns whether a count is at least `*next` of its direction, which starts at 0, and advances *next. Gaps
+ * are valid: a sender may fail to send a message that it has numbered. */
 static inline bool harp_control_count_ok(uint32_t *next, uint32_t count) {
   if (count < *next) return false;
   *next = count + 1;
@@ -300,8 +299,8 @@ static inline bool harp_control_count_ok(uint32_t *next, uint32_t count) {
 
 /* ---- framing and handshake messages, for proto/handshake.c ---- */
 
-/* Looks at the first `bytes` bytes of a frame. Returns its length as soon as they tell it, 0 when they do not
- * yet, or -EBADMSG when no frame starts like this. Checks magic and length; type is for the caller. */
+/* Checks magic and length of a frame of which `bytes` bytes are there. Returns the frame's length, 0 when
+ * these are too few, or -EBADMSG when no frame begins like this. */
 int harp_control_peek(const uint8_t *buf, size_t bytes) HARP_MUST_CHECK;
 
 /* Returns the type of a frame of which at least 5 bytes are there. */
@@ -309,12 +308,12 @@ static inline unsigned harp_control_type_of(const uint8_t *buf) {
   return buf[offsetof(struct harp_wire_control, type)];
 }
 
-/* Puts header and MAC around a body of `body_bytes` bytes that lies at out + HARP_CONTROL_HEADER_BYTES;
- * returns the frame's length. */
+/* Writes header and MAC around a body of `body_bytes` bytes at out + HARP_CONTROL_HEADER_BYTES; returns the
+ * frame's length. */
 size_t harp_control_seal(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], enum harp_control_type type,
                          uint32_t count, size_t body_bytes);
 
-/* Checks the MAC of a frame of `bytes` bytes, in time that does not depend on its content. */
+/* Checks the MAC of a frame of `bytes` bytes in constant time. */
 bool harp_control_mac_ok(const uint8_t *frame, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES]);
 
 /* Writes the body of HELLO or WELCOME; returns its length. The endpoint's counts must be within their bounds.
@@ -330,11 +329,11 @@ bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *versi
  */
 bool harp_control_get_hello(const uint8_t *body, size_t bytes, struct harp_hello *hello);
 
-/* Reads and checks the endpoint of a HELLO or WELCOME of this version. Returns false when it makes no sense;
- * *endpoint is then not to be used. Bytes of its texts that are not printable ASCII become '?'. */
+/* Reads and checks the endpoint of a HELLO or WELCOME of this version. Returns false, with *endpoint
+ * unspecified, when it is invalid. Replaces bytes of its texts that are not printable ASCII by '?'. */
 bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_endpoint *endpoint);
 
-/* Writes, and reads, the body of a REFUSE. A reason unknown here reads as HARP_REFUSAL_PEER. */
+/* Write and read the body of a REFUSE. An unknown reason is read as HARP_REFUSAL_PEER. */
 size_t harp_control_put_refuse(uint8_t *body, const struct harp_refuse *refuse);
 bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refuse *refuse);
 

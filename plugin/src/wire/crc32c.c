@@ -23,7 +23,7 @@ static uint32_t first_copy(uint32_t seed, void *dst, const void *src, size_t byt
 static const struct harp_crc32c_kernel first = {.crc = first_crc, .copy = first_copy};
 
 static const struct harp_crc32c_kernel *active = &first;
-static uint64_t cpu_hwcap; /* what init was told, for select */
+static uint64_t cpu_hwcap; /* argument of init, for select */
 
 static const struct harp_crc32c_kernel *active_get(void) {
   return __atomic_load_n(&active, __ATOMIC_RELAXED);

@@ -18,25 +18,24 @@ enum harp_crc32c_id {
   HARP_CRC32C_COUNT
 };
 
-/* Picks the fastest kernel that this CPU can run. `hwcap` is getauxval(AT_HWCAP) on aarch64 and ignored on
- * x86-64, where cpuid tells. Calling it is optional: the first checksum does it with hwcap 0, which on
- * aarch64 means the portable kernel. Call it before other threads compute checksums if hwcap is to be sure to
- * count. */
+/* Selects the fastest kernel that this CPU supports. `hwcap` is getauxval(AT_HWCAP) on aarch64; x86-64 uses
+ * cpuid and ignores it. Optional: the first checksum calls it with hwcap 0, which selects the portable kernel
+ * on aarch64. To be effective it must come before other threads compute checksums. */
 void harp_crc32c_init(uint64_t hwcap);
 
-/* Forces kernel `id` (tests and benchmarks) until the next init or select. Returns false and changes nothing
- * when this CPU, as far as init was told, cannot run it. */
+/* Selects kernel `id` until the next init or select, for tests and benchmarks. Returns false and changes
+ * nothing when this CPU (by the hwcap of init) does not support it. */
 bool harp_crc32c_select(enum harp_crc32c_id id);
 
-/* Returns which kernel is in use. */
+/* Returns the selected kernel. */
 enum harp_crc32c_id harp_crc32c_selected(void);
 
 /* Returns the static name of a kernel, such as "avx512". */
 const char *harp_crc32c_name(enum harp_crc32c_id id);
 
 /* Returns the CRC32C (Castagnoli; RFC 3720 appendix B.4) of `bytes` bytes at `data`, any alignment. With seed
- * 0 it is the standard checksum; with the result for a prefix as seed it goes on: crc(crc(0, a), b) == crc(0,
- * a|b). */
+ * 0 it is the standard checksum; with the checksum of a prefix as seed it continues: crc(crc(0, a), b) ==
+ * crc(0, a|b). */
 uint32_t harp_crc32c(uint32_t seed, const void *data, size_t bytes);
 
 /* Copies `bytes` bytes from `src` to `dst`, which do not overlap (any alignment), and returns their

@@ -15,13 +15,13 @@
 
 enum {
   HARP_WIRE_VERSION = 2,
-  HARP_WIRE_VERSION_MIN = 2, /* the oldest this build speaks */
+  HARP_WIRE_VERSION_MIN = 2, /* the oldest supported */
 
   HARP_DATA_HEADER_BYTES = 44,
   HARP_ACK_HEADER_BYTES = 32,
   HARP_ACK_RANGE_BYTES = 8,
   HARP_ACK_CREDIT_BYTES = 8,
-  HARP_ACK_CREDITS_MAX = 32, /* streams of which one acknowledgement tells */
+  HARP_ACK_CREDITS_MAX = 32, /* credits in one acknowledgement */
   HARP_CRC_FROM_BYTE = 4,    /* the CRC does not cover itself */
 
   HARP_PACKET_MAX_LINES = 69, /* 8832 B: what fits a 9000-byte MTU */
@@ -32,7 +32,7 @@ enum {
   HARP_TICK_NS = 64, /* unit of the time stamps on the wire */
 
   HARP_WINDOW_UNIT_BYTES = 1024, /* of the window in an acknowledgement */
-  /* A packet in flight counts as so many bytes more: what a kernel's buffer spends on it. */
+  /* Added to the size of each packet in flight: overhead of a packet in the kernel's receive buffer. */
   HARP_WINDOW_PACKET_BYTES = 1024,
   HARP_WINDOW_MIN_BYTES = 32 << 10, /* a small superframe, or three of the largest packets */
   HARP_WINDOW_MAX_BYTES = 32 << 20,
@@ -40,16 +40,15 @@ enum {
 
 enum harp_packet_type {
   HARP_PACKET_DATA = 1,  /* payload of one message */
-  HARP_PACKET_PROBE = 2, /* asks for an acknowledgement; padded to probe a packet size */
+  HARP_PACKET_PROBE = 2, /* requests an acknowledgement; padded to probe a packet size */
   HARP_PACKET_ACK = 3,
   HARP_PACKET_JOIN = 4, /* first record of a tcp path's connection (record.h); no datagram */
 };
 
 enum harp_packet_flags {
-  HARP_FLAG_ACK_SOON = 1, /* the sender asks for the acknowledgement: see docs/wire.md */
-  HARP_FLAG_DETOUR =
-      2, /* of an acknowledgement: what comes on this path takes a slower way at the receiver */
-  HARP_FLAG_CREDIT = 4, /* of a probe: the credit of every stream is to be told again */
+  HARP_FLAG_ACK_SOON = 1, /* requests an acknowledgement soon: see docs/wire.md */
+  HARP_FLAG_DETOUR = 2,   /* of an ACK: this path's packets do not reach the receiver's AF_XDP queues */
+  HARP_FLAG_CREDIT = 4,   /* of a probe: requests the credits of all streams */
 };
 
 struct harp_wire_prefix {
@@ -104,20 +103,20 @@ enum {
                        HARP_ACK_CREDITS_MAX * HARP_ACK_CREDIT_BYTES
 };
 
-/* Messages of a stream before `posted` have their receive posted. */
+/* The receiver of a stream has posted receives for all messages before `posted`. */
 struct harp_credit {
   uint16_t stream;
   uint32_t posted;
 };
 
-/* A decoded packet; numbers are as on the wire (32 bits), to be widened by who knows what is near. */
+/* A decoded packet. Numbers have the 32 bits of the wire; the connection extends them to 64. */
 struct harp_packet {
   enum harp_packet_type type;
   uint8_t flags;
   uint8_t path;
   uint64_t token;
   uint32_t number;
-  bool detour; /* not on the wire: the receiving side's driver took the slower way to it */
+  bool detour; /* not on the wire: harp_rx_superframe.detour */
   union {
     struct { /* DATA and PROBE */
       uint32_t time;
@@ -142,15 +141,15 @@ struct harp_packet {
   };
 };
 
-/* Decodes `bytes` bytes, which need not be aligned. Returns HARP_DROP_NONE and fills *p, or the reason to
- * drop it. Checks every length and field that can be checked without a connection; does not check the CRC. */
+/* Decodes `bytes` bytes of any alignment. Returns HARP_DROP_NONE and fills *p, or the reason to drop the
+ * packet. Checks all lengths and fields that need no connection state, but not the CRC. */
 enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp_packet *p);
 
 /* Returns whether the offset, length and size of a DATA packet fit together. */
 static inline bool harp_packet_check_data(const struct harp_packet *p) {
   uint64_t end = (uint64_t)p->data.offset + p->data.length;
   if (p->data.offset % HARP_LINE_BYTES || end > p->data.size) return false;
-  /* Only the end of a message may be a part of a line, and only an empty message may have no payload. */
+  /* Only the last line of a message may be partial, and only an empty message has no payload. */
   if (end < p->data.size && p->data.length % HARP_LINE_BYTES) return false;
   return p->data.length || !p->data.size;
 }
@@ -161,23 +160,25 @@ size_t harp_packet_crc_bytes(const struct harp_packet *p);
 /* Checks the CRC of a decoded packet against the direction's seed and the packet's 64-bit number. */
 bool harp_packet_crc_ok(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number);
 
-/* Does the same, and copies the payload of a decoded DATA packet to `dst` in the same pass, good or not. */
+/* Does the same, and copies the payload of a decoded DATA packet to `dst` in the same pass, also when the CRC
+ * is wrong. */
 bool harp_packet_crc_ok_copy(const uint8_t *wire, const struct harp_packet *p, uint32_t seed, uint64_t number,
                              uint8_t *dst);
 
-/* Returns the CRC's start value for a packet: the direction's secret seed, with the upper half of the packet
- * number, which is not on the wire, so that a packet from an earlier turn of the number does not pass. */
+/* Returns the initial CRC of a packet: the direction's secret seed XOR the upper half of the packet number,
+ * which is not on the wire, so that a packet of an earlier wrap of the number has a wrong CRC. */
 static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) {
   return seed ^ (uint32_t)(number >> 32);
 }
 
-/* Writes the data header to `wire` (HARP_DATA_HEADER_BYTES, any alignment) and copies the payload behind it,
- * with the CRC taken in the same pass. `fields` gives everything but payload; payload may be NULL when length
- * is 0. */
+/* Writes the data header to `wire` (HARP_DATA_HEADER_BYTES, any alignment) and copies the payload after it,
+ * computing the CRC in the same pass. `fields` has everything but payload; payload may be NULL when length is
+ * 0.
+ */
 void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
                              const uint8_t *payload);
 
-/* Does the same without the copy: writes the header alone; the payload is to follow it on the wire. */
+/* Writes the data header alone; the payload follows it on the wire. */
 void harp_packet_encode_data_header(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
                                     uint32_t seed, const uint8_t *payload);
 
@@ -189,12 +190,12 @@ void harp_packet_encode_probe(uint8_t *wire, const struct harp_packet *fields, u
 size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, uint64_t number,
                               uint32_t seed);
 
-/* Converts between nanoseconds and ticks on the wire. */
+/* Converts nanoseconds to ticks of the wire. */
 static inline uint32_t harp_ticks_from_ns(harp_ns ns) {
   return (uint32_t)(ns / HARP_TICK_NS);
 }
 
-/* Returns how many lines `bytes` of payload take: at least one, so that empty messages have a place in the
+/* Returns the lines of `bytes` of payload: at least one, so that an empty message has a place in the
  * sequence. */
 static inline uint32_t harp_lines_of(uint32_t bytes) {
   return (bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES + !bytes;

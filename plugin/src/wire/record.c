@@ -56,7 +56,7 @@ bool harp_record_head_ok(const uint8_t *head, uint32_t seed, uint64_t number) {
   return head_crc(head, seed, number) == harp_from_be32(crc);
 }
 
-/* Writes the CRC, which comes first, last. */
+/* Writes the head, with its CRC. */
 static void seal(uint8_t *head, const struct harp_wire_record *h, uint32_t seed, uint64_t number) {
   memcpy(head, h, sizeof *h);
   struct harp_be32 crc = harp_to_be32(head_crc(head, seed, number));
@@ -88,9 +88,9 @@ void harp_record_encode(uint8_t head[HARP_RECORD_HEAD_BYTES], const struct harp_
   seal(head, &h, seed, number);
 }
 
-/* Writes the proof of what stands before it, but for the CRC. */
-static void prove(const struct harp_wire_record *h, const uint8_t key[HARP_MAC_KEY_BYTES],
-                  uint8_t proof[HARP_CONTROL_MAC_BYTES]) {
+/* Computes the proof of a JOIN: the MAC of all fields before it but the CRC. */
+static void join_proof(const struct harp_wire_record *h, const uint8_t key[HARP_MAC_KEY_BYTES],
+                       uint8_t proof[HARP_CONTROL_MAC_BYTES]) {
   const uint8_t *from = (const uint8_t *)h + HARP_CRC_FROM_BYTE;
   size_t bytes = offsetof(struct harp_wire_record, proof) - HARP_CRC_FROM_BYTE;
   struct harp_be64 mac = harp_to_be64(harp_siphash(key, from, bytes));
@@ -101,7 +101,7 @@ void harp_record_encode_join(uint8_t head[HARP_RECORD_HEAD_BYTES], uint64_t toke
                              uint32_t number, uint32_t seed, const uint8_t key[HARP_MAC_KEY_BYTES]) {
   struct harp_packet fields = {.type = HARP_PACKET_JOIN, .path = (uint8_t)path, .token = token};
   struct harp_wire_record h = record_of(&fields, number);
-  prove(&h, key, h.proof);
+  join_proof(&h, key, h.proof);
   seal(head, &h, seed, number);
 }
 
@@ -109,7 +109,7 @@ bool harp_record_join_ok(const uint8_t *head, uint32_t seed, const uint8_t key[H
   struct harp_wire_record h;
   uint8_t proof[HARP_CONTROL_MAC_BYTES];
   memcpy(&h, head, sizeof h);
-  prove(&h, key, proof);
+  join_proof(&h, key, proof);
   return harp_record_head_ok(head, seed, harp_from_be32(h.prefix.number)) &&
          harp_control_mac_equal(proof, h.proof);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The records of a tcp path: layout, encoding, decoding. docs/wire.md is the normative text.
  *
- * A record is a head of HARP_RECORD_HEAD_BYTES and a payload of any length up to HARP_RECORD_MAX_BYTES. Its
- * head begins as a datagram's header does (packet.h), with a CRC over the head alone, so that it is judged
- * before its payload is read; the payload has a CRC-32C of its own, which stands in the head. An
- * acknowledgement travels as the payload of a record, whole, as it would in a datagram. The first record of a
- * connection is a JOIN, which names the session and proves that its sender belongs to it.
+ * A record is a head of HARP_RECORD_HEAD_BYTES and a payload of up to HARP_RECORD_MAX_BYTES. The head begins
+ * like a datagram's header (packet.h); its CRC covers the head alone, so that it is checked before the
+ * payload is read, and the head contains the payload's CRC-32C. The payload of an ACK record is an
+ * acknowledgement datagram. The first record of a connection is a JOIN, which identifies the session and
+ * authenticates its sender.
  *
- * No I/O, no allocation. */
+ * Pure functions; no I/O, no allocation. */
 #ifndef HARP_RECORD_H
 #define HARP_RECORD_H
 
@@ -44,14 +44,14 @@ struct harp_record {
   uint32_t payload_crc;
 };
 
-/* Decodes a head of HARP_RECORD_HEAD_BYTES. Returns HARP_DROP_NONE, or why no record begins like this. Does
- * not check the CRC. */
+/* Decodes a head of HARP_RECORD_HEAD_BYTES. Returns HARP_DROP_NONE, or why it is invalid. Does not check the
+ * CRC. */
 enum harp_drop harp_record_decode(const uint8_t *head, struct harp_record *record) HARP_MUST_CHECK;
 
 /* Checks a head's CRC against the direction's seed and the record's 64-bit number. */
 bool harp_record_head_ok(const uint8_t *head, uint32_t seed, uint64_t number);
 
-/* Returns whether the payload is the one whose CRC stands in the head. */
+/* Returns whether `crc` of the payload is the one in the head. */
 static inline bool harp_record_payload_ok(const struct harp_record *record, uint32_t crc) {
   return record->payload_crc == crc;
 }
@@ -61,8 +61,8 @@ static inline bool harp_record_payload_ok(const struct harp_record *record, uint
 void harp_record_encode(uint8_t head[HARP_RECORD_HEAD_BYTES], const struct harp_packet *fields,
                         uint32_t length, uint32_t payload_crc, uint64_t number, uint32_t seed);
 
-/* Writes a JOIN: `number` counts the connections that were tried for this path, from 0. The proof is
- * SipHash-2-4 of all before it under the control connection's key of this direction. */
+/* Writes a JOIN. `number` counts the path's connection attempts from 0. The proof is SipHash-2-4 of all
+ * fields before it, keyed with the control connection's key of this direction. */
 void harp_record_encode_join(uint8_t head[HARP_RECORD_HEAD_BYTES], uint64_t token, unsigned path,
                              uint32_t number, uint32_t seed, const uint8_t key[HARP_MAC_KEY_BYTES]);
 
