@@ -2,7 +2,10 @@
 /* See program.h. */
 #include "io/xdp/program.h"
 
-#include <netinet/in.h>
+#include <net/ethernet.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/udp.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -45,14 +48,26 @@ enum {
   DROP = 10001,
   V6 = 10002,
   LOOKUP = 10003,
+  CONTEXT_DATA = 0, /* offsets in struct xdp_md */
+  CONTEXT_DATA_END = 4,
+  CONTEXT_RX_QUEUE = 16,
+  KEY = -(int)sizeof(struct harp_xdp_port_key),        /* offset from the frame pointer, r10 */
   TOKEN_AT = offsetof(struct harp_wire_prefix, token), /* in a UDP payload */
   TOKEN_PREFIX_BYTES = 4,
 };
 
-#define ETHERTYPE_V4 0x0008 /* as a little-endian load reads it */
-#define ETHERTYPE_V6 0xdd86
-#define NOT_FRAGMENT 0xff3f /* more-fragments bit and offset */
-#define LABEL_MASK   0xffff0f00u
+/* Offsets of header fields in the packet, and of the fields of the lookup's key on the stack. */
+#define IP4_AT(field)  (ETH_HLEN + (int)offsetof(struct iphdr, field))
+#define IP6_AT(field)  (ETH_HLEN + (int)offsetof(struct ip6_hdr, field))
+#define UDP4_AT(field) (ETH_HLEN + (int)sizeof(struct iphdr) + (int)offsetof(struct udphdr, field))
+#define UDP6_AT(field) (ETH_HLEN + (int)sizeof(struct ip6_hdr) + (int)offsetof(struct udphdr, field))
+#define KEY_AT(field)  (KEY + (int)offsetof(struct harp_xdp_port_key, field))
+#define PORT_AT(field) ((int)offsetof(struct harp_xdp_port_value, field))
+#define V4_NO_OPTIONS  0x45   /* version and header length */
+#define ETHERTYPE_V4   0x0008 /* this and the next ones as a little-endian load reads them */
+#define ETHERTYPE_V6   0xdd86
+#define FRAGMENT_MASK  0xff3f /* more-fragments bit and offset */
+#define LABEL_MASK     0xffff0f00u
 #define LABEL                                                                                                \
   (HARP_XDP_FLOW_LABEL >> 16 << 8 | (HARP_XDP_FLOW_LABEL >> 8 & 0xff) << 16 |                                \
    (HARP_XDP_FLOW_LABEL & 0xff) << 24)
@@ -88,21 +103,21 @@ static void load_token(struct assembler *a, int header_bytes) {
 
 static void emit_v4(struct assembler *a, enum harp_xdp_mode mode) {
   need_bytes(a, HARP_XDP_HEADER_V4_BYTES + TOKEN_AT + TOKEN_PREFIX_BYTES);
-  emit(a, LOAD_B, 5, 2, 14, 0);
-  emit(a, JUMP_NE_IMM, 5, 0, PASS, 0x45); /* no options */
-  emit(a, LOAD_H, 5, 2, 14 + 6, 0);
-  emit(a, AND_IMM, 5, 0, 0, NOT_FRAGMENT);
+  emit(a, LOAD_B, 5, 2, ETH_HLEN, 0);
+  emit(a, JUMP_NE_IMM, 5, 0, PASS, V4_NO_OPTIONS);
+  emit(a, LOAD_H, 5, 2, IP4_AT(frag_off), 0);
+  emit(a, AND_IMM, 5, 0, 0, FRAGMENT_MASK);
   emit(a, JUMP_NE_IMM, 5, 0, PASS, 0);
-  emit(a, LOAD_B, 5, 2, 14 + 9, 0);
+  emit(a, LOAD_B, 5, 2, IP4_AT(protocol), 0);
   emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
   if (mode == HARP_XDP_GENERIC) {
-    emit(a, LOAD_H, 5, 2, 14 + 20 + 6, 0);
+    emit(a, LOAD_H, 5, 2, UDP4_AT(check), 0);
     emit(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* with a UDP checksum it may be a superframe */
   }
   load_token(a, HARP_XDP_HEADER_V4_BYTES);
-  for (int word = 0; word < 3; word++) emit(a, STORE_W_IMM, 10, 0, -20 + 4 * word, 0);
-  key_word(a, 14 + 16, -8);
-  emit(a, LOAD_H, 5, 2, 14 + 20 + 2, 0);
+  for (int word = 0; word < 3; word++) emit(a, STORE_W_IMM, 10, 0, KEY_AT(address) + 4 * word, 0);
+  key_word(a, IP4_AT(daddr), KEY_AT(address) + 12);
+  emit(a, LOAD_H, 5, 2, UDP4_AT(dest), 0);
   emit(a, JUMP, 0, 0, LOOKUP, 0);
 }
 
@@ -110,16 +125,16 @@ static void emit_v6(struct assembler *a, enum harp_xdp_mode mode) {
   a->v6 = a->program->count;
   emit(a, JUMP_NE_IMM, 5, 0, PASS, ETHERTYPE_V6);
   need_bytes(a, HARP_XDP_HEADER_V6_BYTES + TOKEN_AT + TOKEN_PREFIX_BYTES);
-  emit(a, LOAD_B, 5, 2, 14 + 6, 0);
+  emit(a, LOAD_B, 5, 2, IP6_AT(ip6_nxt), 0);
   emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
   if (mode == HARP_XDP_GENERIC) {
-    emit(a, LOAD_W, 5, 2, 14, 0);
+    emit(a, LOAD_W, 5, 2, ETH_HLEN, 0);
     emit(a, AND_IMM, 5, 0, 0, (int32_t)LABEL_MASK);
     emit(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* with another flow label it may be a superframe */
   }
   load_token(a, HARP_XDP_HEADER_V6_BYTES);
-  for (int word = 0; word < 4; word++) key_word(a, 14 + 24 + 4 * word, -20 + 4 * word);
-  emit(a, LOAD_H, 5, 2, 14 + 40 + 2, 0);
+  for (int word = 0; word < 4; word++) key_word(a, IP6_AT(ip6_dst) + 4 * word, KEY_AT(address) + 4 * word);
+  emit(a, LOAD_H, 5, 2, UDP6_AT(dest), 0);
 }
 
 static void load_map(struct assembler *a, int dst, int fd) {
@@ -129,24 +144,24 @@ static void load_map(struct assembler *a, int dst, int fd) {
 
 static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
   a->lookup = a->program->count;
-  emit(a, STORE_H, 10, 5, -4, 0);
-  emit(a, STORE_H_IMM, 10, 0, -2, 0);
+  emit(a, STORE_H, 10, 5, KEY_AT(port), 0);
+  emit(a, STORE_H_IMM, 10, 0, KEY_AT(zero), 0);
   load_map(a, 1, ports_fd);
   emit(a, MOVE, 2, 10, 0, 0);
-  emit(a, ADD_IMM, 2, 0, 0, -20);
+  emit(a, ADD_IMM, 2, 0, 0, KEY);
   emit(a, CALL, 0, 0, 0, MAP_LOOKUP);
   emit(a, JUMP_EQ_IMM, 0, 0, PASS, 0);
-  emit(a, LOAD_D, 1, 0, offsetof(struct harp_xdp_port_value, queues), 0);
-  emit(a, LOAD_W, 2, 6, 16, 0); /* rx_queue_index */
+  emit(a, LOAD_D, 1, 0, PORT_AT(queues), 0);
+  emit(a, LOAD_W, 2, 6, CONTEXT_RX_QUEUE, 0);
   emit(a, JUMP_GT_IMM, 2, 0, PASS, HARP_XDP_QUEUES_MAX - 1);
   emit(a, SHIFT_RIGHT, 1, 2, 0, 0);
   emit(a, AND_IMM, 1, 0, 0, 1);
   emit(a, JUMP_EQ_IMM, 1, 0, PASS, 0);
-  emit(a, LOAD_W, 1, 0, offsetof(struct harp_xdp_port_value, token_prefix), 0);
+  emit(a, LOAD_W, 1, 0, PORT_AT(token_prefix), 0);
   emit(a, JUMP_NE, 7, 1, DROP, 0);
-  emit(a, LOAD_D, 1, 0, offsetof(struct harp_xdp_port_value, redirected), 0);
+  emit(a, LOAD_D, 1, 0, PORT_AT(redirected), 0);
   emit(a, ADD_IMM, 1, 0, 0, 1);
-  emit(a, STORE_D, 0, 1, offsetof(struct harp_xdp_port_value, redirected), 0);
+  emit(a, STORE_D, 0, 1, PORT_AT(redirected), 0);
   load_map(a, 1, sockets_fd);
   emit(a, MOVE_IMM, 3, 0, 0, XDP_PASS); /* where the queue has no socket */
   emit(a, CALL, 0, 0, 0, REDIRECT_MAP);
@@ -156,7 +171,7 @@ static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
 static void emit_ends(struct assembler *a) {
   a->drop = a->program->count; /* r0: the port's value */
   emit(a, MOVE_IMM, 1, 0, 0, 1);
-  emit(a, ADD_ATOMIC_D, 0, 1, offsetof(struct harp_xdp_port_value, dropped), 0);
+  emit(a, ADD_ATOMIC_D, 0, 1, PORT_AT(dropped), 0);
   emit(a, MOVE_IMM, 0, 0, 0, XDP_DROP);
   emit(a, EXIT, 0, 0, 0, 0);
   a->pass = a->program->count;
@@ -190,10 +205,10 @@ void harp_xdp_program_write(struct harp_xdp_program *p, enum harp_xdp_mode mode,
   struct assembler a = {.program = p};
   memset(p, 0, sizeof *p);
   emit(&a, MOVE, 6, 1, 0, 0);
-  emit(&a, LOAD_W, 2, 6, 0, 0); /* data */
-  emit(&a, LOAD_W, 3, 6, 4, 0); /* data_end */
-  need_bytes(&a, 14);
-  emit(&a, LOAD_H, 5, 2, 12, 0);
+  emit(&a, LOAD_W, 2, 6, CONTEXT_DATA, 0);
+  emit(&a, LOAD_W, 3, 6, CONTEXT_DATA_END, 0);
+  need_bytes(&a, ETH_HLEN);
+  emit(&a, LOAD_H, 5, 2, offsetof(struct ether_header, ether_type), 0);
   emit(&a, JUMP_NE_IMM, 5, 0, V6, ETHERTYPE_V4);
   emit_v4(&a, mode);
   emit_v6(&a, mode);
