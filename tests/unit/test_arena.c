@@ -30,7 +30,7 @@ static bool is_mapped(const void *page) {
 
 /* ---- what this host has ---- */
 
-static void test_every_rung_gives_memory(void **state) {
+static void test_every_page_size_gives_memory(void **state) {
   (void)state;
   for (enum harp_page_size want = HARP_PAGE_AUTO; want <= HARP_PAGE_4K; want++) {
     if (want == HARP_PAGE_1G) continue; /* a host that has one should keep it */
@@ -245,7 +245,7 @@ static void test_names(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
   const struct CMUnitTest tests[] = {
-      T(test_every_rung_gives_memory),
+      T(test_every_page_size_gives_memory),
       T(test_2m_pages_are_used_where_free),
       T(test_sizes),
       T(test_1g_pages_only_for_much_memory),

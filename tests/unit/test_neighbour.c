@@ -207,7 +207,7 @@ static uint32_t next_news(int fd) {
   return head.nlmsg_seq;
 }
 
-static void test_who_writes_without_end_is_read_a_part_at_a_time(void **state) {
+static void test_endless_notifications_are_read_in_parts(void **state) {
   (void)state;
   enum { QUEUE = 512, READS_MAX = 16, LOOKS = 1000 };
   int pair[2], queued;
@@ -323,7 +323,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_what_counts_as_a_change, open_watch, close_watch),
       cmocka_unit_test_setup_teardown(test_the_rest_of_a_storm_is_looked_at_next_time, open_watch,
                                       close_watch),
-      cmocka_unit_test(test_who_writes_without_end_is_read_a_part_at_a_time),
+      cmocka_unit_test(test_endless_notifications_are_read_in_parts),
       cmocka_unit_test_setup_teardown(test_lost_messages_count_as_a_change, open_watch, close_watch),
       cmocka_unit_test(test_attributes_are_found),
       cmocka_unit_test(test_attributes_that_are_cut_off_are_not_found),

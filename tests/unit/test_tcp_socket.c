@@ -109,7 +109,7 @@ static void test_nothing_sent_is_nothing(void **state) {
   }
 }
 
-static void test_round_trips_are_told(void **state) {
+static void test_round_trips_are_reported(void **state) {
   (void)state;
   fill();
   drain();
@@ -168,7 +168,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(test_a_host_that_is_gone_breaks_either_end),
       T(test_nothing_sent_is_nothing),
-      T(test_round_trips_are_told),
+      T(test_round_trips_are_reported),
       T(test_progress_is_seen_on_any_kernel),
       T(test_segments_are_worked_out),
   };

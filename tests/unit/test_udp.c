@@ -203,7 +203,7 @@ static void test_every_combination_over_ip6(void **state) {
   every_combination(AF_INET6);
 }
 
-static void test_rung_says_what_is_used(void **state) {
+static void test_mode_names_what_is_used(void **state) {
   (void)state;
   static const char *const names[] = {"udp gso+gro", "udp sendmmsg+gro", "udp gso+recvmmsg",
                                       "udp sendmmsg+recvmmsg"};
@@ -452,7 +452,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_combination_over_ip4),
       cmocka_unit_test(test_every_combination_over_ip6),
-      cmocka_unit_test(test_rung_says_what_is_used),
+      cmocka_unit_test(test_mode_names_what_is_used),
       cmocka_unit_test(test_what_is_empty_or_too_large_is_counted),
       cmocka_unit_test(test_a_port_without_listener),
       cmocka_unit_test(test_refused_send),

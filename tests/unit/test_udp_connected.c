@@ -121,7 +121,7 @@ static unsigned sockets_on(uint16_t port, bool connected) {
   return count;
 }
 
-static void test_both_ways_and_strangers(void **state) {
+static void test_both_ways_and_unknown_senders(void **state) {
   (void)state;
   enum { ENDS = 3 };
   struct end ends[ENDS];
@@ -383,7 +383,7 @@ static void test_traffic_classes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_both_ways_and_strangers),
+      cmocka_unit_test(test_both_ways_and_unknown_senders),
       cmocka_unit_test(test_routes_to_a_peer_share_one),
       cmocka_unit_test(test_the_first_port_receives_for_all),
       cmocka_unit_test(test_a_peer_that_comes_back),

@@ -227,7 +227,7 @@ static void test_too_few_ports_for_shared_queues(void **state) {
 }
 
 /* As when a job follows another. */
-static void test_a_queue_that_is_being_let_go_is_waited_for(void **state) {
+static void test_waits_for_a_queue_that_is_being_released(void **state) {
   (void)state;
   struct harp_error error = {0};
   struct harp_io *io;
@@ -243,7 +243,7 @@ static void test_a_queue_that_is_being_let_go_is_waited_for(void **state) {
 
 /* As when one of several processes is killed and started again: the others keep the program, and its ports
  * stand in the table. */
-static void test_a_killed_process_queue_is_waited_for(void **state) {
+static void test_waits_for_the_queue_of_a_killed_process(void **state) {
   (void)state;
   enum { ITS_PORT = 4001 };
   struct harp_error error = {0};
@@ -265,7 +265,7 @@ static void test_a_killed_process_queue_is_waited_for(void **state) {
 }
 
 /* A process was killed on a host whose kernel has much to do. */
-static void test_a_queue_that_is_let_go_late_is_waited_for(void **state) {
+static void test_waits_for_a_queue_that_is_released_late(void **state) {
   (void)state;
   struct harp_error error = {0};
   struct harp_io *io;
@@ -281,7 +281,7 @@ static void test_a_queue_that_is_let_go_late_is_waited_for(void **state) {
   end_holder(holder);
 }
 
-static void test_a_queue_that_stays_taken_is_an_error(void **state) {
+static void test_a_queue_that_stays_in_use_is_an_error(void **state) {
   (void)state;
   struct harp_error error = {0};
   struct harp_io *io;
@@ -356,7 +356,7 @@ static void until_back(unsigned frames) {
   assert_int_equal(back, frames);
 }
 
-static void expect_fallen(const char *why) {
+static void expect_fallback(const char *why) {
   assert_int_equal(counters.driver_fallbacks, 1);
   assert_non_null(strstr(eni.io->info.mode, "udp "));
   assert_string_equal(eni.io->info.queues, "");
@@ -378,7 +378,7 @@ static void test_frames_that_are_sent_come_back(void **state) {
   assert_int_equal(counters.driver_fallbacks, 0);
 }
 
-static void test_a_kernel_that_says_later_gets_it_later(void **state) {
+static void test_sends_are_retried_after_eagain(void **state) {
   (void)state;
   static const int later[] = {-EAGAIN, -EBUSY, -ENOBUFS};
   if (!has_namespace) skip();
@@ -421,7 +421,7 @@ static void test_what_a_full_socket_refuses_leaves_later(void **state) {
   eni.io->ops->route_close(eni.io, r);
 }
 
-static void test_an_interface_that_is_gone_is_a_fall(void **state) {
+static void test_falls_back_when_the_interface_is_gone(void **state) {
   (void)state;
   static const struct {
     int answer;
@@ -432,7 +432,7 @@ static void test_an_interface_that_is_gone_is_a_fall(void **state) {
     wake_answer = rows[i].answer;
     send_one();
     wake_answer = 0;
-    expect_fallen(rows[i].why);
+    expect_fallback(rows[i].why);
     close_eni(state);
     assert_int_equal(open_eni(state), 0);
   }
@@ -440,7 +440,7 @@ static void test_an_interface_that_is_gone_is_a_fall(void **state) {
 }
 
 /* Nothing is sent through it meanwhile: the kernel's tables have lost the next hop with it. */
-static void test_an_interface_that_goes_unused_is_a_fall(void **state) {
+static void test_falls_back_when_an_idle_interface_goes(void **state) {
   (void)state;
   if (!has_namespace) skip();
   netns_run("ip link delete v0");
@@ -452,7 +452,7 @@ static void test_an_interface_that_goes_unused_is_a_fall(void **state) {
   make_eni();
 }
 
-static void test_completions_that_never_come_are_a_fall(void **state) {
+static void test_falls_back_without_completions(void **state) {
   (void)state;
   if (!has_namespace) skip();
   wake_is_ignored = true;
@@ -464,11 +464,11 @@ static void test_completions_that_never_come_are_a_fall(void **state) {
   }
   assert_int_equal(eni.io->ops->reap(eni.io), 0);
   wake_is_ignored = false;
-  expect_fallen("AF_XDP disabled: no send was completed for 2 s");
+  expect_fallback("AF_XDP disabled: no send was completed for 2 s");
 }
 
 /* The others go on, and so does what all of them complete together. */
-static void test_one_queue_that_is_stuck_is_a_fall(void **state) {
+static void test_falls_back_when_one_queue_is_stuck(void **state) {
   (void)state;
   if (!has_namespace) skip();
   enum { QUEUES = 2 };
@@ -505,7 +505,7 @@ static void test_one_queue_that_is_stuck_is_a_fall(void **state) {
 }
 
 /* The engine builds into a frame of a queue, which is closed before it submits. */
-static void test_what_was_being_built_goes_by_the_sockets(void **state) {
+static void test_a_lent_superframe_is_sent_by_the_sockets(void **state) {
   (void)state;
   struct harp_tx_superframe sent, given_back;
   if (!has_namespace) skip();
@@ -517,7 +517,7 @@ static void test_what_was_being_built_goes_by_the_sockets(void **state) {
   assert_int_equal(counters.driver_fallbacks, 1);
   assert_int_equal(eni.io->ops->tx_submit(eni.io, &sent), 0);
   eni.io->ops->tx_give_back(eni.io, &given_back);
-  expect_fallen("the interface went down");
+  expect_fallback("the interface went down");
 }
 
 /* ---- receiving ---- */
@@ -560,7 +560,7 @@ static unsigned take_all(void) {
   return all;
 }
 
-static void test_worthless_packets_leave_the_kernel_its_frames(void **state) {
+static void test_dropped_packets_return_their_frames(void **state) {
   (void)state;
   if (!has_namespace) skip();
   int wire = open_wire();
@@ -574,7 +574,7 @@ static void test_worthless_packets_leave_the_kernel_its_frames(void **state) {
   close(wire);
 }
 
-static void test_a_queue_that_moves_nothing_is_refused(void **state) {
+static void test_a_queue_without_completions_is_refused(void **state) {
   (void)state;
   struct harp_error error = {0};
   struct harp_io *io;
@@ -680,20 +680,20 @@ int main(void) {
       cmocka_unit_test(test_too_few_ports_for_shared_queues),
       cmocka_unit_test(test_engines_share_the_queues),
       cmocka_unit_test(test_an_odd_queue_is_the_first_engines),
-      cmocka_unit_test(test_a_queue_that_is_being_let_go_is_waited_for),
-      cmocka_unit_test(test_a_killed_process_queue_is_waited_for),
-      cmocka_unit_test(test_a_queue_that_is_let_go_late_is_waited_for),
-      cmocka_unit_test(test_a_queue_that_stays_taken_is_an_error),
-      cmocka_unit_test(test_a_queue_that_moves_nothing_is_refused),
+      cmocka_unit_test(test_waits_for_a_queue_that_is_being_released),
+      cmocka_unit_test(test_waits_for_the_queue_of_a_killed_process),
+      cmocka_unit_test(test_waits_for_a_queue_that_is_released_late),
+      cmocka_unit_test(test_a_queue_that_stays_in_use_is_an_error),
+      cmocka_unit_test(test_a_queue_without_completions_is_refused),
       ON_ENI(test_frames_that_are_sent_come_back),
-      ON_ENI(test_a_kernel_that_says_later_gets_it_later),
+      ON_ENI(test_sends_are_retried_after_eagain),
       ON_ENI(test_what_a_full_socket_refuses_leaves_later),
-      ON_ENI(test_an_interface_that_is_gone_is_a_fall),
-      ON_ENI(test_an_interface_that_goes_unused_is_a_fall),
-      ON_ENI(test_completions_that_never_come_are_a_fall),
-      cmocka_unit_test(test_one_queue_that_is_stuck_is_a_fall),
-      ON_ENI(test_worthless_packets_leave_the_kernel_its_frames),
-      ON_ENI(test_what_was_being_built_goes_by_the_sockets),
+      ON_ENI(test_falls_back_when_the_interface_is_gone),
+      ON_ENI(test_falls_back_when_an_idle_interface_goes),
+      ON_ENI(test_falls_back_without_completions),
+      cmocka_unit_test(test_falls_back_when_one_queue_is_stuck),
+      ON_ENI(test_dropped_packets_return_their_frames),
+      ON_ENI(test_a_lent_superframe_is_sent_by_the_sockets),
   };
   return cmocka_run_group_tests(tests, enter, NULL);
 }

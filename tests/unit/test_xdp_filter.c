@@ -43,7 +43,7 @@ static struct harp_xdp_filter open_filter(enum harp_xdp_mode mode) {
   return f;
 }
 
-static void test_the_table_of_sockets_has_the_nics_queues(void **state) {
+static void test_the_map_of_sockets_has_the_nics_queues(void **state) {
   (void)state;
   if (!has_namespace) skip();
   for (int channels = 1; channels <= 4; channels++) {
@@ -58,7 +58,7 @@ static void test_the_table_of_sockets_has_the_nics_queues(void **state) {
 
 /* A NIC may have more queues once the program is there, as virtio does, or fewer: who joins has those that
  * were there before and are there still. */
-static void test_who_joins_counts_as_who_came_first(void **state) {
+static void test_a_joined_program_counts_for_both(void **state) {
   (void)state;
   static const struct {
     int before, after;
@@ -156,7 +156,7 @@ static int bind_port(const char *ip, struct sockaddr_storage *local, uint16_t *p
 }
 
 /* A killed process leaves its ports in the table, where others keep the program. */
-static void test_queues_are_used_by_who_has_the_port(void **state) {
+static void test_used_queues_are_those_of_bound_ports(void **state) {
   (void)state;
   static const char *const addresses[] = {"127.0.0.1", "::1"};
   if (!has_namespace) skip();
@@ -210,7 +210,7 @@ static void join_without_privilege(bool is_ours) {
   if (!is_ours) harp_xdp_filter_close(&others);
 }
 
-static void test_who_holds_a_program_joins_it_without_privilege(void **state) {
+static void test_a_held_program_is_joined_without_privilege(void **state) {
   (void)state;
   if (!has_namespace) skip();
   join_without_privilege(false);
@@ -219,13 +219,13 @@ static void test_who_holds_a_program_joins_it_without_privilege(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_table_of_sockets_has_the_nics_queues),
-      cmocka_unit_test(test_who_joins_counts_as_who_came_first),
+      cmocka_unit_test(test_the_map_of_sockets_has_the_nics_queues),
+      cmocka_unit_test(test_a_joined_program_counts_for_both),
       cmocka_unit_test(test_another_versions_program_is_not_joined),
       cmocka_unit_test(test_the_other_mode_is_refused),
       cmocka_unit_test(test_a_port_counts_from_zero_and_its_owner_alone),
-      cmocka_unit_test(test_queues_are_used_by_who_has_the_port),
-      cmocka_unit_test(test_who_holds_a_program_joins_it_without_privilege),
+      cmocka_unit_test(test_used_queues_are_those_of_bound_ports),
+      cmocka_unit_test(test_a_held_program_is_joined_without_privilege),
   };
   return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -163,7 +163,7 @@ static void test_no_wakeup_where_none_is_asked_for(void **state) {
 }
 
 /* It looked at the ring before there was anything in it, and says that it sleeps after we have asked. */
-static void test_a_kernel_that_asks_late_is_woken(void **state) {
+static void test_a_flag_that_is_set_late_is_seen(void **state) {
   (void)state;
   uint32_t run, bytes = 60;
   harp_xdp_queue_wake(&q); /* there is nothing to wake it for */
@@ -208,7 +208,7 @@ static void test_a_packet_in_too_many_frames_is_dropped_whole(void **state) {
   assert_null(q.broken);
 }
 
-static void test_a_packet_that_ends_in_mid_air_is_dropped(void **state) {
+static void test_a_packet_without_its_end_is_dropped(void **state) {
   (void)state;
   struct harp_xdp_received packet;
   harp_xdp_queue_refill(&q);
@@ -387,7 +387,7 @@ static void test_a_full_tx_ring_gives_the_run_back(void **state) {
   harp_xdp_queue_check(&q);
 }
 
-static void test_what_a_wake_answers(void **state) {
+static void test_results_of_a_wakeup(void **state) {
   (void)state;
   uint32_t run, bytes = 60;
   static const int later[] = {-EAGAIN, -EBUSY, -ENOBUFS};
@@ -407,7 +407,7 @@ static void test_what_a_wake_answers(void **state) {
 
 /* ---- everything at once, near the end of the counters' range ---- */
 
-static void test_random_steps_keep_the_account(void **state) {
+static void test_random_steps_keep_the_owners(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 200; seed++) {
     struct rng rng = {seed};
@@ -466,10 +466,10 @@ int main(void) {
       cmocka_unit_test_setup(test_a_target_bounds_the_kernels_frames_and_grows_when_used_up, setup),
       cmocka_unit_test_setup(test_frames_circulate, setup),
       cmocka_unit_test_setup(test_no_wakeup_where_none_is_asked_for, setup),
-      cmocka_unit_test_setup(test_a_kernel_that_asks_late_is_woken, setup),
+      cmocka_unit_test_setup(test_a_flag_that_is_set_late_is_seen, setup),
       cmocka_unit_test_setup(test_a_packet_of_several_frames, setup),
       cmocka_unit_test_setup(test_a_packet_in_too_many_frames_is_dropped_whole, setup),
-      cmocka_unit_test_setup(test_a_packet_that_ends_in_mid_air_is_dropped, setup),
+      cmocka_unit_test_setup(test_a_packet_without_its_end_is_dropped, setup),
       cmocka_unit_test_setup(test_a_starved_fill_ring_is_filled_from_what_is_released, setup),
       cmocka_unit_test_setup(test_a_frame_delivered_twice_breaks_the_queue, setup),
       cmocka_unit_test_setup(test_garbled_descriptors_break_the_queue, setup),
@@ -479,8 +479,8 @@ int main(void) {
       cmocka_unit_test_setup(test_completed_twice_breaks_the_queue, setup),
       cmocka_unit_test_setup(test_withheld_completions_only_cost_their_runs, setup),
       cmocka_unit_test_setup(test_a_full_tx_ring_gives_the_run_back, setup),
-      cmocka_unit_test_setup(test_what_a_wake_answers, setup),
-      cmocka_unit_test_setup(test_random_steps_keep_the_account, setup),
+      cmocka_unit_test_setup(test_results_of_a_wakeup, setup),
+      cmocka_unit_test_setup(test_random_steps_keep_the_owners, setup),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

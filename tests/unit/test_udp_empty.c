@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What strangers send to the UDP driver's ports costs a bounded number of drops and nobody else's packets. */
+/* Empty datagrams to the UDP driver's ports cost a bounded number of drops per call and no other packets. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,7 +16,15 @@
 
 #include "io/io.h"
 
-enum { PORTS = 2, PACKETS = 40, PACKET_BYTES = 1068, WAIT_MS = 10000 };
+enum {
+  PORTS = 2,
+  ROUNDS = 5, /* on each port: an empty datagram, then a superframe */
+  SUPERFRAME_PACKETS = 4,
+  PACKETS = PORTS * ROUNDS * SUPERFRAME_PACKETS,
+  PACKET_BYTES = 1068,
+  CALL_DROPS_MAX = 64, /* more than one rx call may drop */
+  WAIT_MS = 10000,
+};
 
 struct driver {
   struct harp_io *io;
@@ -83,7 +91,7 @@ static void wait_readable(struct driver *d) {
   assert_true(poll(fds, n, WAIT_MS) > 0);
 }
 
-/* Takes one rx call's superframes apart; marks each packet that is as it was sent. */
+/* Splits the superframes of one rx call into packets; marks those that are intact. */
 static unsigned receive_once(struct driver *d, bool seen[PACKETS]) {
   struct harp_rx_superframe batch[HARP_RX_BATCH_MAX];
   unsigned n = d->io->ops->rx(d->io, batch, d->io->info.rx_batch), packets = 0;
@@ -104,7 +112,7 @@ static unsigned receive_once(struct driver *d, bool seen[PACKETS]) {
 
 /* Empty datagrams in front of a port's packets, and on the other port too: each packet still arrives as it
  * was sent. */
-static void strangers(uint32_t disable) {
+static void send_beside_empty_datagrams(uint32_t disable) {
   struct driver a, b;
   bool seen[PACKETS] = {false};
   static const uint8_t nothing[1];
@@ -114,10 +122,10 @@ static void strangers(uint32_t disable) {
   for (unsigned p = 0, sent = 0; p < PORTS; p++) {
     struct sockaddr_storage to = port_of(&b, p);
     struct harp_io_route *route = a.io->ops->route_open(a.io, p, &to, -1);
-    for (unsigned i = 0; i < 5; i++) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
       assert_int_equal(sendto(fd, nothing, 0, 0, (struct sockaddr *)&to, sizeof(struct sockaddr_in)), 0);
-      send_packets(&a, route, sent, 4);
-      sent += 4;
+      send_packets(&a, route, sent, SUPERFRAME_PACKETS);
+      sent += SUPERFRAME_PACKETS;
     }
     a.io->ops->route_close(a.io, route);
   }
@@ -126,7 +134,7 @@ static void strangers(uint32_t disable) {
     wait_readable(&b);
     got += receive_once(&b, seen);
   }
-  assert_int_equal(b.counters.drops[HARP_DROP_SHORT], 10);
+  assert_int_equal(b.counters.drops[HARP_DROP_SHORT], PORTS * ROUNDS);
   close(fd);
   close_driver(&a);
   close_driver(&b);
@@ -134,12 +142,12 @@ static void strangers(uint32_t disable) {
 
 static void test_empty_datagrams_displace_nothing(void **state) {
   (void)state;
-  strangers(0);
-  strangers(HARP_IO_NO_GSO | HARP_IO_NO_GRO);
+  send_beside_empty_datagrams(0);
+  send_beside_empty_datagrams(HARP_IO_NO_GSO | HARP_IO_NO_GRO);
 }
 
-/* A flood of them must not hold the pass: one call drops so many and returns. */
-static void test_a_flood_is_dropped_bit_by_bit(void **state) {
+/* One rx call returns after a bounded number of drops, so that a flood does not block the engine's pass. */
+static void test_a_flood_is_dropped_over_several_calls(void **state) {
   (void)state;
   struct driver b;
   struct harp_rx_superframe batch[HARP_RX_BATCH_MAX];
@@ -152,7 +160,7 @@ static void test_a_flood_is_dropped_bit_by_bit(void **state) {
     assert_int_equal(sendto(fd, nothing, 0, 0, (struct sockaddr *)&to, sizeof(struct sockaddr_in)), 0);
   wait_readable(&b);
   assert_int_equal(b.io->ops->rx(b.io, batch, b.io->info.rx_batch), 0);
-  assert_in_range(b.counters.drops[HARP_DROP_SHORT], 1, 64);
+  assert_in_range(b.counters.drops[HARP_DROP_SHORT], 1, CALL_DROPS_MAX);
   for (unsigned i = 0; i < FLOOD && b.counters.drops[HARP_DROP_SHORT] < FLOOD; i++)
     assert_int_equal(b.io->ops->rx(b.io, batch, b.io->info.rx_batch), 0);
   assert_int_equal(b.counters.drops[HARP_DROP_SHORT], FLOOD);
@@ -163,7 +171,7 @@ static void test_a_flood_is_dropped_bit_by_bit(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_empty_datagrams_displace_nothing),
-      cmocka_unit_test(test_a_flood_is_dropped_bit_by_bit),
+      cmocka_unit_test(test_a_flood_is_dropped_over_several_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
