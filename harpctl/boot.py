@@ -17,7 +17,7 @@ from harpctl.change.steps import Run
 from harpctl.confs.conf import Conf
 from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
-from harpctl.doctor.context import Options, real_context
+from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import Finding, worst
 from harpctl.errors import ExitCode
@@ -82,7 +82,7 @@ def _line(finding: Finding) -> str:
 def run_boot(host: Host, channels: int | None) -> BootResult:
     """Set again what a boot resets, and check the host."""
     commands = run_commands(host, channels)
-    findings = examine(real_context(host, collect(host), Options()), only_validating=True)
+    findings = examine(real_context(host, collect(host), DoctorOptions()), only_validating=True)
     failed = tuple(_line(finding) for finding in findings if finding.level == "fail")
     ok = worst(findings) != "fail" and not any(done.error for done in commands)
     return BootResult(ok=ok, commands=tuple(commands), failed=failed)

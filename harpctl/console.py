@@ -34,7 +34,7 @@ class Progress(Protocol):
     def working(self, title: str) -> contextlib.AbstractContextManager[None]:
         """Show that something is being done until the context ends."""
 
-    def say(self, line: str) -> None:
+    def print(self, line: str) -> None:
         """Show one line that stays."""
 
 
@@ -52,12 +52,12 @@ class ConsoleProgress:
             else:
                 yield
         except BaseException:
-            self.say(f"{title}: failed", style="red")
+            self.print(f"{title}: failed", style="red")
             raise
         seconds = time.monotonic() - begin
-        self.say(f"{title}: done" + (f" ({seconds:.1f} s)" if seconds >= 1 else ""))
+        self.print(f"{title}: done" + (f" ({seconds:.1f} s)" if seconds >= 1 else ""))
 
-    def say(self, line: str, style: str | None = None) -> None:
+    def print(self, line: str, style: str | None = None) -> None:
         """Show one line; that it can't be written (a log on a full disk) does not stop the work."""
         with contextlib.suppress(OSError):
             ERR.print(line, style=style, markup=False)
@@ -71,7 +71,7 @@ class NoProgress:
         del title
         return contextlib.nullcontext()
 
-    def say(self, line: str) -> None:
+    def print(self, line: str) -> None:
         """Show nothing."""
 
 

@@ -31,7 +31,7 @@ R = TypeVar("R")
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: such errors are reported where they occur
 CONTEXT = "context"  # the parameter in which typer passes the given options
-JSON_NAMES = ("as_json", "json")  # of the parameters that --json sets
+JSON_NAME = "as_json"  # the parameter that --json sets
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         context = kwargs.get(CONTEXT) if has_context else kwargs.pop(CONTEXT, None)
-        as_json = any(kwargs.get(name) is True for name in JSON_NAMES)
+        as_json = kwargs.get(JSON_NAME) is True
         try:
             result = command(*args, **kwargs)
             sys.stdout.flush()

@@ -75,8 +75,8 @@ class Scrubber:
     def learn(self, environment: Mapping[str, str]) -> None:
         """Remember the values of variables to remove."""
         for name, value in environment.items():
-            is_told = name in VARIABLES and VALUE.fullmatch(value)
-            if not is_told and (name.startswith(PREFIXES) or SECRET_NAME.search(name)):
+            is_allowed = name in VARIABLES and VALUE.fullmatch(value)
+            if not is_allowed and (name.startswith(PREFIXES) or SECRET_NAME.search(name)):
                 self.hide(value, value.strip())
 
     def text(self, text: str) -> str:
@@ -126,7 +126,7 @@ def conf(text: str, scrubber: Scrubber) -> str:
         if words.startswith("[") and words.endswith("]") and words[1:-1] in SECTIONS:
             section = words[1:-1]
             lines.append(words)
-        elif _is_taken(section, name, value):
+        elif _is_valid(section, name, value):
             lines.append(f"{name} = {value}")
         elif words:
             what = "a comment" if words[0] in "#;" else "no key and value that the plugin takes"
@@ -135,7 +135,7 @@ def conf(text: str, scrubber: Scrubber) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_taken(section: str, name: str, value: str) -> bool:
+def _is_valid(section: str, name: str, value: str) -> bool:
     row = KEYS.get(name)
     try:
         return row is not None and row.section == section and row.read(value) is not None

@@ -18,7 +18,7 @@ from harpctl.bundle import allow
 from harpctl.confs.conf import CONF_DIR
 from harpctl.confs.files import find_confs
 from harpctl.doctor.archive import FORMAT
-from harpctl.doctor.context import Options, real_context
+from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import plain
 from harpctl.errors import HarpError
@@ -168,7 +168,7 @@ def gather(host: Host) -> Bundle:
     environments = [own, *processes.values()]
     _confs(bundle, environments)  # before what may quote them
     bundle.attempt(
-        "doctor.json", lambda: [plain(one) for one in examine(real_context(host, facts, Options()))]
+        "doctor.json", lambda: [plain(one) for one in examine(real_context(host, facts, DoctorOptions()))]
     )
     bundle.attempt("facts.json", lambda: allow.facts(facts))
     bundle.attempt("status.json", lambda: _status(host))

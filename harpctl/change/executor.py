@@ -150,7 +150,7 @@ class Executor:
                 f"{step.path} reads {reads!r} after {step.value!r} was written.",
                 "Look at `dmesg` for the reason.",
             )
-        self._progress.say(f"{step.path}: {reads} of {step.value}")
+        self._progress.print(f"{step.path}: {reads} of {step.value}")
 
     def _run(self, step: Run) -> None:
         if step.argv:

@@ -95,7 +95,7 @@ def recover(host: Host, *, progress: Progress) -> Report:
     with translate_os_errors(host), store.locked(host):
         journal = Journal(host)
         chosen = [transaction for transaction in journal.transactions() if transaction.is_open]
-        progress.say("An earlier run was interrupted; it is undone first.")
+        progress.print("An earlier run was interrupted; it is undone first.")
         report = _undo(host, journal, chosen, False, False, progress)
         store.clear(host)
     if report.kept:

@@ -16,7 +16,7 @@ from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.doctor.bundle_findings import printable, read_findings
-from harpctl.doctor.context import Options, real_context
+from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst
 from harpctl.doctor.probe_packet import PORT
@@ -37,7 +37,7 @@ Root = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def _find(host: Host, options: Options, *, only_validating: bool = False) -> list[Finding]:
+def _find(host: Host, options: DoctorOptions, *, only_validating: bool = False) -> list[Finding]:
     return examine(real_context(host, collect(host), options), only_validating=only_validating)
 
 
@@ -53,12 +53,12 @@ def validate(
     boot: Annotated[
         bool, typer.Option("--boot", help="Count the hugepages of the next boot as present.")
     ] = False,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Check whether this host is set up correctly: exit code 0, or 1 and what is wrong."""
-    findings = _find(open_host(root), Options(after_boot=boot), only_validating=True)
+    findings = _find(open_host(root), DoctorOptions(after_boot=boot), only_validating=True)
     failed = worst(findings) == "fail"
-    if json:
+    if as_json:
         _print_findings(findings)
     else:
         show_failures(findings)
@@ -102,20 +102,20 @@ def doctor(
         typer.Option("--bundle", metavar="FILE", help="Show the findings in this file of `harpctl report`."),
     ] = None,
     root: Root = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Find out why HARP does not work here, or not well, with the command that repairs each finding."""
     if bundle is not None:
         if peer or serve or fix or root is not None:
             raise typer.BadParameter("can be combined with --verbose and --json only", param_hint="--bundle")
-        _show_bundle(bundle, verbose=verbose, as_json=json)
+        _show_bundle(bundle, verbose=verbose, as_json=as_json)
         return
     if serve:
         _serve(port, seconds)
         return
     names = tuple(name for text in peer or () for name in text.split(",") if name)
-    host, options = open_host(root), Options(peers=names, port=port)
-    progress = NoProgress() if json else ConsoleProgress()
+    host, options = open_host(root), DoctorOptions(peers=names, port=port)
+    progress = NoProgress() if as_json else ConsoleProgress()
     if fix:
         recover(host, progress=progress)
     with progress.working(f"Probing {', '.join(names)}") if names else nullcontext():
@@ -123,7 +123,7 @@ def doctor(
     fixed = _fix(host, findings, progress) if fix else []
     if fixed:
         findings = _find(host, options)
-    if json:
+    if as_json:
         _print_findings(findings, fixed)
     else:
         show_all(findings, verbose=verbose)
@@ -175,10 +175,10 @@ def _serve(port: int, seconds: int) -> None:
     ERR.print(f"{responder.answered} probes answered.", markup=False)
 
 
-def topo(*, root: Root = None, json: Json = False) -> None:
+def topo(*, root: Root = None, as_json: Json = False) -> None:
     """Show how near GPUs, ENIs and NUMA nodes are to each other, and which ENI serves which GPU."""
     found = make_topo(collect(open_host(root)))
-    if json:
+    if as_json:
         print_json(msgspec.to_builtins(found))
         return
     table, notes = draw(found)

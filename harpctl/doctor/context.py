@@ -26,7 +26,7 @@ from harpctl.setup.mount import MOUNT_POINT
 from harpctl.setup.options import SetupOptions
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator asked of the doctor."""
 
     peers: tuple[str, ...] = ()  # addresses or names of the other host
@@ -41,13 +41,13 @@ class Context:
         self,
         host: Host,
         facts: Facts,
-        options: Options | None = None,
+        options: DoctorOptions | None = None,
         environment: Mapping[str, str] | None = None,
         machine: Machine | None = None,
     ) -> None:
         self.host = host
         self.facts = facts
-        self.options = options or Options()
+        self.options = options or DoctorOptions()
         self.environment = dict(environment or {})
         self._machine = machine
 
@@ -153,7 +153,7 @@ class Context:
         return self._machine is not None
 
 
-def real_context(host: Host, facts: Facts, options: Options) -> Context:
+def real_context(host: Host, facts: Facts, options: DoctorOptions) -> Context:
     """Make the context of a host: for a tree without environment and without asking the machine."""
     if not host.is_real:
         return Context(host, facts, options)

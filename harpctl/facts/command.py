@@ -19,11 +19,11 @@ def facts(
     root: Annotated[
         Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
 ) -> None:
     """Show what harpctl knows of this host: system, memory, GPUs, ENIs, plugin. Works without root."""
     found = collect(open_host(root))
-    if json:
+    if as_json:
         print_json(found)
         return
     for number, table in enumerate(tables(found)):

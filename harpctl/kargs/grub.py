@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harpctl.errors import ExitCode, HarpError
 from harpctl.kargs import shell
 from harpctl.kargs.cmdline import HugepageArgs, holds, surplus
-from harpctl.kargs.shell import Assignment, Letter, ShellFile
+from harpctl.kargs.shell import Assignment, Character, ShellFile
 
 MAIN = "GRUB_CMDLINE_LINUX"
 EXTRAS = ("GRUB_CMDLINE_LINUX_DEFAULT", "GRUB_CMDLINE_LINUX_RECOVERY")
@@ -23,15 +23,15 @@ OURS = {MAIN, *EXTRAS}
 
 
 class Place(NamedTuple):
-    """Where a letter of a final value stands: file, assignment, letter in it; -1 where nowhere."""
+    """Where a character of a final value stands: file, assignment, character in it; -1 where nowhere."""
 
     file: int
     assignment: int
-    letter: int
+    character: int
 
 
 class Piece(NamedTuple):
-    """A letter of a final value with its place. `text` is None where only a shell can know it."""
+    """A character of a final value with its place. `text` is None where only a shell can know it."""
 
     text: str | None
     place: Place
@@ -51,7 +51,7 @@ def edited_defaults(files: Sequence[tuple[str, str]], wanted: HugepageArgs | Non
         return {}
     edits = _Edits(sources)
     for place in _stale(sources, wanted):
-        edits.drop.setdefault(place[:2], set()).add(place.letter)
+        edits.drop.setdefault(place[:2], set()).add(place.character)
     if wanted is not None:
         edits.add(str(wanted))
     texts = edits.texts()
@@ -74,7 +74,7 @@ def final_value(files: Sequence[tuple[str, str]], name: str) -> str:
 def _evaluate(sources: Sequence[ShellFile]) -> dict[str, list[Piece]]:
     """Return the final values of all variables.
 
-    A letter that comes through `$GRUB_CMDLINE_LINUX...` keeps its place in the earlier assignment; through
+    A character that comes through `$GRUB_CMDLINE_LINUX...` keeps its place in the earlier assignment; through
     any other variable it gets the place of the `$`, because that variable may serve other ends.
     """
     values: dict[str, list[Piece]] = {}
@@ -83,20 +83,20 @@ def _evaluate(sources: Sequence[ShellFile]) -> dict[str, list[Piece]]:
             if not assignment.is_certain:
                 continue
             pieces = list(values.get(assignment.name, [])) if assignment.appends else []
-            for index, letter in enumerate(assignment.letters):
-                pieces += _pieces(letter, Place(file, number, index), values)
+            for index, character in enumerate(assignment.characters):
+                pieces += _pieces(character, Place(file, number, index), values)
             values[assignment.name] = pieces
     return values
 
 
-def _pieces(letter: Letter, place: Place, values: dict[str, list[Piece]]) -> list[Piece]:
-    if not letter.raw:
-        return [Piece(letter.text, place)]
-    if letter.variable not in values:
+def _pieces(character: Character, place: Place, values: dict[str, list[Piece]]) -> list[Piece]:
+    if not character.raw:
+        return [Piece(character.text, place)]
+    if character.variable not in values:
         return [Piece(None, place)]
-    if letter.variable in OURS:
-        return values[letter.variable]
-    return [Piece(piece.text, place) for piece in values[letter.variable]]
+    if character.variable in OURS:
+        return values[character.variable]
+    return [Piece(piece.text, place) for piece in values[character.variable]]
 
 
 def _text(pieces: Sequence[Piece]) -> str:
@@ -111,7 +111,7 @@ def _is_right(sources: Sequence[ShellFile], wanted: HugepageArgs | None) -> bool
 
 
 def _stale(sources: Sequence[ShellFile], wanted: HugepageArgs | None) -> set[Place]:
-    """Return the places of all letters of words that must go. Raises HarpError where one can't be cut."""
+    """Return the places of all characters of words that must go. Raises HarpError where one can't be cut."""
     values = _evaluate(sources)
     _refuse_conditional(sources)
     found: set[Place] = set()
@@ -144,7 +144,7 @@ def _words(pieces: Sequence[Piece]) -> list[list[Piece]]:
 def _refuse_conditional(sources: Sequence[ShellFile]) -> None:
     for source in sources:
         for assignment in source.assignments:
-            value = "".join(letter.text for letter in assignment.letters)
+            value = "".join(character.text for character in assignment.characters)
             matters = assignment.name == MAIN or (assignment.name in EXTRAS and "hugepages" in value)
             if matters and not assignment.is_certain:
                 what = f"{assignment.name}, which is set under a condition or has a value without quotes"
@@ -185,11 +185,11 @@ class _Edits:
         return texts
 
     def _value(self, source: ShellFile, assignment: Assignment, key: tuple[int, int]) -> str:
-        letters = assignment.letters
-        drop = _with_blanks(letters, self.drop.get(key, set()))
-        kept = [letter for index, letter in enumerate(letters) if index not in drop]
+        characters = assignment.characters
+        drop = _with_blanks(characters, self.drop.get(key, set()))
+        kept = [character for index, character in enumerate(characters) if index not in drop]
         words = self.addition if key == self.target else ""
-        if any(letter.raw and not letter.variable for letter in letters):
+        if any(character.raw and not character.variable for character in characters):
             raise shell.unreadable(
                 source.path, assignment.line, f"a command that gives {assignment.name} its value"
             )
@@ -200,42 +200,43 @@ class _Edits:
         text = source.text
         value, at = "", assignment.start
         for index in sorted(drop):
-            value += _joints(text[at : letters[index].start], is_cut=index - 1 in drop)
-            at = letters[index].end
+            value += _joints(text[at : characters[index].start], is_cut=index - 1 in drop)
+            at = characters[index].end
         if not words:
             return value + text[at : assignment.end]
         return value + text[at : assignment.closing] + words + text[assignment.closing : assignment.end]
 
 
 def _extends(assignment: Assignment) -> bool:
-    return assignment.appends or any(letter.variable == MAIN for letter in assignment.letters)
+    return assignment.appends or any(character.variable == MAIN for character in assignment.characters)
 
 
 def _joints(between: str, *, is_cut: bool) -> str:
-    """Return what stays of the bytes before a cut letter: a line continued inside the cut goes too."""
+    """Return what stays of the bytes before a cut character: a line continued inside the cut goes too."""
     return between.replace("\\\n", "") if is_cut else between
 
 
-def _with_blanks(letters: Sequence[Letter], drop: set[int]) -> set[int]:
-    """Extend the letters to drop by the blanks that held them apart from what stays."""
+def _with_blanks(characters: Sequence[Character], drop: set[int]) -> set[int]:
+    """Extend the characters to drop by the blanks that held them apart from what stays."""
     grown = set(drop)
     for index in sorted(drop):
         before = index - 1
-        while before >= 0 and before not in grown and letters[before].text.isspace():
+        while before >= 0 and before not in grown and characters[before].text.isspace():
             grown.add(before)
             before -= 1
     if grown and not set(range(min(grown))):
-        after = next((index for index in range(len(letters)) if index not in grown), len(letters))
-        while after < len(letters) and letters[after].text.isspace():
+        after = next((index for index in range(len(characters)) if index not in grown), len(characters))
+        while after < len(characters) and characters[after].text.isspace():
             grown.add(after)
             after += 1
     return grown
 
 
-def _rendered(letters: Sequence[Letter], words: str) -> str:
+def _rendered(characters: Sequence[Character], words: str) -> str:
     """Write a value anew, in double quotes."""
     parts = [
-        letter.raw or (f"\\{letter.text}" if letter.text in '"\\$`' else letter.text) for letter in letters
+        character.raw or (f"\\{character.text}" if character.text in '"\\$`' else character.text)
+        for character in characters
     ]
     return f'"{"".join(parts)}{words}"'
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a file of shell assignments, such as /etc/default/grub, so that single letters can be edited.
+"""Reads a file of shell assignments, such as /etc/default/grub, so that single characters can be edited.
 
 Only what the shell itself would do without running anything is understood: assignments, quotes, escapes,
-continued lines, comments. Every letter of a value knows where it stands in the file and in which quotes.
+continued lines, comments. Every character of a value knows where it stands in the file and in which quotes.
 Other commands are walked over; assignments under a condition, or made for one command, are marked so.
 """
 
@@ -23,14 +23,14 @@ _CLAUSES = {"then", "else", "elif", "do", "!", "time"}
 _SEPARATORS = ";&|()\n"
 
 
-class Letter(NamedTuple):
-    """One letter of a value, or an expansion in it (`raw` then is its source, `text` empty)."""
+class Character(NamedTuple):
+    """One character of a value, or an expansion in it (`raw` then is its source, `text` empty)."""
 
     text: str
     start: int
     end: int
     quote: str  # '"', "'" or "" for none
-    run: int  # letters of one quoted part of a value have the same number
+    run: int  # characters of one quoted part of a value have the same number
     raw: str = ""
     variable: str = ""  # what is expanded; "" for a command or anything else that only a shell can know
 
@@ -45,7 +45,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     start: int  # of its value
     end: int
     closing: int  # where the quote stands that ends the value; -1 when it ends without one
-    letters: tuple[Letter, ...]
+    characters: tuple[Character, ...]
 
 
 class ShellFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def parse(path: str, text: str) -> ShellFile:
 
 
 class _Word(NamedTuple):
-    letters: tuple[Letter, ...]
+    characters: tuple[Character, ...]
     start: int
     end: int
     closing: int
@@ -104,20 +104,20 @@ class _Command:
         elif word not in _CLAUSES:
             self.exports = word == "export"
             self.is_first = False
-            self._doubt()
+            self._mark_uncertain()
 
     def end(self, operator: str) -> list[Assignment]:
         """End the command; return what it assigned."""
         self.parentheses = max(0, self.parentheses + {"(": 1, ")": -1}.get(operator, 0))
         if operator in {"|", "&"}:
-            self._doubt()
+            self._mark_uncertain()
         goes_on = operator == "\n" and self.is_empty
         self.is_conditional = operator in {"&&", "||", "|"} or (self.is_conditional and goes_on)
         done, self.pending = self.pending, []
         self.is_first, self.is_empty, self.exports = True, True, False
         return done
 
-    def _doubt(self) -> None:
+    def _mark_uncertain(self) -> None:
         self.pending = [msgspec.structs.replace(lost, is_certain=False) for lost in self.pending]
 
 
@@ -159,7 +159,7 @@ class _Reader:
             start=word.start,
             end=word.end,
             closing=word.closing,
-            letters=word.letters,
+            characters=word.characters,
         )
 
     def _skip_blanks(self) -> bool:
@@ -190,7 +190,7 @@ class _Reader:
 
     def _word(self) -> _Word:
         """Read one word: up to a blank or a separator outside quotes."""
-        start, letters, run, closing = self.at, list[Letter](), 0, -1
+        start, characters, run, closing = self.at, list[Character](), 0, -1
         while self.at < len(self.text):
             here = self.text[self.at]
             if here in " \t<>" or here in _SEPARATORS or self._is_line_end_cr():
@@ -198,27 +198,27 @@ class _Reader:
             run += 1
             closing = -1
             if here in "'\"":
-                letters += self._quoted(here, run)
+                characters += self._quoted(here, run)
                 closing = self.at - 1
             elif self.text.startswith(("$'", '$"'), self.at):
                 raise self._error(self.at, "a $'...' string")
             else:
-                letters += self._one("", run)
-        return _Word(tuple(letters), start, self.at, closing)
+                characters += self._one("", run)
+        return _Word(tuple(characters), start, self.at, closing)
 
-    def _quoted(self, quote: str, run: int) -> list[Letter]:
+    def _quoted(self, quote: str, run: int) -> list[Character]:
         opened = self.at
         self.at += 1
-        letters: list[Letter] = []
+        characters: list[Character] = []
         while self.at < len(self.text):
             if self.text[self.at] == quote:
                 self.at += 1
-                return letters
-            letters += self._one(quote, run)
+                return characters
+            characters += self._one(quote, run)
         raise self._error(opened, f"a {quote} that is never closed")
 
-    def _one(self, quote: str, run: int) -> list[Letter]:
-        """Read one letter or one expansion; a continued line gives none."""
+    def _one(self, quote: str, run: int) -> list[Character]:
+        """Read one character or one expansion; a continued line gives none."""
         text, start = self.text, self.at
         here = text[start]
         if quote != "'" and here == "\\":
@@ -227,20 +227,20 @@ class _Reader:
             if following == "\n":
                 return []
             if following and (quote != '"' or following in '$`"\\'):
-                return [Letter(following, start, self.at, quote, run)]
+                return [Character(following, start, self.at, quote, run)]
             self.at = start + 1
-            return [Letter("\\", start, self.at, quote, run)]
+            return [Character("\\", start, self.at, quote, run)]
         if quote != "'" and here in "$`":
             return [self._expansion(quote, run)]
         self.at += 1
-        return [Letter(here, start, self.at, quote, run)]
+        return [Character(here, start, self.at, quote, run)]
 
-    def _expansion(self, quote: str, run: int) -> Letter:
+    def _expansion(self, quote: str, run: int) -> Character:
         text, start = self.text, self.at
         if match := _VARIABLE.match(text, start):
             self.at = match.end()
             name = match[1] or match[2]
-            return Letter("", start, self.at, quote, run, match.group(), name)
+            return Character("", start, self.at, quote, run, match.group(), name)
         if text[start] == "`":
             self._skip_to_backquote()
         elif text[start + 1 : start + 2] in {"(", "{"}:
@@ -250,8 +250,8 @@ class _Reader:
             self.at += 2
         else:  # a dollar sign and nothing else
             self.at += 1
-            return Letter("$", start, self.at, quote, run)
-        return Letter("", start, self.at, quote, run, text[start : self.at])
+            return Character("$", start, self.at, quote, run)
+        return Character("", start, self.at, quote, run, text[start : self.at])
 
     def _skip_to_backquote(self) -> None:
         opened = self.at

@@ -42,11 +42,11 @@ def confirm_all(host: Host) -> Confirmed:
 
 
 def confirm(
-    *, json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+    *, as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
 ) -> None:
     """Keep a network change that would otherwise be undone, because this host can be reached."""
     done = confirm_all(Host())
-    if json:
+    if as_json:
         print_json(done)
         return
     for transaction in done.transactions:

@@ -79,7 +79,7 @@ class Guard:
             return True
         lost = self._lost()
         if lost:
-            progress.say(
+            progress.print(
                 f"{', '.join(lost)} can't be reached any more. If you can reach this host, run"
                 f" `harpctl confirm` within {self._watch.left_s:.0f} s; else the network goes back as it was."
             )

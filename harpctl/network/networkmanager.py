@@ -56,7 +56,7 @@ def _up(name: str, selector: tuple[str, str], wait_s: int = UP_WAIT_S) -> tuple[
     return ("nmcli", "--wait", str(wait_s), "connection", "up", *selector, "ifname", name)
 
 
-class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+class Activation(msgspec.Struct, frozen=True, kw_only=True):
     """What stands before and after the changed files, and what takes each managed ENI up."""
 
     before: tuple[AnyStep, ...] = ()
@@ -64,13 +64,13 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     ups: dict[str, Run] = {}
 
 
-def takeover(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Takeover:
+def plan_activation(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Activation:
     """Ask a running NetworkManager how it treats the ENIs, and plan what it is told.
 
     An undo ends with the files read again, and with the connections up that were up before.
     """
     if not is_running(host):
-        return Takeover()
+        return Activation()
     before: list[AnyStep] = []
     ups = {}
     for eni in enis:
@@ -86,6 +86,6 @@ def takeover(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Takeover:
         ups[eni.name] = Run(argv=argv, always=True, timeout_s=UP_TIMEOUT_S, why=why)
     reload = ("nmcli", "connection", "reload")
     before.append(Run(undo=reload, why="NetworkManager follows its files"))
-    return Takeover(
+    return Activation(
         before=tuple(before), after=(Run(argv=reload, why="NetworkManager reads its files"),), ups=ups
     )

@@ -60,7 +60,7 @@ def _check_address(eni: EniPlan) -> None:
         )
 
 
-def _check_twins(enis: Sequence[EniPlan]) -> None:
+def _check_duplicates(enis: Sequence[EniPlan]) -> None:
     owners: dict[str, str] = {}
     for eni in enis:
         if other := owners.get(eni.host):
@@ -108,7 +108,7 @@ def plan_network(facts: Facts, host: Host, enis: Sequence[EniPlan], *, force: bo
         _check_address(eni)
         if not force and (found := facts.eni(eni.name)) is not None:
             refuse_primary(found)
-    _check_twins(enis)
+    _check_duplicates(enis)
     manager = detect(host)
     kept = files(host, manager, enis) + arp.files(enis)
     if not host.runs_commands:
@@ -119,14 +119,14 @@ def plan_network(facts: Facts, host: Host, enis: Sequence[EniPlan], *, force: bo
             "Install the package iproute2 (Debian, Ubuntu) or iproute (others).",
             ExitCode.MISSING,
         )
-    takeover = networkmanager.Takeover()
+    activation = networkmanager.Activation()
     if manager in {Manager.NETWORKMANAGER, Manager.NETPLAN_NM}:
-        takeover = networkmanager.takeover(host, enis, netplan=manager is Manager.NETPLAN_NM)
-    changes = runtime.commands(facts, host, enis, takeover.ups)
+        activation = networkmanager.plan_activation(host, enis, netplan=manager is Manager.NETPLAN_NM)
+    changes = runtime.commands(facts, host, enis, activation.ups)
     steps = [
-        *takeover.before,
+        *activation.before,
         *_with_validation(manager, kept),
-        *takeover.after,
+        *activation.after,
         *arp.now(enis),
         *changes,
     ]

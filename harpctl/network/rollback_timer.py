@@ -27,10 +27,10 @@ from harpctl.network.guard_files import Watch
 
 POLL_S = 0.1
 OTHERS_WAIT_S = 120.0
-HURRY = threading.Event()
+SHUTDOWN = threading.Event()
 
 
-def _is_at_work(wanted: Watch) -> bool:
+def _is_alive(wanted: Watch) -> bool:
     """Return whether the watched harpctl lives."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(wanted.pid)
@@ -42,13 +42,13 @@ def _wait(host: Host, wanted: Watch) -> bool:
     """Wait for the time to act; False when there is nothing left to do."""
     while guard_files.read(host, wanted.transaction) is not None:
         late = time.monotonic() - wanted.deadline
-        if HURRY.is_set() or late >= wanted.grace_s or (late >= 0 and not _is_at_work(wanted)):
+        if SHUTDOWN.is_set() or late >= wanted.grace_s or (late >= 0 and not _is_alive(wanted)):
             return True
-        HURRY.wait(POLL_S)
+        SHUTDOWN.wait(POLL_S)
     return False
 
 
-def _is_well(host: Host, wanted: Watch) -> bool:
+def _is_reachable(host: Host, wanted: Watch) -> bool:
     """Return whether a harpctl that is gone left the host as it could be reached before, or confirmed."""
     return guard_files.is_confirmed(host, wanted.transaction) or not wanted.reachable.lost(host)
 
@@ -80,9 +80,9 @@ def run(host: Host, transaction: str) -> None:
         return
     host.write_file(guard_files.alive_path(transaction), f"{os.getpid()}\n".encode(), 0o600)
     if _wait(host, wanted):
-        is_stuck = _is_at_work(wanted)
-        is_well = not is_stuck and _is_well(host, wanted)
-        if guard_files.decide(host, transaction) and not is_well:
+        is_stuck = _is_alive(wanted)
+        is_reachable = not is_stuck and _is_reachable(host, wanted)
+        if guard_files.decide(host, transaction) and not is_reachable:
             if is_stuck:
                 _stop(wanted.pid)
             _take_back(host)
@@ -93,7 +93,7 @@ def main() -> None:
     """Run with the transaction's id and the root directory as arguments."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: HURRY.set())
+    signal.signal(signal.SIGTERM, lambda _number, _frame: SHUTDOWN.set())
     run(Host(sys.argv[2], LiveRunner()), sys.argv[1])
 
 

@@ -26,7 +26,7 @@ LOST_ACCESS = {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}
 ACCESS = "Apply docs/deploy/access.yaml, which gives the service account what it needs."
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     """What the API server answered."""
 
     code: int
@@ -52,7 +52,7 @@ class Cluster:
             )
         self._url = f"https://{f'[{name}]' if ':' in name else name}:{port}"
 
-    def ask(self, method: str, path: str, body: object = None) -> Answer:
+    def ask(self, method: str, path: str, body: object = None) -> Response:
         """Send a request; a body is a merge patch. Raises HarpError where no answer comes."""
         headers = {"Authorization": f"Bearer {self._host.read_word(f'{SECRETS}/token')}"}  # it is renewed
         data = None
@@ -65,10 +65,10 @@ class Cluster:
             direct = urllib.request.ProxyHandler({})
             opener = urllib.request.build_opener(direct, urllib.request.HTTPSHandler(context=context))
             with opener.open(request, timeout=TIMEOUT_S) as answer:
-                return Answer(answer.status, _document(answer.read(ANSWER_BYTES_MAX)))
+                return Response(answer.status, _document(answer.read(ANSWER_BYTES_MAX)))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, _document(error.read(ANSWER_BYTES_MAX)))
+                return Response(error.code, _document(error.read(ANSWER_BYTES_MAX)))
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             raise HarpError(

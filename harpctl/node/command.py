@@ -57,7 +57,7 @@ def clean_up_node(
 ) -> None:
     """Take label and files away where the DaemonSet no longer wants this node. Raises HarpError."""
     if is_wanted(cluster, node, *daemonset):
-        progress.say("The DaemonSet is still there, so HARP stays installed.")
+        progress.print("The DaemonSet is still there, so HARP stays installed.")
         return
     failure: HarpError | None = None
     try:
@@ -67,7 +67,7 @@ def clean_up_node(
     report = rollback(host, progress=progress)
     if report.kept:
         raise HarpError(f"Not everything could be removed: {kept_text(report.kept)}.", "Remove it by hand.")
-    progress.say("The DaemonSet is gone, and so is what it installed.")
+    progress.print("The DaemonSet is gone, and so is what it installed.")
     if failure is not None:
         raise failure
 
@@ -127,7 +127,7 @@ def node(
         return
     try:
         set_label(cluster, name, label_value(found.version))
-        progress.say(f"Node {name} has the label {LABEL}.")
+        progress.print(f"Node {name} has the label {LABEL}.")
         while True:
             signal.pause()
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from harpctl.build_info import build_version, built_file
-from harpctl.doctor.context import Context, Options, real_context
+from harpctl.doctor.context import Context, DoctorOptions, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.machine import RealMachine
 from harpctl.doctor.model import Finding, Level
@@ -66,7 +66,7 @@ def _write_answer(value: object, answers: BinaryIO) -> None:
 def describe() -> HostState:
     """Return the state of this host. Raises HarpError where no plugin is here at all."""
     host = open_host(None)
-    context = real_context(host, collect(host), Options())
+    context = real_context(host, collect(host), DoctorOptions())
     findings = examine(context, only_validating=True)
     copy = context.plugin
     path = copy.path if copy else str(built_file(PLUGIN))

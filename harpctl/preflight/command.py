@@ -15,7 +15,7 @@ from harpctl.fleet import find_remote, parse_hosts
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
 from harpctl.preflight.rates import SOCKET
-from harpctl.preflight.run import Options, run_preflight
+from harpctl.preflight.run import PreflightOptions, run_preflight
 from harpctl.preflight.show import show
 from harpctl.testbed.bench.sizes import parse_sizes
 
@@ -75,7 +75,7 @@ def preflight(
     names = parse_hosts(hosts or [])
     if len(names) < HOSTS_MIN:
         raise HarpError("A preflight takes two hosts at least.", "-H host1,host2", ExitCode.USAGE)
-    options = Options(
+    options = PreflightOptions(
         port=port,
         time_s=time_s,
         against=against,

@@ -23,7 +23,7 @@ START_S = 1.0  # of one harp-perf, over ssh
 NONE = "none"
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PreflightOptions(Struct, frozen=True, kw_only=True):
     """The options of one preflight."""
 
     port: int
@@ -39,7 +39,9 @@ class Options(Struct, frozen=True, kw_only=True):
         return "NCCL's Socket" if self.against == SOCKET else self.against
 
 
-def run_preflight(hosts: Sequence[str], remote: Remote, options: Options, progress: Progress) -> Report:
+def run_preflight(
+    hosts: Sequence[str], remote: Remote, options: PreflightOptions, progress: Progress
+) -> Report:
     """Run a preflight. Changes nothing on the hosts."""
     begin, deadline = time.monotonic(), Deadline(options.within_s)
     words = ["preflight", "--agent", f"--port={options.port}", f"--within={options.within_s:g}"]
@@ -92,7 +94,7 @@ def _without(states: Mapping[str, HostState], problems: Sequence[Problem]) -> di
 
 
 def _rates(
-    fit: Mapping[str, HostState], options: Options, deadline: Deadline
+    fit: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
 ) -> tuple[_Rates, list[Problem]]:
     """Measure in rounds; what time did not allow is a problem."""
     if len(fit) < 2:
@@ -107,7 +109,7 @@ def _rates(
 
 
 def _compare(
-    pair: Pair | None, states: Mapping[str, HostState], options: Options, deadline: Deadline
+    pair: Pair | None, states: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
 ) -> tuple[list[Comparison], str]:
     """Compare, or say why not."""
     if options.against == NONE:

@@ -10,7 +10,7 @@ from harpctl.stats.layout import Page, Row
 
 LOSS_PERCENT = 0.1  # of packets sent; less is not called wrong
 IDLE_STATES = {"dormant", "new"}
-TROUBLE_OF_STATE = {
+PROBLEM_OF_STATE = {
     "stopped": (80, "the process is stopped (SIGSTOP, or a debugger): `kill -CONT {pid}`"),
     "late": (80, "no engine has run for {late_s:.0f} s: the process gets no core, or hangs in the kernel"),
     "gone": (10, "the process ended without closing its connections: these are its last values"),
@@ -141,7 +141,7 @@ def _path(change: _Change, row: Row) -> PathRate:
     )
 
 
-def _trouble_of_paths(paths: tuple[PathRate, ...], outstanding: int) -> tuple[int, str]:
+def _worst_path(paths: tuple[PathRate, ...], outstanding: int) -> tuple[int, str]:
     """Return how bad the worst of the paths is, and what is wrong with it."""
     found = [(0, "")]
     for path in paths:
@@ -161,7 +161,7 @@ def _session(change: _Change, row: Row, pid: int) -> SessionRate:
     rows = [path for path in change.page.tables.get("path", []) if path.get("session") == row["index"]]
     paths = tuple(_path(change, path) for path in rows)
     outstanding = number(row, "outstanding")
-    severity, problem = _trouble_of_paths(paths, outstanding)
+    severity, problem = _worst_path(paths, outstanding)
     if text(row, "stall"):
         where = f" ({text(row, 'stall_eni')})" if text(row, "stall_eni") else ""
         seconds = number(row, "stalled_ns") // 10**9
@@ -195,7 +195,7 @@ def _process(before: Page | None, process: Process) -> ProcessRate:
     change = _Change(before, process.page)
     rows = process.page.tables.get("session", [])
     sessions = sorted((_session(change, row, process.pid) for row in rows), key=lambda one: -one.severity)
-    severity, sentence = TROUBLE_OF_STATE.get(process.state, (0, ""))
+    severity, sentence = PROBLEM_OF_STATE.get(process.state, (0, ""))
     problem = sentence.format(pid=process.pid, late_s=process.late_s)
     if sessions and sessions[0].severity > severity:
         worst = sessions[0]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from harpctl.testbed.bench.perf import Latency
-from harpctl.testbed.bench.table import print_table
+from harpctl.testbed.bench.table import print_rows
 from harpctl.testbed.bench.timeline import Phase, Samples, jain, phases
 from harpctl.testbed.bench.window import WindowResult
 
@@ -17,7 +17,7 @@ EXPLAINED = (
     "rate: of the later half of a phase; stall: the longest time without a byte",
     "settled, full: until it first ran at 0.9 of that rate, and of the rate before",
 )
-RIVAL_SETTLES = 0.25  # of the run, before TCP's share is taken
+FLOW_SETTLES_SHARE = 0.25  # of the run, before TCP's share is taken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def timed_run_of(name: str, window_result: WindowResult, seconds: float, interva
     failures = [f"rank {failure.rank}: {failure.text}" for failure in window.failures] if window else []
     if window_result.errors and not failures:
         failures = [window_result.errors]
-    settled_s = samples.seconds() * RIVAL_SETTLES
+    settled_s = samples.seconds() * FLOW_SETTLES_SHARE
     tcp = window_result.competing_flow
     return TimedRun(
         name=name,
@@ -135,7 +135,7 @@ def notes_of(run: TimedRun) -> list[str]:
 def print_timed_runs(console: Console, runs: Sequence[TimedRun], notes: Sequence[str]) -> None:
     """Print the table and all notes."""
     lines = [line for run in runs for line in notes_of(run)]
-    print_table(
+    print_rows(
         console,
         table_of(runs),
         [*notes, *EXPLAINED, *lines],

@@ -101,7 +101,7 @@ def events_of(failures: Sequence[Failure]) -> list[Event]:
     return sorted(events, key=lambda event: event.at_s)
 
 
-def apply(lab: Lab, event: Event) -> None:
+def apply_event(lab: Lab, event: Event) -> None:
     """Break an ENI of the lab, or repair it."""
     failure, on = event.failure, event.breaks
     host, eni = failure.host, failure.eni

@@ -118,22 +118,22 @@ def measure(
     hosts: Hosts, sides: Sequence[Side], job: PerfJob, runs: int, step: Step, run: Runner = run_perf
 ) -> Measured:
     """Measure every size: for each, all sides in turn, as often as there are runs."""
-    gauges = [SideMeter(hosts, side, job, step, run) for side in sides]
-    taken: list[list[SideRuns]] = [[] for _ in sides]
+    meters = [SideMeter(hosts, side, job, step, run) for side in sides]
+    runs_by_side: list[list[SideRuns]] = [[] for _ in sides]
     for size in job.sizes_bytes:
-        prepared = [gauge.prepare(size) for gauge in gauges]
+        prepared = [meter.prepare(size) for meter in meters]
         row = [SideRuns(setting, job.check) for _, setting in prepared]
         for number in range(runs):
-            for gauge, (one, _), into in zip(gauges, prepared, row, strict=True):
-                gauge.take(one, into, f"{number + 1}/{runs}")
-        for side, into in zip(taken, row, strict=True):
+            for meter, (one, _), into in zip(meters, prepared, row, strict=True):
+                meter.take(one, into, f"{number + 1}/{runs}")
+        for side, into in zip(runs_by_side, row, strict=True):
             side.append(into)
     by_time = job.mode == Mode.PINGPONG.value
-    pairs = zip(*taken, strict=True) if len(sides) == 2 else ()
+    pairs = zip(*runs_by_side, strict=True) if len(sides) == 2 else ()
     return Measured(
         tuple(side.name for side in sides),
-        tuple(tuple(into.row() for into in side) for side in taken),
-        tuple(tuple(into.setting for into in side) for side in taken),
+        tuple(tuple(into.row() for into in side) for side in runs_by_side),
+        tuple(tuple(into.setting for into in side) for side in runs_by_side),
         tuple(compare(a.results, b.results, a.row(), b.row(), by_time=by_time) for a, b in pairs),
     )
 

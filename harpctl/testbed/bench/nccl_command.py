@@ -31,7 +31,7 @@ from harpctl.testbed.bench.nccl_measure import (
 from harpctl.testbed.bench.nccl_report import nccl_document, nccl_notes, nccl_table
 from harpctl.testbed.bench.nccl_run import OPERATIONS, REDUCTIONS, TYPE_BYTES
 from harpctl.testbed.bench.nccl_wheel import fetch, wheel_of
-from harpctl.testbed.bench.table import print_table
+from harpctl.testbed.bench.table import print_rows
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 
@@ -154,8 +154,8 @@ def run_nccl_bench(
         sides = options.sides(Path(folder))
         place = NcclPlace(program, library, namespaces, cores, hosts.env(0))
         with progress(len(sides) * options.runs) as step:
-            taken = alternate(place, sides, job, options.runs, step)
-    measured = fold(sides, taken, job.sizes_bytes)
+            runs_by_side = alternate(place, sides, job, options.runs, step)
+    measured = fold(sides, runs_by_side, job.sizes_bytes)
     document = nccl_document(where, version, place, job, options.runs, sides, measured)
     given = zip(measured.names, options.variables(), strict=True)
     variables = [f"{name} with {setting_text(env)}" for name, env in given if env]
@@ -165,7 +165,7 @@ def run_nccl_bench(
 
 def print_nccl(measured: NcclMeasured, notes: Sequence[str]) -> None:
     """Print the table and the notes."""
-    print_table(Console(), nccl_table(measured), notes)
+    print_rows(Console(), nccl_table(measured), notes)
 
 
 def require_right(measured: NcclMeasured) -> None:

@@ -171,12 +171,12 @@ def alternate(
     run: Runner = run_nccl,
 ) -> list[list[Runs]]:
     """Run all sides in turn, that many times; return each side's runs."""
-    taken: list[list[Runs]] = [[] for _ in sides]
+    runs_by_side: list[list[Runs]] = [[] for _ in sides]
     for number in range(runs):
-        for side, into in zip(sides, taken, strict=True):
+        for side, into in zip(sides, runs_by_side, strict=True):
             step(f"{side.name} {side.setting} {number + 1}/{runs}".replace("  ", " "))
             into.append(run_side(place, side, job, run))
-    return taken
+    return runs_by_side
 
 
 def row_of(side: NcclSide, runs: Sequence[Runs], size_bytes: int) -> NcclRow:
@@ -206,7 +206,9 @@ def ratio_of(ours: Sequence[Runs], theirs: Sequence[Runs], size_bytes: int) -> N
     return NcclRatio(size_bytes, divided(statistics.median(a), statistics.median(b)), min(pairs), max(pairs))
 
 
-def fold(sides: Sequence[NcclSide], taken: Sequence[Sequence[Runs]], sizes: Sequence[int]) -> NcclMeasured:
+def fold(
+    sides: Sequence[NcclSide], runs_by_side: Sequence[Sequence[Runs]], sizes: Sequence[int]
+) -> NcclMeasured:
     """Make the rows of all sides. Those of one name are one side's settings: the best one for each size."""
     names = tuple(dict.fromkeys(side.name for side in sides))
     rows: list[list[NcclRow]] = [[] for _ in names]
@@ -216,7 +218,7 @@ def fold(sides: Sequence[NcclSide], taken: Sequence[Sequence[Runs]], sizes: Sequ
         for name, into in zip(names, rows, strict=True):
             candidates = [
                 (row_of(side, runs, size), runs)
-                for side, runs in zip(sides, taken, strict=True)
+                for side, runs in zip(sides, runs_by_side, strict=True)
                 if side.name == name
             ]
             row, runs = min(candidates, key=lambda candidate: candidate[0].time_us)

@@ -37,7 +37,7 @@ TYPE_BYTES = {
 }
 WRONG_DATA = 4  # harp-nccl's exit code where an element was not what it should be
 TIMEOUT_MARGIN_S = 30.0  # harp-nccl ends its ranks itself; this is for harp-nccl
-SAID_LINES = 6
+LAST_LINES_MAX = 6
 LINE_START = '{"kind"'
 NETWORK = re.compile(r"Using network (\S+)")
 WARNING = re.compile(r"NCCL WARN (.*)")
@@ -130,7 +130,10 @@ class NcclRun:
         """Return the last lines for a person: NCCL's warnings, and what harp-nccl said besides its report."""
         warnings = [f"NCCL: {text}" for text in dict.fromkeys(WARNING.findall(self.log))]
         others = [line for line in self.output.splitlines() if line and not line.startswith(LINE_START)]
-        return [*warnings[-SAID_LINES:], *[line for line in others if "NCCL" not in line][-SAID_LINES:]]
+        return [
+            *warnings[-LAST_LINES_MAX:],
+            *[line for line in others if "NCCL" not in line][-LAST_LINES_MAX:],
+        ]
 
     def describe(self) -> str:
         """Return all that is known, for the message of a failed assertion."""

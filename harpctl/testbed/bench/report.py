@@ -14,7 +14,7 @@ from rich.console import Console
 from harpctl.testbed.bench.measure import Measured, Side, setting_text
 from harpctl.testbed.bench.perf import Mode, PerfJob
 from harpctl.testbed.bench.sizes import format_size
-from harpctl.testbed.bench.table import print_table, single_table, versus_table
+from harpctl.testbed.bench.table import print_rows, single_table, versus_table
 
 
 def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measured: Measured) -> bytes:
@@ -78,4 +78,4 @@ def print_measured(
         lines = versus_table(job.mode, (measured.names[0], measured.names[1]), pairs, measured.ratios)
     else:
         lines = single_table(job.mode, measured.rows[0])
-    print_table(console, lines, [*notes_of(place, job, runs, measured), *notes])
+    print_rows(console, lines, [*notes_of(place, job, runs, measured), *notes])

@@ -108,7 +108,7 @@ def versus_table(
     return lines
 
 
-def print_table(console: Console, lines: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+def print_rows(console: Console, lines: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
     """Print heads, units and cells right-aligned, then the notes; plain where the output is no terminal."""
     if console.is_terminal:
         table = Table(box=None, pad_edge=False)

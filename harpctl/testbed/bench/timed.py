@@ -14,7 +14,7 @@ import msgspec
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.failover import TimedRun, timed_run_of
-from harpctl.testbed.bench.failure import Event, Failure, apply, events_of
+from harpctl.testbed.bench.failure import Event, Failure, apply_event, events_of
 from harpctl.testbed.bench.hosts import Hosts, LabHosts
 from harpctl.testbed.bench.measure import Side, Step
 from harpctl.testbed.bench.perf import Mode, PerfJob
@@ -93,7 +93,7 @@ def _run_side(side: Side, what: TimedJob, hosts: Hosts) -> TimedRun:
 
     def do(event: Event) -> None:
         if lab:
-            apply(lab, event)
+            apply_event(lab, event)
 
     window_result = run_window(hosts, side.program, job, events, do, competing_flow)
     return timed_run_of(side.name, window_result, job.time_s, (job.interval_ms or 1) / 1000)

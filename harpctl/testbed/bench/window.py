@@ -30,12 +30,12 @@ from harpctl.testbed.lab.lab import Lab
 POLL_S = 0.002
 END_S = 10.0
 FLOW_PROGRAM = Path(__file__).with_name("tcp_flow.py")
-RIVAL_PORT = 20999
+FLOW_PORT = 20999
 _STARTS = re.compile(r"window starts at (\d+) ns")
 
 
 @dataclasses.dataclass(frozen=True)
-class Done:
+class PastEvent:
     """An event that took place, by the run's own clock."""
 
     at_s: float
@@ -48,7 +48,7 @@ class WindowResult:
 
     report: PerfReport | None
     errors: str
-    events: tuple[Done, ...]
+    events: tuple[PastEvent, ...]
     competing_flow: Samples | None  # TCP's, from the start of the window
 
 
@@ -70,7 +70,7 @@ class CompetingFlow:
         self._receiving: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> CompetingFlow:
-        argv = ["receive", self._lab.address(self._receiver), str(RIVAL_PORT), str(self._interval_ms)]
+        argv = ["receive", self._lab.address(self._receiver), str(FLOW_PORT), str(self._interval_ms)]
         self._receiving = self._start(self._receiver, argv)
         if _output(self._receiving).readline().strip() != b"ready":
             self._stack.close()
@@ -82,7 +82,7 @@ class CompetingFlow:
 
     def send(self) -> None:
         """Begin to send."""
-        argv = ["send", self._lab.address(self._receiver), str(RIVAL_PORT), self._lab.spec.congestion]
+        argv = ["send", self._lab.address(self._receiver), str(FLOW_PORT), self._lab.spec.congestion]
         self._start(self._sender, argv)
 
     def finish(self, start_ns: int) -> Samples:
@@ -126,7 +126,7 @@ def run_window(
     """Run one window; `do` is called for each event when it is due. A plugin that fails is no error here."""
     with Ranks(hosts, program, job) as ranks, competing_flow or contextlib.nullcontext():
         start_ns = _await_start(ranks, job)
-        done: list[Done] = []
+        done: list[PastEvent] = []
         if start_ns and competing_flow:
             competing_flow.send()
         for event in events if start_ns else ():
@@ -134,7 +134,7 @@ def run_window(
                 time.sleep(POLL_S)
             if not ranks.running():
                 break
-            done.append(Done((time.monotonic_ns() - start_ns) / 1e9, event.name()))
+            done.append(PastEvent((time.monotonic_ns() - start_ns) / 1e9, event.name()))
             do(event)
         if competing_flow and start_ns:
             while ranks.running() and time.monotonic_ns() < start_ns + job.time_s * 1e9:

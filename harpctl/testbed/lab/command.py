@@ -12,7 +12,7 @@ import typer
 
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.lab import persistent as standing
+from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
@@ -31,7 +31,7 @@ LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
 }
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What up, fault and down print with --json."""
 
     ok: bool = True
@@ -39,11 +39,11 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class LabList(msgspec.Struct, frozen=True, kw_only=True):
     """What status prints with --json."""
 
     ok: bool = True
-    labs: list[standing.LabStatus]
+    labs: list[persistent.LabStatus]
 
 
 def parse_numbers(text: str, what: str) -> list[float]:
@@ -91,7 +91,7 @@ def _progress(*, as_json: bool) -> Progress:
     return NoProgress() if as_json else ConsoleProgress()
 
 
-def _say(done: Done, *lines: str, as_json: bool) -> None:
+def _print_result(done: Result, *lines: str, as_json: bool) -> None:
     if as_json:
         print_json(done)
         return
@@ -149,7 +149,7 @@ def up(
         switch=True,
     )
     with _progress(as_json=as_json).working(f"Making the lab {name}"):
-        lab = standing.up(name, spec)
+        lab = persistent.up(name, spec)
     own = "" if name == DEFAULT_NAME else f" --name {name}"
     lines = [f"host {host}: {', '.join(_addresses(lab, host))}" for host in range(spec.hosts)]
     lines += [
@@ -159,7 +159,7 @@ def up(
         f"look at it:               harpctl lab status{own}",
         f"take it down:             harpctl lab down{own}",
     ]
-    _say(Done(name=name, summary=f"Lab {name}: {spec.describe()}"), *lines, as_json=as_json)
+    _print_result(Result(name=name, summary=f"Lab {name}: {spec.describe()}"), *lines, as_json=as_json)
 
 
 def _addresses(lab: Lab, host: int) -> list[str]:
@@ -172,9 +172,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the labs that stand, their hosts, ENIs and faults, and what the faults did."""
-    labs = [lab for lab in standing.status() if name in {None, lab.name}]
+    labs = [lab for lab in persistent.status() if name in {None, lab.name}]
     if as_json:
-        print_json(Shown(labs=labs))
+        print_json(LabList(labs=labs))
         return
     if not labs:
         OUT.print("No lab stands." if name is None else f"No lab named {name} stands.", markup=False)
@@ -186,7 +186,7 @@ def status(
                 OUT.print(f"    {_eni_line(eni)}", markup=False)
 
 
-def _eni_line(eni: standing.EniStatus) -> str:
+def _eni_line(eni: persistent.EniStatus) -> str:
     parts = [f"{eni.name}  {eni.address or 'no address':<12} MTU {eni.mtu}  {eni.state}"]
     for way, faults in eni.faults.items():
         counts = ", ".join(f"{count} {name}" for name, count in eni.counts.get(way, {}).items() if count)
@@ -202,7 +202,7 @@ def run_on_host(
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Run a command on a host of the lab, in place of harpctl: its output and exit code are the command's."""
-    lab = standing.find(name)
+    lab = persistent.find(name)
     argv = lab.command(_number(host, "host", lab.spec.hosts), command)
     os.execvp(argv[0], argv)  # noqa: S606 -- exactly that is asked for
 
@@ -227,7 +227,7 @@ def fault(
     as_json: AsJson = False,
 ) -> None:
     """Change what happens to an ENI's packets, or its link, while the lab runs; what is not named stays."""
-    lab = standing.find(name)
+    lab = persistent.find(name)
     where = (_number(host, "host", lab.spec.hosts), _number(eni, "eni"))
     changes = dict(parse_fault(word) for word in words)
     faults = lab.faults(*where)
@@ -241,7 +241,9 @@ def fault(
     on_packets = {word: value for word, value in changes.items() if word in DirectionFaults.__struct_fields__}
     if on_packets:
         faults.set(way, **_typed(on_packets))
-    _say(Done(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json)
+    _print_result(
+        Result(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json
+    )
 
 
 def _typed(changes: dict[str, float]) -> dict[str, float]:
@@ -276,9 +278,9 @@ def _number(text: str, what: str, count: int | None = None) -> int:
 def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
     """Take a lab down, with all that runs in it; also what an interrupted `up` has left."""
     with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
-        was_there = standing.down(name)
+        was_there = persistent.down(name)
     summary = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."
-    _say(Done(name=name, summary=summary), as_json=as_json)
+    _print_result(Result(name=name, summary=summary), as_json=as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -62,7 +62,7 @@ class Telling(NoProgress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
+    def print(self, line: str) -> None:
         self.lines.append(line)
 
 

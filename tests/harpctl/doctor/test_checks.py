@@ -13,7 +13,7 @@ from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan, Run
 from harpctl.confs.table import BOUNDS
 from harpctl.console import NoProgress
-from harpctl.doctor.context import Options
+from harpctl.doctor.context import DoctorOptions
 from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
@@ -25,7 +25,7 @@ from tests.harpctl.doctor.world import World, plugin
 
 
 def test_healthy_host(world: World) -> None:
-    world.options = Options(peers=("10.0.1.99",))
+    world.options = DoctorOptions(peers=("10.0.1.99",))
     not_ok = [finding for finding in world.findings() if finding.level != "ok"]
     assert {finding.cause for finding in not_ok} == {"This is no container."}
     assert {finding.level for finding in not_ok} == {"skip"}
@@ -71,7 +71,7 @@ def test_each_check_has_a_case() -> None:
 def test_what_the_next_boot_brings(world: World) -> None:
     pages_after_reboot(world)
     assert worst(world.findings("hugepages.present")) == "fail"
-    world.options = Options(after_boot=True)
+    world.options = DoctorOptions(after_boot=True)
     assert worst(world.findings("hugepages.present")) == "ok"
     assert worst(world.findings("system.reboot")) == "ok"
 

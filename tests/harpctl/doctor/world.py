@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from harpctl.confs.conf import Conf, conf_of, conf_path, render
 from harpctl.confs.table import KEYS
-from harpctl.doctor.context import Context, Options
+from harpctl.doctor.context import Context, DoctorOptions
 from harpctl.doctor.examine import examine
 from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ECHO, REFUSED, ProbeResult
@@ -131,7 +131,7 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.environment: dict[str, str] = {}
-        self.options = Options()
+        self.options = DoctorOptions()
         self.machine: FakeMachine | None = FakeMachine()
         self.copies: tuple[Copy, ...] = (plugin(),)
         self.runner = FakeRunner()

@@ -21,7 +21,7 @@ from tests.harpctl.machine import build
 
 def test_json_is_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(tmp_path, "tencentos-3.1", "prepared")
-    facts(root=tmp_path, json=True)
+    facts(root=tmp_path, as_json=True)
     assert msgspec.json.decode(capsys.readouterr().out, type=Facts) == collect(Host(tmp_path))
 
 

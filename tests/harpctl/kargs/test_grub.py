@@ -172,7 +172,7 @@ ODD = ['d="f g"', "cost=$5", "back\\slash", "tick`", "it's"]
 
 
 def double_quoted(value: str) -> str:
-    return '"' + "".join(f"\\{letter}" if letter in '"\\$`' else letter for letter in value) + '"'
+    return '"' + "".join(f"\\{character}" if character in '"\\$`' else character for character in value) + '"'
 
 
 @st.composite
@@ -184,7 +184,9 @@ def values(draw: st.DrawFn) -> str:
     if style == "single" and "'" not in text:
         return f"'{text}'"
     if style == "bare":
-        return "".join(f"\\{letter}" if letter in " \t\"'\\$`;&|<>()#" else letter for letter in text)
+        return "".join(
+            f"\\{character}" if character in " \t\"'\\$`;&|<>()#" else character for character in text
+        )
     if style == "mixed" and words:
         cut = draw(st.integers(0, len(text)))
         return double_quoted(text[:cut]) + double_quoted(text[cut:])
@@ -225,7 +227,7 @@ def texts(draw: st.DrawFn) -> str:
         text += "\n"
     is_dos = draw(st.integers(0, 5)) == 0
     if is_dos and re.search(r"[ \t\\](\n|\Z)|^\n", text, re.MULTILINE):
-        is_dos = False  # bash would take the CR for a command or an escaped letter
+        is_dos = False  # bash would take the CR for a command or an escaped character
     return text.replace("\n", "\r\n") if is_dos else text
 
 
@@ -299,9 +301,13 @@ def is_torn_pair(contents: Sequence[str], variables: dict[str, str]) -> bool:
     later = [variables[extra] for extra in EXTRAS]
     for text in contents:
         for assignment in shell.parse(PATH, text).assignments:
-            extends = assignment.appends or any(letter.variable == MAIN for letter in assignment.letters)
+            extends = assignment.appends or any(
+                character.variable == MAIN for character in assignment.characters
+            )
             if assignment.name == MAIN and extends:
-                later.append("".join(letter.text for letter in assignment.letters if not letter.raw))
+                later.append(
+                    "".join(character.text for character in assignment.characters if not character.raw)
+                )
     for value in later:
         names = [argument(word.text)[0] for word in split(value)]
         if next((name for name in names if name in {"hugepages", "hugepagesz"}), "") == "hugepages":

@@ -328,7 +328,7 @@ class Said(NoProgress):
         self.then = then
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
+    def print(self, line: str) -> None:
         self.lines.append(line)
         if "harpctl confirm" in line:
             self.then()

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from harpctl.doctor.context import Options
+from harpctl.doctor.context import DoctorOptions
 from harpctl.doctor.path_probe import REFUSED, SILENT, TOO_BIG
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 
 
 def _peer(world: World, **changes: object) -> None:
-    world.options = Options(peers=("10.0.1.99",))
+    world.options = DoctorOptions(peers=("10.0.1.99",))
     assert world.machine
     world.machine.reached = replace(world.machine.reached, **changes)
 
@@ -33,7 +33,7 @@ def _allow(kind: str, source: str) -> tuple[str, str]:
     "give the addresses of its ENIs: --peer ADDRESS,ADDRESS",
 )
 def unknown_peer(world: World) -> None:
-    world.options = Options(peers=("no-such-host.invalid", "10.0.1.99"))
+    world.options = DoctorOptions(peers=("no-such-host.invalid", "10.0.1.99"))
 
 
 @case(
@@ -43,7 +43,7 @@ def unknown_peer(world: World) -> None:
     "harpctl setup",
 )
 def peer_of_another_family(world: World) -> None:
-    world.options = Options(peers=("fd00::9",))
+    world.options = DoctorOptions(peers=("fd00::9",))
 
 
 @case("peer.udp", "fail", "eth1 (10.0.1.11) to 10.0.1.99: no answer", *_allow("udp", "10.0.1.11"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.failure import Event, Failure, Kind, apply, events_of, parse_failure
+from harpctl.testbed.bench.failure import Event, Failure, Kind, apply_event, events_of, parse_failure
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import Command, LabSpec
 
@@ -87,7 +87,7 @@ def test_what_is_done_to_the_lab(text: str, broken: str, repaired: str) -> None:
     lab = Lab(spec, run)
     for event, wanted in zip(events_of([parse_failure(text, spec)]), (broken, repaired), strict=True):
         ran.clear()
-        apply(lab, event)
+        apply_event(lab, event)
         assert any(wanted in line for line in ran), ran
 
 
@@ -115,5 +115,5 @@ def test_what_its_faults_are_told(text: str, told: list[object], monkeypatch: py
     faults = RecordedFaults()
     monkeypatch.setattr(Lab, "faults", lambda _lab, _host, _eni: faults)
     for event in events_of([parse_failure(text, FOUR)]):
-        apply(Lab(FOUR), event)
+        apply_event(Lab(FOUR), event)
     assert faults.told == told

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harpctl.testbed.bench.compare import compare, summarize
 from harpctl.testbed.bench.perf import Latency, Result
-from harpctl.testbed.bench.table import plain_text, print_table, single_table, versus_table
+from harpctl.testbed.bench.table import plain_text, print_rows, single_table, versus_table
 
 
 def rate(gbps: float, wrong: int = 0) -> Result:
@@ -60,7 +60,7 @@ def test_versus_times_has_no_machine_time() -> None:
 def test_a_terminal_gets_the_same_cells() -> None:
     lines = single_table("stream", [summarize([rate(60)], [0.25])])
     out = io.StringIO()
-    print_table(
+    print_rows(
         Console(file=out, force_terminal=True, width=120, no_color=True), lines, ["[note] kept as it is"]
     )
     shown = out.getvalue()
@@ -71,6 +71,6 @@ def test_a_terminal_gets_the_same_cells() -> None:
 
 def test_a_file_gets_no_escape() -> None:
     out = io.StringIO()
-    print_table(Console(file=out), single_table("stream", [summarize([rate(60)], [0.25])]), ["note " * 40])
+    print_rows(Console(file=out), single_table("stream", [summarize([rate(60)], [0.25])]), ["note " * 40])
     assert "\x1b" not in out.getvalue()
     assert out.getvalue().splitlines()[-1] == "# " + "note " * 39 + "note "
