@@ -66,7 +66,7 @@ def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str,
 def run_commands(host: Host, channels: int | None) -> list[CommandResult]:
     """Set again what a boot resets, where it is not as it should be."""
     facts = collect(host)
-    files = read_confs(host)  # what is wrong with one the checks say
+    files = read_confs(host)  # the checks report a file that is wrong
     confs = {file.number: file.conf for file in files if file.number is not None and file.conf is not None}
     commands = _channels(facts, list(confs.values()), channels) + _routes(host, facts, confs)
     done = [host.run(argv) for argv in commands]

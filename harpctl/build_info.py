@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which build of harpctl this is: the same version that the plugin of the same source says."""
+"""The version of this build of harpctl: the same as that of the plugin of the same source."""
 
 from __future__ import annotations
 

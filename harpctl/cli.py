@@ -54,7 +54,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "node": "node.command",
         "cdi": "node.command",
     },
-    "Inside": {
+    "Internal": {
         "boot": "boot",
     },
 }

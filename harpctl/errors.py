@@ -10,7 +10,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """What the process returns; 2 is taken by the command-line parser for wrong usage."""
+    """The exit code of the process; the command-line parser uses 2 for wrong usage."""
 
     FAILED = 1
     USAGE = 2

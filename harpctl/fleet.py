@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same command on many hosts over ssh, in parallel, and one table of the results.
 
-`over_hosts` gives a command the option -H. With it nothing runs here: each host runs its own harpctl with
+`over_hosts` adds the option -H to a command. With it nothing runs here: each host runs its own harpctl with
 the same options and --json, or, where this harpctl came out of the self-contained file, that file streamed to
 its bash. ssh is the system's, with the operator's own configuration, keys and known hosts; it asks nothing.
 """
@@ -74,7 +74,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_remote(given: str | None) -> Remote:
-    """Return how --remote says to start harpctl; else the self-contained file that runs now, or PATH."""
+    """Return how harpctl is started on hosts: by --remote, else this self-contained file, or PATH."""
     if given is not None:
         words = tuple(shlex.split(given))
         if not words:
@@ -246,7 +246,7 @@ def find_json(text: str) -> object:
 
 
 def _error(err: str) -> tuple[str, str]:
-    """Return message and hint as harpctl prints them, else the last line that says something."""
+    """Return message and hint as harpctl prints them, else the last line that is not empty."""
     lines = [line.strip(FRAME) for line in err.splitlines()]
     for at, line in enumerate(lines):
         if line.startswith("harpctl: "):

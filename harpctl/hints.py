@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands in hints, completed so that a pasted one acts on the same host and with the same options.
 
-A hint says `harpctl setup --gpus 8`. As a hint of `harpctl setup --root /mnt/image --dry-run` it has to be
+A hint names `harpctl setup --gpus 8`. As a hint of `harpctl setup --root /mnt/image --dry-run` it has to be
 `harpctl setup --gpus 8 --root=/mnt/image --dry-run`, or it would change another machine than was meant.
 """
 

@@ -12,7 +12,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def require_plot(file: Path) -> None:
-    """Raise the HarpError that says why this plot cannot be drawn, before long work for it."""
+    """Raise HarpError where this plot cannot be drawn, before long work for it."""
     if file.suffix.lower() not in SUFFIXES:
         raise HarpError(
             f"{file} is not the name of a plot file.", f"It ends in {', '.join(SUFFIXES)}.", ExitCode.USAGE

@@ -79,7 +79,7 @@ class Bundle:
         with file:
             data = file.read(min(FILE_BYTES_MAX, max(self._room, 0)) + 1)
         if not data.startswith(MAGIC):
-            self.miss(path, "it does not begin like a file of HARP")
+            self.miss(path, "it does not begin as a file of HARP does")
         elif len(data) > FILE_BYTES_MAX or len(data) > self._room:
             self.miss(path, "there is no room for it in the bundle")
         else:

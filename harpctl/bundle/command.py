@@ -32,12 +32,12 @@ def report(
         bool, typer.Option("--json", help="Print the file's name and what it lacks as JSON.")
     ] = False,
 ) -> None:
-    """Put what helps to find a fault of this host into one file, a support bundle.
+    """Write a support bundle: one file with what helps to find a fault of this host.
 
     It holds the output of doctor, facts and status, conf files, the variables of NCCL and HARP, here and of
     running processes, statistics, dumps of the last events, and versions. Variables, conf keys and kernel
     arguments that harpctl does not know stay out, so that no secret is in it. Without root it holds less, and
-    says what is missing. `harpctl doctor --bundle FILE` reads it on any host.
+    lists what is missing. `harpctl doctor --bundle FILE` reads it on any host.
     """
     bundle = gather(open_host(root))
     name = re.sub(r"[^\w.-]", "_", platform.node() if root is None else "image") or "host"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apply a plan as one transaction: afterwards all of it holds, or nothing was changed.
 
-Whatever was there is kept and the journal says how to put it back before a step is done. A step that fails
-makes apply take everything back at once; a harpctl that is killed leaves an interrupted transaction, which
-the next one undoes before it looks at the host (rollback.recover). Undoing is chosen over completing since
-a plan is made of facts, and what the host was like then may not be so any more.
+Before a step is done, what it replaces is saved and its undo is recorded in the journal. A step that fails
+makes apply undo everything at once; a harpctl that is killed leaves an interrupted transaction, which the
+next one undoes before it looks at the host (rollback.recover). It is undone, not completed, because a plan is
+made of facts, and these may have changed since.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard
     """Carry out what of a plan does not hold yet; return the transaction's id, "" when all holds already.
 
     Call rollback.recover before the facts are gathered that the plan is made of. Raises HarpError, and the
-    host is as before then; its message says so where something could not be taken back.
+    host is as before then; the message names what could not be undone.
     """
     plan = needed(plan, host)
     if plan.is_empty:
@@ -131,7 +131,7 @@ def _take_back(
             store.clear(host)
         return HarpError(f"{error.message} Nothing was changed.", error.hint, error.exit_code)
     return HarpError(
-        f"{error.message} Not everything could be taken back: {kept_text(report.kept)}.",
+        f"{error.message} Not everything could be undone: {kept_text(report.kept)}.",
         f"{error.hint} Then `harpctl rollback` retries the rest.".strip(),
         error.exit_code,
     )

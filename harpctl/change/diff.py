@@ -142,7 +142,7 @@ def _file_change(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, s
 
 
 def _head(path: str, was: State, becomes: State) -> str:
-    """Return the lines for what a unified diff can't say: modes, links, directories."""
+    """Return the lines for what a unified diff can't show: modes, links, directories."""
     lines = []
     if isinstance(was, File) and isinstance(becomes, File) and was.mode != becomes.mode:
         lines += [f"old mode of {path}: {was.mode:04o}", f"new mode of {path}: {becomes.mode:04o}"]

@@ -158,7 +158,7 @@ class Executor:
             if done.code != 0:
                 raise HarpError(
                     f"`{shlex.join(step.argv)}` failed: {done.last_line}.",
-                    "Run that command by hand to see all that it says, repair its cause, and run this again.",
+                    "Run that command by hand to see its whole output, repair the cause, and run this again.",
                 )
         output = {path: read_state(self._host, path)[0] for path in matches(self._host, step.rewrites)}
         self._transaction.add(After(step=self._count, output=output))

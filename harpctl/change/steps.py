@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps: the only kinds of change that harpctl makes to a host.
 
-A planner looks at facts and gives a Plan; apply.py carries it out and journals it; rollback.py undoes it.
-Steps say what shall be: one that already holds is dropped (`needed`), so a second run has nothing to do.
+A planner makes a Plan from facts; apply.py carries it out and journals it; rollback.py undoes it.
+Steps state what shall hold: one that already holds is dropped (`needed`), so a second run has nothing to do.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class MoveBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="m
 
 
 class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="set back"):
-    """The control file read `was`; it reads `ours`, or what the record after the change says."""
+    """The control file read `was`; it reads `ours`, or what the record after the change holds."""
 
     path: str
     was: str

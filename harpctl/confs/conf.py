@@ -76,9 +76,9 @@ def conf_number(name: str) -> int | None:
 
 
 def parse(text: str, file: str) -> Conf:
-    """Read a conf file's text; undecodable bytes are surrogates, as Host.read_text gives them.
+    """Read a conf file's text; undecodable bytes are surrogates, as from Host.read_text.
 
-    Raises HarpError with the plugin's own sentence: "file:line: key ...: expected ...".
+    Raises HarpError with the plugin's own message: "file:line: key ...: expected ...".
     """
     data = text.encode("utf-8", "surrogateescape")
     if len(data) > BOUNDS.conf_file_bytes_max:
@@ -93,7 +93,7 @@ def parse(text: str, file: str) -> Conf:
 
 
 def render(conf: Conf) -> str:
-    """Write the text of a conf file; parse() of it gives the same Conf."""
+    """Return the text of a conf file; parse() of it returns the same Conf."""
     blocks = []
     for section in SECTIONS:
         lines = [

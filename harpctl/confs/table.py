@@ -37,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     help: str
 
     def read(self, text: str) -> Value:
-        """Return the value of a text; raises ValueError when the plugin would refuse it."""
+        """Return the value of a text. Raises ValueError when the plugin would refuse it."""
         return _READERS[self.kind](self, text)
 
     def write(self, value: Value) -> str:

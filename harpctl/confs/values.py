@@ -43,17 +43,17 @@ def read_interface(text: str) -> str:
 
 
 def read_mac(text: str) -> str:
-    """Read six pairs of hex digits with colons; returns lower case."""
+    """Read six pairs of hex digits with colons; return it in lower case."""
     return _fitting(_MAC, text).lower()
 
 
 def read_pci(text: str) -> str:
-    """Read a PCI address, "0000:3b:00.1"; returns lower case."""
+    """Read a PCI address, "0000:3b:00.1"; return it in lower case."""
     return _fitting(_PCI, text).lower()
 
 
 def read_ip(text: str) -> str:
-    """Read an IPv4 or IPv6 address; returns its usual form."""
+    """Read an IPv4 or IPv6 address; return its canonical form."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_ntop(family, socket.inet_pton(family, text))

@@ -27,7 +27,7 @@ class Field(NamedTuple):
 
     @property
     def values(self) -> int:
-        """How many values of its type it holds."""
+        """Return how many values of its type it holds."""
         return self.size // UNIT_BYTES[self.type]
 
     @property

@@ -31,7 +31,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bundle says about itself."""
+    """The manifest of a bundle."""
 
     format: int
     host: str
@@ -87,7 +87,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """Return what a bundle says about itself, and its files by name; nothing of it is written to the disk."""
+    """Return the manifest of a bundle, and its files by name; nothing of it is written to the disk."""
     try:
         with tarfile.open(fileobj=io.BytesIO(_unpacked(path)), mode="r:") as tar:
             files = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What doctor said on another host, out of a support bundle."""
+"""The findings of doctor on another host, out of a support bundle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _cleaned(value: object) -> object:
 
 
 def read_findings(path: Path) -> tuple[Manifest, list[Finding]]:
-    """Return what a bundle says about itself, and its findings."""
+    """Return the manifest of a bundle, and its findings."""
     manifest, files = read_archive(path)
     if DOCTOR not in files:
         why = next((unread.why for unread in manifest.unread if unread.what == DOCTOR), "it was not written")

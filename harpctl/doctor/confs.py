@@ -20,7 +20,7 @@ SETUP = "harpctl setup"
 
 
 def _set(path: str, key: str, value: object) -> str:
-    """Return the command that gives a key of a conf file another value, however it is spaced."""
+    """Return the command that sets a key of a conf file to another value, however it is spaced."""
     return f"sed -i 's/^\\s*{key}\\s*=.*/{key} = {value}/' {path}"
 
 
@@ -85,7 +85,7 @@ def check_mode(context: Context) -> Iterator[CheckResult]:
 
 @check("confs.interface", "Each conf file names an interface that is there", needs.conf)
 def check_interface(context: Context) -> Iterator[CheckResult]:
-    """Look the interfaces up; namespace.interfaces says more where sysfs shows what the kernel does not."""
+    """Look the interfaces up; namespace.interfaces reports those that sysfs shows and the kernel does not."""
     known = ", ".join(eni.name for eni in context.facts.enis) or "none"
     for path, conf in context.confs:
         if context.facts.eni(conf.interface) is not None:
@@ -186,7 +186,7 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
     if silent:
         names, paths = ", ".join(name for _path, name in silent), " ".join(path for path, _name in silent)
         yield warn(
-            f"Unknown for {names}: NCCL is told 10000 Mbit/s.",
+            f"Unknown for {names}: the plugin reports 10000 Mbit/s to NCCL.",
             f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {paths}  # with the speed that you pay for",
         )
 
@@ -203,7 +203,7 @@ def check_gpu(context: Context) -> Iterator[CheckResult]:
         if count and conf.gpu >= count:
             yield warn(f"{path}: gpu = {conf.gpu}, but this host has GPUs 0 to {count - 1}.", SETUP)
         elif conf.gpu in seen:
-            yield warn(f"{path}: gpu = {conf.gpu} stands in {seen[conf.gpu]} already.", SETUP)
+            yield warn(f"{path}: gpu = {conf.gpu} is already in {seen[conf.gpu]}.", SETUP)
         seen.setdefault(conf.gpu, path)
 
 
@@ -216,7 +216,7 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
     seen: dict[str, str] = {}
     for path, conf in context.confs:
         if conf.interface in seen:
-            yield fail(f"{path}: {conf.interface} is taken by {seen[conf.interface]}.", f"rm {path}")
+            yield fail(f"{path}: {conf.interface} is already in {seen[conf.interface]}.", f"rm {path}")
         seen.setdefault(conf.interface, path)
 
 
@@ -263,7 +263,7 @@ def check_cores_shared(context: Context) -> Iterator[CheckResult]:
     for path, conf in context.confs:
         twice = sorted(core for core in conf.cores or () if core in taken)
         if twice:
-            yield fail(f"{path}: core {_list(twice)} stands in {taken[twice[0]]} already.", SETUP)
+            yield fail(f"{path}: core {_list(twice)} is already in {taken[twice[0]]}.", SETUP)
         taken.update({core: path for core in conf.cores or () if core not in taken})
 
 

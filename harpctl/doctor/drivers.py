@@ -58,7 +58,7 @@ def lacks(context: Context, mode: DriverMode) -> list[str]:
 
 
 def asked_drivers(context: Context) -> list[tuple[str, str]]:
-    """Return interface and driver of each conf file; HARP_DRIVER takes precedence over what the files say."""
+    """Return interface and driver of each conf file; HARP_DRIVER takes precedence over the files."""
     variable = context.environment.get("HARP_DRIVER")
     return [(conf.interface, variable or conf.driver or "auto") for _path, conf in context.confs]
 
@@ -130,7 +130,7 @@ def check_program(context: Context) -> Iterator[CheckResult]:
         if eni.xdp_attached:
             yield warn(
                 f"An XDP program is attached to {eni.name}: HARP's while a job uses it, else another's."
-                " Joining HARP's needs CAP_SYS_ADMIN, and queues that the job has left (queues in its file).",
+                " Joining HARP's needs CAP_SYS_ADMIN, and queues that the job does not use (key queues).",
                 f"bpftool net show dev {eni.name}",
                 f"ip link set dev {eni.name} xdp off",
             )

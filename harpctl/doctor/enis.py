@@ -32,7 +32,7 @@ def check_count(context: Context) -> Iterator[CheckResult]:
 
 
 def _usual(context: Context) -> str:
-    """Return the setup with the ENIs that suit best; with too few, one that says what is lacking."""
+    """Return the setup command with the ENIs that suit best; with too few, one that names what is lacking."""
     names = context.usual_enis
     return f"harpctl setup --enis {','.join(names) if names else 'NAME,...  # with secondary ENIs'}"
 

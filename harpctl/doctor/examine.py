@@ -29,7 +29,7 @@ GROUPS = {
 
 
 def examine(context: Context, *, only_validating: bool = False) -> list[Finding]:
-    """Run the checks in their order; a check with nothing to say gives one finding that is ok."""
+    """Run the checks in their order; a check without results yields one finding that is ok."""
     findings = []
     for one in sorted(CHECKS.values(), key=lambda one: list(GROUPS).index(one.group)):
         if (one.group == "peer" and not context.options.peers) or (only_validating and not one.validates):

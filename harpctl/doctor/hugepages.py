@@ -139,12 +139,11 @@ def check_nodes(context: Context) -> Iterator[CheckResult]:
 
 @check("hugepages.free", "Some hugepages are free", needs.machine, needs.pages, validates=False)
 def check_free(context: Context) -> Iterator[CheckResult]:
-    """Look for pages that nobody has taken."""
+    """Look for pages that nobody uses."""
     have = context.pages
     if have.free == 0:
         yield warn(
-            f"All {have.total} pages of {size_name(have.size)} are taken: a job is running, or something else"
-            " holds them.",
+            f"All {have.total} pages of {size_name(have.size)} are in use, by a job or by something else.",
             f"grep -l hugepages /proc/[0-9]*/maps; ls -l {MOUNT_POINT}",
         )
 

@@ -48,11 +48,11 @@ def check_tools(context: Context) -> Iterator[CheckResult]:
     validates=False,
 )
 def check_privileged(context: Context) -> Iterator[CheckResult]:
-    """Look at the capabilities in a container: the udp driver needs none."""
+    """Look at the capabilities in a container: the udp and tcp drivers need none."""
     have = context.facts.limits.capabilities or ()
     if "cap_sys_admin" not in have:
         yield warn(
-            "This container is not privileged: only the udp driver works, with the socket buffers that"
+            "This container is not privileged: AF_XDP is not available, and UDP sockets get the buffers that"
             " net.core.rmem_max allows.",
             "docker run ... --privileged",
         )

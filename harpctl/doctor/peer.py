@@ -42,7 +42,7 @@ def check_mtu(context: Context) -> Iterator[CheckResult]:
     for probe in context.peer_probes:
         if not probe.result.full or probe.result.full in ANSWERED:
             continue
-        how = "a router says it is too big" if probe.result.full == TOO_BIG else "it vanishes"
+        how = "a router reports that it is too big" if probe.result.full == TOO_BIG else "it is lost"
         yield fail(
             f"{probe.name}: of the MTU {probe.mtu}, {how}; {probe.result.passed} bytes pass.",
             f"ip link set dev {probe.eni} mtu {probe.result.passed}  # on both hosts, or raise it on the way",

@@ -40,7 +40,7 @@ def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:
     takes = f"{reason(context.nccl_copy, context.settings)}; HARP is beside it" if context.nccl_copy else ""
     beside = takes or "HARP is installed"
     yield fail(
-        f"{beside} as {second.path}, which NCCL takes where {PLUGIN_VARIABLE} says so.",
+        f"{beside} as {second.path}, which NCCL loads only where {PLUGIN_VARIABLE} names it.",
         f"export {PLUGIN_VARIABLE}={SUFFIX}",
     )
 
@@ -52,7 +52,7 @@ def check_installed(context: Context) -> Iterator[CheckResult]:
     there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == NAME]
     if second and context.nccl_copy is None:
         yield from _choose_second(second, context)
-    elif there or context.nccl_copy:  # the other checks say what else is wrong with it
+    elif there or context.nccl_copy:  # the other checks report what else is wrong with it
         if context.nccl_copy is None and all(copy.aliases for copy in there):
             named = ", ".join(str(one) for one in context.settings if one.name == PLUGIN_VARIABLE)
             yield warn(f"NCCL takes {there[0].path} by {named} alone.", "harpctl install --name plain")

@@ -18,13 +18,13 @@ from harpctl.setup.pages import size_name
 
 @check("system.distribution", "The distribution is one that HARP knows", validates=False)
 def check_distribution(context: Context) -> Iterator[CheckResult]:
-    """Look at the family that os-release tells."""
+    """Look at the family by os-release."""
     system = context.facts.system
     if not system.family:
         yield warn(
             f"{system.name or system.id or 'This system'} is neither of the Debian nor of the Red Hat family:"
             " harpctl setup will not touch it.",
-            "set it up by hand, as docs/operations.md says",
+            "set it up by hand, as docs/operations.md describes",
         )
 
 

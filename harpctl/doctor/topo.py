@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The matrix of GPUs and ENIs in the words of `nvidia-smi topo -m`, and which ENI setup gives which GPU."""
+"""The matrix of GPUs and ENIs as `nvidia-smi topo -m` writes it, and the ENI of each GPU by setup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     relations: dict[str, str]  # to every device, by its name
     cpus: str = ""  # "0-47", the processors of its node
     numa: int = -1
-    partner: str = ""  # the ENI that setup gives to this GPU, or the other way round
+    partner: str = ""  # the ENI that setup assigns to this GPU, or the GPU to this ENI
 
 
 class Topo(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,4 +78,4 @@ def _notes(topo: Topo) -> Iterable[str]:
     for word, meaning in LEGEND.items():
         if word in used:
             yield f"  {word:<5} {meaning}"
-    yield "  HARP  the ENI that `harpctl setup` gives to a GPU, one each, the nearest pairs first"
+    yield "  HARP  the ENI that `harpctl setup` assigns to a GPU, one each, the nearest pairs first"

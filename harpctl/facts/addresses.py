@@ -70,8 +70,8 @@ class Addresses(msgspec.Struct, kw_only=True):
 def read_proc(host: Host, unknown: list[str]) -> Addresses:
     """Read what /proc/net shows.
 
-    proc does not say to which interface an IPv4 address belongs: it is the one whose subnet holds it. Where
-    several have that subnet, the address belongs to none and `unknown` says so.
+    /proc does not show to which interface an IPv4 address belongs: it is the one whose subnet holds it. Where
+    several have that subnet, the address is attributed to none, and `unknown` gets a sentence.
     """
     found = Addresses()
     subnets = _read_routes(host, found)

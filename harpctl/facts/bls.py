@@ -7,7 +7,7 @@ ENTRIES = "/boot/loader/entries/*.conf"
 
 
 def value(text: str, key: str) -> str:
-    """Return what an entry says of a key; the lines of a key that comes several times are joined."""
+    """Return the value of a key of an entry; the lines of a key that comes several times are joined."""
     found = []
     for line in text.splitlines():
         name, _blank, rest = line.strip().replace("\t", " ").partition(" ")

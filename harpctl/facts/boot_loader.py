@@ -97,7 +97,7 @@ def variables(host: Host, config: str) -> dict[str, str]:
 def _configs(host: Host) -> tuple[bool, list[str]]:
     """Return whether the host boots by EFI, and every grub.cfg with a menu that may be the one it reads.
 
-    A directory tree does not tell how it will be booted; where both kinds have a menu, both are given.
+    A directory tree does not show how it will be booted; where both kinds have a menu, both are returned.
     """
     bios = [path for path in CONFIGS if _is_menu(host, path)]
     stubs = host.glob(EFI_CONFIGS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers all facts of a host. What a host lacks is no error: it is unknown then, with the reason."""
+"""Gathers all facts of a host. What a host lacks is no error: it is listed as unknown, with the reason."""
 
 from __future__ import annotations
 

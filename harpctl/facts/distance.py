@@ -18,7 +18,7 @@ ORDER = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
 
 
 def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
-    """Return the word for what lies between two devices; "?" where the facts do not tell.
+    """Return the word for what lies between two devices; "?" where the facts do not show it.
 
     `path` holds the bridges above a device from the root complex down, its first item being the host bridge.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shared library says of itself: machine, exports, needs, and the name that a net plugin gives NCCL.
+"""What a shared library's ELF file holds: machine, exports, needs, and the name that NCCL logs for a plugin.
 
 Read with pyelftools from the section headers. Nothing is loaded or run, so a file of another machine, a
 damaged one or a hostile one is looked at as safely as our own.
@@ -51,7 +51,7 @@ DAMAGED = (
 
 
 class Elf(msgspec.Struct, frozen=True, kw_only=True):
-    """A shared library. Versions are texts such as "2.27"; texts are empty where the file does not tell."""
+    """A shared library. Versions are texts such as "2.27"; texts are empty where the file has none."""
 
     machine: str  # as uname -m prints it
     bits: int
@@ -63,7 +63,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""  # what the newest of these tables calls itself: "Using network NAME"
     version: str = ""  # HARP's
     wire: tuple[int, ...] = ()  # the oldest and the newest wire version that HARP's speaks
-    build: str = ""  # first digits of the id that the linker gave the file
+    build: str = ""  # first digits of the build id, which the linker writes
 
     @property
     def is_harp(self) -> bool:

@@ -2,7 +2,7 @@
 """Network interfaces: what sysfs shows, what the kernel of a real host adds, and what the operator overrides.
 
 sysfs may show another network namespace than ours, in a pod without hostNetwork for one. An interface is then
-only what the kernel says of it, and those that /sys shows beside are listed as foreign.
+only what the kernel reports, and those that only /sys shows are listed as foreign.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
 
 
 def _kind(host: Host, base: str) -> str:
-    """Return "" for a device, else what sysfs tells of an interface: bridge, vlan, bond, veth, virtual."""
+    """Return "" for a device, else the kind of interface: bridge, vlan, bond, veth, virtual."""
     folder = host.leads_to(base)
     if folder is None:
         return ""

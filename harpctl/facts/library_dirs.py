@@ -18,7 +18,7 @@ INCLUDE_DEPTH_MAX = 8
 
 
 def host_machine(host: Host) -> str:
-    """Return the machine that the host's programs are for, as uname -m says; "" when a tree does not tell."""
+    """Return the machine that the host's programs are for, as uname -m says; "" when it is unknown."""
     if host.is_real:
         return os.uname().machine
     return next((machine for machine, loader in LOADERS.items() if host.exists(loader)), "")

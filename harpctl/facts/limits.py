@@ -38,7 +38,7 @@ def collect_limits(host: Host, mounts: tuple[Mount, ...], unknown: list[str]) ->
 
 
 def _soft(limits: str, name: str) -> int | None:
-    """Return a soft limit; -1 for none, None where it is not told."""
+    """Return a soft limit; -1 for none, None where it is unknown."""
     match = re.search(rf"^{name}\s+([0-9]{{1,18}}|unlimited)\s", limits, re.MULTILINE | re.ASCII)
     if match is None:
         return None

@@ -2,7 +2,7 @@
 """Facts: everything that plans and checks need to know of a host, as plain data.
 
 Sizes are bytes, speeds Mbit/s, node numbers -1 where unknown, texts empty where unknown. A fact that
-could not be had is unknown, never guessed. `harpctl facts --json` prints exactly this.
+could not be read is unknown, never guessed. `harpctl facts --json` prints exactly this.
 """
 
 from __future__ import annotations

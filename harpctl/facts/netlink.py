@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interfaces of our own network namespace, as the running kernel tells them by netlink and ethtool.
+"""The interfaces of our own network namespace, as the running kernel reports them by netlink and ethtool.
 
 pyroute2 is imported where it is needed: it takes longer than all the rest of harpctl's start.
 """
@@ -25,7 +25,7 @@ UNICAST = 1
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One Ethernet interface. Zero where the kernel or the driver does not tell."""
+    """One Ethernet interface. Zero where the kernel or the driver does not report a value."""
 
     name: str
     index: int
@@ -43,7 +43,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
-    """Ask the kernel for interfaces, addresses and routes; None when it gives no answer."""
+    """Ask the kernel for interfaces, addresses and routes; None when it does not answer."""
     from pyroute2 import Ethtool, IPRoute  # noqa: PLC0415
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
@@ -77,7 +77,7 @@ def _link(message: Message) -> Link:
 
 
 def _with_ethtool(link: Link, ethtool: Message) -> Link:
-    """Add channels, speed and rules, where the driver tells them."""
+    """Add channels and speed, where the driver reports them."""
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 

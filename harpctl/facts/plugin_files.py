@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin and NCCL's libraries on a host: their names, and where to look for them.
 
-A plugin is off when its file is not found under its name. Operators were taught five ways of that, and all
+A plugin is off when its file is not found under its name. Operators use five ways to do that, and all
 are found here: a prefix, a suffix, moved to /mnt or /root, and a name misspelt when it was turned on again.
 """
 

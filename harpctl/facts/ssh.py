@@ -18,7 +18,7 @@ class Connection(NamedTuple):
 
 
 def connections() -> list[Connection]:
-    """Return the connections, the nearest first; none where there is none, or nobody tells."""
+    """Return the connections, the nearest first; none where there is none, or none can be read."""
     values = [os.environ.get("SSH_CONNECTION", "")]
     with contextlib.suppress(psutil.Error):
         for parent in psutil.Process().parents():

@@ -98,7 +98,7 @@ def _arch(host: Host) -> str:
 
 
 def _glibc(host: Host, arch: str) -> str:
-    """Return the version of the host's C library, from its own banner, else from what its ldd would say."""
+    """Return the version of the host's C library, from its own banner, else from the text of its ldd."""
     for pattern in LIBC:
         if match := LIBC_BANNER.search(host.read_bytes(pattern.format(arch)) or b""):
             return match[1].decode()

@@ -426,7 +426,7 @@ def _require_possible(path: str) -> None:
 
 
 def _open_locked(path: Path) -> int | None:
-    """Open and lock a file, and make sure that it is still the one at its path; None when it is taken."""
+    """Open and lock a file, and make sure that it is still the one at its path; None when it is locked."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

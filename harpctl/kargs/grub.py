@@ -190,9 +190,7 @@ class _Edits:
         kept = [character for index, character in enumerate(characters) if index not in drop]
         words = self.addition if key == self.target else ""
         if any(character.raw and not character.variable for character in characters):
-            raise shell.unreadable(
-                source.path, assignment.line, f"a command that gives {assignment.name} its value"
-            )
+            raise shell.unreadable(source.path, assignment.line, f"a command that sets {assignment.name}")
         if words and kept and not kept[-1].text.isspace():
             words = " " + words
         if words and assignment.closing < 0:

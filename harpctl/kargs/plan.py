@@ -134,7 +134,7 @@ def _generate(boot: Boot, host: Host, wanted: HugepageArgs | None) -> Run:
 
 
 def _grubby(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
-    """Plan grubby for all entries; nothing where it is missing or can't say what is needed.
+    """Plan grubby for all entries; nothing where it is missing or can't express what is needed.
 
     grubby removes every argument of a name that it adds, so pairs of other sizes are named as well; that
     works only where all entries have the same.

@@ -3,7 +3,7 @@
 
 Only what the shell itself would do without running anything is understood: assignments, quotes, escapes,
 continued lines, comments. Every character of a value knows where it stands in the file and in which quotes.
-Other commands are walked over; assignments under a condition, or made for one command, are marked so.
+Other commands are skipped; assignments under a condition, or made for one command, are marked so.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Reader:
         )
 
     def _skip_blanks(self) -> bool:
-        """Skip blanks, continued lines, comments and the CR of a CRLF; say whether anything is left."""
+        """Skip blanks, continued lines, comments and the CR of a CRLF; return whether anything is left."""
         text = self.text
         while self.at < len(text):
             if text[self.at] in " \t" or self._is_line_end_cr():
@@ -290,7 +290,7 @@ class _Reader:
 
 
 def unreadable(path: str, line: int, what: str) -> HarpError:
-    """Return the error for a file whose meaning only a shell could tell."""
+    """Return the error for a file that only a shell could evaluate."""
     return HarpError(
         f"{path}:{line}: cannot be edited safely because of {what}.",
         "Correct that line, or add the arguments by hand and run setup with --no-kernel-args.",

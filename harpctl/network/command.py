@@ -26,7 +26,7 @@ def confirm_all(host: Host) -> Confirmed:
     if not waiting:
         raise HarpError(
             "No network change waits for a confirmation.",
-            "`harpctl rollback --list` shows what was changed, and what was taken back is not in it.",
+            "`harpctl rollback --list` shows what was changed; what was undone already is not in it.",
             ExitCode.MISSING,
         )
     for transaction in waiting:

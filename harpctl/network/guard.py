@@ -81,7 +81,7 @@ class Guard:
         if lost:
             progress.print(
                 f"{', '.join(lost)} can't be reached any more. If you can reach this host, run"
-                f" `harpctl confirm` within {self._watch.left_s:.0f} s; else the network goes back as it was."
+                f" `harpctl confirm` within {self._watch.left_s:.0f} s; else the network change is undone."
             )
         while lost:
             if guard_files.is_confirmed(self._host, self._watch.transaction):
@@ -140,7 +140,7 @@ class Guard:
         return True
 
     def _comes_up(self, transaction: str) -> bool:
-        """Wait for its sign of life; False when there is none in time."""
+        """Wait until it is ready; False when it is not in time."""
         end = time.monotonic() + START_S
         while self._host.stat(guard_files.alive_path(transaction)) is None:
             if time.monotonic() >= end or self._has_ended():

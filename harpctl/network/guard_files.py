@@ -35,7 +35,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def guard_path(transaction: str) -> str:
-    """Return the file that says that the rollback timer is armed."""
+    """Return the file that exists while the rollback timer is armed."""
     return f"{FOLDER}/guard-{transaction}"
 
 
@@ -45,7 +45,7 @@ def alive_path(transaction: str) -> str:
 
 
 def confirm_path(transaction: str) -> str:
-    """Return the file that says that the operator can reach the host."""
+    """Return the file by which the operator confirms that the host can be reached."""
     return f"{FOLDER}/confirm-{transaction}"
 
 

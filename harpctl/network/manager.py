@@ -77,6 +77,6 @@ def detect(host: Host) -> Manager:
     raise HarpError(
         "Nothing that configures the network at boot was found: no netplan, NetworkManager, network-scripts,"
         " ifupdown or systemd-networkd.",
-        "Configure the ENIs by hand, as docs/operations.md says, and leave them out: --no-network",
+        "Configure the ENIs by hand, as docs/operations.md describes, and leave them out: --no-network",
         ExitCode.MISSING,
     )

@@ -96,7 +96,7 @@ class Ec2:
         return _make(ips[0], subnet, router)
 
     def instance_type(self) -> str:
-        """Return the kind of the machine, such as p4d.24xlarge; "" where it is not told. Raises OSError."""
+        """Return the kind of the machine, such as p4d.24xlarge; "" where it is unknown. Raises OSError."""
         return self._read("instance-type")
 
     def _read(self, path: str) -> str:

@@ -75,7 +75,7 @@ def _dropin(eni: EniPlan) -> str:
 
 
 def files(host: Host, enis: Sequence[EniPlan], *, networkd: bool) -> list[AnyStep]:
-    """Plan netplan's files; `networkd` says that it hands them to systemd-networkd."""
+    """Plan netplan's files; `networkd`: systemd-networkd is its renderer."""
     dropins = {DROPIN.format(name=eni.name): _dropin(eni) for eni in enis} if networkd else {}
     found = host.glob(DROPIN.format(name="*"))
     return [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running NetworkManager is told: it takes our connection up itself, with all that the keyfile says.
+"""How a running NetworkManager is made to activate our connections, with all that the keyfiles hold.
 
-It would remove addresses set without it when its own attempt at the interface ends.
+It would remove addresses set without it when its own attempt to configure the interface ends.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _up(name: str, selector: tuple[str, str], wait_s: int = UP_WAIT_S) -> tuple[
 
 
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands before and after the changed files, and what takes each managed ENI up."""
+    """The steps before and after the changed files, and the command that activates each managed ENI."""
 
     before: tuple[AnyStep, ...] = ()
     after: tuple[AnyStep, ...] = ()
@@ -65,7 +65,7 @@ class Activation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_activation(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Activation:
-    """Ask a running NetworkManager how it treats the ENIs, and plan what it is told.
+    """Ask a running NetworkManager how it treats the ENIs, and plan their activation.
 
     An undo ends with the files read again, and with the connections up that were up before.
     """
@@ -78,7 +78,7 @@ def plan_activation(host: Host, enis: Sequence[EniPlan], *, netplan: bool) -> Ac
         if not treated.is_managed:
             continue
         if treated.connection:
-            wait_s = UP_WAIT_S if treated.is_connected else 0  # it would wait in vain, as it did before
+            wait_s = UP_WAIT_S if treated.is_connected else 0  # it was not connected before: do not wait
             undo = _up(eni.name, ("uuid", treated.connection), wait_s)
             before.append(Run(undo=undo, timeout_s=UP_TIMEOUT_S, why=f"{eni.name} as it was"))
         argv = _up(eni.name, connection(eni, netplan=netplan))

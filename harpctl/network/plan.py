@@ -66,7 +66,7 @@ def _check_duplicates(enis: Sequence[EniPlan]) -> None:
         if other := owners.get(eni.host):
             raise HarpError(
                 f"{other} and {eni.name} would both have the address {eni.host}.",
-                "Give each ENI the address that the cloud gave it: --address NAME=ADDRESS/PREFIX",
+                "Set each ENI's address as the cloud assigned it: --address NAME=ADDRESS/PREFIX",
                 ExitCode.USAGE,
             )
         owners[eni.host] = eni.name

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rollback timer: a process of its own that takes a network change back when nobody stops it in time.
+"""The rollback timer: a process of its own that undoes a network change when nobody stops it in time.
 
-It survives the loss of the ssh session and of harpctl; on SIGTERM (the host is being shut down) it does its
-work at once. Usage: python -m harpctl.network.rollback_timer ID ROOT.
+It survives the loss of the ssh session and of harpctl; on SIGTERM (the host is being shut down) it acts
+at once. Usage: python -m harpctl.network.rollback_timer ID ROOT.
 Everything it needs is imported at its start, as an unpacked harpctl may be gone when its time comes.
 """
 
@@ -31,7 +31,7 @@ SHUTDOWN = threading.Event()
 
 
 def _is_alive(wanted: Watch) -> bool:
-    """Return whether the watched harpctl lives."""
+    """Return whether the watched harpctl is alive."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(wanted.pid)
         return process.create_time() == wanted.started and process.status() != psutil.STATUS_ZOMBIE
@@ -60,7 +60,7 @@ def _stop(pid: int) -> None:
 
 
 def _take_back(host: Host) -> None:
-    """Undo what was interrupted; another harpctl that has begun to do so is given the time it takes."""
+    """Undo what was interrupted; wait for another harpctl that has begun to do so."""
     end = time.monotonic() + OTHERS_WAIT_S
     while True:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that make the running host hold what the files say, each with the command that undoes it.
+"""The commands that make the running host match the files, each with the command that undoes it.
 
 Nothing is emitted for what holds already. What is there is read from facts and from `ip`, whose plain output
 has been the same since long before `ip -json`, which CentOS 7 and Ubuntu 18.04 lack.

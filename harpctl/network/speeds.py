@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the ENIs of a cloud's machine are, where their driver does not tell: by the kind of the machine.
+"""How fast the ENIs of a cloud's machine are, where their driver does not report it: by the instance type.
 
 The kind comes from the metadata service, which is asked only where the firmware names the cloud, at an
 address that needs no name server. The figures are the cloud's own, of the machine and of a network card.

@@ -34,7 +34,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Return the server's own sentence; "" where it said none."""
+        """Return the server's message; "" where it sent none."""
         return str(self.document.get("message", ""))
 
 
@@ -104,10 +104,10 @@ def set_label(cluster: Cluster, node: str, value: str | None) -> None:
 
 
 def is_wanted(cluster: Cluster, node: str, namespace: str, name: str) -> bool:
-    """Return whether a DaemonSet still wants a pod on a node, by its node selector.
+    """Return whether a DaemonSet still selects a node for a pod.
 
     One that this service account may no longer read counts as deleted: its access was deleted with it.
-    Raises HarpError where the API server does not tell.
+    Raises HarpError where the API server does not answer that.
     """
     answer = cluster.ask("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
     if answer.code in LOST_ACCESS | {http.HTTPStatus.NOT_FOUND}:

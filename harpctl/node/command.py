@@ -35,7 +35,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     folder: str
     changed: bool
-    transaction: str  # what `harpctl rollback` takes it back by; "" when nothing changed
+    transaction: str  # its id for `harpctl rollback`; "" when nothing changed
 
 
 def install_node(
@@ -55,9 +55,9 @@ def install_node(
 def clean_up_node(
     host: Host, cluster: Cluster, node: str, daemonset: tuple[str, str], progress: Progress
 ) -> None:
-    """Take label and files away where the DaemonSet no longer wants this node. Raises HarpError."""
+    """Remove label and files where the DaemonSet no longer selects this node. Raises HarpError."""
     if is_wanted(cluster, node, *daemonset):
-        progress.print("The DaemonSet is still there, so HARP stays installed.")
+        progress.print("The DaemonSet still exists; HARP stays installed.")
         return
     failure: HarpError | None = None
     try:
@@ -67,7 +67,7 @@ def clean_up_node(
     report = rollback(host, progress=progress)
     if report.kept:
         raise HarpError(f"Not everything could be removed: {kept_text(report.kept)}.", "Remove it by hand.")
-    progress.print("The DaemonSet is gone, and so is what it installed.")
+    progress.print("The DaemonSet was deleted; what it installed was removed.")
     if failure is not None:
         raise failure
 

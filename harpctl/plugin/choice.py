@@ -77,7 +77,7 @@ def chosen_copy(copies: Sequence[Copy], settings: Iterable[Setting], platform: P
 def reason(copy: Copy, settings: Iterable[Setting]) -> str:
     """Return which file NCCL takes and why, as a sentence without its end."""
     setting = deciding_setting(settings)
-    why = f"as {setting} says" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
+    why = f"by {setting}" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
     return f"NCCL takes {copy.path}, which is {copy.what}, {why}"
 
 

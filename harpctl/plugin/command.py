@@ -52,9 +52,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     summary: str
     changed: bool  # with --dry-run: would change something
-    state: str  # as `status` gives it, afterwards
+    state: str  # as of `status`, afterwards
     path: str = ""  # where the plugin is; "" when it is nowhere
-    transaction: str = ""  # what `harpctl rollback` takes it back by; "" when nothing changed
+    transaction: str = ""  # its id for `harpctl rollback`; "" when nothing changed
     notes: tuple[str, ...] = ()
     plan: str = ""  # of --dry-run
 
@@ -163,7 +163,7 @@ def enable(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn HARP on: give the parked plugin its name back, whichever way it was turned off.
+    """Turn HARP on: rename the parked plugin to its own name, whichever way it was turned off.
 
     Found are bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
     /root, and libnccl-net.so itself in the last two; the same of libnccl-net-harp.so, and beside a path that

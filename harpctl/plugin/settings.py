@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What settings tell NCCL and HARP: NCCL_NET, NCCL_NET_PLUGIN and HARP_DISABLE, and where they are set.
+"""The settings that choose a plugin, NCCL_NET, NCCL_NET_PLUGIN and HARP_DISABLE, and where they are set.
 
 NCCL reads the environment, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf; what is set first
 stays. The environment is ours and counts on the machine itself alone: a job's may differ.

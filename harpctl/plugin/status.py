@@ -74,7 +74,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unchosen(copies: tuple[Copy, ...], platform: Platform) -> Copy | None:
-    """Return a HARP that is on and that NCCL takes only where a setting says so."""
+    """Return a HARP that is installed and that NCCL loads only where a setting names it."""
     return next(
         (copy for copy in copies if copy.form == INSTALLED and is_loadable_harp(copy, platform)), None
     )

@@ -180,7 +180,7 @@ def _faults(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[F
     if tcp:
         found.append(fault("tcp", f"{eni.name} does not answer on TCP {_ports(tcp)}.", allow))
     if result.full and result.full not in ANSWERED:
-        how = "a router says they are too big" if result.full == TOO_BIG else "they vanish"
+        how = "a router reports that they are too big" if result.full == TOO_BIG else "they are lost"
         cause = (
             f"Packets of {probe.mtu} bytes do not arrive at {eni.name}: {how}; {result.passed} bytes pass."
         )

@@ -78,7 +78,7 @@ class PairHosts(SshHosts):
         return super().command(rank, words, {n: v.replace(OWN_NCCL, state.nccl) for n, v in env.items()})
 
     def cpu(self) -> CpuTimes:
-        """Return nothing: machine time is not asked for here."""
+        """Return zeros: preflight does not report machine time."""
         return CpuTimes(0.0, 0.0)
 
 

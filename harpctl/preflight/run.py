@@ -111,9 +111,9 @@ def _rates(
 def _compare(
     pair: Pair | None, states: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
 ) -> tuple[list[Comparison], str]:
-    """Compare, or say why not."""
+    """Return the comparison, or why there is none."""
     if options.against == NONE:
-        return [], "that was not asked for."
+        return [], "--against none."
     if pair is None:
         return [], "no two hosts are fit."
     if options.nccl:

@@ -13,7 +13,7 @@ LOSS = 0.95
 
 
 def decide(unfit: Sequence[str], compared: Sequence[Comparison], other: str, why_not: str) -> Verdict:
-    """Return the verdict; `why_not` says why there is no comparison."""
+    """Return the verdict; `why_not` is the reason where there is no comparison."""
     faster = [one for one in compared if one.ratio >= GAIN]
     slower = [one for one in compared if one.ratio <= LOSS]
     sizes = tuple(one.bytes for one in faster)

@@ -97,7 +97,7 @@ def _with_metadata(facts: Facts, overrides: Overrides, enis: tuple[str, ...]) ->
 
 
 def _with_speed(host: Host, facts: Facts, options: SetupOptions) -> SetupOptions:
-    """Ask the cloud how fast the ENIs are, where neither the operator nor a driver says it."""
+    """Ask the cloud how fast the ENIs are, where neither the operator nor a driver states it."""
     if options.speed_mbps or not host.is_real:
         return options
     enis = choose_enis(facts, options)
@@ -158,7 +158,7 @@ def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run:
         _confirm(render(setup.plan, host))
         if make_setup(collect_facts(host, options), host, options).plan != setup.plan:
             raise HarpError(
-                "The host has changed since that was shown; nothing was done.",
+                "The host has changed since the plan was shown; nothing was changed.",
                 "Run it again.",
                 ExitCode.REFUSED,
             )

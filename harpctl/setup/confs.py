@@ -64,7 +64,7 @@ def confs_by_interface(host: Host) -> dict[str, Conf]:
 
 
 def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
-    """Return the MTU that an earlier setup gave an ENI, as its conf file tells; None: there is none to keep.
+    """Return the MTU that an earlier setup gave an ENI, by its conf file; None: there is none to keep.
 
     One below what the ENI has was put into the file by hand, and is for the plugin only.
     """
@@ -73,7 +73,7 @@ def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
 
 
 def plan_confs(host: Host, choices: Sequence[Choice], options: SetupOptions) -> Group:
-    """Plan one file per ENI, and no others. A file that says the same already stays as it is."""
+    """Plan one file per ENI, and no others. A file with the same values stays as it is."""
     steps: list[AnyStep] = []
     tuned = confs_by_interface(host)
     for choice in choices:

@@ -43,7 +43,7 @@ def _check_system(facts: Facts, options: SetupOptions) -> None:
         raise HarpError(
             f"Unknown distribution: {system.name or system.id or 'no os-release'}."
             " HARP knows the Debian and the Red Hat families.",
-            "Set the host up by hand (docs/operations.md says what is needed) and use `harpctl validate`.",
+            "Set the host up by hand, as docs/operations.md describes, and use `harpctl validate`.",
             ExitCode.MISSING,
         )
     if system.container and not (options.force or options.dry_run):
@@ -201,7 +201,7 @@ def unmet(facts: Facts, host: Host, options: SetupOptions) -> list[str]:
     booted = options.kernel_args and not holds(facts.boot.cmdline, wanted)
     if have < wanted.count and host.is_real and not booted:
         pages = f"{have} of {wanted.count} hugepages of {size_name(wanted.page_size)}"
-        missing.append(f"{pages}: the rest of the memory is taken or fragmented")
+        missing.append(f"{pages}: the rest of the memory is in use or fragmented")
     for group in setup.plan.groups:
         left = [step for step in group.steps if not (isinstance(step, SetControl) and step.may_fall_short)]
         if left:

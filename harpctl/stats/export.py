@@ -48,7 +48,7 @@ class Collector:
         self._lock = threading.Lock()  # scrapes come from several threads
 
     def metrics(self) -> list[Metric]:
-        """Read the files, and return what they say now."""
+        """Read the files, and return the metrics."""
         with self._lock:
             found = find(self._host)
             self._learn(found)

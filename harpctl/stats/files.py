@@ -46,7 +46,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a host's statistics files say."""
+    """The contents of a host's statistics files."""
 
     processes: tuple[Process, ...]
     unread: tuple[Unread, ...]
@@ -142,7 +142,7 @@ def find(host: Host, pid: int | None = None) -> Found:
 
 
 def find_one(host: Host, pid: int) -> Found:
-    """Read the file of one process; raises the HarpError that says why there is none."""
+    """Read the file of one process. Raises HarpError with the reason where there is none."""
     found = find(host, pid)
     if found.processes:
         return found

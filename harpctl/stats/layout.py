@@ -2,7 +2,7 @@
 """Reads a statistics file, as plugin/src/host/stats_layout.h lays it out; see docs/statistics.md.
 
 The file describes its own fields, so that this reads the files of other versions, too. An entry may be
-written while it is read: it is taken when two copies of it are equal, with an even sequence.
+written while it is read: it is accepted when two copies of it are equal, with an even sequence.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def wrong(name: str, why: str) -> HarpError:
 
 
 def parse_schema(text: str) -> dict[str, tuple[Field, ...]]:
-    """Read the fields of each table; raises ValueError for what is no schema."""
+    """Read the fields of each table. Raises ValueError for what is no schema."""
     tables: dict[str, list[Field]] = {}
     fields: list[Field] | None = None
     for line in text.splitlines():
@@ -123,7 +123,7 @@ def _tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_byt
 
 
 def _copy(file: BinaryIO, name: str, table: Table) -> tuple[list[bytes], int]:
-    """Copy the entries of a table that are in use and whole; says how many are not whole."""
+    """Return copies of a table's entries in use, zeros for a torn one, and the number of torn ones."""
 
     def entries(first: int, count: int) -> list[bytes]:
         size = table.entry_bytes
@@ -179,7 +179,7 @@ def read_fields(file: BinaryIO, name: str) -> dict[str, tuple[Field, ...]]:
 
 
 def read_page(file: BinaryIO, name: str) -> Page:
-    """Read a file, each entry as of one moment; raises HarpErrors, which call it by the name."""
+    """Read a file, each entry as of one moment. Raises HarpError, which names the file."""
     header, tables = _header(file, name)
     _, _, _, pid, ticks, namespace, unix_ns, begun_ns, updated_ns, *rest = HEADER.unpack_from(header)
     rows: dict[str, list[Row]] = {}

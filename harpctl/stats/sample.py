@@ -167,7 +167,7 @@ def _session(change: _Change, row: Row, pid: int) -> SessionRate:
         seconds = number(row, "stalled_ns") // 10**9
         severity, problem = 90, f"NCCL has waited for {seconds} s: {text(row, 'stall')}{where}"
     if text(row, "state") != "open":
-        severity, problem = 100, f"the session has {text(row, 'state')}: the job's log says why"
+        severity, problem = 100, f"the session has {text(row, 'state')}: the job's log has the reason"
     sent = sum(change.grown("path", path, "tx_packets") for path in rows)
     return SessionRate(
         pid=pid,

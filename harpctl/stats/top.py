@@ -181,8 +181,9 @@ def top(
 ) -> None:
     """Show live what the processes that use HARP do: processes, sessions, what is wrong first.
 
-    Rates are those between two looks: out and in are bits of messages a second, `wait` counts the requests
-    that NCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one look is printed.
+    Rates are those between two samples: out and in are bits of messages per second, `wait` counts the
+    requests that NCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one sample is
+    printed.
     """
     samples = _samples(Host(), pid, interval_s)
     with_paths = pid is not None

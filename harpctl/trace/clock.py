@@ -33,8 +33,8 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
         ahead = f"{abs(self.ahead_ns) / 1e9:.9f} s {'ahead of' if self.ahead_ns >= 0 else 'behind'}"
         if self.error_ns < 0:
             return (
-                f"The clock of {second} is taken as {ahead} that of {first}, by the hosts' time of day: no "
-                "packet is in both recordings in both directions."
+                f"The clock of {second} is assumed to be {ahead} that of {first}, by the hosts' time of day: "
+                "no packet is in both recordings in both directions."
             )
         return (
             f"The clock of {second} is {ahead} that of {first}, within {self.error_ns / 1e3:.1f} us, by "

@@ -19,7 +19,7 @@ from harpctl.trace.plot import plot
 from harpctl.trace.rings import Recording, read_recording
 from harpctl.trace.save import dump_of
 
-DUMP_HINT = "Processes leave dumps where HARP_DUMP_DIR says; `harpctl trace PID` reads a running one."
+DUMP_HINT = "Processes write dumps into HARP_DUMP_DIR; `harpctl trace PID` reads a running one."
 
 
 def _read(host: Host, source: str) -> Recording:
@@ -143,8 +143,8 @@ def trace(
     """Show the last events that a process has recorded: what was lost, which paths fell silent, what ended.
 
     A running process is read without disturbing it. Where a session fails or NCCL waits for long, the process
-    leaves a dump. With the recordings of both ends all is told on one clock. docs/trace.md explains events
-    and files.
+    leaves a dump. The recordings of both ends are merged on one clock. docs/trace.md explains events and
+    files.
     """
     host = Host()
     if png:

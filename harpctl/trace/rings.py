@@ -104,7 +104,7 @@ class Rings(NamedTuple):
 
 
 def rings_of(file: BinaryIO, name: str) -> Rings:
-    """Read that; raises the HarpError that says what is wrong."""
+    """Read where the rings are. Raises HarpError for a file without them, or with another layout."""
     header = os.pread(file.fileno(), HEADER.size, 0)
     table_count = HEADER.unpack(header)[13]
     data = os.pread(file.fileno(), RINGS.size, HEADER.size + table_count * TABLE.size)
@@ -214,7 +214,7 @@ def in_memory(file: BinaryIO, rings: Rings, pid: int, name: str) -> Iterator[Bin
 
 
 def read_recording(file: BinaryIO, name: str) -> Recording:
-    """Read a statistics file or a dump; raises HarpErrors, which call it by the name."""
+    """Read a statistics file or a dump; raises HarpError, which names it."""
     page = read_page(file, name)
     rings = rings_of(file, name)
     kinds = _kinds(file, name, rings)

@@ -43,7 +43,7 @@ def _ring(file: BinaryIO, rings: Rings, index: int) -> bytes:
 
 
 def dump_of(file: BinaryIO, name: str) -> bytes:
-    """Return what a dump of the process holds now; raises HarpErrors, which call it by the name."""
+    """Return what a dump of the process holds now; raises HarpError, which names it."""
     header_bytes = int.from_bytes(os.pread(file.fileno(), 4, HEADER_BYTES_AT), "little")
     rings = rings_of(file, name)
     header = bytearray(os.pread(file.fileno(), header_bytes, 0))

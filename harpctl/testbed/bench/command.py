@@ -181,7 +181,7 @@ class _Output:
     plot: Path | None
 
     def write(self, content: bytes) -> bool:
-        """Write the JSON where it is wanted; say whether standard output is free for a table."""
+        """Write the JSON where it is wanted; return whether standard output is free for a table."""
         if self.json:
             _write_json(self.json, content)
         return self.json != "-"
@@ -198,9 +198,7 @@ def _run_by_clock(sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, 
         plot_timed_runs(output.plot, f"{about}\n{place}", timed_runs)
     require_right_bytes(timed_runs[0].wrong)
     if not timed_runs[0].ended_well:
-        raise HarpError(
-            f"{timed_runs[0].name} did not get through.", "The notes of the run say how it failed."
-        )
+        raise HarpError(f"{timed_runs[0].name} failed.", "The notes of the run have the reason.")
 
 
 def _run_counted(
@@ -256,25 +254,25 @@ def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback:
 
 
 def _variables(sides: Sequence[Side]) -> list[str]:
-    """Return which variables the user gave each side."""
+    """Return a note for each side whose variables the user has set."""
     given = ((side.name, {**side.program.env}) for side in sides)
     shown = ((name, setting_text({k: v for k, v in env.items() if k != "NCCL_LIB"})) for name, env in given)
     return [f"{name} with {text}" for name, text in shown if text != "default"]
 
 
 def require_right_bytes(wrong: int) -> None:
-    """Raise an error if messages were wrong."""
+    """Raise HarpError if messages were wrong."""
     if wrong:
         raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
 
 
 _CLOCK, _SENT, _SIDES, _NCCL, _LAB, _PLACE, _OUTPUT = (
-    "By the clock",
-    "What is sent",
-    "Who is measured",
+    "Timed run",
+    "Traffic",
+    "Sides",
     "Real NCCL",
-    "The lab",
-    "Instead of the lab",
+    "Lab",
+    "Hosts instead of the lab",
     "Output",
 )
 
@@ -321,15 +319,15 @@ def bench(
         float | None,
         typer.Option(
             min=0.1,
-            help="Run one size once for so long, whatever happens, and show the rate over time, how it is "
-            "shared among connections, and with --mode incast the time of a message.",
+            help="Run one size once for that many seconds, whatever fails, and show the rate over time, how "
+            "it is shared among connections, and with --mode incast the time of a message.",
             rich_help_panel=_CLOCK,
         ),
     ] = None,
     fail: Annotated[
         list[str] | None,
         typer.Option(
-            help="Let an ENI of the lab fail: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
+            help="Make an ENI of the lab fail: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
             "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
             rich_help_panel=_CLOCK,
         ),
@@ -353,7 +351,7 @@ def bench(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Measure beside this plugin in turns; `socket` is NCCL's own (fetches a 300 MB wheel once).",
+            help="Alternate with this plugin; `socket` is NCCL's own (fetches a 300 MB wheel once).",
             rich_help_panel=_SIDES,
         ),
     ] = None,
@@ -375,7 +373,7 @@ def bench(
         bool,
         typer.Option(
             "--nccl",
-            help="Official NCCL without a GPU, over HARP and over its own sockets in turns (fetches a 300 MB "
+            help="Official NCCL without a GPU, alternating HARP and its own sockets (fetches a 300 MB "
             "wheel once).",
             rich_help_panel=_NCCL,
         ),

@@ -123,5 +123,5 @@ def compare(
 
 
 def divided(numerator: float, denominator: float) -> float:
-    """Divide; by nothing gives infinity."""
+    """Return the quotient; infinity for a divisor of 0."""
     return numerator / denominator if denominator else float("inf")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run by the clock says: the table, the notes below it, and its JSON."""
+"""The report of a timed run: the table, the notes below it, and its JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TimedRun:
 
     @property
     def ended_well(self) -> bool:
-        """Return whether nothing failed and all that was taken arrived."""
+        """Return whether nothing failed and all accepted messages arrived."""
         return not self.failures and not self.undelivered and not self.wrong
 
 
@@ -125,7 +125,7 @@ def notes_of(run: TimedRun) -> list[str]:
             f"{share * 100:.0f} % of both"
         )
     if run.undelivered:
-        lines.append(f"{run.undelivered} messages that it had taken did not arrive")
+        lines.append(f"{run.undelivered} accepted messages did not arrive")
     if run.wrong:
         lines.append(f"{run.wrong} messages arrived with wrong bytes")
     lines += [f"failed: {failure}" for failure in run.failures]

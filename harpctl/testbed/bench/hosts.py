@@ -57,7 +57,7 @@ class Hosts(Protocol):
         """Make the program's files available to all ranks; return their paths there."""
 
     def env(self, rank: int) -> dict[str, str]:
-        """Return the variables that tell the transports which interfaces to use."""
+        """Return the variables by which the transports choose their interfaces."""
 
     def rendezvous(self) -> str:
         """Return a fresh HOST:PORT or file that rank 0 can bind and the others can reach."""
@@ -103,7 +103,7 @@ class LabHosts:
 
     @property
     def lab(self) -> Lab:
-        """The lab."""
+        """Return the lab."""
         return self._lab
 
     def count(self) -> int:

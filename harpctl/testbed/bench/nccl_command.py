@@ -41,7 +41,7 @@ DEFAULT_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20)
 
 @dataclasses.dataclass(frozen=True)
 class NcclOptions:
-    """What the command line says of a run of real NCCL."""
+    """The options of a run of real NCCL."""
 
     op: str
     type: str
@@ -63,7 +63,7 @@ class NcclOptions:
     best: bool
 
     def job(self, ranks: int) -> NcclJob:
-        """Make the job; an error for what NCCL does not have."""
+        """Make the job. Raises HarpError for what NCCL does not have."""
         for what, word, known in (
             ("operation", self.op, OPERATIONS),
             ("type", self.type, tuple(TYPE_BYTES)),
@@ -78,7 +78,7 @@ class NcclOptions:
         return job
 
     def variables(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the variables that the user gave each side."""
+        """Return the variables that the user set for each side."""
         chosen = {"NCCL_ALGO": self.algo, "NCCL_PROTO": self.proto}
         common = {name: value for name, value in chosen.items() if value}
         return {**common, **self.env}, {**common, **self.against_env}
@@ -169,7 +169,7 @@ def print_nccl(measured: NcclMeasured, notes: Sequence[str]) -> None:
 
 
 def require_right(measured: NcclMeasured) -> None:
-    """Raise the error for wrong data."""
+    """Raise HarpError for wrong data."""
     wrong = sum(row.wrong or 0 for rows in measured.rows for row in rows)
     if wrong:
         raise HarpError(f"{wrong} elements are wrong.", exit_code=ExitCode.WRONG_DATA)

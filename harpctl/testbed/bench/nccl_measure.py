@@ -39,7 +39,7 @@ class NcclJob:
     check: bool = True
 
     def least_bytes(self) -> int:
-        """Return the smallest size that gives every rank an element."""
+        """Return the smallest size that has an element for every rank."""
         return TYPE_BYTES[self.type] * (self.ranks if self.op in DIVIDED else 1)
 
     def options(self) -> list[str]:
@@ -59,7 +59,7 @@ class NcclJob:
 class NcclSide:
     """One of those measured: a name for the table, the variables that put NCCL on its net.
 
-    `network` is what NCCL has to say that it uses; empty: anything but its own sockets.
+    `network` is what NCCL has to log as used; empty: anything but its own sockets.
     """
 
     name: str
@@ -144,7 +144,7 @@ def socket_sides(env: Mapping[str, str], *, best: bool) -> list[NcclSide]:
 
 
 def run_side(place: NcclPlace, side: NcclSide, job: NcclJob, run: Runner = run_nccl) -> Runs:
-    """Run a side once; an error if NCCL failed, or did not use the side's net."""
+    """Run a side once. Raises HarpError if NCCL failed, or did not use the side's network."""
     environment = {**place.env, **side.env}
     options = [*job.options(), *place.options()]
     done = run(place.program, place.library, options, environment, job.timeout_s())
@@ -230,7 +230,7 @@ def fold(
 
 
 def require_sizes(job: NcclJob) -> None:
-    """Raise an error for a size that gives some rank nothing."""
+    """Raise HarpError for a size without an element for some rank."""
     for size in job.sizes_bytes:
         if size < job.least_bytes():
             raise HarpError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs of real NCCL say: nccl-tests' table with columns for each side, notes, and the JSON."""
+"""The report of runs of real NCCL: nccl-tests' table with columns for each side, notes, and the JSON."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Cycle(msgspec.Struct, frozen=True, tag="cycle", tag_field="kind"):
 
 
 class Survivor(msgspec.Struct, frozen=True, tag="survivor", tag_field="kind"):
-    """What a rank told that outlived another; `noticed_s`: since the operation began that broke."""
+    """The report of a rank that outlived another; `noticed_s`: since the failed operation began."""
 
     rank: int
     operations: int
@@ -102,32 +102,32 @@ class NcclRun:
 
     @property
     def lines(self) -> list[Line]:
-        """What was reported, in its order."""
+        """Return what was reported, in its order."""
         return parse_lines(self.output)
 
     @property
     def sizes(self) -> list[Size]:
-        """The table; several cycles follow one another."""
+        """Return the table; several cycles follow one another."""
         return [line for line in self.lines if isinstance(line, Size)]
 
     @property
     def survivors(self) -> list[Survivor]:
-        """What the ranks told that outlived the killed one, in the order of their ranks."""
+        """Return the reports of the ranks that outlived the killed one, in the order of their ranks."""
         found = [line for line in self.lines if isinstance(line, Survivor)]
         return sorted(found, key=lambda survivor: survivor.rank)
 
     @property
     def cycles(self) -> int:
-        """How many times the communicators were made and destroyed."""
+        """Return how many times the communicators were made and destroyed."""
         return sum(isinstance(line, Cycle) for line in self.lines)
 
     @property
     def networks(self) -> set[str]:
-        """The names of the networks that NCCL says it uses."""
+        """Return the names of the networks that NCCL logs as used."""
         return set(NETWORK.findall(self.log))
 
     def last_lines(self) -> list[str]:
-        """Return the last lines for a person: NCCL's warnings, and what harp-nccl said besides its report."""
+        """Return the last lines for a person: NCCL's warnings, and harp-nccl's other output."""
         warnings = [f"NCCL: {text}" for text in dict.fromkeys(WARNING.findall(self.log))]
         others = [line for line in self.output.splitlines() if line and not line.startswith(LINE_START)]
         return [

@@ -48,7 +48,7 @@ def wheel_of(version: str) -> Wheel:
 
 
 def run_pip(argv: Sequence[str]) -> None:
-    """Run pip; an error says what it said last."""
+    """Run pip. Raises HarpError with its last line."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
     if done.returncode:
         error = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]

@@ -56,7 +56,7 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 class RankFailure(msgspec.Struct, frozen=True):
-    """What a rank said of its plugin's failure."""
+    """A rank's report of its plugin's failure."""
 
     rank: int
     text: str
@@ -74,7 +74,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What harp-perf says of one message size."""
+    """harp-perf's result for one message size."""
 
     bytes: int
     messages: int  # received by all ranks together

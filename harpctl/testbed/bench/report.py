@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counted runs say: the table with its notes, and the JSON."""
+"""The report of counted runs: the table with its notes, and the JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmark tables in nccl-tests' manner: the same columns on a terminal (rich) and in a file (plain).
 
-Rates are Gbit/s, as ENIs are sold, where nccl-tests prints GB/s; the head says so.
+Rates are Gbit/s, as ENIs are sold, where nccl-tests prints GB/s; the heads name the unit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LATENCY_COLUMNS = (
 
 
 def columns_for(mode: str) -> tuple[Column, ...]:
-    """Choose the columns that say something about a mode."""
+    """Return the columns that apply to a mode."""
     return LATENCY_COLUMNS if mode == "pingpong" else RATE_COLUMNS
 
 

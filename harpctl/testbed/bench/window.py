@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs harp-perf for a fixed time, and changes the lab at given times after its start.
 
-harp-perf says on standard error when its window starts, in the machine's monotonic time, which is this
+harp-perf prints on standard error when its window starts, in the machine's monotonic time, which is this
 program's too where both are on one machine.
 """
 
@@ -44,7 +44,7 @@ class PastEvent:
 
 @dataclasses.dataclass(frozen=True)
 class WindowResult:
-    """What one side did: a report, or where harp-perf itself ended without one, what the ranks said."""
+    """What one side did: a report, or where harp-perf ended without one, the ranks' errors."""
 
     report: PerfReport | None
     errors: str

@@ -66,7 +66,7 @@ class FaultInjector:
             raise
 
     def send(self, *lines: str) -> dict[str, dict[str, int]]:
-        """Send a request (fault_injector.c says how it looks); return what was done to each way's packets."""
+        """Send a request in the format of fault_injector.c; return what it did to the packets of each."""
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(ANSWER_S)
             try:
@@ -127,7 +127,9 @@ class FaultInjector:
             if child.poll() is not None or time.monotonic() > deadline:
                 child.kill()
                 error = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-                raise HarpError(f"The program that makes faults did not start: {error or 'it says nothing'}")
+                raise HarpError(
+                    f"The program that makes faults did not start: {error or 'it printed nothing'}"
+                )
             time.sleep(POLL_S)
         if child.stderr:
             child.stderr.close()

@@ -125,7 +125,7 @@ class Faults:
         return self.set(way, delay_ms=ms)
 
     def shrink_mtu(self, mtu_bytes: int, way: str = BOTH) -> Faults:
-        """Lose IP packets longer than that, and tell nobody; 0 ends it."""
+        """Lose longer IP packets without an ICMP error; 0 ends it."""
         return self.set(way, path_mtu_bytes=mtu_bytes)
 
     def set(self, way: str = BOTH, **changes: float) -> Faults:

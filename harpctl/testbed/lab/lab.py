@@ -33,7 +33,7 @@ from harpctl.testbed.lab.privileges import unprivileged_words
 from harpctl.testbed.lab.routes import address_words, plan_reroute
 from harpctl.testbed.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
 
-OUTPUT_CHARS = 400  # of what a failing tool said
+OUTPUT_CHARS = 400  # of a failing tool's output
 COMMAND_TIMEOUT_S = 30
 LINKS_UP_S = 10.0
 POLL_S = 0.005
@@ -46,7 +46,7 @@ LOCK_FILE = Path("/run/harpctl-lab.lock")
 
 
 def run_command(command: Command) -> str:
-    """Run one step and return its output; a step that fails becomes a HarpError with what the tool said."""
+    """Run one step and return its output; raise HarpError with the tool's output for a step that fails."""
     try:
         done = subprocess.run(
             command.argv,
@@ -74,7 +74,7 @@ def run_command(command: Command) -> str:
 
 
 def require_lab(spec: LabSpec) -> None:
-    """Raise the HarpError that says why this machine can't build this lab, if it can't."""
+    """Raise HarpError where this machine can't build this lab."""
     if os.geteuid() != 0:
         raise HarpError(
             "A lab of network namespaces needs root.",
@@ -332,7 +332,10 @@ class Lab:
                 time.sleep(POLL_S)
 
     def _check_congestion(self) -> None:
-        """A machine that is itself in a namespace has no say in what new ones inherit: then tell."""
+        """Add a note where hosts have another congestion control.
+
+        A machine that is itself in a namespace can't set what new namespaces inherit.
+        """
         for name in self.hosts:
             got = self._run(run_inside(name, "cat", str(CONGESTION_FILE))).strip()
             if got and got != self.spec.congestion:

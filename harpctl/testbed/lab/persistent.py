@@ -91,7 +91,7 @@ def up(name: str, spec: LabSpec) -> Lab:
 
 
 def down(name: str) -> bool:
-    """Take a lab down, or what is left of one; say whether there was anything."""
+    """Take a lab down, or what is left of one; return whether there was anything."""
     folder = _folder(name)
     _require_root()
     found = _namespaces(name)

@@ -17,7 +17,7 @@ QUEUES_MAX = 16
 MTU_MIN_BYTES = 576
 MTU_MAX_BYTES = 65535
 QUEUE_MS = 10.0
-RPS_CORES_MAX = 32  # what one word of rps_cpus can say
+RPS_CORES_MAX = 32  # bits of one word of rps_cpus
 
 
 class Offload(str, enum.Enum):

@@ -168,7 +168,7 @@ def test_what_can_not_be_taken_back_is_named(tmp_path: Path) -> None:
     make_tree(tmp_path)
     host = make_host(tmp_path)
     commands(host).failing = {"del-rule", "reload"}
-    with pytest.raises(HarpError, match=r"Not everything could be taken back: .*`del-rule` failed") as caught:
+    with pytest.raises(HarpError, match=r"Not everything could be undone: .*`del-rule` failed") as caught:
         set_up(host)
     assert "harpctl rollback" in caught.value.hint
     commands(host).failing = set()

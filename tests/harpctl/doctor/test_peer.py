@@ -153,7 +153,10 @@ def bottleneck(site: Site, peer: str) -> None:
     with site.serving():
         found = site.doctor(peer)
     assert levels(found) == {"peer.mtu": "fail"}
-    assert f"of the MTU {MTU}, a router says it is too big; 1500 bytes pass" in found["peer.mtu"]["cause"]
+    assert (
+        f"of the MTU {MTU}, a router reports that it is too big; 1500 bytes pass"
+        in found["peer.mtu"]["cause"]
+    )
     assert found["peer.mtu"]["repair"][0].startswith("ip link set dev eth1 mtu 1500")
 
 
@@ -164,7 +167,7 @@ def bottleneck_that_says_nothing(site: Site) -> None:
     with site.serving():
         found = site.doctor()
     assert levels(found) == {"peer.mtu": "fail"}
-    assert "it vanishes; 1400 bytes pass" in found["peer.mtu"]["cause"]
+    assert "it is lost; 1400 bytes pass" in found["peer.mtu"]["cause"]
 
 
 @case

@@ -88,7 +88,7 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
     }
     sample = sampled(tmp_path, before, after)
     assert [process.pid for process in sample.processes] == [13, 12, 11, 10]
-    assert sample.processes[0].problem == "n1 process 8: the session has failed: the job's log says why"
+    assert sample.processes[0].problem == "n1 process 8: the session has failed: the job's log has the reason"
     assert sample.processes[1].problem == "n1 process 8: eth2 to 10.0.1.1:9: the path is silent"
     assert sample.processes[2].problem == "n1 process 8: eth2 to 10.0.1.1:9: 2 % lost"
     assert sample.processes[2].sessions[0].lost_percent == 1.0

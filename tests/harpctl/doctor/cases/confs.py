@@ -157,7 +157,7 @@ def many_queues(world: World) -> None:
 @case(
     "confs.speed",
     "warn",
-    "Unknown for eth1: NCCL is told 10000 Mbit/s",
+    "Unknown for eth1: the plugin reports 10000 Mbit/s to NCCL",
     f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {conf_path(1)}  # with the speed that you pay for",
 )
 def unknown_speed(world: World) -> None:
@@ -170,12 +170,12 @@ def absent_gpu(world: World) -> None:
     world.conf(1, gpu=5)
 
 
-@case("confs.gpu", "warn", f"gpu = 0 stands in {conf_path(1)} already", "harpctl setup")
+@case("confs.gpu", "warn", f"gpu = 0 is already in {conf_path(1)}", "harpctl setup")
 def gpu_twice(world: World) -> None:
     world.conf(2, gpu=0)
 
 
-@case("confs.distinct", "fail", f"eth1 is taken by {conf_path(1)}", f"rm {conf_path(2)}")
+@case("confs.distinct", "fail", f"eth1 is already in {conf_path(1)}", f"rm {conf_path(2)}")
 def interface_twice(world: World) -> None:
     world.confs[2] = replace(world.confs[1], cores=None)
 
@@ -196,7 +196,7 @@ def absent_cores(world: World) -> None:
     world.conf(1, cores=(1, 8, 9))
 
 
-@case("confs.cores_shared", "fail", f"core 1 stands in {conf_path(1)} already", "harpctl setup")
+@case("confs.cores_shared", "fail", f"core 1 is already in {conf_path(1)}", "harpctl setup")
 def shared_core(world: World) -> None:
     world.conf(1, devices="enis")
     world.conf(2, cores=(1, 5))

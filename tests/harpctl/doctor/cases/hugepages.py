@@ -74,7 +74,7 @@ def one_node_bare(world: World) -> None:
 @case(
     "hugepages.free",
     "warn",
-    "All 20 pages of 1 GiB are taken",
+    "All 20 pages of 1 GiB are in use",
     "grep -l hugepages /proc/[0-9]*/maps; ls -l /dev/hugepages",
 )
 def all_taken(world: World) -> None:

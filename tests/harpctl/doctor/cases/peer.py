@@ -54,7 +54,7 @@ def silent_peer(world: World) -> None:
 @case(
     "peer.mtu",
     "fail",
-    "of the MTU 9000, it vanishes; 1500 bytes pass",
+    "of the MTU 9000, it is lost; 1500 bytes pass",
     "ip link set dev eth1 mtu 1500  # on both hosts, or raise it on the way",
 )
 def black_hole(world: World) -> None:
@@ -64,7 +64,7 @@ def black_hole(world: World) -> None:
 @case(
     "peer.mtu",
     "fail",
-    "a router says it is too big; 1450 bytes pass",
+    "a router reports that it is too big; 1450 bytes pass",
     "ip link set dev eth1 mtu 1450  # on both hosts, or raise it on the way",
 )
 def told_too_big(world: World) -> None:

@@ -13,7 +13,12 @@ from tests.harpctl.doctor.cases.hugepages import without_arguments
 from tests.harpctl.doctor.world import World
 
 
-@case("system.distribution", "warn", "Arch Linux is neither", "set it up by hand, as docs/operations.md says")
+@case(
+    "system.distribution",
+    "warn",
+    "Arch Linux is neither",
+    "set it up by hand, as docs/operations.md describes",
+)
 def unknown_distribution(world: World) -> None:
     world.change("system", family="", name="Arch Linux")
 
