@@ -1,158 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tcp_path.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/assert.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "wire/crc32c.h"
+#include "engine/tcp_poll.h"
 
 /* Of one path in a pass. */
 enum { READS_PER_PASS = 2 };
-/* Sends without a copy before the kernel is asked about them: each takes of a bounded memory until then. */
-enum { UNREAPED_MAX = 16 };
-
-_Static_assert(HARP_TCP_OUT_BYTES >=
-                   2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
-               "an acknowledgement and a record");
+/* Between two attempts to connect: first, and at most. */
+#define WAIT_NS     HARP_MS(10)
+#define WAIT_MAX_NS HARP_SEC(10)
+/* A connection over which nothing was acknowledged for so long, since it was begun, is of no use. */
+#define PROOF_NS HARP_SEC(2)
+/* Between two looks at the kernel's progress. */
+#define LOOK_NS HARP_MS(4)
 
 struct harp_tcp_path *harp_tcp_path_of(struct harp_peer *peer, unsigned path) {
   for (unsigned i = 0; i < peer->tcp_count; i++)
     if (peer->tcp[i].path == path) return &peer->tcp[i];
   return NULL;
-}
-
-/* ---- sending ---- */
-
-static bool has_waiting(const struct harp_tcp_path *p) {
-  return p->out_sent < p->out_bytes || p->payload_bytes;
-}
-
-/* Takes what the kernel has got off what waits for it. */
-static void advance(struct harp_tcp_path *p, size_t bytes) {
-  uint32_t head = (uint32_t)HARP_MIN(bytes, (size_t)(p->out_bytes - p->out_sent));
-  p->out_sent += head;
-  bytes -= head;
-  if (!bytes) return;
-  p->payload += bytes;
-  p->payload_bytes -= (uint32_t)bytes;
-}
-
-/* Whether the payload that waits is the user's again: other paths have delivered its message meanwhile. */
-static bool is_payload_gone(const struct harp_tcp_path *p) {
-  return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
-}
-
-static const char *name_of(const struct harp_tcp_path *p) {
-  return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
-}
-
-static void say_zerocopy(const struct harp_tcp_path *p) {
-  const struct harp_zerocopy *z = &p->zerocopy;
-  static const char *const why[] = {
-      [HARP_ZEROCOPY_COPIED] = "the kernel copies it all the same on this device",
-      [HARP_ZEROCOPY_REFUSED] = "the kernel refuses it: the limit of locked memory (ulimit -l) may be low",
-  };
-  if (z->why == HARP_ZEROCOPY_MEASURED)
-    HARP_INFO("%s: payload to %s goes %s a copy (MSG_ZEROCOPY): a byte takes %u %% of the time of a copy",
-              name_of(p), p->peer->name, z->state == HARP_ZEROCOPY_ON ? "without" : "with",
-              harp_zerocopy_percent(z));
-  else
-    HARP_INFO("%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s", name_of(p), p->peer->name,
-              why[z->why]);
-}
-
-void harp_tcp_path_begin_zerocopy(struct harp_tcp_path *p) {
-  static const enum harp_zerocopy_state states[] = {
-      [HARP_ZEROCOPY_MODE_AUTO] = HARP_ZEROCOPY_TRIAL,
-      [HARP_ZEROCOPY_MODE_ON] = HARP_ZEROCOPY_ON,
-      [HARP_ZEROCOPY_MODE_OFF] = HARP_ZEROCOPY_OFF,
-  };
-  p->unreaped = 0;
-  p->uncopied = false;
-  harp_zerocopy_init(&p->zerocopy, states[p->peer->engine->instance.zerocopy]);
-  if (p->zerocopy.state != HARP_ZEROCOPY_OFF && harp_tcp_socket_allow_zerocopy(p->fd))
-    harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_OFF); /* before Linux 4.14 */
-}
-
-static void note_failure(struct harp_tcp_path *p, enum harp_zerocopy_why why) {
-  if (harp_zerocopy_on_failure(&p->zerocopy, why)) say_zerocopy(p);
-}
-
-void harp_tcp_path_reap(struct harp_tcp_path *p) {
-  if (p->fd < 0 || !p->unreaped) return;
-  p->unreaped = 0;
-  if (harp_tcp_socket_reap(p->fd)) note_failure(p, HARP_ZEROCOPY_COPIED);
-}
-
-/* Gives the kernel what waits: heads and payload in one call, or where the payload goes without a copy one
- * after the other, since `out` is written anew. Returns what sendmsg does. */
-static ssize_t give(struct harp_tcp_path *p) {
-  uint32_t heads = p->out_bytes - p->out_sent;
-  struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
-  struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
-  int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-  if (harp_likely(!p->uncopied)) return sendmsg(p->fd, &msg, flags);
-  msg.msg_iovlen = 1;
-  if (heads) return sendmsg(p->fd, &msg, flags | MSG_MORE);
-  msg.msg_iov++;
-  ssize_t n = sendmsg(p->fd, &msg, flags | 0x4000000 /* MSG_ZEROCOPY */);
-  if (n >= 0 && ++p->unreaped >= UNREAPED_MAX) harp_tcp_path_reap(p);
-  if (n >= 0 || (errno != ENOBUFS && errno != EFAULT && errno != EINVAL)) return n;
-  note_failure(p, HARP_ZEROCOPY_REFUSED);
-  p->uncopied = false;
-  return give(p);
-}
-
-/* Gives the kernel what waits, and measures how long that takes while it is to be found out. */
-static ssize_t give_measured(struct harp_tcp_path *p) {
-  struct harp_engine *e = p->peer->engine;
-  if (harp_likely(p->zerocopy.state != HARP_ZEROCOPY_TRIAL) || !p->payload_bytes) return give(p);
-  harp_ns before = e->clock();
-  bool uncopied = p->uncopied;
-  ssize_t n = give(p);
-  if (n > 0 && harp_zerocopy_on_sent(&p->zerocopy, uncopied, (uint32_t)n, e->clock() - before))
-    say_zerocopy(p);
-  return n;
-}
-
-void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
-  struct harp_engine *e = p->peer->engine;
-  if (harp_unlikely(is_payload_gone(p))) {
-    harp_tcp_path_end(p, now, "its message went another way");
-    return;
-  }
-  while (has_waiting(p)) {
-    ssize_t n = give_measured(p);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {
-      if (!p->is_waiting) e->counters.tx_deferred++;
-      p->is_waiting = true;
-      harp_sender_block(p->peer->session.sender, p->path, now);
-      return;
-    }
-    if (n < 0) {
-      harp_tcp_path_end(p, now, strerror(errno));
-      return;
-    }
-    e->counters.tx_bytes += (uint64_t)n;
-    p->sent_bytes += (uint64_t)n;
-    advance(p, (size_t)n);
-  }
-  p->out_sent = p->out_bytes = 0;
-  p->payload_of = NULL;
-  if (!p->is_waiting) return;
-  p->is_waiting = false;
-  harp_sender_unblock(p->peer->session.sender, p->path, now);
-  harp_peer_touch(p->peer);
-}
-
-struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path) {
-  struct harp_tcp_path *p = harp_tcp_path_of(peer, path);
-  return p && p->fd >= 0 && !p->connecting && !has_waiting(p) ? p : NULL;
 }
 
 unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path) {
@@ -161,29 +31,145 @@ unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path) {
   return path;
 }
 
-/* Returns where the next head goes. */
-static uint8_t *out_end(struct harp_tcp_path *p) {
-  return p->out + p->out_bytes;
+/* ---- beginning and ending ---- */
+
+struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigned eni, int traffic_class) {
+  return (struct harp_tcp_options){
+      .local = &e->enis[eni].addr,
+      .ifindex = e->eni_count > 1 ? (unsigned)e->enis[eni].index : 0,
+      .traffic_class = traffic_class,
+      .timeout_ns = e->instance.peer_timeout_ns,
+  };
 }
 
-static void put_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number) {
-  const struct harp_session_keys *keys = &p->peer->session.keys;
-  uint8_t *head = out_end(p), *body = head + HARP_RECORD_HEAD_BYTES;
-  uint32_t bytes = (uint32_t)harp_packet_encode_ack(body, ack, number, keys->tx_seed);
-  struct harp_packet fields = {.type = HARP_PACKET_ACK, .path = (uint8_t)p->path, .token = keys->tx_token};
-  harp_record_encode(head, &fields, bytes, harp_crc32c(0, body, bytes), (uint32_t)number, keys->tx_seed);
-  p->out_bytes += HARP_RECORD_HEAD_BYTES + bytes;
+void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
+                        const struct sockaddr_storage *remote) {
+  p->peer = peer;
+  p->path = path;
+  p->beside = beside;
+  p->fd = -1;
+  p->connecting = p->readable = p->was_up = p->is_waiting = false;
+  p->attempts = 0;
+  harp_carrier_init(&p->carrier, peer->engine->clock());
+  p->wait_ns = WAIT_NS;
+  p->retry_ns = remote ? 0 : HARP_NEVER;
+  harp_tcp_bytes_drop(p);
+  if (remote) p->remote = *remote;
 }
 
-void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now) {
-  struct harp_tcp_path *p = harp_tcp_ready(peer, over);
-  struct harp_packet ack;
-  uint64_t number;
-  HARP_ASSERT(p);
-  harp_receiver_take_ack(peer->session.receiver, path, &ack, &number, now);
-  ack.token = peer->session.keys.tx_token;
-  put_ack(p, &ack, number);
+static void retry_later(struct harp_tcp_path *p, harp_ns now) {
+  p->retry_ns = now + p->wait_ns;
+  p->wait_ns = HARP_MIN(2 * p->wait_ns, WAIT_MAX_NS);
+}
+
+static void connect_path(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
+  unsigned eni = p->peer->route_enis[p->path];
+  struct harp_tcp_options options = harp_tcp_options_of(e, eni, p->peer->traffic_class);
+  retry_later(p, now);
+  int fd = harp_tcp_socket_connect(&options, &p->remote);
+  if (fd < 0) return; /* tried again */
+  p->fd = fd;
+  p->connecting = true;
+  p->opened_ns = now;
+  e->tcp->open_count++;
+  if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
+}
+
+/* The connection stands: from here on records go. */
+static void begin_path(struct harp_tcp_path *p, harp_ns now) {
+  p->connecting = p->was_up = false;
+  p->look_ns = p->opened_ns = now;
+  harp_carrier_restart(&p->carrier, now);
+  harp_tcp_bytes_begin(p);
+  harp_sender_unblock(p->peer->session.sender, p->path, now);
+  harp_peer_touch(p->peer);
+}
+
+void harp_tcp_path_on_connected(struct harp_tcp_path *p, harp_ns now) {
+  HARP_ASSERT(p->connecting);
+  int err = harp_tcp_socket_error(p->fd);
+  if (err) {
+    harp_tcp_path_end(p, now, strerror(-err));
+    return;
+  }
+  begin_path(p, now);
+  harp_tcp_bytes_put_join(p, p->attempts++);
   harp_tcp_path_flush(p, now);
+}
+
+void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
+  struct harp_tcp_options options =
+      harp_tcp_options_of(e, p->peer->route_enis[p->path], p->peer->traffic_class);
+  harp_tcp_path_end(p, now, "the other side has opened it anew");
+  HARP_ASSERT(!p->peer->is_client && p->fd < 0);
+  p->fd = fd;
+  e->tcp->open_count++;
+  harp_tcp_socket_set_options(fd, &options);
+  begin_path(p, now);
+  if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
+}
+
+static void close_path(struct harp_tcp_path *p) {
+  struct harp_tcp *t = p->peer->engine->tcp;
+  harp_tcp_unlist_readable(p);
+  if (t->brought == p) t->brought = NULL;
+  if (p->fd < 0) return;
+  if (!p->connecting) harp_records_end(&p->in);
+  harp_tcp_unwatch(t, p->fd);
+  harp_files_close(p->fd);
+  p->fd = -1;
+  harp_tcp_bytes_drop(p);
+  HARP_ASSERT(t->open_count);
+  t->open_count--;
+}
+
+void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
+  struct harp_peer *peer = p->peer;
+  bool was_open = !p->connecting;
+  if (p->fd < 0) return;
+  close_path(p);
+  p->connecting = false;
+  if (peer->is_client) retry_later(p, now);
+  if (was_open) {
+    peer->engine->counters.tcp_ends++;
+    harp_recorder_note_peer(
+        peer, now, (struct harp_trace_entry){.event = HARP_EVENT_TCP_CLOSED, .path = (uint8_t)p->path});
+    if (peer->links && !peer->monitor.final_received) /* else it is the end of all */
+      HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
+                peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
+    harp_sender_block(peer->session.sender, p->path, now);
+    harp_sender_path_down(peer->session.sender, p->path, now);
+  }
+  harp_peer_touch(peer);
+}
+
+void harp_tcp_leave(struct harp_peer *peer) {
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    close_path(&peer->tcp[i]);
+    peer->tcp[i].retry_ns = HARP_NEVER;
+  }
+}
+
+void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now) {
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    struct harp_tcp_path *p = &peer->tcp[i];
+    if (p->fd >= 0 && p->payload_bytes && p->payload_of == stream)
+      harp_tcp_path_end(p, now, "a transfer on it was given up");
+  }
+}
+
+/* ---- sending and receiving ---- */
+
+void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
+  const char *why = harp_tcp_bytes_write(p, now);
+  if (why) harp_tcp_path_end(p, now, why);
+}
+
+struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path) {
+  struct harp_tcp_path *p = harp_tcp_path_of(peer, path);
+  return p && p->fd >= 0 && !p->connecting && !harp_tcp_bytes_wait(p) ? p : NULL;
 }
 
 /* Puts the acknowledgement of the path before a record, if one is due or nearly so. */
@@ -193,138 +179,126 @@ static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
   if (!harp_receiver_ride_ack(p->peer->session.receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now))
     return;
   ack.token = p->peer->session.keys.tx_token;
-  put_ack(p, &ack, number);
+  harp_tcp_bytes_put_ack(p, &ack, number);
   p->peer->engine->counters.acks_riding++;
-}
-
-static void put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
-                       const struct harp_tx_stream *stream, harp_ns now) {
-  const struct harp_session_keys *keys = &p->peer->session.keys;
-  bool is_data = run->type == HARP_PACKET_DATA;
-  uint32_t length = is_data ? run->last_bytes : 0;
-  struct harp_packet fields = {
-      .type = run->type,
-      .flags = run->flags,
-      .path = run->path,
-      .token = keys->tx_token,
-      .data = {.time = harp_ticks_from_ns(now),
-               .message = run->message,
-               .line = run->line,
-               .offset = run->offset,
-               .size = run->size,
-               .stream = run->stream},
-  };
-  uint8_t *head = out_end(p);
-  bool copied = length <= HARP_TCP_COPY_MAX_BYTES;
-  p->out_bytes += HARP_RECORD_HEAD_BYTES + (copied ? length : 0);
-  uint32_t crc = copied ? harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length)
-                        : harp_crc32c(0, run->data, length);
-  harp_record_encode(head, &fields, length, crc, run->number, keys->tx_seed);
-  if (copied) return;
-  p->payload = run->data;
-  p->payload_bytes = length;
-  p->payload_of = stream;
-  p->payload_message = run->message;
-  p->uncopied = harp_zerocopy_wants(&p->zerocopy, length);
-  p->peer->engine->counters.tx_zerocopy += p->uncopied;
 }
 
 void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now) {
   struct harp_tcp_path *p = harp_tcp_path_of(peer, choice->path);
   struct harp_tx_run run;
-  HARP_ASSERT(p && !has_waiting(p));
+  HARP_ASSERT(p && !harp_tcp_bytes_wait(p));
   put_riding_ack(p, now);
   harp_sender_take(peer->session.sender, choice, 1, &run, now);
   HARP_ASSERT(run.count == 1);
-  put_record(p, &run, choice->stream, now);
+  harp_tcp_bytes_put_record(p, &run, choice->stream, now);
   peer->engine->counters.tx_records++;
   harp_tcp_path_flush(p, now);
 }
 
-/* ---- receiving ---- */
-
-/* What it brought is the caller's now: completes the link's messages. */
-static void complete(struct harp_peer *peer, const struct harp_packet *p, enum harp_drop drop, harp_ns now) {
-  const struct harp_rx_stream *st = harp_receiver_stream(peer->session.receiver, p->data.stream);
-  if (!st) return;
-  harp_link_complete(st->owner);
-  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(st->owner, now);
-}
-
-/* An acknowledgement comes as it would in a datagram. Returns why it is worthless. */
-static enum harp_drop take_ack(struct harp_tcp_path *p, harp_ns now) {
-  const uint8_t *wire = p->in.record.packet.data.payload;
+void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now) {
+  struct harp_tcp_path *p = harp_tcp_ready(peer, over);
   struct harp_packet ack;
-  struct harp_placement where;
-  enum harp_drop drop = harp_packet_decode(wire, p->in.record.length, &ack);
-  if (drop) return drop;
-  if (ack.type != HARP_PACKET_ACK) return HARP_DROP_TYPE;
-  if (ack.token != p->peer->session.keys.rx_token) return HARP_DROP_TOKEN;
-  return harp_session_on_packet(&p->peer->session, wire, &ack, &where, now);
-}
-
-/* Takes a record that came whole, or whose payload is in place. */
-static void take_record(struct harp_tcp_path *p, enum harp_records_event event, harp_ns now) {
-  const struct harp_record *record = &p->in.record;
-  struct harp_session *session = &p->peer->session;
-  p->peer->engine->counters.rx_records++;
-  p->peer->heard_ns = now;
-  p->peer->is_confirmed = true;
-  if (record->packet.type == HARP_PACKET_ACK) {
-    (void)take_ack(p, now);
-    return;
-  }
-  struct harp_placement where;
-  bool is_placed = event == HARP_RECORDS_PLACED;
-  enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
-  if (!drop && !is_placed) harp_placement_copy(&where, record->packet.data.payload);
-  if (record->packet.type == HARP_PACKET_DATA) complete(p->peer, &record->packet, drop, now);
-}
-
-/* Takes all records that are complete; false: the connection has ended over one that is none. */
-static bool take_records(struct harp_tcp_path *p, harp_ns now) {
-  for (;;) {
-    enum harp_records_event event = harp_records_next(&p->in);
-    switch (event) {
-    case HARP_RECORDS_MORE:
-      return true;
-    case HARP_RECORDS_BROKEN:
-      p->peer->engine->counters.drops[p->in.why]++;
-      harp_tcp_path_end(p, now, harp_drop_name(p->in.why));
-      return false;
-    case HARP_RECORDS_SCRAP:
-      p->peer->engine->counters.drops[p->in.why]++;
-      complete(p->peer, &p->in.record.packet, HARP_DROP_CONTRADICTION,
-               now); /* it may be larger than its receive */
-      break;
-    default:
-      take_record(p, event, now);
-    }
-  }
+  uint64_t number;
+  HARP_ASSERT(p);
+  harp_receiver_take_ack(peer->session.receiver, path, &ack, &number, now);
+  ack.token = peer->session.keys.tx_token;
+  harp_tcp_bytes_put_ack(p, &ack, number);
+  harp_tcp_path_flush(p, now);
 }
 
 enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now) {
-  struct harp_engine *e = p->peer->engine;
-  struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
-  enum harp_tcp_read result = HARP_TCP_READ_NOTHING;
   for (unsigned i = 0; i < READS_PER_PASS; i++) {
-    unsigned pieces = harp_records_room(&p->in, e->tcp->scrap, sizeof e->tcp->scrap, room);
-    size_t wanted = 0;
-    for (unsigned k = 0; k < pieces; k++) wanted += room[k].iov_len;
-    ssize_t n = readv(p->fd, room, (int)pieces);
-    if (n < 0 && errno == EINTR) return HARP_TCP_READ_MORE; /* its edge may not come again */
-    if (n < 0 && errno == EAGAIN) return result == HARP_TCP_READ_MORE ? HARP_TCP_READ_SOME : result;
-    if (n <= 0) {
-      harp_tcp_path_end(p, now, n ? strerror(errno) : "closed by the other side");
-      return HARP_TCP_READ_SOME;
-    }
-    e->counters.rx_bytes += (uint64_t)n;
-    harp_records_on_read(&p->in, (size_t)n);
-    bool goes_on = take_records(p, now);
+    const char *why;
+    enum harp_tcp_read what = harp_tcp_bytes_read(p, &why, now);
+    if (what == HARP_TCP_READ_NOTHING) return i ? HARP_TCP_READ_SOME : what;
+    if (what == HARP_TCP_READ_END) harp_tcp_path_end(p, now, why);
     harp_peer_settle(p->peer);
-    if (!goes_on || p->fd < 0) return HARP_TCP_READ_SOME;
-    if ((size_t)n < wanted) return HARP_TCP_READ_SOME;
-    result = HARP_TCP_READ_MORE;
+    if (what != HARP_TCP_READ_MORE || p->fd < 0) return HARP_TCP_READ_SOME;
   }
-  return result;
+  return HARP_TCP_READ_MORE;
+}
+
+/* ---- whether it is of use ---- */
+
+/* Whether the connection is watched: for an answer, or until the kernel takes more. */
+static bool owes(const struct harp_tcp_path *p) {
+  return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
+}
+
+static void avoid(const struct harp_tcp_path *p, bool avoided, harp_ns now) {
+  harp_sender_avoid(p->peer->session.sender, p->path, avoided);
+  harp_recorder_note_peer(p->peer, now,
+                          (struct harp_trace_entry){.event = HARP_EVENT_CARRIER,
+                                                    .path = (uint8_t)p->path,
+                                                    .a = avoided ? 1 + p->carrier.why : 0});
+}
+
+static void say_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s) {
+  const char *ifname = p->peer->engine->enis[p->peer->route_enis[p->path]].ifname, *name = p->peer->name;
+  unsigned long long rest_ms = (p->carrier.until_ns - p->carrier.looked_ns) / HARP_MS(1);
+  if (p->carrier.why == HARP_CARRIER_LOSS)
+    HARP_INFO("%s: large messages to %s avoid TCP for %llu ms: its kernel repeated %u of %u segments", ifname,
+              name, rest_ms, p->carrier.retransmitted, p->carrier.segments);
+  else
+    HARP_INFO("%s: large messages to %s avoid TCP for %llu ms: a round trip takes %.1f ms, at best %.1f",
+              ifname, name, rest_ms, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
+}
+
+/* The kernel's progress is the path's: a record takes long where the network is slow. */
+static void look(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_tcp_stats f;
+  p->look_ns = now + LOOK_NS;
+  harp_tcp_socket_read_stats(p->fd, p->sent_bytes, &f);
+  if (f.acked_bytes != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
+  p->acked_bytes = f.acked_bytes;
+  struct harp_carrier_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};
+  if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
+  p->peer->engine->counters.tcp_avoided++;
+  say_avoided(p, &sample);
+  avoid(p, true, now);
+}
+
+static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
+  const struct harp_sender *s = p->peer->session.sender;
+  bool is_up = harp_sender_is_up(s, p->path);
+  if (harp_sender_is_dormant(s, p->path)) {
+    p->opened_ns = now; /* it proves itself when it is put to use */
+    return HARP_NEVER;
+  }
+  if (is_up && !p->was_up) {
+    p->was_up = true;
+    p->wait_ns = WAIT_NS;
+  }
+  bool is_late = !is_up && now - p->opened_ns > PROOF_NS;
+  if ((p->was_up && harp_sender_is_down(s, p->path)) || is_late) {
+    harp_tcp_path_end(p, now, "nothing gets through");
+    return now;
+  }
+  if (!is_up) return p->opened_ns + PROOF_NS;
+  return owes(p) ? p->look_ns : HARP_NEVER;
+}
+
+void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
+  const struct harp_sender *s = peer->session.sender;
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    struct harp_tcp_path *p = &peer->tcp[i];
+    if (p->fd < 0 || !harp_sender_is_up(s, p->path) || !owes(p)) continue;
+    if (p->look_ns <= now) look(p, now);
+    if (p->readable) harp_sender_on_progress(peer->session.sender, p->path, now); /* it may be an answer */
+  }
+}
+
+harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
+  harp_ns at = HARP_NEVER;
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    struct harp_tcp_path *p = &peer->tcp[i];
+    if (harp_carrier_on_time(&p->carrier, now)) avoid(p, false, now);
+    if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
+    if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");
+    if (p->fd < 0)
+      at = HARP_MIN(at, p->retry_ns);
+    else
+      at = HARP_MIN(at, p->connecting ? p->opened_ns + PROOF_NS : review_open(p, now));
+  }
+  return at;
 }

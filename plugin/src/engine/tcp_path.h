@@ -1,41 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a tcp path: records go to the kernel, what comes goes to the session. Called by tcp.c and by
- * the engine's pass, under the engine's lock. */
+/* The connection of a tcp path, from connect or accept to its end: when it is opened and given up, and what
+ * it sends and reads. Encoding and system calls are tcp_bytes.h's. What the engine calls of it is declared in
+ * tcp.h; this is for the other files of tcp paths. Under the engine's lock. */
 #ifndef HARP_TCP_PATH_H
 #define HARP_TCP_PATH_H
 
 #include "engine/tcp.h"
-
-/* Between two attempts to connect: first, and at most. */
-#define HARP_TCP_WAIT_NS     HARP_MS(10)
-#define HARP_TCP_WAIT_MAX_NS HARP_SEC(10)
-/* A connection over which nothing was acknowledged for so long, since it was begun, is of no use. */
-#define HARP_TCP_PROOF_NS HARP_SEC(2)
-/* Between two looks at the kernel's progress. */
-#define HARP_TCP_LOOK_NS HARP_MS(4)
-
-enum harp_tcp_read {
-  HARP_TCP_READ_NOTHING,
-  HARP_TCP_READ_SOME, /* all that there was */
-  HARP_TCP_READ_MORE, /* there may be more */
-};
-
-/* Reads a bounded part of what has come. Ends the connection where that is at its end, or broken. */
-enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now);
-
-/* Hands to the kernel what waits for it; unblocks the path when all of it is gone. */
-void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now);
-
-/* Begins to find out whether payload is to go without a copy, as the configuration says. */
-void harp_tcp_path_begin_zerocopy(struct harp_tcp_path *p);
-
-/* Takes what the kernel tells of payload that went without a copy. */
-void harp_tcp_path_reap(struct harp_tcp_path *p);
-
-/* Closes the connection; what was in flight is given to other paths, and it is opened again later. */
-void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why);
+#include "engine/tcp_bytes.h"
 
 /* Returns the peer's tcp path of this number; NULL: it is none. */
 struct harp_tcp_path *harp_tcp_path_of(struct harp_peer *peer, unsigned path);
+
+/* Returns how sockets of an interface are to be opened. traffic_class -1: none. */
+struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigned eni, int traffic_class);
+
+/* The connect has succeeded or failed: sends the JOIN, or ends it. */
+void harp_tcp_path_on_connected(struct harp_tcp_path *p, harp_ns now);
+
+/* Makes an accepted connection that of the path, in place of an older one. Takes the fd over. */
+void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now);
+
+/* Writes what waits for the kernel; ends the connection where that fails. */
+void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now);
+
+/* Reads a bounded part of what has come; ends the connection where it is at its end, or broken. Returns
+ * HARP_TCP_READ_SOME for the last one. */
+enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now);
+
+/* Closes the connection: other paths get what was in flight, and it is opened again later. `why` is logged.
+ */
+void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why);
 
 #endif

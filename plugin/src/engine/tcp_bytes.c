@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/tcp_bytes.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "wire/crc32c.h"
+
+/* Sends without a copy before the kernel is asked about them: each takes of a bounded memory until then. */
+enum { UNREAPED_MAX = 16 };
+
+_Static_assert(HARP_TCP_OUT_BYTES >=
+                   2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
+               "an acknowledgement and a record");
+
+static const char *name_of(const struct harp_tcp_path *p) {
+  return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
+}
+
+static void say_zerocopy(const struct harp_tcp_path *p) {
+  const struct harp_zerocopy *z = &p->zerocopy;
+  static const char *const why[] = {
+      [HARP_ZEROCOPY_COPIED] = "the kernel copies it all the same on this device",
+      [HARP_ZEROCOPY_REFUSED] = "the kernel refuses it: the limit of locked memory (ulimit -l) may be low",
+  };
+  if (z->why == HARP_ZEROCOPY_MEASURED)
+    HARP_INFO("%s: payload to %s goes %s a copy (MSG_ZEROCOPY): a byte takes %u %% of the time of a copy",
+              name_of(p), p->peer->name, z->state == HARP_ZEROCOPY_ON ? "without" : "with",
+              harp_zerocopy_percent(z));
+  else
+    HARP_INFO("%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s", name_of(p), p->peer->name,
+              why[z->why]);
+}
+
+/* ---- sending ---- */
+
+bool harp_tcp_bytes_wait(const struct harp_tcp_path *p) {
+  return p->out_sent < p->out_bytes || p->payload_bytes;
+}
+
+/* Takes what the kernel has got off what waits for it. */
+static void advance(struct harp_tcp_path *p, size_t bytes) {
+  uint32_t head = (uint32_t)HARP_MIN(bytes, (size_t)(p->out_bytes - p->out_sent));
+  p->out_sent += head;
+  bytes -= head;
+  if (!bytes) return;
+  p->payload += bytes;
+  p->payload_bytes -= (uint32_t)bytes;
+}
+
+/* Whether the payload that waits is the user's again: other paths have delivered its message meanwhile. */
+static bool is_payload_gone(const struct harp_tcp_path *p) {
+  return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
+}
+
+static void note_failure(struct harp_tcp_path *p, enum harp_zerocopy_why why) {
+  if (harp_zerocopy_on_failure(&p->zerocopy, why)) say_zerocopy(p);
+}
+
+void harp_tcp_bytes_reap(struct harp_tcp_path *p) {
+  if (p->fd < 0 || !p->unreaped) return;
+  p->unreaped = 0;
+  if (harp_tcp_socket_reap(p->fd)) note_failure(p, HARP_ZEROCOPY_COPIED);
+}
+
+/* Gives the kernel what waits: heads and payload in one call, or where the payload goes without a copy one
+ * after the other, since `out` is written anew. Returns what sendmsg does. */
+static ssize_t give(struct harp_tcp_path *p) {
+  uint32_t heads = p->out_bytes - p->out_sent;
+  struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
+  struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
+  int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  if (harp_likely(!p->uncopied)) return sendmsg(p->fd, &msg, flags);
+  msg.msg_iovlen = 1;
+  if (heads) return sendmsg(p->fd, &msg, flags | MSG_MORE);
+  msg.msg_iov++;
+  ssize_t n = sendmsg(p->fd, &msg, flags | 0x4000000 /* MSG_ZEROCOPY */);
+  if (n >= 0 && ++p->unreaped >= UNREAPED_MAX) harp_tcp_bytes_reap(p);
+  if (n >= 0 || (errno != ENOBUFS && errno != EFAULT && errno != EINVAL)) return n;
+  note_failure(p, HARP_ZEROCOPY_REFUSED);
+  p->uncopied = false;
+  return give(p);
+}
+
+/* Gives the kernel what waits, and measures how long that takes while it is to be found out. */
+static ssize_t give_measured(struct harp_tcp_path *p) {
+  struct harp_engine *e = p->peer->engine;
+  if (harp_likely(p->zerocopy.state != HARP_ZEROCOPY_TRIAL) || !p->payload_bytes) return give(p);
+  harp_ns before = e->clock();
+  bool uncopied = p->uncopied;
+  ssize_t n = give(p);
+  if (n > 0 && harp_zerocopy_on_sent(&p->zerocopy, uncopied, (uint32_t)n, e->clock() - before))
+    say_zerocopy(p);
+  return n;
+}
+
+/* Notes that the kernel takes no more now: the path is blocked until it does. */
+static void wait_for_kernel(struct harp_tcp_path *p, harp_ns now) {
+  if (!p->is_waiting) p->peer->engine->counters.tx_deferred++;
+  p->is_waiting = true;
+  harp_sender_block(p->peer->session.sender, p->path, now);
+}
+
+const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now) {
+  HARP_ASSERT(p->fd >= 0 && !p->connecting);
+  if (harp_unlikely(is_payload_gone(p))) return "its message went another way";
+  while (harp_tcp_bytes_wait(p)) {
+    ssize_t n = give_measured(p);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      wait_for_kernel(p, now);
+      return NULL;
+    }
+    if (n < 0) return strerror(errno);
+    p->peer->engine->counters.tx_bytes += (uint64_t)n;
+    p->sent_bytes += (uint64_t)n;
+    advance(p, (size_t)n);
+  }
+  harp_tcp_bytes_drop(p);
+  if (!p->is_waiting) return NULL;
+  p->is_waiting = false;
+  harp_sender_unblock(p->peer->session.sender, p->path, now);
+  harp_peer_touch(p->peer);
+  return NULL;
+}
+
+/* Returns where the next head goes. */
+static uint8_t *out_end(struct harp_tcp_path *p) {
+  return p->out + p->out_bytes;
+}
+
+void harp_tcp_bytes_put_join(struct harp_tcp_path *p, uint32_t attempt) {
+  const struct harp_peer *peer = p->peer;
+  HARP_ASSERT(!p->out_bytes); /* a connection begins with it */
+  harp_record_encode_join(p->out, peer->session.keys.tx_token, p->path, attempt, peer->session.keys.tx_seed,
+                          peer->monitor.keys.tx);
+  p->out_bytes = HARP_RECORD_HEAD_BYTES;
+}
+
+void harp_tcp_bytes_put_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number) {
+  const struct harp_session_keys *keys = &p->peer->session.keys;
+  uint8_t *head = out_end(p), *body = head + HARP_RECORD_HEAD_BYTES;
+  uint32_t bytes = (uint32_t)harp_packet_encode_ack(body, ack, number, keys->tx_seed);
+  struct harp_packet fields = {.type = HARP_PACKET_ACK, .path = (uint8_t)p->path, .token = keys->tx_token};
+  harp_record_encode(head, &fields, bytes, harp_crc32c(0, body, bytes), (uint32_t)number, keys->tx_seed);
+  p->out_bytes += HARP_RECORD_HEAD_BYTES + bytes;
+}
+
+void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
+                               const struct harp_tx_stream *stream, harp_ns now) {
+  const struct harp_session_keys *keys = &p->peer->session.keys;
+  bool is_data = run->type == HARP_PACKET_DATA;
+  uint32_t length = is_data ? run->last_bytes : 0;
+  struct harp_packet fields = {
+      .type = run->type,
+      .flags = run->flags,
+      .path = run->path,
+      .token = keys->tx_token,
+      .data = {.time = harp_ticks_from_ns(now),
+               .message = run->message,
+               .line = run->line,
+               .offset = run->offset,
+               .size = run->size,
+               .stream = run->stream},
+  };
+  uint8_t *head = out_end(p);
+  bool copied = length <= HARP_TCP_COPY_MAX_BYTES;
+  p->out_bytes += HARP_RECORD_HEAD_BYTES + (copied ? length : 0);
+  uint32_t crc = copied ? harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length)
+                        : harp_crc32c(0, run->data, length);
+  harp_record_encode(head, &fields, length, crc, run->number, keys->tx_seed);
+  if (copied) return;
+  p->payload = run->data;
+  p->payload_bytes = length;
+  p->payload_of = stream;
+  p->payload_message = run->message;
+  p->uncopied = harp_zerocopy_wants(&p->zerocopy, length);
+  p->peer->engine->counters.tx_zerocopy += p->uncopied;
+}
+
+/* ---- receiving ---- */
+
+/* What it brought is the caller's now: completes the link's messages. */
+static void complete(struct harp_peer *peer, const struct harp_packet *p, enum harp_drop drop, harp_ns now) {
+  const struct harp_rx_stream *st = harp_receiver_stream(peer->session.receiver, p->data.stream);
+  if (!st) return;
+  harp_link_complete(st->owner);
+  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(st->owner, now);
+}
+
+/* An acknowledgement comes as it would in a datagram. Returns why it is worthless. */
+static enum harp_drop take_ack(struct harp_tcp_path *p, harp_ns now) {
+  const uint8_t *wire = p->in.record.packet.data.payload;
+  struct harp_packet ack;
+  struct harp_placement where;
+  enum harp_drop drop = harp_packet_decode(wire, p->in.record.length, &ack);
+  if (drop) return drop;
+  if (ack.type != HARP_PACKET_ACK) return HARP_DROP_TYPE;
+  if (ack.token != p->peer->session.keys.rx_token) return HARP_DROP_TOKEN;
+  return harp_session_on_packet(&p->peer->session, wire, &ack, &where, now);
+}
+
+/* Takes a record that came whole, or whose payload is in place. */
+static void take_record(struct harp_tcp_path *p, enum harp_records_event event, harp_ns now) {
+  const struct harp_record *record = &p->in.record;
+  struct harp_session *session = &p->peer->session;
+  p->peer->engine->counters.rx_records++;
+  p->peer->heard_ns = now;
+  p->peer->is_confirmed = true;
+  if (record->packet.type == HARP_PACKET_ACK) {
+    (void)take_ack(p, now);
+    return;
+  }
+  struct harp_placement where;
+  bool is_placed = event == HARP_RECORDS_PLACED;
+  enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
+  if (!drop && !is_placed) harp_placement_copy(&where, record->packet.data.payload);
+  if (record->packet.type == HARP_PACKET_DATA) complete(p->peer, &record->packet, drop, now);
+}
+
+/* Takes all records that are complete. Returns why the connection is worthless; NULL: it is not. */
+static const char *take_records(struct harp_tcp_path *p, harp_ns now) {
+  for (;;) {
+    enum harp_records_event event = harp_records_next(&p->in);
+    switch (event) {
+    case HARP_RECORDS_MORE:
+      return NULL;
+    case HARP_RECORDS_BROKEN:
+      p->peer->engine->counters.drops[p->in.why]++;
+      return harp_drop_name(p->in.why);
+    case HARP_RECORDS_SCRAP:
+      p->peer->engine->counters.drops[p->in.why]++;
+      complete(p->peer, &p->in.record.packet, HARP_DROP_CONTRADICTION,
+               now); /* it may be larger than its receive */
+      break;
+    default:
+      take_record(p, event, now);
+    }
+  }
+}
+
+enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
+  struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
+  HARP_ASSERT(p->fd >= 0 && !p->connecting);
+  unsigned pieces = harp_records_room(&p->in, e->tcp->scrap, sizeof e->tcp->scrap, room);
+  size_t wanted = 0;
+  for (unsigned k = 0; k < pieces; k++) wanted += room[k].iov_len;
+  ssize_t n = readv(p->fd, room, (int)pieces);
+  if (n < 0 && errno == EINTR) return HARP_TCP_READ_MORE; /* its edge may not come again */
+  if (n < 0 && errno == EAGAIN) return HARP_TCP_READ_NOTHING;
+  *why = n < 0 ? strerror(errno) : "closed by the other side";
+  if (n <= 0) return HARP_TCP_READ_END;
+  e->counters.rx_bytes += (uint64_t)n;
+  harp_records_on_read(&p->in, (size_t)n);
+  *why = take_records(p, now);
+  if (*why) return HARP_TCP_READ_END;
+  return (size_t)n < wanted ? HARP_TCP_READ_SOME : HARP_TCP_READ_MORE;
+}
+
+/* ---- beginning ---- */
+
+static void begin_zerocopy(struct harp_tcp_path *p) {
+  static const enum harp_zerocopy_state states[] = {
+      [HARP_ZEROCOPY_MODE_AUTO] = HARP_ZEROCOPY_TRIAL,
+      [HARP_ZEROCOPY_MODE_ON] = HARP_ZEROCOPY_ON,
+      [HARP_ZEROCOPY_MODE_OFF] = HARP_ZEROCOPY_OFF,
+  };
+  p->unreaped = 0;
+  p->uncopied = false;
+  harp_zerocopy_init(&p->zerocopy, states[p->peer->engine->instance.zerocopy]);
+  if (p->zerocopy.state != HARP_ZEROCOPY_OFF && harp_tcp_socket_allow_zerocopy(p->fd))
+    harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_OFF); /* before Linux 4.14 */
+}
+
+void harp_tcp_bytes_drop(struct harp_tcp_path *p) {
+  p->out_sent = p->out_bytes = p->payload_bytes = 0;
+  p->payload_of = NULL;
+}
+
+void harp_tcp_bytes_begin(struct harp_tcp_path *p) {
+  harp_tcp_bytes_drop(p);
+  p->acked_bytes = p->sent_bytes = 0;
+  p->is_waiting = false;
+  harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
+  begin_zerocopy(p);
+}
