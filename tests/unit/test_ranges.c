@@ -79,17 +79,17 @@ static void test_told_ranges_are_forgotten_but_not_the_newest(void **state) {
   struct harp_ranges r = {0};
   harp_ranges_add(&r, 1);
   harp_ranges_add(&r, 5);
-  harp_ranges_told(&r, 3);
-  harp_ranges_told(&r, 3);
+  harp_ranges_on_reported(&r, 3);
+  harp_ranges_on_reported(&r, 3);
   assert_int_equal(r.count, 2);
   harp_ranges_add(&r, 2); /* grew: told anew */
-  harp_ranges_told(&r, 3);
+  harp_ranges_on_reported(&r, 3);
   assert_int_equal(r.count, 2);
-  harp_ranges_told(&r, 3);
-  harp_ranges_told(&r, 3);
+  harp_ranges_on_reported(&r, 3);
+  harp_ranges_on_reported(&r, 3);
   assert_int_equal(r.count, 1);
   assert_int_equal(r.at[0].begin, 5);
-  for (int i = 0; i < 10; i++) harp_ranges_told(&r, 3);
+  for (int i = 0; i < 10; i++) harp_ranges_on_reported(&r, 3);
   assert_int_equal(r.count, 1);
 }
 

@@ -13,7 +13,7 @@ enum { HARP_RANGES_MAX = 32 };
 
 struct harp_range {
   uint64_t begin, end;
-  uint32_t told; /* times reported since it last grew */
+  uint32_t reported; /* times reported since it last grew */
 };
 struct harp_ranges {
   uint32_t count;
@@ -27,13 +27,13 @@ bool harp_ranges_insert(struct harp_ranges *r, uint64_t number);
 static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
   if (harp_unlikely(!r->count || number != r->at[0].end)) return harp_ranges_insert(r, number);
   r->at[0].end++;
-  r->at[0].told = 0;
+  r->at[0].reported = 0;
   return true;
 }
 
 /* Notes that all ranges were reported once more, and forgets those (but never the newest) that were told
  * `enough` times: gaps between packet numbers stay for good, since a lost packet is resent under a new
  * number. */
-void harp_ranges_told(struct harp_ranges *r, uint32_t enough);
+void harp_ranges_on_reported(struct harp_ranges *r, uint32_t enough);
 
 #endif

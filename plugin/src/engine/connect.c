@@ -215,7 +215,7 @@ static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
 }
 
 /* Says once that the peer has no room now, for a handshake or for a stream. */
-static void tell_busy(struct harp_connect *c) {
+static void log_busy(struct harp_connect *c) {
   char text[HARP_ADDRESS_TEXT_BYTES];
   if (!c->is_refused_busy)
     HARP_INFO("%s: the peer at %s refuses to connect for now: too many connections wait there for accept; "
@@ -262,7 +262,7 @@ static enum harp_status poll_open(struct harp_connect *c, struct harp_link **lin
     c->link = NULL;
     c->is_handshaken = false;
   }
-  if (!waits && c->is_open) harp_link_tell_connected(requested, &c->to);
+  if (!waits && c->is_open) harp_link_log_connected(requested, &c->to);
   if (!waits && !c->is_open) harp_link_end(requested);
   harp_engine_unlock(c->engine);
   if (waits) return HARP_OK;
@@ -284,7 +284,7 @@ static enum harp_status poll_open(struct harp_connect *c, struct harp_link **lin
     c->last_errno = ECONNREFUSED;
     break;
   case HARP_REFUSAL_BUSY:
-    tell_busy(c);
+    log_busy(c);
     break;
   default:
     status = fail_refused(c, c->refusal);
@@ -323,7 +323,7 @@ static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why
   switch (why) {
   case HARP_REFUSAL_BUSY:
     c->last_errno = 0;
-    tell_busy(c);
+    log_busy(c);
     end_attempt(c, now, now + CONNECT_RETRY_NS);
     return HARP_OK;
   case HARP_REFUSAL_CROSSED: /* it lives, and its own connect is on the way */

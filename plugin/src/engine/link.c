@@ -122,12 +122,12 @@ static void close_stream(struct harp_link *link) {
   if (link->rx) harp_receiver_close(link->peer->session.receiver, link->rx);
 }
 
-/* Tells the peer that we close our end, and why. */
-static void tell_close(struct harp_link *link) {
+/* Sends CLOSE: this end is closed, and why. */
+static void send_close(struct harp_link *link) {
   uint32_t status = atomic_load_explicit(&link->status, memory_order_relaxed);
   struct harp_close close = {.stream = link->tx ? link->tx->id : link->rx->id, .is_sender = link->tx != NULL};
-  if (link->close_told) return;
-  link->close_told = true;
+  if (link->close_sent) return;
+  link->close_sent = true;
   if (link->rx) close.delivered = link->rx->delivered;
   if (link->rx && link->rx->too_large) {
     close.reason = HARP_ERR_USAGE;
@@ -160,7 +160,7 @@ void harp_link_end(struct harp_link *link) {
   while (*at != link) at = &(*at)->next_of_peer;
   *at = link->next_of_peer;
   peer->link_count--;
-  tell_close(link);
+  send_close(link);
   harp_recorder_note_link(link, false);
   close_stream(link);
   forget_outstanding(link);
@@ -270,7 +270,7 @@ void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now
   va_end(ap);
   harp_link_complete(link);
   set_failed(link, status);
-  tell_close(link);
+  send_close(link);
   close_stream(link);
 }
 
@@ -278,7 +278,7 @@ void harp_link_fail_with_peer(struct harp_link *link) {
   if (!link->is_open) return;
   snprintf(link->error, sizeof link->error, "%s", link->peer->error);
   link->failed_with_peer = true;
-  link->close_told = true; /* FINAL says it for all */
+  link->close_sent = true; /* FINAL stands for all links */
   harp_link_complete(link);
   set_failed(link, link->peer->session.status);
   close_stream(link);
@@ -288,9 +288,9 @@ enum harp_status harp_link_error(struct harp_link *link) {
   enum harp_status status = atomic_load_explicit(&link->status, memory_order_acquire); /* (H) */
   if (harp_likely(status == HARP_OK) || link->warned) return status;
   link->warned = true;
-  bool told =
+  bool was_logged =
       link->failed_with_peer && atomic_exchange_explicit(&link->peer->warned, true, memory_order_relaxed);
-  if (!told) HARP_WARN("%s", link->error);
+  if (!was_logged) HARP_WARN("%s", link->error);
   return status;
 }
 
@@ -302,7 +302,7 @@ void harp_link_check(struct harp_link *link, harp_ns now) {
                  link->peer->name, r->too_large_size, link->engine->name, r->too_large_capacity);
 }
 
-/* What to say of a peer whose end failed. */
+/* Returns the text for a peer whose end failed. */
 static const char *reason_text(uint32_t reason) {
   switch (reason) {
   case HARP_ERR_INTERNAL:

@@ -53,7 +53,7 @@ struct harp_link {
   int stats_entry;              /* -1: none */
   struct harp_link_stall stall;
   bool is_open;              /* its stream is */
-  bool close_told;           /* to the peer */
+  bool close_sent;           /* to the peer */
   bool is_ended;             /* the peer has closed its end */
   struct harp_tx_stream *tx; /* role SENDER, NULL else */
   struct harp_rx_stream *rx; /* role RECEIVER, NULL else */

@@ -63,10 +63,10 @@ static const char *files_hint(int err) {
 }
 
 /* Logs once that a connection waits that cannot be accepted: to the peer the listener looks hung. */
-static void tell_shortage(struct harp_listener *l, int err) {
+static void log_shortage(struct harp_listener *l, int err) {
   struct pollfd waiting = {.fd = l->fd, .events = POLLIN};
-  if (l->shortage_told || poll(&waiting, 1, 0) == 0) return;
-  l->shortage_told = true;
+  if (l->shortage_logged || poll(&waiting, 1, 0) == 0) return;
+  l->shortage_logged = true;
   HARP_INFO("%s: a connection waits and can not be accepted: %s%s", l->engine->name, strerror(err),
             files_hint(err));
 }
@@ -143,12 +143,12 @@ static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
 }
 
 /* Whether to log why a pending peer is refused. One that is refused as BUSY tries again soon: logged once. */
-static bool is_worth_telling(struct harp_listener *l, const struct harp_pending_peer *p) {
+static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_peer *p) {
   if (p->handshake.refusal == HARP_REFUSAL_CROSSED) return false; /* it gets what it wants otherwise */
   if (p->handshake.refusal != HARP_REFUSAL_BUSY) return true;
-  bool told = l->busy_told;
-  l->busy_told = true;
-  return !told;
+  bool was_logged = l->busy_logged;
+  l->busy_logged = true;
+  return !was_logged;
 }
 
 static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err) {
@@ -159,7 +159,7 @@ static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err
     harp_limit_text(-err, why);
   else
     snprintf(why, sizeof why, "it did not prove the secret in time");
-  if (is_worth_telling(l, p))
+  if (is_worth_logging(l, p))
     HARP_INFO("%s: refused a connection from %s: %s", l->engine->name, harp_address_text(&p->peer_addr, text),
               why);
   l->engine->counters.handshake_refused++;
@@ -181,7 +181,7 @@ static void make_link(struct harp_listener *l, struct harp_pending_peer *p) {
   l->pending_count--;
   struct harp_link *link = harp_pending_peer_link(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
   if (!link) return; /* logged; the peer sees the connection closed and tries again */
-  harp_link_tell_connected(link, &p->peer_addr);
+  harp_link_log_connected(link, &p->peer_addr);
   harp_listener_put_ready(l, link);
 }
 
@@ -242,7 +242,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     int one = 1, fd = accept4(l->fd, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
     int err = fd < 0 ? errno : 0;
     pause_accept(l, err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS);
-    if (l->accept_paused && err) tell_shortage(l, err);
+    if (l->accept_paused && err) log_shortage(l, err);
     if (err) return; /* none waits; or the host is short of files or memory, which may pass */
     harp_files_own(fd);
     struct harp_pending_peer *p = place_for_pending(l);

@@ -19,8 +19,8 @@ struct harp_listener {
   int fd;
   uint16_t port;
   bool accept_paused; /* accept failed for lack of files or memory: the runner does not wait for the socket */
-  bool shortage_told; /* logged that a connection waits because of it */
-  bool busy_told;     /* logged a refusal for too many links that wait for accept */
+  bool shortage_logged;         /* logged that a connection waits because of it */
+  bool busy_logged;             /* logged a refusal for too many links that wait for accept */
   _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
   struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
   struct harp_stall_wait wait;                /* of the thread that polls accept */

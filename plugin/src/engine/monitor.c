@@ -177,7 +177,7 @@ static void on_pong(struct harp_peer *peer, harp_ns now) {
   if (was_paused) harp_sender_excuse_stall(peer->session.sender, now);
   m->pong_ns = now;
   m->ping_ns = 0;
-  m->told_paused = false;
+  m->logged_paused = false;
 }
 
 static void on_message(struct harp_peer *peer, const struct harp_control_message *msg, harp_ns now) {
@@ -279,49 +279,73 @@ bool harp_monitor_is_unacknowledged(const struct harp_peer *peer) {
   return peer->monitor.fd >= 0 && is_unacknowledged(peer->monitor.fd);
 }
 
-void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
-  struct harp_monitor *m = &peer->monitor;
+/* What a sender that is stalled since then shows of its peer. */
+enum stall_verdict {
+  STALL_WAITS,       /* nothing yet */
+  STALL_UDP_BLOCKED, /* the process answers on the control connection */
+  STALL_DOWN,        /* nothing answers, on the control connection either */
+  STALL_MUTE,        /* the control connection takes no more messages */
+};
+
+static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns since, harp_ns limit,
+                                      harp_ns now) {
+  harp_ns asked_ns = m->ping_ns ? now - m->ping_ns : 0;
+  if (now - since < limit) return STALL_WAITS;
+  if (m->pong_ns > since && asked_ns < limit / 4) return STALL_UDP_BLOCKED;
+  /* TCP's own timeout would show it as well, but it began with the PING. */
+  if (asked_ns >= limit / 2 && is_unacknowledged(m->fd)) return STALL_DOWN;
+  return m->mute ? STALL_MUTE : STALL_WAITS;
+}
+
+static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, harp_ns since, harp_ns now) {
   const char *name = peer->engine->name;
+  unsigned long long seconds = (now - since) / HARP_SEC(1);
+  if (verdict == STALL_UDP_BLOCKED)
+    harp_peer_fail(
+        peer, HARP_ERR_REMOTE, now,
+        "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the "
+        "control connection: is UDP allowed between the hosts?",
+        name, peer->name, seconds);
+  else if (verdict == STALL_DOWN)
+    harp_peer_fail(
+        peer, HARP_ERR_REMOTE, now,
+        "lost %s: neither its control connection nor UDP has brought anything to %s for %llu s: the "
+        "host or the network in between is down",
+        peer->name, name, seconds);
+  else
+    harp_peer_fail(
+        peer, HARP_ERR_REMOTE, now,
+        "no UDP packet from %s to %s was acknowledged for %llu s, and its control connection takes "
+        "no more messages: is UDP allowed between the hosts, and does the process run?",
+        name, peer->name, seconds);
+  harp_monitor_leave(peer);
+}
+
+/* Asks the peer's process for an answer; logs once that it gives none while its kernel does. */
+static void ask_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
+  struct harp_monitor *m = &peer->monitor;
+  if (!m->ping_ns) {
+    if (now - m->pong_ns >= limit / 8)
+      harp_monitor_ping(peer, now); /* one that is dropped: at the next look */
+    return;
+  }
+  if (now - m->ping_ns < limit || m->logged_paused || is_unacknowledged(m->fd)) return;
+  m->logged_paused = true;
+  HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "
+            "waiting for it",
+            peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
+}
+
+void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
+  const struct harp_monitor *m = &peer->monitor;
   harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
   if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
-  bool answers = m->pong_ns > since && (!m->ping_ns || now - m->ping_ns < limit / 4);
-  if (answers && now - since >= limit) {
-    harp_peer_fail(
-        peer, HARP_ERR_REMOTE, now,
-        "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the control "
-        "connection: is UDP allowed between the hosts?",
-        name, peer->name, (unsigned long long)((now - since) / HARP_SEC(1)));
-    harp_monitor_leave(peer);
-    return;
-  }
-  /* TCP's own timeout would tell as well, but it began with the PING. */
-  if (m->ping_ns && now - m->ping_ns >= limit / 2 && now - since >= limit && is_unacknowledged(m->fd)) {
-    harp_peer_fail(
-        peer, HARP_ERR_REMOTE, now,
-        "lost %s: neither its control connection nor UDP has brought anything to %s for %llu s: the host or "
-        "the network in between is down",
-        peer->name, name, (unsigned long long)((now - since) / HARP_SEC(1)));
-    harp_monitor_leave(peer);
-    return;
-  }
-  if (m->mute && now - since >= limit) {
-    harp_peer_fail(
-        peer, HARP_ERR_REMOTE, now,
-        "no UDP packet from %s to %s was acknowledged for %llu s, and its control connection takes no more "
-        "messages: is UDP allowed between the hosts, and does the process run?",
-        name, peer->name, (unsigned long long)((now - since) / HARP_SEC(1)));
-    harp_monitor_leave(peer);
-    return;
-  }
-  if (!m->ping_ns && now - m->pong_ns >= limit / 8) {
-    harp_monitor_ping(peer, now); /* one that is dropped is sent at the next look */
-  } else if (m->ping_ns && now - m->ping_ns >= limit && !m->told_paused && !is_unacknowledged(m->fd)) {
-    m->told_paused = true;
-    HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "
-              "waiting for it",
-              peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
-  }
+  enum stall_verdict verdict = judge_stall(m, since, limit, now);
+  if (verdict == STALL_WAITS)
+    ask_stalled(peer, limit, now);
+  else
+    fail_stalled(peer, verdict, since, now);
 }
 
 void harp_monitor_close(struct harp_peer *peer) {

@@ -32,7 +32,7 @@ struct harp_monitor {
   bool lost;                   /* the network under it broke, but there are other interfaces */
   harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */
   harp_ns pong_ns;             /* when the last PONG came */
-  bool told_paused;
+  bool logged_paused;
   uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */
   uint8_t out[HARP_MONITOR_OUT_BYTES];
   uint32_t in_bytes;

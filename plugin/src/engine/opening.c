@@ -21,10 +21,10 @@ static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct 
 }
 
 /* One that is refused as BUSY tries again soon: logged once. */
-static void tell_refused(struct harp_listener *l, const struct harp_peer *peer, enum harp_refusal refusal) {
+static void log_refused(struct harp_listener *l, const struct harp_peer *peer, enum harp_refusal refusal) {
   peer->engine->counters.handshake_refused++;
-  if (refusal == HARP_REFUSAL_BUSY && l->busy_told) return;
-  if (refusal == HARP_REFUSAL_BUSY) l->busy_told = true;
+  if (refusal == HARP_REFUSAL_BUSY && l->busy_logged) return;
+  if (refusal == HARP_REFUSAL_BUSY) l->busy_logged = true;
   HARP_INFO("%s: refused a connection of %s: it %s", peer->engine->name, peer->name,
             harp_refusal_text(refusal));
 }
@@ -48,11 +48,11 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
     int err = harp_link_create(&link, peer, &config);
     if (err) opened.refusal = refusal_of(err);
   }
-  if (opened.refusal) tell_refused(l, peer, opened.refusal);
-  bool told = harp_monitor_send_opened(peer, &opened);
-  if (link && told) {
+  if (opened.refusal) log_refused(l, peer, opened.refusal);
+  bool was_sent = harp_monitor_send_opened(peer, &opened);
+  if (link && was_sent) {
     harp_listener_put_ready(l, link);
-    harp_link_tell_connected(link, &peer->engine_addr);
+    harp_link_log_connected(link, &peer->engine_addr);
   } else if (link) {
     harp_link_end(link);
   }

@@ -22,9 +22,9 @@ struct party {
 enum { PARTIES_MAX = 128, NOTICES_MAX = 256 };
 /* A process that had no core for a while finds all its paths silent, and finds out only one by one that they
  * are not. */
-#define TELL_NS HARP_MS(300)
+#define REPORT_NS HARP_MS(300)
 /* Of a peer's interface later, so that ours is told first where it may be either. */
-#define TELL_PEER_NS HARP_MS(1500)
+#define REPORT_PEER_NS HARP_MS(1500)
 /* A review looks at every path of every link: an interface that goes takes hundreds of paths with it, one by
  * one. */
 #define REVIEW_NS HARP_MS(50)
@@ -166,7 +166,7 @@ static bool any_of_ours(const struct harp_outages *o) {
 
 /* Says that an interface is out, or back. One WARN is enough: what ours explains of a peer's is only noted.
  */
-static void tell(const struct harp_engine *e, const struct party *p) {
+static void log_change(const struct harp_engine *e, const struct party *p) {
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
   if (p->who.is_local && is_out(p))
@@ -201,26 +201,26 @@ static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
     o->at[o->count++].since_ns = now;
   }
   struct harp_outage *outage = &o->at[known];
-  harp_ns tell_at_ns = outage->since_ns + (outage->is_local ? TELL_NS : TELL_PEER_NS);
+  harp_ns report_at_ns = outage->since_ns + (outage->is_local ? REPORT_NS : REPORT_PEER_NS);
   if (p->works) {
-    if (outage->is_told && take_notice(outage, true)) tell(e, p);
+    if (outage->is_reported && take_notice(outage, true)) log_change(e, p);
     *outage = o->at[--o->count];
-  } else if (is_out(p) && !outage->is_told && now >= tell_at_ns) {
-    outage->is_told = true;
-    if (put_notice(outage)) tell(e, p);
-  } else if (!outage->is_told) {
-    o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(tell_at_ns, now + TELL_NS / 8));
+  } else if (is_out(p) && !outage->is_reported && now >= report_at_ns) {
+    outage->is_reported = true;
+    if (put_notice(outage)) log_change(e, p);
+  } else if (!outage->is_reported) {
+    o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(report_at_ns, now + REPORT_NS / 8));
   }
 }
 
 /* Whether an outage is nobody's any more: not told, and not there now; or of a peer that no link leads to. */
 static bool is_over(struct review *r, const struct harp_outage *outage) {
   const struct party *p = find_party(r, outage);
-  return outage->is_told ? !p && !outage->is_local : !p || !is_out(p);
+  return outage->is_reported ? !p && !outage->is_local : !p || !is_out(p);
 }
 
 static void forget_one(struct harp_outages *o, unsigned i) {
-  if (o->at[i].is_told) (void)take_notice(&o->at[i], false);
+  if (o->at[i].is_reported) (void)take_notice(&o->at[i], false);
   o->at[i] = o->at[--o->count];
 }
 

@@ -17,7 +17,7 @@ struct harp_outages {
   harp_ns next_ns; /* not before this again */
   unsigned count;
   struct harp_outage {
-    bool is_local, is_told;
+    bool is_local, is_reported;
     uint8_t addr[16]; /* of the interface */
     harp_ns since_ns;
   } at[HARP_OUTAGES_MAX];

@@ -66,7 +66,7 @@ static struct span span_of(const struct harp_peer_config *c, const struct harp_p
 
 /* Says which of our interfaces have no part in the connection, since none of the peer's has an address of
  * their family. */
-static void tell_idle_enis(const struct harp_peer *peer, uint32_t used) {
+static void log_idle_enis(const struct harp_peer *peer, uint32_t used) {
   for (unsigned eni = 0; eni < peer->engine->eni_count; eni++) {
     const struct harp_instance *instance = &peer->engine->enis[eni];
     if (used >> eni & 1) continue;
@@ -112,7 +112,7 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
     if (!peer->routes[i]) return false;
     peer->route_count++;
   }
-  tell_idle_enis(peer, used);
+  log_idle_enis(peer, used);
   return count > 0;
 }
 

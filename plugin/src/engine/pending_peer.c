@@ -129,7 +129,7 @@ bool harp_pending_peer_done(const struct harp_pending_peer *p) {
   return p->handshake.state == HARP_HANDSHAKE_DONE && !harp_pending_peer_has_unsent(p);
 }
 
-void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
+void harp_link_log_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
   link->engine->counters.connections++;
   char text[HARP_ADDRESS_TEXT_BYTES];
   HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u, %s (%s)",

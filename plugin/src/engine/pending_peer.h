@@ -43,6 +43,6 @@ struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct har
 void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes);
 
 /* Counts a new link and logs it at INFO. */
-void harp_link_tell_connected(const struct harp_link *link, const struct sockaddr_storage *addr);
+void harp_link_log_connected(const struct harp_link *link, const struct sockaddr_storage *addr);
 
 #endif

@@ -16,14 +16,14 @@ static struct {
   pthread_mutex_t lock;
   char dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES];
   unsigned dir_count, dump_count;
-  bool told;
+  bool is_failure_logged;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void harp_recorder_set_dirs(const char dirs[][HARP_STATS_DIR_BYTES], unsigned count) {
   HARP_ASSERT(count <= HARP_STATS_DIRS_MAX);
   pthread_mutex_lock(&process.lock);
   process.dir_count = count;
-  process.told = false;
+  process.is_failure_logged = false;
   for (unsigned i = 0; i < count; i++) snprintf(process.dirs[i], sizeof process.dirs[i], "%s", dirs[i]);
   pthread_mutex_unlock(&process.lock);
 }
@@ -114,11 +114,12 @@ static void gather(struct harp_stats_dump *d, const struct harp_engine *e, harp_
 
 /* Says where the dump is, or once why there is none. NCCL keeps the last WARN as the reason of a failure:
  * that of the failure itself comes later. */
-static void tell(const struct harp_engine *e, int err, const char *dir, const char *name, const char *why) {
+static void log_dump(const struct harp_engine *e, int err, const char *dir, const char *name,
+                     const char *why) {
   if (!err) {
     HARP_INFO("%s: %s: the last events are in %s/%s; `harpctl trace` shows them", e->name, why, dir, name);
-  } else if (!process.told) {
-    process.told = true;
+  } else if (!process.is_failure_logged) {
+    process.is_failure_logged = true;
     HARP_WARN("%s: no dump of the last events in %s: %s; HARP_DUMP_DIR names another directory, or off",
               e->name, dir, strerror(-err));
   }
@@ -133,7 +134,7 @@ static void write_dump(const struct harp_engine *e, struct harp_stats_dump *d, c
     for (; i < process.dir_count && err; i++)
       err = harp_stats_dump_write(d, e->recorder.trace.ring, why, now, process.dirs[i], name);
     process.dump_count += !err;
-    if (i) tell(e, err, process.dirs[i - 1], name, why);
+    if (i) log_dump(e, err, process.dirs[i - 1], name, why);
   }
   pthread_mutex_unlock(&process.lock);
 }

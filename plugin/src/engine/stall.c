@@ -136,7 +136,7 @@ static const char *advice(const struct harp_link *link, enum harp_stall_reason r
   return text;
 }
 
-static void tell(const struct harp_link *link, harp_ns now) {
+static void log_stall(const struct harp_link *link, harp_ns now) {
   char text[TEXT_BYTES];
   const struct harp_peer *peer = link->peer;
   HARP_INFO("%s: NCCL has waited for %llu s for %s (%u requests): %s", link->engine->name,
@@ -148,7 +148,7 @@ static void note(struct harp_link *link, harp_ns now) {
   struct harp_peer_stall *s = &link->peer->stall;
   if (!is_stalled(link->peer, now)) {
     s->count++;
-    s->told_ns = 0;
+    s->logged_ns = 0;
     s->since_ns = link->stall.since_ns;
   }
   if (s->seen_ns == now && s->reason) return; /* one link of it stands for all */
@@ -158,14 +158,14 @@ static void note(struct harp_link *link, harp_ns now) {
   bool is_of_network = s->reason == HARP_STALL_NOT_THROUGH || s->reason == HARP_STALL_UNREACHABLE;
   s->eni = is_of_network ? silent_eni(link->peer) : -1;
   if (is_starved(link->engine, now)) return; /* said, and no fault of the peer */
-  if (s->told_ns && now - s->told_ns < tenths_ns(link->engine, AGAIN)) return;
-  bool is_first = !s->told_ns;
-  s->told_ns = now;
+  if (s->logged_ns && now - s->logged_ns < tenths_ns(link->engine, AGAIN)) return;
+  bool is_first = !s->logged_ns;
+  s->logged_ns = now;
   harp_recorder_note_peer(link->peer, now,
                           (struct harp_trace_entry){.event = HARP_EVENT_STALL,
                                                     .a = s->reason,
                                                     .b = (uint32_t)((now - s->since_ns) / HARP_MS(1))});
-  tell(link, now);
+  log_stall(link, now);
   if (is_first) harp_recorder_dump(link->peer, "NCCL waits", now);
 }
 
@@ -173,9 +173,10 @@ static void note(struct harp_link *link, harp_ns now) {
 
 /* Returns whether it is to be said now for what it waits. */
 static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_ns now) {
-  if (!w->begun_ns) w->begun_ns = w->told_ns = now;
-  if (harp_likely(now - w->told_ns < tenths_ns(e, w->told_ns == w->begun_ns ? STALL : AGAIN))) return false;
-  w->told_ns = now;
+  if (!w->begun_ns) w->begun_ns = w->logged_ns = now;
+  if (harp_likely(now - w->logged_ns < tenths_ns(e, w->logged_ns == w->begun_ns ? STALL : AGAIN)))
+    return false;
+  w->logged_ns = now;
   return true;
 }
 
@@ -262,7 +263,7 @@ static void wake_up(struct harp_engine *e, harp_ns late_ns, harp_ns now) {
 
 /* ---- the engine's own thread ---- */
 
-static void tell_starved(struct harp_engine *e, harp_ns now) {
+static void log_starved(struct harp_engine *e, harp_ns now) {
   char core[32] = "a core";
   if (e->core >= 0) snprintf(core, sizeof core, "core %d", e->core);
   HARP_INFO(
@@ -280,15 +281,15 @@ void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now
   } else if (!c->since_ns) {
     c->since_ns = c->looked_ns;
     c->since_delay_ns = c->delay_ns;
-    c->told_ns = 0;
+    c->logged_ns = 0;
   }
   c->looked_ns = now;
   c->delay_ns = delay_ns;
   if (!c->since_ns || now - c->since_ns < tenths_ns(e, STALL)) return;
   c->seen_ns = now;
-  if (c->told_ns && now - c->told_ns < tenths_ns(e, AGAIN)) return;
-  c->told_ns = now;
-  tell_starved(e, now);
+  if (c->logged_ns && now - c->logged_ns < tenths_ns(e, AGAIN)) return;
+  c->logged_ns = now;
+  log_starved(e, now);
 }
 
 /* Two threads that look at once may both say it. */
@@ -300,12 +301,12 @@ void harp_stall_watch_mt(struct harp_engine *e) {
   if (turns != atomic_load_explicit(&w->turns, memory_order_relaxed)) {
     atomic_store_explicit(&w->turns, turns, memory_order_relaxed);
     atomic_store_explicit(&w->since_ns, now, memory_order_relaxed);
-    atomic_store_explicit(&w->told_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&w->logged_ns, 0, memory_order_relaxed);
     return;
   }
-  harp_ns told_ns = atomic_load_explicit(&w->told_ns, memory_order_relaxed);
-  if (now - since_ns < tenths_ns(e, STALL) || (told_ns && now - told_ns < tenths_ns(e, AGAIN))) return;
-  atomic_store_explicit(&w->told_ns, now, memory_order_relaxed);
+  harp_ns logged_ns = atomic_load_explicit(&w->logged_ns, memory_order_relaxed);
+  if (now - since_ns < tenths_ns(e, STALL) || (logged_ns && now - logged_ns < tenths_ns(e, AGAIN))) return;
+  atomic_store_explicit(&w->logged_ns, now, memory_order_relaxed);
   HARP_INFO("%s: NCCL waits, and this engine's thread has not run for %llu s: something else has its core "
             "(%d, -1: any), a CPU quota (cpu.max) holds it back, or it is stopped; look at thread %d",
             e->name, seconds(now - since_ns), e->core,

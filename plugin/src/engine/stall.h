@@ -43,26 +43,26 @@ struct harp_peer_stall {
   enum harp_stall_reason reason; /* as it was found at seen_ns */
   int eni;                       /* of the engine, that the reason is about; -1: none */
   harp_ns seen_ns, since_ns;     /* when a link of it was found to wait last, and since when that did */
-  harp_ns told_ns;               /* 0: not told of this time */
+  harp_ns logged_ns;             /* 0: not told of this time */
   uint64_t count;                /* of stalls */
 };
 
 /* Of a thing that waits: a connect or an accept. */
 struct harp_stall_wait {
-  harp_ns begun_ns, told_ns; /* since when, and when that was said last; 0: not yet */
+  harp_ns begun_ns, logged_ns; /* since when, and when that was said last; 0: not yet */
 };
 
 /* What NCCL's threads see of an engine's thread. */
 struct harp_stall_watch {
-  _Atomic uint32_t turns;            /* the engine's, as they saw them last */
-  _Atomic harp_ns since_ns, told_ns; /* since when these are the same; when that was said, 0: not yet */
+  _Atomic uint32_t turns;              /* the engine's, as they saw them last */
+  _Atomic harp_ns since_ns, logged_ns; /* since when these are the same; when that was said, 0: not yet */
 };
 
 /* Of the core of an engine's thread. */
 struct harp_stall_core {
   harp_ns looked_ns, delay_ns;      /* when the thread's waiting was looked at, and what it came to */
   harp_ns since_ns, since_delay_ns; /* the same when it began to wait most of the time; 0: it does not */
-  harp_ns seen_ns, told_ns;         /* when it was found to have waited for long; 0: not */
+  harp_ns seen_ns, logged_ns;       /* when it was found to have waited for long; 0: not */
 };
 
 /* Of an engine. */

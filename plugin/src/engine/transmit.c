@@ -33,7 +33,7 @@ static int path_of_ack(struct harp_peer *peer, unsigned path) {
  * not wait where what came was small, and an answer, if there is one, carries the acknowledgement. */
 static void hurry_acks(struct harp_peer *peer, harp_ns now) {
   bool is_idle = !peer->engine->outstanding;
-  if (is_idle && peer->is_awaited) harp_receiver_hurry(peer->session.receiver, now);
+  if (is_idle && peer->is_awaited) harp_receiver_ack_now(peer->session.receiver, now);
   peer->is_awaited = peer->is_awaited && !is_idle;
 }
 

@@ -28,16 +28,16 @@ struct device {
 /* All of a process. */
 static struct {
   struct harp_config config;
-  _Atomic int device_count; /* those that NCCL is told of when it asks */
+  _Atomic int device_count; /* those that harp_net_device_count reports */
   _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
   struct device devices[HARP_DEVICES_MAX];
 } table;
 
 /* ---- the table ---- */
 
-static void set_counts(int told, int made) {
+static void set_counts(int reported, int made) {
   atomic_store_explicit(&table.made_count, made, memory_order_release);
-  atomic_store_explicit(&table.device_count, told, memory_order_release);
+  atomic_store_explicit(&table.device_count, reported, memory_order_release);
 }
 
 /* Adds a device over these ENIs, which NCCL sees from here on. Others of that number or a higher one, which
@@ -155,16 +155,17 @@ static bool is_held_from(int dev) {
 /* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
  * again, so that one which it is not told of any more gets its number back. */
 static int find_merged(const int *parts, int part_count) {
-  int told = harp_net_device_count(), made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
-  for (int dev = 0; dev < told; dev++)
+  int reported = harp_net_device_count(),
+      made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
+  for (int dev = 0; dev < reported; dev++)
     if (is_made_of(&table.devices[dev], parts, part_count)) return dev;
-  if (told == made) return -1;
-  bool again = is_made_of(&table.devices[told], parts, part_count);
+  if (reported == made) return -1;
+  bool again = is_made_of(&table.devices[reported], parts, part_count);
   if (again)
-    set_counts(told + 1, made);
-  else if (is_held_from(told)) /* the number is taken */
+    set_counts(reported + 1, made);
+  else if (is_held_from(reported)) /* the number is taken */
     set_counts(made, made);
-  return again ? told : -1;
+  return again ? reported : -1;
 }
 
 enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) {

@@ -200,10 +200,10 @@ static bool take_core(struct harp_device_engines *d, struct harp_engine_slot *s,
   }
   if (s->claim_fd >= 0) harp_files_own(s->claim_fd);
   if (s->claim_fd != -EADDRINUSE) return true;
-  if (!d->told_no_core)
+  if (!d->logged_no_core)
     HARP_INFO("%s: the other configured cores have engines already, of other processes or devices; here %s",
               ifname, running_count(d) ? "there are no more" : "is one engine, which shares a core");
-  d->told_no_core = true;
+  d->logged_no_core = true;
   s->core = d->cores[s->core_at = 0];
   return !running_count(d);
 }

@@ -19,7 +19,7 @@ struct harp_device_engines {
   unsigned count;                                      /* of engines that may run; 0 while none does */
   struct harp_engine_enis enis;                        /* in the order that the engines have them */
   int cores[HARP_DEVICE_ENGINES_MAX]; /* that the engines may use, `count` of them; -1: any */
-  bool told_no_core;                  /* logged that other processes use the other cores */
+  bool logged_no_core;                /* logged that other processes use the other cores */
   int nodes[HARP_DEVICE_ENGINES_MAX]; /* NUMA node of each core, the first ENI's where it is not known */
   /* One for each different node, in the order of `nodes`. */
   struct harp_arena arenas[HARP_DEVICE_ENGINES_MAX];

@@ -104,6 +104,16 @@ static void choose_eligible(struct harp_sender *s) {
   harp_path_health_divide(s);
 }
 
+/* Reports a change of state to the recorder and the statistics. The engine sees by these counters that it is
+ * to look for outages of interfaces. */
+static void report_state(struct harp_sender *s, const struct harp_path *p, enum harp_path_state to,
+                         harp_ns now) {
+  struct harp_trace_entry entry = {.event = HARP_EVENT_PATH_STATE, .path = p->index, .a = p->state, .b = to};
+  harp_trace(s->trace, now, entry);
+  if (to == HARP_PATH_DOWN) s->counters->path_down++;
+  if (p->state == HARP_PATH_DOWN) s->counters->path_up++;
+}
+
 /* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
  */
 static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now) {
@@ -114,9 +124,7 @@ static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_s
       [HARP_PATH_DORMANT] = {[HARP_PATH_NEW] = true},
   };
   HARP_ASSERT(allowed[p->state][to]);
-  harp_trace(
-      s->trace, now,
-      (struct harp_trace_entry){.event = HARP_EVENT_PATH_STATE, .path = p->index, .a = p->state, .b = to});
+  report_state(s, p, to, now);
   p->state = to;
   choose_eligible(s);
 }
@@ -313,7 +321,6 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
   probe_standby(s, p);
   give_up(s, p, now);
   move_to(s, p, HARP_PATH_DOWN, now);
-  s->counters->path_down++;
   if (s->path_count > 1) restart_size(s, p);
   begin_probing(s, p, now);
   settle(s, &s->flows[p->pair], now);
@@ -339,10 +346,7 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
     harp_path_health_touch(s, p);
   }
   if (harp_unlikely(p->state != HARP_PATH_UP)) {
-    if (p->state == HARP_PATH_DOWN) {
-      s->counters->path_up++;
-      restart_window(p);
-    }
+    if (p->state == HARP_PATH_DOWN) restart_window(p);
     move_to(s, p, HARP_PATH_UP, now);
     harp_path_health_touch(s, p);
   }

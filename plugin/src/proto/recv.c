@@ -128,42 +128,42 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
 }
 
 /* Has the credit of a stream told with the next acknowledgements, wherever they go. */
-static void tell(struct harp_receiver *r, struct harp_rx_stream *st) {
-  bool is_listed = st->tells_left;
-  r->untold += st->tells_left != CREDIT_REPEATS;
-  st->tells_left = CREDIT_REPEATS;
+static void announce(struct harp_receiver *r, struct harp_rx_stream *st) {
+  bool is_listed = st->announces_left;
+  r->unannounced += st->announces_left != CREDIT_REPEATS;
+  st->announces_left = CREDIT_REPEATS;
   if (is_listed) return;
-  st->next_told = NULL;
-  if (r->told_last)
-    r->told_last->next_told = st;
+  st->next_announced = NULL;
+  if (r->announce_last)
+    r->announce_last->next_announced = st;
   else
-    r->told_first = st;
-  r->told_last = st;
+    r->announce_first = st;
+  r->announce_last = st;
 }
 
-static struct harp_rx_stream *take_told(struct harp_receiver *r) {
-  struct harp_rx_stream *st = r->told_first;
+static struct harp_rx_stream *take_listed(struct harp_receiver *r) {
+  struct harp_rx_stream *st = r->announce_first;
   if (!st) return NULL;
-  r->told_first = st->next_told;
-  if (!r->told_first) r->told_last = NULL;
+  r->announce_first = st->next_announced;
+  if (!r->announce_first) r->announce_last = NULL;
   return st;
 }
 
 /* Puts the credit of streams into an acknowledgement, of at most so many. */
-static void tell_credits(struct harp_receiver *r, struct harp_packet *ack, uint32_t most) {
-  struct harp_rx_stream *st, *end = r->told_last;
+static void announce_credits(struct harp_receiver *r, struct harp_packet *ack, uint32_t most) {
+  struct harp_rx_stream *st, *end = r->announce_last;
   ack->ack.credit_count = 0;
-  for (bool last = false; !last && ack->ack.credit_count < most && (st = take_told(r));) {
-    uint8_t left = st->tells_left;
+  for (bool last = false; !last && ack->ack.credit_count < most && (st = take_listed(r));) {
+    uint8_t left = st->announces_left;
     last = st == end;
-    r->untold -= left == CREDIT_REPEATS;
+    r->unannounced -= left == CREDIT_REPEATS;
     ack->ack.credits[ack->ack.credit_count++] = (struct harp_credit){st->id, st->posted};
     st->announced = st->posted;
-    st->tells_left = 0;
+    st->announces_left = 0;
     if (left > 1) {
-      tell(r, st);
-      r->untold--;
-      st->tells_left = (uint8_t)(left - 1);
+      announce(r, st);
+      r->unannounced--;
+      st->announces_left = (uint8_t)(left - 1);
     }
   }
 }
@@ -190,13 +190,13 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
     ack->ack.ranges[k].end = (uint32_t)path->received.at[k].end;
   }
-  harp_ranges_told(&path->received, ACK_REPEATS);
+  harp_ranges_on_reported(&path->received, ACK_REPEATS);
   *number = path->ack_number++;
   ack_sent(r, i);
   path->received_bytes += path->unacked_bytes;
   path->unacked_bytes = 0;
-  tell_credits(r, ack, credits_max);
-  if (r->untold) ack_by(r, i, now); /* more than one acknowledgement can tell */
+  announce_credits(r, ack, credits_max);
+  if (r->unannounced) ack_by(r, i, now); /* more than one acknowledgement can tell */
   r->mixed -= r->mixed > 0;
   r->counters->tx_acks++;
   harp_trace(r->trace, now,
@@ -220,21 +220,21 @@ uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, 
   HARP_ASSERT(path < r->path_count);
   if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return 0;
   /* Where more credit than fits is to be told, the rest would have to follow alone. */
-  if (r->untold > HARP_ACK_CREDITS_MAX) return 0;
+  if (r->unannounced > HARP_ACK_CREDITS_MAX) return 0;
   return HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES +
-         r->untold * HARP_ACK_CREDIT_BYTES;
+         r->unannounced * HARP_ACK_CREDIT_BYTES;
 }
 
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
                             struct harp_packet *ack, uint64_t *number, harp_ns now) {
   uint32_t bytes = harp_receiver_ride_bytes(r, path, now);
   if (!bytes || bytes > room_bytes) return false;
-  uint32_t credits = r->untold + (room_bytes - bytes) / HARP_ACK_CREDIT_BYTES;
+  uint32_t credits = r->unannounced + (room_bytes - bytes) / HARP_ACK_CREDIT_BYTES;
   make_ack(r, path, HARP_MIN(credits, HARP_ACK_CREDITS_MAX + 0u), ack, number, now);
   return true;
 }
 
-void harp_receiver_hurry(struct harp_receiver *r, harp_ns now) {
+void harp_receiver_ack_now(struct harp_receiver *r, harp_ns now) {
   HARP_EACH_BIT (i, r->waiting) ack_by(r, (unsigned)i, now);
 }
 
@@ -257,13 +257,13 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
   r->streams[st->id] = NULL;
   /* A message that was too large must not count as delivered. */
   if (!st->too_large) r->closed[st->id / 64] |= 1ull << st->id % 64;
-  struct harp_rx_stream **at = &r->told_first, *before = NULL;
-  if (!st->tells_left) return;
-  while (*at != st) before = *at, at = &(*at)->next_told;
-  *at = st->next_told;
-  if (r->told_last == st) r->told_last = before;
-  r->untold -= st->tells_left == CREDIT_REPEATS;
-  st->tells_left = 0;
+  struct harp_rx_stream **at = &r->announce_first, *before = NULL;
+  if (!st->announces_left) return;
+  while (*at != st) before = *at, at = &(*at)->next_announced;
+  *at = st->next_announced;
+  if (r->announce_last == st) r->announce_last = before;
+  r->unannounced -= st->announces_left == CREDIT_REPEATS;
+  st->announces_left = 0;
 }
 
 int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void *data, uint32_t capacity,
@@ -276,7 +276,7 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
   uint32_t left = st->announced - st->done, ahead = st->posted - st->done;
   uint32_t spare = capacity <= HARP_EARLY_MAX_BYTES ? HARP_EARLY_MESSAGES / 2 : 0;
   bool starved = !harp_seq_after(st->announced + spare, st->done + 1);
-  tell(r, st);
+  announce(r, st);
   ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : 2 * left <= ahead ? ACK_CREDIT_NS : ACK_LATE_NS));
   return 0;
 }
@@ -299,7 +299,7 @@ static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet 
 static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
   if (!(p->flags & HARP_FLAG_CREDIT)) return;
   for (unsigned i = 0; i < r->stream_max; i++)
-    if (r->streams[i]) tell(r, r->streams[i]);
+    if (r->streams[i]) announce(r, r->streams[i]);
 }
 
 /* Records what was dropped; in tests each packet. Out of line, which keeps its work off the others. */
@@ -343,16 +343,17 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
 }
 
 void harp_receiver_check(const struct harp_receiver *r) {
-  uint32_t told = 0, untold = 0;
-  for (const struct harp_rx_stream *st = r->told_first; st; st = st->next_told) {
-    HARP_ASSERT(st->tells_left && r->streams[st->id] == st && (st->next_told || r->told_last == st));
-    told++, untold += st->tells_left == CREDIT_REPEATS;
+  uint32_t listed = 0, unannounced = 0;
+  for (const struct harp_rx_stream *st = r->announce_first; st; st = st->next_announced) {
+    HARP_ASSERT(st->announces_left && r->streams[st->id] == st &&
+                (st->next_announced || r->announce_last == st));
+    listed++, unannounced += st->announces_left == CREDIT_REPEATS;
   }
-  HARP_ASSERT(untold == r->untold);
+  HARP_ASSERT(unannounced == r->unannounced);
   for (unsigned i = 0; i < r->stream_max; i++) {
     if (!r->streams[i]) continue;
     harp_rx_stream_check(r->streams[i]);
-    told -= r->streams[i]->tells_left != 0;
+    listed -= r->streams[i]->announces_left != 0;
   }
-  HARP_ASSERT(!told);
+  HARP_ASSERT(!listed);
 }

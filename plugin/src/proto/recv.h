@@ -40,13 +40,13 @@ struct harp_receiver {
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
-  struct harp_rx_stream *told_first, *told_last; /* whose credit is to be told, in turn */
-  uint32_t untold;                               /* those of them that were never told since it changed */
-  harp_ns ack_due_ns;                            /* the first of the paths' */
-  uint64_t waiting;                              /* paths with an acknowledgement to send, a bit each */
-  uint8_t latest; /* the path that brought data last, or the first packet of all: news travel there */
-  uint8_t recent; /* the path of the last packet */
-  uint8_t mixed;  /* acknowledgements for which packets still count as coming over several paths */
+  struct harp_rx_stream *announce_first, *announce_last; /* whose credit is to be told, in turn */
+  uint32_t unannounced; /* those of them that were never told since it changed */
+  harp_ns ack_due_ns;   /* the first of the paths' */
+  uint64_t waiting;     /* paths with an acknowledgement to send, a bit each */
+  uint8_t latest;       /* the path that brought data last, or the first packet of all: news travel there */
+  uint8_t recent;       /* the path of the last packet */
+  uint8_t mixed;        /* acknowledgements for which packets still count as coming over several paths */
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };
@@ -106,7 +106,7 @@ bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t roo
                             struct harp_packet *ack, uint64_t *number, harp_ns now);
 
 /* Makes every acknowledgement that waits due at once. */
-void harp_receiver_hurry(struct harp_receiver *r, harp_ns now);
+void harp_receiver_ack_now(struct harp_receiver *r, harp_ns now);
 
 /* Returns when an acknowledgement falls due, of a path that is none of `except`; HARP_NEVER if none is
  * waiting. */

@@ -55,8 +55,8 @@ struct harp_rx_stream {
   void *owner; /* whose it is: the opener's to set */
 
   /* the receiver's: how often the credit is still to be told */
-  uint8_t tells_left;
-  struct harp_rx_stream *next_told;
+  uint8_t announces_left;
+  struct harp_rx_stream *next_announced;
 
   uint32_t done;      /* first message that poll_done has not given back */
   uint32_t posted;    /* first message without a posted receive */

@@ -96,7 +96,7 @@ struct harp_sender {
   unsigned pair_count;
   struct harp_flows *flows;                     /* pair_count of them: memory behind the flights */
   uint32_t window_bytes;                        /* that the peer announced last; of each of its interfaces */
-  harp_ns window_told_ns;                       /* when it did */
+  harp_ns window_announced_ns;                  /* when it did */
   struct harp_window windows[HARP_WINDOWS_MAX]; /* by remote_eni */
   struct harp_window tcp_window;                /* of all tcp paths: the kernel bounds what they send */
 

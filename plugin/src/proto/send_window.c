@@ -26,14 +26,14 @@ static uint32_t bounded_window(struct harp_sender *s, uint32_t bytes) {
 void harp_sender_init_windows(struct harp_sender *s, uint32_t bytes, harp_ns now) {
   memset(s->windows, 0, sizeof s->windows);
   s->tcp_window = (struct harp_window){.bytes = UINT32_MAX / 2};
-  s->window_told_ns = now;
+  s->window_announced_ns = now;
   s->window_bytes = bounded_window(s, bytes);
   set_windows(s, s->window_bytes);
 }
 
 /* Raises or lowers the bound of each path's window; one above a lower bound is cut when it changes next. */
 void harp_sender_on_window(struct harp_sender *s, uint32_t bytes, harp_ns now) {
-  s->window_told_ns = now;
+  s->window_announced_ns = now;
   bytes = bounded_window(s, bytes);
   if (harp_likely(bytes == s->windows[0].bytes)) return;
   s->window_bytes = bytes;
@@ -44,6 +44,6 @@ void harp_sender_on_window(struct harp_sender *s, uint32_t bytes, harp_ns now) {
 
 /* The sender begins to send after a while without anything to send. */
 void harp_sender_on_busy(struct harp_sender *s, harp_ns now) {
-  if (now - s->window_told_ns < WINDOW_STALE_NS) return;
+  if (now - s->window_announced_ns < WINDOW_STALE_NS) return;
   set_windows(s, HARP_MIN(s->window_bytes, (uint32_t)HARP_WINDOW_MIN_BYTES));
 }
