@@ -2,7 +2,7 @@
 /* Sockets and files that a forked child must not keep.
  *
  * A child that never execs (a data loader's worker) holds copies of all files of its parent. When the parent
- * is killed, a copy of a control connection keeps it alive, and the peer takes the dead process for a paused
+ * is killed, a copy of a control connection keeps it open, and the peer takes the ended process for a paused
  * one and waits; a copy of a listener lets peers connect to nobody; a copy of a driver's socket or of an XDP
  * program's link holds a port or a queue, also after its parent has closed it. So a child closes these
  * copies, in a handler of its own side of fork: the one thing of ours that runs there. (What is executed

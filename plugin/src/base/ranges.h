@@ -31,7 +31,7 @@ static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
   return true;
 }
 
-/* Notes that all ranges were reported once more, and forgets those (but never the newest) that were told
+/* Notes that all ranges were reported once more, and forgets those (but never the newest) that were reported
  * `enough` times: gaps between packet numbers stay for good, since a lost packet is resent under a new
  * number. */
 void harp_ranges_on_reported(struct harp_ranges *r, uint32_t enough);

@@ -8,7 +8,7 @@
 enum harp_status {
   HARP_OK = 0,
   HARP_ERR_SYSTEM,   /* a local system call, an ENI or memory failed */
-  HARP_ERR_REMOTE,   /* the peer died, left or stopped answering */
+  HARP_ERR_REMOTE,   /* the peer ended, closed or stopped answering */
   HARP_ERR_USAGE,    /* the caller's sizes or configuration don't fit */
   HARP_ERR_ARGUMENT, /* an argument is out of range */
   HARP_ERR_INTERNAL, /* the interface was misused, or an impossible state */

@@ -255,7 +255,7 @@ static enum harp_status poll_open(struct harp_connect *c, struct harp_link **lin
   harp_engine_lock(c->engine);
   struct harp_link *requested = c->link;
   bool waits = waits_for_answer(c, now);
-  if (waits) { /* the process lives, or the monitor finds it dead */
+  if (waits) { /* the process runs, or the monitor finds that it has ended */
     c->deadline_ns += now - c->requested_ns;
     c->requested_ns = now;
   } else {
@@ -326,7 +326,7 @@ static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why
     log_busy(c);
     end_attempt(c, now, now + CONNECT_RETRY_NS);
     return HARP_OK;
-  case HARP_REFUSAL_CROSSED: /* it lives, and its own connect is on the way */
+  case HARP_REFUSAL_CROSSED: /* its own connect is on the way */
     c->is_refused_busy = false;
     end_attempt(c, now, now);
     c->crossed_ns = now;

@@ -38,7 +38,7 @@ struct harp_connect {
   struct harp_pending_peer pending;
   bool connected;       /* TCP is up and the handshake runs */
   harp_ns connected_ns; /* when it came up */
-  /* When to give up. Extended by the time that TCP is up: the peer's process lives and may be slow to accept.
+  /* When to give up. Extended by the time that TCP is up: the peer's process runs and may be slow to accept.
    */
   harp_ns deadline_ns;
   harp_ns retry_ns;
@@ -52,8 +52,8 @@ enum harp_status harp_connect_open(struct harp_connect **c, struct harp_engine *
                                    const struct harp_handle *handle, int traffic_class);
 /* Drives it. Sets *link once there is one, else NULL: poll again. Logs the WARN of an error. It is an error
  * when the peer cannot be reached, hangs up or has too many connections waiting for the length of the peer
- * timeout. A peer that lives and does not accept is waited for: it may itself wait for a rank that comes
- * later. */
+ * timeout. A peer whose process runs and does not accept is waited for: it may itself wait for a rank that
+ * comes later. */
 enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **link);
 void harp_connect_close(struct harp_connect *c);
 

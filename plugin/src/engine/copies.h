@@ -4,7 +4,7 @@
  *
  * The memory is a ring of each link that sends, in the order of its messages: one thread takes from it and
  * gives back to it, what the engine has delivered it sees by the requests' states, and so the ring needs no
- * lock and no atomic of its own. A link whose peer takes nothing fills its own ring, and no other's.
+ * lock and no atomic of its own. A link whose peer takes nothing fills its own ring alone.
  *
  * A message is copied only where the peer's engine will take it whatever the peer's NCCL does: its receive is
  * posted, or an early place is free for it. So when NCCL closes the link, what is left of its copies is

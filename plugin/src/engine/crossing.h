@@ -7,7 +7,7 @@
  * two HELLOs that cross, the engine with the lower id refuses the other's as CROSSED while its own is under
  * way, and the other ends its own when it sends its WELCOME. Who was refused, or has ended its own, waits for
  * the connection that comes, and opens a stream on it; for a bounded time, since the handshake that won may
- * die. The rule needs no answer to be right: an engine judges by its own handshakes alone.
+ * fail. The rule needs no answer to be right: an engine judges by its own handshakes alone.
  *
  * An engine that connects to itself is exempt. All calls under the engine's lock. */
 #ifndef HARP_CROSSING_H

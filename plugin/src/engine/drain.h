@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links that NCCL has closed while copies of its messages were under way: NCCL was told that they are sent,
- * so the engine delivers them, then says CLOSE and frees the link. That ends with the peer's death, with the
- * link's failure, and after the peer timeout.
+/* Links that NCCL has closed while copies of its messages were under way: NCCL counts them as sent,
+ * so the engine delivers them, then sends CLOSE and frees the link. It stops when the peer is gone, when the
+ * link fails, and after the peer timeout.
  *
  * Links with a request whose buffer is NCCL's never drain: that buffer may be gone. */
 #ifndef HARP_DRAIN_H
@@ -20,7 +20,7 @@ bool harp_drain_is_needed(const struct harp_link *link);
 /* Takes over a link for which that is so. */
 void harp_drain_begin(struct harp_link *link, harp_ns now);
 
-/* Frees the links that are done, or for which it is too late; those are told at WARN. */
+/* Frees the links that are done, and those whose time is over; logs the latter at WARN. */
 void harp_drain_review(struct harp_engine *e, harp_ns now);
 
 /* Waits until no link of the engine drains, at most the peer timeout; takes the lock, and passes. For who is

@@ -276,7 +276,7 @@ void harp_engine_lock(struct harp_engine *e) {
 /* ---- links ---- */
 
 int harp_engine_reserve_slot(struct harp_engine *e) {
-  /* Round robin, so that a slot rests as long as possible before packets of its last user could meet a new
+  /* Round robin, so that a slot rests as long as possible before packets of its last user could reach a new
    * one. */
   for (uint32_t i = 0; i < HARP_ENGINE_PEERS_MAX; i++) {
     uint32_t slot = (e->peer_next + i) % HARP_ENGINE_PEERS_MAX;
@@ -306,7 +306,7 @@ void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) {
   e->peers[peer->slot] = peer;
   e->counters.peers++;
   if (peer->monitor.fd < 0 || !set_control(e, peer, EPOLL_CTL_ADD, false)) return;
-  /* A peer whose control connection is not watched could die without being found dead. */
+  /* The end of a peer whose control connection is not watched would go unnoticed. */
   harp_peer_fail(peer, HARP_ERR_SYSTEM, e->clock(),
                  "%s: cannot watch the control connection with %s: %s; raise the limit with `sysctl -w "
                  "fs.epoll.max_user_watches=1000000`, or free memory",

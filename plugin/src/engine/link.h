@@ -2,9 +2,9 @@
 /* A link: an NCCL connection as NCCL's threads and an engine share it: the requests, the ring through which
  * they reach the engine, and the stream of a peer that carries it.
  *
- * Threads: the fields of "NCCL's thread" belong to the one thread that uses the comm at a time (NCCL hands it
- * over with a happens-before edge). The fields of "the engine" belong to whoever holds the engine's lock.
- * Between them stand the submit ring, each request's state, and `status`. */
+ * Threads: the fields of "NCCL's thread" belong to the one thread that uses the comm at a time (NCCL passes
+ * it on with a happens-before edge). The fields of "the engine" belong to whoever holds the engine's lock.
+ * The two communicate through the submit ring, each request's state, and `status`. */
 #ifndef HARP_LINK_H
 #define HARP_LINK_H
 
@@ -27,7 +27,7 @@ struct harp_link {
 
   /* NCCL's thread */
   uint64_t requests_free; /* one bit a request */
-  uint32_t submitted;     /* sends, modulo 2^32 */
+  uint32_t submitted;     /* sends; wraps */
   uint32_t test_count;    /* of tests that found nothing; wraps */
   bool warned;            /* the error was logged */
   struct harp_copies copies;
@@ -38,22 +38,22 @@ struct harp_link {
   /* (G) the engine's release of a status pairs with (H) the acquire in NCCL's thread, which then reads
    * `error`. */
   _Atomic uint32_t status; /* enum harp_status; set once */
-  bool failed_with_peer;   /* the error is the peer's: one link logs it for all */
+  bool failed_with_peer;   /* the peer has failed: one link logs the error for all */
   char error[HARP_ERROR_TEXT_BYTES];
-  _Atomic uint32_t credit; /* sends before this one are taken by the peer, if they are small. The engine's */
+  _Atomic uint32_t credit; /* the peer has room for small sends before this one; the engine writes it */
 
   /* the engine */
   uint32_t slot; /* in the engine's table: its doorbell */
   struct harp_link *next_of_peer;
-  struct harp_link *next_ready; /* met, and waiting for its accept */
+  struct harp_link *next_ready; /* connected, and waiting for its accept */
   uint32_t outstanding;         /* requests taken from the ring and not done */
-  uint32_t copies_outstanding;  /* of them copies */
+  uint32_t copies_outstanding;  /* those of them that are copies */
   uint32_t first_message;       /* of the stream */
-  uint64_t messages, bytes;     /* that are done */
+  uint64_t messages, bytes;     /* done, since the link was made */
   int stats_entry;              /* -1: none */
   struct harp_link_stall stall;
-  bool is_open;              /* its stream is */
-  bool close_sent;           /* to the peer */
+  bool is_open;              /* its stream is open */
+  bool close_sent;           /* CLOSE was sent to the peer */
   bool is_ended;             /* the peer has closed its end */
   struct harp_tx_stream *tx; /* role SENDER, NULL else */
   struct harp_rx_stream *rx; /* role RECEIVER, NULL else */
@@ -75,10 +75,10 @@ struct harp_link_config {
 int harp_link_create(struct harp_link **out, struct harp_peer *peer,
                      const struct harp_link_config *config) HARP_MUST_CHECK;
 
-/* Finds a stream that is not open for a link that sends; -1: all are. Under the lock. */
+/* Returns the id of a free stream for a link that sends; -1: none is free. Under the lock. */
 int harp_link_free_stream(const struct harp_peer *peer);
 
-/* As harp_link_destroy, for who holds the lock; the peer stays. */
+/* As harp_link_destroy, for a caller that holds the lock; keeps the peer, and does not wait for copies. */
 void harp_link_end(struct harp_link *link);
 
 /* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
@@ -96,19 +96,19 @@ enum harp_status harp_link_error(struct harp_link *link);
 
 /* The engine's side; all under its lock. */
 
-/* Takes what NCCL's thread submitted, into the protocol. */
+/* Posts what NCCL's thread submitted on the stream. */
 void harp_link_take_submissions(struct harp_link *link, harp_ns now);
 /* Marks delivered and received messages as done. Returns how many. */
 unsigned harp_link_complete(struct harp_link *link);
-/* Fails the link alone, with the one sentence that the user will see, and closes its stream; the peer is
- * told. Later calls change nothing. */
+/* Fails the link alone, with the one sentence that the user will see, closes its stream and sends CLOSE.
+ * Later calls change nothing. */
 void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now, const char *fmt, ...)
     HARP_PRINTF(4, 5);
 /* Fails the link with its peer, which has failed. */
 void harp_link_fail_with_peer(struct harp_link *link);
 /* Fails the link if the protocol found that it must. */
 void harp_link_check(struct harp_link *link, harp_ns now);
-/* Takes the peer's word that it closed its end. */
+/* Takes the peer's CLOSE of this stream. */
 void harp_link_on_close(struct harp_link *link, const struct harp_close *close, harp_ns now);
 /* The peer is gone: fails the link if anything still waits. */
 void harp_link_on_gone(struct harp_link *link, harp_ns now);

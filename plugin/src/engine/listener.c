@@ -323,7 +323,7 @@ void harp_listener_close(struct harp_listener *l) {
   for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) end_pending(l, &l->pending[i]);
   unwatch(l->engine, l->fd);
   harp_engine_unlock(l->engine);
-  while ((link = harp_listener_take(l))) harp_link_destroy(link); /* met while we waited for the lock */
+  while ((link = harp_listener_take(l))) harp_link_destroy(link); /* connected while we waited for the lock */
   shutdown(l->fd, SHUT_RDWR);
   harp_files_close(l->fd);
   free(l);

@@ -16,7 +16,7 @@
 #include "engine/opening.h"
 #include "io/tcp_socket.h"
 
-/* Reads of a close, of a frame's size each: what an honest peer has said and we have not read is less. */
+/* Reads before a close, of a message's size each: more than a peer that keeps the protocol has unread. */
 enum { CLOSE_READS = 4 };
 
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
@@ -39,8 +39,8 @@ static void flush(struct harp_monitor *m) {
   m->out_first = 0;
 }
 
-/* Messages are tiny and rare. One that does not fit the socket's buffer waits in ours; where that is full as
- * well the peer has not read for long, and nothing more is said. Returns whether the message was sent, or
+/* Messages are small and rare. One that does not fit the socket's buffer waits in `out`; where that is full
+ * as well the peer has not read for long, and no more are sent. Returns whether the message was sent, or
  * waits. */
 static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
   struct harp_monitor *m = &peer->monitor;
@@ -83,8 +83,8 @@ bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *cl
   return send_message(peer, out, harp_control_encode_close(out, m->keys.tx, m->tx_count++, close));
 }
 
-/* The peer left or died: fatal when anything is still waiting for it. The socket stays ready for reading for
- * good, so it must not be waited for any more. */
+/* The peer has left or its process has ended: an error when requests still wait for it. The socket stays
+ * readable from now on, so it must not be watched any more. */
 static void on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
   if (!peer->monitor.gone) harp_engine_ignore_control(peer->engine, peer);
   peer->monitor.gone = true;
@@ -147,7 +147,7 @@ void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now) {
                  (unsigned long long)(quiet / HARP_SEC(1)));
 }
 
-/* What to say of a peer that failed. */
+/* Returns the text for a peer that failed. */
 static const char *reason_text(uint32_t reason) {
   return reason == HARP_ERR_REMOTE   ? "nothing from here reaches it"
          : reason == HARP_ERR_SYSTEM ? "its operating system refused something"

@@ -20,10 +20,9 @@ struct party {
 };
 
 enum { PARTIES_MAX = 128, NOTICES_MAX = 256 };
-/* A process that had no core for a while finds all its paths silent, and finds out only one by one that they
- * are not. */
+/* A process that had no core for a while finds all its paths silent; they answer again one by one. */
 #define REPORT_NS HARP_MS(300)
-/* Of a peer's interface later, so that ours is told first where it may be either. */
+/* Of a peer's interface later, so that ours is logged first where it may be either. */
 #define REPORT_PEER_NS HARP_MS(1500)
 /* A review looks at every path of every link: an interface that goes takes hundreds of paths with it, one by
  * one. */
@@ -36,14 +35,14 @@ struct review {
   struct party parties[PARTIES_MAX];
 };
 
-/* What the engines of this process have told of, so that they tell it once together. */
+/* The outages that engines of this process have logged, so that each is logged once. */
 static struct {
   pthread_mutex_t lock;
   unsigned count;
   struct notice {
     struct harp_outage who;
-    unsigned engines; /* that know it as out */
-    bool is_back;     /* one of them has told so */
+    unsigned engines; /* that have it as out */
+    bool is_back;     /* one of them has logged its end */
   } at[NOTICES_MAX];
 } notices = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -51,7 +50,7 @@ static bool same(const struct harp_outage *a, const struct harp_outage *b) {
   return a->is_local == b->is_local && memcmp(a->addr, b->addr, sizeof a->addr) == 0;
 }
 
-/* ---- what is told ---- */
+/* ---- outages of the process ---- */
 
 /* Returns the notice of an interface, NULL when it has none. */
 static struct notice *find_notice(const struct harp_outage *who) {
@@ -60,7 +59,7 @@ static struct notice *find_notice(const struct harp_outage *who) {
   return NULL;
 }
 
-/* Notes that one more engine knows it as out. Returns whether it is the one to tell. */
+/* Notes that one more engine has it as out. Returns whether that engine is to log it. */
 static bool put_notice(const struct harp_outage *who) {
   pthread_mutex_lock(&notices.lock);
   struct notice *n = find_notice(who);
@@ -77,8 +76,8 @@ static bool put_notice(const struct harp_outage *who) {
   return is_news;
 }
 
-/* Notes that an engine knows it as out no more: because it is back, or for other reasons. Returns whether
- * that it is back is still to be told. */
+/* Notes that an engine has it as out no more: it is back, or its peers are gone. Returns whether that it is
+ * back is still to be logged. */
 static bool take_notice(const struct harp_outage *who, bool is_back) {
   pthread_mutex_lock(&notices.lock);
   struct notice *n = find_notice(who);
@@ -91,7 +90,7 @@ static bool take_notice(const struct harp_outage *who, bool is_back) {
   return is_back && is_news;
 }
 
-/* ---- what is so ---- */
+/* ---- what the paths show ---- */
 
 static struct party *find_party(struct review *r, const struct harp_outage *who) {
   for (unsigned i = 0; i < r->count; i++)
@@ -143,7 +142,8 @@ static void take_in_ours(struct review *r, const struct harp_engine *e, const st
   }
 }
 
-/* When all links have been asked of ours: what ours explains is no fault of the peer's. */
+/* After all peers were looked at for ours: paths over an interface of ours that is out show nothing of the
+ * peer's. */
 static void take_in_theirs(struct review *r, const struct harp_engine *e, const struct harp_peer *peer) {
   uint32_t out = 0;
   for (unsigned eni = 0; eni < e->eni_count; eni++) {
@@ -164,8 +164,8 @@ static bool any_of_ours(const struct harp_outages *o) {
   return false;
 }
 
-/* Says that an interface is out, or back. One WARN is enough: what ours explains of a peer's is only noted.
- */
+/* Logs that an interface is out, or back. That of a peer is at INFO while one of ours is out, which may be
+ * the cause. */
 static void log_change(const struct harp_engine *e, const struct party *p) {
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
@@ -191,8 +191,8 @@ static unsigned find(const struct harp_outages *o, const struct harp_outage *who
   return i;
 }
 
-/* Books an interface that went out or came back; tells it when it is time. */
-static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
+/* Begins or ends the outage of an interface; logs it when it is time. */
+static void update(struct harp_engine *e, const struct party *p, harp_ns now) {
   struct harp_outages *o = &e->outages;
   unsigned known = find(o, &p->who);
   if (known == o->count) {
@@ -213,7 +213,7 @@ static void settle(struct harp_engine *e, const struct party *p, harp_ns now) {
   }
 }
 
-/* Whether an outage is nobody's any more: not told, and not there now; or of a peer that no link leads to. */
+/* Whether an outage is to be dropped: not logged yet and over, or of a peer without links. */
 static bool is_over(struct review *r, const struct harp_outage *outage) {
   const struct party *p = find_party(r, outage);
   return outage->is_reported ? !p && !outage->is_local : !p || !is_out(p);
@@ -243,7 +243,7 @@ static void review(struct harp_engine *e, harp_ns now) {
     if (uses_interfaces(e->peers[slot])) take_in_theirs(&r, e, e->peers[slot]);
   forget(o, &r);
   o->due_ns = HARP_NEVER;
-  for (unsigned i = 0; i < r.count; i++) settle(e, &r.parties[i], now);
+  for (unsigned i = 0; i < r.count; i++) update(e, &r.parties[i], now);
   if (o->count) o->due_ns = HARP_MIN(o->due_ns, now + RECHECK_NS);
 }
 

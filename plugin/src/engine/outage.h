@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which interfaces, ours and the peers', do not work any more though others do: told at WARN when that has
- * lasted for a moment, and at INFO when it ends; once, however many engines of the process find it. Nothing
- * is decided here; the paths have done that long before. Under the engine's lock. */
+/* Outages: interfaces, ours and the peers', over which all paths are DOWN while others are UP. An outage is
+ * logged at WARN once it has lasted for a moment, and at INFO when it ends; once, however many engines of the
+ * process find it. This only reports: path_health.c has moved the data to other paths before. Under the
+ * engine's lock. */
 #ifndef HARP_OUTAGE_H
 #define HARP_OUTAGE_H
 
@@ -9,12 +10,12 @@
 
 struct harp_engine;
 
-enum { HARP_OUTAGES_MAX = 32 }; /* interfaces that are known to be out at one time */
+enum { HARP_OUTAGES_MAX = 32 }; /* interfaces that are out at one time */
 
 struct harp_outages {
-  uint64_t seen;   /* changes of paths that were looked at */
-  harp_ns due_ns;  /* when to look again in any case, HARP_NEVER: only after changes; 0 at first */
-  harp_ns next_ns; /* not before this again */
+  uint64_t seen;   /* changes of path states, up to the last review */
+  harp_ns due_ns;  /* when to review without a change; HARP_NEVER: only after changes */
+  harp_ns next_ns; /* no review before this */
   unsigned count;
   struct harp_outage {
     bool is_local, is_reported;
@@ -24,7 +25,7 @@ struct harp_outages {
 };
 
 /* Reviews all paths if the state of one has changed since the last review, or if an outage has lasted long
- * enough to be told. */
+ * enough to be logged. */
 void harp_outages_review(struct harp_engine *e, harp_ns now);
 
 /* Forgets what an engine knows, when it closes. */

@@ -51,8 +51,8 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
 /* ---- control ---- */
 
 /* Looks after peers with several interfaces: their idle paths, and whether one whose control connection is
- * lost still lives. Time in which nobody did a pass (the process was stopped, the machine paused) says
- * nothing of peers: they may have been stopped with us. */
+ * lost still answers. Time in which nobody did a pass (the process was stopped, the machine paused) does not
+ * count: peers may have been stopped as well. */
 static void tend_multihomed(struct harp_engine *e, harp_ns now) {
   harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES, period_ns = quiet_ns / 2;
   harp_ns late_ns = e->tend_ns ? now - e->tend_ns : 0;

@@ -257,7 +257,7 @@ bool harp_peer_has_unconfirmed(const struct harp_engine *e, uint32_t engine_id, 
   return false;
 }
 
-/* ---- life ---- */
+/* ---- state ---- */
 
 void harp_peer_touch(struct harp_peer *peer) {
   peer->deadline_ns = 0;

@@ -30,16 +30,16 @@ struct harp_peer {
   uint32_t slot;                 /* in the engine's table; also the low bits of our token */
   struct harp_peer *next_active; /* of those that have something to do or to wait for */
   bool active;
-  bool sends;          /* data of it came lately; inbound.c's */
+  bool sends;          /* data of it came lately; kept by inbound.c */
   bool is_client;      /* we began the handshake */
   bool is_multihomed;  /* one of the ends has several interfaces */
   bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
-  bool is_awaited;     /* a message came that is done for its NCCL only when we acknowledge it */
+  bool is_awaited;     /* a large message came: its sender's request is done only when it is acknowledged */
   _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;
-  harp_ns heard_ns;     /* when something of the peer's came last */
-  harp_ns data_ns;      /* the same of data */
+  harp_ns heard_ns;     /* when a packet of the peer came last */
+  harp_ns data_ns;      /* when a packet with data came last */
   harp_ns idle_ns;      /* since when it has no link; HARP_NEVER: it has */
   uint32_t outstanding; /* requests of its links that are posted and not done */
   uint32_t stream_next; /* id to try first for the next stream that we send on */
@@ -50,7 +50,7 @@ struct harp_peer {
   struct harp_trace trace; /* of its events */
   struct harp_peer_stats stats;
   struct harp_peer_stall stall;
-  struct harp_monitor monitor;           /* the control connection, which tells whether the peer lives */
+  struct harp_monitor monitor;           /* the control connection: whether the peer's process runs */
   char name[HARP_PEER_TEXT_BYTES];       /* "host (address) process 123" */
   char build[HARP_ENDPOINT_BUILD_BYTES]; /* "HARP 0.2.0" */
   char error[HARP_ERROR_TEXT_BYTES];     /* why it failed */
@@ -79,11 +79,11 @@ struct harp_peer_config {
 /* Makes a peer for the slot that was reserved in the engine, and attaches it. NULL: no memory. */
 struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *config);
 
-/* Says FINAL, detaches and frees. No link may be left. */
+/* Sends FINAL, detaches and frees. No link may be left. */
 void harp_peer_destroy(struct harp_peer *peer);
 
-/* Fails the peer and all its links, with the one sentence that the user will see, and tells the other side.
- * Later calls change nothing. */
+/* Fails the peer and all its links, with the one sentence that the user will see. Later calls change nothing.
+ * The caller sends FINAL where the other side is to learn it at once (harp_monitor_leave). */
 void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...)
     HARP_PRINTF(4, 5);
 
@@ -93,7 +93,7 @@ bool harp_peer_is_usable(const struct harp_peer *peer);
 /* Marks what is done on all its links. */
 void harp_peer_complete(struct harp_peer *peer);
 
-/* Has this pass, or the next, look at it. */
+/* Makes the peer due: this pass, or the next, visits it. */
 void harp_peer_touch(struct harp_peer *peer);
 
 /* Marks what was acknowledged on its links, and touches it. */

@@ -60,8 +60,8 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
   snprintf(self->build, sizeof self->build, "HARP %s", harp_version());
 }
 
-/* Makes a token: upper half the engine's, so that a driver can tell strangers' packets without looking for a
- * connection, then 16 random bits, then the slot. */
+/* Makes a token: upper half the engine's, so that a driver can sort out packets of other processes without
+ * looking for a connection, then 16 random bits, then the slot. */
 static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot) {
   HARP_ASSERT(slot >= 0 && slot < HARP_ENGINE_PEERS_MAX);
   return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;

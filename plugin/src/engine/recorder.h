@@ -3,8 +3,8 @@
  * at any time (host/stats_file.h), and dumps of it where a session fails or NCCL waits for long.
  *
  * Under the engine's lock. A dump is a file of about 1 MiB that is written in the pass; each engine makes one
- * in HARP_DUMP_PAUSE_NS at most, a process HARP_DUMPS_OF_PROCESS. What cannot be written is said once, and is
- * never a reason for a job to fail. */
+ * in HARP_DUMP_PAUSE_NS at most, a process HARP_DUMPS_OF_PROCESS. A failure to write is logged once, and
+ * never fails a job. */
 #ifndef HARP_RECORDER_H
 #define HARP_RECORDER_H
 
@@ -48,7 +48,7 @@ void harp_recorder_note_peer(const struct harp_peer *peer, harp_ns now, struct h
 /* Records what the kernel refused in a pass. */
 void harp_recorder_note_refused(struct harp_engine *e, harp_ns now);
 
-/* Writes a dump, unless there was one just now. `why` says in a few words for which peer. */
+/* Writes a dump, unless the last one is too recent. `why`: the reason, in a few words. */
 void harp_recorder_dump(struct harp_peer *peer, const char *why, harp_ns now);
 
 #endif

@@ -72,7 +72,7 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 /* ---- finding the reason ---- */
 
 /* Whether a path in use carries nothing. */
-static bool is_mute(const struct harp_path *p) {
+static bool carries_nothing(const struct harp_path *p) {
   return p->state != HARP_PATH_DORMANT && harp_path_silent(p);
 }
 
@@ -80,7 +80,7 @@ static bool is_mute(const struct harp_path *p) {
 static int silent_eni(const struct harp_peer *peer) {
   const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < s->path_count; i++)
-    if (is_mute(&s->paths[i])) return s->paths[i].local_eni;
+    if (carries_nothing(&s->paths[i])) return s->paths[i].local_eni;
   return -1;
 }
 
@@ -89,7 +89,7 @@ static const char *silent_carrier(const struct harp_peer *peer) {
   const struct harp_sender *s = peer->session.sender;
   bool udp = false, tcp = false;
   for (unsigned i = 0; i < s->path_count; i++)
-    if (is_mute(&s->paths[i])) *(s->paths[i].is_tcp ? &tcp : &udp) = true;
+    if (carries_nothing(&s->paths[i])) *(s->paths[i].is_tcp ? &tcp : &udp) = true;
   return udp && tcp ? "UDP and TCP" : tcp ? "TCP" : "UDP";
 }
 
@@ -108,9 +108,9 @@ static enum harp_stall_reason reason_of(const struct harp_link *link, harp_ns no
   return harp_tx_stream_lacks_credit(link->tx) ? HARP_STALL_NO_RECEIVE : HARP_STALL_NOT_THROUGH;
 }
 
-/* ---- saying it ---- */
+/* ---- logging it ---- */
 
-/* Says what is known and what to try. */
+/* Returns what is known and what to try. */
 static const char *advice(const struct harp_link *link, enum harp_stall_reason reason, char *text,
                           size_t bytes) {
   static const char *const plain[] = {
@@ -157,7 +157,7 @@ static void note(struct harp_link *link, harp_ns now) {
   s->reason = reason_of(link, now);
   bool is_of_network = s->reason == HARP_STALL_NOT_THROUGH || s->reason == HARP_STALL_UNREACHABLE;
   s->eni = is_of_network ? silent_eni(link->peer) : -1;
-  if (is_starved(link->engine, now)) return; /* said, and no fault of the peer */
+  if (is_starved(link->engine, now)) return; /* logged already, and not caused by the peer */
   if (s->logged_ns && now - s->logged_ns < tenths_ns(link->engine, AGAIN)) return;
   bool is_first = !s->logged_ns;
   s->logged_ns = now;
@@ -171,7 +171,7 @@ static void note(struct harp_link *link, harp_ns now) {
 
 /* ---- connects and accepts ---- */
 
-/* Returns whether it is to be said now for what it waits. */
+/* Returns whether it is to be logged now for what it waits. */
 static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_ns now) {
   if (!w->begun_ns) w->begun_ns = w->logged_ns = now;
   if (harp_likely(now - w->logged_ns < tenths_ns(e, w->logged_ns == w->begun_ns ? STALL : AGAIN)))
@@ -292,7 +292,7 @@ void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now
   log_starved(e, now);
 }
 
-/* Two threads that look at once may both say it. */
+/* Two threads that look at once may both log it. */
 void harp_stall_watch_mt(struct harp_engine *e) {
   struct harp_stall_watch *w = &e->watch;
   if (!e->threaded) return;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What NCCL waits for, when it waits for long: the pass looks for links with requests under way on which
- * nothing has moved for the stall time, finds the reason, and says it in one INFO line for the peer, again
- * after each three such times. The reason stands in the statistics as well. A link without requests says
- * nothing, however long. All other times here are parts of the stall time.
+ * nothing has moved for the stall time, finds the reason, and logs it in one INFO line for the peer, again
+ * after each three such times. The statistics have the reason as well. A link without requests is never
+ * stalled. All other times here are parts of the stall time.
  *
- * Before that the peer is asked for a word on the control connection (PING): one that does not answer while
- * its kernel does is stopped or starved. Under the engine's lock.
+ * Before that the peer gets a PING on the control connection: a process that does not answer while its kernel
+ * does is stopped or has no core. Under the engine's lock.
  *
- * An engine's thread that waits for its core says so itself, or, where it does not run at all, NCCL's thread
- * does that waits for it. */
+ * That an engine's thread waits for its core is logged by the thread itself, or, where it does not run at
+ * all, by the thread of NCCL's that waits for it. */
 #ifndef HARP_STALL_H
 #define HARP_STALL_H
 
@@ -24,7 +24,7 @@ struct harp_peer;
 enum harp_stall_reason {
   HARP_STALL_NONE,
   HARP_STALL_NO_RECEIVE,    /* the peer has posted no receive for what we send */
-  HARP_STALL_SENDS_NOTHING, /* the peer lives, and sends nothing of what we receive */
+  HARP_STALL_SENDS_NOTHING, /* the peer answers, and sends nothing of what we receive */
   HARP_STALL_STOPPED,       /* the peer's kernel answers, its process does not */
   HARP_STALL_UNREACHABLE,   /* nothing of the peer answers */
   HARP_STALL_NOT_THROUGH,   /* the peer answers, but no packet is acknowledged */
@@ -43,19 +43,19 @@ struct harp_peer_stall {
   enum harp_stall_reason reason; /* as it was found at seen_ns */
   int eni;                       /* of the engine, that the reason is about; -1: none */
   harp_ns seen_ns, since_ns;     /* when a link of it was found to wait last, and since when that did */
-  harp_ns logged_ns;             /* 0: not told of this time */
+  harp_ns logged_ns;             /* when it was logged; 0: not this time */
   uint64_t count;                /* of stalls */
 };
 
 /* Of a thing that waits: a connect or an accept. */
 struct harp_stall_wait {
-  harp_ns begun_ns, logged_ns; /* since when, and when that was said last; 0: not yet */
+  harp_ns begun_ns, logged_ns; /* since when, and when that was logged last; 0: not yet */
 };
 
 /* What NCCL's threads see of an engine's thread. */
 struct harp_stall_watch {
   _Atomic uint32_t turns;              /* the engine's, as they saw them last */
-  _Atomic harp_ns since_ns, logged_ns; /* since when these are the same; when that was said, 0: not yet */
+  _Atomic harp_ns since_ns, logged_ns; /* since when these are the same; when that was logged, 0: not yet */
 };
 
 /* Of the core of an engine's thread. */
@@ -83,7 +83,7 @@ enum harp_stall_reason harp_stall_of_peer(const struct harp_peer *peer, harp_ns 
 /* Returns since when a peer's links wait for that reason. */
 harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason reason);
 
-/* Say for whom a connect or an accept waits, and what is known, when it has waited for long. By who polls it,
+/* Log for whom a connect or an accept waits when it has waited for long. Called by the thread that polls it,
  * without the lock. */
 void harp_stall_review_connect(struct harp_connect *d, harp_ns now);
 void harp_stall_review_accept(struct harp_listener *l, harp_ns now);
@@ -97,7 +97,7 @@ void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now
 /* A link's tests that found nothing, after each so many of which the engine's thread is watched. */
 enum { HARP_STALL_TESTS = 1024 };
 
-/* NCCL's thread waits for a request: says when the engine has a thread of its own, and that does not run. */
+/* NCCL's thread waits for a request: logs when the engine has a thread of its own that does not run. */
 void harp_stall_watch_mt(struct harp_engine *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Life of the statistics: the file, who has which entries, and whose turn it is to be written. */
+/* The statistics of a process: the file, its entries, and which entry is written next. */
 #include "engine/stats.h"
 
 #include <pthread.h>

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tcp paths of an engine: kernel TCP connections that carry records (wire/record.h) between two
- * interfaces, beside the datagrams of the packet drivers. To the protocol each is a path like others; this is
- * what opens its connection, moves its bytes, and gives it up.
+ * interfaces, beside the datagrams of the packet drivers. To the protocol each is a path like others.
  *
- * The side that was the client of the handshake connects, to the port that the other side's interface
- * listens on, and begins with a JOIN. A connection that ends, or whose path goes DOWN, is closed, and opened
- * again after a while, ever more rarely; its path takes nothing meanwhile.
+ * The client of the handshake connects to the port that the server's interface listens on, and sends a JOIN
+ * first. A connection that ends, or whose path goes DOWN, is closed and opened again after a wait that
+ * doubles each time; meanwhile its path is blocked.
  *
- * What a record takes from NCCL's buffer is read by the kernel when it sends, so a record that is not wholly
- * with the kernel ends with its connection when its stream is closed. All under the engine's lock. */
+ * The payload of a large record is not copied: the kernel reads it from NCCL's buffer when it sends. So a
+ * stream that is closed while such a record is partly written ends its connection.
+ *
+ * Files, each calling only those below it: tcp.c opens the sockets and reads events; tcp_accept.c has
+ * accepted connections; tcp_path.c the connection of a path; tcp_bytes.c its bytes; tcp_poll.c the epoll set.
+ * All under the engine's lock. */
 #ifndef HARP_TCP_H
 #define HARP_TCP_H
 
@@ -28,76 +31,78 @@ enum {
   HARP_TCP_OUT_BYTES = 16 << 10,  /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
-/* Nothing has come for so long: it may be long until something does. */
+/* The engine polls TCP more rarely when nothing has come for so long. */
 #define HARP_TCP_IDLE_NS HARP_MS(1)
 
 /* The connection of one path. */
 struct harp_tcp_path {
   struct harp_peer *peer;
-  unsigned path;        /* its number in the session */
-  unsigned beside;      /* the first datagram path between the same interfaces; path: there is none */
-  int fd;               /* -1: none */
-  bool connecting;      /* the fd is, and takes nothing yet */
-  bool readable;        /* something may have come; in the engine's list then */
-  bool was_up;          /* the path was, with this connection */
-  bool is_waiting;      /* for the kernel to take more */
-  uint32_t attempts;    /* connections so far: the number of the next JOIN, or the least that is accepted */
-  harp_ns retry_ns;     /* when to connect; client only */
-  harp_ns wait_ns;      /* between the next attempt that fails and the one after it */
-  harp_ns opened_ns;    /* when the connection, or the attempt, began */
-  harp_ns look_ns;      /* when to look for progress */
-  uint64_t sent_bytes;  /* that the kernel has taken */
-  uint64_t acked_bytes; /* at the last look */
-  struct harp_carrier carrier; /* whether large messages take it */
+  unsigned path;     /* its index in the session */
+  unsigned beside;   /* index of the first datagram path between the same interfaces; `path`: there is none */
+  int fd;            /* -1: none */
+  bool connecting;   /* connect is under way: nothing is sent yet */
+  bool readable;     /* in the engine's list of paths that may have something to read */
+  bool was_up;       /* the path has been UP with this connection */
+  bool is_waiting;   /* for the kernel to take more bytes */
+  uint32_t attempts; /* client: number of the next JOIN; server: the lowest number that it accepts */
+  harp_ns retry_ns;  /* client: when to connect next; HARP_NEVER at the server */
+  harp_ns wait_ns;   /* the wait before the attempt after that one */
+  harp_ns opened_ns; /* when the connection, or the attempt, began */
+  harp_ns look_ns;   /* when to read the kernel's counts next */
+  /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
+  uint64_t sent_bytes, acked_bytes;
+  struct harp_carrier carrier; /* whether large messages use the path */
   struct harp_zerocopy zerocopy;
-  unsigned unreaped; /* sends without a copy of which the kernel may still have to tell */
+  unsigned unreaped; /* sends without a copy whose completion was not read from the kernel */
   struct harp_tcp_path *next_readable;
 
-  struct sockaddr_storage remote; /* where to connect */
+  struct sockaddr_storage remote; /* where the client connects */
 
-  /* what waits for the kernel: out, then the payload */
+  /* bytes that wait for the kernel: out[out_sent, out_bytes), then the payload */
   uint32_t out_sent, out_bytes;
-  const uint8_t *payload; /* borrowed from the stream's message */
+  const uint8_t *payload; /* in the message's buffer, borrowed */
   uint32_t payload_bytes;
   const struct harp_tx_stream *payload_of;
   uint32_t payload_message;
-  bool uncopied; /* it goes without a copy */
+  bool uncopied; /* the payload is sent with MSG_ZEROCOPY */
   uint8_t out[HARP_TCP_OUT_BYTES];
 
+  /* bytes that were read */
   struct harp_records in;
   uint8_t ahead[HARP_RECORDS_AHEAD_BYTES];
 };
 
-/* A connection that was accepted and has not sent its JOIN: its path is not known yet. */
+/* A connection that was accepted and has not sent its JOIN, which names its path. */
 struct harp_tcp_accepted {
-  int fd; /* -1: none */
-  unsigned eni;
+  int fd;       /* -1: the entry is free */
+  unsigned eni; /* that accepted it */
   harp_ns since_ns;
-  uint32_t bytes;
+  uint32_t bytes; /* of the JOIN that were read */
   uint8_t join[HARP_RECORD_HEAD_BYTES];
 };
 
+/* The tcp paths of an engine. */
 struct harp_tcp {
-  int fd; /* epoll set of all of it; -1: the engine has no tcp paths */
+  int fd; /* epoll set of all its sockets */
   unsigned accepted_count;
   unsigned open_count; /* connections of paths */
   bool is_alone;       /* no interface has datagrams */
-  harp_ns poll_ns;     /* not before this again, while nothing comes */
-  harp_ns brought_ns;  /* when something came last */
+  harp_ns poll_ns;     /* when to poll next */
+  harp_ns brought_ns;  /* when something was read last */
   struct harp_tcp_path *readable_first, *readable_last;
-  struct harp_tcp_path *brought; /* the path that brought something last; NULL: none did */
-  bool is_steady;                /* and it did so the time before, too */
-  unsigned tries;                /* of it since the kernel was asked */
+  struct harp_tcp_path *brought; /* the path that was read with success last; NULL: none, or it has ended */
+  bool is_steady;                /* the same path was the one before */
+  unsigned tries;                /* reads of that path since the last poll */
   struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
   struct {
-    int fd;
+    int fd;        /* -1: none */
     uint16_t port; /* host byte order; 0: the interface has none */
   } listeners[HARP_ENDPOINT_ENIS_MAX];
-  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES]; /* for what belongs nowhere */
+  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES]; /* where payload is read that is not wanted */
 };
 
-/* Opens what the configuration asks for, a listening socket on each interface. One that fails is said at
- * INFO, and has no tcp paths; where it could have no others, it is an error. Returns 0, or -errno with a
+/* Opens a listening socket on each interface that the configuration gives tcp paths. One that fails is logged
+ * at INFO, and its interface has datagrams alone; with driver tcp it is an error. Returns 0, or -errno with a
  * sentence in `error`. */
 int harp_tcp_open(struct harp_engine *e, struct harp_error *error) HARP_MUST_CHECK;
 void harp_tcp_close(struct harp_engine *e);
@@ -112,41 +117,40 @@ static inline bool harp_tcp_is_live(const struct harp_tcp *t, harp_ns now) {
   return now - t->brought_ns < HARP_TCP_IDLE_NS;
 }
 
-/* Describes a path of a new peer; nothing is connected before the next pass. Only the client's has a remote
- * address. */
+/* Prepares a path of a new peer; the next pass connects. `remote`: where to connect; NULL at the server. */
 void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
                         const struct sockaddr_storage *remote);
 
-/* Closes the connections of a peer that is failed or destroyed. */
+/* Closes the connections of a peer that has failed or is destroyed. */
 void harp_tcp_leave(struct harp_peer *peer);
 
-/* A stream is being closed: nothing is sent from its buffers any more. */
+/* Ends connections with a partly written record of a stream that is being closed: its buffers are NCCL's
+ * again. */
 void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now);
 
-/* Tells the sender which paths go on, as their kernel sees them, before it judges them by their silence. */
+/* Reports to the sender on which paths the kernel makes progress. Called before the sender's timers. */
 void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now);
 
-/* Looks after the connections of a peer: opens them, and gives them up. Returns when to look again. */
+/* Opens the connections of a peer that are due, and ends those of no use. Returns when to call it again. */
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now);
 
-/* Sends the record that was chosen, with an acknowledgement before it where one is due. Its path is not
- * blocked. */
+/* Sends the record that was chosen for a tcp path that is not blocked, and before it an acknowledgement where
+ * one is due. */
 void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now);
 
-/* Returns the connection of a path that takes a record now; NULL: the path is no tcp path, or blocked. */
+/* Returns the connection of a tcp path that can take a record now; NULL: no tcp path, or blocked. */
 struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path);
 
-/* Returns the first path of datagrams between the interfaces of a tcp path; the path itself: there is none.
- */
+/* Returns the first datagram path between the interfaces of a tcp path; the path itself if there is none. */
 unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path);
 
 /* Sends the acknowledgement that is due for `path`, over the tcp path `over`, which takes a record now. */
 void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now);
 
-/* Takes what has come on all connections, a bounded part of it; returns how many reads brought something. */
+/* Reads from the connection whose turn it is, a bounded amount. Returns 1 if something came, else 0. */
 unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now);
 
-/* Ends accepted connections whose time is over, and adopts those whose peer exists by now. */
+/* Ends accepted connections that sent no JOIN in time, and adopts those whose peer exists by now. */
 void harp_tcp_tend(struct harp_engine *e, harp_ns now);
 
 #endif

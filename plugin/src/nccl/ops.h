@@ -49,7 +49,7 @@ bool harp_nccl_is_watched(void *const *request);
 /* is_watched: the buffer may be read while it fills, as the flags of NCCL's LL and LL128 are. */
 enum harp_nccl_result harp_nccl_receive(void *comm, int n, void **data, const size_t *sizes, bool is_watched,
                                         void *phandle, void **request);
-/* Host memory needs no flush: gives a request that is done at once. */
+/* Host memory needs no flush: returns a request that is done at once. */
 enum harp_nccl_result harp_nccl_flush(void **request);
 enum harp_nccl_result harp_nccl_test(void *request, int *done, int *sizes);
 

@@ -19,7 +19,7 @@ void harp_nccl_profile_use(harp_nccl_profiler profiler);
 void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profile_op op, void *phandle,
                              size_t bytes);
 
-/* Ends the event of a request, if it has one. The request may be dead, its comm not. */
+/* Ends the event of a request, if it has one. The request may be free already, its comm not closed. */
 void harp_nccl_profile_stop(struct harp_request *request);
 
 /* Ends the events of all requests of a comm; before it is closed. */

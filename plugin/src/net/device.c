@@ -41,7 +41,7 @@ static void set_counts(int reported, int made) {
 }
 
 /* Adds a device over these ENIs, which NCCL sees from here on. Others of that number or a higher one, which
- * it is not told of any more, are forgotten. */
+ * it does not know any more, are forgotten. */
 static int add_device(const struct harp_engine_enis *enis, const int *parts, unsigned part_count) {
   int dev = atomic_load_explicit(&table.device_count, memory_order_relaxed);
   struct device *d = &table.devices[dev];
@@ -153,7 +153,7 @@ static bool is_held_from(int dev) {
 }
 
 /* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
- * again, so that one which it is not told of any more gets its number back. */
+ * again, so that one which is not reported any more gets its number back. */
 static int find_merged(const int *parts, int part_count) {
   int reported = harp_net_device_count(),
       made = atomic_load_explicit(&table.made_count, memory_order_relaxed);

@@ -14,10 +14,10 @@
 
 /* Reads the configuration and offers its ENIs, unless comms still use the devices of an earlier one. Fails
  * with one WARN. NCCL may have unloaded us meanwhile, and then counts devices and merges them anew; or it has
- * kept us, and goes on with the numbers of those that were merged: so those stay, untold. */
+ * kept us, and goes on using the numbers of merged devices: so those keep their numbers, unreported. */
 enum harp_status harp_devices_configure(void);
 
-/* Tells whether there is such a device; if not, says so at WARN, with `what` was called. */
+/* Returns whether there is such a device; if not, logs a WARN that names the call, `what`. */
 bool harp_devices_have(int dev, const char *what);
 
 /* Makes a device of others, or finds the one that was made of them: harp_net_merge without its lock. */
@@ -37,8 +37,8 @@ struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine
 /* Counts another user of an engine of the device. */
 void harp_devices_share(int dev, const struct harp_engine *e);
 
-/* Takes one user off; the last one stops the engine, so that an idle process has no thread, file or mapping
- * of ours, and then true is returned. May be called in the engine's own thread, by on_tick. */
+/* Removes a user; the last one stops the engine, so that an idle process has no thread, file or mapping of
+ * HARP's, and then it returns true. May be called in the engine's own thread, by on_tick. */
 bool harp_devices_drop(int dev, struct harp_engine *e);
 
 #endif

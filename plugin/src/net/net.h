@@ -78,11 +78,11 @@ enum harp_status harp_net_send(struct harp_comm *comm, void *data, size_t bytes,
 /* is_watched: somebody reads the buffer while it fills, and relies on the order within lines of 128 bytes. */
 enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t bytes, bool is_watched,
                                   struct harp_request **request);
-/* Tells whether the request is done, and then how many bytes it moved; a done request is dead. */
+/* Sets *done, and then *bytes, how many it moved; a request that is done is free again. */
 enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t *bytes);
 
-/* Returns where the caller may note something of its own with a request: NULL after init of the comm, then
- * what is written there, whatever becomes of the request. */
+/* Returns a pointer that the caller may set for a request, for its own use: NULL at first, kept when the
+ * request is freed and used again. */
 void **harp_net_note(struct harp_request *request);
 /* Calls for the notes of all requests of a comm, open or not; in a forked child for none. */
 void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note));

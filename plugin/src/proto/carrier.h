@@ -2,9 +2,9 @@
 /* Whether large messages go over a tcp path or over datagrams: a pure function of what its kernel has
  * measured.
  *
- * Without loss TCP moves large messages for less CPU; with loss it repeats segments one round trip after the
- * other, and halves its window each time, while datagrams lose what was lost and no more
- * (docs/benchmarks/tcp.md). And TCP fills the queues of the network, while datagrams keep them short. So a
+ * Without loss TCP moves large messages with less CPU. With loss it repeats segments one round trip after the
+ * other and halves its window each time, while datagrams repeat only what was lost (docs/benchmarks/tcp.md).
+ * TCP also fills the queues of the network, while the delay-based control of datagrams keeps them short. So a
  * tcp path is avoided for a while when its kernel repeats more than one segment in HARP_CARRIER_LOSS_PARTS,
  * or when its round trips stay longer by HARP_CARRIER_QUEUE_NS than the shortest; then it is used again. Each
  * further time it is avoided for twice as long. After HARP_CARRIER_GOOD_NS of use without a reason the next
@@ -29,7 +29,7 @@ struct harp_carrier_sample {
   uint32_t segments;      /* of data, sent, the repeated ones with them */
   uint32_t retransmitted; /* of them repeated */
   harp_ns rtt_ns;         /* smoothed */
-  harp_ns rtt_min_ns;     /* 0: the kernel does not tell */
+  harp_ns rtt_min_ns;     /* 0: unknown */
 };
 
 enum harp_carrier_why {
@@ -52,14 +52,14 @@ struct harp_carrier {
 
 void harp_carrier_init(struct harp_carrier *c, harp_ns now);
 
-/* A new connection begins: its kernel counts from 0. What was learned stays. */
+/* Begins a new connection, whose counts start at 0. Keeps `avoided` and the rests. */
 void harp_carrier_restart(struct harp_carrier *c, harp_ns now);
 
-/* Takes a look at a connection; returns whether `avoided` has changed. */
+/* Feeds the counts of a connection; returns whether `avoided` has changed. */
 bool harp_carrier_on_look(struct harp_carrier *c, const struct harp_carrier_sample *sample,
                           harp_ns now) HARP_MUST_CHECK;
 
-/* Lets it be tried again when its rest is over; returns whether `avoided` has changed. */
+/* Ends a rest that is over; returns whether `avoided` has changed. */
 bool harp_carrier_on_time(struct harp_carrier *c, harp_ns now) HARP_MUST_CHECK;
 
 #endif

@@ -2,7 +2,8 @@
 /* What the paths of a sender show of the interfaces that they join: which work, and which let nothing
  * through.
  *
- * Read by the engine, which compares the reports of all its sessions before it tells an outage. */
+ * Read by the engine, which compares the reports of all its sessions before it reports an outage
+ * (engine/outage.h). */
 #ifndef HARP_ENI_REPORT_H
 #define HARP_ENI_REPORT_H
 

@@ -80,7 +80,7 @@ static inline void harp_flight_push(struct harp_flight *f, const struct harp_bur
   HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
   *harp_flight_at(f, f->tail++) = *b;
 }
-/* Forgets whose the records of a stream are: it is being closed. */
+/* Detaches the records of a stream that is being closed. */
 static inline void harp_flight_forget(struct harp_flight *f, const struct harp_tx_stream *stream) {
   for (uint32_t i = f->head; i != f->tail; i++) {
     struct harp_burst *b = harp_flight_at(f, i);
@@ -88,7 +88,7 @@ static inline void harp_flight_forget(struct harp_flight *f, const struct harp_t
   }
 }
 /* Removes settled records from the head. One with lost packets stays until it was sent before `expire_ns`, so
- * that a late acknowledgement can still tell that the loss was only reordering; or until the ring is half
+ * that a late acknowledgement can still show that the loss was only reordering; or until the ring is half
  * full. */
 static inline void harp_flight_trim(struct harp_flight *f, harp_ns expire_ns) {
   while (f->head != f->tail) {

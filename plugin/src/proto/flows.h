@@ -7,7 +7,7 @@
  * wait twice as long before the next try. What is in use is tried with half as many now and then, by the same
  * rule. The rate counts only time with something in flight, so pauses of the application do not matter.
  *
- * Part of a sender, which has one for each pair of ENIs; path_health.c opens and rests paths as it says. */
+ * Part of a sender, which has one for each pair of ENIs; path_health.c wakes and rests paths accordingly. */
 #ifndef HARP_FLOWS_H
 #define HARP_FLOWS_H
 
@@ -34,14 +34,14 @@ struct harp_flows {
 
 void harp_flows_init(struct harp_flows *f, uint64_t paths, uint64_t speed_bytes_s, harp_ns now);
 
-/* Something is sent on one of the paths. */
+/* Notes that something is sent on one of the paths. */
 static inline void harp_flows_on_sent(struct harp_flows *f, harp_ns now) {
   if (f->busy) return;
   f->busy = true;
   f->seen_ns = now;
 }
 
-/* So much was acknowledged; `busy`: something is still in flight. */
+/* Notes bytes that were acknowledged; `busy`: something is still in flight. */
 static inline void harp_flows_on_acked(struct harp_flows *f, uint32_t bytes, bool busy, harp_ns now) {
   f->bytes += bytes;
   if (f->busy) f->busy_ns += now - f->seen_ns;
@@ -49,8 +49,8 @@ static inline void harp_flows_on_acked(struct harp_flows *f, uint32_t bytes, boo
   f->busy = busy;
 }
 
-/* A round trip has passed on one of the paths; `held_back`: its window was full, and the network queued or
- * lost packets. Returns whether `wanted` or `proven` has changed. */
+/* Notes a round trip on one of the paths; `held_back`: its window was full, and the network queued or lost
+ * packets. Returns whether `wanted` or `proven` has changed. */
 bool harp_flows_on_round(struct harp_flows *f, bool held_back, harp_ns rtt_ns, harp_ns now) HARP_MUST_CHECK;
 
 #endif

@@ -20,7 +20,7 @@ struct pairing {
   struct harp_pairing *out;
 };
 
-/* An unknown speed counts as the fastest that anyone told. */
+/* An unknown speed counts as the fastest known one. */
 static uint64_t speed_of(const struct pairing *g, const struct harp_endpoint_eni *e) {
   return e->speed_mbps ? e->speed_mbps : g->speed_default;
 }

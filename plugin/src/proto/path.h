@@ -3,9 +3,9 @@
  * RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on it.
  *
  * A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
- * congestion, pace and repetition are the kernel's. It takes nothing while it is blocked: while it is not
- * connected, or its last record is not with the kernel yet. It is given up as a whole, together with its
- * connection. */
+ * congestion control, pacing and retransmission are the kernel's. It is blocked, and takes nothing, while it
+ * is not connected and while the kernel has not taken all of its last record. Its flight is given up as a
+ * whole, with its connection. */
 #ifndef HARP_PATH_H
 #define HARP_PATH_H
 
@@ -28,10 +28,10 @@ enum harp_path_state {
  */
 enum { HARP_PATH_SILENT_PTOS = 3 };
 
-/* What the caller tells of a path. */
+/* What the caller knows of a path. */
 struct harp_path_config {
   uint32_t lines_max;            /* per packet, from the path's MTU */
-  uint8_t local_eni, remote_eni; /* which paths share a fate */
+  uint8_t local_eni, remote_eni; /* paths over the same interface fail together */
   bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
   bool is_tcp;
   uint32_t speed_mbps; /* of the local ENI; 0: unknown */

@@ -431,7 +431,7 @@ void harp_path_health_touch(struct harp_sender *s, const struct harp_path *p) {
 }
 
 /* Whether another path had something acknowledged that was sent after this one fell silent: then the peer is
- * alive. */
+ * reachable. */
 static bool others_progress(const struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The receiving end of a tcp path, sans-IO: cuts what comes into records, judges each head before its payload
- * is read, and says where the next bytes belong.
+/* The receiving end of a tcp path, sans-IO: splits the byte stream into records, checks each head before its
+ * payload is read, and decides where the next bytes are to be read.
  *
  * A record of up to HARP_RECORD_WHOLE_BYTES is read into a buffer, checked, and then placed by the caller as
- * a packet is. The payload of a longer one is read straight to its place, piece by piece: before each read it
- * is asked anew where the rest belongs, so that nothing is written to a message that is done or a stream that
- * is closed, and lines that have arrived by another path are read to scrap. Its lines count as arrived only
- * when all of it came and its CRC is right. One buffer is read ahead: behind a payload comes the next head.
+ * a packet is. The payload of a longer one is read straight to its place in pieces. The place is looked up
+ * before each read, so that nothing is written to a message that is done or a stream that is closed; lines
+ * that have arrived by another path are read to scrap. Its lines count as arrived only when the whole payload
+ * has come with the right CRC. Each read goes on into the buffer, where the next head is.
  *
- * Where two connections bring the same lines at once, the one whose head came last has them: the other might
- * write wrong bytes over right ones, and be found out too late. What is left of it goes to scrap.
+ * Where two connections bring the same lines at once, the one whose head came last is placed and the rest of
+ * the other is read to scrap: its CRC would be known too late to undo what it wrote over right bytes.
  *
- * A message whose buffer is watched gets its payload out of the buffer as well, line by line: the kernel's
- * own copy keeps no order within a line.
+ * Payload for a watched buffer is read into the buffer of the connection too, and copied line by line, since
+ * the kernel's copy keeps no order within a line.
  *
  * The loop of the caller: room, read, on_read, then next until it returns HARP_RECORDS_MORE. */
 #ifndef HARP_RECORDS_H
@@ -33,13 +33,13 @@ enum harp_records_event {
   HARP_RECORDS_PACKET, /* a record that came whole; its payload is at record.packet.data.payload */
   HARP_RECORDS_PLACED, /* the payload of a record is in its place */
   HARP_RECORDS_SCRAP,  /* a record was read to scrap, since it was refused */
-  HARP_RECORDS_BROKEN, /* what came is no record of this session: the connection is worthless */
+  HARP_RECORDS_BROKEN, /* no record of this session: the connection is to be ended */
 };
 
 struct harp_records {
-  struct harp_session *session; /* that they are fed to; borrowed */
+  struct harp_session *session; /* whose records they are; borrowed */
   unsigned path;
-  uint8_t *ahead; /* HARP_RECORDS_AHEAD_BYTES, borrowed; [from, to) is not used yet */
+  uint8_t *ahead; /* HARP_RECORDS_AHEAD_BYTES, borrowed; bytes [from, to) are read and not taken */
   uint32_t from, to;
 
   struct harp_record record; /* the last one, and its number */
@@ -48,27 +48,28 @@ struct harp_records {
   /* while a payload is read in place */
   bool in_place, refused, is_watched;
   struct harp_records *next_reading; /* of the session's */
-  uint32_t done, crc;                /* bytes of it so far, and their CRC-32C */
+  uint32_t done, crc;                /* bytes of it that are placed, and their CRC-32C */
   unsigned piece_count;
-  struct iovec pieces[HARP_RECORDS_PIECES_MAX]; /* of the read under way; of them the payload's */
+  struct iovec pieces[HARP_RECORDS_PIECES_MAX]; /* of the read under way: where the payload goes */
 
   enum harp_drop why; /* BROKEN, SCRAP: why */
 };
 
 void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead);
 
-/* The connection has ended: the session forgets what was being read. May be called again. */
+/* Ends with its connection: takes a payload that was being read off the session's list. May be called again.
+ */
 void harp_records_end(struct harp_records *r);
 
-/* Says where to read next: fills up to HARP_RECORDS_PIECES_MAX + 1 pieces and returns how many there are.
- * `scrap` takes what belongs nowhere. Between this and on_read nothing else may be fed to the session. */
+/* Decides where to read next: fills up to HARP_RECORDS_PIECES_MAX + 1 pieces and returns how many. `scrap`
+ * takes payload that is not wanted. Between this and on_read nothing else may be fed to the session. */
 unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_bytes,
                            struct iovec room[HARP_RECORDS_PIECES_MAX + 1]);
 
-/* Takes what was read into that room. */
+/* Takes `bytes` bytes that were read into that room. */
 void harp_records_on_read(struct harp_records *r, size_t bytes);
 
-/* Takes the next thing that is complete. */
+/* Returns the next event; HARP_RECORDS_MORE when nothing more is complete. */
 enum harp_records_event harp_records_next(struct harp_records *r);
 
 #endif

@@ -13,7 +13,7 @@
 enum {
   ACK_WINDOW_PARTS = 4,
   ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */
-  ACK_REPEATS = 4,    /* a range that did not change is told so often, in case acknowledgements get lost */
+  ACK_REPEATS = 4, /* a range that did not change is repeated so often, in case acknowledgements get lost */
   CREDIT_REPEATS = 4, /* and a credit */
   MIXED_ACKS = 8,     /* so many later it is forgotten that packets came over several paths */
 };
@@ -86,7 +86,7 @@ static void ack_sent(struct harp_receiver *r, unsigned path) {
   r->ack_due_ns = first_due_ns(r, 0);
 }
 
-/* No hurry: once no more comes, and at last after ACK_LATE_NS. */
+/* Sends it once no more comes, and at last after ACK_LATE_NS. */
 static void ack_late(struct harp_receiver *r, unsigned path, harp_ns now) {
   struct harp_rx_path *p = &r->paths[path];
   p->late_ns = HARP_MIN(p->late_ns, now + ACK_LATE_NS);
@@ -127,7 +127,7 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
     ack_late(r, p->path, now);
 }
 
-/* Has the credit of a stream told with the next acknowledgements, wherever they go. */
+/* Announces the credit of a stream in the next acknowledgements, on whichever path. */
 static void announce(struct harp_receiver *r, struct harp_rx_stream *st) {
   bool is_listed = st->announces_left;
   r->unannounced += st->announces_left != CREDIT_REPEATS;
@@ -196,7 +196,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   path->received_bytes += path->unacked_bytes;
   path->unacked_bytes = 0;
   announce_credits(r, ack, credits_max);
-  if (r->unannounced) ack_by(r, i, now); /* more than one acknowledgement can tell */
+  if (r->unannounced) ack_by(r, i, now); /* more than fits one acknowledgement */
   r->mixed -= r->mixed > 0;
   r->counters->tx_acks++;
   harp_trace(r->trace, now,
@@ -219,7 +219,7 @@ void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_
 uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, harp_ns now) {
   HARP_ASSERT(path < r->path_count);
   if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return 0;
-  /* Where more credit than fits is to be told, the rest would have to follow alone. */
+  /* Where more credit than fits is to be announced, the rest would have to follow alone. */
   if (r->unannounced > HARP_ACK_CREDITS_MAX) return 0;
   return HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES +
          r->unannounced * HARP_ACK_CREDIT_BYTES;
@@ -271,7 +271,7 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
                        harp_ns now) {
   int err = harp_rx_stream_post(st, data, capacity, is_watched, cookie, place, early, now);
   if (err) return err;
-  /* Tell the sender at once when what it was told last is used up, soon when half of it is. What fits into
+  /* Announce credit at once when what was announced last is used up, soon when half of it is. What fits into
    * this receive may come early, while early places are left. */
   uint32_t left = st->announced - st->done, ahead = st->posted - st->done;
   uint32_t spare = capacity <= HARP_EARLY_MAX_BYTES ? HARP_EARLY_MESSAGES / 2 : 0;
@@ -306,8 +306,7 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
 static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct harp_packet *p,
                                    uint64_t number, enum harp_drop drop, harp_ns now) {
   struct harp_trace_entry e = {.path = p->path, .stream = p->data.stream, .number = number};
-  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace)
-    return; /* many, and no trouble: copies are meant to be */
+  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace) return; /* not recorded: copies bring duplicates */
   if (drop == HARP_DROP_DUPLICATE) {
     e.event = HARP_EVENT_RX_DUPLICATE;
     e.a = p->data.line;

@@ -24,10 +24,10 @@ struct harp_rx_path {
   uint64_t ack_number; /* of the next acknowledgement to send */
   uint32_t echo_time;  /* time stamp of the last packet that arrived, and when it did */
   harp_ns echo_arrival_ns;
-  bool detour; /* the latest packet made one; told in acknowledgements */
+  bool detour; /* of the latest packet: it came by a slower way; reported in acknowledgements */
   uint32_t unacked_bytes;
   uint64_t received_bytes; /* statistics: acknowledged, with headers */
-  harp_ns ack_due_ns;      /* HARP_NEVER: nothing to say */
+  harp_ns ack_due_ns;      /* HARP_NEVER: nothing to acknowledge */
   harp_ns late_ns;         /* it is due then, however much comes meanwhile; HARP_NEVER as above */
 };
 
@@ -40,13 +40,13 @@ struct harp_receiver {
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
-  struct harp_rx_stream *announce_first, *announce_last; /* whose credit is to be told, in turn */
-  uint32_t unannounced; /* those of them that were never told since it changed */
-  harp_ns ack_due_ns;   /* the first of the paths' */
-  uint64_t waiting;     /* paths with an acknowledgement to send, a bit each */
-  uint8_t latest;       /* the path that brought data last, or the first packet of all: news travel there */
-  uint8_t recent;       /* the path of the last packet */
-  uint8_t mixed;        /* acknowledgements for which packets still count as coming over several paths */
+  struct harp_rx_stream *announce_first, *announce_last; /* whose credit is to be announced, in turn */
+  uint32_t unannounced;                                  /* those of them not announced since it changed */
+  harp_ns ack_due_ns;                                    /* the first of the paths' */
+  uint64_t waiting; /* paths with an acknowledgement to send, a bit each */
+  uint8_t latest;   /* the path that brought data last, or the first packet of all: news travel there */
+  uint8_t recent;   /* the path of the last packet */
+  uint8_t mixed;    /* acknowledgements for which packets still count as coming over several paths */
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };

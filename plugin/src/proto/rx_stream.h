@@ -54,7 +54,7 @@ struct harp_rx_stream {
   uint16_t id; /* in packets */
   void *owner; /* whose it is: the opener's to set */
 
-  /* the receiver's: how often the credit is still to be told */
+  /* the receiver's: how often the credit is still to be announced */
   uint8_t announces_left;
   struct harp_rx_stream *next_announced;
 
@@ -89,9 +89,9 @@ static inline void harp_placement_copy(const struct harp_placement *place, const
 void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_config *config,
                          const struct harp_trace *trace, struct harp_counters *counters);
 
-/* Posts a receive for the next message; is_watched: somebody reads its buffer while it fills. If some of it
- * came early, fills *place with what to copy from staging
- * (`*early`, else NULL) to the buffer. Returns -EAGAIN when HARP_MESSAGES_MAX receives are open. */
+/* Posts a receive for the next message; is_watched: its buffer is read while it fills. If some of it came
+ * early, fills *place with what to copy from staging (`*early`, else NULL) to the buffer. Returns -EAGAIN
+ * when HARP_MESSAGES_MAX receives are open. */
 int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, bool is_watched,
                         void *cookie, struct harp_placement *place, const uint8_t **early,
                         harp_ns now) HARP_MUST_CHECK;
@@ -103,12 +103,12 @@ enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct ha
 
 /* A packet whose payload is read straight to its place, in pieces, is fed in three steps: */
 
-/* Judges it before its payload is read, as on_data does, and takes nothing. */
+/* Checks it before its payload is read, as on_data does, and changes nothing. */
 enum harp_drop harp_rx_stream_judge(struct harp_rx_stream *st, const struct harp_packet *p);
 
-/* Says where the payload from byte `from` on is to be read now. Returns for how many bytes the answer holds,
- * and the place in *dst; NULL: nowhere, since these lines have arrived by another packet. *refused is set
- * where the packet is not to be taken at all any more. */
+/* Decides where the payload from byte `from` on is to be read now. Returns for how many bytes the answer
+ * holds, and the place in *dst; NULL: nowhere, since these lines have arrived by another packet. *refused is
+ * set where the packet is not to be taken at all any more. */
 uint32_t harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t from,
                                uint8_t **dst, bool *refused);
 
@@ -121,7 +121,7 @@ bool harp_rx_stream_is_watched(const struct harp_rx_stream *st, uint32_t message
  * that comes again. NULL: nowhere. Then on_data takes it, if its CRC is good. */
 uint8_t *harp_rx_stream_target_unverified(const struct harp_rx_stream *st, const struct harp_packet *p);
 
-/* Takes it, once all of its payload was read so. Returns why it is worthless, or HARP_DROP_NONE. */
+/* Takes it once all of its payload was read to its place. Returns why it is dropped, or HARP_DROP_NONE. */
 enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p);
 
 /* Takes a received message, oldest first: returns true, its cookie and size. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sending half of a session, sans-IO: over which paths the packets of its streams go out and when, and
- * what became of them.
+/* The sending half of a session, sans-IO: on which paths and when the packets of its streams are sent, and
+ * whether they arrived.
  *
  * Owned by one engine, called by the thread that runs its pass. The caller posts messages on streams (offsets
  * into the caller's own buffers), asks what goes out next, encodes it and hands it to a driver,
@@ -80,8 +80,8 @@ struct harp_sender {
   /* paths, a bit each, and their timers: kept by path_health.c */
   uint64_t eligible; /* may carry data */
   uint64_t tcp;      /* tcp paths */
-  uint64_t blocked;  /* of them those that take nothing now */
-  uint64_t avoided;  /* of them those that large messages leave to datagrams, too */
+  uint64_t blocked;  /* tcp paths that can take nothing now */
+  uint64_t avoided;  /* tcp paths that large messages avoid */
   /* Eligible for messages of a class: large ones use tcp where there is a tcp path between the same ENIs,
    * small ones do not. */
   uint64_t by_class[HARP_TX_CLASSES];
@@ -113,7 +113,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
 /* Opens a stream whose id is free; closes it: none of its lines goes out any more. The stream's memory is the
  * caller's, and borrowed while it is open. The receiver opens its end first. An id may be used again when
  * both ends have closed the last stream of it, with a first line and a first message that are drawn at
- * random, so that what the network still holds of the last one is told apart. */
+ * random, so that late packets of the last one are not taken for its own. */
 void harp_sender_open(struct harp_sender *s, struct harp_tx_stream *st,
                       const struct harp_tx_stream_config *config);
 void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st);
@@ -148,12 +148,12 @@ struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned pa
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *choice, uint32_t max_packets,
                       struct harp_tx_run *run, harp_ns now);
 
-/* Returns since when no path has answered though messages are under way; 0: it goes on. */
+/* Returns since when no path has answered though messages are under way; 0: the sender is not stalled. */
 static inline harp_ns harp_sender_stalled_since_ns(const struct harp_sender *s) {
   return s->stalled_since_ns;
 }
 
-/* The peer's process was paused: its silence counts from now on. */
+/* Counts a stall from now on: the peer's process was paused before. */
 static inline void harp_sender_excuse_stall(struct harp_sender *s, harp_ns now) {
   if (s->stalled_since_ns) s->stalled_since_ns = now;
 }
@@ -164,19 +164,18 @@ static inline struct harp_tx_stream *harp_sender_take_done(struct harp_sender *s
 }
 
 /* Probes a path of each of our ENIs over which nothing has come for so long: an idle one is then known to
- * work, and the receiver hears that we live. */
+ * work, and the receiver hears from us. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
-/* Takes a path down because the outside knows (link state): its flight moves to the others at once. */
+/* Takes a path DOWN because its connection or link is known to be down: its flight moves to the others. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* A tcp path takes something now, or does not. A path that was never connected is blocked. One that is
- * blocked by what does not count as in flight, acknowledgements, is given up like one that does not answer.
- */
+/* A tcp path can take nothing now, or can again. A path that was never connected is blocked. One that stays
+ * blocked by acknowledgements, which do not count as in flight, times out like one that does not answer. */
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* Large messages take a tcp path no more while there is another between the same ENIs, or do again. */
+/* Has large messages avoid a tcp path while there is another path between the same ENIs, or use it again. */
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
 
 /* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived whole.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The association of two engines: its secrets, its life cycle, and the dispatch of packets to its sending and
+/* The association of two engines: its keys, its state, and the dispatch of packets to its sending and
  * its receiving half. Owned by one engine. Sans-IO. */
 #ifndef HARP_SESSION_H
 #define HARP_SESSION_H
@@ -43,8 +43,8 @@ void harp_session_init(struct harp_session *c, const struct harp_session_keys *k
 enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,
                                       const struct harp_packet *p, struct harp_placement *place, harp_ns now);
 
-/* Judges the head of a record that came on a tcp path: whether it is of this session, and its CRC; fills in
- * its number. What is not HARP_DROP_NONE ends the connection: nothing behind such a head can be trusted. */
+/* Checks the head of a record that came on a tcp path: session, path, direction and CRC; fills in its number.
+ * Anything but HARP_DROP_NONE ends the connection, since nothing behind such a head can be trusted. */
 enum harp_drop harp_session_on_head(struct harp_session *c, unsigned path, const uint8_t *head,
                                     const struct harp_record *record, uint64_t *number);
 

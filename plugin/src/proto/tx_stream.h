@@ -7,9 +7,9 @@
  * one 32-bit number says both how far the receiver got and how much window is left. A message is done when
  * all of its lines were acknowledged, and all messages before it are done.
  *
- * Owned by one engine. A stream knows nothing of paths: the sender (send.h) takes lines from it, and tells it
- * which were acknowledged and which were lost. What the streams of a sender have to send together stands in
- * its struct harp_tx_load. */
+ * Owned by one engine. A stream has nothing to do with paths: the sender (send.h) takes lines from it, and
+ * reports which were acknowledged and which were lost. struct harp_tx_load sums up what all streams of a
+ * sender have to send. */
 #ifndef HARP_TX_STREAM_H
 #define HARP_TX_STREAM_H
 
@@ -33,7 +33,7 @@ struct harp_tx_list {
 /* What the streams of one sender have to send together. */
 struct harp_tx_load {
   uint32_t messages;      /* posted and not done */
-  uint32_t waiting_lines; /* never sent yet, and credit lets them go */
+  uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
   struct harp_tx_list ready[HARP_TX_CLASSES];
   struct harp_tx_stream *done_first; /* have delivered messages since they were last taken from here */
@@ -67,7 +67,7 @@ struct harp_tx_stream {
   harp_ns credit_probe_ns; /* when the next one is due */
 
   /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
-   * `next` may be partly sent up to sent_line. Credit lets those before `let_go` go. */
+   * `next` may be partly sent up to sent_line. Those before `let_go` have credit. */
   uint32_t done, oldest, next, let_go, tail;
   uint32_t delivered; /* first line that was not acknowledged */
   uint32_t sent_line; /* first line never sent */
@@ -93,8 +93,9 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
 int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
                         harp_ns now) HARP_MUST_CHECK;
 
-/* Takes the receiver's word that messages before `posted` have their receive; returns whether that is news.
- * It is not when no receiver can have posted so many: the word is about an earlier stream of the same id. */
+/* Takes the receiver's credit: messages before `posted` have their receive. Returns whether that is news; it
+ * is not when no receiver can have posted so many, since it is then about an earlier stream of the same id.
+ */
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted);
 
 /* Notes that a run of lines arrived. Each of them was sent. */
@@ -111,14 +112,14 @@ static inline bool harp_tx_stream_lacks_credit(const struct harp_tx_stream *st) 
   return st->next == st->let_go && st->let_go != st->tail;
 }
 
-/* Returns how many lines were never sent, and credit lets them go. */
+/* Returns how many lines were never sent and have credit. */
 uint32_t harp_tx_stream_waiting_lines(const struct harp_tx_stream *st);
 
-/* Returns in which list the stream belongs: by the message that it sends of next. It has something to send.
- */
+/* Returns the class of the message that the stream sends next, which is that of its list. It has something to
+ * send. */
 unsigned harp_tx_stream_class(const struct harp_tx_stream *st);
 
-/* Returns how many new lines of one message, from sent_line on, credit and window let go now. */
+/* Returns how many new lines of one message, from sent_line on, credit and window allow now. */
 uint32_t harp_tx_stream_new_lines(const struct harp_tx_stream *st);
 
 /* Finds the first run of lines to be sent again, of at most `limit`; returns its length, 0 when there is
@@ -128,7 +129,7 @@ uint32_t harp_tx_stream_lost_lines(struct harp_tx_stream *st, uint32_t limit, ui
 /* Returns the message under way that holds a line, which is never before the oldest. */
 uint32_t harp_tx_stream_message_of(const struct harp_tx_stream *st, uint32_t line);
 
-/* Books lines that go out: new ones (line == sent_line, of one message), or ones that were lost. */
+/* Count lines as sent: new ones (from sent_line on, of one message), or ones that were lost. */
 void harp_tx_stream_take_new(struct harp_tx_stream *st, uint32_t lines);
 void harp_tx_stream_take_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines);
 
@@ -143,7 +144,7 @@ static inline bool harp_tx_stream_holds(const struct harp_tx_stream *st, uint32_
 /* Takes a stream of the load that has delivered messages to poll; NULL: none has. */
 struct harp_tx_stream *harp_tx_load_take_done(struct harp_tx_load *load);
 
-/* Leaves the load: nothing of the stream is sent any more. */
+/* Removes the stream from the load: none of its lines is sent any more. */
 void harp_tx_stream_close(struct harp_tx_stream *st);
 
 /* Asserts the invariants; for tests. */

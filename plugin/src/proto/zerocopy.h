@@ -2,10 +2,10 @@
 /* Whether the payload of large records goes to the kernel without a copy (MSG_ZEROCOPY): a pure function of
  * what was measured on the connection.
  *
- * Without a copy the kernel pins the pages of each record and tells later that it has done with them, which
- * costs more than the copy on many devices; virtual ones copy all the same. So the first records of a
- * connection go in turns with and without, and the way that took clearly less time for each byte stays. A
- * kernel that says that it copied, or refuses, decides at once. No clock, no I/O. */
+ * Without a copy the kernel pins the pages of each record and reports later that it is done with them, which
+ * costs more than the copy on many devices; virtual devices copy all the same. So the first records of a
+ * connection are sent alternately with and without, and the one that took clearly less time per byte is kept.
+ * If the kernel reports that it copied, or refuses, the copy is kept at once. No clock, no I/O. */
 #ifndef HARP_ZEROCOPY_H
 #define HARP_ZEROCOPY_H
 
@@ -48,12 +48,12 @@ static inline void harp_zerocopy_init(struct harp_zerocopy *z, enum harp_zerocop
 /* Returns whether a record of this payload is to go without a copy. */
 bool harp_zerocopy_wants(const struct harp_zerocopy *z, uint32_t bytes);
 
-/* Tells how long the kernel took for a record that wants was asked for. Returns whether that ends the trial.
+/* Takes how long the kernel took for a record; `used`: without a copy. Returns whether that ends the trial.
  */
 bool harp_zerocopy_on_sent(struct harp_zerocopy *z, bool used, uint32_t bytes, harp_ns ns);
 
-/* Tells that the kernel copied the payload all the same, or would not take it without a copy. Returns whether
- * that is news. */
+/* Notes that the kernel copied the payload all the same, or refused it without a copy. Returns whether that
+ * is news. */
 bool harp_zerocopy_on_failure(struct harp_zerocopy *z, enum harp_zerocopy_why why);
 
 /* Returns the percentage of the copy's time for a byte that zero copy took in the trial. */
