@@ -82,26 +82,30 @@ static int begin_attempt(struct harp_connect *c, harp_ns now) {
   return 0;
 }
 
+/* Takes the address to connect to out of a handle. Returns a status; the WARN is logged. */
+static enum harp_status decode_address(const struct harp_engine *e, const struct harp_handle *handle,
+                                       struct sockaddr_storage *to) {
+  struct harp_error error;
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  if (!harp_handle_decode(handle, to, &error)) {
+    HARP_WARN("%s", error.text);
+    return HARP_ERR_REMOTE;
+  }
+  if (to->ss_family == e->instance.addr.ss_family) return HARP_OK;
+  HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
+            harp_address_text(to, text), e->name, harp_address_version(&e->instance.addr));
+  return HARP_ERR_USAGE;
+}
+
 enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e,
                                    const struct harp_handle *handle, int traffic_class) {
-  struct harp_error error;
   struct harp_connect *c = calloc(1, sizeof *c);
   if (!c) {
     HARP_WARN("%s: no memory to connect", e->name);
     return HARP_ERR_SYSTEM;
   }
-  if (!harp_handle_decode(handle, &c->to, &error)) {
-    HARP_WARN("%s", error.text);
-    free(c);
-    return HARP_ERR_REMOTE;
-  }
-  char text[HARP_ADDRESS_TEXT_BYTES];
-  if (c->to.ss_family != e->instance.addr.ss_family) {
-    HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
-              harp_address_text(&c->to, text), e->name, harp_address_version(&e->instance.addr));
-    free(c);
-    return HARP_ERR_USAGE;
-  }
+  enum harp_status status = decode_address(e, handle, &c->to);
+  if (status != HARP_OK) goto fail;
   /* A link-local address is reached over our interface; the peer's scope id means nothing here. */
   struct sockaddr_in6 *to = (struct sockaddr_in6 *)&c->to;
   if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
@@ -120,6 +124,9 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
   (void)begin_attempt(c, e->clock()); /* an error is the first poll's to find */
   *out = c;
   return HARP_OK;
+fail:
+  free(c);
+  return status;
 }
 
 /* Whether TCP is up; -errno when it failed. */

@@ -88,16 +88,17 @@ static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
   struct harp_engine *e = allocate(enis, place);
   if (!e) return harp_error_set(error, -ENOMEM, "no memory for an engine");
   int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
-  if (err)
-    harp_error_set(error, err, "cannot get random bytes: %s", strerror(-err));
-  else
-    err = open_fds(e, error);
   if (err) {
-    release(e);
-    return err;
+    harp_error_set(error, err, "cannot get random bytes: %s", strerror(-err));
+    goto fail;
   }
+  err = open_fds(e, error);
+  if (err) goto fail;
   *out = e;
   return 0;
+fail:
+  release(e);
+  return err;
 }
 
 static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
@@ -227,15 +228,15 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   int err = make(&e, enis, place, error);
   if (err) return err;
   err = open_io(e, place, error);
-  if (err) {
-    if (e->io) e->io->ops->close(e->io);
-    release(e);
-    return err;
-  }
+  if (err) goto fail;
   e->clock = host_clock;
   harp_stats_join(e);
   *out = e;
   return 0;
+fail:
+  if (e->io) e->io->ops->close(e->io);
+  release(e);
+  return err;
 }
 
 int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,

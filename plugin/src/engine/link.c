@@ -90,15 +90,10 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   link->role = c->role;
   link->requests_free = ~0ull;
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) link->requests[i].link = link;
-  if (!harp_engine_add_link(e, link)) {
-    free(link);
-    return -HARP_ELINKS;
-  }
-  if (!(c->role == HARP_ROLE_SENDER ? open_sender(link, c) : open_receiver(link, c))) {
-    harp_engine_remove_link(e, link);
-    free_link(link);
-    return -ENOMEM;
-  }
+  int err = -HARP_ELINKS;
+  if (!harp_engine_add_link(e, link)) goto free_link;
+  err = -ENOMEM;
+  if (!(c->role == HARP_ROLE_SENDER ? open_sender(link, c) : open_receiver(link, c))) goto remove_link;
   link->is_open = true;
   link->next_of_peer = peer->links;
   peer->links = link;
@@ -109,6 +104,11 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   *out = link;
   if (peer->session.state != HARP_SESSION_OPEN) harp_link_fail_with_peer(link);
   return 0;
+remove_link:
+  harp_engine_remove_link(e, link);
+free_link:
+  free_link(link);
+  return err;
 }
 
 /* Nothing of the stream moves any more. */

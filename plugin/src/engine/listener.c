@@ -79,10 +79,24 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   harp_pending_peer_end(p, l->engine);
 }
 
+/* Draws the secret and listens at the address; fills in its port. Returns 0 or -errno. */
+static int open_socket(struct harp_listener *l, struct sockaddr_storage *a) {
+  socklen_t n = harp_address_bytes(a);
+  int err = harp_random_fill(l->secret, sizeof l->secret);
+  if (err) return err;
+  l->fd = harp_pending_peer_socket(l->engine);
+  if (l->fd < 0) return -errno;
+  if (!bind(l->fd, (struct sockaddr *)a, n) && !listen(l->fd, BACKLOG) &&
+      !getsockname(l->fd, (struct sockaddr *)a, &n))
+    return 0;
+  err = -errno;
+  harp_files_close(l->fd);
+  return err;
+}
+
 enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e,
                                     struct harp_handle *handle, int traffic_class) {
   struct sockaddr_storage a = e->instance.addr;
-  socklen_t n = harp_address_bytes(&a);
   struct harp_listener *l = calloc(1, sizeof *l);
   if (!l) {
     HARP_WARN("%s: no memory for a listener", e->name);
@@ -94,17 +108,8 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
     l->pending[i].fd = l->pending[i].slot = -1;
     l->pending[i].listener = l;
   }
-  l->fd = harp_pending_peer_socket(e);
-  int err = l->fd < 0 ? -errno : harp_random_fill(l->secret, sizeof l->secret);
-  if (!err && (bind(l->fd, (struct sockaddr *)&a, n) || listen(l->fd, BACKLOG) ||
-               getsockname(l->fd, (struct sockaddr *)&a, &n)))
-    err = -errno;
-  if (err) {
-    HARP_WARN("%s: cannot listen for connections: %s%s", e->name, strerror(-err), files_hint(-err));
-    if (l->fd >= 0) harp_files_close(l->fd);
-    free(l);
-    return HARP_ERR_SYSTEM;
-  }
+  int err = open_socket(l, &a);
+  if (err) goto fail;
   l->port = harp_address_port(&a);
   harp_handle_encode(handle, &a, e->token_prefix, l->secret);
   harp_engine_lock(e);
@@ -119,6 +124,10 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
               e->name, strerror(-err));
   *out = l;
   return HARP_OK;
+fail:
+  HARP_WARN("%s: cannot listen for connections: %s%s", e->name, strerror(-err), files_hint(-err));
+  free(l);
+  return HARP_ERR_SYSTEM;
 }
 
 /* Whether its HELLO was right, and it was sent a WELCOME. Unless the HELLO was a recording, the peer may

@@ -185,10 +185,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   struct harp_path_config paths[HARP_PATHS_MAX];
   uint32_t first_number = c->is_client ? c->local->first_number : c->peer->first_number;
   struct harp_peer *peer = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *peer, HARP_CACHE_LINE));
-  if (!peer) {
-    if (c->control_fd >= 0) harp_files_close(c->control_fd);
-    return NULL;
-  }
+  if (!peer) goto close_control;
   memset(peer, 0, sizeof *peer);
   peer->engine = e;
   peer->slot = c->slot;
@@ -200,12 +197,9 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   peer->engine_id = (uint32_t)(c->peer->token >> 32);
   peer->engine_addr = eni_address(&c->peer->enis[0], 0, 0);
   name_peer(peer, c);
-  if (!open_routes(peer, c, paths) || !make_tcp(peer, c, paths) ||
-      !make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) {
-    free_peer(peer);
-    if (c->control_fd >= 0) harp_files_close(c->control_fd);
-    return NULL;
-  }
+  if (!open_routes(peer, c, paths) || !make_tcp(peer, c, paths)) goto free_peer;
+  if (!make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) goto free_peer;
+  HARP_ASSERT(peer->path_count == peer->route_count + peer->tcp_count);
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
   harp_stats_add_peer(peer, c);
@@ -214,6 +208,11 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   harp_inbound_review(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
   return peer;
+free_peer:
+  free_peer(peer);
+close_control:
+  if (c->control_fd >= 0) harp_files_close(c->control_fd);
+  return NULL;
 }
 
 void harp_peer_destroy(struct harp_peer *peer) {

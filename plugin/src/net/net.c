@@ -199,22 +199,23 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   pthread_mutex_unlock(&net.lock);
   struct harp_engine *e = harp_devices_use(dev, end_given_up);
   if (e) status = harp_listener_open(&l->listener, e, handle, ctx->traffic_class);
-  if (status != HARP_OK) leave_device(dev, e);
+  if (status != HARP_OK) goto fail;
   pthread_mutex_lock(&net.lock);
-  if (status == HARP_OK) {
-    l->ctx = ctx;
-    l->dev = dev;
-    l->next = ctx->listens;
-    ctx->listens = l;
-  }
+  l->ctx = ctx;
+  l->dev = dev;
+  l->next = ctx->listens;
+  ctx->listens = l;
   end_call(ctx);
   pthread_mutex_unlock(&net.lock);
-  if (status != HARP_OK) {
-    free(l);
-    return status;
-  }
   *listen = l;
   return HARP_OK;
+fail:
+  leave_device(dev, e);
+  pthread_mutex_lock(&net.lock);
+  end_call(ctx);
+  pthread_mutex_unlock(&net.lock);
+  free(l);
+  return status;
 }
 
 void harp_net_close_listen(struct harp_listen *listen) {
@@ -307,26 +308,25 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
 
 static enum harp_status begin_connect(struct harp_context *ctx, int dev, const struct harp_handle *handle,
                                       int traffic_class, struct pending **out) {
+  enum harp_status status = HARP_ERR_SYSTEM;
+  struct harp_engine *e = NULL;
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {
     HARP_WARN("no memory to connect");
-    leave_device(dev, NULL);
-    return HARP_ERR_SYSTEM;
+    goto fail;
   }
-  enum harp_status status = HARP_ERR_SYSTEM;
-  struct harp_engine *e = harp_devices_use(dev, end_given_up);
-  if (e)
-    status =
-        harp_connect_open(&p->connect, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class);
-  if (status != HARP_OK) {
-    leave_device(dev, e);
-    free(p);
-    return status;
-  }
+  e = harp_devices_use(dev, end_given_up);
+  if (!e) goto fail;
+  status = harp_connect_open(&p->connect, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class);
+  if (status != HARP_OK) goto fail;
   p->handle = handle;
   p->dev = dev;
   *out = p;
   return HARP_OK;
+fail:
+  leave_device(dev, e);
+  free(p);
+  return status;
 }
 
 /* Moves a connect on; one that is over, well or not, is freed and *at cleared. The comm takes over its use of
