@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/address.h"
+#include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/crossing.h"
@@ -52,6 +53,7 @@ static bool turn_over(const struct harp_connect *c, harp_ns now) {
  * later. */
 static void start_tcp(struct harp_connect *c) {
   struct harp_pending_peer *m = &c->pending;
+  HARP_ASSERT(m->fd < 0 && m->slot < 0 && !c->link);
   struct sockaddr_storage from = next_from(c);
   int one = 1;
   c->connected = false;
@@ -142,6 +144,7 @@ static int is_tcp_up(struct harp_connect *c) {
 
 /* Starts the handshake. Returns 0 or -errno. Under the lock. */
 static int start_hello(struct harp_connect *c, harp_ns now) {
+  HARP_ASSERT(!c->connected);
   int err = harp_pending_peer_start(&c->pending, c->engine, true, c->secret);
   if (err) return err;
   harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
@@ -159,6 +162,7 @@ static bool is_superseded(const struct harp_connect *c, harp_ns now) {
 }
 
 static void await_confirmation(struct harp_connect *c, harp_ns now) {
+  HARP_ASSERT(c->link && c->link->role == HARP_ROLE_SENDER);
   harp_monitor_ping(c->link->peer, now);
   c->is_handshaken = true;
   c->is_open = false;
@@ -261,6 +265,7 @@ static enum harp_status poll_open(struct harp_connect *c, struct harp_link **lin
   enum harp_status status = HARP_OK;
   harp_engine_lock(c->engine);
   struct harp_link *requested = c->link;
+  HARP_ASSERT(requested && requested->engine == c->engine);
   bool waits = waits_for_answer(c, now);
   if (waits) { /* the process runs, or the monitor finds that it has ended */
     c->deadline_ns += now - c->requested_ns;
@@ -384,7 +389,10 @@ void harp_connect_close(struct harp_connect *c) {
   struct harp_engine *e = c->engine;
   harp_engine_lock(e);
   struct harp_connect **at = &e->connects;
-  while (*at != c) at = &(*at)->next;
+  while (*at != c) {
+    HARP_ASSERT(*at); /* an open connect is in the engine's list */
+    at = &(*at)->next;
+  }
   *at = c->next;
   harp_connect_leave_peer(c);
   if (c->link) harp_link_end(c->link);

@@ -27,6 +27,7 @@ void harp_copies_collect(struct harp_link *link) {
   while (c->first != c->next) {
     struct harp_request *r = c->entries[c->first % HARP_COPIES_MAX].request;
     if (atomic_load_explicit(&r->state, memory_order_acquire) != HARP_REQUEST_DONE) return; /* (F) */
+    HARP_ASSERT(r->link == link && r->is_copy);
     c->begin = c->entries[c->first++ % HARP_COPIES_MAX].end;
     r->is_copy = false; /* one that was not tested is an ordinary request that is done */
     if (r->is_tested) harp_request_free(r);
@@ -39,6 +40,7 @@ static uint8_t *take_room(struct harp_copies *c, uint32_t bytes) {
   uint32_t at = c->end % HARP_COPIES_BYTES, need = (uint32_t)harp_align_up(bytes, HARP_CACHE_LINE);
   uint32_t skip = at + need > HARP_COPIES_BYTES ? HARP_COPIES_BYTES - at : 0;
   if (c->end + skip + need - c->begin > HARP_COPIES_BYTES) return NULL;
+  HARP_ASSERT(c->memory);
   c->end += skip + need;
   return c->memory + (c->end - need) % HARP_COPIES_BYTES;
 }

@@ -38,6 +38,7 @@ void harp_drain_review(struct harp_engine *e, harp_ns now) {
   struct harp_link **at = &e->draining, *link;
   e->drain_check_ns = HARP_NEVER;
   while ((link = *at)) {
+    HARP_ASSERT(link->is_draining && link->engine == e);
     if (is_over(link, now)) {
       *at = link->next_draining;
       (void)harp_link_error(link); /* no call of NCCL's tells it any more */

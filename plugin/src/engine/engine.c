@@ -257,7 +257,7 @@ static void log_drivers(const struct harp_engine *e) {
 }
 
 void harp_engine_close(struct harp_engine *e) {
-  HARP_ASSERT(e->link_count == 0 && !e->running);
+  HARP_ASSERT(e->link_count == 0 && !e->draining && !e->running);
   for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX && e->peer_count; slot++)
     if (e->peers[slot]) harp_peer_destroy(e->peers[slot]);
   harp_stats_leave(e);
@@ -282,6 +282,7 @@ int harp_engine_reserve_slot(struct harp_engine *e) {
   for (uint32_t i = 0; i < HARP_ENGINE_PEERS_MAX; i++) {
     uint32_t slot = (e->peer_next + i) % HARP_ENGINE_PEERS_MAX;
     if (e->peers[slot]) continue;
+    HARP_ASSERT(e->peer_count < HARP_ENGINE_PEERS_MAX);
     e->peers[slot] = HARP_SLOT_RESERVED;
     e->peer_next = slot + 1;
     e->peer_count++;
@@ -291,7 +292,8 @@ int harp_engine_reserve_slot(struct harp_engine *e) {
 }
 
 void harp_engine_release_slot(struct harp_engine *e, uint32_t slot) {
-  HARP_ASSERT(e->peers[slot] == HARP_SLOT_RESERVED);
+  HARP_ASSERT(slot < HARP_ENGINE_PEERS_MAX && e->peers[slot] == HARP_SLOT_RESERVED);
+  HARP_ASSERT(e->peer_count);
   e->peers[slot] = NULL;
   e->peer_count--;
 }
@@ -303,7 +305,7 @@ static int set_control(struct harp_engine *e, const struct harp_peer *peer, int 
 }
 
 void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) {
-  HARP_ASSERT(e->peers[peer->slot] == HARP_SLOT_RESERVED);
+  HARP_ASSERT(peer->engine == e && e->peers[peer->slot] == HARP_SLOT_RESERVED);
   e->peers[peer->slot] = peer;
   e->counters.peers++;
   if (peer->monitor.fd < 0 || !set_control(e, peer, EPOLL_CTL_ADD, false)) return;
@@ -327,6 +329,7 @@ void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer) {
   if (peer->active) return;
   peer->active = true;
   peer->next_active = NULL;
+  HARP_ASSERT(!e->active_first == !e->active_last);
   if (e->active_last)
     e->active_last->next_active = peer;
   else
@@ -337,14 +340,18 @@ void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer) {
 static void deactivate(struct harp_engine *e, struct harp_peer *peer) {
   if (!peer->active) return;
   struct harp_peer **at = &e->active_first, *before = NULL;
-  while (*at != peer) before = *at, at = &(*at)->next_active;
+  while (*at != peer) {
+    HARP_ASSERT(*at); /* one that is active is in the list */
+    before = *at;
+    at = &before->next_active;
+  }
   *at = peer->next_active;
   if (e->active_last == peer) e->active_last = before;
   peer->active = false;
 }
 
 void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer) {
-  HARP_ASSERT(e->peers[peer->slot] == peer);
+  HARP_ASSERT(e->peers[peer->slot] == peer && e->peer_count);
   deactivate(e, peer);
   harp_engine_ignore_control(e, peer);
   e->peers[peer->slot] = NULL;
@@ -355,17 +362,19 @@ bool harp_engine_add_link(struct harp_engine *e, struct harp_link *link) {
   for (uint32_t i = 0; i < HARP_ENGINE_LINKS_MAX; i++) {
     uint32_t slot = (e->link_next + i) % HARP_ENGINE_LINKS_MAX;
     if (e->links[slot]) continue;
+    HARP_ASSERT(e->link_count < HARP_ENGINE_LINKS_MAX);
     link->slot = slot;
     e->links[slot] = link;
     e->link_next = slot + 1;
     e->link_count++;
     return true;
   }
+  HARP_ASSERT(e->link_count == HARP_ENGINE_LINKS_MAX);
   return false;
 }
 
 void harp_engine_remove_link(struct harp_engine *e, struct harp_link *link) {
-  HARP_ASSERT(e->links[link->slot] == link);
+  HARP_ASSERT(e->links[link->slot] == link && e->link_count);
   e->links[link->slot] = NULL;
   e->link_count--;
 }
@@ -378,11 +387,14 @@ void *harp_engine_take_block(struct harp_engine *e) {
     e->block_free = *(void **)block;
     return block;
   }
+  HARP_ASSERT(e->blocks_used <= e->block_count);
   if (e->blocks_used == e->block_count) return NULL;
   return e->memory + e->blocks_used++ * (size_t)HARP_BLOCK_BYTES;
 }
 
 void harp_engine_give_block(struct harp_engine *e, void *block) {
+  size_t at = (size_t)((uint8_t *)block - e->memory);
+  HARP_ASSERT(at % HARP_BLOCK_BYTES == 0 && at / HARP_BLOCK_BYTES < e->blocks_used);
   *(void **)block = e->block_free;
   e->block_free = block;
 }
@@ -390,6 +402,7 @@ void harp_engine_give_block(struct harp_engine *e, void *block) {
 /* ---- mailbox ---- */
 
 void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot) {
+  HARP_ASSERT(slot < HARP_ENGINE_LINKS_MAX);
   /* The word before its summary: a pass that takes the summary bit finds the word's bit. */
   atomic_fetch_or_explicit(&e->doorbells[slot / 64], 1ull << (slot % 64), memory_order_release);
   atomic_fetch_or_explicit(&e->doorbell_words, 1ull << (slot / 64 / HARP_DOORBELL_WORDS),

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/assert.h"
 #include "base/counters.h"
 #include "engine/limits.h"
 #include "engine/link.h"
@@ -163,6 +164,7 @@ static inline bool harp_engine_try_lock(struct harp_engine *e) {
   return !atomic_exchange_explicit(&e->locked, 1, memory_order_acquire);
 }
 static inline void harp_engine_unlock(struct harp_engine *e) {
+  HARP_ASSERT(atomic_load_explicit(&e->locked, memory_order_relaxed));
   atomic_store_explicit(&e->locked, 0, memory_order_release);
 }
 /* Waits for the lock: control calls only. */

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/assert.h"
 
 void harp_handle_encode(struct harp_handle *h, const struct sockaddr_storage *addr, uint32_t engine_id,
                         const uint8_t secret[HARP_SECRET_BYTES]) {
+  HARP_ASSERT(addr->ss_family == AF_INET || addr->ss_family == AF_INET6);
   memset(h, 0, sizeof *h);
   h->magic = harp_to_be32(HARP_CONTROL_MAGIC);
   h->layout = harp_to_be16(HARP_HANDLE_LAYOUT);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/inbound.h"
 
+#include "base/assert.h"
 #include "engine/engine.h"
 
 /* The kernel grants a socket 2 x buffer_bytes. A quarter of that may stay booked for packets that were read
@@ -14,6 +15,7 @@ static uint32_t buffer_window_bytes(const struct harp_engine *e) {
 
 static struct harp_peer *peer_at(const struct harp_engine *e, uint32_t slot) {
   struct harp_peer *peer = e->peers[slot];
+  HARP_ASSERT(slot < HARP_ENGINE_PEERS_MAX);
   return peer == HARP_SLOT_RESERVED ? NULL : peer;
 }
 
@@ -44,6 +46,7 @@ static struct sharers count_sharers(const struct harp_engine *e) {
 
 /* Each sender has a part; so have the idle ones together, since all may begin at once. */
 static uint32_t part_bytes(uint32_t whole, struct sharers n, bool sends) {
+  HARP_ASSERT(sends ? n.senders : n.idle); /* the peer itself was counted */
   uint32_t part = whole / (n.senders + (n.idle > 0));
   return sends ? part : part / n.idle;
 }

@@ -67,6 +67,7 @@ static void free_link(struct harp_link *link) {
     harp_engine_give_block(e, link->staging);
   else
     free(link->staging);
+  HARP_ASSERT(!link->is_open && !link->outstanding);
   harp_copies_fini(&link->copies);
   free(link->tx);
   free(link->rx);
@@ -80,7 +81,7 @@ static bool is_stream_open(const struct harp_peer *peer, const struct harp_link_
 
 int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struct harp_link_config *c) {
   struct harp_engine *e = peer->engine;
-  HARP_ASSERT(c->stream < HARP_STREAMS_MAX);
+  HARP_ASSERT(c->stream < HARP_STREAMS_MAX && (c->role == HARP_ROLE_SENDER || c->role == HARP_ROLE_RECEIVER));
   if (is_stream_open(peer, c)) return -EEXIST;
   struct harp_link *link = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *link, HARP_CACHE_LINE));
   if (!link) return -ENOMEM;
@@ -126,6 +127,7 @@ static void close_stream(struct harp_link *link) {
 static void send_close(struct harp_link *link) {
   uint32_t status = atomic_load_explicit(&link->status, memory_order_relaxed);
   struct harp_close close = {.stream = link->tx ? link->tx->id : link->rx->id, .is_sender = link->tx != NULL};
+  HARP_ASSERT(!link->tx != !link->rx);
   if (link->close_sent) return;
   link->close_sent = true;
   if (link->rx) close.delivered = link->rx->delivered;
@@ -141,6 +143,8 @@ static void send_close(struct harp_link *link) {
 
 /* Books requests as not outstanding any more, `copies` of them copies, for which NCCL does not wait. */
 static void settle_outstanding(struct harp_link *link, uint32_t count, uint32_t copies) {
+  HARP_ASSERT(copies <= count && count <= link->outstanding && copies <= link->copies_outstanding);
+  HARP_ASSERT(count <= link->peer->outstanding && count - copies <= link->engine->outstanding);
   link->outstanding -= count;
   link->copies_outstanding -= copies;
   link->peer->outstanding -= count;
@@ -157,7 +161,11 @@ void harp_link_end(struct harp_link *link) {
   struct harp_engine *e = link->engine;
   struct harp_peer *peer = link->peer;
   struct harp_link **at = &peer->links;
-  while (*at != link) at = &(*at)->next_of_peer;
+  HARP_ASSERT(peer->link_count);
+  while (*at != link) {
+    HARP_ASSERT(*at); /* a link is in its peer's list */
+    at = &(*at)->next_of_peer;
+  }
   *at = link->next_of_peer;
   peer->link_count--;
   send_close(link);
@@ -205,6 +213,8 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
 void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   struct harp_request *r;
   while ((r = harp_spsc_peek(&link->submit))) {
+    HARP_ASSERT(r->link == link &&
+                atomic_load_explicit(&r->state, memory_order_relaxed) == HARP_REQUEST_POSTED);
     if (link->is_open) {
       int err = link->role == HARP_ROLE_SENDER ? submit_send(link, r, now) : submit_receive(link, r, now);
       HARP_ASSERT(
@@ -241,6 +251,8 @@ unsigned harp_link_complete(struct harp_link *link) {
   while (link->tx ? harp_tx_stream_poll_done(link->tx, &cookie)
                   : harp_rx_stream_poll_done(link->rx, &cookie, &bytes)) {
     struct harp_request *r = cookie;
+    HARP_ASSERT(r->link == link &&
+                atomic_load_explicit(&r->state, memory_order_relaxed) == HARP_REQUEST_POSTED);
     r->bytes = link->tx ? r->capacity : bytes;
     done_bytes += r->bytes;
     copies += r->is_copy;
@@ -257,6 +269,7 @@ unsigned harp_link_complete(struct harp_link *link) {
 /* ---- failing ---- */
 
 static void set_failed(struct harp_link *link, enum harp_status status) {
+  HARP_ASSERT(status != HARP_OK && atomic_load_explicit(&link->status, memory_order_relaxed) == HARP_OK);
   forget_outstanding(link);
   atomic_store_explicit(&link->status, status, memory_order_release); /* (G) */
 }

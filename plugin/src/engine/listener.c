@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "base/address.h"
+#include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/crossing.h"
@@ -73,6 +74,7 @@ static void log_shortage(struct harp_listener *l, int err) {
 
 static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   if (p->fd >= 0) {
+    HARP_ASSERT(p->listener == l && l->pending_count);
     unwatch(l->engine, p->fd);
     l->pending_count--;
   }
@@ -176,6 +178,8 @@ static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err
 }
 
 void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
+  HARP_ASSERT(link->role == HARP_ROLE_RECEIVER && !link->next_ready);
+  HARP_ASSERT(!l->ready_first == !l->ready_last);
   if (l->ready_last)
     l->ready_last->next_ready = link;
   else
@@ -186,6 +190,7 @@ void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
 
 /* Makes a link of a pending peer whose handshake is done. */
 static void make_link(struct harp_listener *l, struct harp_pending_peer *p) {
+  HARP_ASSERT(p->fd >= 0 && l->pending_count);
   unwatch(l->engine, p->fd);
   l->pending_count--;
   struct harp_link *link = harp_pending_peer_link(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
@@ -226,6 +231,7 @@ static enum harp_refusal refusal_of(struct harp_listener *l, const struct harp_p
 /* Drives the handshake of a pending peer. */
 static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
   struct harp_listener *l = p->listener;
+  HARP_ASSERT(l && p->fd >= 0);
   int err = harp_pending_peer_run(p);
   if (!err && p->handshake.state == HARP_HANDSHAKE_WAIT_ANSWER) {
     harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
@@ -255,6 +261,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     if (err) return; /* none waits; or the host is short of files or memory, which may pass */
     harp_files_own(fd);
     struct harp_pending_peer *p = place_for_pending(l);
+    HARP_ASSERT(p->fd < 0 && p->slot < 0);
     p->fd = fd;
     p->peer_addr = from;
     p->since_ns = now;
@@ -311,6 +318,7 @@ struct harp_link *harp_listener_take(struct harp_listener *l) {
   if (!atomic_load_explicit(&l->ready_count, memory_order_acquire)) return NULL;
   harp_engine_lock(l->engine);
   struct harp_link *link = l->ready_first;
+  HARP_ASSERT(!link == !atomic_load_explicit(&l->ready_count, memory_order_relaxed));
   if (link) {
     l->ready_first = link->next_ready;
     if (!l->ready_first) l->ready_last = NULL;
@@ -326,10 +334,14 @@ void harp_listener_close(struct harp_listener *l) {
   while ((link = harp_listener_take(l))) harp_link_destroy(link);
   harp_engine_lock(l->engine);
   struct harp_listener **at = &l->engine->listeners;
-  while (*at != l) at = &(*at)->next;
+  while (*at != l) {
+    HARP_ASSERT(*at); /* an open listener is in the engine's list */
+    at = &(*at)->next;
+  }
   *at = l->next;
   if (l->engine->listener_turn == l) l->engine->listener_turn = l->next;
   for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) end_pending(l, &l->pending[i]);
+  HARP_ASSERT(!l->pending_count);
   unwatch(l->engine, l->fd);
   harp_engine_unlock(l->engine);
   while ((link = harp_listener_take(l))) harp_link_destroy(link); /* connected while we waited for the lock */

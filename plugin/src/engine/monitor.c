@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/engine.h"
@@ -33,6 +34,7 @@ static void flush(struct harp_monitor *m) {
   while (m->out_bytes) {
     ssize_t n = send(m->fd, m->out + m->out_first, m->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n <= 0) return;
+    HARP_ASSERT((size_t)n <= m->out_bytes);
     m->out_first += (uint32_t)n;
     m->out_bytes -= (uint32_t)n;
   }
@@ -45,6 +47,8 @@ static void flush(struct harp_monitor *m) {
 static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
   struct harp_monitor *m = &peer->monitor;
   if (m->fd < 0 || m->gone || m->lost || m->mute) return false;
+  HARP_ASSERT(bytes && bytes <= HARP_CONTROL_MAX_BYTES);
+  HARP_ASSERT(m->out_first + m->out_bytes <= sizeof m->out);
   if (m->out_first + m->out_bytes + bytes > sizeof m->out) {
     memmove(m->out, m->out + m->out_first, m->out_bytes);
     m->out_first = 0;
@@ -166,6 +170,7 @@ static void on_close(struct harp_peer *peer, const struct harp_close *close, har
   if (peer->session.state != HARP_SESSION_OPEN) return;
   const struct harp_tx_stream *tx = harp_sender_stream(peer->session.sender, close->stream);
   const struct harp_rx_stream *rx = harp_receiver_stream(peer->session.receiver, close->stream);
+  HARP_ASSERT((!tx || tx->owner) && (!rx || rx->owner));
   struct harp_link *link = close->is_sender ? (rx ? rx->owner : NULL) : (tx ? tx->owner : NULL);
   if (link) harp_link_on_close(link, close, now); /* else we have closed our end as well */
 }
@@ -211,6 +216,7 @@ static bool consume(struct harp_peer *peer, harp_ns now) {
   struct harp_control_message msg;
   int used;
   while ((used = harp_control_decode(m->in, m->in_bytes, m->keys.rx, &msg)) > 0) {
+    HARP_ASSERT((uint32_t)used <= m->in_bytes);
     memmove(m->in, m->in + used, m->in_bytes - (uint32_t)used);
     m->in_bytes -= (uint32_t)used;
     if (!harp_control_count_ok(&m->rx_count, msg.count)) return false;
@@ -232,6 +238,7 @@ static void answer(struct harp_peer *peer) {
 static bool read_some(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (m->fd < 0 || m->gone || m->lost) return false;
+  HARP_ASSERT(m->in_bytes < sizeof m->in); /* a whole message fits, and was taken */
   ssize_t n = recv(m->fd, m->in + m->in_bytes, sizeof m->in - m->in_bytes, MSG_DONTWAIT);
   if (n > 0) {
     m->in_bytes += (uint32_t)n;
@@ -340,6 +347,7 @@ void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
   const struct harp_monitor *m = &peer->monitor;
   harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
+  HARP_ASSERT(since); /* the sender is stalled */
   if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
   enum stall_verdict verdict = judge_stall(m, since, limit, now);
   if (verdict == STALL_WAITS)

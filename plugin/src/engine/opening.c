@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/address.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "host/random.h"
 
@@ -50,6 +51,7 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
   }
   if (opened.refusal) log_refused(l, peer, opened.refusal);
   bool was_sent = harp_monitor_send_opened(peer, &opened);
+  HARP_ASSERT(!link || l); /* without a listener it is refused */
   if (link && was_sent) {
     harp_listener_put_ready(l, link);
     harp_link_log_connected(link, &peer->engine_addr);
@@ -63,7 +65,10 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
 void harp_connect_leave_peer(struct harp_connect *c) {
   if (!c->peer) return;
   struct harp_connect **at = &c->peer->connects;
-  while (*at != c) at = &(*at)->next_of_peer;
+  while (*at != c) {
+    HARP_ASSERT(*at); /* a connect that waits for a peer is in its list */
+    at = &(*at)->next_of_peer;
+  }
   *at = c->next_of_peer;
   c->peer = NULL;
 }
@@ -72,6 +77,7 @@ int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
   struct {
     uint32_t first_line, first_message;
   } fresh;
+  HARP_ASSERT(!c->peer && !c->link);
   struct harp_peer *peer = harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class);
   int stream = peer ? harp_link_free_stream(peer) : -1, err = harp_random_fill(&fresh, sizeof fresh);
   if (!peer || err) return peer ? err : -ENOENT;
@@ -103,6 +109,7 @@ void harp_connects_on_opened(struct harp_peer *peer, const struct harp_opened *o
   struct harp_connect *c = peer->connects;
   while (c && c->link->tx->id != opened->stream) c = c->next_of_peer;
   if (!c) return; /* given up meanwhile */
+  HARP_ASSERT(c->peer == peer);
   harp_connect_leave_peer(c);
   c->is_open = !opened->refusal;
   c->refusal = opened->refusal;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "proto/eni_report.h"
@@ -84,6 +85,7 @@ static bool take_notice(const struct harp_outage *who, bool is_back) {
   bool is_news = !n || !n->is_back;
   if (n) {
     n->is_back = n->is_back || is_back;
+    HARP_ASSERT(n->engines);
     if (!--n->engines) *n = notices.at[--notices.count];
   }
   pthread_mutex_unlock(&notices.lock);
@@ -200,6 +202,7 @@ static void update(struct harp_engine *e, const struct party *p, harp_ns now) {
     o->at[o->count] = p->who;
     o->at[o->count++].since_ns = now;
   }
+  HARP_ASSERT(known < o->count && o->count <= HARP_OUTAGES_MAX);
   struct harp_outage *outage = &o->at[known];
   harp_ns report_at_ns = outage->since_ns + (outage->is_local ? REPORT_NS : REPORT_PEER_NS);
   if (p->works) {
@@ -220,6 +223,7 @@ static bool is_over(struct review *r, const struct harp_outage *outage) {
 }
 
 static void forget_one(struct harp_outages *o, unsigned i) {
+  HARP_ASSERT(i < o->count);
   if (o->at[i].is_reported) (void)take_notice(&o->at[i], false);
   o->at[i] = o->at[--o->count];
 }

@@ -33,6 +33,7 @@ static void take_word(struct harp_engine *e, unsigned w, harp_ns now) {
   for (; bits; bits &= bits - 1) {
     struct harp_link *link = e->links[w * 64 + (unsigned)__builtin_ctzll(bits)];
     if (!link) continue; /* closed since */
+    HARP_ASSERT(link->slot / 64 == w && link->peer->engine == e);
     harp_link_take_submissions(link, now);
     harp_link_complete(link);
     harp_peer_touch(link->peer);

@@ -105,6 +105,7 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
     peer->route_enis[i] = (uint8_t)s.local_eni;
     peer->enis[s.remote_eni] = to;
     used |= 1u << s.local_eni;
+    HARP_ASSERT(i == peer->path_count && (s.is_tcp || i == peer->route_count)); /* tcp paths come last */
     peer->path_count++;
     if (s.is_tcp) continue;
     unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
@@ -186,6 +187,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   uint32_t first_number = c->is_client ? c->local->first_number : c->peer->first_number;
   struct harp_peer *peer = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *peer, HARP_CACHE_LINE));
   if (!peer) goto close_control;
+  HARP_ASSERT(c->slot < HARP_ENGINE_PEERS_MAX);
   memset(peer, 0, sizeof *peer);
   peer->engine = e;
   peer->slot = c->slot;
@@ -216,7 +218,7 @@ close_control:
 }
 
 void harp_peer_destroy(struct harp_peer *peer) {
-  HARP_ASSERT(!peer->links);
+  HARP_ASSERT(!peer->links && !peer->link_count && !peer->outstanding);
   harp_connects_forget(peer);
   harp_tcp_leave(peer);
   harp_monitor_close(peer);
@@ -265,7 +267,10 @@ void harp_peer_touch(struct harp_peer *peer) {
 
 void harp_peer_settle(struct harp_peer *peer) {
   struct harp_tx_stream *st;
-  while ((st = harp_sender_take_done(peer->session.sender))) harp_link_complete(st->owner);
+  while ((st = harp_sender_take_done(peer->session.sender))) {
+    HARP_ASSERT(st->owner);
+    harp_link_complete(st->owner);
+  }
   harp_peer_touch(peer);
 }
 
@@ -274,6 +279,7 @@ void harp_peer_complete(struct harp_peer *peer) {
 }
 
 void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...) {
+  HARP_ASSERT(status != HARP_OK);
   if (peer->session.state != HARP_SESSION_OPEN) return;
   va_list ap;
   va_start(ap, fmt);

@@ -75,6 +75,7 @@ int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, 
     uint16_t token;
   } fresh;
   struct harp_endpoint self;
+  HARP_ASSERT(p->fd >= 0 && p->slot < 0);
   int err = harp_random_fill(&fresh, sizeof fresh);
   if (err) return err;
   p->slot = harp_engine_reserve_slot(e);
@@ -112,6 +113,7 @@ static int send_unsent(struct harp_pending_peer *p) {
 int harp_pending_peer_run(struct harp_pending_peer *p) {
   struct harp_handshake *h = &p->handshake;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
+  HARP_ASSERT(p->fd >= 0 && p->slot >= 0);
   int err = send_unsent(p);
   for (unsigned reads = 0; reads < READS_PER_EVENT && !err && !harp_pending_peer_has_unsent(p); reads++) {
     size_t wants = harp_handshake_wants(h);
@@ -156,6 +158,7 @@ struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct har
   struct harp_link_config first = {
       .role = role, .first_line = client->first_line, .first_message = client->first_message};
   struct harp_link *link = NULL;
+  HARP_ASSERT(harp_pending_peer_done(p) && p->slot >= 0);
   struct harp_peer *peer = harp_peer_create(e, &config);
   p->fd = -1;
   if (!peer) {

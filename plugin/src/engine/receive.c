@@ -3,6 +3,7 @@
 
 #include <sys/epoll.h>
 
+#include "base/assert.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/listener.h"
@@ -88,6 +89,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
 static void receive_superframe(struct harp_engine *e, const struct harp_rx_superframe *sf) {
   harp_ns now = e->clock();
   struct arrival a = {0};
+  HARP_ASSERT(sf->segment_bytes); /* or this never ends */
   for (uint32_t at = 0; at < sf->bytes; at += sf->segment_bytes) {
     receive_packet(e, sf->data + at, HARP_MIN(sf->segment_bytes, sf->bytes - at), sf->detour, &a, now);
     e->counters.rx_packets++;
@@ -115,6 +117,7 @@ unsigned harp_receive_datagrams(struct harp_engine *e) {
   while (total < RX_BUDGET) {
     struct harp_rx_superframe batch[HARP_RX_BATCH_MAX];
     unsigned n = e->io->ops->rx(e->io, batch, e->io->info.rx_batch);
+    HARP_ASSERT(n <= HARP_RX_BATCH_MAX);
     for (unsigned i = 0; i < n; i++) receive_superframe(e, &batch[i]);
     if (!n) break;
     e->io->ops->rx_release(e->io, batch, n);

@@ -68,6 +68,7 @@ void harp_recorder_add_peer(struct harp_peer *peer) {
 }
 
 void harp_recorder_note_link(const struct harp_link *link, bool is_open) {
+  HARP_ASSERT(!link->tx != !link->rx);
   struct harp_trace_entry entry = {
       .event = is_open ? HARP_EVENT_STREAM_OPEN : HARP_EVENT_STREAM_CLOSED,
       .stream = link->tx ? link->tx->id : link->rx->id,
@@ -146,6 +147,7 @@ void harp_recorder_dump(struct harp_peer *peer, const char *why, harp_ns now) {
   if (!r->trace.ring || !harp_recorder_has_dirs()) return;
   if (r->dumped_ns && now - r->dumped_ns < HARP_DUMP_PAUSE_NS) return;
   r->dumped_ns = now;
+  HARP_ASSERT(e->stats.file); /* the ring is in it */
   struct harp_stats_dump *d = harp_stats_dump_begin(e->stats.file, e->stats.entry);
   if (!d) return;
   gather(d, e, now);

@@ -39,6 +39,7 @@ static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packet
     if (e->tcp) fds[n++] = (struct pollfd){.fd = e->tcp->fd, .events = POLLIN};
     n += e->io->ops->fds(e->io, fds + n);
   }
+  HARP_ASSERT(n <= HARP_ARRAY_COUNT(fds));
   harp_ns now = e->clock();
   harp_ns wait_ns = until_ns > now ? HARP_MIN(until_ns - now, SLEEP_MAX_NS) : 0;
   struct timespec timeout = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
@@ -99,6 +100,7 @@ static void run_thread(struct harp_engine *e) {
 }
 
 harp_ns harp_runner_next_nap_ns(harp_ns nap_ns, uint32_t visits, bool busy) {
+  HARP_ASSERT(nap_ns >= HARP_WATCHDOG_NS && nap_ns <= HARP_WATCHDOG_MAX_NS);
   /* On average a visit in each HARP_WATCHDOG_NS. Longer passes mean fewer visits, but a busy lock. */
   if (busy || visits >= nap_ns / HARP_WATCHDOG_NS) return HARP_MIN(2 * nap_ns, HARP_WATCHDOG_MAX_NS);
   return visits ? HARP_WATCHDOG_NS : 0;

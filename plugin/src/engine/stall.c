@@ -139,6 +139,7 @@ static const char *advice(const struct harp_link *link, enum harp_stall_reason r
 static void log_stall(const struct harp_link *link, harp_ns now) {
   char text[TEXT_BYTES];
   const struct harp_peer *peer = link->peer;
+  HARP_ASSERT(peer->stall.reason != HARP_STALL_NONE && peer->stall.since_ns <= now);
   HARP_INFO("%s: NCCL has waited for %llu s for %s (%u requests): %s", link->engine->name,
             seconds(now - peer->stall.since_ns), peer->name, link->outstanding - link->copies_outstanding,
             advice(link, peer->stall.reason, text, sizeof text));
@@ -232,6 +233,7 @@ static uint64_t progress_of(const struct harp_link *link) {
 
 static void review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   struct harp_link_stall *s = &link->stall;
+  HARP_ASSERT(link->copies_outstanding <= link->outstanding);
   if (!link->is_open || link->outstanding == link->copies_outstanding) {
     s->since_ns = 0;
     return;

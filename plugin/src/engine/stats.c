@@ -75,6 +75,7 @@ static void give_engine(struct harp_engine *e) {
 
 void harp_stats_join(struct harp_engine *e) {
   struct harp_stats *s = &e->stats;
+  HARP_ASSERT(!s->is_joined);
   *s = (struct harp_stats){.is_joined = true, .file = use_file()};
   if (!s->file) return;
   s->entry = harp_stats_take(s->file, HARP_STATS_ENGINES, 1);
@@ -137,6 +138,7 @@ static unsigned write_peers(struct harp_engine *e, unsigned left, harp_ns now) {
     const struct harp_peer *peer = e->peers[slot];
     if (!peer) continue;
     s->peers_seen++;
+    HARP_ASSERT(s->peers_seen <= e->peer_count);
     if (peer == HARP_SLOT_RESERVED) continue;
     harp_stats_write_peer(peer, now);
     left -= HARP_MIN(left, 1 + peer->path_count);

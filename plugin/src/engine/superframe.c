@@ -19,8 +19,10 @@ enum { GATHER_MIN_BYTES = 3072 };
 static bool take_frame(const struct harp_peer *peer, unsigned path, uint32_t segment_bytes,
                        struct harp_tx_superframe *sf, harp_ns now) {
   struct harp_engine *e = peer->engine;
+  HARP_ASSERT(path < peer->route_count);
   harp_ns *short_since_ns = &e->short_since_ns[peer->route_enis[path]];
   if (harp_likely(e->io->ops->tx_take(e->io, peer->routes[path], segment_bytes, sf))) {
+    HARP_ASSERT(sf->count_max && sf->segment_bytes <= sf->stride);
     *short_since_ns = 0;
     return true;
   }
@@ -38,6 +40,7 @@ static bool is_scrap(const struct harp_engine *e, const struct harp_tx_superfram
 /* Packets that the kernel refuses for good count as lost, and are found by loss detection; what it refuses
  * for now, the driver keeps. */
 static void submit_frame(struct harp_engine *e, struct harp_tx_superframe *sf) {
+  HARP_ASSERT(sf->count && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
   if (!is_scrap(e, sf))
     e->io->ops->tx_submit(e->io, sf);
   else

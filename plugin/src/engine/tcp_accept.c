@@ -20,6 +20,7 @@ static void end_accepted(struct harp_tcp *t, struct harp_tcp_accepted *a) {
   harp_tcp_unwatch(t, a->fd);
   harp_files_close(a->fd);
   a->fd = -1;
+  HARP_ASSERT(t->accepted_count);
   t->accepted_count--;
 }
 
@@ -94,6 +95,7 @@ void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
     int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
     if (fd < 0) return; /* none waits, or the host is short of files: the client tries again */
     struct harp_tcp_accepted *a = place_for_accepted(e);
+    HARP_ASSERT(a->fd < 0);
     *a = (struct harp_tcp_accepted){.fd = fd, .eni = eni, .since_ns = now};
     t->accepted_count++;
     if (harp_tcp_watch(t, fd, EPOLLIN | EPOLLET,

@@ -44,6 +44,7 @@ bool harp_tcp_bytes_wait(const struct harp_tcp_path *p) {
 
 /* Takes what the kernel has got off what waits for it. */
 static void advance(struct harp_tcp_path *p, size_t bytes) {
+  HARP_ASSERT(bytes <= p->out_bytes - p->out_sent + (size_t)p->payload_bytes);
   uint32_t head = (uint32_t)HARP_MIN(bytes, (size_t)(p->out_bytes - p->out_sent));
   p->out_sent += head;
   bytes -= head;
@@ -143,6 +144,8 @@ void harp_tcp_bytes_put_join(struct harp_tcp_path *p, uint32_t attempt) {
 
 void harp_tcp_bytes_put_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number) {
   const struct harp_session_keys *keys = &p->peer->session.keys;
+  HARP_ASSERT(!p->payload_bytes &&
+              p->out_bytes + HARP_RECORD_HEAD_BYTES + HARP_ACK_MAX_BYTES <= sizeof p->out);
   uint8_t *head = out_end(p), *body = head + HARP_RECORD_HEAD_BYTES;
   uint32_t bytes = (uint32_t)harp_packet_encode_ack(body, ack, number, keys->tx_seed);
   struct harp_packet fields = {.type = HARP_PACKET_ACK, .path = (uint8_t)p->path, .token = keys->tx_token};
@@ -169,6 +172,8 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   };
   uint8_t *head = out_end(p);
   bool copied = length <= HARP_TCP_COPY_MAX_BYTES;
+  HARP_ASSERT(!p->payload_bytes &&
+              p->out_bytes + HARP_RECORD_HEAD_BYTES + (copied ? length : 0) <= sizeof p->out);
   p->out_bytes += HARP_RECORD_HEAD_BYTES + (copied ? length : 0);
   uint32_t crc = copied ? harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length)
                         : harp_crc32c(0, run->data, length);

@@ -66,6 +66,7 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   struct harp_engine *e = p->peer->engine;
   unsigned eni = p->peer->route_enis[p->path];
   struct harp_tcp_options options = harp_tcp_options_of(e, eni, p->peer->traffic_class);
+  HARP_ASSERT(p->fd < 0 && p->peer->is_client);
   retry_later(p, now);
   int fd = harp_tcp_socket_connect(&options, &p->remote);
   if (fd < 0) return; /* tried again */

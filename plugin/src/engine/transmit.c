@@ -63,6 +63,7 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
 /* Sends at most `budget` superframes of data. */
 static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns now) {
   unsigned sent = 0;
+  HARP_ASSERT(budget && budget <= TX_PEER_BUDGET);
   peer->deadline_ns = now; /* there is more than fits this pass, or no frame for it */
   while (sent < budget) {
     struct harp_tx_choice choice = harp_sender_choose(peer->session.sender, now);
@@ -103,6 +104,7 @@ unsigned harp_transmit_due(struct harp_engine *e, harp_ns now) {
   e->active_first = e->active_last = NULL;
   while (peer && sent < TX_BUDGET) {
     struct harp_peer *next = peer->next_active;
+    HARP_ASSERT(peer->active && peer->engine == e);
     peer->active = false;
     if (peer->deadline_ns <= now)
       sent += transmit_peer(peer, HARP_MIN(TX_BUDGET - sent, TX_PEER_BUDGET + 0u), now);
