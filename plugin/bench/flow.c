@@ -80,10 +80,10 @@ static unsigned handle_slots_max(const struct harp_options *opt) {
 /* All ranks' handles go over the rendezvous in one exchange. */
 static int check_handles(const struct harp_options *opt) {
   size_t bytes = (size_t)handle_slots_max(opt) * HARP_NCCL_HANDLE_BYTES * (size_t)opt->nranks;
-  if (bytes <= HARP_MEET_BYTES_MAX) return 0;
+  if (bytes <= HARP_RENDEZVOUS_BYTES_MAX) return 0;
   return harp_fail(HARP_EXIT_USAGE, "--mode %s with %d ranks takes at most %zu connections, not %u",
-                   harp_mode_name(opt->mode), opt->nranks, HARP_MEET_BYTES_MAX / (bytes / opt->connections),
-                   opt->connections);
+                   harp_mode_name(opt->mode), opt->nranks,
+                   HARP_RENDEZVOUS_BYTES_MAX / (bytes / opt->connections), opt->connections);
 }
 
 static void add_flows(struct harp_mesh *mesh, int from, int to) {
@@ -368,8 +368,8 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
     right = right && harp_pattern_check(slot, mesh->message_bytes, key_of(flow, flow->done));
     if (flow->tail_marked[flow->done % mesh->opt->inflight]) right &= tail(mesh, slot, false);
   }
-  if (!right && mesh->wrong_told < WRONG_TOLD_MAX) {
-    mesh->wrong_told++;
+  if (!right && mesh->wrong_printed < WRONG_TOLD_MAX) {
+    mesh->wrong_printed++;
     tell_wrong(mesh, flow, received_bytes);
   }
   mesh->tally.wrong += !right;

@@ -2,11 +2,11 @@
 /* The flows of this rank: one end of one connection each, with its comm, buffer and requests, and the loop
  * that drives them all from one thread as NCCL's proxy does.
  *
- * Owns comms, registrations and buffers. Called from harp-perf's one thread. What the loop does and NCCL does
- * too: at most one action per flow and pass; receives posted ahead with the whole slot's size; only the
- * oldest request of a flow is tested; a NULL request means "again next pass"; nothing but a yield when
- * nothing moved. `*request` and `*done` hold something stale before each call, and a plugin that leaves it
- * there is reported. */
+ * Owns comms, registrations and buffers. Called from harp-perf's only thread. As in NCCL the loop does at
+ * most one action per flow and pass, posts receives in advance with the size of a slot, tests only the oldest
+ * request of a flow, retries in the next pass when the request is NULL, and yields when nothing made
+ * progress. `*request` and
+ * `*done` have stale values before each call, and it is an error if the plugin does not set them. */
 #ifndef HARP_BENCH_FLOW_H
 #define HARP_BENCH_FLOW_H
 
@@ -25,13 +25,13 @@ struct harp_flow {
   void *mhandle;
   bool registered;
   _Alignas(HARP_CACHE_LINE) char handle[HARP_NCCL_HANDLE_BYTES]; /* plugins lay a struct over it */
-  char *buffer; /* `inflight` slots, and an unmapped page behind them that catches a plugin which writes on */
+  char *buffer; /* `inflight` slots, then an unmapped page to detect writes beyond them */
   size_t buffer_bytes;
   void *requests[HARP_INFLIGHT_MAX]; /* by message number modulo inflight */
   uint64_t posted, done, target;     /* messages since the start */
   bool filled;                       /* the next message to send is in its slot */
   uint64_t window_bytes;             /* received in the window */
-  uint64_t window_offered;           /* messages that the sending end had posted when the window was over */
+  uint64_t window_offered;           /* messages that the sender had posted at the end of the window */
   bool tail_marked[HARP_INFLIGHT_MAX];
   /* pingpong: message k may be sent, and with wait_sent its receive be posted, once more than k - lead
    * messages of `after` are done; `lead` is 0 or 1 */
@@ -41,7 +41,7 @@ struct harp_flow {
   struct harp_flow *answers; /* pingpong, on a receive: the send that it answers, where this rank leads */
 };
 
-/* What one rank counted over one size. */
+/* Counts of one rank for one message size. */
 struct harp_tally {
   uint64_t messages; /* received */
   uint64_t bytes;    /* received */
@@ -55,20 +55,20 @@ struct harp_mesh {
   struct harp_rendezvous *rendezvous;
   struct harp_flow *flows;
   unsigned flow_count;
-  size_t slot_bytes; /* of the size under way: what is posted by each receive */
+  size_t slot_bytes; /* size of each posted receive */
   size_t message_bytes;
   bool stamped; /* incast on one machine: a message begins with the time at which it was first offered */
-  struct harp_latency
-      *latency; /* pingpong: half round trips in which this rank led; incast: messages' times */
+  /* pingpong: half round trips that this rank started; incast: times of messages */
+  struct harp_latency *latency;
   struct harp_tally tally;
-  unsigned wrong_told; /* of the wrong messages, described on standard error */
+  unsigned wrong_printed; /* wrong messages described on standard error */
 };
 
 /* Returns how many ranks receive in this mode. */
 int harp_mesh_receivers(enum harp_mode mode, int nranks);
 
-/* Sets up every connection of this rank: listen, exchange of handles, connect and accept polled in turn,
- * buffers allocated and registered. Close it whatever is returned. Returns 0 or -1. */
+/* Opens all connections of this rank, and allocates and registers their buffers. Polls connect and accept in
+ * turn; blocks until all are open. Returns 0 or -1; close it in both cases. */
 int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struct harp_plugin *net,
                    struct harp_rendezvous *rendezvous) HARP_MUST_CHECK;
 
@@ -78,12 +78,11 @@ int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) HARP_MUS
 /* Sets what harp_mesh_pass moves: `count` messages of `bytes` more over every connection. */
 void harp_mesh_begin(struct harp_mesh *mesh, size_t bytes, uint64_t count);
 
-/* Does at most one action for each flow. Returns 1 when something moved, 0 when not, -1; `unfinished` is set
- * to the flows that had something left to do. */
+/* Does at most one action for each flow. Returns 1 when one made progress, 0 when none did, or -1. Stores the
+ * number of unfinished flows. */
 int harp_mesh_pass(struct harp_mesh *mesh, unsigned *unfinished) HARP_MUST_CHECK;
 
-/* Takes everything down in NCCL's order: registrations, then the buffers' memory, then the comms. A failure
- * of the plugin is recorded. */
+/* Closes everything in NCCL's order: registrations, buffers, comms. Records an error of the plugin. */
 void harp_mesh_close(struct harp_mesh *mesh);
 
 #endif

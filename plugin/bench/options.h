@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harp-perf's command line, and who this process is among the ranks: from options or a launcher's
- * environment. Owns nothing but the parsed values; strings point into argv or the environment. Called once,
- * by main. */
+/* Parses harp-perf's command line; rank and number of ranks also come from a launcher's environment. No
+ * state; strings point into argv or the environment. Called once, by main. */
 #ifndef HARP_BENCH_OPTIONS_H
 #define HARP_BENCH_OPTIONS_H
 
@@ -20,7 +19,7 @@ enum harp_mode {
 enum {
   HARP_SIZES_MAX = 64,         /* message sizes in one run */
   HARP_CONNECTIONS_MAX = 4096, /* per pair of ranks and direction */
-  HARP_INFLIGHT_MAX = 32,      /* what the ABI lets a caller have outstanding */
+  HARP_INFLIGHT_MAX = 32,      /* outstanding requests that the ABI allows */
   HARP_RANKS_MAX = 256,
   HARP_SAMPLES_MAX = 20000,      /* intervals of one window */
   HARP_WINDOW_FLOWS_MAX = 65536, /* connection ends of all ranks in a window */
@@ -44,8 +43,8 @@ struct harp_options {
   bool wait_sent; /* pingpong: a rank receives only when its send is done */
   int dev;
   const char *json_path; /* NULL: none, "-": standard output */
-  double timeout_s;      /* for ranks to meet and for the plugin to move something */
-  int log_level;         /* enum harp_nccl_log_level: what of the plugin's lines is shown */
+  double timeout_s;      /* for the ranks to connect, and for the plugin to make progress */
+  int log_level;         /* enum harp_nccl_log_level: which of the plugin's lines are printed */
   int nranks;
   int rank;                            /* -1: start all ranks here */
   char rendezvous[HARP_ADDRESS_BYTES]; /* "HOST:PORT", or "@NAME" for a name in this host's abstract Unix

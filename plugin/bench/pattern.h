@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of checked messages, generated on the fly: a 64-bit word per position, key + position * step,
- * where the key depends on flow and message. A byte that is lost, moved, repeated or left from another
- * message shows. */
+ * where the key depends on flow and message. Detects bytes that are lost, moved, repeated or of another
+ * message. Pure functions. */
 #ifndef HARP_BENCH_PATTERN_H
 #define HARP_BENCH_PATTERN_H
 
@@ -19,7 +19,7 @@ bool harp_pattern_check(const void *data, size_t bytes, uint64_t key);
 /* Returns the offset of the first wrong byte, `bytes` when all are right. Slow. */
 size_t harp_pattern_find_wrong(const void *data, size_t bytes, uint64_t key);
 
-/* Returns the byte that belongs at `offset`. */
+/* Returns the expected byte at `offset`. */
 uint8_t harp_pattern_byte(size_t offset, uint64_t key);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A loaded net plugin behind one interface, whichever table version it exports.
  *
- * Owns the library, the plugin's context and the last WARN that it logged. Called from harp-perf's one
- * thread; only the logger may be called from any. Does to old versions what NCCL's own adapters do (sizes
- * above an int or 1 GiB refused), and fills arguments and results with stale values first, as NCCL leaves
- * them. */
+ * Owns the library, the plugin's context and the last WARN that it logged. Called from harp-perf's only
+ * thread; the plugin may call the logger from any. Adapts old versions as NCCL does (rejects sizes above an
+ * int or 1 GiB), and sets result arguments to stale values before each call, as NCCL leaves them. */
 #ifndef HARP_BENCH_PLUGIN_H
 #define HARP_BENCH_PLUGIN_H
 
@@ -46,11 +45,10 @@ int harp_plugin_init(struct harp_plugin *net, uint64_t comm_id, int log_level) H
 int harp_plugin_device_read(struct harp_plugin *net, int dev,
                             struct harp_plugin_device *device) HARP_MUST_CHECK;
 
-/* Calls finalize where there is one and unloads the library. A failure is recorded. May be called at any
- * stage. */
+/* Calls finalize if the version has one, and unloads the library. Records an error. Callable at any stage. */
 void harp_plugin_close(struct harp_plugin *net);
 
-/* These return the plugin's own result, or INTERNAL_ERROR for what NCCL's adapter would refuse. */
+/* These return the plugin's result, or INTERNAL_ERROR for what NCCL's adapter rejects. */
 enum harp_nccl_result harp_plugin_listen(struct harp_plugin *net, int dev, void *handle, void **comm);
 enum harp_nccl_result harp_plugin_connect(struct harp_plugin *net, int dev, void *handle, void **comm);
 enum harp_nccl_result harp_plugin_accept(struct harp_plugin *net, void *listen_comm, void **comm);

@@ -185,7 +185,7 @@ int harp_rank_run(const struct harp_options *opt, int listen_fd) {
   }
   rank->opt = opt;
   harp_rendezvous_init(&rank->rendezvous);
-  if (run(rank, listen_fd)) harp_rendezvous_tell_failure(&rank->rendezvous, harp_fail_text());
+  if (run(rank, listen_fd)) harp_rendezvous_send_failure(&rank->rendezvous, harp_fail_text());
   if (rank->mesh.net) harp_mesh_close(&rank->mesh);
   harp_window_fini(&rank->window);
   harp_plugin_close(&rank->net);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank's run, from meeting the others to taking everything down. */
+/* One rank's run, from the rendezvous to the close. */
 #ifndef HARP_BENCH_RANK_H
 #define HARP_BENCH_RANK_H
 

@@ -204,7 +204,7 @@ static int listen_at(const struct harp_options *opt, harp_ns deadline) {
   }
 }
 
-/* Reads one stranger's hello; takes it in as a rank, or drops it. */
+/* Reads the hello of a new connection; accepts it as a rank, or closes it. */
 static void take_in(struct harp_rendezvous *rendezvous, int fd, uint64_t fingerprint, int *present) {
   struct hello hello;
   int family = 0;
@@ -330,7 +330,7 @@ static int lost(struct harp_rendezvous *rendezvous, int index, const char *words
 /* Reads one frame's head; a failure frame is read whole and recorded. Returns 0 or -1. */
 static int read_head(struct harp_rendezvous *rendezvous, int index, struct frame_head *head) {
   if (read_all(rendezvous->fds[index], head, sizeof *head, HARP_NEVER)) return lost(rendezvous, index, NULL);
-  if (head->type == FRAME_DATA && head->bytes <= HARP_MEET_BYTES_MAX) return 0;
+  if (head->type == FRAME_DATA && head->bytes <= HARP_RENDEZVOUS_BYTES_MAX) return 0;
   errno = EPROTO;
   if (head->type != FRAME_FAILURE) return lost(rendezvous, index, NULL);
   char text[HARP_FAIL_TEXT_BYTES];
@@ -390,7 +390,7 @@ static int collect(struct harp_rendezvous *rendezvous, size_t bytes, char *all) 
 int harp_rendezvous_gather(struct harp_rendezvous *rendezvous, const void *mine, size_t bytes, void *all) {
   char *to = all;
   size_t total = bytes * (size_t)rendezvous->nranks;
-  if (total > HARP_MEET_BYTES_MAX)
+  if (total > HARP_RENDEZVOUS_BYTES_MAX)
     return harp_fail(HARP_EXIT_USAGE, "too many connections for so many ranks");
   if (rendezvous->rank)
     return write_frame(rendezvous, 0, mine, bytes) || read_frame(rendezvous, 0, all, total) ? -1 : 0;
@@ -426,8 +426,8 @@ int harp_rendezvous_check(struct harp_rendezvous *rendezvous) {
         head.type == FRAME_FAILURE;
     if (!failure && !(polls[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
       continue; /* early at the next barrier */
-    /* A rank that left without a word was killed, perhaps. What the plugin says of that is what is measured
-     * here, so it goes first; how soon it gets to run is the scheduler's affair. */
+    /* A rank that exited without a message may have been killed. What the plugin says of that is what is
+     * measured here, so it goes first; how soon it gets to run is the scheduler's affair. */
     if (!rendezvous->left_ns) rendezvous->left_ns = harp_clock_ns();
     if (!failure && harp_clock_ns() - rendezvous->left_ns < HARP_SEC(LEFT_GRACE_S)) continue;
     char skipped[4096];
@@ -443,7 +443,7 @@ int harp_rendezvous_check(struct harp_rendezvous *rendezvous) {
   return 0;
 }
 
-void harp_rendezvous_tell_failure(struct harp_rendezvous *rendezvous, const char *text) {
+void harp_rendezvous_send_failure(struct harp_rendezvous *rendezvous, const char *text) {
   char line[HARP_FAIL_TEXT_BYTES];
   /* Rank 0 passes on what another rank told it, which names that rank already. */
   int n = rendezvous->failed ? snprintf(line, sizeof line, "%s", text)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rank 0 prints: a table in the manner of nccl-tests, or one JSON object. Owns the rows of one run. */
+/* Rank 0's output: a table like that of nccl-tests, or one JSON object. Owns the rows of one run. */
 #ifndef HARP_BENCH_REPORT_H
 #define HARP_BENCH_REPORT_H
 
@@ -10,7 +10,7 @@
 #include "plugin.h"
 #include "window.h"
 
-/* Percentiles in nanoseconds, as much of a histogram as a row needs. */
+/* The percentiles of a row. */
 struct harp_report_latency {
   harp_ns min_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns;
   double mean_ns;
@@ -36,21 +36,21 @@ struct harp_report {
   const struct harp_window *window; /* NULL: the run was by count; else of the only row */
 };
 
-/* Makes a row out of the sum over all ranks; `latency` is NULL or all ranks' samples. */
+/* Returns a row for the sum over all ranks; `latency` is NULL or all ranks' samples. */
 struct harp_report_row harp_report_make_row(const struct harp_options *opt, size_t bytes, uint64_t rounds,
                                             harp_ns elapsed_ns, const struct harp_tally *sum,
                                             const struct harp_latency *latency);
 
-/* Prints the table's head, where there is a table. */
+/* Prints the table's head, unless --json goes to standard output. */
 void harp_report_begin(const struct harp_report *report, const struct harp_plugin_device *device);
 
-/* Adds a row, and prints it where there is a table. */
+/* Adds a row, and prints it as the table's head is. */
 void harp_report_add(struct harp_report *report, const struct harp_report_row *row);
 
 /* Checks before the run that --json can be written. Returns 0 or -1. */
 int harp_report_probe(const struct harp_options *opt) HARP_MUST_CHECK;
 
-/* Prints the last line, and writes the JSON object where one is asked for. Returns 0 or -1. */
+/* Prints the last line, and writes the JSON object if requested. Returns 0 or -1. */
 int harp_report_end(const struct harp_report *report) HARP_MUST_CHECK;
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A window: a run by the clock. All connections carry as much as they can for --time seconds; what arrived is
- * sampled each --interval-ms at the receiving ranks and counted per connection. A plugin that fails or stalls
- * in between is a result and not the end: what arrived before is reported with what the plugin said.
+/* A window: a run of fixed duration. All connections send as much as they can for --time seconds; the
+ * receiving ranks sample the received bytes every --interval-ms and count them per connection. If the plugin
+ * fails or stalls, the bytes so far are reported together with the plugin's error.
  *
- * After the window senders stop, and what was taken by then is moved to its end and checked, for a bounded
- * time. Owns the samples and counts. Called from harp-perf's one thread. */
+ * At the end of the window senders stop; messages that were posted before are completed and checked, for a
+ * bounded time (the drain). Owns the samples and counts. Called from harp-perf's only thread. */
 #ifndef HARP_BENCH_WINDOW_H
 #define HARP_BENCH_WINDOW_H
 
@@ -15,17 +15,17 @@
 
 enum { HARP_WINDOW_WORDS_BYTES = 400 };
 
-/* What one connection brought within the window. */
+/* Bytes that one connection received within the window. */
 struct harp_window_connection {
   int from, to; /* ranks */
   unsigned index;
   uint64_t bytes;
 };
 
-/* What a rank says of itself at the end. */
+/* The result of one rank. */
 struct harp_window_outcome {
-  uint64_t undelivered; /* messages taken by isend that had not arrived when the drain's time was over */
-  uint64_t drained_ns;  /* how long the drain took */
+  uint64_t undelivered;                  /* messages posted and not received by the end of the drain */
+  uint64_t drained_ns;                   /* duration of the drain */
   char failure[HARP_WINDOW_WORDS_BYTES]; /* "" where nothing failed */
 };
 
@@ -41,12 +41,11 @@ struct harp_window {
   unsigned failure_count;                     /* ranks whose outcome is a failure */
 };
 
-/* Allocates the samples of opt->time_s. Close it whatever is returned. Returns 0 or -1. */
+/* Allocates the samples of opt->time_s. Returns 0 or -1; call harp_window_fini in both cases. */
 int harp_window_init(struct harp_window *window, const struct harp_options *opt) HARP_MUST_CHECK;
 
-/* Runs the window with messages of `bytes` on all ranks at once and gathers what they saw. Returns 0 also
- * where the plugin failed, which is recorded (fail.h) and in `outcomes`; -1 where the ranks lost each other.
- */
+/* Runs the window with messages of `bytes` on all ranks and gathers their results. Returns 0, also when the
+ * plugin failed, which is recorded (fail.h) and in `outcomes`; -1 when the ranks' connections failed. */
 int harp_window_run(struct harp_window *window, struct harp_mesh *mesh, size_t bytes) HARP_MUST_CHECK;
 
 void harp_window_fini(struct harp_window *window);

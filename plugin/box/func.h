@@ -44,7 +44,7 @@ static inline size_t box_func_element_bytes(const struct box_func *func) {
   return func->type == BOX_TYPE_COUNT ? 1 : box_types[func->type].bytes;
 }
 
-/* Says whether a function is one of those that reduce. */
+/* Returns whether a function is one of those that reduce. */
 static inline bool box_func_reduces(const struct box_func *func) {
   return func->collective == BOX_ALL_REDUCE || func->collective == BOX_REDUCE ||
          func->collective == BOX_REDUCE_SCATTER;

@@ -24,7 +24,7 @@ struct box_channel {
   size_t work_count, work_room;
 };
 
-/* Says whether a kernel of this name can be run. */
+/* Returns whether a kernel of this name can be run. */
 bool box_kernel_is_known(const char *name);
 
 /* Runs it to its end, or until the communicator is aborted. */
