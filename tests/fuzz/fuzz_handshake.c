@@ -67,7 +67,7 @@ static void run_arbitrary(struct fuzz_input *in) {
   FUZZ_CHECK(h.state != HARP_HANDSHAKE_DONE); /* nobody guesses a MAC */
 }
 
-/* Makes the MAC of a whole frame good under a key. */
+/* Corrects the MAC of a whole frame. */
 static void reseal(uint8_t *frame, size_t bytes, const uint8_t *key) {
   uint8_t header[HARP_CONTROL_HEADER_BYTES];
   if (bytes < HARP_CONTROL_MIN_BYTES) return;
@@ -76,8 +76,16 @@ static void reseal(uint8_t *frame, size_t bytes, const uint8_t *key) {
                     bytes - HARP_CONTROL_MIN_BYTES);
 }
 
-/* Carries what `from` says to `to`, changed as the input says. Returns whether an unproved change was made.
- */
+/* Bits of the input byte that says how a frame is changed. */
+enum {
+  CHANGED_BYTES_MASK = 7, /* number of bytes that are overwritten */
+  NEW_LENGTH = 8,         /* truncated, or extended by zeros */
+  NEW_MAC = 16,           /* with a correct MAC */
+  ZEROS_MAX = 200,
+};
+
+/* Passes the output of `from` to `to`, changed as the input says. Returns whether it was changed without a
+ * correct MAC. */
 static bool carry(struct harp_handshake *from, struct harp_handshake *to, struct fuzz_input *in) {
   uint8_t frame[sizeof from->out + 256], original[sizeof frame];
   size_t bytes = from->out_bytes - from->out_sent, sent = bytes;
@@ -86,28 +94,26 @@ static bool carry(struct harp_handshake *from, struct harp_handshake *to, struct
   memcpy(original, frame, sizeof frame);
   from->out_sent = from->out_bytes;
   uint8_t how = fuzz_u8(in);
-  for (unsigned changes = how & 7; changes && sent; changes--) {
+  for (unsigned changes = how & CHANGED_BYTES_MASK; changes && sent; changes--) {
     size_t at = fuzz_u16(in) % sent;
     frame[at] = fuzz_u8(in);
   }
-  if (how & 8) sent = fuzz_u16(in) % (sent + 200); /* cut, or zeros behind */
+  if (how & NEW_LENGTH) sent = fuzz_u16(in) % (sent + ZEROS_MAX);
   bool changed = sent < bytes || memcmp(frame, original, sent < bytes ? sent : bytes) != 0;
-  bool proved = false;
-  if (how & 16) {
+  if (how & NEW_MAC) {
     if (sent > HARP_CONTROL_MAX_BYTES) sent = HARP_CONTROL_MAX_BYTES;
     bool by_secret = harp_control_type_of(frame) == HARP_CONTROL_HELLO ||
                      harp_control_type_of(frame) == HARP_CONTROL_REFUSE;
     reseal(frame, sent, by_secret ? secret : from->control.tx);
-    proved = true;
   }
   feed(to, frame, sent, fuzz_u8(in));
-  return changed && !proved;
+  return changed && !(how & NEW_MAC);
 }
 
 static void run_exchange(struct fuzz_input *in) {
   static struct harp_handshake client, server;
   uint8_t how = fuzz_u8(in);
-  bool is_busy = how & 128;
+  bool is_busy = how >> 7;
   start(&client, true, fuzz_u8(in), 1 + how % HARP_ENDPOINT_ENIS_MAX);
   start(&server, false, fuzz_u8(in), 1 + how / 8 % HARP_ENDPOINT_ENIS_MAX);
   bool spoiled = carry(&client, &server, in);

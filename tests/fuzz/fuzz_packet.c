@@ -171,7 +171,15 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
   free(exact);
 }
 
-/* A packet as an honest sender would send it, then perhaps spoiled. */
+/* Values and bits of the input byte that says which packet is sent. */
+enum {
+  SKIP_PROBE = 255,        /* a PROBE */
+  SKIP_OTHER_STREAM = 254, /* of a stream that is not open */
+  SKIP_BACK = 1,           /* its number is lower by skip / 8; it requests an acknowledgement */
+  SKIP_AHEAD = 2,          /* its number is higher by skip / 4 */
+};
+
+/* A packet as an honest sender would send it, then perhaps corrupted. */
 static void receiver_data(struct receiving *r, struct fuzz_input *in) {
   static uint8_t wire[HARP_PACKET_MAX_BYTES];
   uint32_t ahead = fuzz_u8(in) % 80, index = r->stream.done - r->first_message + ahead;
@@ -182,8 +190,8 @@ static void receiver_data(struct receiving *r, struct fuzz_input *in) {
   uint32_t offset = first * HARP_LINE_BYTES;
   path %= (uint8_t)(r->receiver->path_count);
   struct harp_packet p = {
-      .type = skip == 255 ? HARP_PACKET_PROBE : HARP_PACKET_DATA,
-      .flags = skip & 1,
+      .type = skip == SKIP_PROBE ? HARP_PACKET_PROBE : HARP_PACKET_DATA,
+      .flags = skip & SKIP_BACK ? HARP_FLAG_ACK_SOON : 0,
       .path = path,
       .token = keys.rx_token,
       .data = {.time = (uint32_t)r->now,
@@ -192,10 +200,10 @@ static void receiver_data(struct receiving *r, struct fuzz_input *in) {
                .offset = offset,
                .size = r->size[index],
                .length = HARP_MIN(r->size[index] - offset, count * HARP_LINE_BYTES),
-               .stream = skip == 254 ? 0 : STREAM},
+               .stream = skip == SKIP_OTHER_STREAM ? 0 : STREAM},
   };
-  uint64_t number =
-      r->receiver->paths[path].next_number + (skip & 2 ? skip / 4 : 0) - (skip & 1 ? skip / 8 : 0);
+  uint64_t number = r->receiver->paths[path].next_number + (skip & SKIP_AHEAD ? skip / 4 : 0) -
+                    (skip & SKIP_BACK ? skip / 8 : 0);
   harp_packet_encode_data(wire, &p, number, keys.rx_seed, payload);
   if (spoil(in, wire, HARP_DATA_HEADER_BYTES)) r->honest = false;
   receiver_feed(r, wire, HARP_DATA_HEADER_BYTES + p.data.length);

@@ -161,7 +161,7 @@ static void disturb(struct reader *r, uint8_t what) {
   case 1:
     post(r, what & 8);
     break;
-  case 2: /* lines come by the other path, of the record that is being read */
+  case 2: /* the UDP path delivers lines of the record that is being read */
     if (r->in.in_place && r->is_open) {
       struct harp_packet p = r->in.record.packet;
       uint32_t at = (what / 8u) * 1024 % p.data.length / HARP_LINE_BYTES * HARP_LINE_BYTES;
@@ -185,33 +185,49 @@ static void disturb(struct reader *r, uint8_t what) {
   }
 }
 
-/* Makes a record of what the input says; returns its bytes. */
+/* Bits of the input byte that says how a record is made. */
+enum {
+  TYPE_MASK = 15,  /* 0: of any type, else DATA */
+  PART = 16,       /* of a message, from a multiple of PART_BYTES on */
+  ONE_RECORD = 32, /* at most RECORD_BYTES */
+  ANY_MESSAGE = 64,
+  ANY_LINE = 128,
+  PART_BYTES = 1024,
+  RECORD_BYTES = 17920,
+  RECORD_BYTES_MAX = 18000,
+  EXCESS_BYTES = 100, /* of a message beyond its receive */
+  BIT_ERROR = 250,    /* greater input bytes: one bit is wrong */
+};
+
+/* Makes a record as the input says; returns its length. */
 static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number, uint32_t *line) {
-  static uint8_t payload[CAPACITY + 100];
+  static uint8_t payload[CAPACITY + EXCESS_BYTES];
   uint8_t how = fuzz_u8(in);
-  struct harp_packet p = {.type = how % 16 == 0 ? (enum harp_packet_type)(fuzz_u8(in) % 6) : HARP_PACKET_DATA,
+  struct harp_packet p = {.type = (how & TYPE_MASK) == 0 ? (enum harp_packet_type)(fuzz_u8(in) % 6)
+                                                         : HARP_PACKET_DATA,
                           .path = TCP,
                           .token = keys.rx_token,
                           .number = (*number)++};
-  uint32_t size = fuzz_u16(in) % (CAPACITY + 100), offset = 0, length = size;
-  if (how & 16 && size > 1024) offset = 1024 * (fuzz_u8(in) % (size / 1024 + 1)), length = size - offset;
-  if (how & 32 && length > 18000) length = 17920;
-  p.data.message = how & 64 ? fuzz_u8(in) % 16 : 0;
+  uint32_t size = fuzz_u16(in) % (CAPACITY + EXCESS_BYTES), offset = 0, length = size;
+  if (how & PART && size > PART_BYTES)
+    offset = PART_BYTES * (fuzz_u8(in) % (size / PART_BYTES + 1)), length = size - offset;
+  if (how & ONE_RECORD && length > RECORD_BYTES_MAX) length = RECORD_BYTES;
+  p.data.message = how & ANY_MESSAGE ? fuzz_u8(in) % 16 : 0;
   p.data.line = *line + offset / HARP_LINE_BYTES;
   p.data.offset = offset;
   p.data.size = size;
   p.data.length = length;
-  if (how & 128) p.data.line = fuzz_u16(in), *line = p.data.line;
+  if (how & ANY_LINE) p.data.line = fuzz_u16(in), *line = p.data.line;
   if (p.type != HARP_PACKET_DATA) length = p.type == HARP_PACKET_ACK ? HARP_ACK_HEADER_BYTES : 0;
   harp_record_encode(out, &p, length, harp_crc32c(0, payload, length), p.number, keys.rx_seed);
   memcpy(out + HARP_RECORD_HEAD_BYTES, payload, length);
   uint8_t spoil = fuzz_u8(in);
-  if (spoil > 250) out[fuzz_u16(in) % (HARP_RECORD_HEAD_BYTES + length)] ^= 1;
+  if (spoil > BIT_ERROR) out[fuzz_u16(in) % (HARP_RECORD_HEAD_BYTES + length)] ^= 1;
   return HARP_RECORD_HEAD_BYTES + length;
 }
 
 static void run_reader(struct fuzz_input *in) {
-  static uint8_t bytes[HARP_RECORD_HEAD_BYTES + CAPACITY + 100];
+  static uint8_t bytes[HARP_RECORD_HEAD_BYTES + CAPACITY + EXCESS_BYTES];
   struct reader r;
   uint32_t number = 0, line = 0;
   begin(&r);
