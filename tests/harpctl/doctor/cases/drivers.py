@@ -74,5 +74,5 @@ def program_attached(world: World) -> None:
 
 
 @case("drivers.modes", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")
-def rungs_out_of_reach(world: World) -> None:
+def modes_out_of_reach(world: World) -> None:
     world.change("limits", capabilities=("cap_net_admin", "cap_ipc_lock"))
