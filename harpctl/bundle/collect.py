@@ -28,10 +28,10 @@ from harpctl.plugin.settings import all_settings
 from harpctl.plugin.status import read_status
 from harpctl.stats.files import NAME as STATS_NAME
 from harpctl.stats.files import directories, find
+from harpctl.stats.layout import MAGIC
 from harpctl.stats.nested import document
 
 DUMP_NAME = re.compile(r"harp-.*\.trace")  # of the flight recorder, in HARP_DUMP_DIR or beside the statistics
-MAGIC = b"HARPSTAT"  # what statistics files and dumps begin with
 FILE_BYTES_MAX = 64 << 20
 TOTAL_BYTES_MAX = 256 << 20
 PROCESSES_MAX = 1024

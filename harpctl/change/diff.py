@@ -18,11 +18,11 @@ from harpctl.change.steps import (
     Run,
     SetControl,
     WriteFile,
+    mode_of,
     needed,
 )
 from harpctl.host.host import Host
 
-NEW_FILE_MODE = 0o644
 NO_LINE_END = "\\ No newline at end of file\n"
 
 
@@ -123,10 +123,8 @@ def _file_change(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, s
     if isinstance(step, WriteFile):
         path = seen.place(step.path, follow=True)
         was, _data = seen.look(path)
-        mode = step.mode
-        if mode is None:
-            mode = was.mode if isinstance(was, File) else NEW_FILE_MODE
-        diff = seen.put(path, File(sha256=digest(step.data), mode=mode), step.data)
+        ours = File(sha256=digest(step.data), mode=mode_of(step, was))
+        diff = seen.put(path, ours, step.data)
         return Change(group=group, do="write", why=step.why, path=step.path, diff=diff)
     if isinstance(step, RemoveFile):
         diff = seen.put(seen.place(step.path), Absent(), b"")

@@ -21,14 +21,13 @@ from harpctl.change.steps import (
     Run,
     SetControl,
     WriteFile,
+    mode_of,
     need,
 )
 from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
 from harpctl.console import Progress
 from harpctl.errors import HarpError
 from harpctl.host.host import Host
-
-NEW_FILE_MODE = 0o644
 
 
 class Executor:
@@ -78,7 +77,7 @@ class Executor:
         if isinstance(step, WriteFile):
             path = host.resolved(step.path)
             was = self._saved_state(path)
-            ours = File(sha256=digest(step.data), mode=_mode(step, was))
+            ours = File(sha256=digest(step.data), mode=mode_of(step, was))
             return self._with_folders(path, PutBack(path=path, was=was, ours=ours))
         if isinstance(step, RemoveFile):
             path = host.placed(step.path)
@@ -137,7 +136,7 @@ class Executor:
     def _write(self, step: WriteFile) -> None:
         was, _data = read_state(self._host, self._host.resolved(step.path))
         owner = (was.uid, was.gid) if isinstance(was, File) else None
-        self._host.write_file(step.path, step.data, _mode(step, was), owner)
+        self._host.write_file(step.path, step.data, mode_of(step, was), owner)
 
     def _set(self, step: SetControl) -> None:
         self._host.write_control(step.path, step.value)
@@ -184,9 +183,3 @@ def targets(step: AnyStep) -> tuple[str, ...]:
     if isinstance(step, Rename):
         return step.path, step.to
     return () if isinstance(step, SetControl | Run) else (step.path,)
-
-
-def _mode(step: WriteFile, was: State) -> int:
-    if step.mode is not None:
-        return step.mode
-    return was.mode if isinstance(was, File) else NEW_FILE_MODE

@@ -12,7 +12,10 @@ import enum
 import msgspec
 
 from harpctl.change.os_errors import translate_os_errors
+from harpctl.change.state import File, State
 from harpctl.host.host import Host
+
+NEW_FILE_MODE = 0o644
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
@@ -103,6 +106,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Return whether there is nothing to do."""
         return not any(group.steps for group in self.groups)
+
+
+def mode_of(step: WriteFile, was: State) -> int:
+    """Return the mode of a file that a step writes, by what was at its path."""
+    if step.mode is not None:
+        return step.mode
+    return was.mode if isinstance(was, File) else NEW_FILE_MODE
 
 
 class Need(enum.Enum):

@@ -19,7 +19,7 @@ from harpctl.doctor.bundle_findings import printable, read_findings
 from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst
-from harpctl.doctor.probe_packet import PORT
+from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.doctor.responder import SECONDS, Responder, own_addresses
 from harpctl.doctor.show import show_all, show_failures
 from harpctl.doctor.topo import draw, make_topo
@@ -28,7 +28,6 @@ from harpctl.facts.collect import collect
 from harpctl.host.host import Host, open_host
 
 FAILED = int(ExitCode.FAILED)
-PORT_MIN, PORT_MAX = 1024, 65535
 SECONDS_MAX = 86_400
 
 Root = Annotated[

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -11,11 +10,11 @@ import msgspec
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.facts.xdp import ZERO_COPY, release_of
 
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp/modes.c)
 ONE_BUFFER_MTU = 3762  # larger packets span frames
 SEVERAL_BUFFERS = (6, 6)  # Linux release
-ZERO_COPY = "zero-copy"  # a value of Eni.xdp
 
 
 class DriverMode(msgspec.Struct, frozen=True):
@@ -40,8 +39,7 @@ MODE_OF = {"xdp": MODES[1], **{mode.driver: mode for mode in MODES}}
 
 def kernel_release(context: Context) -> tuple[int, int]:
     """Return major and minor of the kernel; 0.0 when unknown."""
-    match = re.match(r"(\d+)\.(\d+)", context.facts.system.kernel)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+    return release_of(context.facts.system.kernel)
 
 
 def lacks(context: Context, mode: DriverMode) -> list[str]:

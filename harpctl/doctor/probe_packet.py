@@ -11,6 +11,7 @@ import secrets
 import socket
 
 PORT = 17700
+PORT_MIN, PORT_MAX = 1024, 65535  # that an operator may choose
 MAGIC = b"HARPdoc1"
 REQUEST, ANSWER = b"?", b"!"
 NONCE_BYTES = 15

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.drivers import ONE_BUFFER_MTU, ZERO_COPY, asked_drivers, kernel_release, on_xdp
+from harpctl.doctor.drivers import ONE_BUFFER_MTU, asked_drivers, kernel_release, on_xdp
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts import text
 from harpctl.facts.model import Eni
+from harpctl.facts.xdp import ZERO_COPY
 
 PROTOCOLS = "/proc/net/protocols"
 VIRTIO_SINCE = (6, 13)

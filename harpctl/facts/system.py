@@ -9,6 +9,7 @@ import re
 import shlex
 
 from harpctl.facts import text
+from harpctl.facts.library_dirs import LOADERS, TRIPLETS
 from harpctl.facts.model import System
 from harpctl.host.host import Host
 
@@ -19,10 +20,6 @@ FAMILIES = {
         *("rhel", "fedora", "centos", "rocky", "almalinux", "ol", "amzn", "openeuler"),
         *("tencentos", "tlinux", "opencloudos", "anolis", "alinux"),
     ),
-}
-LOADERS = {  # architecture -> what only its C library brings along
-    "x86_64": ("/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu"),
-    "aarch64": ("/lib/ld-linux-aarch64.so.1", "/usr/lib/aarch64-linux-gnu"),
 }
 LIBC = ("/lib/{0}-linux-gnu/libc.so.6", "/usr/lib/{0}-linux-gnu/libc.so.6", "/lib64/libc.so.6")
 LIBC_BANNER = re.compile(rb"GNU C Library [^\n]{0,200}?version ([0-9]+\.[0-9]+)")
@@ -91,8 +88,8 @@ def collect_system(host: Host, unknown: list[str]) -> System:
 def _arch(host: Host) -> str:
     if host.is_real:
         return os.uname().machine
-    for arch, paths in LOADERS.items():
-        if any(host.exists(path) for path in paths):
+    for arch, triplet in TRIPLETS.items():
+        if host.exists(LOADERS[arch]) or host.exists(f"/usr/lib/{triplet}"):
             return arch
     return "x86_64" if host.is_dir("/usr/lib64") else ""
 

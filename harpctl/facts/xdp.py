@@ -12,6 +12,7 @@ import re
 from harpctl.facts import text
 from harpctl.host.host import Host
 
+ZERO_COPY, NATIVE, GENERIC = "zero-copy", "native", "generic"  # values of Eni.xdp
 AF_XDP_SINCE = (4, 18)
 ZERO_COPY_SINCE = {
     "i40e": (4, 20),
@@ -24,7 +25,7 @@ ZERO_COPY_SINCE = {
     "igb": (6, 14),
     "idpf": (6, 18),
 }
-NATIVE = {
+NATIVE_DRIVERS = {
     "bnxt_en",
     "ena",
     "gve",
@@ -41,23 +42,24 @@ ENA_ZERO_COPY_SINCE = (2, 13)  # of the driver outside the kernel, whose version
 VIRTIO_F_ACCESS_PLATFORM = 33
 
 
-def _version(release: str) -> tuple[int, int]:
+def release_of(release: str) -> tuple[int, int]:
+    """Return major and minor of a release, such as 6.1 of "6.1.0-18-amd64"; 0.0 for no release."""
     match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release, re.ASCII)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def best_mode(host: Host, name: str, driver: str, kernel: str) -> str:
     """Return "zero-copy", "native" or "generic"; "" where the kernel is too old or the driver unknown."""
-    release = _version(kernel)
+    release = release_of(kernel)
     if release < AF_XDP_SINCE or not driver:
         return ""
     if driver == "ena":
         module = text.word(host, "/sys/module/ena/version")
-        return "zero-copy" if module.endswith("g") and _version(module) >= ENA_ZERO_COPY_SINCE else "native"
+        return ZERO_COPY if module.endswith("g") and release_of(module) >= ENA_ZERO_COPY_SINCE else NATIVE
     has_zero_copy = driver in ZERO_COPY_SINCE and release >= ZERO_COPY_SINCE[driver]
     if has_zero_copy and (driver != "virtio_net" or _has_access_platform(host, name)):
-        return "zero-copy"
-    return "native" if driver in NATIVE else "generic"
+        return ZERO_COPY
+    return NATIVE if driver in NATIVE_DRIVERS else GENERIC
 
 
 def _has_access_platform(host: Host, name: str) -> bool:

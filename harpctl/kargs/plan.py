@@ -23,7 +23,7 @@ import msgspec
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts import bls, grub_menu
-from harpctl.facts.boot_loader import bls_entries, env_path, variables
+from harpctl.facts.boot_loader import DEFAULTS, bls_entries, env_path, variables
 from harpctl.facts.model import Boot, BootEntry, Facts
 from harpctl.host.host import Host
 from harpctl.kargs import boot_files
@@ -31,7 +31,6 @@ from harpctl.kargs.cmdline import HugepageArgs, holds, others, replaced, split, 
 from harpctl.kargs.grub import edited_defaults, final_value
 
 NAME = "kernel arguments"
-DEFAULTS = "/etc/default/grub"
 KERNEL_CMDLINE = "/etc/kernel/cmdline"  # options of entries made later, EL 9 and TencentOS 4
 GENERATE_TIMEOUT_S = 300.0
 

@@ -7,6 +7,7 @@ import io
 from importlib import resources
 from pathlib import Path
 
+from harpctl.build_info import BUILD_DIR
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
@@ -14,7 +15,6 @@ from harpctl.host.host import Host
 from harpctl.plugin.compat import incompatibility, platform_of
 from harpctl.plugin.switch import Source
 
-BUILD_DIR = Path(__file__).resolve().parents[2] / "plugin" / "build"
 VARIANTS = ("", "portable", "aarch64")  # folders of build/: for this machine, for old glibc, for ARM
 
 

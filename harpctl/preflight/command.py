@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harpctl.console import ConsoleProgress, NoProgress, print_json
-from harpctl.doctor.probe_packet import PORT
+from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote, parse_hosts
 from harpctl.preflight.agent import serve_agent
@@ -19,7 +19,6 @@ from harpctl.preflight.run import PreflightOptions, run_preflight
 from harpctl.preflight.show import show
 from harpctl.testbed.bench.sizes import parse_sizes
 
-PORT_MIN, PORT_MAX = 1024, 65535
 HOSTS_MIN = 2
 SIZES = "8,4K,64K,512K,1M"
 WITHIN_S = 120.0

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harpctl.confs.conf import Conf
+from harpctl.confs.table import KEYS
 from harpctl.facts.model import MIB
+from harpctl.facts.xdp import ZERO_COPY
 from harpctl.setup.choose import Choice
 
 ENGINE_BYTES = 16 * MIB
 BLOCKS_BYTES = 8 * MIB  # of an engine, beside the packets
 XDP_BYTES, XDP_BYTES_LEAST = 64 * MIB, 4 * MIB  # of an ENI's packets: of all engines together, and of each
 UDP_BYTES = 2 * MIB  # of an ENI's packets, with every driver
-ZERO_COPY = "zero-copy"
-XDP_DRIVERS = ("xdp", "xdp-zc", "xdp-copy")
-KERNEL_DRIVERS = ("udp", "tcp", "udp+tcp")
+AUTO = "auto"
+XDP_DRIVERS = {word for word in KEYS["driver"].words if word.startswith("xdp")}
+KERNEL_DRIVERS = {*KEYS["driver"].words} - XDP_DRIVERS - {AUTO}
 
 
 def engine_count(choices: Sequence[Choice], ranks: int) -> int:
@@ -37,7 +39,7 @@ def engine_bytes(choices: Sequence[Choice], confs: dict[str, Conf]) -> int:
 
 
 def _frames_bytes(choice: Choice, conf: Conf | None, sharers: int) -> int:
-    driver = conf.driver if conf is not None and conf.driver else "auto"
+    driver = conf.driver if conf is not None and conf.driver else AUTO
     has_xdp = driver in XDP_DRIVERS or (driver not in KERNEL_DRIVERS and choice.eni.xdp == ZERO_COPY)
     return UDP_BYTES + (max(XDP_BYTES // sharers, XDP_BYTES_LEAST) if has_xdp else 0)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.trace.clock import SENDING
 from harpctl.trace.history import History, HistoryEvent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SENT = {"TX_DATA", "TX_AGAIN", "TX_COPY", "TX_PROBE"}
 MARKS = {  # of events at a packet number: marker, colour, label
     "TX_AGAIN": ("^", "tab:orange", "sent again"),
     "TX_COPY": (".", "tab:olive", "copy"),
@@ -22,7 +22,6 @@ MARKS = {  # of events at a packet number: marker, colour, label
     "LOST": ("x", "tab:red", "found lost"),
     "SPURIOUS": ("o", "tab:green", "was only late"),
 }
-STATES = ("new", "up", "down", "dormant")
 PATHS_MAX = 4  # drawn; those with most events
 POINTS_MAX = 4000  # of one kind on one path: each n-th of more
 DPI = 80
@@ -56,7 +55,9 @@ class _Path:
         self.begin_ns = begin_ns
         own = [entry for entry in events if entry.side == sender]
         sent = [
-            entry.event.number for entry in own if entry.event.kind.name in SENT and entry.at_ns >= begin_ns
+            entry.event.number
+            for entry in own
+            if entry.event.kind.name in SENDING and entry.at_ns >= begin_ns
         ]
         self.first = min(sent, default=0)
         self.points: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -72,7 +73,7 @@ class _Path:
 
     def _add(self, entry: HistoryEvent) -> None:
         event, name = entry.event, entry.event.kind.name
-        if name in SENT or name in MARKS or name == "RX_ACK":
+        if name in SENDING or name in MARKS or name == "RX_ACK":
             self._at(name, entry, event.number + (event.count - 1 if name == "TX_DATA" else 0))
         if name == "RX_ACK":
             self._at("window", entry, event.b / 1024)
@@ -81,7 +82,7 @@ class _Path:
         elif name == "PTO":
             self._at("timeout", entry, 0)
         elif name == "PATH_STATE":
-            self._at(f"state {STATES[event.b] if event.b < len(STATES) else event.b}", entry, 0)
+            self._at(f"state {event.word('b')}", entry, 0)
 
     def numbers(self, what: str) -> tuple[list[float], list[float]]:
         """Return times and packet numbers of a kind."""
