@@ -17,7 +17,10 @@ from harpctl.setup.choose import Choice
 
 ENGINE_BYTES = 16 * MIB
 BLOCKS_BYTES = 8 * MIB  # of an engine, beside the packets
-XDP_BYTES, XDP_BYTES_LEAST = 64 * MIB, 4 * MIB  # of an ENI's packets: of all engines together, and of each
+XDP_BYTES, XDP_BYTES_SHARE_MIN = (
+    64 * MIB,
+    4 * MIB,
+)  # of an ENI's packets: of all engines together, and of each
 UDP_BYTES = 2 * MIB  # of an ENI's packets, with every driver
 AUTO = "auto"
 XDP_DRIVERS = {word for word in KEYS["driver"].words if word.startswith("xdp")}
@@ -41,7 +44,7 @@ def engine_bytes(choices: Sequence[Choice], confs: dict[str, Conf]) -> int:
 def _frames_bytes(choice: Choice, conf: Conf | None, sharers: int) -> int:
     driver = conf.driver if conf is not None and conf.driver else AUTO
     has_xdp = driver in XDP_DRIVERS or (driver not in KERNEL_DRIVERS and choice.eni.xdp == ZERO_COPY)
-    return UDP_BYTES + (max(XDP_BYTES // sharers, XDP_BYTES_LEAST) if has_xdp else 0)
+    return UDP_BYTES + (max(XDP_BYTES // sharers, XDP_BYTES_SHARE_MIN) if has_xdp else 0)
 
 
 def pages_used(choices: Sequence[Choice], confs: dict[str, Conf], ranks: int, page_size: int) -> int:

@@ -31,7 +31,7 @@ from harpctl.setup.page_demand import (
     ENGINE_BYTES,
     UDP_BYTES,
     XDP_BYTES,
-    XDP_BYTES_LEAST,
+    XDP_BYTES_SHARE_MIN,
     pages_used,
 )
 from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
@@ -212,7 +212,7 @@ def test_the_figures_are_the_plugins(root: Path) -> None:
         (engine, "HARP_ENGINE_MEMORY_BYTES", ENGINE_BYTES),
         (engine, "HARP_ENGINE_BLOCKS_BYTES", BLOCKS_BYTES),
         (modes, " FRAMES_BYTES", XDP_BYTES),
-        (modes, "FRAMES_BYTES_LEAST", XDP_BYTES_LEAST),
+        (modes, "FRAMES_BYTES_SHARE_MIN", XDP_BYTES_SHARE_MIN),
     ):
         assert f"{name} = {value // MIB} << 20," in text, name
     udp = (source / "io/udp.c").read_text()
