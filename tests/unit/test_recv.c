@@ -17,6 +17,7 @@ static struct harp_counters counters;
 static struct harp_placement place;
 static uint8_t staging[HARP_STAGING_BYTES], buffer[1 << 20], payload[HARP_PACKET_MAX_PAYLOAD_BYTES];
 enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3 };
+#define LINES(n) ((n)*HARP_LINE_BYTES) /* bytes of whole lines */
 static const struct harp_receiver_config config = {
     .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
 
@@ -69,19 +70,20 @@ static void test_a_posted_message_is_placed_and_done(void **state) {
   uint32_t bytes;
   assert_int_equal(post(5000, &early), 0);
   assert_null(early);
-  assert_int_equal(feed(5, MESSAGE, LINE + 8, 1024, 276, 1300), HARP_DROP_NONE); /* the end comes first */
-  assert_ptr_equal(place.dst, buffer + 1024);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE + 8, LINES(8), 276, LINES(8) + 276),
+                   HARP_DROP_NONE); /* the end comes first */
+  assert_ptr_equal(place.dst, buffer + LINES(8));
   assert_int_equal(place.count, 1);
   assert_int_equal(place.runs[0].from, 0);
   assert_int_equal(place.runs[0].bytes, 276);
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(stream.delivered, LINE);
-  assert_int_equal(feed(6, MESSAGE, LINE, 0, 1024, 1300), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, LINES(8), LINES(8) + 276), HARP_DROP_NONE);
   assert_int_equal(stream.delivered, LINE + 11);
   assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_ptr_equal(cookie, buffer);
-  assert_int_equal(bytes, 1300);
-  assert_int_equal(feed(7, MESSAGE, LINE, 0, 1024, 1300), HARP_DROP_DUPLICATE);
+  assert_int_equal(bytes, LINES(8) + 276);
+  assert_int_equal(feed(NUMBER + 2, MESSAGE, LINE, 0, LINES(8), LINES(8) + 276), HARP_DROP_DUPLICATE);
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
 
@@ -89,16 +91,16 @@ static void test_only_new_lines_are_placed(void **state) {
   (void)state;
   const uint8_t *early;
   assert_int_equal(post(5000, &early), 0);
-  assert_int_equal(feed(5, MESSAGE, LINE + 2, 256, 128, 1280), HARP_DROP_NONE);
-  assert_int_equal(feed(6, MESSAGE, LINE + 5, 640, 256, 1280), HARP_DROP_NONE);
-  assert_int_equal(feed(7, MESSAGE, LINE, 0, 1280, 1280), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE + 2, LINES(2), LINES(1), LINES(10)), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 5, LINES(5), LINES(2), LINES(10)), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 2, MESSAGE, LINE, 0, LINES(10), LINES(10)), HARP_DROP_NONE);
   assert_int_equal(place.count, 3); /* 0-2, 3-5, 7-10 */
   assert_int_equal(place.runs[0].from, 0);
-  assert_int_equal(place.runs[0].bytes, 256);
-  assert_int_equal(place.runs[1].from, 384);
-  assert_int_equal(place.runs[1].bytes, 256);
-  assert_int_equal(place.runs[2].from, 896);
-  assert_int_equal(place.runs[2].bytes, 384);
+  assert_int_equal(place.runs[0].bytes, LINES(2));
+  assert_int_equal(place.runs[1].from, LINES(3));
+  assert_int_equal(place.runs[1].bytes, LINES(2));
+  assert_int_equal(place.runs[2].from, LINES(7));
+  assert_int_equal(place.runs[2].bytes, LINES(3));
 }
 
 /* The map of what has arrived is a ring of one window: behind the window its bits are those of other lines.
@@ -128,7 +130,7 @@ static void test_early_data_waits_in_staging(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  assert_int_equal(feed(5, MESSAGE + 1, LINE + 10, 1024, 976, 2000),
+  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, 1024, 976, 2000),
                    HARP_DROP_NONE); /* of the second message */
   uint8_t *slot = staging + (MESSAGE + 1) % HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES;
   assert_ptr_equal(place.dst, slot + 1024);
@@ -139,33 +141,37 @@ static void test_early_data_waits_in_staging(void **state) {
   assert_int_equal(place.count, 1);
   assert_int_equal(place.runs[0].from, 1024);
   assert_int_equal(place.runs[0].bytes, 976);
-  assert_int_equal(feed(6, MESSAGE + 1, LINE + 2, 0, 1024, 2000), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE + 1, LINE + 2, 0, 1024, 2000), HARP_DROP_NONE);
   assert_ptr_equal(place.dst, buffer); /* the rest goes straight there */
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
-  assert_int_equal(feed(7, MESSAGE, LINE, 0, 100, 100), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 2, MESSAGE, LINE, 0, 100, 100), HARP_DROP_NONE);
   assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(bytes, 100);
 }
 
 static void test_early_data_is_bounded(void **state) {
   (void)state;
-  assert_int_equal(feed(5, MESSAGE, LINE, 0, 1024, HARP_EARLY_MAX_BYTES + 1), HARP_DROP_CREDIT);
-  assert_int_equal(feed(6, MESSAGE + HARP_EARLY_MESSAGES, LINE + 900, 0, 100, 100), HARP_DROP_CREDIT);
-  assert_int_equal(feed(7, MESSAGE + HARP_EARLY_MESSAGES - 1, LINE + 900, 0, 100, 100), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, HARP_EARLY_MAX_BYTES + 1), HARP_DROP_CREDIT);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE + HARP_EARLY_MESSAGES, LINE + 900, 0, 100, 100),
+                   HARP_DROP_CREDIT);
+  assert_int_equal(feed(NUMBER + 2, MESSAGE + HARP_EARLY_MESSAGES - 1, LINE + 900, 0, 100, 100),
+                   HARP_DROP_NONE);
 }
 
 static void test_bounds_and_contradictions(void **state) {
   (void)state;
   const uint8_t *early;
   assert_int_equal(post(5000, &early), 0);
-  assert_int_equal(feed(5, MESSAGE, LINE + HARP_WINDOW_LINES, 0, 128, 128), HARP_DROP_WINDOW);
-  assert_int_equal(feed(5, MESSAGE + 5000, LINE, 0, 128, 128), HARP_DROP_WINDOW);
-  assert_int_equal(feed(5, MESSAGE, LINE, 0, 128, 0x7FFFFFFF), HARP_DROP_FIELD);
-  assert_int_equal(feed(6, MESSAGE, LINE, 128, 128, 512),
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE + HARP_WINDOW_LINES, 0, 128, 128), HARP_DROP_WINDOW);
+  assert_int_equal(feed(NUMBER, MESSAGE + 5000, LINE, 0, 128, 128), HARP_DROP_WINDOW);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 128, 0x7FFFFFFF), HARP_DROP_FIELD);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 128, 128, 512),
                    HARP_DROP_CONTRADICTION); /* would start before its turn */
-  assert_int_equal(feed(5, MESSAGE, LINE, 0, 128, 512), HARP_DROP_NONE);
-  assert_int_equal(feed(6, MESSAGE, LINE + 1, 128, 128, 640), HARP_DROP_CONTRADICTION); /* another size */
-  assert_int_equal(feed(6, MESSAGE, LINE + 2, 128, 128, 512), HARP_DROP_CONTRADICTION); /* another start */
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 128, 512), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 1, 128, 128, 640),
+                   HARP_DROP_CONTRADICTION); /* another size */
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 2, 128, 128, 512),
+                   HARP_DROP_CONTRADICTION); /* another start */
   /* What was refused is not acknowledged, so it may come again. */
   struct harp_packet ack;
   uint64_t number;
@@ -186,7 +192,7 @@ static void test_too_large_is_noted_and_never_written(void **state) {
   void *cookie;
   uint32_t bytes;
   assert_int_equal(post(100, &early), 0);
-  assert_int_equal(feed(5, MESSAGE, LINE, 0, 101, 101), HARP_DROP_CONTRADICTION);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 101, 101), HARP_DROP_CONTRADICTION);
   assert_true(stream.too_large);
   assert_int_equal(stream.too_large_message, MESSAGE);
   assert_int_equal(stream.too_large_size, 101);
@@ -202,12 +208,12 @@ static void test_too_large_early_data_stays_out_of_the_buffer(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  assert_int_equal(feed(5, MESSAGE, LINE, 0, 1024, 2000), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 2000), HARP_DROP_NONE);
   assert_int_equal(post(1500, &early), 0);
   assert_null(early);
   assert_int_equal(place.count, 0);
   assert_true(stream.too_large);
-  assert_int_equal(feed(6, MESSAGE, LINE + 8, 1024, 976, 2000), HARP_DROP_CONTRADICTION);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 976, 2000), HARP_DROP_CONTRADICTION);
   assert_int_equal(place.count, 0);
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
@@ -288,13 +294,13 @@ static void test_empty_messages_complete_in_turn(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes = 1;
-  assert_int_equal(feed(5, MESSAGE + 1, LINE + 1, 0, 0, 0), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 1, 0, 0, 0), HARP_DROP_NONE);
   assert_int_equal(place.count, 0);
   assert_int_equal(post(0, &early), 0);
   assert_int_equal(post(100, &early), 0);
   assert_int_equal(place.count, 0);
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
-  assert_int_equal(feed(6, MESSAGE, LINE, 0, 0, 0), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, 0, 0), HARP_DROP_NONE);
   assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(bytes, 0);
   assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
