@@ -188,10 +188,12 @@ def status(
 
 def _eni_line(eni: persistent.EniStatus) -> str:
     parts = [f"{eni.name}  {eni.address or 'no address':<12} MTU {eni.mtu}  {eni.state}"]
-    for way, faults in eni.faults.items():
-        counts = ", ".join(f"{count} {name}" for name, count in eni.counts.get(way, {}).items() if count)
+    for direction, faults in eni.faults.items():
+        counts = ", ".join(
+            f"{count} {name}" for name, count in eni.counts.get(direction, {}).items() if count
+        )
         words = " ".join(f"{key}={value:g}" for key, value in faults.items())
-        parts.append(f"{way}: {words}" + (f" ({counts})" if counts else ""))
+        parts.append(f"{direction}: {words}" + (f" ({counts})" if counts else ""))
     return "  ".join(parts)
 
 
@@ -220,8 +222,8 @@ def fault(
         ),
     ],
     *,
-    way: Annotated[
-        str, typer.Option("--way", help="in: what goes to the host. out: what comes from it. both.")
+    direction: Annotated[
+        str, typer.Option("--direction", help="in: what goes to the host. out: what comes from it. both.")
     ] = BOTH,
     name: Name = DEFAULT_NAME,
     as_json: AsJson = False,
@@ -240,7 +242,7 @@ def fault(
             lab.set_mtu(*where, int(value))
     on_packets = {word: value for word, value in changes.items() if word in DirectionFaults.__struct_fields__}
     if on_packets:
-        faults.set(way, **_typed(on_packets))
+        faults.set(direction, **_typed(on_packets))
     _print_result(
         Result(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json
     )

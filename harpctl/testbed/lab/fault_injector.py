@@ -135,12 +135,15 @@ class FaultInjector:
             child.stderr.close()
 
 
-def request(way: str, chances: Sequence[float], times_ms: Sequence[float], mtu_bytes: int) -> str:
-    """Return the request line for a way: chances as shares of 1, two times, the MTU (fault_injector.c)."""
+def request(direction: str, chances: Sequence[float], times_ms: Sequence[float], mtu_bytes: int) -> str:
+    """Return the request line of a direction: chances as shares of 1, two times, the MTU."""
     parts = [str(round(chance * 1_000_000_000)) for chance in chances]
-    return " ".join([way, *parts, *(str(round(ms * 1_000_000)) for ms in times_ms), str(mtu_bytes)])
+    return " ".join([direction, *parts, *(str(round(ms * 1_000_000)) for ms in times_ms), str(mtu_bytes)])
 
 
 def merge(counts: Mapping[str, Mapping[str, int]], dropped: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Add what the firewall dropped to what the injector counted."""
-    return {way: {"dropped": dropped.get(way, 0), **counts.get(way, {})} for way in ("in", "out")}
+    return {
+        direction: {"dropped": dropped.get(direction, 0), **counts.get(direction, {})}
+        for direction in ("in", "out")
+    }

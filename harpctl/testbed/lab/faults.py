@@ -16,7 +16,7 @@ import msgspec
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab.commands import Run
 from harpctl.testbed.lab.fault_injector import FaultInjector, merge, request
-from harpctl.testbed.lab.rules import IN, OUT, WAYS, plan_drops, read_drops, show_drops
+from harpctl.testbed.lab.rules import DIRECTIONS, IN, OUT, plan_drops, read_drops, show_drops
 from harpctl.testbed.lab.spec import MTU_MIN_BYTES, LabSpec, bridge_name, eni_name, fabric_name, port_name
 
 BOTH = "both"
@@ -25,7 +25,7 @@ MS_MAX = 10_000.0
 
 
 class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to the packets of one way; shares of 1. A superframe counts as one packet."""
+    """What happens to the packets of one direction; shares of 1. A superframe counts as one packet."""
 
     drop: float = 0.0
     blackhole: bool = False
@@ -74,12 +74,12 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
                 f"An MTU is at least {MTU_MIN_BYTES} bytes, not {self.path_mtu_bytes}.", "", ExitCode.USAGE
             )
 
-    def line(self, way: str) -> str:
+    def line(self, direction: str) -> str:
         """Return them as a line for the fault injector."""
         leave = 1 / self.burst_packets
         enter = min(1.0, self.burst * leave / (1 - self.burst))
         chances = (self.corrupt, self.duplicate, self.reorder, enter, leave)
-        return request(way, chances, (self.reorder_ms, self.delay_ms), self.path_mtu_bytes)
+        return request(direction, chances, (self.reorder_ms, self.delay_ms), self.path_mtu_bytes)
 
 
 Both = dict[str, DirectionFaults]
@@ -88,7 +88,7 @@ Both = dict[str, DirectionFaults]
 class Faults:
     """The faults of a host's ENI; each method sets one kind, leaves the others, and returns the object.
 
-    `way` is "in" for what goes to the host, "out" for what comes from it, "both" for each by itself.
+    `direction` is "in" for what goes to the host, "out" for what comes from it, "both" for each by itself.
     """
 
     def __init__(self, spec: LabSpec, prefix: str, run: Run, folder: Path, host: int, eni: int) -> None:
@@ -96,44 +96,46 @@ class Faults:
         self._host, self._eni = host, eni
         self._file = folder / f"{port_name(host, eni_name(eni))}.json"
 
-    def drop(self, share: float, way: str = BOTH) -> Faults:
+    def drop(self, share: float, direction: str = BOTH) -> Faults:
         """Lose packets at random; neighbour discovery passes."""
-        return self.set(way, drop=share)
+        return self.set(direction, drop=share)
 
-    def blackhole(self, way: str = BOTH, *, on: bool = True) -> Faults:
+    def blackhole(self, direction: str = BOTH, *, on: bool = True) -> Faults:
         """Lose everything, while the link stays up."""
-        return self.set(way, blackhole=on)
+        return self.set(direction, blackhole=on)
 
-    def burst(self, share: float, packets: float = 10.0, way: str = BOTH) -> Faults:
+    def burst(self, share: float, packets: float = 10.0, direction: str = BOTH) -> Faults:
         """Lose packets in bursts of that length on average (Gilbert-Elliott), that share in all."""
-        return self.set(way, burst=share, burst_packets=packets)
+        return self.set(direction, burst=share, burst_packets=packets)
 
-    def corrupt(self, share: float, way: str = BOTH) -> Faults:
+    def corrupt(self, share: float, direction: str = BOTH) -> Faults:
         """Turn a bit of UDP payloads, and make the checksum right again."""
-        return self.set(way, corrupt=share)
+        return self.set(direction, corrupt=share)
 
-    def duplicate(self, share: float, way: str = BOTH) -> Faults:
+    def duplicate(self, share: float, direction: str = BOTH) -> Faults:
         """Deliver packets twice."""
-        return self.set(way, duplicate=share)
+        return self.set(direction, duplicate=share)
 
-    def reorder(self, share: float, by_ms: float = REORDER_MS, way: str = BOTH) -> Faults:
+    def reorder(self, share: float, by_ms: float = REORDER_MS, direction: str = BOTH) -> Faults:
         """Hold packets back, while others pass."""
-        return self.set(way, reorder=share, reorder_ms=by_ms)
+        return self.set(direction, reorder=share, reorder_ms=by_ms)
 
-    def delay_ms(self, ms: float, way: str = BOTH) -> Faults:
+    def delay_ms(self, ms: float, direction: str = BOTH) -> Faults:
         """Let everything take so much longer; with both ways the round trip takes twice that."""
-        return self.set(way, delay_ms=ms)
+        return self.set(direction, delay_ms=ms)
 
-    def shrink_mtu(self, mtu_bytes: int, way: str = BOTH) -> Faults:
+    def shrink_mtu(self, mtu_bytes: int, direction: str = BOTH) -> Faults:
         """Lose longer IP packets without an ICMP error; 0 ends it."""
-        return self.set(way, path_mtu_bytes=mtu_bytes)
+        return self.set(direction, path_mtu_bytes=mtu_bytes)
 
-    def set(self, way: str = BOTH, **changes: float) -> Faults:
+    def set(self, direction: str = BOTH, **changes: float) -> Faults:
         """Set several at once, by the names of DirectionFaults."""
-        if way not in {*WAYS, BOTH}:
-            raise HarpError(f"A fault goes `in`, `out` or `both` ways, not {way!r}.", "", ExitCode.USAGE)
+        if direction not in {*DIRECTIONS, BOTH}:
+            raise HarpError(
+                f"A fault has the direction `in`, `out` or `both`, not {direction!r}.", "", ExitCode.USAGE
+            )
         state = self.state()
-        for one in WAYS if way == BOTH else (way,):
+        for one in DIRECTIONS if direction == BOTH else (direction,):
             state[one] = msgspec.structs.replace(state[one], **changes)
             state[one].check()
         self._make(state)
@@ -142,7 +144,7 @@ class Faults:
     def clear(self) -> Faults:
         """End all of them."""
         self._injector().withdraw()
-        self._drop(dict.fromkeys(WAYS, 0.0))
+        self._drop(dict.fromkeys(DIRECTIONS, 0.0))
         self._file.unlink(missing_ok=True)
         return self
 
@@ -153,18 +155,18 @@ class Faults:
         return {IN: DirectionFaults(), OUT: DirectionFaults()}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return by way what was done: `dropped` since drop was last set, others since insertion."""
+        """Return by direction what was done: `dropped` since drop was last set, others since insertion."""
         dropped: dict[str, int] = {}
-        for way in WAYS:
+        for direction in DIRECTIONS:
             with contextlib.suppress(HarpError):
-                listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, way))
-                dropped[way] = read_drops(listed)
+                listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, direction))
+                dropped[direction] = read_drops(listed)
         injector = self._injector()
         return merge(injector.send() if injector.is_inserted else {}, dropped)
 
     def total(self, name: str) -> int:
         """Add up a count of both ways."""
-        return sum(way.get(name, 0) for way in self.counts().values())
+        return sum(direction.get(name, 0) for direction in self.counts().values())
 
     def _make(self, state: Both) -> None:
         before, injector = self.state(), self._injector()
@@ -174,19 +176,19 @@ class Faults:
                 "Make the lab with a switch.",
                 ExitCode.USAGE,
             )
-        shares = {way: faults.dropped for way, faults in state.items()}
-        if shares != {way: faults.dropped for way, faults in before.items()}:
+        shares = {direction: faults.dropped for direction, faults in state.items()}
+        if shares != {direction: faults.dropped for direction, faults in before.items()}:
             self._drop(shares)
         if any(faults.needs_injector for faults in state.values()) and not injector.is_inserted:
             injector.insert()
         if injector.is_inserted:
-            injector.send(*(faults.line(way) for way, faults in state.items()))
+            injector.send(*(faults.line(direction) for direction, faults in state.items()))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(state))
 
     def _drop(self, shares: dict[str, float]) -> None:
-        for way, share in shares.items():
-            self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, way, share))
+        for direction, share in shares.items():
+            self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, direction, share))
 
     def _injector(self) -> FaultInjector:
         port = port_name(self._host, eni_name(self._eni))

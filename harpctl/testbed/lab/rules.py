@@ -15,17 +15,17 @@ from harpctl.testbed.lab.commands import Command, run_inside
 from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names, port_name
 
 IN, OUT = "in", "out"
-WAYS = (IN, OUT)  # towards the host, from the host
+DIRECTIONS = (IN, OUT)  # towards the host, from the host
 CHANCE_UNITS = 1_000_000  # the firewall draws a number below this; a share is given in units of 1 / this
 COUNTER = re.compile(r"counter packets (\d+)")
 
 
-def _place(spec: LabSpec, prefix: str, host: int, eni: int, way: str) -> tuple[str, str, str]:
-    """Return namespace, hook and device where one way's packets of a host's ENI are dropped."""
+def _place(spec: LabSpec, prefix: str, host: int, eni: int, direction: str) -> tuple[str, str, str]:
+    """Return namespace, hook and device where one direction's packets of a host's ENI are dropped."""
     name = eni_name(eni)
     if spec.has_fabric:
-        return fabric_name(prefix), "egress" if way == IN else "ingress", port_name(host, name)
-    return host_names(spec, prefix)[host if way == IN else 1 - host], "ingress", name
+        return fabric_name(prefix), "egress" if direction == IN else "ingress", port_name(host, name)
+    return host_names(spec, prefix)[host if direction == IN else 1 - host], "ingress", name
 
 
 def _chain(device: str, hook: str, rule: str) -> str:
@@ -52,23 +52,23 @@ def plan_loss(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]:
     return [run_inside(namespace, "nft", "-f", "-", stdin=text)]
 
 
-def plan_drops(spec: LabSpec, prefix: str, host: int, eni: int, way: str, share: float) -> Command:
-    """Plan what is dropped of one way, all of it at a share of 1; it replaces what was before."""
-    namespace, hook, device = _place(spec, prefix, host, eni, way)
-    table = f"table netdev {_drops_table(host, eni, way)}"
+def plan_drops(spec: LabSpec, prefix: str, host: int, eni: int, direction: str, share: float) -> Command:
+    """Plan what is dropped of one direction, all of it at a share of 1; it replaces what was before."""
+    namespace, hook, device = _place(spec, prefix, host, eni, direction)
+    table = f"table netdev {_drops_table(host, eni, direction)}"
     chain = _chain(device, hook, "" if share >= 1 else share_rule(share))
     text = f"{table} {{ }}\ndelete {table}\n" + (f"{table} {{\n{chain}}}\n" if share else "")
     return run_inside(namespace, "nft", "-f", "-", stdin=text)
 
 
-def show_drops(spec: LabSpec, prefix: str, host: int, eni: int, way: str) -> Command:
+def show_drops(spec: LabSpec, prefix: str, host: int, eni: int, direction: str) -> Command:
     """Make the command that lists those rules; it fails where there are none."""
-    namespace, _, _ = _place(spec, prefix, host, eni, way)
-    return run_inside(namespace, "nft", "list", "table", "netdev", _drops_table(host, eni, way))
+    namespace, _, _ = _place(spec, prefix, host, eni, direction)
+    return run_inside(namespace, "nft", "list", "table", "netdev", _drops_table(host, eni, direction))
 
 
-def _drops_table(host: int, eni: int, way: str) -> str:
-    return f"harp_drops_{host}_{eni}_{way}"
+def _drops_table(host: int, eni: int, direction: str) -> str:
+    return f"harp_drops_{host}_{eni}_{direction}"
 
 
 def read_drops(listed: str) -> int:

@@ -98,8 +98,8 @@ class RecordedFaults:
     def drop(self, share: float) -> None:
         self.told.append(share)
 
-    def blackhole(self, way: str = "both", *, on: bool = True) -> None:
-        self.told.append((way, on))
+    def blackhole(self, direction: str = "both", *, on: bool = True) -> None:
+        self.told.append((direction, on))
 
 
 @pytest.mark.parametrize(

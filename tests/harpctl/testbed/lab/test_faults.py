@@ -75,7 +75,7 @@ def test_a_blackhole_is_one_way(make_lab: MakeLab, switch: bool, way: str) -> No
 
 
 def test_bursts(lab: Lab) -> None:
-    faults = lab.faults(1).burst(0.1, packets=8, way="in")
+    faults = lab.faults(1).burst(0.1, packets=8, direction="in")
     arrived = blast(lab, 10_000)
     gaps = arrived.gaps(10_000)
     lost = sum(gaps)
@@ -104,7 +104,7 @@ def test_duplicates(lab: Lab) -> None:
 
 
 def test_reordering(lab: Lab) -> None:
-    lab.faults(1).reorder(0.05, by_ms=2, way="in")
+    lab.faults(1).reorder(0.05, by_ms=2, direction="in")
     arrived = blast(lab, COUNT, gap_us=20)
     assert sorted(arrived.numbers) == list(range(COUNT))
     assert 50 <= arrived.overtaken <= 150

@@ -85,7 +85,7 @@ def test_a_lab_from_up_to_down() -> None:
     assert on_host(*own, "h1", *command, wants=7) == "1500\n"
     assert "is no host" in harpctl("exec", *own, "2", "--", "true", wants=ExitCode.USAGE)
 
-    harpctl("fault", *own, "1", "1", "drop=1%", "delay_ms=2", "mtu=1400", "--way", "in")
+    harpctl("fault", *own, "1", "1", "drop=1%", "delay_ms=2", "mtu=1400", "--direction", "in")
     harpctl("fault", *own, "0", "0", "unplug", "no-address")
     (lab,) = json.loads(harpctl("status", *own, "--json"))["labs"]
     one, other = (host["enis"] for host in lab["hosts"])
