@@ -566,9 +566,8 @@ static void test_connect_is_done_when_the_server_knows(void **state) {
 }
 
 static struct harp_peer *only_peer(const struct harp_engine *e) {
-  for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX; slot++)
-    if (e->peers[slot] && e->peers[slot] != HARP_SLOT_RESERVED) return e->peers[slot];
-  return NULL;
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  return harp_engine_next_peer(&walk);
 }
 
 /* The control connection breaks while it owes the answer to a connect, and the peer lives on over its other

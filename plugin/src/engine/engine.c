@@ -258,8 +258,8 @@ static void log_drivers(const struct harp_engine *e) {
 
 void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->draining && !e->running);
-  for (unsigned slot = 0; slot < HARP_ENGINE_PEERS_MAX && e->peer_count; slot++)
-    if (e->peers[slot]) harp_peer_destroy(e->peers[slot]);
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) harp_peer_destroy(peer);
   harp_stats_leave(e);
   log_drivers(e);
   harp_outages_forget(&e->outages);
@@ -356,6 +356,16 @@ void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer) {
   harp_engine_ignore_control(e, peer);
   e->peers[peer->slot] = NULL;
   e->peer_count--;
+}
+
+struct harp_peer *harp_engine_next_peer(struct harp_peer_walk *walk) {
+  while (walk->left && walk->slot < HARP_ENGINE_PEERS_MAX) {
+    uint32_t slot = walk->slot++;
+    walk->left -= walk->engine->peers[slot] != NULL;
+    struct harp_peer *peer = harp_engine_peer_at(walk->engine, slot);
+    if (peer) return peer;
+  }
+  return NULL;
 }
 
 bool harp_engine_add_link(struct harp_engine *e, struct harp_link *link) {

@@ -120,6 +120,13 @@ struct harp_engine {
 
 #define HARP_SLOT_RESERVED ((struct harp_peer *)1)
 
+/* A walk over an engine's peers in the order of their slots. */
+struct harp_peer_walk {
+  const struct harp_engine *engine;
+  uint32_t slot; /* the next one */
+  uint32_t left; /* taken slots not yet seen */
+};
+
 /* The configured ENIs of an engine, 1 to HARP_ENGINE_ENIS_MAX; copied. */
 struct harp_engine_enis {
   unsigned count;
@@ -178,6 +185,16 @@ void harp_engine_release_slot(struct harp_engine *e, uint32_t slot);
 /* Puts a peer into its slot, and fails it where its control connection cannot be watched. */
 void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer);
 void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer);
+/* Returns the peer in a slot; NULL: the slot is free, or its handshake is under way. */
+static inline struct harp_peer *harp_engine_peer_at(const struct harp_engine *e, uint32_t slot) {
+  HARP_ASSERT(slot < HARP_ENGINE_PEERS_MAX);
+  return e->peers[slot] == HARP_SLOT_RESERVED ? NULL : e->peers[slot];
+}
+static inline struct harp_peer_walk harp_engine_peers(const struct harp_engine *e) {
+  return (struct harp_peer_walk){.engine = e, .left = e->peer_count};
+}
+/* Returns the next peer, NULL after the last. The caller may destroy the one that was returned before. */
+struct harp_peer *harp_engine_next_peer(struct harp_peer_walk *walk);
 void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer);
 /* Waits for the control connection to be readable, and writable or not. */
 void harp_engine_watch_control(struct harp_engine *e, struct harp_peer *peer, bool writable);

@@ -13,12 +13,6 @@ static uint32_t buffer_window_bytes(const struct harp_engine *e) {
   return (uint32_t)HARP_MIN(bytes, HARP_WINDOW_MAX_BYTES + 0u);
 }
 
-static struct harp_peer *peer_at(const struct harp_engine *e, uint32_t slot) {
-  struct harp_peer *peer = e->peers[slot];
-  HARP_ASSERT(slot < HARP_ENGINE_PEERS_MAX);
-  return peer == HARP_SLOT_RESERVED ? NULL : peer;
-}
-
 /* Whether no other peer's packets come to the buffers that the peer's come to. */
 static bool has_own_buffers(const struct harp_peer *peer) {
   struct harp_io *io = peer->engine->io;
@@ -34,10 +28,9 @@ struct sharers {
 
 static struct sharers count_sharers(const struct harp_engine *e) {
   struct sharers n = {0};
-  for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    const struct harp_peer *peer = peer_at(e, slot);
-    seen += e->peers[slot] != NULL;
-    if (!peer || has_own_buffers(peer)) continue;
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (const struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (has_own_buffers(peer)) continue;
     n.senders += peer->sends;
     n.idle += !peer->sends;
   }
@@ -60,13 +53,10 @@ uint32_t harp_inbound_window_bytes(const struct harp_engine *e) {
 static void share_out(struct harp_engine *e) {
   uint32_t whole = buffer_window_bytes(e);
   struct sharers n = count_sharers(e);
-  for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    struct harp_peer *peer = peer_at(e, slot);
-    seen += e->peers[slot] != NULL;
-    if (peer)
-      harp_receiver_set_window(peer->session.receiver,
-                               has_own_buffers(peer) ? whole : part_bytes(whole, n, peer->sends));
-  }
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (const struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
+    harp_receiver_set_window(peer->session.receiver,
+                             has_own_buffers(peer) ? whole : part_bytes(whole, n, peer->sends));
 }
 
 void harp_inbound_on_data(struct harp_peer *peer, harp_ns now) {
@@ -77,10 +67,8 @@ void harp_inbound_on_data(struct harp_peer *peer, harp_ns now) {
 }
 
 void harp_inbound_review(struct harp_engine *e, harp_ns now) {
-  for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    struct harp_peer *peer = peer_at(e, slot);
-    seen += e->peers[slot] != NULL;
-    if (peer && now - peer->data_ns >= HARP_INBOUND_LATELY_NS) peer->sends = false;
-  }
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
+    if (now - peer->data_ns >= HARP_INBOUND_LATELY_NS) peer->sends = false;
   share_out(e);
 }

@@ -118,8 +118,7 @@ static bool is_out(const struct party *p) {
 }
 
 static bool uses_interfaces(const struct harp_peer *peer) {
-  return peer && peer != HARP_SLOT_RESERVED && peer->links && peer->is_multihomed &&
-         peer->session.state == HARP_SESSION_OPEN;
+  return peer->links && peer->is_multihomed && peer->session.state == HARP_SESSION_OPEN;
 }
 
 static void note(struct review *r, const struct party *like, const struct harp_eni_report *report,
@@ -241,10 +240,11 @@ static void review(struct harp_engine *e, harp_ns now) {
   struct review r;
   struct harp_outages *o = &e->outages;
   r.count = 0;
-  for (uint32_t slot = 0; slot < HARP_ENGINE_PEERS_MAX; slot++)
-    if (uses_interfaces(e->peers[slot])) take_in_ours(&r, e, e->peers[slot]);
-  for (uint32_t slot = 0; slot < HARP_ENGINE_PEERS_MAX; slot++)
-    if (uses_interfaces(e->peers[slot])) take_in_theirs(&r, e, e->peers[slot]);
+  struct harp_peer_walk ours = harp_engine_peers(e), theirs = ours;
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&ours));)
+    if (uses_interfaces(peer)) take_in_ours(&r, e, peer);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&theirs));)
+    if (uses_interfaces(peer)) take_in_theirs(&r, e, peer);
   forget(o, &r);
   o->due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r.count; i++) update(e, &r.parties[i], now);

@@ -58,11 +58,9 @@ static void tend_multihomed(struct harp_engine *e, harp_ns now) {
   harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES, period_ns = quiet_ns / 2;
   harp_ns late_ns = e->tend_ns ? now - e->tend_ns : 0;
   e->tend_ns = now + period_ns;
-  for (uint32_t slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    struct harp_peer *peer = e->peers[slot];
-    seen += peer != NULL;
-    if (!peer || peer == HARP_SLOT_RESERVED || !peer->is_multihomed) continue;
-    if (peer->session.state != HARP_SESSION_OPEN) continue;
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (!peer->is_multihomed || peer->session.state != HARP_SESSION_OPEN) continue;
     if (late_ns > period_ns) peer->heard_ns = HARP_MIN(peer->heard_ns + late_ns, now);
     harp_monitor_on_silence(peer, now);
     harp_sender_keepalive(peer->session.sender, quiet_ns, now);
@@ -79,8 +77,8 @@ static void check_control(struct harp_engine *e, harp_ns now) {
       harp_listeners_on_ready(events[i].data.u64, now);
       continue;
     }
-    struct harp_peer *peer = e->peers[events[i].data.u64];
-    if (!peer || peer == HARP_SLOT_RESERVED) continue;
+    struct harp_peer *peer = harp_engine_peer_at(e, (uint32_t)events[i].data.u64);
+    if (!peer) continue;
     if (events[i].events & EPOLLOUT) harp_monitor_on_writable(peer, now);
     if (events[i].events & ~(uint32_t)EPOLLOUT) harp_monitor_on_readable(peer, now);
     harp_peer_settle(peer);

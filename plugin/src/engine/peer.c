@@ -238,10 +238,9 @@ bool harp_peer_is_usable(const struct harp_peer *peer) {
 
 struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
                                  const struct sockaddr_storage *addr, int traffic_class) {
-  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    struct harp_peer *peer = e->peers[slot];
-    seen += peer != NULL;
-    if (!peer || peer == HARP_SLOT_RESERVED || peer->engine_id != engine_id) continue;
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (peer->engine_id != engine_id) continue;
     if (peer->traffic_class != traffic_class || !harp_address_has_same_ip(&peer->engine_addr, addr)) continue;
     if (harp_peer_is_usable(peer)) return peer;
   }
@@ -249,10 +248,9 @@ struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
 }
 
 bool harp_peer_has_unconfirmed(const struct harp_engine *e, uint32_t engine_id, int traffic_class) {
-  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    const struct harp_peer *peer = e->peers[slot];
-    seen += peer != NULL;
-    if (!peer || peer == HARP_SLOT_RESERVED || peer->is_confirmed || peer->engine_id != engine_id) continue;
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (const struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (peer->is_confirmed || peer->engine_id != engine_id) continue;
     if (peer->traffic_class == traffic_class && harp_peer_is_usable(peer)) return true;
   }
   return false;
@@ -294,13 +292,9 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
 
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   e->linger_ns = now + TEND_NS;
-  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    struct harp_peer *peer = e->peers[slot];
-    seen += peer != NULL;
-    if (!peer || peer == HARP_SLOT_RESERVED || peer->links || peer->connects) continue;
-    if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) {
-      harp_peer_destroy(peer);
-      seen--;
-    }
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (peer->links || peer->connects) continue;
+    if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
   }
 }

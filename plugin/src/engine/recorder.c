@@ -95,10 +95,8 @@ void harp_recorder_note_refused(struct harp_engine *e, harp_ns now) {
 static void gather(struct harp_stats_dump *d, const struct harp_engine *e, harp_ns now) {
   harp_stats_write_engine(e, now);
   harp_stats_dump_add(d, HARP_STATS_ENGINES, e->stats.entry, 1);
-  for (unsigned slot = 0, seen = 0; slot < HARP_ENGINE_PEERS_MAX && seen < e->peer_count; slot++) {
-    const struct harp_peer *peer = e->peers[slot];
-    seen += peer != NULL;
-    if (!peer || peer == HARP_SLOT_RESERVED) continue;
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (const struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     harp_stats_write_peer(peer, now);
     harp_stats_dump_add(d, HARP_STATS_SESSIONS, peer->stats.entry, 1);
     harp_stats_dump_add(d, HARP_STATS_PATHS, peer->stats.path_first, peer->path_count);
