@@ -26,6 +26,7 @@ from harpctl.facts.model import Facts
 from harpctl.host.host import Host
 from harpctl.network.model import EniPlan
 from harpctl.network.runtime import plan_competing_routes
+from harpctl.option_types import AsJson
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ def boot(
     channels: Annotated[
         int | None, typer.Option("--channels", help="Combined channels of each ENI; else as they are.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Set what does not survive a boot, and check the host: what harp.service runs."""
     result = run_boot(Host(), channels)

@@ -13,7 +13,7 @@ from harpctl.confs.conf import quoted_start
 from harpctl.confs.table import KEYS, SECTIONS
 from harpctl.confs.table import VARIABLES as HARP_VARIABLES
 from harpctl.facts.model import Facts
-from harpctl.plugin.settings import Setting
+from harpctl.plugin.settings import SetVariable
 
 LEFT_OUT = "(left out)"
 PREFIXES = ("NCCL_", "HARP_")
@@ -153,7 +153,7 @@ def facts(found: Facts) -> dict[str, Any]:
     return plain
 
 
-def settings(found: Iterable[Setting]) -> list[dict[str, str]]:
+def settings(found: Iterable[SetVariable]) -> list[dict[str, str]]:
     """Return the settings that may be included."""
     allowed = []
     for setting in found:

@@ -15,6 +15,7 @@ from harpctl.bundle.collect import gather, manifest
 from harpctl.console import ERR, OUT, print_json
 from harpctl.doctor.archive import MANIFEST, write_archive
 from harpctl.host.host import open_host
+from harpctl.option_types import Root
 
 
 def report(
@@ -25,9 +26,7 @@ def report(
             "--output", "-o", metavar="FILE", help="The file to write; else harp-report-HOST-TIME.tar.gz."
         ),
     ] = None,
-    root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
-    ] = None,
+    root: Root = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the file's name and what it lacks as JSON.")
     ] = False,

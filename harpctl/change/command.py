@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harpctl.change.reverter import KeptPart
-from harpctl.change.rollback import Listed, Report, listed
+from harpctl.change.rollback import Listed, RollbackResult, listed
 from harpctl.change.rollback import rollback as roll_back
 from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.errors import ExitCode
 from harpctl.host.host import open_host
+from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
 
 
 def rollback(
@@ -21,17 +23,13 @@ def rollback(
     ] = "",
     *,
     list_only: Annotated[bool, typer.Option("--list", help="Show what could be undone.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     force: Annotated[
         bool, typer.Option("--force", help="Restore the original also of what was changed since.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="For scripts; rollback never asks.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    root: Annotated[
-        str | None, typer.Option("--root", metavar="DIR", help="Work on a directory tree, run no command.")
-    ] = None,
+    yes: NeverAsks = False,
+    as_json: AsJson = False,
+    root: Root = None,
 ) -> None:
     """Undo what harpctl changed on this host, byte for byte.
 
@@ -44,12 +42,12 @@ def rollback(
         _show_list(listed(host), as_json=as_json)
         return
     progress = NoProgress() if as_json or dry_run else ConsoleProgress()
-    report = roll_back(host, since=transaction, force=force, dry_run=dry_run, progress=progress)
+    result = roll_back(host, since=transaction, force=force, dry_run=dry_run, progress=progress)
     if as_json:
-        print_json(report)
+        print_json(result)
     else:
-        _show(report, root)
-    if report.kept:
+        _show(result, root)
+    if result.kept:
         raise typer.Exit(int(ExitCode.REFUSED))
 
 
@@ -67,20 +65,20 @@ def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
         typer.echo("There is nothing to undo.")
 
 
-def _show(report: Report, root: str | None) -> None:
-    for reverted in report.reverted:
+def _show(result: RollbackResult, root: Path | None) -> None:
+    for reverted in result.reverted:
         for action in reverted.actions:
-            typer.echo(f"would {action}" if report.dry_run else f"{action}: done")
+            typer.echo(f"would {action}" if result.dry_run else f"{action}: done")
         if reverted.diff:
             typer.echo(reverted.diff, nl=False)
-    for note in report.notes:
+    for note in result.notes:
         typer.echo(f"note: {note}")
-    for kept in report.kept:
+    for kept in result.kept:
         _show_kept(kept)
-    if report.kept:
+    if result.kept:
         again = "harpctl rollback --force" + (f" --root {root}" if root else "")
         typer.echo(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
-    elif not report.reverted:
+    elif not result.reverted:
         typer.echo("There is nothing to undo.")
 
 

@@ -20,7 +20,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a rollback did, or would do."""
 
     dry_run: bool = False
@@ -58,7 +58,7 @@ def listed(host: Host) -> tuple[Listed, ...]:
 
 def rollback(
     host: Host, *, since: str = "", force: bool = False, dry_run: bool = False, progress: Progress
-) -> Report:
+) -> RollbackResult:
     """Undo all transactions, or one and all later ones.
 
     `since` is an id, the number it begins with, or "". Raises HarpError before anything is undone: no root,
@@ -69,20 +69,20 @@ def rollback(
         return _undo(host, journal, _chosen(journal.transactions(), since), force, dry_run, progress)
     if not store.is_there(host):
         _chosen([], since)
-        return Report()
+        return RollbackResult()
     require_root(host)
     with translate_os_errors(host):
         if not host.is_dir(store.HOME):
             store.clear(host)
-            return Report()
+            return RollbackResult()
         with store.locked(host):
             chosen = _chosen(journal.transactions(), since)
-            report = _undo(host, journal, chosen, force, dry_run, progress)
+            result = _undo(host, journal, chosen, force, dry_run, progress)
             store.clear(host)
-    return report
+    return result
 
 
-def recover(host: Host, *, progress: Progress) -> Report:
+def recover(host: Host, *, progress: Progress) -> RollbackResult:
     """Undo what was interrupted, before a host is looked at to plan for it.
 
     Every command that applies plans calls it first: a plan made for a host that is half changed would be
@@ -90,25 +90,25 @@ def recover(host: Host, *, progress: Progress) -> Report:
     HarpError when something of it was changed by somebody else since; called again, it leaves that alone.
     """
     if not any(transaction.is_open for transaction in Journal(host).transactions()):
-        return Report()
+        return RollbackResult()
     require_root(host)
     with translate_os_errors(host), store.locked(host):
         journal = Journal(host)
         chosen = [transaction for transaction in journal.transactions() if transaction.is_open]
         progress.print("An earlier run was interrupted; it is undone first.")
-        report = _undo(host, journal, chosen, False, False, progress)
+        result = _undo(host, journal, chosen, False, False, progress)
         store.clear(host)
-    if report.kept:
+    if result.kept:
         raise HarpError(
-            f"An earlier run was interrupted and can't be undone wholly: {kept_text(report.kept)}.",
+            f"An earlier run was interrupted and can't be undone wholly: {kept_text(result.kept)}.",
             "`harpctl rollback --force` restores the saved originals; the same command once more leaves "
             "what was changed as it is.",
             ExitCode.REFUSED,
         )
-    return report
+    return result
 
 
-def undo_now(host: Host, journal: Journal, transaction: Transaction, progress: Progress) -> Report:
+def undo_now(host: Host, journal: Journal, transaction: Transaction, progress: Progress) -> RollbackResult:
     """Undo one transaction under a lock that is held already; apply does so when a step fails."""
     return _undo(host, journal, [transaction], False, False, progress)
 
@@ -138,7 +138,7 @@ def _undo(
     force: bool,
     dry_run: bool,
     progress: Progress,
-) -> Report:
+) -> RollbackResult:
     reverter = Reverter(host, journal, force=force, dry_run=dry_run)
     for transaction in reversed(transactions):
         with progress.working(f"undoing {transaction.begin.what} {transaction.id}"):
@@ -162,7 +162,7 @@ def _undo(
                 transaction.add(Ended())
     if not dry_run:
         journal.drop_unused()
-    return Report(
+    return RollbackResult(
         dry_run=dry_run,
         undone=tuple(undone),
         reverted=tuple(reverter.reverted),

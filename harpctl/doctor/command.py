@@ -26,14 +26,10 @@ from harpctl.doctor.topo import draw, make_topo
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.host.host import Host, open_host
+from harpctl.option_types import AsJson, Root
 
 FAILED = int(ExitCode.FAILED)
 SECONDS_MAX = 86_400
-
-Root = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def _find(host: Host, options: DoctorOptions, *, only_validating: bool = False) -> list[Finding]:
@@ -52,7 +48,7 @@ def validate(
     boot: Annotated[
         bool, typer.Option("--boot", help="Count the hugepages of the next boot as present.")
     ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check whether this host is set up correctly: exit code 0, or 1 and what is wrong."""
     findings = _find(open_host(root), DoctorOptions(after_boot=boot), only_validating=True)
@@ -101,7 +97,7 @@ def doctor(
         typer.Option("--bundle", metavar="FILE", help="Show the findings in this file of `harpctl report`."),
     ] = None,
     root: Root = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find out why HARP does not work here, or not well, with the command that repairs each finding."""
     if bundle is not None:
@@ -174,7 +170,7 @@ def _serve(port: int, seconds: int) -> None:
     ERR.print(f"{responder.answered} probes answered.", markup=False)
 
 
-def topo(*, root: Root = None, as_json: Json = False) -> None:
+def topo(*, root: Root = None, as_json: AsJson = False) -> None:
     """Show how near GPUs, ENIs and NUMA nodes are to each other, and which ENI serves which GPU."""
     found = make_topo(collect(open_host(root)))
     if as_json:

@@ -20,7 +20,7 @@ from harpctl.facts.plugin_files import Copy, find_copies
 from harpctl.host.host import Host
 from harpctl.plugin.choice import chosen_copy, named_files
 from harpctl.plugin.compat import Platform, platform_of
-from harpctl.plugin.settings import Setting, all_settings
+from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
 from harpctl.setup.options import SetupOptions
@@ -67,7 +67,7 @@ class Context:
         return find_copies(self.host, named_files(self.settings))
 
     @functools.cached_property
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[SetVariable, ...]:
         """Return the NCCL_ and HARP_ variables that are set for jobs of this host."""
         found = all_settings(self.host, self.environment)
         return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))

@@ -18,10 +18,10 @@ from harpctl.plugin.choice import (
     loaded_copy,
     obstacle,
 )
-from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, Setting
+from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, SetVariable
 
 
-def _repair(setting: Setting, context: Context) -> str:
+def _repair(setting: SetVariable, context: Context) -> str:
     """Return the command after which each NCCL here finds the file that a setting names as HARP."""
     files = candidate_files(setting.value)
     found = loaded_copy(context.copies, files, context.platform)
@@ -36,7 +36,7 @@ def _repair(setting: Setting, context: Context) -> str:
     return f"harpctl install --name {SUFFIX if SUFFIXED in files else 'plain'}"
 
 
-def _change(setting: Setting, context: Context) -> str:
+def _change(setting: SetVariable, context: Context) -> str:
     """Return the command after which a setting that leads elsewhere leads to the HARP that is on here."""
     by_name = loaded_copy(context.copies, [SUFFIXED], context.platform)
     by_default = loaded_copy(context.copies, candidate_files(None), context.platform)
@@ -47,11 +47,11 @@ def _change(setting: Setting, context: Context) -> str:
     return f"sed -i 's/^\\s*{setting.name}\\s*=.*/{setting.name}={SUFFIX}/' {setting.source}"
 
 
-def _set(context: Context, name: str) -> list[Setting]:
+def _set(context: Context, name: str) -> list[SetVariable]:
     return [setting for setting in context.settings if setting.name == name]
 
 
-def _removal(setting: Setting) -> str:
+def _removal(setting: SetVariable) -> str:
     if setting.source == ENVIRONMENT:
         return f"unset {setting.name}"
     return f"sed -i '/^\\s*{setting.name}\\s*=/d' {setting.source}"

@@ -3,23 +3,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from harpctl.console import OUT, print_json, print_table
 from harpctl.facts.collect import collect
 from harpctl.facts.table import tables
 from harpctl.host.host import open_host
+from harpctl.option_types import AsJson, Root
 
 
 def facts(
     *,
-    root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Look at a directory tree, not at this host.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    root: Root = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what harpctl knows of this host: system, memory, GPUs, ENIs, plugin. Works without root."""
     found = collect(open_host(root))

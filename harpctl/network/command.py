@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-import typer
 
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.network import guard_files
+from harpctl.option_types import AsJson
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +39,7 @@ def confirm_all(host: Host) -> Confirmed:
     return Confirmed(transactions=tuple(waiting))
 
 
-def confirm(
-    *, as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
-) -> None:
+def confirm(*, as_json: AsJson = False) -> None:
     """Keep a network change that would otherwise be undone, because this host can be reached."""
     done = confirm_all(Host())
     if as_json:

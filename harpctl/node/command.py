@@ -19,13 +19,13 @@ from harpctl.host.host import Host, open_host
 from harpctl.node.cdi import describe
 from harpctl.node.cluster import LABEL, Cluster, is_wanted, label_value, set_label
 from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absolute
+from harpctl.option_types import AsJson
 from harpctl.plugin.source import find_source
 
 Folder = Annotated[str, typer.Option("--dir", metavar="DIR", help="The folder of the node.")]
-Root = Annotated[
+NodeRoot = Annotated[
     Path | None, typer.Option("--root", metavar="DIR", help="Where the node's directories are mounted.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def node(
         Path | None,
         typer.Option("--plugin", metavar="FILE", help="The plugin; else the one that comes with harpctl."),
     ] = None,
-    root: Root = None,
+    root: NodeRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Put library and environment profile where containers of this node mount them.
@@ -137,7 +137,7 @@ def node(
 def cdi(
     *,
     folder: Folder = FOLDER,
-    root: Root = None,
+    root: NodeRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as always.")] = False,
 ) -> None:
     """Print a CDI specification of what `harpctl node` has installed, as the device harp/net=all.

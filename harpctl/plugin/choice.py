@@ -9,7 +9,7 @@ from harpctl.facts.elf import version_key
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy, find_copies
 from harpctl.host.host import Host
 from harpctl.plugin.compat import Platform, incompatibility
-from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SYSTEM_FILE, Setting, find_settings
+from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SYSTEM_FILE, SetVariable, find_settings
 
 NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an image
 SINCE = (2, 11)  # NCCL_NET_PLUGIN; before, the variable is ignored
@@ -39,7 +39,7 @@ def candidate_files(value: str | None, nccl: str = NEWEST) -> tuple[str, ...]:
     return tuple(found)
 
 
-def named_files(settings: Iterable[Setting]) -> tuple[str, ...]:
+def named_files(settings: Iterable[SetVariable]) -> tuple[str, ...]:
     """Return all files that settings may make a release of NCCL try, beside those that HARP goes by."""
     values = [setting.value for setting in settings if setting.name == PLUGIN_VARIABLE]
     return tuple(dict.fromkeys(file for value in values for file in candidate_files(value)))
@@ -60,7 +60,7 @@ def loaded_copy(copies: Sequence[Copy], files: Iterable[str], platform: Platform
     return None
 
 
-def deciding_setting(settings: Iterable[Setting]) -> Setting | None:
+def deciding_setting(settings: Iterable[SetVariable]) -> SetVariable | None:
     """Return the NCCL_NET_PLUGIN that holds for every job: of the environment, else of /etc/nccl.conf."""
     found = [
         one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, SYSTEM_FILE}
@@ -68,13 +68,13 @@ def deciding_setting(settings: Iterable[Setting]) -> Setting | None:
     return found[0] if found else None
 
 
-def chosen_copy(copies: Sequence[Copy], settings: Iterable[Setting], platform: Platform) -> Copy | None:
+def chosen_copy(copies: Sequence[Copy], settings: Iterable[SetVariable], platform: Platform) -> Copy | None:
     """Return what the newest NCCL takes: what the deciding setting leads to, or what has the plain name."""
     setting = deciding_setting(settings)
     return loaded_copy(copies, candidate_files(setting.value if setting else None), platform)
 
 
-def reason(copy: Copy, settings: Iterable[Setting]) -> str:
+def reason(copy: Copy, settings: Iterable[SetVariable]) -> str:
     """Return which file NCCL takes and why, as a sentence without its end."""
     setting = deciding_setting(settings)
     why = f"by {setting}" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
@@ -89,7 +89,7 @@ def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
 
 
 def obstacle(
-    setting: Setting, copies: Sequence[Copy], platform: Platform, releases: Collection[str] = ()
+    setting: SetVariable, copies: Sequence[Copy], platform: Platform, releases: Collection[str] = ()
 ) -> str:
     """Return why a setting keeps an NCCL of this host, or the newest one, from HARP; "" where it does not."""
     if setting.name != PLUGIN_VARIABLE:
@@ -112,7 +112,7 @@ def obstacle(
     return ""
 
 
-def leads_to_harp(setting: Setting, copies: Sequence[Copy], platform: Platform) -> bool:
+def leads_to_harp(setting: SetVariable, copies: Sequence[Copy], platform: Platform) -> bool:
     """Return whether a NCCL_NET_PLUGIN names HARP, be it there, turned off, or not installed yet."""
     files = candidate_files(setting.value)
     if is_loadable_harp(loaded_copy(copies, files, platform), platform) or {NAME, SUFFIXED} & set(files):

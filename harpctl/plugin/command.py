@@ -23,16 +23,10 @@ from harpctl.facts.library_dirs import search_dirs
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.host import Host, open_host
+from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
 from harpctl.plugin.source import find_source
 from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
-
-Root = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="The image in this directory, not this host.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; these commands never ask.")]
 
 
 class Name(str, enum.Enum):
@@ -45,7 +39,7 @@ class Name(str, enum.Enum):
 FILES = {Name.PLAIN: NAME, Name.HARP: SUFFIXED}
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class SwitchResult(msgspec.Struct, frozen=True, kw_only=True):
     """What install, enable and disable print with --json."""
 
     action: str
@@ -61,7 +55,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_switch(
     host: Host, action: str, make: Callable[[], Switch], progress: Progress, *, dry_run: bool
-) -> Result:
+) -> SwitchResult:
     """Plan a switch, carry it out, and check the result; with dry_run report what would be done."""
     if not dry_run:
         recover(host, progress=progress)
@@ -69,7 +63,7 @@ def run_switch(
     changed = not switch.plan.is_empty
     summary = switch.done if changed else switch.already
     if dry_run:
-        return Result(
+        return SwitchResult(
             action=action,
             ok=True,
             summary="Nothing changed: a dry run." if changed else summary,
@@ -88,7 +82,7 @@ def run_switch(
     elif action != "disable" and not is_found:
         notes.insert(0, f"NCCL does not load it by name: {after.summary}")
         ok = switch.path.rpartition("/")[0] not in search_dirs(host)  # a directory of the operator's choice
-    return Result(
+    return SwitchResult(
         action=action,
         ok=ok,
         summary=summary,
@@ -132,7 +126,7 @@ def install(
         typer.Option("--force", help="Move another plugin aside, install where HARP has been disabled."),
     ] = False,
     dry_run: DryRun = False,
-    yes: Yes = False,
+    yes: NeverAsks = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +153,7 @@ def enable(
     *,
     force: Annotated[bool, typer.Option("--force", help="Enable a plugin that is not HARP, too.")] = False,
     dry_run: DryRun = False,
-    yes: Yes = False,
+    yes: NeverAsks = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
@@ -178,7 +172,7 @@ def enable(
 def disable(
     *,
     dry_run: DryRun = False,
-    yes: Yes = False,
+    yes: NeverAsks = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:

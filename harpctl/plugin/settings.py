@@ -23,7 +23,7 @@ SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILES = ("/root/.nccl.conf", "/home/*/.nccl.conf")
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class SetVariable(msgspec.Struct, frozen=True, kw_only=True):
     """One variable that is set somewhere."""
 
     name: str
@@ -52,7 +52,7 @@ def parse_conf(text: str) -> dict[str, str]:
     return found
 
 
-def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, ...]:
+def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[SetVariable, ...]:
     """Find every variable that is set: in an environment, users' files and /etc/nccl.conf, in this order.
 
     What the environment sets, if only to nothing, does not count in the files. Nothing as a value means "not
@@ -66,14 +66,14 @@ def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[Setting, .
         values = parse_conf(host.read_text(file) or "")
         sources.append((file, {name: value for name, value in values.items() if name not in environment}))
     return tuple(
-        Setting(name=name, value=value, source=source)
+        SetVariable(name=name, value=value, source=source)
         for source, values in sources
         for name, value in values.items()
         if value or name == PLUGIN_VARIABLE
     )
 
 
-def find_settings(host: Host) -> tuple[Setting, ...]:
+def find_settings(host: Host) -> tuple[SetVariable, ...]:
     """Find what is set for NCCL about plugins."""
     found = all_settings(host, os.environ if host.is_real else {})
     return tuple(setting for setting in found if setting.name in NAMES)

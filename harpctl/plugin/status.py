@@ -24,7 +24,7 @@ from harpctl.plugin.choice import (
 )
 from harpctl.plugin.compat import Platform, incompatibility, platform_of
 from harpctl.plugin.nccl import abi_picked
-from harpctl.plugin.settings import Setting, find_settings
+from harpctl.plugin.settings import SetVariable, find_settings
 
 ENABLED = "enabled"
 DISABLED = "disabled"
@@ -69,7 +69,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[File, ...] = ()
     libraries: tuple[Nccl, ...] = ()
     conf_files: tuple[str, ...] = ()
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[SetVariable, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +81,7 @@ def unchosen(copies: tuple[Copy, ...], platform: Platform) -> Copy | None:
 
 
 def _state(
-    winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, decides: Setting | None
+    winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, decides: SetVariable | None
 ) -> tuple[str, str, Copy | None]:
     """Return the state, its sentence, and the copy that it describes."""
     if winner is not None and (winner.elf is None or winner.problem):

@@ -12,6 +12,7 @@ from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote, parse_hosts
+from harpctl.option_types import AsJson
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
 from harpctl.preflight.rates import SOCKET
@@ -60,7 +61,7 @@ def preflight(
         typer.Option("--within", metavar="S", min=1, max=WITHIN_MAX_S, help="Time limit in seconds."),
     ] = WITHIN_S,
     agent: Annotated[bool, typer.Option("--agent", hidden=True)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check whether hosts are fit for HARP together, and what HARP gains on them; changes nothing.
 

@@ -27,6 +27,7 @@ from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
 from harpctl.network.metadata import lookup
 from harpctl.network.speeds import known_speed
+from harpctl.option_types import AsJson, DryRun, Root
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.options import (
     PACKAGED_PROGRAM,
@@ -47,7 +48,7 @@ SUCCESS = "Set up HARP successfully"
 EXIT_CHANGES = 2  # of --dry-run --exit-code, as rules for such tools have it
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class SetupResult(msgspec.Struct, frozen=True, kw_only=True):
     """What `setup --json` prints."""
 
     ok: bool
@@ -123,7 +124,7 @@ def _confirm(text: str) -> None:
         raise HarpError("Nothing changed.", "Answer y to apply it, or run it with --yes.", ExitCode.REFUSED)
 
 
-def _result(setup: Setup, **fields: object) -> Result:
+def _result(setup: Setup, **fields: object) -> SetupResult:
     return msgspec.convert(
         {
             "hugepages": setup.pages,
@@ -134,11 +135,13 @@ def _result(setup: Setup, **fields: object) -> Result:
             "notes": list(setup.plan.notes),
             **fields,
         },
-        Result,
+        SetupResult,
     )
 
 
-def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run: bool, ask: bool) -> Result:
+def run_setup(
+    host: Host, options: SetupOptions, progress: Progress, *, dry_run: bool, ask: bool
+) -> SetupResult:
     """Do one setup of a host. Raises with nothing changed, or returns in the result what does not hold."""
     if not dry_run:
         _require_root(host)
@@ -185,7 +188,7 @@ def _apply(plan: Plan, host: Host, progress: Progress) -> str:
     return apply(plan, host, what="setup", progress=progress, guard=guard)
 
 
-def _show(result: Result, setup_host: Host, *, dry_run: bool) -> None:
+def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
     for note in result.notes:
         OUT.print(f"Note: {note}", markup=False)
     if dry_run:
@@ -267,18 +270,13 @@ def setup(
             "--force", help="Allow ENIs with the default route or this ssh session, and containers."
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the diff and the commands; change nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="With --dry-run: exit with 2 when there is something to do.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
-    root: Annotated[
-        Path | None,
-        typer.Option("--root", metavar="DIR", help="Set up the image in this directory, not this host."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    root: Root = None,
+    as_json: AsJson = False,
 ) -> None:
     """Prepare this host for HARP: hugepages, ENIs, conf files, a boot unit; every change can be undone.
 

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
-COMMON = {"errors", "console", "hints", "build_info", "ip", "plotting"}  # what everything may import
+# What everything may import.
+COMMON = {"errors", "console", "hints", "option_types", "build_info", "ip", "plotting"}
 TOP = {"", "__main__", "cli", "failures"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
 DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter")

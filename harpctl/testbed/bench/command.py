@@ -42,8 +42,6 @@ from harpctl.testbed.bench.report import document, print_measured
 from harpctl.testbed.bench.sizes import (
     format_size,
     parse_assignment,
-    parse_caps,
-    parse_counts,
     parse_percent,
     parse_sizes,
 )
@@ -57,6 +55,7 @@ from harpctl.testbed.bench.timed import (
     timed_job,
 )
 from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -489,16 +488,16 @@ def bench(
     ] = None,
 ) -> None:
     """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against."""
-    counts = parse_counts(enis)
+    most_enis, host_enis = parse_enis(enis, ranks)
     spec = LabSpec(
         hosts=ranks,
-        enis=max(counts),
-        host_enis=counts if len(counts) > 1 else (),
+        enis=most_enis,
+        host_enis=host_enis,
         switch=switch,
         subnets=subnets,
         mtu_bytes=mtu,
         offload=Offload.OFF if no_offload else offload,
-        cap_mbps=parse_caps(cap) if cap else None,
+        cap_mbps=parse_caps(cap),
         flow_cap_mbps=flow_cap,
         loss=parse_percent(loss),
         congestion=congestion,
@@ -525,7 +524,7 @@ def bench(
                 "--hosts": hosts is not None,
                 "--plot": plot_file is not None,
                 "--perf": perf is not None,
-                "--enis with a list": len(counts) > 1,
+                "--enis with a list": bool(host_enis),
             }
         )
         own = _own_env(driver, engine, paths, env or [])

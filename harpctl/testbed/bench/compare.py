@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 from harpctl.errors import HarpError
-from harpctl.testbed.bench.perf import Latency, Mode, PerfRun, Result
+from harpctl.testbed.bench.perf import Latency, Mode, PerfResult, PerfRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Ratio:
     cpu: float | None
 
 
-def time_us(result: Result) -> float:
+def time_us(result: PerfResult) -> float:
     """Return the time of one message: half a round trip where that was measured, else size over rate."""
     if result.latency_us is not None:
         return result.latency_us.p50
@@ -82,7 +82,7 @@ def median_latency(values: Sequence[Latency]) -> Latency | None:
     )
 
 
-def summarize(results: Sequence[Result], cpu: Sequence[float | None], *, checked: bool = True) -> Row:
+def summarize(results: Sequence[PerfResult], cpu: Sequence[float | None], *, checked: bool = True) -> Row:
     """Fold the runs of one size into a row."""
     if not results or len({result.bytes for result in results}) != 1:
         raise HarpError("The runs of one row have to be of one message size.")
@@ -107,11 +107,11 @@ def summarize(results: Sequence[Result], cpu: Sequence[float | None], *, checked
 
 
 def compare(
-    ours: Sequence[Result], theirs: Sequence[Result], our_row: Row, their_row: Row, *, by_time: bool
+    ours: Sequence[PerfResult], theirs: Sequence[PerfResult], our_row: Row, their_row: Row, *, by_time: bool
 ) -> Ratio:
     """Relate two sides whose runs alternated, so that run i of one is the neighbour of run i of the other."""
 
-    def figure(result: Result) -> float:
+    def figure(result: PerfResult) -> float:
         return time_us(result) if by_time else result.busbw_gbps
 
     pairs = [divided(figure(a), figure(b)) for a, b in zip(ours, theirs, strict=True)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
 from harpctl.testbed.bench.hosts import Hosts, Program
-from harpctl.testbed.bench.perf import Mode, PerfJob, PerfRun, Result, run_perf
+from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_perf
 from harpctl.testbed.bench.sizes import format_size
 
 TRIAL_SHARE = 0.25  # of the time that a measured run takes
@@ -37,7 +37,7 @@ class SideRuns:
 
     setting: dict[str, str]
     checked: bool
-    results: list[Result] = dataclasses.field(default_factory=list)
+    results: list[PerfResult] = dataclasses.field(default_factory=list)
     cpu: list[float | None] = dataclasses.field(default_factory=list)
 
     def row(self) -> Row:
@@ -138,7 +138,7 @@ def measure(
     )
 
 
-def _only_result(done: PerfRun, job: PerfJob) -> Result:
+def _only_result(done: PerfRun, job: PerfJob) -> PerfResult:
     if tuple(result.bytes for result in done.report.results) != job.sizes_bytes:
         raise HarpError(
             f"harp-perf was asked for messages of {job.sizes_bytes[0]} bytes and reported others."

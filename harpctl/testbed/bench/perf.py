@@ -73,7 +73,7 @@ class Window(msgspec.Struct, frozen=True):
     undelivered: int
 
 
-class Result(msgspec.Struct, frozen=True):
+class PerfResult(msgspec.Struct, frozen=True):
     """harp-perf's result for one message size."""
 
     bytes: int
@@ -98,7 +98,7 @@ class PerfReport(msgspec.Struct, frozen=True):
     connections: int
     inflight: int
     check: bool
-    results: list[Result]
+    results: list[PerfResult]
 
 
 @dataclasses.dataclass(frozen=True)

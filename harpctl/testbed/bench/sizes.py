@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message sizes and percentages as people write them."""
+"""Message sizes, percentages and assignments as people write them."""
 
 from __future__ import annotations
 
@@ -44,27 +44,6 @@ def parse_percent(text: str) -> float:
         return float(text.strip().removesuffix("%")) / 100
     except ValueError:
         raise HarpError(f"{text!r} is not a percentage.", "Write 0.1 or 0.1%.", ExitCode.USAGE) from None
-
-
-def parse_caps(text: str) -> float | tuple[float, ...]:
-    """Read one cap for all ENIs, or a comma list of one for each, in Mbit/s."""
-    try:
-        caps = tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise HarpError(
-            f"{text!r} is not a cap.", "Write Mbit/s: 1000, or one per ENI, 1000,4000.", ExitCode.USAGE
-        ) from None
-    return caps if len(caps) > 1 else caps[0]
-
-
-def parse_counts(text: str) -> tuple[int, ...]:
-    """Read one count, or a comma list."""
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise HarpError(
-            f"{text!r} is not a count.", "Write 4, or one per host, 2,8.", ExitCode.USAGE
-        ) from None
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

@@ -12,13 +12,14 @@ import typer
 
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
+from harpctl.option_types import AsJson
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, of several.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DEFAULT_NAME = "lab"
 LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
     "down": Lab.link_down,
@@ -31,7 +32,7 @@ LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
 }
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class LabResult(msgspec.Struct, frozen=True, kw_only=True):
     """What up, fault and down print with --json."""
 
     ok: bool = True
@@ -46,39 +47,6 @@ class LabList(msgspec.Struct, frozen=True, kw_only=True):
     labs: list[persistent.LabStatus]
 
 
-def parse_numbers(text: str, what: str) -> list[float]:
-    """Read a list of numbers: 1000 or 1000,4000."""
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise HarpError(
-            f"{what} takes a number, or several as in 1,2, not {text!r}.", "", ExitCode.USAGE
-        ) from None
-
-
-def parse_enis(text: str, hosts: int) -> tuple[int, tuple[int, ...]]:
-    """Read numbers of ENIs: the most, and those of each host where they differ."""
-    counts = parse_numbers(text, "--enis")
-    if any(count != int(count) for count in counts):
-        raise HarpError(f"A host has a whole number of ENIs, not {text}.", "", ExitCode.USAGE)
-    whole = tuple(int(count) for count in counts)
-    if len(whole) > 1 and len(whole) != hosts:
-        raise HarpError(
-            f"--enis has {len(whole)} numbers for {hosts} hosts.",
-            "Give one, or one per host.",
-            ExitCode.USAGE,
-        )
-    return max(whole), whole if len(set(whole)) > 1 else ()
-
-
-def parse_caps(text: str | None) -> float | tuple[float, ...] | None:
-    """Read caps: one for all ENIs, or one for each."""
-    if text is None:
-        return None
-    caps = parse_numbers(text, "--cap")
-    return caps[0] if len(caps) == 1 else tuple(caps)
-
-
 def parse_share(text: str) -> float:
     """Read a share of packets: 0.01 or 1%."""
     try:
@@ -91,7 +59,7 @@ def _progress(*, as_json: bool) -> Progress:
     return NoProgress() if as_json else ConsoleProgress()
 
 
-def _print_result(done: Result, *lines: str, as_json: bool) -> None:
+def _print_result(done: LabResult, *lines: str, as_json: bool) -> None:
     if as_json:
         print_json(done)
         return
@@ -159,7 +127,7 @@ def up(
         f"look at it:               harpctl lab status{own}",
         f"take it down:             harpctl lab down{own}",
     ]
-    _print_result(Result(name=name, summary=f"Lab {name}: {spec.describe()}"), *lines, as_json=as_json)
+    _print_result(LabResult(name=name, summary=f"Lab {name}: {spec.describe()}"), *lines, as_json=as_json)
 
 
 def _addresses(lab: Lab, host: int) -> list[str]:
@@ -244,7 +212,7 @@ def fault(
     if on_packets:
         faults.set(direction, **_typed(on_packets))
     _print_result(
-        Result(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json
+        LabResult(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json
     )
 
 
@@ -282,7 +250,7 @@ def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
     with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
         was_there = persistent.down(name)
     summary = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."
-    _print_result(Result(name=name, summary=summary), as_json=as_json)
+    _print_result(LabResult(name=name, summary=summary), as_json=as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

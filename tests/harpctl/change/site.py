@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harpctl.change import apply as applying
-from harpctl.change.rollback import Report, recover, rollback
+from harpctl.change.rollback import RollbackResult, recover, rollback
 from harpctl.change.steps import Group, MakeLink, Plan, RemoveFile, Rename, Run, SetControl, WriteFile
 from harpctl.console import NoProgress
 from harpctl.host.host import Host
@@ -178,7 +178,7 @@ def set_up(host: Host, plan: Callable[[Host], Plan] = make_plan) -> str:
     return applying.apply(plan(host), host, what="setup", progress=NoProgress())
 
 
-def undo_all(host: Host, **options: Any) -> Report:
+def undo_all(host: Host, **options: Any) -> RollbackResult:
     """Roll back with nobody watching."""
     return rollback(host, progress=NoProgress(), **options)
 

@@ -34,7 +34,7 @@ from harpctl.facts.plugin_files import NAME, SUFFIXED, parked_as
 from harpctl.host.host import Host
 from harpctl.plugin import source
 from harpctl.plugin.choice import candidate_files
-from harpctl.plugin.command import Result, run_switch
+from harpctl.plugin.command import SwitchResult, run_switch
 from harpctl.plugin.source import read_source
 from harpctl.plugin.status import read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
@@ -156,7 +156,7 @@ def is_harp(image: Image, path: str, files: Files) -> bool:
     return bool(path) and files.are_harp(image.at(path).read_bytes())
 
 
-def do(image: Image, action: str, make: Callable[[], Switch]) -> Result | None:
+def do(image: Image, action: str, make: Callable[[], Switch]) -> SwitchResult | None:
     """Carry it out, twice; None where it is refused, which must change nothing."""
     before = image.files()
     try:

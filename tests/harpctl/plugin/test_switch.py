@@ -17,7 +17,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import FORMS, NAME, PARKED, SUFFIXED
 from harpctl.host.host import Host
 from harpctl.host.runner import Completed
-from harpctl.plugin.command import Result, run_switch
+from harpctl.plugin.command import SwitchResult, run_switch
 from harpctl.plugin.source import find_source, read_source
 from harpctl.plugin.status import read_status
 from harpctl.plugin.switch import Switch, aside_as, plan_disable, plan_enable, plan_install
@@ -33,20 +33,22 @@ PARKED_PLACES = [
 ]
 
 
-def do(image: Image, action: str, make: Callable[[], Switch]) -> Result:
+def do(image: Image, action: str, make: Callable[[], Switch]) -> SwitchResult:
     return run_switch(image.host, action, make, NoProgress(), dry_run=False)
 
 
-def install(image: Image, file: Path, folder: str = "", *, name: str = "", force: bool = False) -> Result:
+def install(
+    image: Image, file: Path, folder: str = "", *, name: str = "", force: bool = False
+) -> SwitchResult:
     source = read_source(image.host, file)
     return do(image, "install", lambda: plan_install(image.host, source, folder, name=name, force=force))
 
 
-def enable(image: Image, *, force: bool = False) -> Result:
+def enable(image: Image, *, force: bool = False) -> SwitchResult:
     return do(image, "enable", lambda: plan_enable(image.host, force=force))
 
 
-def disable(image: Image) -> Result:
+def disable(image: Image) -> SwitchResult:
     return do(image, "disable", lambda: plan_disable(image.host))
 
 

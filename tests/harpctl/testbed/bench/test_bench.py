@@ -18,8 +18,7 @@ from harpctl.facts.plugin_files import NAME
 from harpctl.testbed.bench import baseline, command, measure
 from harpctl.testbed.bench.command import build_side, with_distinct_names
 from harpctl.testbed.bench.hosts import CpuTimes, Hosts, LoopbackHosts, Program
-from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfRun
-from harpctl.testbed.bench.perf import Result as PerfResult
+from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfResult, PerfRun
 from tests.harpctl.cli_app import app
 
 

@@ -8,12 +8,12 @@ import pytest
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import compare, cpu_s_per_gb, summarize, time_us
 from harpctl.testbed.bench.hosts import CpuTimes, parse_proc_stat
-from harpctl.testbed.bench.perf import Latency, PerfReport, PerfRun, Result
+from harpctl.testbed.bench.perf import Latency, PerfReport, PerfResult, PerfRun
 
 
-def result(gbps: float, *, size: int = 1000, wrong: int = 0, p50: float | None = None) -> Result:
+def result(gbps: float, *, size: int = 1000, wrong: int = 0, p50: float | None = None) -> PerfResult:
     latency = None if p50 is None else Latency(p50 / 2, p50, p50, p50, p50, p50 * 2, p50)
-    return Result(size, 100, 1.0, gbps, gbps / 2, wrong, latency)
+    return PerfResult(size, 100, 1.0, gbps, gbps / 2, wrong, latency)
 
 
 def test_time_is_size_over_rate() -> None:
@@ -72,7 +72,7 @@ def test_ratio_to_nothing_is_infinite() -> None:
 
 
 def report(mode: str, messages: int, size: int) -> PerfReport:
-    row = Result(size, messages, 1.0, 8.0, 8.0, 0)
+    row = PerfResult(size, messages, 1.0, 8.0, 8.0, 0)
     return PerfReport("x.so", "X", 12, mode, 2, 1, 8, check=True, results=[row])
 
 

@@ -8,16 +8,16 @@ import io
 from rich.console import Console
 
 from harpctl.testbed.bench.compare import compare, summarize
-from harpctl.testbed.bench.perf import Latency, Result
+from harpctl.testbed.bench.perf import Latency, PerfResult
 from harpctl.testbed.bench.table import plain_text, print_rows, single_table, versus_table
 
 
-def rate(gbps: float, wrong: int = 0) -> Result:
-    return Result(1048576, 1234, 1.0, gbps, gbps, wrong)
+def rate(gbps: float, wrong: int = 0) -> PerfResult:
+    return PerfResult(1048576, 1234, 1.0, gbps, gbps, wrong)
 
 
-def half_trip(p50: float) -> Result:
-    return Result(8, 5000, 1.0, 0.1, 0.1, 0, Latency(1.0, p50, 9.5, 12.25, 99.0, 1500.0, 8.0))
+def half_trip(p50: float) -> PerfResult:
+    return PerfResult(8, 5000, 1.0, 0.1, 0.1, 0, Latency(1.0, p50, 9.5, 12.25, 99.0, 1500.0, 8.0))
 
 
 def test_rates_in_nccl_tests_manner() -> None:
@@ -39,7 +39,7 @@ def test_unchecked_data_is_not_called_right() -> None:
     assert row.split()[-2:] == ["N/A", "-"]
 
 
-def versus(mode: str, ours: Result, theirs: Result) -> str:
+def versus(mode: str, ours: PerfResult, theirs: PerfResult) -> str:
     a, b = summarize([ours], [0.1]), summarize([theirs], [0.4])
     ratio = compare([ours], [theirs], a, b, by_time=mode == "pingpong")
     return plain_text(versus_table(mode, ("HARP", "NCCL Socket"), [(a, b)], [ratio]))

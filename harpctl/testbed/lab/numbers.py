@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that hold for all hosts or ENIs of a lab, or differ: --enis 2,8, --cap 1000,4000."""
+
+from __future__ import annotations
+
+from harpctl.errors import ExitCode, HarpError
+
+
+def parse_numbers(text: str, option: str) -> tuple[float, ...]:
+    """Read one number, or a comma list."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise HarpError(
+            f"{option} takes a number or a comma list, not {text!r}.",
+            f"Write {option} 2, or {option} 2,8.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def parse_enis(text: str, hosts: int) -> tuple[int, tuple[int, ...]]:
+    """Read numbers of ENIs: the most, and those of each host where they differ."""
+    counts = parse_numbers(text, "--enis")
+    if any(count != int(count) for count in counts):
+        raise HarpError(
+            f"A host has a whole number of ENIs, not {text}.",
+            "Write --enis 2, or --enis 2,8.",
+            ExitCode.USAGE,
+        )
+    whole = tuple(int(count) for count in counts)
+    if len(whole) > 1 and len(whole) != hosts:
+        raise HarpError(
+            f"--enis has {len(whole)} numbers for {hosts} hosts.",
+            "Give one, or one per host.",
+            ExitCode.USAGE,
+        )
+    return max(whole), whole if len(set(whole)) > 1 else ()
+
+
+def parse_caps(text: str | None) -> float | tuple[float, ...] | None:
+    """Read caps in Mbit/s: one for all ENIs, or one for each. None for an option that is not given."""
+    if not text:
+        return None
+    caps = parse_numbers(text, "--cap")
+    return caps[0] if len(caps) == 1 else caps
