@@ -27,9 +27,12 @@ from tests.conformance.driver import (
     Pair,
     control_connections,
     ffi,
+    handle_of,
     in_threads,
     open_files,
     pattern,
+    resident_bytes,
+    text_of,
     thread_count,
     until,
     until_files_back,
@@ -43,11 +46,11 @@ CROWD = 100
 MESSAGE_BYTES = 1000
 
 
-def say(**facts: Any) -> None:
+def send_line(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def hear() -> Any:
+def read_line() -> Any:
     line = sys.stdin.readline()
     return json.loads(line) if line else None
 
@@ -70,7 +73,7 @@ def unconfigured(version: int) -> None:
         lines = [line.text for line in net.log.lines] if net.log else []
         warns = net.warns()
         finalized = net.finalize()
-        say(
+        send_line(
             result=result,
             warns=warns,
             lines=lines,
@@ -82,11 +85,11 @@ def unconfigured(version: int) -> None:
 
 
 def properties(version: int) -> None:
-    """Say what the device is, and what the log says about it."""
+    """Report what the device is, and the lines of the log."""
     net = ready(Net(version))
     assert net.log is not None
     _, props = net.properties(0)
-    say(
+    send_line(
         name=ffi.string(props.name).decode(),
         speed=props.speed,
         pci_path=None if props.pciPath == ffi.NULL else ffi.string(props.pciPath).decode(),
@@ -105,7 +108,7 @@ def matrix(version: int) -> None:
             pair.transfer([pattern(size, number)])
         pair.transfer([pattern(200_000 + number, number) for number in range(8)], spare=1000)
     net.finalize()
-    say(warns=net.warns(), threads=thread_count())
+    send_line(warns=net.warns(), threads=thread_count())
 
 
 def _merge(net: Net, *parts: int) -> tuple[int, int]:
@@ -128,8 +131,10 @@ def merge(version: int) -> None:
     warns = net.warns()
     results = [_merge(net, *wrong)[0] for wrong in [(), (0, 99), (-1,)]]
     refused = net.warns()
-    say(both=both, again=list(again), name=ffi.string(props.name).decode(), parts=parts, speed=props.speed)
-    say(results=results, warns=warns, refused=refused)
+    send_line(
+        both=both, again=list(again), name=ffi.string(props.name).decode(), parts=parts, speed=props.speed
+    )
+    send_line(results=results, warns=warns, refused=refused)
 
 
 def merge_again(version: int) -> None:
@@ -148,7 +153,7 @@ def merge_again(version: int) -> None:
     other = _merge(net, 1, 0)
     _, props = net.properties(2)
     counts.append(net.devices()[1])
-    say(counts=counts, again=list(again), other=list(other), name=ffi.string(props.name).decode())
+    send_line(counts=counts, again=list(again), other=list(other), name=ffi.string(props.name).decode())
 
 
 def merge_unplaced(version: int) -> None:
@@ -157,7 +162,7 @@ def merge_unplaced(version: int) -> None:
     results = [_merge(net, *parts)[0] for parts in [(0, 1), (1,)]]
     assert net.log
     lines = [line.text for line in net.log.lines if "makeVDevice" in line.text]
-    say(several=results[0], single=results[1], lines=lines, warns=net.warns())
+    send_line(several=results[0], single=results[1], lines=lines, warns=net.warns())
 
 
 def reload(version: int) -> None:
@@ -168,7 +173,7 @@ def reload(version: int) -> None:
             pair.transfer([b"hello", pattern(100_000, 1)])
         net.finalize()
         net.unload()
-        say(threads=thread_count(), files=len(open_files()), mappings=mapping_count())
+        send_line(threads=thread_count(), files=len(open_files()), mappings=mapping_count())
 
 
 def teardown(version: int) -> None:
@@ -214,7 +219,7 @@ def teardown(version: int) -> None:
     with net.pair() as pair:
         pair.transfer([b"and on"])
     net.finalize()
-    say(threads=thread_count())
+    send_line(threads=thread_count())
 
 
 def _in_forked_child(net: Net, pair: Pair, listen: Any, incoming: Any) -> list[str]:
@@ -267,7 +272,7 @@ def fork(version: int) -> None:
         pair.transfer([b"after", pattern(MEBIBYTE, 2)])
     assert net.close_listen(listen) == abi.SUCCESS
     net.finalize()
-    say(child=os.waitstatus_to_exitcode(status), threads=thread_count())
+    send_line(child=os.waitstatus_to_exitcode(status), threads=thread_count())
 
 
 def _fork_worker() -> int:
@@ -288,23 +293,23 @@ def listen_and_fork(version: int) -> None:
     net = ready(Net(version, None))
     _, handle, listen = net.listen()
     files = len(open_files())
-    say(handle=bytes(ffi.buffer(handle)).hex())
+    send_line(handle=text_of(handle))
     until("somebody connects", lambda: len(open_files()) > files)
-    say(worker=_fork_worker())
-    until("accepted", lambda: net.accept(listen)[1] != ffi.NULL)
-    say(accepted=True)
-    hear()
+    send_line(worker=_fork_worker())
+    net.accepted(listen)
+    send_line(accepted=True)
+    read_line()
 
 
 def connect_and_fork(version: int) -> None:
     """Begin to connect to the handle that comes in, fork, then finish."""
     net = ready(Net(version, None))
-    handle = ffi.new("char[]", bytes.fromhex(hear()["handle"]))
+    handle = handle_of(read_line()["handle"])
     assert net.connect(handle) == (abi.SUCCESS, ffi.NULL)
-    say(worker=_fork_worker())
-    until("connected", lambda: net.connect(handle)[1] != ffi.NULL)
-    say(connected=True)
-    hear()
+    send_line(worker=_fork_worker())
+    net.connected(handle)
+    send_line(connected=True)
+    read_line()
 
 
 def leave(version: int) -> None:
@@ -318,7 +323,7 @@ def leave(version: int) -> None:
         net.receive(receiver, buffer.address, buffer.size)
         net.send(sender, buffer.address, buffer.size)
     buffer.address = None  # stays mapped, like NCCL's buffers at exit
-    say(leaving=True)
+    send_line(leaving=True)
     sys.exit(0)
 
 
@@ -327,33 +332,24 @@ def wait(version: int) -> None:
     net = ready(Net(version, None))
     with net.pair() as pair:
         pair.transfer([b"hello"])
-        say(ready=True)
+        send_line(ready=True)
         while True:
             pair.transfer([b"hello"])
 
 
 def receiver(version: int) -> None:
-    """Listen, tell the handle, then receive `n` messages of up to `size` bytes whenever asked to."""
+    """Listen, send the handle, then receive `n` messages of up to `size` bytes for each line."""
     net = ready(Net(version))
     _, handle, listen = net.listen()
-    say(handle=bytes(ffi.buffer(handle)).hex(), pid=os.getpid())
-    found: list[Any] = []
-
-    def poll() -> bool:
-        result, comm = net.accept(listen)
-        assert result == abi.SUCCESS
-        found.append(comm)
-        return bool(comm != ffi.NULL)
-
-    until("accepted", poll)
-    comm = found[-1]
-    say(accepted=True)
-    while (asked := hear()) is not None:
-        places = [Buffer(asked["size"]) for _ in range(asked["n"])]
+    send_line(handle=text_of(handle), pid=os.getpid())
+    comm = net.accepted(listen)
+    send_line(accepted=True)
+    while (order := read_line()) is not None:
+        places = [Buffer(order["size"]) for _ in range(order["n"])]
         requests = [net.receive(comm, place.address, place.size) for place in places]
-        say(posted=True)
+        send_line(posted=True)
         net.finish(*requests)
-        say(
+        send_line(
             results=[request.result for request in requests],
             sizes=[request.size for request in requests],
             sums=[sum(place.read()[: max(r.size, 0)]) for place, r in zip(places, requests, strict=True)],
@@ -365,76 +361,64 @@ def receiver(version: int) -> None:
 
 
 def sender(version: int) -> None:
-    """Connect to the handle that comes in, then send what is asked for."""
+    """Connect to the handle that comes in, then send a message for each line that comes in."""
     net = ready(Net(version))
-    handle = ffi.new("char[]", bytes.fromhex(hear()["handle"]))
-    found: list[Any] = []
-
-    def poll() -> bool:
-        result, comm = net.connect(handle)
-        assert result == abi.SUCCESS, net.warns()
-        found.append(comm)
-        return bool(comm != ffi.NULL)
-
-    until("connected", poll)
-    say(connected=True, pid=os.getpid())
-    while (asked := hear()) is not None:
-        source = Buffer(asked["size"], pattern(asked["size"], 1))
-        request = net.started(lambda source=source: net.send(found[-1], source.address, source.size))  # type: ignore[misc]
+    handle = handle_of(read_line()["handle"])
+    comm = net.connected(handle)
+    send_line(connected=True, pid=os.getpid())
+    while (order := read_line()) is not None:
+        source = Buffer(order["size"], pattern(order["size"], 1))
+        request = net.started(lambda source=source: net.send(comm, source.address, source.size))  # type: ignore[misc]
         net.finish(request)
-        say(result=request.result)
-    net.close_send(found[-1])
+        send_line(result=request.result)
+    net.close_send(comm)
     net.finalize()
 
 
 def hesitant(version: int) -> None:
-    """Listen, and accept only when told to."""
+    """Listen, and accept after the next line that comes in."""
     net = ready(Net(version, None))
     _, handle, listen = net.listen()
-    say(handle=bytes(ffi.buffer(handle)).hex())
-    if hear() is None:
+    send_line(handle=text_of(handle))
+    if read_line() is None:
         return
-    until("accepted", lambda: net.accept(listen)[1] != ffi.NULL)
-    say(accepted=True)
-    hear()
+    net.accepted(listen)
+    send_line(accepted=True)
+    read_line()
 
 
 def sender_to_each(version: int) -> None:
     """Connect to the handles that come in, one after the other, then leave."""
     net = ready(Net(version, None))
-    for text in hear()["handles"]:
-        handle = ffi.new("char[]", bytes.fromhex(text))
-        until("connected", lambda handle=handle: net.connect(handle)[1] != ffi.NULL)  # type: ignore[misc]
-        say(connected=True)
-    hear()
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    for text in read_line()["handles"]:
+        handle = handle_of(text)
+        net.connected(handle)
+        send_line(connected=True)
+    read_line()
 
 
 def overrun(version: int) -> None:
-    """Listen, and accept nobody while others connect; tell what that costs; connect to ourselves."""
+    """Listen, accept nobody while others connect, report what that costs, connect to ourselves."""
     net = ready(Net(version, None))
     _, handle, listen = net.listen()
-    files, memory = len(open_files()), _resident_bytes()
-    say(handle=bytes(ffi.buffer(handle)).hex())
-    hear()
-    files, memory = len(open_files()) - files, _resident_bytes() - memory
+    files, memory = len(open_files()), resident_bytes()
+    send_line(handle=text_of(handle))
+    read_line()
+    files, memory = len(open_files()) - files, resident_bytes() - memory
     with net.pair() as pair:
         pair.transfer([pattern(MEBIBYTE, 1)])
-    say(files=files, memory=memory)
-    hear()
+    send_line(files=files, memory=memory)
+    read_line()
     net.close_listen(listen)
     net.finalize()
-    say(threads=thread_count())
+    send_line(threads=thread_count())
 
 
 def crowd(version: int) -> None:
     """Connect many times with the one handle that comes in, until each has a comm or has failed."""
     net = ready(Net(version))
     assert net.log is not None
-    handle = bytes.fromhex(hear()["handle"])
+    handle = bytes.fromhex(read_line()["handle"])
     waiting = [ffi.new("char[]", handle) for _ in range(CROWD)]
     results: list[int] = []
 
@@ -451,23 +435,23 @@ def crowd(version: int) -> None:
         return len(results) + refused >= CROWD
 
     until("all answered", all_were_answered)
-    say(connected=results.count(abi.SUCCESS))
+    send_line(connected=results.count(abi.SUCCESS))
 
     def all_are_over() -> bool:
         poll()
         return not waiting
 
     until("all over", all_are_over)
-    say(failed=results.count(abi.remote_error(version)), warns=net.warns())
-    hear()
+    send_line(failed=results.count(abi.remote_error(version)), warns=net.warns())
+    read_line()
 
 
 def dial(version: int) -> None:
     """Connect to the handle that comes in until that fails; meanwhile our own listener accepts nobody."""
     net = ready(Net(version))
     _, own, listen = net.listen()
-    say(handle=bytes(ffi.buffer(own)).hex())
-    handle = ffi.new("char[]", bytes.fromhex(hear()["handle"]))
+    send_line(handle=text_of(own))
+    handle = handle_of(read_line()["handle"])
     results: list[int] = []
 
     def poll() -> bool:
@@ -479,7 +463,7 @@ def dial(version: int) -> None:
         return result != abi.SUCCESS
 
     until("refused", poll)
-    say(result=results[-1], warns=net.warns())
+    send_line(result=results[-1], warns=net.warns())
     _, true_handle, other = net.listen()
     pair = Pair(net, *net.meet(true_handle, other))
     pair.transfer([b"others are unharmed"])
@@ -487,16 +471,10 @@ def dial(version: int) -> None:
     net.close_listen(other)
     net.close_listen(listen)
     net.finalize()
-    say(threads=thread_count(), warns=net.warns())
+    send_line(threads=thread_count(), warns=net.warns())
 
 
-def resident_kib() -> int:
-    """Tell how much memory the process has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 10
-
-
-def _handle_of(net: Net, port: int) -> bytes:
+def _forged_handle(net: Net, port: int) -> bytes:
     """Return a handle that leads to another port than ours, of another engine."""
     _, handle, listen = net.listen()
     forged = bytearray(ffi.buffer(handle))
@@ -510,10 +488,10 @@ def give_up(version: int) -> None:
     """Begin to connect to one who never answers, then call nothing any more, as NCCL does in an abort."""
     net = ready(Net(version))
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        forged = _handle_of(net, silent.getsockname()[1])
+        forged = _forged_handle(net, silent.getsockname()[1])
         with net.pair() as pair:
             pair.transfer([b"all that is allocated once"])
-        threads, files, kib = thread_count(), open_files(), resident_kib()
+        threads, files, resident = thread_count(), open_files(), resident_bytes()
         handles = [ffi.new("char[]", forged) for _ in range(3)]
         if version == 4:  # there connect waits, so it can only end by itself
             silent.close()
@@ -526,12 +504,15 @@ def give_up(version: int) -> None:
             assert len(open_files()) > len(files)
         until_files_back(files)
         until("threads are back", lambda: thread_count() == threads)
-        grown_kib = resident_kib() - kib
+        grown = resident_bytes() - resident
         untouched = [handle for handle in handles if set(ffi.buffer(handle)[: len(forged)]) == {0x5A}]
         with net.pair() as pair:
             pair.transfer([b"and on"])
-        say(
-            grown_kib=grown_kib, untouched=len(untouched), warns=net.warns(), threads=thread_count() - threads
+        send_line(
+            grown_bytes=grown,
+            untouched=len(untouched),
+            warns=net.warns(),
+            threads=thread_count() - threads,
         )
 
 
@@ -539,7 +520,7 @@ def give_up_beside(version: int) -> None:
     """The same on an engine that a connection uses, which goes on; so does a connect that is polled."""
     net = ready(Net(version))
     with socket.create_server(("127.0.0.1", 0)) as silent, net.pair() as pair:
-        forged = _handle_of(net, silent.getsockname()[1])
+        forged = _forged_handle(net, silent.getsockname()[1])
         files = open_files()
         given_up, kept = (ffi.new("char[]", forged) for _ in range(2))
         ffi.memmove(given_up + 57, b"\xa5", 1)  # another engine: connects to one wait for one handshake
@@ -562,7 +543,7 @@ def give_up_beside(version: int) -> None:
         assert not with_kept.items() <= files.items()
         until_files_back(files)
         pair.transfer([b"goodbye"])
-        say(met=met, warns=net.warns())
+        send_line(met=met, warns=net.warns())
 
 
 def cross(version: int) -> None:
@@ -572,10 +553,10 @@ def cross(version: int) -> None:
     message on each, prints the control connections, and waits for the next line, which closes all.
     """
     net = ready(Net(version))
-    while (line := hear()) is not None:
+    while (line := read_line()) is not None:
         listens = [net.listen() for _ in range(line["n"])]
-        say(handles=[bytes(ffi.buffer(handle)).hex() for _, handle, _ in listens])
-        theirs = [ffi.new("char[]", bytes.fromhex(text)) for text in hear()["handles"]]
+        send_line(handles=[text_of(handle) for _, handle, _ in listens])
+        theirs = [handle_of(text) for text in read_line()["handles"]]
         pairs: list[Pair] = []
 
         def meet(handle: Any, listen: Any, pairs: list[Pair] = pairs) -> None:
@@ -592,22 +573,18 @@ def cross(version: int) -> None:
         requests += [pair.post_send(Buffer(1000, pattern(1000, 1))) for pair in pairs]
         net.finish(*requests)
         assert all(place.read(1000) == pattern(1000, 1) for place in places)
-        say(control=sorted(control_connections()), warns=net.warns())
-        hear()
+        send_line(control=sorted(control_connections()), warns=net.warns())
+        read_line()
         for pair in pairs:
             pair.close()
         for _, _, listen in listens:
             assert net.close_listen(listen) == abi.SUCCESS
-        say(closed=True)
+        send_line(closed=True)
     net.finalize()
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def scale(version: int) -> None:
-    """Connect many times to each of some processes, and be connected to; say what it takes.
+    """Connect many times to each of some processes, and be connected to; report memory and time.
 
     The first line in: {}, answered with a handle. The second: whom to connect to, how often, and how many to
     accept. The third: {}, then every comm moves a message that comes before its receive.
@@ -618,15 +595,15 @@ def scale(version: int) -> None:
     result, own, listen = net.listen()
     assert result == abi.SUCCESS
     before = resident_bytes()
-    hear()
-    say(handle=bytes(ffi.buffer(own)).hex())
-    wish = hear()
-    handles = [bytes.fromhex(text) for text in wish["handles"] for _ in range(wish["connects"])]
+    read_line()
+    send_line(handle=text_of(own))
+    counts = read_line()
+    handles = [bytes.fromhex(text) for text in counts["handles"] for _ in range(counts["connects"])]
     senders: list[Any] = []
     receivers: list[Any] = []
     took_s: list[float] = []
     handle, begun = None, 0.0
-    while len(senders) < len(handles) or len(receivers) < wish["accepts"]:
+    while len(senders) < len(handles) or len(receivers) < counts["accepts"]:
         if len(senders) < len(handles):
             if handle is None:
                 handle, begun = ffi.new("char[]", handles[len(senders)]), time.perf_counter()
@@ -636,32 +613,32 @@ def scale(version: int) -> None:
                 took_s.append(time.perf_counter() - begun)
                 senders.append(comm)
                 handle = None
-        if len(receivers) < wish["accepts"]:
+        if len(receivers) < counts["accepts"]:
             status, comm = net.accept(listen)
             assert status == abi.SUCCESS
             if comm != ffi.NULL:
                 receivers.append(comm)
-    say(met=True)
-    hear()
+    send_line(met=True)
+    read_line()
     source = Buffer(MESSAGE_BYTES, pattern(MESSAGE_BYTES, 1))
     requests = [
         net.started(functools.partial(net.send, comm, source.address, source.size)) for comm in senders
     ]
     net.finish(*requests)
-    say(sent=True)
-    hear()
+    send_line(sent=True)
+    read_line()
     place = Buffer(MESSAGE_BYTES)
     for comm in receivers:
         place.fill(0)
         net.finish(net.receive(comm, place.address, place.size))
         assert place.read() == pattern(MESSAGE_BYTES, 1)
-    say(
+    send_line(
         control=len(control_connections()),
         bytes=resident_bytes() - before,
         connect_us=[round(1e6 * s, 1) for s in took_s],
         warns=net.warns(),
     )
-    hear()
+    read_line()
     for comm in senders:
         assert net.close_send(comm) == abi.SUCCESS
     for comm in receivers:

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from tests.conformance import abi
+from tests.conformance.child import ENVIRONMENT, Child, Start
 from tests.conformance.driver import PLUGIN_FILE, Net
 
 assert PLUGIN_FILE.is_file(), "build it first: ./harp_setup build"
-
-# The versions without a context keep their configuration for the process, so it is the same for all tests
-# here; what needs another one runs in a process of its own.
-# Small messages go over the one carrier, large ones over the other.
-ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1", "HARP_DRIVER": "udp+tcp"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,3 +48,16 @@ def net(version: int) -> Iterator[Net]:
     yield made
     assert made.finalize() == abi.SUCCESS
     assert made.warns() == []
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start scenarios that do not outlive the test."""
+    with ExitStack() as stack:
+
+        def one(*arguments: Any, **options: Any) -> Child:
+            child = Child(*arguments, **options)
+            stack.callback(child.kill)
+            return child
+
+        yield one

@@ -315,6 +315,26 @@ class Net:
         until("connected", poll)
         return ends[0], ends[1]
 
+    def connected(self, handle: Any) -> Any:
+        """Call connect until it returns a comm."""
+        return self._until_comm("connected", lambda: self.connect(handle))
+
+    def accepted(self, listen: Any) -> Any:
+        """Call accept until it returns a comm."""
+        return self._until_comm("accepted", lambda: self.accept(listen))
+
+    def _until_comm(self, what: str, call: Callable[[], tuple[int, Any]]) -> Any:
+        comm = ffi.NULL
+
+        def poll() -> bool:
+            nonlocal comm
+            result, comm = call()
+            assert result == abi.SUCCESS, self.warns()
+            return bool(comm != ffi.NULL)
+
+        until(what, poll)
+        return comm
+
     @contextmanager
     def pair(self, dev: int = 0) -> Iterator[Pair]:
         """Provide a connection from this process to itself, closed at the end."""
@@ -386,6 +406,21 @@ def pattern(size: int, seed: int) -> bytes:
     """Return bytes that differ by place and by seed, quickly."""
     block = bytes((i * 131 + (i >> 8) * 31 + seed * 17) & 0xFF for i in range(4099))
     return (block * (size // len(block) + 1))[:size]
+
+
+def text_of(handle: Any) -> str:
+    """Return a handle as text, for another process."""
+    return bytes(ffi.buffer(handle)).hex()
+
+
+def handle_of(text: str) -> Any:
+    """Return the handle that a text holds."""
+    return ffi.new("char[]", bytes.fromhex(text))
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process occupies."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def thread_count() -> int:

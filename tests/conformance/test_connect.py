@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.conformance.driver import (
     ffi,
     in_threads,
     open_files,
+    pattern,
     thread_count,
     until,
 )
@@ -83,26 +83,13 @@ def test_accept_long_before_connect(net: Net) -> None:
     net.close_listen(listen)
 
 
-def _until_comm(call: Callable[[], tuple[int, Any]]) -> Any:
-    found: list[Any] = []
-
-    def poll() -> bool:
-        result, comm = call()
-        assert result == abi.SUCCESS
-        found.append(comm)
-        return bool(comm != ffi.NULL)
-
-    until("a comm", poll)
-    return found[-1]
-
-
 def test_two_threads_meet(net: Net) -> None:
     """One thread connects, another accepts; with v4 each call waits."""
     _, handle, listen = net.listen()
     ends: dict[str, Any] = {}
     in_threads(
-        lambda: ends.update(receiver=_until_comm(lambda: net.accept(listen))),
-        lambda: ends.update(sender=_until_comm(lambda: net.connect(handle))),
+        lambda: ends.update(receiver=net.accepted(listen)),
+        lambda: ends.update(sender=net.connected(handle)),
     )
     pair = Pair(net, ends["sender"], ends["receiver"])
     pair.transfer([b"hello"])
@@ -116,8 +103,8 @@ def test_two_ranks_connect_to_each_other_first(net: Net) -> None:
     ends: dict[str, Any] = {}
 
     def rank(me: int) -> None:
-        ends[f"sender{me}"] = _until_comm(lambda: net.connect(listens[1 - me][1]))
-        ends[f"receiver{me}"] = _until_comm(lambda: net.accept(listens[me][2]))
+        ends[f"sender{me}"] = net.connected(listens[1 - me][1])
+        ends[f"receiver{me}"] = net.accepted(listens[me][2])
 
     in_threads(lambda: rank(0), lambda: rank(1))
     for me in range(2):
@@ -314,7 +301,7 @@ def test_close_with_requests_in_flight(net: Net) -> None:
     files = open_files()
     for sender_first in (True, False):
         with net.pair() as pair:
-            place, source = Buffer(1 << 20), Buffer(1 << 20, pattern_of(1 << 20))
+            place, source = Buffer(1 << 20), Buffer(1 << 20, pattern(1 << 20, 1))
             for _ in range(8):
                 pair.post_receive(place)
                 pair.post_send(source)
@@ -323,7 +310,3 @@ def test_close_with_requests_in_flight(net: Net) -> None:
             else:
                 pair.close_receive()
     assert open_files() == files
-
-
-def pattern_of(size: int) -> bytes:
-    return bytes(range(256)) * (size // 256)
