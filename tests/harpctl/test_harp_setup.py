@@ -29,10 +29,17 @@ class Machine:
             assert found, name
             (self.bin / name).symlink_to(found)
 
-    def program(self, name: str, code: str) -> None:
-        file = self.bin / name
+    def program(self, name: str, code: str, folder: Path | None = None) -> None:
+        file = (folder or self.bin) / name
         file.write_text(f"#!/bin/sh\n{code}\n")
         file.chmod(0o755)
+
+    def venv(self) -> Path:
+        """Make an environment that holds no program yet; return its folder of programs."""
+        venv = self.top / ".venv"
+        (venv / "bin").mkdir(parents=True)
+        (venv / ".made-for").write_text(f"{self.top}\n")
+        return venv / "bin"
 
     def user(self, uid: int) -> None:
         self.program("id", f"echo {uid}")
@@ -46,6 +53,12 @@ class Machine:
             check=False,
             timeout=60,
         )
+
+    def error_of(self, *words: str) -> str:
+        """Run what must fail; return its error text."""
+        done = self.run(*words)
+        assert done.returncode == 1
+        return done.stderr
 
 
 @pytest.fixture
@@ -61,29 +74,25 @@ def test_usage_names_every_command(machine: Machine) -> None:
 
 
 def test_unknown_words_are_refused(machine: Machine) -> None:
-    done = machine.run("frobnicate")
-    assert done.returncode == 1
-    assert "there is no command 'frobnicate'" in done.stderr
-    done = machine.run("build", "fast")
-    assert done.returncode == 1
-    assert "'build' takes no arguments: fast" in done.stderr
+    error = machine.error_of("frobnicate")
+    assert "there is no command 'frobnicate'" in error
+    error = machine.error_of("build", "fast")
+    assert "'build' takes no arguments: fast" in error
 
 
 def test_a_user_is_told_what_to_install(machine: Machine) -> None:
     machine.user(1000)
     machine.program("apt-get", "echo must not run >&2; exit 99")
-    done = machine.run("build")
-    assert done.returncode == 1
-    assert "the build needs, and this machine lacks: python3" in done.stderr
-    assert "install with: sudo apt-get install -y python3" in done.stderr
-    assert "must not run" not in done.stderr
+    error = machine.error_of("build")
+    assert "the build needs, and this machine lacks: python3" in error
+    assert "install with: sudo apt-get install -y python3" in error
+    assert "must not run" not in error
 
 
 def test_without_a_package_manager_it_says_so(machine: Machine) -> None:
     machine.user(0)
-    done = machine.run("build")
-    assert done.returncode == 1
-    assert "lacks: python3; no apt, dnf or yum is here" in done.stderr
+    error = machine.error_of("build")
+    assert "lacks: python3; no apt, dnf or yum is here" in error
 
 
 @pytest.mark.parametrize(("manager", "package"), [("apt-get", "python3-venv"), ("dnf", "python3-pip")])
@@ -98,47 +107,38 @@ def test_root_installs_what_is_missing(machine: Machine, manager: str, package: 
         f'case "$*" in *ensurepip*) [ -f "{installed}" ] ;;'
         ' "-m venv"*) echo no space left >&2; exit 1 ;; esac',
     )
-    done = machine.run("build")
+    error = machine.error_of("build")
     assert log.read_text().split()[-1] == package
-    assert f"installing for the build: {package}" in done.stderr
-    assert done.returncode == 1
-    assert "no space left\nharp_setup: failed: virtual environment" in done.stderr
+    assert f"installing for the build: {package}" in error
+    assert "no space left\nharp_setup: failed: virtual environment" in error
 
 
 def test_a_failing_installation_is_shown(machine: Machine) -> None:
     machine.user(0)
     machine.program("apt-get", "echo E: Unable to fetch some archives >&2; exit 100")
-    done = machine.run("build")
-    assert done.returncode == 1
-    assert "E: Unable to fetch some archives" in done.stderr
+    error = machine.error_of("build")
+    assert "E: Unable to fetch some archives" in error
 
 
 def test_an_old_python_is_named(machine: Machine) -> None:
     machine.user(1000)
     machine.program("python3", 'case "$1" in -V) echo Python 3.6.8 ;; *) exit 1 ;; esac')
-    done = machine.run("build")
-    assert done.returncode == 1
-    assert "Python 3.6.8 is too old: harpctl needs Python 3.10 or newer" in done.stderr
+    error = machine.error_of("build")
+    assert "Python 3.6.8 is too old: harpctl needs Python 3.10 or newer" in error
 
 
 @pytest.mark.parametrize("words", [(), ("setup",), ("--gpus", "8", "--dry-run")])
 def test_without_a_command_it_is_harpctl_setup(machine: Machine, words: tuple[str, ...]) -> None:
-    venv = machine.top / ".venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / ".made-for").write_text(f"{machine.top}\n")
+    folder = machine.venv()
     for name in ("python", "harpctl"):
-        file = venv / "bin" / name
-        file.write_text('#!/bin/sh\ncase "$1" in -c | -m | -V) ;; *) echo "asked:" "$@" ;; esac\n')
-        file.chmod(0o755)
+        machine.program(name, 'case "$1" in -c | -m | -V) ;; *) echo "called:" "$@" ;; esac', folder)
     done = machine.run(*words)
-    assert done.stdout == " ".join(["asked: setup", *(word for word in words if word != "setup")]) + "\n"
+    assert done.stdout == " ".join(["called: setup", *(word for word in words if word != "setup")]) + "\n"
 
 
 def environment(machine: Machine, pip: str) -> Path:
     """Make a virtual environment whose pip has a version and installs nothing; return its log."""
-    venv, log = machine.top / ".venv", machine.top.parent / "pip.log"
-    (venv / "bin").mkdir(parents=True)
-    (venv / ".made-for").write_text(f"{machine.top}\n")
+    log = machine.top.parent / "pip.log"
     machine.program("python", "")
     code = (
         f'case "$*" in *pip.__version__*) exec "{sys.executable}" -c "'
@@ -146,26 +146,22 @@ def environment(machine: Machine, pip: str) -> Path:
         f'" ;; "-m pip -V") echo pip {pip} ;;'
         f' *install*) echo "$*" >> "{log}"; echo no index >&2; exit 1 ;; esac'
     )
-    file = venv / "bin" / "python"
-    file.write_text(f"#!/bin/sh\n{code}\n")
-    file.chmod(0o755)
+    machine.program("python", code, machine.venv())
     return log
 
 
 def test_an_old_pip_is_renewed_first_or_named(machine: Machine) -> None:
     log = environment(machine, "21.2")
-    done = machine.run("setup")
-    assert done.returncode == 1
-    assert "pip 21.2 is too old, and no newer one can be had: 21.3 is needed" in done.stderr
+    error = machine.error_of("setup")
+    assert "pip 21.2 is too old, and no newer one can be had: 21.3 is needed" in error
     assert [line.split()[-1] for line in log.read_text().splitlines()] == ["pip>=21.3"]
 
 
 def test_without_an_index_it_names_the_file_that_needs_none(machine: Machine) -> None:
     log = environment(machine, "23.0")
-    done = machine.run("setup")
-    assert done.returncode == 1
-    assert "the Python packages can't be installed: is a package index reachable?" in done.stderr
-    assert "bash harp_setup.sh" in done.stderr
+    error = machine.error_of("setup")
+    assert "the Python packages can't be installed: is a package index reachable?" in error
+    assert "bash harp_setup.sh" in error
     assert not list((machine.top / ".venv").glob(".installed-*"))
     (words,) = log.read_text().splitlines()
     assert "matplotlib" not in words
@@ -184,7 +180,7 @@ def test_ci_runs_the_same_command(root: Path, tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(root / ".ci" / "run", tmp_path / ".ci")
     fake = tmp_path / "harp_setup"
-    fake.write_text('#!/bin/sh\necho "asked: $*"\n')
+    fake.write_text('#!/bin/sh\necho "called: $*"\n')
     fake.chmod(0o755)
     done = subprocess.run([str(tmp_path / ".ci" / "run")], capture_output=True, text=True, check=True)
-    assert done.stdout == "asked: test\n"
+    assert done.stdout == "called: test\n"
