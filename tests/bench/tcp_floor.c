@@ -3,12 +3,16 @@
  * payload that stands in the user's buffer, and no protocol.
  *
  * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
- * proportion. Build and run from the repository:
+ * proportion. Built from the repository's root; latency and throughput, in two namespaces:
  *
- *   cc -O2 -Iplugin/src -o tcp_floor tests/bench/tcp_floor.c plugin/src/wire/crc32c*.c
- * plugin/src/base/assert.c ip netns exec B taskset -c 1 ./tcp_floor echo 10.0.0.2 BYTES CRC & ip netns exec A
- * taskset -c 0 ./tcp_floor ping 10.0.0.2 BYTES CRC ip netns exec B taskset -c 1 ./tcp_floor sink 10.0.0.2
- * BYTES CRC & ip netns exec A taskset -c 0 ./tcp_floor flood 10.0.0.2 BYTES CRC
+ *   cc -O2 -Iplugin/src -o tcp_floor tests/bench/tcp_floor.c \
+ *      plugin/src/wire/crc32c*.c plugin/src/base/assert.c
+ *
+ *   ip netns exec B taskset -c 1 ./tcp_floor echo 10.0.0.2 BYTES CRC &
+ *   ip netns exec A taskset -c 0 ./tcp_floor ping 10.0.0.2 BYTES CRC
+ *
+ *   ip netns exec B taskset -c 1 ./tcp_floor sink 10.0.0.2 BYTES CRC &
+ *   ip netns exec A taskset -c 0 ./tcp_floor flood 10.0.0.2 BYTES CRC
  *
  * BYTES: of a message, one record each; eight buffers are used in turn. CRC: 1 takes the payload's CRC-32C
  * before it is sent and when it has come; 0 does without. */

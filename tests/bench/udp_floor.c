@@ -3,12 +3,16 @@
  * without any protocol.
  *
  * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
- * proportion.
+ * proportion. Built from the repository's root; latency and throughput, in two namespaces:
  *
- *   cc -O2 -Iplugin/src -o udp_floor tests/bench/udp_floor.c plugin/src/wire/crc32c*.c
- * plugin/src/base/assert.c ip netns exec B ./udp_floor echo 10.0.0.2 10.0.0.1 &   ip netns exec A ./udp_floor
- * ping 10.0.0.1 10.0.0.2 BYTES ip netns exec B ./udp_floor sink 10.0.0.2 10.0.0.1 WORK & ip netns exec A
- * ./udp_floor flood 10.0.0.1 10.0.0.2 WORK WINDOW
+ *   cc -O2 -Iplugin/src -o udp_floor tests/bench/udp_floor.c \
+ *      plugin/src/wire/crc32c*.c plugin/src/base/assert.c
+ *
+ *   ip netns exec B ./udp_floor echo 10.0.0.2 10.0.0.1 &
+ *   ip netns exec A ./udp_floor ping 10.0.0.1 10.0.0.2 BYTES
+ *
+ *   ip netns exec B ./udp_floor sink 10.0.0.2 10.0.0.1 WORK &
+ *   ip netns exec A ./udp_floor flood 10.0.0.1 10.0.0.2 WORK WINDOW
  *
  * WORK: 0 sends and receives one hot buffer; 1 packs payload behind 44-byte headers and places it (memcpy); 2
  * does the same with CRC-32C, fused with the copy at the sender, before the copy at the receiver. WINDOW

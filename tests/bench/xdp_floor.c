@@ -4,7 +4,7 @@
  * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks/xdp.md into
  * proportion. In two namespaces joined by veth, built from plugin/src:
  *
- *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c io/nic.c
+ *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c io/nic.c \
  *      base/{address,assert,error,files,log,netlink}.c io/xdp/{bpf,filter,header,program,queue,socket}.c
  *
  *   ip netns exec B ./xdp_floor sink eni0 10.0.0.2 10.0.0.1 WORK FRAMES [REST_US] &

@@ -6,8 +6,9 @@
  * kernel runs each variant on one packet again and again (BPF_PROG_TEST_RUN), so all is in the cache. Needs
  * root; built and run from plugin/src:
  *
- *   cc -O2 -D_GNU_SOURCE -I. -o xdp_program_cost ../../tests/bench/xdp_program_cost.c
- * base/{address,assert,log}.c io/xdp/{bpf,header,program}.c && ./xdp_program_cost
+ *   cc -O2 -D_GNU_SOURCE -I. -o xdp_program_cost ../../tests/bench/xdp_program_cost.c \
+ *      base/{address,assert,log}.c io/xdp/{bpf,header,program}.c
+ *   ./xdp_program_cost
  *
  * Times are the best and the median of 60 alternating rounds, less those of a program that does nothing. */
 #include <arpa/inet.h>

@@ -17,7 +17,6 @@
 #include "host/random.h"
 
 enum {
-  MTU_MIN = 1280,     /* IPv6's; the smallest packets are made for it */
   DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each mode that was refused */
 };
 
@@ -114,7 +113,7 @@ static size_t share_of(size_t bytes, unsigned count) {
   return bytes ? HARP_MAX(bytes / count, (size_t)HARP_ENGINE_MEMORY_BYTES_MIN) : 0;
 }
 
-/* How many ports an engine asks for: as many as the operator says, or as are wanted and its part of the range
+/* How many ports an engine requests: as many as are configured, or as are wanted and its part of the range
  * has. */
 static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, unsigned count) {
   unsigned range = instance->ports.low ? instance->ports.high - instance->ports.low + 1u : UINT16_MAX;
@@ -151,10 +150,10 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
 }
 
 static int check_mtu(const struct harp_instance *instance, struct harp_error *error) {
-  if (instance->mtu >= MTU_MIN) return 0;
+  if (instance->mtu >= HARP_ENDPOINT_MTU_MIN_BYTES) return 0;
   return harp_error_set(error, -EMSGSIZE,
                         "%s: MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
-                        instance->ifname, instance->mtu, MTU_MIN, instance->ifname);
+                        instance->ifname, instance->mtu, HARP_ENDPOINT_MTU_MIN_BYTES, instance->ifname);
 }
 
 static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct harp_io_config *config) {
@@ -174,7 +173,7 @@ size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned co
   return harp_align_up(HARP_MAX(bytes, frames_bytes), HARP_BLOCK_BYTES);
 }
 
-/* Says what driver an interface has got, on which queues, and why not a better one. */
+/* Logs an interface's driver, its queues, and why no better driver was opened. */
 static const char *describe_driver(const struct harp_io_info *info, char *text, size_t bytes) {
   snprintf(text, bytes, "driver %s%s%s%s%s%s", info->mode, info->queues[0] ? " (" : "", info->queues,
            info->queues[0] ? ")" : "", info->why_not[0] ? ": " : "", info->why_not);

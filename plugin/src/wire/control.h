@@ -26,9 +26,9 @@ enum {
   HARP_ENDPOINT_PORTS_MAX = 16,
   HARP_ENDPOINT_NAME_BYTES = 64,
   HARP_ENDPOINT_BUILD_BYTES = 48,
-  HARP_ENDPOINT_PATHS_MAX = 256, /* a packet names its path in one byte */
-  HARP_ENDPOINT_MTU_MIN_BYTES = 1280,
-  HARP_ENDPOINT_SPEED_MBPS = 100, /* the unit of an ENI's speed */
+  HARP_ENDPOINT_PATHS_MAX = 256,      /* a packet names its path in one byte */
+  HARP_ENDPOINT_MTU_MIN_BYTES = 1280, /* IPv6's; the smallest packets fit it */
+  HARP_ENDPOINT_SPEED_MBPS = 100,     /* the unit of an ENI's speed */
 };
 
 enum harp_control_type {
