@@ -364,7 +364,7 @@ def test_rendezvous_of_another_host(perf: Perf) -> None:
     assert "192.0.2.1:9 is not an address of this host" in ended.err
 
 
-def test_stranger_at_the_rendezvous(perf: Perf) -> None:
+def test_unknown_host_at_the_rendezvous(perf: Perf) -> None:
     """A port scan and garbage cost a bounded wait, no more."""
     import socket
 
@@ -374,15 +374,15 @@ def test_stranger_at_the_rendezvous(perf: Perf) -> None:
     deadline = time.monotonic() + 10
     while True:
         try:
-            stranger = socket.create_connection(("127.0.0.1", port), timeout=5)
+            unknown = socket.create_connection(("127.0.0.1", port), timeout=5)
             break
         except ConnectionRefusedError:
             assert time.monotonic() < deadline
-    stranger.sendall(random.Random(1).randbytes(64))
+    unknown.sendall(random.Random(1).randbytes(64))
     second = perf.start(*args, "--rank", 1)
     assert finish(second).code == OK
     assert finish(first).code == OK
-    stranger.close()
+    unknown.close()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listen, connect and accept: in any order, many times, with strangers' handles, and left half-way."""
+"""Listen, connect and accept: in any order, many times, with invalid handles, and left half-way."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ def test_foreign_handle(net: Net) -> None:
     net.close_listen(listen)
 
 
-def test_strangers_do_not_disturb(net: Net) -> None:
-    """Clients that connect to the listening port and say nothing, or rubbish, cost nobody anything."""
+def test_unauthenticated_clients_do_no_harm(net: Net) -> None:
+    """Clients that connect to the listening port and send nothing, or garbage, do no harm."""
     _, handle, listen = net.listen()
     port = int.from_bytes(ffi.buffer(handle)[8:10], "big")
     silent = [socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) for _ in range(8)]

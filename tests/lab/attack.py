@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers send: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
+"""What an attacker sends: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
 
-strangers ADDRESS PORT...
+connections ADDRESS PORT...
     TCP: a scan, silence, other protocols, one byte at a time, 200 at once; tells how many connections
     were made and how many of them the other side closed
 garbage ADDRESS PORT...
@@ -91,7 +91,7 @@ def _connect(address: str, port: int) -> socket.socket | None:
 
 
 def _drip(slow: list[socket.socket], waiting: list[socket.socket]) -> int:
-    """Send one byte a second on some connections until all are closed; give how many were."""
+    """Send one byte a second on some connections until all are closed; return how many were."""
     closed, deadline, next_byte = 0, time.monotonic() + CLOSED_WITHIN_S, 0.0
     while waiting and time.monotonic() < deadline:
         if time.monotonic() >= next_byte:
@@ -110,7 +110,7 @@ def _drip(slow: list[socket.socket], waiting: list[socket.socket]) -> int:
     return closed
 
 
-def strangers(address: str, *port_words: str) -> None:
+def connections(address: str, *port_words: str) -> None:
     ports = [int(word) for word in port_words]
     _scan(address, ports)
     held: list[socket.socket] = []
@@ -146,7 +146,7 @@ def garbage(address: str, *port_words: str) -> None:
     sent = 0
     for port in (int(word) for word in port_words):
         payloads = [rng.randbytes(size) for size in SIZES for _ in range(4)]
-        # Right as far as a stranger can know: version and type, and a token out of the air.
+        # Right as far as an attacker can know: version and type, and a token out of the air.
         for kind, name in h.PACKET_TYPES.items():
             ends = [rng.randbytes(n) for n in (4, 24, 188, 1388)] + [bytes(24)] * 4
             for end in ends:
@@ -245,4 +245,5 @@ def record(interface: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (strangers, garbage, replay, flood, capture, record)}[sys.argv[1]](*sys.argv[2:])
+    kinds = {f.__name__: f for f in (connections, garbage, replay, flood, capture, record)}
+    kinds[sys.argv[1]](*sys.argv[2:])

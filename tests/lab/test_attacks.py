@@ -22,7 +22,7 @@ from tests.lab.remote import ROOT, RemotePeer, connect, transfer
 pytestmark = pytest.mark.lab
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
 MakeLab = Callable[[LabSpec], Lab]
-STRANGER = 2  # its host
+ATTACKER = 2  # its host
 ATTACK_S = 90
 FLOOD = 20_000
 CAPTURED = 60  # to each host
@@ -38,7 +38,7 @@ def _open_ports(lab: Lab, host: int, protocol: str) -> list[str]:
 
 
 def start_attack(namespace: str, *words: str) -> subprocess.Popen[str]:
-    """Start a stranger in a namespace."""
+    """Start an attack from a namespace."""
     argv = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.lab.attack", *words]
     return subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ)
@@ -55,7 +55,7 @@ def _attacked(
     lab: Lab, attacks: Sequence[Sequence[str]], meanwhile: Callable[[], object]
 ) -> list[Counter[str]]:
     """Run attacks at once, and something else again and again until they have ended; return their counts."""
-    running = [start_attack(lab.hosts[STRANGER], *words) for words in attacks]
+    running = [start_attack(lab.hosts[ATTACKER], *words) for words in attacks]
     while any(attack.poll() is None for attack in running):
         meanwhile()
     return [_finished(attack) for attack in running]
@@ -69,7 +69,7 @@ def _peers(lab: Lab, plugin: Path, engine: str) -> Iterator[tuple[RemotePeer, Re
 
 
 def _close(*peers: RemotePeer) -> Counter[str]:
-    """Close both ends; nobody has seen a reason to warn. Give what was counted."""
+    """Close both ends; neither has warned. Return the counters."""
     total: Counter[str] = Counter()
     for peer in peers:
         lines = peer.call("close")
@@ -78,14 +78,14 @@ def _close(*peers: RemotePeer) -> Counter[str]:
     return total
 
 
-def test_strangers_before_the_peer(make_lab: MakeLab, plugin_file: Path) -> None:
-    """They are turned away, all of them, within a bounded time; then the right one comes."""
+def test_unauthenticated_connections_before_the_peer(make_lab: MakeLab, plugin_file: Path) -> None:
+    """All are refused within a bounded time; then the peer connects."""
     lab = make_lab(LabSpec(hosts=3))
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         handle = receiver.call("listen")
         receiver.ask("accept")
         ports = _open_ports(lab, 0, "tcp")
-        counts = _finished(start_attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports))
+        counts = _finished(start_attack(lab.hosts[ATTACKER], "connections", lab.address(0), *ports))
         assert counts["connections"] > 200
         assert counts["closed"] == counts["connections"]
         assert sender.call("connect", handle) == 0
@@ -96,14 +96,14 @@ def test_strangers_before_the_peer(make_lab: MakeLab, plugin_file: Path) -> None
         assert counted["connections"] == 2
 
 
-def test_peer_among_strangers(make_lab: MakeLab, plugin_file: Path) -> None:
-    """It gets through while they push, and moves data while they hold on."""
+def test_peer_among_unauthenticated_connections(make_lab: MakeLab, plugin_file: Path) -> None:
+    """The peer connects and moves data while they are open."""
     lab = make_lab(LabSpec(hosts=3))
     with _peers(lab, plugin_file, "inline") as (receiver, sender):
         handle = receiver.call("listen")
         receiver.ask("accept")
         ports = _open_ports(lab, 0, "tcp")
-        attack = start_attack(lab.hosts[STRANGER], "strangers", lab.address(0), *ports)
+        attack = start_attack(lab.hosts[ATTACKER], "connections", lab.address(0), *ports)
         assert sender.call("connect", handle) == 0
         assert receiver.answer() == 0
         for _ in range(8):
@@ -160,7 +160,7 @@ def test_flood_of_other_tokens(make_lab: MakeLab, plugin_file: Path, tmp_path: P
         while capture.poll() is None:
             transfer(receiver, sender, 8, 10_000)
         assert _finished(capture)["captured"] == 2
-        attack = start_attack(lab.hosts[STRANGER], "flood", str(file), lab.address(0), str(FLOOD))
+        attack = start_attack(lab.hosts[ATTACKER], "flood", str(file), lab.address(0), str(FLOOD))
         sent = _finished(attack)
         transfer(receiver, sender, 8, 100_000)
         _close(sender)

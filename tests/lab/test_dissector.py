@@ -18,7 +18,7 @@ from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 from tests.lab.remote import RemotePeer, transfer
-from tests.lab.test_strangers import start_attack
+from tests.lab.test_attacks import start_attack
 from tests.layer import layer
 
 pytestmark = pytest.mark.lab

@@ -19,7 +19,7 @@ MakeLab = Callable[[LabSpec], Lab]
 SIZES = "8,1000,16384,131072,1M"
 RANDOM = "meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille}"
 CONFIRM = "ip length 76"  # 24 bytes behind headers of IP and of TCP with time stamps
-STRANGERS_S = 5  # who does not say a right HELLO within that is sent away
+UNAUTHENTICATED_S = 5  # without a valid HELLO within this time a client is refused
 BURST = "meta l4proto { tcp, udp } numgen inc mod 10 < 3"  # 30 %, three in a row
 
 
@@ -63,7 +63,7 @@ def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path, mode: str
 
 
 def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path) -> None:
-    """The server waits longer than for a stranger's word, and the client waits for the server."""
+    """The server waits longer than for an unauthenticated client, and the client waits for the server."""
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         handle = receiver.call("listen")
@@ -72,8 +72,8 @@ def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path
         sender.ask("connect", handle)
         until("the CONFIRM is lost", lambda: dropped(lab, 0) > 0)
         lost = time.monotonic()
-        waited_s = STRANGERS_S + 1
-        until("a stranger would have been sent away", lambda: time.monotonic() > lost + waited_s)
+        waited_s = UNAUTHENTICATED_S + 1
+        until("an unauthenticated client would have been refused", lambda: time.monotonic() > lost + waited_s)
         drop_no_more(lab, 0)
         assert receiver.answer() == 0
         assert sender.answer() == 0

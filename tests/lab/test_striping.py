@@ -27,7 +27,7 @@ LONG = ("--time", "600", "--iters", "10000000", "--warmup", "1")
 STRIPED = {"HARP_IFNAME": "eni"}
 CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
 TOLD_S = 20.0
-OUT = re.compile(r"WARN .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*any more")
+OUT = re.compile(r"WARN .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*used again")
 WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*works again")
 
 
@@ -206,7 +206,7 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         _until_moving(job, 1)
         lab.faults(1, 0).blackhole("both")
-        until("control connection is given up", lambda: "goes on over other" in job.log(0) + job.log(1))
+        until("control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1))
         _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         job.ranks[1].kill()
         until("the death is found", lambda: job.ranks[0].poll() is not None, 30)
@@ -229,9 +229,9 @@ def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJ
         _until_moving(job, 1)
         lab.faults(left, 0).blackhole("in")
         _drop_in_its_own_firewall(lab, left)
-        until("the other gives it up", lambda: "goes on over other" in job.log(1 - left))
+        until("the other gives it up", lambda: "continues over other" in job.log(1 - left))
         _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
-        assert "goes on over other" not in job.log(left)
+        assert "continues over other" not in job.log(left)
         job.ranks[1 - left].kill()
         until("the death is found", lambda: job.ranks[left].poll() is not None, 30)
         assert job.ranks[left].returncode == EXIT_PLUGIN
@@ -245,7 +245,7 @@ def test_the_first_in_one_direction(make_lab: MakeLab, start: StartJob, way: str
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         _until_moving(job, 1)
         lab.faults(1, 0).blackhole(way)
-        until("both give it up", lambda: all("goes on over other" in job.log(rank) for rank in range(2)))
+        until("both give it up", lambda: all("continues over other" in job.log(rank) for rank in range(2)))
         _until_moving(job, 1, 64 << 20, without=frozenset({"eni0"}))
         lab.faults(1, 0).clear()
         _until_moving(job, 1, 8 << 20)

@@ -318,7 +318,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, carrier: st
         job.finish()
 
 
-STRANGER = """
+UNAUTHENTICATED = """
 import os, socket, sys, time
 address, port = sys.argv[1], int(sys.argv[2])
 socks = []
@@ -336,8 +336,8 @@ time.sleep(60)
 
 
 @contextlib.contextmanager
-def _stranger(lab: Lab, host: int, address: str, port: int) -> Iterator[None]:
-    command = lab.command(host, ["python3", "-c", STRANGER, address, str(port)])
+def _unauthenticated(lab: Lab, host: int, address: str, port: int) -> Iterator[None]:
+    command = lab.command(host, ["python3", "-c", UNAUTHENTICATED, address, str(port)])
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout
         assert child.stdout.readline() == b"done\n"
@@ -345,12 +345,12 @@ def _stranger(lab: Lab, host: int, address: str, port: int) -> Iterator[None]:
         child.kill()
 
 
-def test_strangers(make_lab: MakeLab, plugin_file: Path) -> None:
-    """Whoever connects and is no peer is turned away, and costs the job nothing."""
+def test_unauthenticated_connections(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Connections of others than the peer are refused and do not disturb the job."""
     lab = make_lab(LabSpec(enis=2))
     with _job(lab, plugin_file) as job:
         job.until_moving()
-        with _stranger(lab, 0, lab.address(1), _port(job, 1)):
+        with _unauthenticated(lab, 0, lab.address(1), _port(job, 1)):
             job.until_moving(32 << 20)
         job.finish()
         assert job.statistics_of(1)["handshake_refused"] >= 100

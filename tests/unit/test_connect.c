@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A listener and what strangers or a shortage of files make of it, on a real engine over loopback whose
- * passes the test does itself. */
+/* A listener with unauthenticated connections and with a shortage of files, on a real engine over loopback
+ * whose passes the test does itself. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -53,7 +53,7 @@ static struct harp_engine *open_engine(void) {
   return e;
 }
 
-static int stranger(const struct harp_handle *handle) {
+static int connect_raw(const struct harp_handle *handle) {
   struct sockaddr_storage to;
   struct harp_error error = {0};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -80,8 +80,7 @@ static unsigned told_count;
 
 static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)level, (void)file, (void)line;
-  told_count +=
-      strstr(text, "lo: a connection waits and can not be accepted: Too many open files; raise") != NULL;
+  told_count += strstr(text, "lo: cannot accept a connection: Too many open files; raise") != NULL;
 }
 
 /* A shortage makes accept fail and leaves the socket ready: the engine must be able to sleep all the same,
@@ -94,7 +93,7 @@ static void test_shortage_of_files(void **state) {
   struct rlimit before, none;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-  int fd = stranger(&handle);
+  int fd = connect_raw(&handle);
   none = before;
   none.rlim_cur = 0;
   assert_true(control_is_ready(e));
@@ -115,7 +114,7 @@ static void test_shortage_of_files(void **state) {
   assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);
   assert_true(until_ready(e, false));
   close(fd);
-  fd = stranger(&handle);
+  fd = connect_raw(&handle);
   assert_true(control_is_ready(e)); /* it is waited for again */
   close(fd);
   harp_listener_close(l);
@@ -143,7 +142,7 @@ static void test_unwatched_listener(void **state) {
   e->control_fd = control_fd;
   harp_log_set_sink(NULL);
   assert_int_equal(slow_count, 1);
-  int fd = stranger(&handle);
+  int fd = connect_raw(&handle);
   for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
   assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
   close(fd);
@@ -151,9 +150,9 @@ static void test_unwatched_listener(void **state) {
   harp_engine_close(e);
 }
 
-/* More strangers than there are places, who say nothing, half of something or nonsense: none is waited for in
- * vain. */
-static void test_strangers_do_not_keep_it_awake(void **state) {
+/* More unauthenticated connections than there are places, with no bytes, part of a message or garbage: none
+ * keeps the engine awake. */
+static void test_unauthenticated_connections_do_not_keep_it_awake(void **state) {
   (void)state;
   struct harp_engine *e = open_engine();
   struct harp_listener *l;
@@ -161,7 +160,7 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
   int fds[HARP_PENDING_PEERS_MAX + 10];
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) {
-    fds[i] = stranger(&handle);
+    fds[i] = connect_raw(&handle);
     if (i % 3 == 1) assert_int_equal(send(fds[i], "H", 1, 0), 1);
     if (i % 3 == 2) assert_int_equal(send(fds[i], "nonsense, and more of it than a header", 38, 0), 38);
     if (i % 5 == 0) shutdown(fds[i], SHUT_RDWR);
@@ -179,20 +178,20 @@ static void test_strangers_do_not_keep_it_awake(void **state) {
   harp_engine_close(e);
 }
 
-enum { LISTENERS = 20, GUESTS_EACH = 10 };
+enum { LISTENERS = 20, CONNECTIONS_EACH = 10 };
 
 struct swarm {
   struct harp_listener *listeners[LISTENERS];
-  int fds[LISTENERS * GUESTS_EACH];
+  int fds[LISTENERS * CONNECTIONS_EACH];
 };
 
-/* Strangers wait at many listeners, before the engine's first pass. */
+/* Unauthenticated connections wait at many listeners, before the engine's first pass. */
 static void open_swarm(struct harp_engine *e, struct swarm *s) {
   struct harp_handle handle;
-  for (unsigned i = 0; i < LISTENERS * GUESTS_EACH; i++) {
-    if (i % GUESTS_EACH == 0)
-      assert_int_equal(harp_listener_open(&s->listeners[i / GUESTS_EACH], e, &handle, -1), HARP_OK);
-    s->fds[i] = stranger(&handle);
+  for (unsigned i = 0; i < LISTENERS * CONNECTIONS_EACH; i++) {
+    if (i % CONNECTIONS_EACH == 0)
+      assert_int_equal(harp_listener_open(&s->listeners[i / CONNECTIONS_EACH], e, &handle, -1), HARP_OK);
+    s->fds[i] = connect_raw(&handle);
   }
 }
 
@@ -227,7 +226,7 @@ static harp_ns later(void) {
 }
 
 /* Though nothing ever comes from them. */
-static void test_silent_strangers_are_sent_away(void **state) {
+static void test_silent_connections_are_closed(void **state) {
   (void)state;
   struct harp_engine *e = open_engine();
   static struct swarm s;
@@ -353,16 +352,17 @@ static void test_unaccepted_are_bounded(void **state) {
 /* Drivers know an engine's packets by the upper half, the engine knows the link by the lowest bits. */
 static void test_tokens_of_an_engine_begin_alike(void **state) {
   (void)state;
-  enum { GUESTS = 8 };
+  enum { CONNECTIONS = 8 };
   struct harp_engine *e = open_engine(), *other = open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
-  int fds[GUESTS];
+  int fds[CONNECTIONS];
   uint64_t middles = 0;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
-  for (unsigned i = 0; i < GUESTS; i++) fds[i] = stranger(&handle);
-  for (time_t limit = seconds() + LIMIT_S; e->peer_count < GUESTS && seconds() < limit;) harp_engine_pass(e);
-  for (unsigned i = 0; i < GUESTS; i++) {
+  for (unsigned i = 0; i < CONNECTIONS; i++) fds[i] = connect_raw(&handle);
+  for (time_t limit = seconds() + LIMIT_S; e->peer_count < CONNECTIONS && seconds() < limit;)
+    harp_engine_pass(e);
+  for (unsigned i = 0; i < CONNECTIONS; i++) {
     uint64_t token = l->pending[i].handshake.local.token;
     assert_int_equal(token >> 32, e->token_prefix);
     assert_int_equal(token & 0xffff, l->pending[i].slot);
@@ -370,7 +370,7 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   }
   assert_int_not_equal(middles, 0);
   assert_int_not_equal(other->token_prefix, e->token_prefix);
-  for (unsigned i = 0; i < GUESTS; i++) close(fds[i]);
+  for (unsigned i = 0; i < CONNECTIONS; i++) close(fds[i]);
   harp_listener_close(l);
   harp_engine_close(e);
   harp_engine_close(other);
@@ -692,9 +692,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
       cmocka_unit_test(test_unwatched_listener),
-      cmocka_unit_test(test_strangers_do_not_keep_it_awake),
+      cmocka_unit_test(test_unauthenticated_connections_do_not_keep_it_awake),
       cmocka_unit_test(test_a_pass_lets_in_only_so_many),
-      cmocka_unit_test(test_silent_strangers_are_sent_away),
+      cmocka_unit_test(test_silent_connections_are_closed),
       cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
       cmocka_unit_test(test_crossed_connects_make_one_peer),

@@ -31,7 +31,7 @@ static void hear(enum harp_log_level level, const char *file, int line, const ch
   if (level == HARP_LOG_WARN) snprintf(last_warn, sizeof last_warn, "%s", text);
   warn_count += level == HARP_LOG_WARN;
   missing_count += strstr(text, "not available to this process") != NULL;
-  without_count += strstr(text, "; going on with ") != NULL;
+  without_count += strstr(text, "; continuing with ") != NULL;
   crowded_count += strstr(text, "have engines already") != NULL;
 }
 

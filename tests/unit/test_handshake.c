@@ -355,7 +355,7 @@ static void test_server_says_why_not(void **state) {
   }
 }
 
-static void test_strangers_are_refused_at_once(void **state) {
+static void test_unauthenticated_peers_are_refused_at_once(void **state) {
   static const struct {
     const char *bytes;
     size_t wrong_at;
@@ -446,7 +446,7 @@ int main(void) {
       cmocka_unit_test(test_old_refusals_do_not_count),
       cmocka_unit_test(test_senseless_endpoints_are_refused_and_told),
       cmocka_unit_test(test_server_says_why_not),
-      cmocka_unit_test(test_strangers_are_refused_at_once),
+      cmocka_unit_test(test_unauthenticated_peers_are_refused_at_once),
       cmocka_unit_test(test_own_hello_sent_back_is_refused),
       cmocka_unit_test(test_every_changed_bit_is_noticed),
       cmocka_unit_test(test_every_refusal_has_a_text),

@@ -509,7 +509,7 @@ static void reset(struct scene *s) {
 /* The same while packets come. */
 static void run_hearing(struct scene *s, harp_ns ns, harp_ns step_ns) {
   for (harp_ns end = now_ns + ns; now_ns < end && !atomic_load(&s->link->status); now_ns += step_ns) {
-    s->link->peer->heard_ns = now_ns;
+    s->link->peer->last_received_ns = now_ns;
     harp_engine_pass(s->engine);
   }
 }

@@ -74,7 +74,7 @@ static void test_a_full_set_forgets_the_oldest(void **state) {
   check(&r);
 }
 
-static void test_told_ranges_are_forgotten_but_not_the_newest(void **state) {
+static void test_reported_ranges_are_forgotten_but_not_the_newest(void **state) {
   (void)state;
   struct harp_ranges r = {0};
   harp_ranges_add(&r, 1);
@@ -82,7 +82,7 @@ static void test_told_ranges_are_forgotten_but_not_the_newest(void **state) {
   harp_ranges_on_reported(&r, 3);
   harp_ranges_on_reported(&r, 3);
   assert_int_equal(r.count, 2);
-  harp_ranges_add(&r, 2); /* grew: told anew */
+  harp_ranges_add(&r, 2); /* grew: reported again */
   harp_ranges_on_reported(&r, 3);
   assert_int_equal(r.count, 2);
   harp_ranges_on_reported(&r, 3);
@@ -115,7 +115,7 @@ int main(void) {
       cmocka_unit_test(test_a_gap_closes),
       cmocka_unit_test(test_what_was_there_is_refused),
       cmocka_unit_test(test_a_full_set_forgets_the_oldest),
-      cmocka_unit_test(test_told_ranges_are_forgotten_but_not_the_newest),
+      cmocka_unit_test(test_reported_ranges_are_forgotten_but_not_the_newest),
       cmocka_unit_test(test_it_agrees_with_a_plain_set),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void test_zeros_are_left_out(void **state) {
   e.counters.rx_packets = 3;
   harp_summary_of_engine(&e);
   assert_int_equal(line_count, 2);
-  assert_string_equal(lines[0], "eth1: statistics: nothing moved");
+  assert_string_equal(lines[0], "eth1: statistics: no traffic");
   assert_string_equal(lines[1], "eth1: statistics: rx_packets 3");
 }
 

@@ -230,7 +230,7 @@ static void count_packet(const uint8_t *packet, uint32_t bytes, void *arg) {
   ((uint32_t *)arg)[1] = bytes;
 }
 
-static int stranger(const struct end *to) {
+static int connect_raw(const struct end *to) {
   struct sockaddr_storage a = at_port(to, 0);
   int fd = socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   assert_true(fd >= 0);
@@ -249,7 +249,7 @@ static void test_what_is_empty_or_too_large_is_counted(void **state) {
     struct end e;
     uint32_t seen[2] = {0};
     open_end(&e, AF_INET, disable, 1);
-    int fd = stranger(&e);
+    int fd = connect_raw(&e);
     assert_int_equal(send(fd, big, 0, 0), 0);
     assert_int_equal(send(fd, big, sizeof big, 0), sizeof big);
     assert_int_equal(send(fd, big, RX_SLOT_BYTES, 0), RX_SLOT_BYTES);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connected sockets beside a port's own: who sends to a peer has one, shared by all routes to it, closed with
- * the last of them. What strangers send still arrives, what ICMP says harms nothing, and nobody else gets the
- * port. Where there can be no more of them, the port's own socket sends. */
+ * the last of them. Packets of unknown hosts still arrive, what ICMP says harms nothing, and nobody else gets
+ * the port. Where there can be no more of them, the port's own socket sends. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

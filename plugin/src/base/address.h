@@ -38,7 +38,7 @@ uint16_t harp_address_port(const struct sockaddr_storage *a);
 /* Sets the port, in host byte order. */
 void harp_address_set_port(struct sockaddr_storage *a, uint16_t port);
 
-/* Says whether both are of one version and have the same IP address; ports and scopes are ignored. */
+/* Returns whether both are of one version and have the same IP address; ports and scopes are ignored. */
 bool harp_address_has_same_ip(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 
 /* Writes the IP address, "?" where it is neither version; returns text. */

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* Says to who looks into the file which HARP it is (what(1), strings(1), harpctl status). */
+/* Identifies the build in the file, for what(1), strings(1) and harpctl status. */
 #define MARK "@(#)HARP "
 static const char mark[] = MARK HARP_VERSION;
 

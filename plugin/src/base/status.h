@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a function above the operating system returns when it can fail: HARP_OK, or a status that says whose
- * fault it is. Set-up code that wraps one system call returns -errno instead. nccl/ maps a status to NCCL's
- * codes. */
+/* What a function returns that can fail: HARP_OK, or a status that tells whose fault it is. Set-up code that
+ * wraps one system call returns -errno instead. nccl/ maps a status to NCCL's codes. */
 #ifndef HARP_STATUS_H
 #define HARP_STATUS_H
 

@@ -225,7 +225,7 @@ static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
   return true;
 }
 
-/* Says once that the peer has no room now, for a handshake or for a stream. */
+/* Logs once that the peer refuses handshakes or streams for now. */
 static void log_busy(struct harp_connect *c) {
   char text[HARP_ADDRESS_TEXT_BYTES];
   if (!c->is_refused_busy)
@@ -251,11 +251,11 @@ static bool waits_for_answer(struct harp_connect *c, harp_ns now) {
   return is_unanswered(c);
 }
 
-/* Says why the peer refuses for good. */
+/* Logs a refusal that further attempts would not change. */
 static enum harp_status fail_refused(const struct harp_connect *c, enum harp_refusal why) {
   char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
   HARP_WARN("%s: the peer at %s refuses a connection: %s%s", c->engine->name, harp_address_text(&c->to, text),
-            why == HARP_REFUSAL_LIMIT ? "" : "it says: ",
+            why == HARP_REFUSAL_LIMIT ? "" : "its reason: ",
             why == HARP_REFUSAL_LIMIT ? harp_limit_text(HARP_ELINKS, limit) : harp_refusal_text(why));
   return HARP_ERR_REMOTE;
 }

@@ -32,7 +32,7 @@ struct harp_connect {
   harp_ns hello_ns;     /* when our HELLO was sent; 0: none is under way */
   harp_ns polled_ns;    /* when it was last driven */
   bool has_yielded;     /* it is to be given up: the other side's has won */
-  harp_ns crossed_ns;   /* when the peer said that its own connect to us has won; 0: it has not */
+  harp_ns crossed_ns;   /* when the peer answered that its own connect to us has won; 0: it has not */
 
   /* attempts */
   struct harp_pending_peer pending;

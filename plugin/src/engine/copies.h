@@ -26,8 +26,8 @@ enum {
 };
 
 struct harp_copies {
-  uint8_t *memory;      /* HARP_COPIES_BYTES; NULL: the link does not send */
-  uint32_t begin, end;  /* positions of the oldest copy, and behind the newest; their low bits say where */
+  uint8_t *memory;     /* HARP_COPIES_BYTES; NULL: the link does not send */
+  uint32_t begin, end; /* positions of the oldest copy, and behind the newest; their low bits are the index */
   uint32_t first, next; /* entries in use, oldest first */
   struct {
     struct harp_request *request;

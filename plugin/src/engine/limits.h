@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine and its process can have at most, and what to say when it has it: each limit has an error of
- * its own, so that the one WARN names the limit, its number, and what to change. */
+/* What an engine and its process can have at most, and the text for the log when that is reached: each limit
+ * has an error of its own, so that the one WARN names the limit, its number, and what to change. */
 #ifndef HARP_LIMITS_H
 #define HARP_LIMITS_H
 
@@ -22,7 +22,7 @@ enum {
 #define HARP_EPEERS   EUSERS
 #define HARP_ESTREAMS EXFULL
 
-/* Writes a clause that says which limit an error (positive) stands for, its number and what to change; of any
+/* Writes a clause with the limit that an error (positive) stands for, its number and what to change; of any
  * other error the system's text. Returns text. */
 const char *harp_limit_text(int error, char text[HARP_LIMIT_TEXT_BYTES]);
 

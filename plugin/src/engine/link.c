@@ -338,7 +338,7 @@ void harp_link_on_close(struct harp_link *link, const struct harp_close *close, 
                    "a message of %u bytes was sent to %s, but the receive posted there holds only %u bytes",
                    close->detail[0], link->peer->name, close->detail[1]);
   else if (close->reason)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; its log says more",
+    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; see its log",
                    link->peer->name, link->engine->name, reason_text(close->reason));
   else if (link->outstanding)
     harp_link_on_gone(link, now);

@@ -68,8 +68,7 @@ static void log_shortage(struct harp_listener *l, int err) {
   struct pollfd waiting = {.fd = l->fd, .events = POLLIN};
   if (l->shortage_logged || poll(&waiting, 1, 0) == 0) return;
   l->shortage_logged = true;
-  HARP_INFO("%s: a connection waits and can not be accepted: %s%s", l->engine->name, strerror(err),
-            files_hint(err));
+  HARP_INFO("%s: cannot accept a connection: %s%s", l->engine->name, strerror(err), files_hint(err));
 }
 
 static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {

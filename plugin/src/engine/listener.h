@@ -34,8 +34,8 @@ struct harp_listener {
 enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e,
                                     struct harp_handle *handle, int traffic_class);
 /* Takes an event of the control epoll whose data is no slot: accepts a few connections, or drives one pending
- * peer. One that is done becomes a link and waits for harp_listener_take, however late this process asks for
- * it. Called by the engine's pass, under its lock. */
+ * peer. One that is done becomes a link and waits for harp_listener_take, however late that is called. Called
+ * by the engine's pass, under its lock. */
 void harp_listeners_on_ready(uint64_t what, harp_ns now);
 /* Checks a few listeners, each in its turn: ends pending peers whose time is over, and retries a paused
  * accept. Under the lock. */

@@ -107,9 +107,9 @@ void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now) {
   on_gone(peer, "was closed: the process ended", now);
 }
 
-/* Whether an error may be the network's under the socket, and say nothing of the peer's process. A reset: the
- * peer's kernel has heard nothing of us for too long, and gave up first. That of a process that ended closes
- * the connection, unless there was something that it had not read. */
+/* Whether an error may be the network's under the socket, and not of the peer's process. A reset: the
+ * peer's kernel has received nothing from us for too long, and gave up first. That of a process that ended
+ * closes the connection, unless there was something that it had not read. */
 static bool may_be_of_network(int error) {
   return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN ||
          error == EHOSTDOWN || error == ECONNRESET;
@@ -121,7 +121,7 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
     m->lost = m->mute = true;
     harp_connects_forget(peer);
     harp_engine_ignore_control(peer->engine, peer);
-    HARP_INFO("%s: the control connection with %s broke (%s); the connection goes on over other interfaces",
+    HARP_INFO("%s: the control connection with %s broke (%s); the connection continues over other interfaces",
               peer->engine->name, peer->name, strerror(error));
     return;
   }
@@ -130,7 +130,7 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
           now);
 }
 
-/* Whether the peer's kernel has said nothing for so long, though keepalives asked it several times. TCP need
+/* Whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP need
  * not give up then: it takes packets that our own host drops for a local congestion. */
 static bool is_kernel_silent(int fd, harp_ns limit) {
   struct tcp_info info = {0};
@@ -141,7 +141,7 @@ static bool is_kernel_silent(int fd, harp_ns limit) {
 
 void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now) {
   const struct harp_monitor *m = &peer->monitor;
-  harp_ns limit = peer->engine->instance.peer_timeout_ns, quiet = now - peer->heard_ns;
+  harp_ns limit = peer->engine->instance.peer_timeout_ns, quiet = now - peer->last_received_ns;
   if (!peer->outstanding || m->gone || quiet < limit) return;
   if (!m->lost && !is_kernel_silent(m->fd, limit)) return;
   harp_peer_fail(peer, HARP_ERR_REMOTE, now,
@@ -162,8 +162,8 @@ static void on_final(struct harp_peer *peer, const struct harp_final *final, har
   peer->monitor.final_received = true;
   harp_peer_complete(peer);
   if (final->reason)
-    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; its log says more",
-                   peer->name, peer->engine->name, reason_text(final->reason));
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; see its log", peer->name,
+                   peer->engine->name, reason_text(final->reason));
 }
 
 static void on_close(struct harp_peer *peer, const struct harp_close *close, harp_ns now) {
@@ -226,7 +226,7 @@ static bool consume(struct harp_peer *peer, harp_ns now) {
   return used == 0;
 }
 
-/* One answer is enough for all that has come: who asks again waits for it. */
+/* One PONG answers all PINGs that have come. */
 static void answer(struct harp_peer *peer) {
   struct harp_monitor *m = &peer->monitor;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
@@ -328,7 +328,7 @@ static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, har
   harp_monitor_leave(peer);
 }
 
-/* Asks the peer's process for an answer; logs once that it gives none while its kernel does. */
+/* Sends the peer's process a PING; logs once that it does not answer while its kernel does. */
 static void ask_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (!m->ping_ns) {

@@ -10,7 +10,7 @@
 
 /* ---- the side that listens ---- */
 
-/* Says why a stream is not to be opened; HARP_REFUSAL_NONE: it may be. */
+/* Returns why a stream must not be opened; HARP_REFUSAL_NONE: it may be opened. */
 static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct harp_listener *l,
                                      const struct harp_open *open) {
   uint8_t proof[HARP_CONTROL_MAC_BYTES];
@@ -21,7 +21,7 @@ static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct 
   return harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE;
 }
 
-/* One that is refused as BUSY tries again soon: logged once. */
+/* A peer that is refused as BUSY tries again soon, so a listener logs that once. */
 static void log_refused(struct harp_listener *l, const struct harp_peer *peer, enum harp_refusal refusal) {
   peer->engine->counters.handshake_refused++;
   if (refusal == HARP_REFUSAL_BUSY && l->busy_logged) return;

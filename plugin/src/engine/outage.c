@@ -171,15 +171,15 @@ static void log_change(const struct harp_engine *e, const struct party *p) {
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
   if (p->who.is_local && is_out(p))
-    HARP_WARN("%s: nothing gets through on this interface (%s) any more; its connections go on over the "
-              "others of %s, and it is used again when it works",
+    HARP_WARN("%s: nothing gets through on this interface (%s); its connections continue over the others "
+              "of %s, and it is used again once it works",
               p->ifname, address, e->enis_name);
   else if (p->who.is_local)
     HARP_INFO("%s: this interface works again", p->ifname);
   else if (is_out(p))
     harp_log(any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
-             "%s: nothing gets through to the interface %s of %s any more; the connection goes on over the "
-             "others, and it is used again when it works",
+             "%s: nothing gets through to the interface %s of %s; the connection continues over the "
+             "others, and it is used again once it works",
              e->enis_name, address, p->peer->name);
   else
     HARP_INFO("%s: the interface %s of %s works again", e->enis_name, address, p->peer->name);

@@ -61,7 +61,7 @@ static void tend_multihomed(struct harp_engine *e, harp_ns now) {
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (!peer->is_multihomed || peer->session.state != HARP_SESSION_OPEN) continue;
-    if (late_ns > period_ns) peer->heard_ns = HARP_MIN(peer->heard_ns + late_ns, now);
+    if (late_ns > period_ns) peer->last_received_ns = HARP_MIN(peer->last_received_ns + late_ns, now);
     harp_monitor_on_silence(peer, now);
     harp_sender_keepalive(peer->session.sender, quiet_ns, now);
     harp_peer_settle(peer);

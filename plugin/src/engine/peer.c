@@ -64,13 +64,13 @@ static struct span span_of(const struct harp_peer_config *c, const struct harp_p
   return s;
 }
 
-/* Says which of our interfaces have no part in the connection, since none of the peer's has an address of
+/* Logs which of our interfaces the connection does not use, since none of the peer's has an address of
  * their family. */
 static void log_idle_enis(const struct harp_peer *peer, uint32_t used) {
   for (unsigned eni = 0; eni < peer->engine->eni_count; eni++) {
     const struct harp_instance *instance = &peer->engine->enis[eni];
     if (used >> eni & 1) continue;
-    HARP_INFO("%s carries nothing of the connection with %s, none of whose interfaces has an IPv%d address: "
+    HARP_INFO("%s is not used by the connection with %s, none of whose interfaces has an IPv%d address: "
               "give all interfaces addresses of the same family",
               instance->ifname, peer->name, harp_address_version(&instance->addr));
   }
@@ -195,7 +195,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   peer->is_client = c->is_client;
   peer->is_confirmed = !c->is_client;
   peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
-  peer->heard_ns = peer->idle_ns = e->clock();
+  peer->last_received_ns = peer->idle_ns = e->clock();
   peer->engine_id = (uint32_t)(c->peer->token >> 32);
   peer->engine_addr = eni_address(&c->peer->enis[0], 0, 0);
   name_peer(peer, c);

@@ -38,14 +38,14 @@ struct harp_peer {
   _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;
-  harp_ns heard_ns;     /* when a packet of the peer came last */
-  harp_ns data_ns;      /* when a packet with data came last */
-  harp_ns idle_ns;      /* since when it has no link; HARP_NEVER: it has */
-  uint32_t outstanding; /* requests of its links that are posted and not done */
-  uint32_t stream_next; /* id to try first for the next stream that we send on */
+  harp_ns last_received_ns; /* when the last packet of the peer was received */
+  harp_ns data_ns;          /* when a packet with data came last */
+  harp_ns idle_ns;          /* since when it has no link; HARP_NEVER: it has */
+  uint32_t outstanding;     /* requests of its links that are posted and not done */
+  uint32_t stream_next;     /* id to try first for the next stream that we send on */
   uint32_t link_count;
   struct harp_link *links;
-  struct harp_connect *connects; /* that have asked it to open a stream, and wait for the answer */
+  struct harp_connect *connects; /* that have requested a stream and wait for the answer */
   struct harp_session session;
   struct harp_trace trace; /* of its events */
   struct harp_peer_stats stats;

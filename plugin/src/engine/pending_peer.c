@@ -185,6 +185,6 @@ void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, 
              "both hosts",
              h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
   else
-    snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer says: " : "",
+    snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer's reason: " : "",
              harp_refusal_text(why));
 }

@@ -74,7 +74,7 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
   if (peer != a->peer) {
     settle(a);
     a->peer = peer;
-    peer->heard_ns = now;
+    peer->last_received_ns = now;
     peer->is_confirmed = true;
     if (p.type == HARP_PACKET_DATA) harp_inbound_on_data(peer, now);
   }

@@ -111,7 +111,7 @@ static void gather(struct harp_stats_dump *d, const struct harp_engine *e, harp_
   harp_stats_dump_add(d, HARP_STATS_ENIS, e->stats.eni_first, e->eni_count);
 }
 
-/* Says where the dump is, or once why there is none. NCCL keeps the last WARN as the reason of a failure:
+/* Logs where the dump is, or once why there is none. NCCL keeps the last WARN as the reason of a failure:
  * that of the failure itself comes later. */
 static void log_dump(const struct harp_engine *e, int err, const char *dir, const char *name,
                      const char *why) {

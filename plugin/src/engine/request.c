@@ -76,7 +76,7 @@ static bool take_done(struct harp_request *r, size_t *bytes) {
   return true;
 }
 
-/* A copy is done for NCCL at once, unless its link has failed before NCCL asked. */
+/* A copy is done for NCCL at once, unless its link failed before that test. */
 static enum harp_status test_copy(struct harp_request *r, bool *done, size_t *bytes) {
   enum harp_status status = harp_link_error(r->link);
   if (harp_unlikely(status != HARP_OK)) return status;

@@ -189,8 +189,7 @@ void harp_runner_inline_transmit_mt(struct harp_engine *e) {
 static void pin(const struct harp_engine *e) {
   uint16_t core = (uint16_t)e->core;
   if (e->core >= 0 && harp_cpu_pin_self(&core, 1))
-    HARP_INFO("%s: core %d is not available to this process any more; the engine runs on any", e->name,
-              e->core);
+    HARP_INFO("%s: core %d is no longer available to this process; the engine runs on any", e->name, e->core);
 }
 
 static void *run(void *arg) {

@@ -25,7 +25,7 @@ enum {
   ANSWER = 2,  /* a process that runs answers within this */
   FORGET = 3,  /* a stall that was not seen again for so long is over */
   NO_PASS = 3, /* a round that is so late means that nobody made a pass */
-  ASK = 7,     /* the peer is asked by then */
+  PING = 7,    /* a PING was sent to the peer by then */
   STALL = 10,
   AGAIN = 30,
 };
@@ -116,10 +116,10 @@ static const char *advice(const struct harp_link *link, enum harp_stall_reason r
   static const char *const plain[] = {
       [HARP_STALL_NO_RECEIVE] =
           "it has posted no receive: its rank has not come to this operation, or waits for "
-          "another one; look what that rank does",
+          "another one; see what that rank does",
       [HARP_STALL_SENDS_NOTHING] =
           "its process answers, and nothing of what it is to send has come: its rank "
-          "has not come to this operation, or waits itself; look what it says there",
+          "has not come to this operation, or waits itself; see its log",
       [HARP_STALL_STOPPED] =
           "its kernel answers but its process does not: it is stopped, in a debugger, or has no "
           "core; look at it there",
@@ -188,7 +188,7 @@ void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
             seconds(now - d->wait.begun_ns), harp_address_text(&d->to, address),
             d->link || d->connected
                 ? "its process accepts connections and has not answered: it is stopped, or its "
-                  "rank does not accept yet; look what it does"
+                  "rank does not accept yet; see what it does"
             : d->is_refused_busy ? "too many wait there for their accept: its rank does not accept yet"
             : d->last_errno      ? strerror(d->last_errno)
                                  : "nothing there answers: try ping, and look for a firewall that drops TCP");
@@ -219,8 +219,8 @@ void harp_stall_review_accept(struct harp_listener *l, harp_ns now) {
       "%s: an accept of NCCL has waited for %llu s for %s%s: %s", e->name, seconds(now - l->wait.begun_ns),
       p ? "a process at " : "anybody to connect to ", p ? there : harp_address_text(&a, here),
       p ? "it has connected and not finished the handshake: it is stopped, or a firewall drops what it sends"
-        : "the rank that is to connect has not come to it, or a firewall drops TCP to this port; look "
-          "what that rank says");
+        : "the rank that is to connect has not come to it, or a firewall drops TCP to this port; see "
+          "that rank's log");
 }
 
 /* ---- rounds ---- */
@@ -246,7 +246,7 @@ static void review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   }
   harp_ns waited_ns = now - s->since_ns;
   struct harp_monitor *m = &link->peer->monitor;
-  if (waited_ns >= tenths_ns(link->engine, ASK) && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
+  if (waited_ns >= tenths_ns(link->engine, PING) && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
       now - m->pong_ns >= tenths_ns(link->engine, ANSWER))
     harp_monitor_ping(link->peer, now);
   if (waited_ns >= tenths_ns(link->engine, STALL)) note(link, now);

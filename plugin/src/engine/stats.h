@@ -4,7 +4,7 @@
  *
  * Counters are kept where they arise; the pass copies them into the file, a bounded number of entries at a
  * time, each some times a second. So the data path knows nothing of the file. Without a file, or without room
- * in it, nothing is copied and all goes on as before. The file is made with the first engine of the process
+ * in it, nothing is copied; all else works as before. The file is made with the first engine of the process
  * and removed with the last. */
 #ifndef HARP_STATS_H
 #define HARP_STATS_H

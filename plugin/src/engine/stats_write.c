@@ -215,7 +215,7 @@ void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {
   write_stall(s, peer, now);
   s->stream_count = peer->link_count;
   s->outstanding = peer->outstanding;
-  s->heard_ns = (int64_t)peer->heard_ns;
+  s->last_received_ns = (int64_t)peer->last_received_ns;
   s->sent_bytes = (int64_t)peer->stats.sent_bytes;
   s->sent_messages = (int64_t)peer->stats.sent_messages;
   s->received_bytes = (int64_t)peer->stats.received_bytes;

@@ -46,7 +46,7 @@ void harp_summary_of_engine(const struct harp_engine *e) {
   HARP_COUNTERS(X)
 #undef X
   end_line(&line);
-  if (!any) HARP_INFO("%s: statistics: nothing moved", e->name);
+  if (!any) HARP_INFO("%s: statistics: no traffic", e->name);
 }
 
 void harp_summary_of_peer(const struct harp_peer *peer) {

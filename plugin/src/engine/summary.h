@@ -9,10 +9,10 @@ struct harp_peer;
 /* From so many packets lost or repeated on, and one in so many of those sent, a session has lost much. */
 enum { HARP_SUMMARY_MIN_PACKETS = 64, HARP_SUMMARY_PARTS = 1000 };
 
-/* Says what the engine counted, drops first, in as many lines as it takes. */
+/* Logs the engine's counters, drops first, in as many lines as needed. */
 void harp_summary_of_engine(const struct harp_engine *e);
 
-/* Says how much a session lost, if that was much, and on which interface most. */
+/* Logs how much a session lost, if that was much, and on which interface most. */
 void harp_summary_of_peer(const struct harp_peer *peer);
 
 #endif

@@ -214,7 +214,7 @@ static void take_record(struct harp_tcp_path *p, enum harp_records_event event, 
   const struct harp_record *record = &p->in.record;
   struct harp_session *session = &p->peer->session;
   p->peer->engine->counters.rx_records++;
-  p->peer->heard_ns = now;
+  p->peer->last_received_ns = now;
   p->peer->is_confirmed = true;
   if (record->packet.type == HARP_PACKET_ACK) {
     (void)take_ack(p, now);

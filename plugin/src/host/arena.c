@@ -220,7 +220,7 @@ int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size 
   else if (want == HARP_PAGE_AUTO)
     HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_size_name(size), arena->note);
   else
-    HARP_WARN("memory: page_size %s was asked for, using %zu MiB of %s pages: %s", harp_page_size_name(want),
+    HARP_WARN("memory: page_size %s was requested, using %zu MiB of %s pages: %s", harp_page_size_name(want),
               mib, harp_page_size_name(size), arena->note);
   return 0;
 }

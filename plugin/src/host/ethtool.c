@@ -22,9 +22,9 @@ enum {
   ATTR_LINKMODES_SPEED = 5,
 };
 
-/* Asks a family of generic netlink; the answer is of its type, too. */
-static int ask(struct harp_netlink_request *r, uint16_t family, uint8_t command, uint16_t attribute,
-               const void *data, uint32_t bytes, void *reply) {
+/* Sends a request to a family of generic netlink; the answer has the same type. */
+static int request(struct harp_netlink_request *r, uint16_t family, uint8_t command, uint16_t attribute,
+                   const void *data, uint32_t bytes, void *reply) {
   harp_netlink_begin(r, family, sizeof r->body.generic);
   r->body.generic = (struct genlmsghdr){.cmd = command, .version = 1};
   harp_netlink_add(r, attribute, data, bytes);
@@ -39,7 +39,7 @@ static int take(const void *reply, uint16_t type, void *out, size_t bytes) {
   return 0;
 }
 
-/* Asks the "ethtool" family. Stores the driver's word, which is 0 or all ones where it does not know. */
+/* Queries the "ethtool" family. Stores the driver's word, which is 0 or all ones where it does not know. */
 static int netlink_speed(int index, uint32_t *mbps) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   struct harp_netlink_request r;
@@ -49,11 +49,11 @@ static int netlink_speed(int index, uint32_t *mbps) {
     int index;
   } device = {{.rta_len = sizeof device, .rta_type = ATTR_HEADER_DEV_INDEX}, index};
   uint16_t family = 0;
-  int rc = ask(&r, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, name, sizeof name, reply);
+  int rc = request(&r, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, name, sizeof name, reply);
   if (!rc) rc = take(reply, CTRL_ATTR_FAMILY_ID, &family, sizeof family);
   if (!rc)
-    rc = ask(&r, family, MSG_LINKMODES_GET, ATTR_LINKMODES_HEADER | NLA_F_NESTED, &device, sizeof device,
-             reply);
+    rc = request(&r, family, MSG_LINKMODES_GET, ATTR_LINKMODES_HEADER | NLA_F_NESTED, &device, sizeof device,
+                 reply);
   return rc ? rc : take(reply, ATTR_LINKMODES_SPEED, mbps, sizeof *mbps);
 }
 

@@ -81,7 +81,7 @@ enum {
   G(path_count, "paths", "how many entries of that table are its paths") \
   G(stream_count, "streams", "NCCL connections that it has") \
   G(outstanding, "requests", "requests that NCCL waits for") \
-  G(heard_ns, "nanoseconds", "when something of the peer came last, CLOCK_MONOTONIC") \
+  G(last_received_ns, "nanoseconds", "when something of the peer came last, CLOCK_MONOTONIC") \
   G(rtt_ns, "nanoseconds", "smoothed RTT of its best path that is up, 0: not known") \
   G(rtt_min_ns, "nanoseconds", "lowest RTT of the last 10 to 20 seconds on any path, 0: not known") \
   G(window_bytes, "bytes", "what its paths may have in flight together") \

@@ -67,7 +67,7 @@ struct harp_io_info {
   char why_not[480];     /* why better modes failed; "" if none did */
   uint32_t segments_max; /* of one superframe */
   bool gather;           /* supports harp_tx_superframe.gather */
-  uint32_t rx_batch;     /* superframes to ask for in one rx call */
+  uint32_t rx_batch;     /* superframes to request in one rx call */
   uint32_t buffer_bytes; /* received bytes that one port can hold until rx */
   unsigned port_count;
   uint16_t ports[HARP_IO_PORTS_MAX]; /* by local port: the UDP port that peers send to, host byte order */

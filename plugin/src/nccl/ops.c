@@ -33,7 +33,7 @@ enum harp_nccl_result harp_nccl_negative(const char *what, int size) {
 
 /* ---- contexts ---- */
 
-/* Says which HARP this is. Returns whether it may begin. */
+/* Logs version and build. Returns whether HARP is enabled. */
 static bool begin(void) {
   char build[HARP_BUILD_ID_TEXT_BYTES];
   if (harp_net_is_disabled()) {
@@ -91,7 +91,7 @@ struct harp_context *harp_nccl_process(void) {
 
 enum harp_nccl_result harp_nccl_devices(int *ndev) {
   *ndev = harp_net_device_count();
-  return *ndev > 0 ? HARP_NCCL_SUCCESS : harp_nccl_misuse("devices: asked before init");
+  return *ndev > 0 ? HARP_NCCL_SUCCESS : harp_nccl_misuse("devices: called before init");
 }
 
 enum harp_nccl_result harp_nccl_merge(int *dev, const int *parts, int count, int most) {

@@ -18,7 +18,7 @@ void harp_nccl_profile_use(harp_nccl_profiler profiler) {
   harp_nccl_profiler first = NULL;
   if (!profiler || atomic_compare_exchange_strong(&process_profiler, &first, profiler)) return;
   if (first != profiler && !atomic_exchange(&is_ambiguous, true))
-    HARP_INFO("two NCCLs in this process have profilers: network events are recorded no more");
+    HARP_INFO("two NCCLs in this process have profilers: network events are no longer recorded");
 }
 
 void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profile_op op, void *phandle,

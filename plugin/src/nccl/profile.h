@@ -2,7 +2,7 @@
 /* Events for NCCL's profiler plugins: one for each request, from isend or irecv until test tells that it is
  * done or failed, or its comm is closed. They are described as NCCL's own Socket describes its.
  *
- * Called by NCCL's threads, as net/net.h says. Without a profiler each call is one branch. */
+ * Called by NCCL's threads, as net/net.h describes. Without a profiler each call is one branch. */
 #ifndef HARP_NCCL_PROFILE_H
 #define HARP_NCCL_PROFILE_H
 

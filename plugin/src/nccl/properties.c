@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL is told about a device. Most of it is true of every HARP device; the rest comes from
+/* The properties of a device that NCCL gets. Most of it is true of every HARP device; the rest comes from
  * net/net.h.
  *
  * The macros set the fields that a run of versions has in common; a version's function then reads as its
- * list. No state; any thread, NCCL asks many times. */
+ * list. No state; any thread, NCCL calls it many times. */
 #include "nccl/properties.h"
 
 #include <string.h>

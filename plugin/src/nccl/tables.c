@@ -121,7 +121,7 @@ enum harp_nccl_result harp_nccl_irecv_int(void *comm, int n, void **data, const 
     if (harp_unlikely(sizes[0] < 0)) return harp_nccl_negative("irecv: a buffer", sizes[0]);
     size = (size_t)sizes[0];
   }
-  return harp_nccl_receive(comm, n, data, &size, true, NULL, request); /* nobody says whether */
+  return harp_nccl_receive(comm, n, data, &size, true, NULL, request);
 }
 
 enum harp_nccl_result harp_nccl_isend_v6(void *comm, void *data, int size, int tag, void *mhandle,

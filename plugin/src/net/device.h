@@ -5,7 +5,7 @@
  * Who makes something on a device first holds it, so that the table keeps the device as it is. The owner of
  * contexts (net.c) guards the table and the holds with its lock, but for harp_devices_have and what net.h
  * declares: those read, from any thread, what never changes once it is there. A device's engines have a lock
- * of their own, and whoever asks for one may wait for seconds while another is opened or closed (xdp); so
+ * of their own, and a caller may wait for seconds while another is opened or closed (xdp); so
  * that the other devices need not, it is never taken under the lock of contexts. */
 #ifndef HARP_DEVICE_H
 #define HARP_DEVICE_H
@@ -14,7 +14,7 @@
 
 /* Reads the configuration and offers its ENIs, unless comms still use the devices of an earlier one. Fails
  * with one WARN. NCCL may have unloaded us meanwhile, and then counts devices and merges them anew; or it has
- * kept us, and goes on using the numbers of merged devices: so those keep their numbers, unreported. */
+ * kept us, and continues to use the numbers of merged devices: so those keep their numbers, unreported. */
 enum harp_status harp_devices_configure(void);
 
 /* Returns whether there is such a device; if not, logs a WARN that names the call, `what`. */

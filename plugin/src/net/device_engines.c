@@ -230,7 +230,7 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
     leave_core(s);
     if (!running_count(d)) break;
     s->is_refused = true;
-    HARP_INFO("%s; going on with %u engine(s), and none on core %d", error.text, running_count(d), s->core);
+    HARP_INFO("%s; continuing with %u engine(s), and none on core %d", error.text, running_count(d), s->core);
   }
   HARP_WARN("%s", error.text);
   release(d);

@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 
-/* Orders ENIs by their nearness to this process's GPU, and equal ones as they were. Says in one INFO line
+/* Orders ENIs by their nearness to this process's GPU, and equal ones as they were. Logs in one INFO line
  * when another than before is first. The first has the control connections, its node the memory of engines
  * without cores, and of paths that are as good as each other its own are taken. ENIs of several address
  * families stay as they are, because the first ones of all hosts must be of the same. */

@@ -45,7 +45,7 @@ struct pending {
   harp_ns polled_ns; /* when a call was at work on it last */
 };
 
-/* A connect that nobody has polled for so many peer timeouts was given up. */
+/* A connect that was not polled for so many peer timeouts was given up. */
 enum { GIVEN_UP_TIMEOUTS = 2 };
 
 struct harp_comm {
@@ -299,7 +299,7 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
   struct pending *p;
   bool closed = false;
   while (!closed && (p = take_given_up(e, now))) {
-    HARP_INFO("%s: nobody has polled a connect for %llu s; it is ended", e->name,
+    HARP_INFO("%s: NCCL has not polled a connect for %llu s; closing it", e->name,
               (unsigned long long)((now - p->polled_ns) / HARP_SEC(1)));
     closed = pending_free(p);
   }

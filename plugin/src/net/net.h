@@ -2,7 +2,7 @@
 /* What nccl/ calls: the network, without any version of NCCL's ABI.
  *
  * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device is all
- * configured ENIs together, or one of them, as the configuration says, or some that NCCL merged; its engine
+ * configured ENIs together, or one of them, as configured, or some that NCCL merged; its engine
  * runs while anything is open on it. All calls may come from any
  * thread, but one comm is used by one thread at a time. None blocks. In a forked child every call fails, or
  * does nothing where it closes. */
@@ -41,7 +41,7 @@ enum {
 /* Returns whether the operator has turned HARP off, by HARP_DISABLE. */
 bool harp_net_is_disabled(void);
 
-/* Reads the configuration, if no other context has, and makes a context. Fails with one WARN that says what
+/* Reads the configuration, if no other context has, and makes a context. Fails with one WARN that names what
  * to do. */
 enum harp_status harp_net_open(struct harp_context **ctx, int traffic_class);
 /* Closes whatever was left half-open in it (listeners, connects); NULL is fine. */
@@ -66,7 +66,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
                                   struct harp_comm **comm);
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm);
 
-/* Registers a buffer, host memory only. Nothing is pinned; the registration only says what deregister ends.
+/* Registers a buffer, host memory only. Nothing is pinned; the registration only names what deregister ends.
  */
 enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t bytes, void **mr);
 /* After this returns nothing touches the buffer any more. Always succeeds. */

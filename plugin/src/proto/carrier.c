@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/carrier.h"
 
-/* Counts are of the last few of these: what was long ago says nothing. */
+/* Counts are of the last few of these: older ones are stale. */
 #define PERIOD_NS HARP_MS(100)
 /* A queue that was seen before such a pause is not the same. */
 #define PAUSE_NS HARP_MS(20)
@@ -49,7 +49,7 @@ bool harp_carrier_on_look(struct harp_carrier *c, const struct harp_carrier_samp
   uint32_t segments = more > 0 ? (uint32_t)more : 0;
   uint32_t retransmitted = sample->retransmitted - c->known.retransmitted;
   c->known = *sample;
-  if (c->avoided) return false; /* what is in flight yet says nothing new */
+  if (c->avoided) return false; /* what is still in flight brings no new information */
   if (now - c->period_ns >= PERIOD_NS) {
     c->segments /= 2, c->retransmitted /= 2;
     c->period_ns = now;

@@ -266,15 +266,15 @@ const char *harp_refusal_text(enum harp_refusal r) {
   case HARP_REFUSAL_BUSY:
     return "comes while too many connections wait for accept";
   case HARP_REFUSAL_LISTENER:
-    return "asks for a listener that is closed";
+    return "requests a listener that is closed";
   case HARP_REFUSAL_STREAM:
-    return "asks for a stream that is open, or out of range";
+    return "requests a stream that is open, or out of range";
   case HARP_REFUSAL_CROSSED:
     return "is being connected to from here at the same moment";
   case HARP_REFUSAL_LIMIT:
-    return "asks for more connections than the engine here can have";
+    return "requests more connections than the engine here can have";
   case HARP_REFUSAL_MEMORY:
-    return "asks for a connection for which there is no memory";
+    return "requests a connection for which there is no memory";
   case HARP_REFUSAL_PATHS:
     return "has no kind of path in common with this one: configure the same driver and the same address "
            "family "

@@ -73,7 +73,7 @@ struct harp_path {
   uint32_t pto_count; /* consecutive, without an acknowledgement between */
   bool detour;        /* what is sent on it takes a slower way at the receiver */
   bool drained;       /* silent while others progress: its flight was given up, nothing but probes go out */
-  bool probe_due;     /* send one packet now, whatever the window says */
+  bool probe_due;     /* send one packet now, regardless of the window */
 
   /* while not UP */
   uint64_t proof_number; /* an acknowledgement of this number or a later one shows that the path works */

@@ -469,17 +469,17 @@ static void probe_idle(struct harp_sender *s, const struct harp_path *p) {
 }
 
 void harp_path_health_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
-  uint32_t heard = 0; /* ENIs of ours over which something came or is about to be probed, a bit each */
+  uint32_t checked = 0; /* ENIs of ours over which packets came or that are about to be probed, a bit each */
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
     if (p->state == HARP_PATH_UP && (p->inflight_bytes || now - p->last_ack_ns < quiet_ns))
-      heard |= 1u << p->local_eni;
+      checked |= 1u << p->local_eni;
   }
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
-    if (p->state != HARP_PATH_UP || heard >> p->local_eni & 1) continue;
+    if (p->state != HARP_PATH_UP || checked >> p->local_eni & 1) continue;
     harp_path_health_want_probe(s, p, true);
-    heard |= 1u << p->local_eni;
+    checked |= 1u << p->local_eni;
   }
 }
 
@@ -503,7 +503,7 @@ static bool standby_is_needed(const struct harp_sender *s, const struct harp_pat
   return (s->eligible & bit_of(p)) != 0;
 }
 
-/* Asks for an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
+/* Requests an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
  * is given up only with its connection, when the path goes DOWN; and its flight has room for few probes. */
 static void probe_or_drain(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
   harp_path_health_want_probe(s, p, !p->is_tcp || !harp_flight_full(&p->flight));

@@ -2,12 +2,12 @@
 /* The health of a sender's paths: NEW -> UP -> DOWN -> UP ..., their timers, and which of them may carry
  * data.
  *
- * Of the paths between the same two ENIs as many are in use as flows.h says, at first one; the others are
+ * Of the paths between the same two ENIs as many are in use as flows.h decides, at first one; the others are
  * DORMANT: nothing goes out on them, and no timer waits for them. One that answers poorly is at once given
  * company: the network may lose its flow alone. When as many answer as are wanted, others go to rest.
  *
  * A path carries nothing but probes until one of its packets was acknowledged. One that stops acknowledging
- * while another goes on is drained (its flight moves to the others) at the second probe timeout, and goes
+ * while another progresses is drained (its flight moves to the others) at the second probe timeout, and goes
  * DOWN when it has been silent for PATH_DOWN_NS. While no other path shows that the peer is there, it stays
  * UP: the peer may be paused. DOWN and NEW paths are probed, ever more rarely; a standby path carries data
  * only while neither of its ENIs has a primary path that is UP.

@@ -6,7 +6,7 @@
  * a packet is. The payload of a longer one is read straight to its place in pieces. The place is looked up
  * before each read, so that nothing is written to a message that is done or a stream that is closed; lines
  * that have arrived by another path are read to scrap. Its lines count as arrived only when the whole payload
- * has come with the right CRC. Each read goes on into the buffer, where the next head is.
+ * has come with the right CRC. Each read continues into the buffer, where the next head is.
  *
  * Where two connections bring the same lines at once, the one whose head came last is placed and the rest of
  * the other is read to scrap: its CRC would be known too late to undo what it wrote over right bytes.

@@ -8,7 +8,7 @@
 #include "proto/window.h"
 
 /* When an acknowledgement leaves. At once: something is out of order, or a part of our window is used. Soon:
- * the sender asks for it, as it does when it has used a part of its own window, or waits; a few microseconds
+ * the sender requests it, as it does when it has used a part of its own window, or waits; a few microseconds
  * let the receiving thread hand the message to its caller first. Else it may ride with a later one. */
 enum {
   ACK_WINDOW_PARTS = 4,

@@ -3,7 +3,7 @@
  * whether they arrived.
  *
  * Owned by one engine, called by the thread that runs its pass. The caller posts messages on streams (offsets
- * into the caller's own buffers), asks what goes out next, encodes it and hands it to a driver,
+ * into the caller's own buffers), chooses what to send next, encodes it and hands it to a driver,
  * and feeds acknowledgements and time. Streams share the paths: those that have something to send take turns,
  * by deficit round robin (Shreedhar and Varghese, 1995), and no stream waits for another's losses. Streams
  * whose next message is small come first, but get no more than half of what is sent while others wait. */
@@ -28,7 +28,7 @@ struct harp_sender_config {
 /* What goes out next. A value that nobody keeps: it holds until something else is fed to the sender. */
 enum harp_tx_kind {
   HARP_TX_NOTHING,
-  HARP_TX_PROBE,      /* whatever the window says: lines that wait for their acknowledgement, or nothing */
+  HARP_TX_PROBE,      /* regardless of the window: lines that wait for their acknowledgement, or nothing */
   HARP_TX_SIZE_PROBE, /* padding, to learn whether the path takes packets of this size */
   HARP_TX_RESEND,     /* lines found lost */
   HARP_TX_NEW,
@@ -44,7 +44,7 @@ struct harp_tx_choice {
   uint32_t message;              /* that they are of */
   uint32_t bytes;                /* payload, or padding, of the largest packet */
   struct harp_burst *copy_of;    /* COPY: what is repeated */
-  harp_ns deadline_ns;           /* NOTHING: when to ask again; HARP_NEVER: only input brings work */
+  harp_ns deadline_ns;           /* NOTHING: when to choose again; HARP_NEVER: only input brings work */
 };
 
 /* Consecutive packets to encode: packet i has number + i, starts at line + i * lines_per_packet, and carries
@@ -70,12 +70,13 @@ struct harp_sender {
   struct harp_tx_stream **streams; /* by id; NULL: none. Memory behind the flights */
 
   struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
-  harp_ns credit_probe_ns;              /* when to ask for it; HARP_NEVER: none is waiting */
-  bool credit_wanted;                   /* the next probe asks for the credit of all streams */
+  harp_ns credit_probe_ns;              /* when to request it; HARP_NEVER: none is waiting */
+  bool credit_wanted;                   /* the next probe requests the credit of all streams */
   /* Lines of small messages sent before large ones, minus those of large ones sent since. */
   uint32_t small_lines;
   harp_ns cork_ns;          /* until then small messages wait for company; HARP_NEVER: none waits */
-  harp_ns stalled_since_ns; /* first time that a path fell silent with none heard since; 0: not stalled */
+  harp_ns stalled_since_ns; /* first time that a path fell silent, with no packet received since; 0: not
+                               stalled */
 
   /* paths, a bit each, and their timers: kept by path_health.c */
   uint64_t eligible; /* may carry data */
@@ -138,7 +139,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
 /* Runs every timer that is due. */
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now);
 
-/* Chooses what the next superframe carries and on which path, or says until when nothing is to be sent. */
+/* Chooses what the next superframe carries and on which path, or sets until when nothing is to be sent. */
 struct harp_tx_choice harp_sender_choose(struct harp_sender *s, harp_ns now);
 
 /* Chooses what may follow in the same superframe, on the same path; NOTHING (without a deadline) ends it. */

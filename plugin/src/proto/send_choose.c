@@ -7,7 +7,7 @@
 enum { CORK_FLIGHT_BYTES = 4096, CORK_BURSTS = 3 };
 
 /* Small messages that follow one another travel together, since a superframe costs a system call however
- * little it holds: while more is in flight than waits to be sent, acknowledgements will soon ask for the
+ * little it holds: while more is in flight than waits to be sent, acknowledgements will soon request the
  * rest. Bounded in time, and never for the first few packets, so that single messages go at once. (Nagle's
  * rule, RFC 896, by bytes.) */
 static bool corked(struct harp_sender *s, harp_ns now) {
@@ -98,7 +98,7 @@ static struct harp_tx_stream *first_lost(const struct harp_sender *s) {
 
 /* Whether the path's next probe is to be empty: it has been silent for long, also with the smallest packets.
  * Perhaps the path works, and all that is in flight is of a stream whose packets the receiver refuses. Every
- * other probe goes on carrying data, which saves a round trip where the path was at fault. */
+ * other probe continues to carry data, which saves a round trip where the path was at fault. */
 static bool wants_empty_probe(const struct harp_path *p) {
   return p->pto_count > HARP_PATH_SILENT_PTOS && p->lines <= HARP_PACKET_MIN_LINES && p->pto_count % 2 == 0;
 }

@@ -6,7 +6,7 @@
 #define CREDIT_PROBE_MAX_NS   HARP_MS(256)
 #define CREDIT_REVIEW_NS      HARP_MS(1) /* between two looks at the streams that wait for it */
 
-/* The path over which to ask for credit; NULL: none can send. */
+/* Returns the path over which to request credit; NULL: none can send. */
 static struct harp_path *credit_probe_path(struct harp_sender *s) {
   HARP_EACH_BIT (i, harp_stripe_answering(s->paths, s->eligible & ~s->blocked)) {
     struct harp_path *p = &s->paths[i];
@@ -15,7 +15,7 @@ static struct harp_path *credit_probe_path(struct harp_sender *s) {
   return NULL;
 }
 
-/* Takes the streams out of the list that lack no credit any more; returns whether one is to ask for it. */
+/* Removes streams from the list that have credit again; returns whether one is due to request it. */
 static bool review_waiting(struct harp_sender *s, harp_ns now) {
   bool due = false;
   for (struct harp_tx_stream **at = &s->waiting_first, *st; (st = *at);) {
@@ -30,8 +30,8 @@ static bool review_waiting(struct harp_sender *s, harp_ns now) {
   return due;
 }
 
-/* Asks for credit, for all streams at once. Each asks more and more rarely; those whose time has nearly come
- * ask with the others. */
+/* Requests credit, for all streams at once. The interval of each doubles; one whose time has nearly come is
+ * included. */
 void harp_sender_on_credit_time(struct harp_sender *s, harp_ns now) {
   struct harp_path *p = review_waiting(s, now) ? credit_probe_path(s) : NULL;
   s->credit_probe_ns = HARP_NEVER;

@@ -102,19 +102,19 @@ static void take_new(struct harp_sender *s, struct harp_path *p, const struct ha
                HARP_TAIL_DUPLICATION_BUDGET_BYTES + 0u);
 }
 
-/* Whether enough of the path's window, or of its records, was used since it last asked. */
+/* Whether enough of the path's window, or of its records, was used since its last request. */
 static bool used_its_part(const struct harp_path *p) {
   uint32_t window = HARP_MIN(p->cc.window_bytes, p->to->bytes);
   return p->unrequested_bytes >= window / ACK_REQUEST_PARTS ||
          p->unrequested_bursts >= p->flight.records / ACK_REQUEST_PARTS;
 }
 
-/* Whether an acknowledgement that was asked for has yet to come. */
+/* Whether a requested acknowledgement has yet to come. */
 static bool awaits_ack(const struct harp_path *p) {
   return p->inflight_bytes && (!p->any_acked || p->ack_request_number > p->largest_acked);
 }
 
-/* Whether the last packet is to ask for an acknowledgement: a part of the window is used, or the sender can
+/* Whether the last packet is to request an acknowledgement: a part of the window is used, or the sender can
  * go on only when one comes. What is left may be held back by credit or by the cork, or by the window; then
  * an acknowledgement that is to come anyway is enough. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
@@ -124,7 +124,7 @@ static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns 
   return !awaits_ack(p) && !harp_path_allowance(p, now);
 }
 
-/* Notes what a run has asked for. */
+/* Notes what a run has requested. */
 static void note_ack_request(struct harp_path *p, const struct harp_tx_run *run) {
   if (!(run->flags & HARP_FLAG_ACK_SOON)) return;
   p->ack_request_number = run->number + run->count - 1;

@@ -39,7 +39,7 @@ void harp_session_init(struct harp_session *c, const struct harp_session_keys *k
                        struct harp_sender *sender, struct harp_receiver *receiver);
 
 /* Feeds a decoded packet that carried our token: checks direction, path and CRC (over `wire`), then hands it
- * on. On HARP_DROP_NONE the caller copies what `place` says. Counts drops. */
+ * on. On HARP_DROP_NONE the caller copies as `place` describes. Counts drops. */
 enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,
                                       const struct harp_packet *p, struct harp_placement *place, harp_ns now);
 

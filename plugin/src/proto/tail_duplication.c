@@ -4,7 +4,7 @@
 #include "base/seq.h"
 
 /* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
- * which nothing was heard for half as long: loss on one that goes on is found without. */
+ * which nothing was received for half as long: loss on one that continues is found without. */
 #define OVERDUE_MARGIN_NS HARP_US(300)
 
 static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {

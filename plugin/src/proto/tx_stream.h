@@ -4,7 +4,7 @@
  * go.
  *
  * Numbering: every message takes the next lines of 128 bytes of the stream's line sequence (at least one), so
- * one 32-bit number says both how far the receiver got and how much window is left. A message is done when
+ * one 32-bit number encodes both how far the receiver got and how much window is left. A message is done when
  * all of its lines were acknowledged, and all messages before it are done.
  *
  * Owned by one engine. A stream has nothing to do with paths: the sender (send.h) takes lines from it, and

@@ -6,10 +6,10 @@
 #include "base/assert.h"
 #include "wire/crc32c.h"
 
-/* Says to who looks into the file which wire versions it speaks, the oldest and the newest (harpctl
+/* Names the oldest and newest wire version in the file (harpctl
  * preflight). */
 static const char mark[] HARP_KEPT = "@(#)HARP-WIRE 2-2";
-_Static_assert(HARP_WIRE_VERSION_MIN == 2 && HARP_WIRE_VERSION == 2, "the mark above says them");
+_Static_assert(HARP_WIRE_VERSION_MIN == 2 && HARP_WIRE_VERSION == 2, "the mark above names them");
 
 static enum harp_drop decode_data(const uint8_t *wire, size_t bytes, struct harp_packet *p) {
   struct harp_wire_data h;

@@ -11,7 +11,6 @@ import pytest
 from harpctl.change.apply import apply
 from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan, Run
-from harpctl.confs.table import BOUNDS
 from harpctl.console import NoProgress
 from harpctl.doctor.context import DoctorOptions
 from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU

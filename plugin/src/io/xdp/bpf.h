@@ -35,7 +35,7 @@ struct harp_bpf_program_info {
   uint32_t maps[2]; /* identities of the first ones, in the order in which the program refers to them */
   uint32_t native_bytes;
 };
-/* Reads what the kernel says of a loaded program. */
+/* Reads the kernel's description of a loaded program. */
 HARP_MUST_CHECK int harp_bpf_program_describe(int program_fd, struct harp_bpf_program_info *info);
 
 /* Attaches an XDP program to an interface; mode: HARP_XDP_MODE_*. Returns the descriptor of the link; the

@@ -30,7 +30,7 @@ struct harp_xdp_health {
 };
 
 /* Checks once. The caller has read the sockets and reaped completions since the previous check. Returns NULL,
- * or a clause that says what has failed. Zeroed memory is the state before the first check. */
+ * or a clause with what has failed. Zeroed memory is the state before the first check. */
 const char *harp_xdp_health_check(struct harp_xdp_health *h, const struct harp_xdp_progress *progress,
                                   harp_ns now);
 

@@ -70,7 +70,7 @@ HARP_MUST_CHECK int harp_xdp_queue_init(struct harp_xdp_queue *q, uint8_t *umem,
                                         uint32_t tx_runs);
 void harp_xdp_queue_fini(struct harp_xdp_queue *q);
 
-/* Fills the fill ring up to fill_target frames, and wakes the kernel if the ring's flag asks for it. A small
+/* Fills the fill ring up to fill_target frames, and wakes the kernel if the ring's flag requires it. A small
  * target keeps the frames in the caches; it doubles when the kernel has used three quarters of them. */
 void harp_xdp_queue_refill(struct harp_xdp_queue *q);
 
