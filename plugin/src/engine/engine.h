@@ -33,11 +33,14 @@ enum {
   HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
   HARP_ENGINE_NAME_BYTES = 96,
   HARP_ENGINE_MARK_BYTES = 32,
-  HARP_DOORBELL_WORDS = HARP_ENGINE_LINKS_MAX / 64 / 64, /* that a summary bit stands for */
-  HARP_BLOCK_BYTES = HARP_STAGING_BYTES,                 /* the pool's unit */
-  HARP_ENGINE_MEMORY_BYTES = 16 << 20,    /* unless the conf says otherwise, or frames need more */
-  HARP_ENGINE_MEMORY_BYTES_MIN = 1 << 20, /* what the conf's comes to for one of many, at least */
-  HARP_ENGINE_BLOCKS_BYTES = 8 << 20,     /* beside the frames */
+  /* Words of doorbells that a summary bit stands for. */
+  HARP_DOORBELL_WORDS = HARP_ENGINE_LINKS_MAX / 64 / 64,
+  HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
+  /* Memory of an engine without `bytes` in the conf, unless frames need more; its least part of `bytes` where
+   * several engines share it; and what it has beside the frames. */
+  HARP_ENGINE_MEMORY_BYTES = 16 << 20,
+  HARP_ENGINE_MEMORY_BYTES_MIN = 1 << 20,
+  HARP_ENGINE_BLOCKS_BYTES = 8 << 20,
 };
 /* An inline engine that NCCL's threads have not visited for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)
@@ -49,54 +52,61 @@ struct harp_engine {
   struct harp_instance instance; /* its configuration: the first ENI's, a thread if any of them has one */
   unsigned eni_count;
   struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
-  unsigned number;                                                 /* which of its device's it is, from 0 */
-  int core;                                                        /* that its thread is pinned to; -1: any */
-  char enis_name[HARP_ENGINE_NAME_BYTES - HARP_ENGINE_MARK_BYTES]; /* "eth1+eth2": for messages */
-  char mark[HARP_ENGINE_MARK_BYTES]; /* " engine 2 (core 5)" where its device has several; "" */
-  char name[HARP_ENGINE_NAME_BYTES]; /* both */
+  unsigned number; /* among the engines of its device, from 0 */
+  int core;        /* that its thread is pinned to; -1: any */
+  /* For messages: "eth1+eth2"; " engine 2 (core 5)" where its device has several, else ""; both. */
+  char enis_name[HARP_ENGINE_NAME_BYTES - HARP_ENGINE_MARK_BYTES];
+  char mark[HARP_ENGINE_MARK_BYTES];
+  char name[HARP_ENGINE_NAME_BYTES];
   const struct harp_cc_ops *cc;
   harp_ns (*clock)(void); /* the host's; a test's */
   uint32_t token_prefix;  /* upper half of all its tokens; random */
 
   /* lock */
   HARP_CACHE_ALIGNED _Atomic uint32_t locked;
-  _Atomic uint32_t lock_waiters; /* control calls that wait: passes step aside */
+  _Atomic uint32_t lock_waiters; /* control calls that wait: passes leave the lock to them */
 
-  /* mailbox: links with submissions; a bit a slot, and a summary bit for some words of 64 */
+  /* mailbox: links with submissions; a bit per slot, and a summary bit for some words of 64 */
   HARP_CACHE_ALIGNED _Atomic uint64_t doorbell_words;
   _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
 
   /* runner */
-  /* Of NCCL's threads' visits, whether they came to a pass or not; wraps. Two at once may count as one. */
+  /* Visits of NCCL's threads, whether they came to a pass or not; wraps. Two at once may count as one. */
   HARP_CACHE_ALIGNED _Atomic uint32_t visit_count;
   struct harp_stall_watch watch;
   _Atomic bool sleeping, stop;
   bool threaded, running;
   pthread_t thread;
-  _Atomic int32_t thread_id; /* the same as the kernel numbers it; 0: not known yet */
+  _Atomic int32_t thread_id; /* of the kernel; 0: not known yet */
   int wake_fd;               /* eventfd that ends the runner's sleep */
-  /* Of the engine's owner, set before the runner starts; NULL: none. The runner calls it every
-   * HARP_RUNNER_TICK_NS without the lock, for what nobody else may ever call for again. It may close the
+  /* Set by the engine's owner before the runner starts; NULL: none. The runner calls it every
+   * HARP_RUNNER_TICK_NS without the lock, for work that no call of NCCL may ever come for. It may close the
    * engine, and then returns true. */
   bool (*on_tick)(struct harp_engine *e, harp_ns now);
-  harp_ns tick_ns; /* the runner's: not before this again */
+  harp_ns tick_ns; /* the runner's: the next call of on_tick */
 
   /* owned by the lock's holder */
-  /* Turns of the engine's own thread, which alone writes it; wraps. */
+  /* Turns of the engine's own thread, its only writer; wraps. */
   HARP_CACHE_ALIGNED _Atomic uint32_t turn_count;
-  struct harp_io *io;                      /* the ENI's driver, or a bundle of all ENIs' */
-  harp_ns looked_ns;                       /* when the last pass looked for input */
-  harp_ns datagrams_ns, datagrams_poll_ns; /* when datagrams came last, and are asked for next */
+  struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
+  harp_ns looked_ns;  /* when the last pass looked for input */
+  /* When the last datagrams came, and when the driver is polled for them next. */
+  harp_ns datagrams_ns, datagrams_poll_ns;
   /* The request whose test made the last pass, when that found nothing; else NULL. */
   const void *looked_for;
   harp_ns look_again_ns; /* until then such a pass stands for the tests of other requests; 0: not known */
-  uint8_t *memory;       /* frames, then blocks; its device's */
+
+  /* memory, its device's: frames, then blocks */
+  uint8_t *memory;
   size_t blocks_used, block_count;
-  void *block_free;                             /* list of blocks given back */
-  int control_fd;                               /* epoll of all control connections */
-  harp_ns control_check_ns, pending_check_ns;   /* not before these again */
-  harp_ns tend_ns;                              /* the same: peers with several interfaces */
-  harp_ns linger_ns;                            /* the same: peers without links */
+  void *block_free; /* list of blocks given back */
+
+  /* control: epoll of all control connections, and the earliest time of each check */
+  int control_fd;
+  harp_ns control_check_ns, pending_check_ns;
+  harp_ns tend_ns;   /* peers with several interfaces */
+  harp_ns linger_ns; /* peers without links */
+
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
   struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
@@ -104,15 +114,17 @@ struct harp_engine {
   struct harp_stats stats;
   struct harp_recorder recorder;
   struct harp_stalls stalls;
-  struct harp_listener *listeners;              /* whose pending peers the pass drives */
-  struct harp_connect *connects;                /* connects under way */
-  struct harp_listener *listener_turn;          /* the next one to be tended; NULL: the first */
+  struct harp_listener *listeners;     /* whose pending peers the pass drives */
+  struct harp_connect *connects;       /* in progress */
+  struct harp_listener *listener_turn; /* the next one to be tended; NULL: the first */
+
+  /* peers and links by slot */
   struct harp_peer *active_first, *active_last; /* that have something to do or to wait for */
-  uint32_t peer_count, peer_next;               /* of slots that are taken; the next one to try */
+  uint32_t peer_count, peer_next;               /* slots that are taken; the next one to try */
   uint32_t link_count, link_next;
   struct harp_link *draining; /* that NCCL has closed, and that have copies to deliver */
-  harp_ns drain_check_ns;     /* when to look at them; 0: now */
-  uint32_t outstanding;       /* requests of all links that NCCL waits for: 0 means that it may stay away */
+  harp_ns drain_check_ns;     /* when to check them; 0: now */
+  uint32_t outstanding;       /* requests of all links that NCCL waits for; 0: NCCL may make no calls */
   struct harp_peer *peers[HARP_ENGINE_PEERS_MAX]; /* HARP_SLOT_RESERVED until the handshake is done */
   struct harp_link *links[HARP_ENGINE_LINKS_MAX];
   struct harp_counters counters;

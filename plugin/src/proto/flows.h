@@ -17,21 +17,28 @@ struct harp_flows {
   uint64_t paths;         /* between these ENIs, a bit each */
   uint64_t speed_bytes_s; /* of our NIC; 0: unknown */
   unsigned count;         /* of `paths` */
-  unsigned wanted;        /* so many are to carry data: the result */
-  unsigned before;        /* wanted before the trial under way; 0: there is none */
-  unsigned proven;   /* so many have paid: each has a queue of its own; the next trial goes there at once */
+  unsigned wanted;        /* how many are to carry data: the result */
+  unsigned before;        /* wanted before the current trial; 0: there is none */
+  /* How many the trials have shown to pay: each has a queue of its own. The next trial of more goes there at
+   * once. */
+  unsigned proven;
   unsigned pressure; /* rises with rounds that were held back by the network, falls with others */
-  bool warm;         /* the period under way shows what `wanted` paths bring */
   bool busy;         /* something is in flight */
   harp_ns seen_ns;   /* up to when `busy_ns` was counted */
-  harp_ns began_ns;  /* the period */
-  harp_ns busy_ns;   /* of the period */
-  uint64_t bytes;    /* acknowledged in the period */
-  uint64_t rate_bytes_s;               /* before the trial */
-  harp_ns more_ns, fewer_ns;           /* not before these the next trial of more, of fewer */
-  harp_ns more_wait_ns, fewer_wait_ns; /* after the next one that fails */
+
+  /* the current period of measurement */
+  bool warm; /* it shows what `wanted` paths bring */
+  harp_ns began_ns;
+  harp_ns busy_ns;
+  uint64_t bytes; /* acknowledged */
+
+  uint64_t rate_bytes_s; /* before the trial */
+  /* The earliest time of the next trial of more and of fewer, and the wait after the next one that fails. */
+  harp_ns more_ns, fewer_ns;
+  harp_ns more_wait_ns, fewer_wait_ns;
 };
 
+/* Begins with one of `paths`. */
 void harp_flows_init(struct harp_flows *f, uint64_t paths, uint64_t speed_bytes_s, harp_ns now);
 
 /* Notes that something is sent on one of the paths. */

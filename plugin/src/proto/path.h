@@ -39,21 +39,22 @@ struct harp_path_config {
 
 struct harp_path {
   uint8_t index, local_eni, remote_eni;
-  uint8_t pair; /* of ENIs: those of equal number run between the same two */
+  uint8_t pair; /* of ENIs: paths of equal number run between the same two */
   bool standby, is_tcp;
   bool blocked; /* a tcp path that takes nothing now */
   enum harp_path_state state;
   uint64_t next_number;
   uint64_t ack_next;         /* one above the highest number of an acknowledgement received */
   uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
-  uint32_t inflight_bytes;   /* pending packets with headers */
-  struct harp_window *to;    /* of the peer's interface; shared, and the sender's */
-  uint32_t unrequested_bytes, unrequested_bursts; /* sent since an acknowledgement was last asked for */
-  uint64_t ack_request_number;                    /* of the packet that asked for it */
+  uint32_t inflight_bytes;   /* of pending packets, with headers */
+  struct harp_window *to;    /* of the peer's interface; shared, owned by the sender */
+  /* Sent since the last request for an acknowledgement, and the number of the packet with that request. */
+  uint32_t unrequested_bytes, unrequested_bursts;
+  uint64_t ack_request_number;
 
   struct harp_rtt rtt;
   struct harp_cc cc;
-  harp_ns pace_next_ns; /* not before this the next superframe */
+  harp_ns pace_next_ns; /* the next superframe leaves no earlier */
   harp_ns travel_ns;    /* half the base RTT */
   uint64_t drain_q16;   /* ns that a byte of the flight takes at window / RTT, times 2^16 */
   uint64_t round_end_number;
@@ -67,12 +68,12 @@ struct harp_path {
   harp_ns reorder_ns;
   harp_ns last_ack_ns;
   harp_ns silent_ns; /* pto_from_ns before the first timeout in a row */
-  /* Start of the probe timeout: the last of first packet in flight, block, acknowledgement, timeout and its
+  /* Start of the probe timeout: the latest of first packet in flight, block, acknowledgement, timeout and its
    * probe. */
   harp_ns pto_from_ns;
   uint32_t pto_count; /* consecutive, without an acknowledgement between */
-  bool detour;        /* what is sent on it takes a slower way at the receiver */
-  bool drained;       /* silent while others progress: its flight was given up, nothing but probes go out */
+  bool detour;        /* its packets take a slower way at the receiver */
+  bool drained;       /* silent while others progress: its flight was given up, only probes are sent */
   bool probe_due;     /* send one packet now, regardless of the window */
 
   /* while not UP */
