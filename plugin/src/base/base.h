@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small things every layer uses: types, attributes, container_of, powers of two. */
+/* What every layer uses: time and its units, attributes, minimum and maximum, bits. No state; any thread. */
 #ifndef HARP_BASE_H
 #define HARP_BASE_H
 
@@ -11,7 +11,7 @@
 
 #define harp_likely(x)   __builtin_expect(!!(x), 1)
 #define harp_unlikely(x) __builtin_expect(!!(x), 0)
-/* Kept though no code names it: for who looks into the file. */
+/* Keeps an object that no code refers to: a text to be found in the file. */
 #if __has_attribute(retain)
 #define HARP_KEPT __attribute__((used, retain))
 #else
@@ -28,12 +28,12 @@
 #define HARP_MUST_CHECK        __attribute__((warn_unused_result))
 #define HARP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define HARP_CACHE_ALIGNED     __attribute__((aligned(HARP_CACHE_LINE)))
-/* For what is done for each packet, where the compiler would call it. */
+/* For functions of the data path that the compiler would not inline by itself. */
 #define HARP_ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock. */
+/* Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock; also a duration. */
 typedef uint64_t harp_ns;
-#define HARP_NEVER  UINT64_MAX
+#define HARP_NEVER  UINT64_MAX /* a deadline that does not come */
 #define HARP_US(n)  ((harp_ns)(n)*1000)
 #define HARP_MS(n)  ((harp_ns)(n)*1000000)
 #define HARP_SEC(n) ((harp_ns)(n)*1000000000)
@@ -41,8 +41,7 @@ typedef uint64_t harp_ns;
 static inline bool harp_is_pow2(uint64_t n) {
   return n && !(n & (n - 1));
 }
-/* Counts the ones. (The built-in becomes a call into libgcc where the CPU's instruction may not be assumed.)
- */
+/* Returns how many bits are set. The built-in would be a call into libgcc on CPUs without the instruction. */
 static inline uint32_t harp_popcount(uint64_t n) {
   n -= n >> 1 & 0x5555555555555555;
   n = (n & 0x3333333333333333) + (n >> 2 & 0x3333333333333333);
@@ -53,6 +52,7 @@ static inline uint32_t harp_popcount(uint64_t n) {
   for (uint64_t i##_left = (set), i = 0; i##_left && (i = (uint64_t)__builtin_ctzll(i##_left), true);        \
        i##_left &= i##_left - 1)
 
+/* Returns n rounded up to a multiple of a power of two. */
 static inline uint64_t harp_align_up(uint64_t n, uint64_t pow2) {
   return (n + pow2 - 1) & ~(pow2 - 1);
 }

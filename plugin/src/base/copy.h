@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy whose order others may rely on. */
+/* A copy whose order of stores another reader may rely on. No state; any thread. */
 #ifndef HARP_COPY_H
 #define HARP_COPY_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Free-running counters of one engine, and the reasons for which a packet is dropped. One list each; the
- * owner of the engine writes, anyone may read (a torn read of a statistic is harmless). */
+/* The counters of one engine and the reasons for which packets are dropped, one list each. Counters never go
+ * down. The holder of the engine's lock writes; any thread may read, since a torn statistic is harmless. */
 #ifndef HARP_COUNTERS_H
 #define HARP_COUNTERS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Big-endian integers as they stand on the wire, wrapped so that mixing them with native ones does not
- * compile. */
+/* Big-endian integers of the wire, wrapped in structs so that mixing them with native ones does not compile.
+ * Pure functions. */
 #ifndef HARP_ENDIAN_H
 #define HARP_ENDIAN_H
 

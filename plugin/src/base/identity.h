@@ -16,7 +16,7 @@ const char *harp_version(void);
  * none. It differs between any two builds that differ. */
 void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]);
 
-/* Reads it out of a segment of ELF notes; returns false where that holds none or is cut off. */
+/* Reads it from a segment of ELF notes. Returns false when that has none or is truncated. */
 bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD_ID_TEXT_BYTES]);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ring bitmap over line numbers: which 128-byte lines of a connection's line sequence are in a set.
  *
- * One struct serves both ends: the receiver marks lines that have arrived, the sender lines that must be sent
- * again. It holds HARP_WINDOW_LINES bits; the caller keeps all members inside one window of that many lines,
- * so that a line number modulo the window names one bit. All functions take half-open runs [line, line +
- * count). */
+ * Both ends use it: the receiver marks lines that have arrived, the sender lines that must be sent again. It
+ * holds HARP_WINDOW_LINES bits; the caller keeps all members inside one window of that many lines, so that a
+ * line number modulo the window names one bit. Functions take half-open runs [line, line + count). Owned by a
+ * stream; used by the thread that runs the engine's pass. */
 #ifndef HARP_LINEMAP_H
 #define HARP_LINEMAP_H
 
@@ -17,13 +17,15 @@ struct harp_linemap {
   uint64_t words[HARP_WINDOW_LINES / 64];
 };
 
-/* Sets or clears every bit of the run. */
+/* Sets every bit of the run. */
 void harp_linemap_set(struct harp_linemap *m, uint32_t line, uint32_t count);
+/* Clears every bit of the run. */
 void harp_linemap_clear(struct harp_linemap *m, uint32_t line, uint32_t count);
 
-/* Counts how many lines from `line` on have the bit equal to `value`, at most `limit`. */
+/* Returns how many lines in a row from `line` on have a bit equal to `value`, at most `limit`. */
 uint32_t harp_linemap_run(const struct harp_linemap *m, uint32_t line, uint32_t limit, bool value);
 
+/* Returns whether the line's bit is set. */
 static inline bool harp_linemap_test(const struct harp_linemap *m, uint32_t line) {
   uint32_t bit = line % HARP_WINDOW_LINES;
   return m->words[bit / 64] >> (bit % 64) & 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logging through a sink that the host process gives us (NCCL's logger); stderr-free when none is set.
+/* Logging through a sink of the process (NCCL's logger); without a sink nothing is written.
  *
- * NCCL keeps the last WARN of a process as its "last error", so: exactly one WARN just before an error is
- * returned, naming peer and cause, and never a WARN for anything benign. Never called on the data path.
- * Any thread may call; the sink is set once per init and must be thread-safe (NCCL's is). */
+ * NCCL keeps the last WARN of a process as its "last error". So exactly one WARN precedes each returned
+ * error, with peer and cause, and nothing harmless is a WARN. Not for the data path. Any thread; the sink is
+ * set at each init and must be thread-safe (NCCL's is). */
 #ifndef HARP_LOG_H
 #define HARP_LOG_H
 
@@ -18,6 +18,7 @@ enum { HARP_LOG_LINE_BYTES = 900 };
 /* Replaces the sink; NULL drops every line. */
 void harp_log_set_sink(harp_log_sink sink);
 
+/* Formats one line and passes it to the sink. Use the macros below. */
 void harp_log(enum harp_log_level level, const char *file, int line, const char *fmt, ...) HARP_PRINTF(4, 5);
 
 #define HARP_WARN(...)  harp_log(HARP_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One question to the kernel by netlink, and its one answer: rtnetlink, or a family of generic netlink.
- * Sources: netlink(7), rtnetlink(7), Linux include/uapi/linux/genetlink.h. */
+/* One netlink request to the kernel and its one reply: rtnetlink, or a family of generic netlink.
+ * Sources: netlink(7), rtnetlink(7), Linux include/uapi/linux/genetlink.h. No state; any thread; waits for
+ * the kernel. */
 #ifndef HARP_BASE_NETLINK_H
 #define HARP_BASE_NETLINK_H
 
@@ -24,22 +25,22 @@ struct harp_netlink_request {
   uint8_t rest[HARP_NETLINK_REQUEST_BYTES];
 };
 
-/* Begins a request of this type whose body is so long; the body is zero. */
+/* Begins a request of this type with a body of body_bytes, zeroed. */
 void harp_netlink_begin(struct harp_netlink_request *r, uint16_t type, uint32_t body_bytes);
 
-/* Adds an attribute. */
+/* Appends an attribute; `data` is copied. */
 void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void *data, uint32_t bytes);
 
-/* Sends it by a protocol (NETLINK_ROUTE, NETLINK_GENERIC) and receives the answer, of
- * HARP_NETLINK_REPLY_BYTES at most. Returns 0, or -errno: the kernel's, or -EPROTO when the answer is of
- * another type or cut short. */
+/* Sends the request by a protocol (NETLINK_ROUTE, NETLINK_GENERIC) and receives the reply into `reply`, of
+ * HARP_NETLINK_REPLY_BYTES. Returns 0, or -errno: the kernel's, or -EPROTO when the reply has another type or
+ * is truncated. */
 HARP_MUST_CHECK int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol,
                                           uint16_t answer_type, void *reply);
 
-/* Finds an attribute behind a body of so many bytes; NULL when there is none. */
+/* Returns an attribute behind a body of body_bytes, within `reply`; NULL: there is none. */
 const struct rtattr *harp_netlink_find(const void *reply, uint32_t body_bytes, uint16_t type);
 
-/* Finds an attribute within another. */
+/* Returns an attribute within another; NULL: there is none. */
 const struct rtattr *harp_netlink_nested(const struct rtattr *outer, uint16_t type);
 
 #endif

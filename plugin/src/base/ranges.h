@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An ordered, bounded set of 64-bit numbers kept as disjoint ranges [begin, end), newest (highest) first.
  *
- * Used for the packet numbers a receiver has seen. When full, the oldest range is forgotten: its packets are
- * then neither reported nor recognised as duplicates here, which costs a retransmission and never
- * correctness. */
+ * A receiver keeps the packet numbers of each path in one. When full, the oldest range is dropped: its
+ * packets are then neither reported nor recognised as duplicates here, which may cause a retransmission but
+ * no error. Used by the thread that runs the engine's pass. */
 #ifndef HARP_RANGES_H
 #define HARP_RANGES_H
 
@@ -20,10 +20,10 @@ struct harp_ranges {
   struct harp_range at[HARP_RANGES_MAX];
 };
 
-/* Adds a number that does not continue the newest range: harp_ranges_add. */
+/* For harp_ranges_add: adds a number that does not extend the newest range. */
 bool harp_ranges_insert(struct harp_ranges *r, uint64_t number);
 
-/* Adds one number. Returns false when it was there already, or lies below a full set. */
+/* Adds one number. Returns false when it is in the set already, or below a full set. */
 static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
   if (harp_unlikely(!r->count || number != r->at[0].end)) return harp_ranges_insert(r, number);
   r->at[0].end++;
@@ -31,9 +31,8 @@ static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
   return true;
 }
 
-/* Notes that all ranges were reported once more, and forgets those (but never the newest) that were reported
- * `enough` times: gaps between packet numbers stay for good, since a lost packet is resent under a new
- * number. */
+/* Counts one report of all ranges, and removes those, except the newest, that were reported `enough` times:
+ * gaps never close, since a lost packet is resent under a new number. */
 void harp_ranges_on_reported(struct harp_ranges *r, uint32_t enough);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wrapping 32-bit sequence numbers, RFC 1982 comparison: a is before b when b - a, taken modulo 2^32, is
- * positive as a signed number. Valid while compared values lie within 2^31 of each other. */
+ * positive as a signed number. Valid while compared values lie within 2^31 of each other. Pure functions. */
 #ifndef HARP_SEQ_H
 #define HARP_SEQ_H
 

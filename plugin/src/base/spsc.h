@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A bounded ring of pointers between exactly one producer thread and one consumer thread (Lamport's queue).
  *
- * The producer owns tail, the consumer head; each sits on its own cache line.
+ * The producer owns tail, the consumer head; each has its own cache line. Items are borrowed.
  * (A) release of tail pairs with (B) acquire of tail: the consumer sees the slot's content.
  * (C) release of head pairs with (D) acquire of head: the producer overwrites a slot only after it was read.
  */

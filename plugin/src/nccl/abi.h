@@ -19,8 +19,8 @@
 
 /* ---- constants ---- */
 
-/* What every function of a table returns. REMOTE_ERROR is unknown to NCCL before 2.13, IN_PROGRESS is NCCL's
- * own and must not be returned by a plugin, TIMEOUT came with 2.32. */
+/* What every function of a table returns. REMOTE_ERROR: since NCCL 2.13. TIMEOUT: since 2.32. A plugin must
+ * not return IN_PROGRESS. */
 enum harp_nccl_result {
   HARP_NCCL_SUCCESS = 0,
   HARP_NCCL_UNHANDLED_CUDA_ERROR = 1,
@@ -34,41 +34,42 @@ enum harp_nccl_result {
 };
 
 enum {
-  HARP_NCCL_HANDLE_BYTES_V4 = 64, /* room for a listen handle up to NCCL 2.11, which loads v4 at most */
-  HARP_NCCL_HANDLE_BYTES = 128,   /* and since 2.12 */
+  /* Bytes of a listen handle: up to NCCL 2.11, which loads v4 at most, and since 2.12. */
+  HARP_NCCL_HANDLE_BYTES_V4 = 64,
+  HARP_NCCL_HANDLE_BYTES = 128,
 
-  HARP_NCCL_REQUESTS_MAX_V6 =
-      8, /* requests outstanding per comm and receive of a group, up to NCCL 2.18 (v4 to v6) */
-  HARP_NCCL_REQUESTS_MAX = 32, /* and since 2.19 */
+  /* Outstanding requests of a comm and receive of a group: up to NCCL 2.18 (v4 to v6), and since 2.19. */
+  HARP_NCCL_REQUESTS_MAX_V6 = 8,
+  HARP_NCCL_REQUESTS_MAX = 32,
 
   /* What *request holds before irecv (v9, 2.24): the GPU finds the data by itself. */
   HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL = 1,
 
-  HARP_NCCL_VDEVICES_MAX_V9 = 4, /* physical devices in a virtual one, v9 to v11 */
-  HARP_NCCL_VDEVICES_MAX = 8,    /* and in v12 */
+  /* Physical devices in a virtual one: v9 to v11, and v12. */
+  HARP_NCCL_VDEVICES_MAX_V9 = 4,
+  HARP_NCCL_VDEVICES_MAX = 8,
 
-  HARP_NCCL_DEVICES_MAX = 128, /* net devices that NCCL handles */
-  HARP_NCCL_STEPS = 8,         /* slots of a connection's buffer, so most messages NCCL keeps in flight */
+  HARP_NCCL_DEVICES_MAX = 128, /* net devices that NCCL supports */
+  HARP_NCCL_STEPS = 8, /* slots of a connection's buffer: the most messages that NCCL keeps in flight */
 };
 
 /* Kinds of memory: bits of `ptrSupport`, and the `type` of regMr. */
 enum harp_nccl_ptr { HARP_NCCL_PTR_HOST = 1, HARP_NCCL_PTR_CUDA = 2, HARP_NCCL_PTR_DMABUF = 4 };
 
-/* Largest message NCCL sends through a plugin of v8 or older, and the largest that one of v9 or newer may
- * state in its properties: NCCL refuses a connection whose device states 0 or more than the second. */
+/* The largest message that NCCL sends through a plugin of v8 or older, and the largest maxP2pBytes that a
+ * plugin of v9 or newer may have: NCCL refuses to connect with 0 or more than that. */
 #define HARP_NCCL_P2P_BYTES_V8  ((size_t)1 << 30)
 #define HARP_NCCL_P2P_BYTES_MAX ((size_t)1 << 40)
 
-/* What the caller of irecv may leave in `*request`, from v9 on: a hint that `done` may be reported early
- * because the GPU itself watches the arriving lines. A plugin that doesn't use the hint overwrites it. MULTI:
- * CollNet only. */
+/* What `*request` may hold before irecv since v9: a hint that `done` may be reported early, because the GPU
+ * itself polls the arriving lines. A plugin may ignore the hint. MULTI: CollNet only. */
 #define HARP_NCCL_OPTIONAL_RECV_COMPLETION ((void *)0x1)
 #define HARP_NCCL_MULTI_REQUEST            ((void *)0x2)
 
-#define HARP_NCCL_UNDEFINED (-1) /* traffic class, rail, plane and each attribute that NCCL doesn't state */
+#define HARP_NCCL_UNDEFINED (-1) /* traffic class, rail, plane or attribute that is not set */
 
 enum harp_nccl_device_type {
-  HARP_NCCL_DEVICE_HOST = 0, /* the proxy thread moves the data: the only kind this project implements */
+  HARP_NCCL_DEVICE_HOST = 0, /* the proxy thread moves the data; the only one that HARP implements */
   HARP_NCCL_DEVICE_UNPACK = 1,
   HARP_NCCL_DEVICE_GIN_PROXY = 2,
   HARP_NCCL_DEVICE_GIN_GDAKI = 3,
@@ -89,7 +90,7 @@ enum harp_nccl_log_level {
   HARP_NCCL_LOG_ATTN = 6,
 };
 
-/* Bits of a log line's `flags`: which part of NCCL speaks. A net plugin uses INIT and NET. */
+/* Bits of a log line's `flags`: the part of NCCL that logs. A net plugin uses INIT and NET. */
 #define HARP_NCCL_LOG_INIT       0x1UL
 #define HARP_NCCL_LOG_COLL       0x2UL
 #define HARP_NCCL_LOG_P2P        0x4UL
@@ -115,7 +116,7 @@ enum harp_nccl_log_level {
 typedef void (*harp_nccl_logger)(enum harp_nccl_log_level level, unsigned long flags, const char *where,
                                  int line, const char *fmt, ...) HARP_PRINTF(5, 6);
 
-/* What a profiler call says about its event. */
+/* The `type` of a profiler call. */
 enum harp_nccl_profiler_type {
   HARP_NCCL_PROFILER_START = 0,
   HARP_NCCL_PROFILER_STOP = 1,
@@ -123,11 +124,11 @@ enum harp_nccl_profiler_type {
   HARP_NCCL_PROFILER_UPDATE_STOP = 3,
 };
 
-/* The `plugin_id` of events described as NCCL's own Socket describes its: type in the upper, version in the
- * lower 16 bits. */
+/* The `plugin_id` of events in the format of NCCL's own Socket: type in the upper, version in the lower 16
+ * bits. */
 #define HARP_NCCL_PROFILER_SOCKET ((int64_t)2 << 16 | 1)
 
-/* What such an event is: `data` at its start. */
+/* The `data` at the start of such an event. */
 struct harp_nccl_profiler_socket {
   uint8_t type; /* 1: a transfer */
   union {
@@ -172,8 +173,8 @@ struct harp_nccl_attr_v11 {
   uint32_t proto;
 };
 
-/* Where connect and accept of a device-offloaded net leave what the GPU needs. A HOST plugin leaves the slot
- * alone, which may even be absent (NULL). */
+/* What connect and accept of a plugin with device offload return for the GPU. A HOST plugin does not write
+ * the pointer to it, which may be NULL. */
 struct harp_nccl_device_handle_v7 {
   enum harp_nccl_device_type netDeviceType;
   int netDeviceVersion;
@@ -207,7 +208,7 @@ HARP_NCCL_AT(device_handle_v7, size, 16);
 HARP_NCCL_AT(device_handle_v7, needsProxyProgress, 24);
 
 /* ---- properties of a device ----
- * The struct that getProperties fills is uninitialised memory of the caller: a plugin sets every field. */
+ * getProperties gets uninitialised memory of the caller, and sets every field. */
 
 struct harp_nccl_properties_v6 {
   char *name;
@@ -365,7 +366,7 @@ struct harp_nccl_properties_v12 {
   uint64_t guid;   /* equal guid and port: the same physical port */
   int ptrSupport;  /* bits of enum harp_nccl_ptr */
   int regIsGlobal; /* a registration serves every comm */
-  int forceFlush;  /* flush received GPU memory even where NCCL thinks it needless */
+  int forceFlush;  /* flush received GPU memory even where NCCL would not */
   int speed;       /* Mbit/s */
   int port;
   float latency; /* µs */
@@ -402,18 +403,16 @@ HARP_NCCL_AT(properties_v12, planeId, 126);
 HARP_NCCL_SIZE(properties_v12, 128);
 
 /* ---- operations tables ----
- * Rules common to all versions; NCCL's progress thread is unforgiving about them:
- *  - connect and accept answer SUCCESS with a NULL comm for "not yet, call again" (v4 may block instead), and
- *    get the same handle buffer at each try;
- *  - isend, irecv and iflush always write `*request`, which holds something stale on entry; NULL says
- *    "not now";
+ * Rules of all versions:
+ *  - connect and accept return SUCCESS with a NULL comm for "not yet, call again" (v4 may block instead), and
+ *    get the same handle buffer at each call;
+ *  - isend, irecv and iflush always write `*request`, which has a stale value on entry; NULL: not now;
  *  - test always writes `*done`, and, on done of a receive, `sizes[0..n-1]` where sizes isn't NULL;
- *  - a request is dead once reported done; messages match in FIFO order per comm; a receive may be larger
- * than its message;
- *  - deregMr comes first, then the buffer is freed, then the comm is closed: nothing touches a buffer after
- *    deregMr.
+ *  - a request is invalid once reported done; messages match in FIFO order per comm;
+ *  - a receive may be larger than its message;
+ *  - NCCL calls deregMr, frees the buffer, then closes the comm: no access to a buffer after deregMr.
  *
- * May be NULL: regMrDmaBuf, getDeviceMr, irecvConsumed, makeVDevice, setNetAttr; `finalize` may not. */
+ * May be NULL: regMrDmaBuf, getDeviceMr, irecvConsumed, makeVDevice, setNetAttr. Not `finalize`. */
 
 /* NCCL 2.13.4: regMrDmaBuf. */
 struct harp_nccl_net_v6 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Congestion control of one path: how many bytes may be in flight. One file per algorithm, behind one table.
  *
- * A path calls on_ack after every acknowledgement that brought something, with all that happened since the
- * last one. An algorithm keeps its state in struct harp_cc and touches nothing else; no clock, no floating
- * point. */
+ * Owned by a path (path.h), which calls on_ack after each acknowledgement that acknowledged or lost bytes,
+ * with what happened since the one before. Called by the thread that runs the engine's pass. An algorithm
+ * keeps its state in struct harp_cc and has no other; no clock, no floating point. cc_delay.c and cc_reno.c
+ * name their sources. */
 #ifndef HARP_CC_H
 #define HARP_CC_H
 
 #include "base/base.h"
 
-/* Queueing delay that is taken for a queue, on top of 5/4 of the base RTT: enough that a software receiver is
- * never idle. */
+/* An RTT above 5/4 of the base RTT by more than this counts as a queue. It keeps a software receiver busy. */
 #define HARP_CC_QUEUE_NS HARP_US(100)
 
 struct harp_cc;
 
+/* What one acknowledgement showed. */
 struct harp_cc_sample {
   harp_ns now;
   harp_ns rtt_ns;          /* of this acknowledgement; 0 if it gave none */
@@ -22,10 +23,13 @@ struct harp_cc_sample {
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
   uint32_t inflight_bytes; /* before this acknowledgement */
-  bool peer_limited;       /* at least half of the peer's window was used, by all paths to that interface */
-  bool round_end;          /* a packet sent after the last round's end was acknowledged: one RTT has passed */
+  /* All paths to the peer's interface together used at least half of its window. */
+  bool peer_limited;
+  /* A packet sent after the last round's end was acknowledged: one RTT has passed. */
+  bool round_end;
 };
 
+/* An algorithm. */
 struct harp_cc_ops {
   const char *name; /* value of HARP_CONGESTION and of the conf key */
   void (*init)(struct harp_cc *cc);
@@ -38,17 +42,20 @@ struct harp_cc {
   uint32_t packet_bytes; /* of a full packet on this path */
   uint32_t window_bytes; /* the result: most bytes in flight */
   uint32_t window_max_bytes;
-  uint32_t sharers; /* paths in use between the same ENIs, this one with them */
+  uint32_t sharers; /* paths in use between the same ENIs, including this one */
   bool slow_start;
-  /* what an algorithm gathers over one round */
+
+  /* sums of the current round */
   harp_ns round_rtt_min_ns;
   uint32_t round_acked_bytes, round_lost_bytes;
-  bool round_limited;        /* the window was in use */
-  uint32_t loss_permille_q4; /* smoothed share of bytes lost, in 1/16 permille */
-  uint32_t good_rounds;      /* since the window was last cut */
-  /* Loss without a queue: its level when it began to count, and the rounds since. */
+  bool round_limited; /* the window was in use */
+
+  /* state of the algorithms; levels are shares of bytes lost, in 1/16 permille */
+  uint32_t loss_permille_q4; /* smoothed */
+  uint32_t good_rounds;      /* since the last decrease */
+  /* Loss without a queue: the level at the first decrease for it, and the rounds since. */
   uint32_t cut_level_q4, cut_rounds;
-  uint32_t loss_excused_q4; /* so much of it is not the window's fault */
+  uint32_t loss_excused_q4; /* the level that decreases did not reduce: not congestion */
   uint32_t decrease_hold;   /* rounds until the next decrease for loss */
 };
 
@@ -60,13 +67,14 @@ enum {
 
 extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
 
-/* The whole window at any time: for paths whose congestion is the kernel's business. */
+/* Keeps the window at its maximum: for tcp paths, whose congestion the kernel controls. */
 extern const struct harp_cc_ops harp_cc_fixed;
 
 /* Returns the algorithm of that name, or NULL. */
 const struct harp_cc_ops *harp_cc_find(const char *name);
 
-/* Begins with the path's share of HARP_CC_INITIAL_BYTES: `sharers` paths are in use between the same ENIs. */
+/* Sets the window to the path's share of HARP_CC_INITIAL_BYTES: `sharers` paths are in use between the same
+ * ENIs. */
 void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
                   uint32_t window_max_bytes, uint32_t sharers);
 
@@ -76,14 +84,15 @@ uint32_t harp_cc_min_bytes(const struct harp_cc *cc);
 /* Sets the window, bounded below by harp_cc_min_bytes and above by window_max_bytes. */
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
 
-/* Adds a sample to the round; returns true when the round ended and the algorithm should decide. */
+/* Adds a sample to the round. Returns whether the round has ended, so that the algorithm sets a new window.
+ */
 bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
 
-/* Returns whether the network held the path back in the round that the sample ends: the window was in use,
- * and packets queued or were lost. To be asked before on_ack. */
+/* Returns whether the network limited the path in the round that the sample ends: the window was in use, and
+ * packets queued or were lost. Call it before on_ack. */
 bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s);
 
-/* Forgets what the round gathered. */
+/* Clears the sums of the round. */
 void harp_cc_round_restart(struct harp_cc *cc);
 
 #endif

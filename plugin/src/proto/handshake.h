@@ -9,12 +9,13 @@
  *   CONFIRM                              ->
  *
  * Every message carries a SipHash-2-4 MAC: HELLO and REFUSE keyed with the secret, the later ones with keys
- * derived from the secret and both nonces, so that a recording of an earlier handshake is of no use. Before
- * its MAC is checked nothing of a message is used but a WELCOME's nonce, which its key needs. After CONFIRM
+ * derived from the secret and both nonces, so that a replayed handshake fails. Before its MAC is checked
+ * nothing of a message is used but a WELCOME's nonce, which its key needs. After CONFIRM
  * the same framing carries PING, PONG and FINAL (wire/control.h).
  *
- * Owned by one engine, called by the thread that runs its pass. It bounds what it reads; the caller bounds
- * the time, counts and logs a refusal, and closes. No clock, no randomness, no I/O. */
+ * Owned by a pending peer (engine/pending_peer.h); called by the thread that holds the engine's lock. It
+ * bounds what it reads; the caller bounds the time, counts and logs a refusal, and closes. No clock, no
+ * randomness, no I/O. */
 #ifndef HARP_HANDSHAKE_H
 #define HARP_HANDSHAKE_H
 
@@ -24,21 +25,21 @@
 
 enum harp_handshake_state {
   HARP_HANDSHAKE_WAIT_HELLO,   /* server */
-  HARP_HANDSHAKE_WAIT_ANSWER,  /* server: a right HELLO came, harp_handshake_answer is due */
+  HARP_HANDSHAKE_WAIT_ANSWER,  /* server: a valid HELLO came, harp_handshake_answer is due */
   HARP_HANDSHAKE_WAIT_CONFIRM, /* server */
   HARP_HANDSHAKE_WAIT_WELCOME, /* client */
   HARP_HANDSHAKE_DONE,         /* a client may still have its CONFIRM to send, before anything else */
-  HARP_HANDSHAKE_REFUSED,      /* `refusal` says why; a server may still have a REFUSE to send */
+  HARP_HANDSHAKE_REFUSED,      /* for the reason `refusal`; a server may still have a REFUSE to send */
   HARP_HANDSHAKE_STATE_COUNT,
 };
 
 struct harp_handshake {
   enum harp_handshake_state state;
-  enum harp_refusal refusal, peer_refusal;
+  enum harp_refusal refusal, peer_refusal; /* peer_refusal: where refusal is HARP_REFUSAL_PEER */
   bool client;
   uint8_t secret[HARP_SECRET_BYTES];
   uint8_t version_min, version_max;           /* ours */
-  uint8_t peer_version_min, peer_version_max; /* 0 until a genuine HELLO, WELCOME or REFUSE came */
+  uint8_t peer_version_min, peer_version_max; /* 0 until a HELLO, WELCOME or REFUSE with a right MAC came */
   uint8_t version;                            /* agreed, when DONE */
   uint8_t nonce[2][HARP_NONCE_BYTES];         /* client's, server's */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];  /* of the HELLO that was sent or received */
@@ -51,26 +52,26 @@ struct harp_handshake {
   uint8_t out[2 * HARP_CONTROL_MAX_BYTES];
 };
 
-/* Starts as client or server; the client's HELLO is in `out` at once. `nonce` is fresh randomness of
- * HARP_NONCE_BYTES; local->token is the random token that we want to find in the packets sent to us.
- * version_min..version_max is what this build speaks. All arguments are copied. */
+/* Starts as client or server; the client's HELLO is in `out` at once. `nonce` is random; local->token is the
+ * token of packets sent to us. This build speaks wire versions version_min to version_max. All arguments are
+ * copied. */
 void harp_handshake_init(struct harp_handshake *h, bool client, const uint8_t secret[HARP_SECRET_BYTES],
                          const uint8_t nonce[HARP_NONCE_BYTES], uint8_t version_min, uint8_t version_max,
                          const struct harp_endpoint *local);
 
-/* Returns how many bytes may be fed next: never more than the message under way still lacks, so that nothing
- * behind the handshake is swallowed. 0 when DONE or REFUSED, and in WAIT_ANSWER. */
+/* Returns how many bytes to read next: at most the rest of the current message, so that what follows the
+ * handshake stays in the socket. 0 when DONE or REFUSED, and in WAIT_ANSWER. */
 size_t harp_handshake_wants(const struct harp_handshake *h);
 
-/* Feeds that many bytes or fewer, as they came. What cannot be a message that is due here is refused as soon
- * as the bytes seen show it. */
+/* Takes received bytes, at most harp_handshake_wants. Refuses as soon as they cannot be the start of a
+ * message that is valid in this state. */
 void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size_t bytes);
 
-/* In WAIT_ANSWER: welcomes the client (HARP_REFUSAL_NONE), or refuses it as BUSY, LIMIT, CROSSED or PATHS. */
+/* In WAIT_ANSWER: sends WELCOME (HARP_REFUSAL_NONE), or REFUSE with BUSY, LIMIT, CROSSED or PATHS. */
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why);
 
-/* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks";
- * for VERSION the ranges are in the struct, for PEER the clause about us is that of peer_refusal. */
+/* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks".
+ * For PEER, the clause of peer_refusal describes this side. */
 const char *harp_refusal_text(enum harp_refusal r);
 
 #endif
