@@ -338,8 +338,8 @@ static int post(struct harp_mesh *mesh, struct harp_flow *flow) {
   return 1;
 }
 
-/* Says on standard error what is wrong with one of the first wrong messages. */
-static void tell_wrong(const struct harp_mesh *mesh, const struct harp_flow *flow, int received_bytes) {
+/* Prints on standard error what is wrong with one of the first wrong messages. */
+static void print_wrong(const struct harp_mesh *mesh, const struct harp_flow *flow, int received_bytes) {
   const char *slot = slot_of(mesh, flow, flow->done);
   uint64_t key = key_of(flow, flow->done);
   char what[128] = "bytes behind it were overwritten";
@@ -370,7 +370,7 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
   }
   if (!right && mesh->wrong_printed < WRONG_TOLD_MAX) {
     mesh->wrong_printed++;
-    tell_wrong(mesh, flow, received_bytes);
+    print_wrong(mesh, flow, received_bytes);
   }
   mesh->tally.wrong += !right;
 }

@@ -29,13 +29,13 @@ static int run_child(struct harp_options *opt, int rank, int listen_fd, pid_t pa
   return code;
 }
 
-/* Waits for all children, passing signals on. Returns the exit code that explains most: the lowest but 0. */
+/* Waits for all children and forwards signals. Returns the exit code that explains most: the lowest but 0. */
 static int wait_children(const pid_t *pids, int count) {
-  int code = HARP_EXIT_OK, told = 0;
+  int code = HARP_EXIT_OK, forwarded = 0;
   for (int left = count; left;) {
     int status, sig = harp_interrupt_signal();
-    if (sig && sig != told) {
-      told = sig;
+    if (sig && sig != forwarded) {
+      forwarded = sig;
       for (int i = 0; i < count; i++) kill(pids[i], sig);
     }
     pid_t pid = wait(&status);

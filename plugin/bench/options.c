@@ -262,7 +262,7 @@ static int rank_from_environment(struct harp_options *opt) {
 
 static int settle_ranks(struct harp_options *opt) {
   if (opt->rank < 0 && rank_from_environment(opt)) return -1;
-  if (opt->rank < 0) { /* nobody says who we are: all ranks start here */
+  if (opt->rank < 0) { /* no launcher: all ranks start here */
     if (!opt->nranks) opt->nranks = 2;
     if (opt->rendezvous[0]) return harp_fail(HARP_EXIT_USAGE, "--rendezvous without --rank and --nranks");
     return 0;
@@ -277,7 +277,7 @@ static int settle_ranks(struct harp_options *opt) {
   return 0;
 }
 
-/* A window's samples and counts go over the rendezvous in one frame: what a launcher asks for has to fit. */
+/* A window's samples and counts go over the rendezvous in one frame, which bounds what may be requested. */
 static int check_window(const struct harp_options *opt) {
   if (!opt->interval_ms) return 0;
   if (opt->iterations || opt->size_count != 1)

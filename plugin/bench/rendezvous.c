@@ -286,7 +286,7 @@ static int join_rank0(struct harp_rendezvous *rendezvous, const struct harp_opti
         return harp_fail(
             HARP_EXIT_USAGE,
             answer == HELLO_RANK_TAKEN
-                ? "rank 0 at %s says that rank %d is there already"
+                ? "rank 0 at %s has a connection from another rank %d"
                 : "rank 0 at %s was started with other options (mode, sizes, ranks, ...) than rank %d",
             opt->rendezvous, rendezvous->rank);
       }
@@ -426,8 +426,8 @@ int harp_rendezvous_check(struct harp_rendezvous *rendezvous) {
         head.type == FRAME_FAILURE;
     if (!failure && !(polls[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
       continue; /* early at the next barrier */
-    /* A rank that exited without a message may have been killed. What the plugin says of that is what is
-     * measured here, so it goes first; how soon it gets to run is the scheduler's affair. */
+    /* A rank that exited without a message may have been killed. The plugin's error for that is the result
+     * of interest, so it is given some time to come first. */
     if (!rendezvous->left_ns) rendezvous->left_ns = harp_clock_ns();
     if (!failure && harp_clock_ns() - rendezvous->left_ns < HARP_SEC(LEFT_GRACE_S)) continue;
     char skipped[4096];
@@ -445,7 +445,7 @@ int harp_rendezvous_check(struct harp_rendezvous *rendezvous) {
 
 void harp_rendezvous_send_failure(struct harp_rendezvous *rendezvous, const char *text) {
   char line[HARP_FAIL_TEXT_BYTES];
-  /* Rank 0 passes on what another rank told it, which names that rank already. */
+  /* Rank 0 forwards another rank's text, which names that rank already. */
   int n = rendezvous->failed ? snprintf(line, sizeof line, "%s", text)
                              : snprintf(line, sizeof line, "rank %d failed: %s", rendezvous->rank, text);
   struct frame_head head = {FRAME_FAILURE, (uint32_t)HARP_MIN((size_t)HARP_MAX(n, 0), sizeof line - 1)};

@@ -128,10 +128,10 @@ static void write_window(FILE *out, const struct harp_report *report) {
             c->from, c->to, c->index, c->bytes);
   }
   fputs("], \"failures\": [", out);
-  for (int i = 0, told = 0; i < report->opt->nranks; i++) {
+  for (int i = 0, printed = 0; i < report->opt->nranks; i++) {
     undelivered += w->outcomes[i].undelivered;
     if (!w->outcomes[i].failure[0]) continue;
-    fprintf(out, "%s{\"rank\": %d, \"text\": ", told++ ? ", " : "", i);
+    fprintf(out, "%s{\"rank\": %d, \"text\": ", printed++ ? ", " : "", i);
     write_string(out, w->outcomes[i].failure);
     fputc('}', out);
   }

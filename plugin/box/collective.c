@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of steps in which the data goes around, as NCCL's proxy expects it: it counts the steps of each
- * connection. Ring: each chunk goes from neighbour to neighbour. Tree: reduced towards the root, then back.
+/* The order of steps of each algorithm, as NCCL's proxy expects it, which counts the steps of each
+ * connection. Ring: each chunk goes from neighbour to neighbour. Tree: reduced towards the root, then
+ * broadcast.
  */
 #include "collective.h"
 
 #include "layout.h"
 #include "library.h"
-#include "say.h"
+#include "log.h"
 #include "slots.h"
 
 #include <stdlib.h>
@@ -187,7 +188,7 @@ static void tree(struct run *run) {
   const int *down = (const int *)(const void *)box_at(channel, BOX_CHANNEL_DOWN);
   int children = 0, pending = 2;
   while (children < CHILDREN_MAX && down[children] >= 0) children++;
-  if (up < 0) { /* the root turns the data round */
+  if (up < 0) { /* the root sends the result back */
     struct half root = {.run = *run, .reads = true, .writes = true};
     root.peers = (struct box_peers){down, down, children, children, 0, 0};
     root.step = (struct box_step){.receive = true, .send = true, .is_input = true, .is_result = true};
@@ -249,7 +250,7 @@ void box_collective_broadcasts(struct box_channel *channel, const struct box_fun
   box_slots_close(&slots);
 }
 
-/* Until 2.24 the divisor did not say whether the integers have a sign. */
+/* Until 2.24 the divisor did not encode whether the integers have a sign. */
 uint64_t box_collective_argument(const struct box_func *func, uint64_t argument, bool is_pointer) {
   if (func->has_argument) return func->argument;
   bool divides = func->reduction == BOX_SUM_POST_DIV;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "crash.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <execinfo.h>
 #include <signal.h>
@@ -13,7 +13,7 @@ enum { FRAMES_MAX = 40 };
 static void on_crash(int signal_number) {
   void *frames[FRAMES_MAX];
   int count = backtrace(frames, FRAMES_MAX);
-  box_say("%s in process %d:", strsignal(signal_number), (int)getpid());
+  box_log("%s in process %d:", strsignal(signal_number), (int)getpid());
   backtrace_symbols_fd(frames, count, STDERR_FILENO);
   raise(signal_number); /* with the default action, which SA_RESETHAND has restored */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank says when it dies of a signal: where each of its frames was, for a report. */
+/* Prints the stack of a rank that a signal kills. */
 #ifndef HARP_BOX_CRASH_H
 #define HARP_BOX_CRASH_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks send: for reductions small whole numbers, whose results are exact in every type; else bytes. All
- * follow from rank, position and seed, so that every rank can work out what it has to receive. */
+/* What ranks send: for reductions small whole numbers, whose results are exact in every type; else bytes.
+ * They follow from rank, position and seed, so that every rank can compute what it has to receive. */
 #include "operation.h"
 
 #include <math.h>

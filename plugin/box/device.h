@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fake GPUs of a process say of themselves, to the CUDA runtime, the driver's interface and NVML. */
+/* The properties of the fake GPUs, as the CUDA runtime, the driver's interface and NVML return them. */
 #ifndef HARP_BOX_DEVICE_H
 #define HARP_BOX_DEVICE_H
 
@@ -36,7 +36,7 @@ void box_device_bus_id(int device, char out[BOX_BUS_ID_BYTES]);
 /* Returns the device that has this address, also one with a longer domain; -1 if none has. */
 int box_device_by_bus_id(const char *bus_id);
 
-/* The device that the calling thread has chosen. */
+/* Return and set the device of the calling thread. */
 int box_device_current(void);
 void box_device_choose(int device);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few functions of the CUDA driver that NCCL asks the runtime for, or looks up in libcuda.so by itself.
+/* The functions of the CUDA driver that NCCL gets from the runtime or looks up in libcuda.so.
  */
 #include "device.h"
 #include "entry.h"

@@ -3,7 +3,7 @@
  * DWARF standard (version 5, section 7.5). */
 #include "dwarf.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ struct reader {
   size_t attribute_count, attribute_room;
   box_on_member *on_member;
   void *context;
-  size_t index; /* of the structure whose members are told */
+  size_t index; /* of the structure whose members are reported */
 };
 
 /* An entry, with the attributes that matter here. */

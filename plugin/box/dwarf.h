@@ -9,9 +9,9 @@
 typedef void box_on_struct(size_t index, uint64_t bytes, void *context);
 typedef void box_on_member(size_t index, const char *path, const struct box_place *place, void *context);
 
-/* Looks for each named structure at file scope and tells its first complete definition: its size, then every
+/* Finds the first complete definition of each named structure at file scope and reports its size, then every
  * member. A member of a member has the path "outer.inner"; an unnamed structure or union adds nothing to the
- * path. What is not found is not told. */
+ * path. A structure that is not found is not reported. */
 void box_dwarf_read(const struct box_elf *elf, const char *const *names, size_t count,
                     box_on_struct *on_struct, box_on_member *on_member, void *context);
 

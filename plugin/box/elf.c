@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "elf.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -17,14 +17,14 @@ static struct box_bytes map_file(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   struct stat st;
   if (fd < 0 || fstat(fd, &st)) {
-    box_say("%s: %s", path, strerror(errno));
+    box_log("%s: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return none;
   }
   void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
   if (at == MAP_FAILED) {
-    box_say("%s can't be mapped: %s", path, strerror(errno));
+    box_log("%s can't be mapped: %s", path, strerror(errno));
     return none;
   }
   return (struct box_bytes){at, (size_t)st.st_size};
@@ -73,7 +73,7 @@ int box_elf_open(struct box_elf *elf, const char *path) {
   *elf = (struct box_elf){.path = path, .file = map_file(path)};
   if (!elf->file.at) return -1;
   if (!is_elf64(elf->file)) {
-    box_say("%s is no 64-bit ELF file for x86-64", path);
+    box_log("%s is no 64-bit ELF file for x86-64", path);
     return -1;
   }
   unsigned count;
@@ -87,7 +87,7 @@ int box_elf_open(struct box_elf *elf, const char *path) {
     if (all[i].sh_type == SHT_SYMTAB) read_symbols(elf, &all[i], &all[all[i].sh_link]);
   }
   if (elf->symbol_count && elf->text_end) return 0;
-  box_say("%s has no symbol table; the wheels of NVIDIA have one, stripped libraries have none", path);
+  box_log("%s has no symbol table; the wheels of NVIDIA have one, stripped libraries have none", path);
   return -1;
 }
 

@@ -26,7 +26,7 @@ struct box_elf {
   size_t symbol_count;
 };
 
-/* Maps and reads the file; says why it can't and returns -1. */
+/* Maps and reads the file. Returns 0, or -1 after it has logged why not. */
 int box_elf_open(struct box_elf *elf, const char *path) HARP_MUST_CHECK;
 
 /* Unmaps it; names and bytes of it are invalid from then on. */

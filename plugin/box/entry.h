@@ -22,13 +22,13 @@ box_function *box_nvml_find(const char *name);    /* nvmlXxx (nvml.c) */
 
 extern const struct box_entry box_launch_entries[]; /* part of box_runtime_find's; ended by a NULL name */
 
-/* What every other function of the runtime is led to. */
+/* Stands for every other function of the runtime: not supported. */
 int box_runtime_unsupported(void);
 
-/* Notes an error for cudaGetLastError and returns it. */
+/* Keeps an error for cudaGetLastError and returns it. */
 int box_runtime_fail(int error);
 
-/* Returns the stream that a handle of CUDA means: of NULL, the device's own. */
+/* Returns the stream of a CUDA handle; NULL: the device's own. */
 struct box_stream *box_runtime_stream(void *handle);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fiber.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@ enum {
   STACK_BYTES = 128 << 10,
   GUARD_BYTES = 4096,
   SAVED_WORDS = 6, /* rbp, rbx, r12 to r15 */
-  PAUSES = 16,  /* turns without progress before the core is offered to others: NCCL's proxy may share it */
-  YIELDS = 2000 /* ... and before it sleeps */
+  PAUSES = 16,     /* rounds without progress before it yields the core: NCCL's proxy may share it */
+  YIELDS = 2000    /* ... and before it sleeps */
 };
 #define NAP_NS 20000
 
@@ -31,8 +31,8 @@ struct box_fiber {
 static _Thread_local char *spare_stacks;
 static _Thread_local struct box_fibers *running;
 
-/* Saves what a callee has to preserve on the stack, writes the stack's pointer to *save, and goes on with the
- * other stack where that one stopped. */
+/* Saves what a callee has to preserve on the stack, writes the stack's pointer to *save, and resumes the
+ * other stack where it stopped. */
 void box_fiber_switch(void **save, void *to);
 __asm__(".text\n"
         ".globl box_fiber_switch\n"
@@ -117,7 +117,7 @@ static void clear(struct box_fibers *fibers) {
   fibers->alive = 0;
 }
 
-/* Gives every fiber that can go on a turn; false if none could. */
+/* Resumes every fiber that can continue; returns false if none could. */
 static bool take_turns(struct box_fibers *fibers) {
   bool progress = false;
   for (struct box_fiber *fiber = fibers->first; fiber; fiber = fiber->next) {

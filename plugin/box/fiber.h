@@ -15,7 +15,8 @@ struct box_fibers {
   const uint32_t *abort_flag;
 };
 
-/* What a fiber waits for: tested between the others' turns, so that it is resumed only when it can go on. */
+/* What a fiber waits for: tested between the others' turns, so that it is resumed only when it can continue.
+ */
 struct box_wait {
   bool (*is_over)(const struct box_wait *wait);
   const void *at;

@@ -7,7 +7,7 @@
 #include "func.h"
 
 #include "library.h"
-#include "say.h"
+#include "log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -234,7 +234,7 @@ int box_funcs_load(void) {
     compute_by_size(bytes / sizeof *table);
   }
   if (func_count) return 0;
-  box_say("the device functions of NCCL %d are not understood", box_library_version());
+  box_log("the device functions of NCCL %d are not understood", box_library_version());
   return -1;
 }
 

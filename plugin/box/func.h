@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL's device functions by their numbers: what the host code puts into a piece of work says which
- * collective, algorithm, protocol, reduction and type a kernel has to run. */
+/* NCCL's device functions by their numbers: the number in a piece of work selects the collective,
+ * algorithm, protocol, reduction and type that a kernel runs. */
 #ifndef HARP_BOX_FUNC_H
 #define HARP_BOX_FUNC_H
 
@@ -31,13 +31,13 @@ struct box_func {
   uint64_t argument;
 };
 
-/* Finds all functions of the loaded library; says so and returns -1 if it has none that are understood. */
+/* Finds all functions of the loaded library. Returns 0, or -1 after it has logged that none are known. */
 int box_funcs_load(void) HARP_MUST_CHECK;
 
 /* Returns function `number`; ends the process if it is unknown. */
 const struct box_func *box_func_at(uint64_t number);
 
-/* Writes a function's meaning for an error. */
+/* Describes a function for an error. */
 const char *box_func_text(const struct box_func *func, char *out, size_t room);
 
 static inline size_t box_func_element_bytes(const struct box_func *func) {

@@ -3,8 +3,8 @@
 
 #include "layout.h"
 #include "library.h"
+#include "log.h"
 #include "old.h"
-#include "say.h"
 #include "work.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void run_channel(void *word) {
 
 void box_kernel_run(const char *name, const char *arguments, unsigned blocks) {
   if (!box_kernel_is_known(name)) {
-    box_say("kernel %s is not emulated", name ? name : "without a name");
+    box_log("kernel %s is not emulated", name ? name : "without a name");
     return;
   }
   struct box_kernel kernel = {.name = name, .arguments = arguments};

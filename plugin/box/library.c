@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NVIDIA's wheels link the CUDA runtime statically and keep the symbol table. So the code of each of its
  * functions is overwritten with a jump to ours. NVML and the driver are opened by name: dlopen and dlsym are
- * caught in the library's global offset table. */
+ * replaced in the library's global offset table. */
 #include "library.h"
 
 #include "entry.h"
-#include "say.h"
+#include "log.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -60,7 +60,7 @@ static int protect_text(int protection) {
   uintptr_t begin = (base + file->text_begin) & ~(page - 1);
   uintptr_t end = harp_align_up(base + file->text_end, page);
   if (!mprotect((void *)begin, end - begin, protection)) return 0;
-  box_say("the code of %s can't be changed in memory: %s", file->path, strerror(errno));
+  box_log("the code of %s can't be changed in memory: %s", file->path, strerror(errno));
   return -1;
 }
 
@@ -77,7 +77,7 @@ static int redirect_runtime(void) {
   }
   if (protect_text(PROT_READ | PROT_EXEC)) return -1;
   if (redirected) return 0;
-  box_say("%s does not contain the CUDA runtime, as NVIDIA's wheels do", file->path);
+  box_log("%s does not contain the CUDA runtime, as NVIDIA's wheels do", file->path);
   return -1;
 }
 
@@ -143,7 +143,7 @@ int box_library_load(const struct box_elf *elf) {
   file = elf;
   handle = dlopen(elf->path, RTLD_NOW | RTLD_LOCAL);
   if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map)) {
-    box_say("%s can't be loaded: %s", elf->path, dlerror());
+    box_log("%s can't be loaded: %s", elf->path, dlerror());
     return -1;
   }
   base = map->l_addr;

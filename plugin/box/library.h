@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The libnccl.so.2 of this process: loaded, and its calls of CUDA and NVML led to this program's functions.
+/* The libnccl.so.2 of this process: loaded, its calls of CUDA and NVML redirected to this program's
+ * functions.
  */
 #ifndef HARP_BOX_LIBRARY_H
 #define HARP_BOX_LIBRARY_H
 
 #include "elf.h"
 
-/* Loads the library and redirects its calls. Says what is wrong and returns -1. Once in a process, before the
- * first call of NCCL. `elf` stays in use. */
+/* Loads the library and redirects its calls, once in a process, before the first call of NCCL. `elf` stays in
+ * use. Returns 0, or -1 after it has logged why not. */
 int box_library_load(const struct box_elf *elf) HARP_MUST_CHECK;
 
 /* Returns an exported function, NULL if the release has none of this name. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harp-nccl: an official NCCL on a machine without a GPU. Reads the library, forks the ranks, ends them when
- * one fails or the time is over, kills one where that is asked for. See README.md for how it works. */
+ * one fails or the time is over, kills one on request. See README.md for how it works. */
 #include "clock.h"
 #include "layout.h"
+#include "log.h"
 #include "rank.h"
-#include "say.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -48,14 +48,14 @@ static void on_end(struct family *f, int rank, int status) {
   if (rank == f->options->killed_rank && WIFSIGNALED(status)) return;
   int code = WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
   if (!code) return;
-  if (WIFSIGNALED(status)) box_say("rank %d died: %s", rank, strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status)) box_log("rank %d died: %s", rank, strsignal(WTERMSIG(status)));
   if (!f->code) f->code = code;
   atomic_store(&f->shared->failed, true);
   f->end_s = HARP_MIN(f->end_s, box_clock_s() + GRACE_S);
 }
 
 static void end_all(struct family *f) {
-  box_say(f->code ? "the ranks that are left are ended" : "the time is over");
+  box_log(f->code ? "the ranks that are left are ended" : "the time is over");
   if (!f->code) f->code = BOX_EXIT_TIME;
   for (int rank = 0; rank < f->options->ranks; rank++)
     if (f->pids[rank]) kill(f->pids[rank], SIGKILL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <pthread.h>
 #include <string.h>

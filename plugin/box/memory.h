@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "Device" memory and pinned host memory: both are ordinary pages, and are told apart as CUDA does. Any
+/* "Device" memory and pinned host memory: both are ordinary pages, and are distinguished as CUDA does. Any
  * thread. */
 #ifndef HARP_BOX_MEMORY_H
 #define HARP_BOX_MEMORY_H
@@ -16,16 +16,16 @@ struct box_block {
 /* Returns zeroed memory, or NULL. */
 void *box_memory_take(size_t bytes, bool is_host, int device);
 
-/* Gives a block back by its first byte; false if there is no such block. NULL is fine. */
+/* Frees a block by its first byte; returns false if there is no such block. Ignores NULL. */
 bool box_memory_give(void *at);
 
-/* Finds the block that holds an address. */
+/* Finds the block that holds an address; returns false if there is none. */
 bool box_memory_find(const void *at, struct box_block *block);
 
-/* Sets bytes. NCCL clears much more than it uses: whole pages are given back to the kernel instead. */
+/* Sets bytes. NCCL clears much more than it uses: whole pages are returned to the kernel instead. */
 void box_memory_set(void *at, int value, size_t bytes);
 
-/* Returns how much is taken. */
+/* Returns how many bytes are taken. */
 size_t box_memory_taken(void);
 
 #endif

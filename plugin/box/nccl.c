@@ -2,7 +2,7 @@
 #include "nccl.h"
 
 #include "library.h"
-#include "say.h"
+#include "log.h"
 
 struct box_nccl box_nccl;
 
@@ -25,7 +25,7 @@ int box_nccl_load(void) {
   for (size_t i = 0; i < HARP_ARRAY_COUNT(calls); i++) {
     void *function = box_library_function(calls[i].name);
     if (!function && !calls[i].may_be_missing) {
-      box_say("the library has no %s: NCCL 2.7 or newer is needed", calls[i].name);
+      box_log("the library has no %s: NCCL 2.7 or newer is needed", calls[i].name);
       return -1;
     }
     *(void **)calls[i].slot = function;

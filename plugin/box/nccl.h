@@ -32,10 +32,10 @@ struct box_nccl {
 };
 extern struct box_nccl box_nccl;
 
-/* Finds them; says which is missing and returns -1. */
+/* Finds them. Returns 0, or -1 after it has logged which is missing. */
 int box_nccl_load(void) HARP_MUST_CHECK;
 
-/* Returns NCCL's own words on the last error of a communicator, "" if there are none. */
+/* Returns NCCL's text of the last error of a communicator, "" if there is none. */
 const char *box_nccl_last_error(box_comm comm);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML of a machine whose GPUs are made up: no NVLink, no peer access. */
+/* NVML of a machine with fake GPUs: no NVLink, no peer access. */
 #include "device.h"
 #include "entry.h"
 

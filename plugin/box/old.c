@@ -3,8 +3,8 @@
 
 #include "collective.h"
 #include "layout.h"
+#include "log.h"
 #include "p2p.h"
-#include "say.h"
 #include "slots.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { WORK_BYTES_MAX = 1024, TYPE_COLLECTIVE = 1, TYPE_P2P = 2 };
 
 /* The device code of these releases computes the chunk from the size of a slot. How the last round is divided
- * does not matter, if the number of rounds is what the proxy was told. */
+ * does not matter, if the number of rounds is what the proxy expects. */
 static int64_t chunk_of(const struct box_channel *channel, const struct box_func *func) {
   const int *buffers = (const int *)(const void *)box_at(channel->kernel->comm, BOX_COMM_BUFFER_BYTES);
   int64_t step = buffers[func->protocol] / BOX_STEPS;

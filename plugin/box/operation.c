@@ -3,8 +3,8 @@
 
 #include "layout.h"
 #include "library.h"
+#include "log.h"
 #include "memory.h"
-#include "say.h"
 #include "stream.h"
 
 enum { MARGIN_BYTES = 4096 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operation of NCCL on one rank: its buffers, the call, what the result has to be. */
+/* An operation of NCCL on one rank: its buffers, the call, the expected result. */
 #ifndef HARP_BOX_OPERATION_H
 #define HARP_BOX_OPERATION_H
 
@@ -21,19 +21,19 @@ struct box_operation {
 
 struct box_operation box_operation_of(const struct box_options *options, int rank, size_t bytes);
 
-/* Takes the memory for sizes up to `bytes`. */
+/* Allocates the buffers for sizes up to `bytes`. */
 void box_buffers_take(struct box_buffers *buffers, size_t bytes);
 
 /* Queues the operation. Returns NCCL's result. */
 int box_operation_start(const struct box_operation *op, box_comm comm, const struct box_buffers *buffers);
 
-/* Returns what the rate of an operation is multiplied with to be that of the network, as in nccl-tests. */
+/* Returns the factor from the algorithm bandwidth to the bus bandwidth, as in nccl-tests. */
 double box_operation_bus_factor(const struct box_options *options);
 
-/* Fills the send buffer with what `seed` gives, and the receive buffer with something else. */
+/* Fills the send buffer from `seed`, and the receive buffer with something else. */
 void box_operation_fill(const struct box_operation *op, const struct box_buffers *buffers, uint64_t seed);
 
-/* Returns how many elements of the result are wrong, with what is behind it. */
+/* Returns how many elements of the result are wrong, including those behind its end. */
 uint64_t box_operation_verify(const struct box_operation *op, const struct box_buffers *buffers,
                               uint64_t seed);
 

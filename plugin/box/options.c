@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "options.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -61,7 +61,7 @@ static const char help_text[] =
     "128 and the signal that a rank died of.\n";
 
 static int wrong(const char *option, const char *value) {
-  box_say("%s does not take %s; see --help", option, value);
+  box_log("%s does not take %s; see --help", option, value);
   return -1;
 }
 
@@ -182,7 +182,7 @@ static const struct option words[] = {{"lib", 1, 0, LIB},
                                       {"help", 0, 0, HELP},
                                       {0, 0, 0, 0}};
 
-/* From the least to the most, each `factor` times the last. */
+/* From the smallest to the largest, each `factor` times the one before. */
 struct sweep {
   size_t least, most;
   int factor;
@@ -279,7 +279,7 @@ static int check(struct box_options *o, struct sweep sweep) {
   for (int i = 0; i < o->size_count; i++) {
     if (box_op_count(o, o->sizes[i])) continue;
     size_t least = box_types[o->type].bytes * (box_op_is_divided(o->op) ? (size_t)o->ranks : 1);
-    box_say("%zu bytes are too few: %s of %s over %d ranks takes %zu at least", o->sizes[i],
+    box_log("%zu bytes are too few: %s of %s over %d ranks takes %zu at least", o->sizes[i],
             box_op_names[o->op], box_types[o->type].name, o->ranks, least);
     return -1;
   }

@@ -50,10 +50,10 @@ struct box_options {
   double patience_s, timeout_s;
 };
 
-/* Reads the command line. Returns 0, 1 when help was printed, -1 when it was wrong, which has been said. */
+/* Reads the command line. Returns 0, 1 when help was printed, -1 after it has logged what is wrong. */
 int box_options_parse(struct box_options *options, int argc, char **argv) HARP_MUST_CHECK;
 
-/* Says how often elements of a size are divided among ranks, and how many elements each rank's part has. */
+/* Return whether an operation divides its elements among the ranks, and the elements of each part. */
 bool box_op_is_divided(enum box_op op);
 size_t box_op_count(const struct box_options *options, size_t bytes);
 

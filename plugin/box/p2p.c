@@ -2,7 +2,7 @@
 #include "p2p.h"
 
 #include "layout.h"
-#include "say.h"
+#include "log.h"
 #include "slots.h"
 
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include "func.h"
 #include "layout.h"
 #include "library.h"
+#include "log.h"
 #include "report.h"
-#include "say.h"
 #include "stream.h"
 
 #include <errno.h>
@@ -48,8 +48,8 @@ static void pin(int core) {
   if (sched_setaffinity(0, sizeof set, &set)) box_die("core %d can't be had: %s", core, strerror(errno));
 }
 
-/* Each rank is a host of its own to NCCL, so that all its data takes the network. What fake memory has not
- * got, or the kernels here don't do, is switched off; what the user has set stays. */
+/* Each rank is a host of its own to NCCL, so that all its data takes the network. What fake memory lacks, or
+ * the kernels here don't emulate, is disabled; variables that the user has set stay. */
 static void set_environment(const struct box_options *o, int rank) {
   static const char *const off[] = {"NCCL_PAT_ENABLE",  "NCCL_CUMEM_ENABLE",   "NCCL_CUMEM_HOST_ENABLE",
                                     "NCCL_NVLS_ENABLE", "NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER",
@@ -71,7 +71,7 @@ static void barrier(struct rank *r) {
 
 static void require(struct rank *r, const char *call, int result) {
   if (result == BOX_NCCL_OK || result == BOX_NCCL_IN_PROGRESS) return;
-  box_say("rank %d: %s: %s (%s)", r->rank, call, box_nccl.GetErrorString(result), box_nccl_last_error(NULL));
+  box_log("rank %d: %s: %s (%s)", r->rank, call, box_nccl.GetErrorString(result), box_nccl_last_error(NULL));
   atomic_store(&r->shared->failed, true);
   _exit(BOX_EXIT_NCCL);
 }

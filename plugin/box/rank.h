@@ -11,8 +11,8 @@
 int box_rank_run(const struct box_options *options, const struct box_elf *elf, struct box_shared *shared,
                  int rank);
 
-/* Repeats the operation until another rank has been killed and NCCL says so, then aborts, and reports that.
- */
+/* Repeats the operation until another rank has been killed and NCCL reports an error, then aborts, and prints
+ * both. */
 int box_survive(const struct box_operation *op, struct box_shared *shared, box_comm comm,
                 const struct box_buffers *buffers);
 

@@ -5,7 +5,7 @@
 
 #include "number.h"
 
-/* As NCCL's device functions are named. Min and max are one: its argument says which. */
+/* As NCCL's device functions are named. Min and max are one: its argument selects which. */
 enum box_reduction {
   BOX_COPY,
   BOX_SUM,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA runtime as far as NCCL's host code needs it. Signatures, numbers of errors and attributes and
- * positions in structures are those of CUDA's public interface. What NCCL asks for and does not use returns
- * success. */
+ * positions in structures are those of CUDA's public interface. What NCCL calls without using the result
+ * returns success. */
 #include "device.h"
 #include "entry.h"
 #include "memory.h"

@@ -10,7 +10,7 @@
 
 struct box_shared {
   atomic_int arrived; /* at barriers, all ranks, since the start */
-  atomic_bool failed; /* a rank has: nobody waits for it any more */
+  atomic_bool failed; /* a rank has failed: no rank waits any longer */
   atomic_int started; /* ranks that repeat the operation until one is killed */
   atomic_int id_cycle[BOX_COMMS_MAX];
   struct box_nccl_id ids[BOX_COMMS_MAX];

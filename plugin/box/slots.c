@@ -2,7 +2,7 @@
 #include "slots.h"
 
 #include "layout.h"
-#include "say.h"
+#include "log.h"
 
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void open_pipe(struct box_slots *s, struct box_pipe *p, char *conn, bool 
   }
   int64_t step_bytes = s->step_elements * (int64_t)box_func_element_bytes(s->func);
   p->stride = box_has(BOX_CONN_STEP_SIZE) ? box_get_signed(conn, BOX_CONN_STEP_SIZE) : step_bytes;
-  /* A chunk begins at a whole number of its steps; the slots in between are given back unused. */
+  /* A chunk begins at a whole number of its steps; the slots in between are returned unused. */
   uint64_t chunk = (uint64_t)(s->slices * s->steps_per_slice);
   uint64_t rounded = (p->step + chunk - 1) / chunk * chunk;
   if (receives && rounded != p->step) publish(p->head, rounded);
@@ -119,7 +119,7 @@ static char *fifo_slot(const struct box_pipe *p) {
   return p->fifo + (p->step % BOX_STEPS) * box_struct_bytes[BOX_FIFO];
 }
 
-/* Connections may share a buffer; the proxy then says where in it a slot is. */
+/* Connections may share a buffer; the proxy then sets where in it a slot is. */
 static char *slot(const struct box_pipe *p) {
   if (p->fifo && box_get(fifo_slot(p), BOX_FIFO_MODE) == SHARED_BUFFER)
     return p->buffer + box_get_signed(fifo_slot(p), BOX_FIFO_OFFSET);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The connections of a thread block with NCCL's proxy: rings of slots in memory that both see. A kernel fills
- * a slot and moves the tail on, the proxy sends it and moves the head on; the other way round for receiving.
+ * a slot and advances the tail, the proxy sends it and advances the head; the reverse for receiving.
  *
  * With Simple, sizes stand in a FIFO beside the slots, and counters say what is filled. With LL each 8 bytes
  * in a slot are 4 of data and 4 of flag, with LL128 each 128 bytes are 120 of data and 8 of flag, and the
- * receiver watches the flags while they land. */
+ * receiver polls the flags. */
 #ifndef HARP_BOX_SLOTS_H
 #define HARP_BOX_SLOTS_H
 

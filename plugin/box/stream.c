@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stream.h"
 
-#include "say.h"
+#include "log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@ struct box_stream {
   pthread_cond_t work, idle;
   struct item *first, *last;
   bool is_busy, has_thread, is_dying;
-  atomic_int holders; /* its user, its thread, and who waits for all streams */
+  atomic_int holders; /* its user, its thread, and a thread that waits for all streams */
   int device;
   uint64_t id;
   struct box_stream *next; /* in the list of all */
@@ -161,7 +161,7 @@ void box_stream_wait_all(void) {
   struct box_stream **copied = box_new(count * sizeof *copied);
   count = 0;
   for (struct box_stream *s = all; s; s = s->next) {
-    atomic_fetch_add(&s->holders, 1); /* another thread may destroy it meanwhile */
+    atomic_fetch_add(&s->holders, 1); /* another thread may destroy it in the meantime */
     copied[count++] = s;
   }
   pthread_mutex_unlock(&list_lock);

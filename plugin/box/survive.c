@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank whose peer is killed. A call that does not come back (connections are made by the first operation)
- * is broken by an abort from a second thread, as a framework's watchdog does it. */
+/* A rank whose peer is killed. A call that does not return (the first operation makes connections) is
+ * ended by an abort from a second thread, as a framework's watchdog does it. */
 #include "clock.h"
+#include "log.h"
 #include "rank.h"
 #include "report.h"
-#include "say.h"
 #include "stream.h"
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void *watchdog(void *word) {
   while (!atomic_load(&w->is_over) && box_clock_s() - atomic_load(&w->began_s) < w->options->patience_s)
     usleep(LOOK_US);
   if (atomic_load(&w->is_over)) return NULL;
-  atomic_store(&w->is_aborting, true); /* from here on nobody else may use the communicator */
+  atomic_store(&w->is_aborting, true); /* from here on no other thread may use the communicator */
   w->abort_result = box_nccl.CommAbort(w->comm);
   w->aborted_s = box_clock_s();
   return NULL;

@@ -3,8 +3,8 @@
 
 #include "collective.h"
 #include "layout.h"
+#include "log.h"
 #include "p2p.h"
-#include "say.h"
 
 #include <string.h>
 #include <time.h>
@@ -88,15 +88,15 @@ static struct box_work share(const struct box_channel *channel, const struct box
   return work;
 }
 
-/* Tells NCCL's profiler that a piece of work has begun or ended, where somebody has asked for it. */
+/* Reports the start or end of a piece of work to NCCL's profiler, if it is enabled. */
 static void stamp(struct box_channel *channel, const struct box_func *func, enum box_field table,
                   uint64_t first) {
   char *stamps = box_get_pointer(channel->kernel->comm, table);
   if (!stamps || !box_struct_bytes[BOX_PROFILER] || func->collective == BOX_ALL_GATHER_V) return;
   uint64_t *own = (uint64_t *)(void *)(stamps + (size_t)channel->number * box_struct_bytes[BOX_PROFILER]);
-  enum box_field asked = func->collective == BOX_SEND_RECV ? BOX_P2P_PROFILED : BOX_COLL_PROFILED;
+  enum box_field profiled = func->collective == BOX_SEND_RECV ? BOX_P2P_PROFILED : BOX_COLL_PROFILED;
   for (size_t i = 0; i < channel->work_count; i++) {
-    if (!box_get(channel->works + i * channel->work_bytes, asked)) continue;
+    if (!box_get(channel->works + i * channel->work_bytes, profiled)) continue;
     uint64_t *entry = own + 2 * ((first + i) % PROFILER_SLOTS); /* the work's number, the time */
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);

@@ -168,7 +168,7 @@ struct box_test_outer {
 };
 struct box_test_outer box_test_example; /* so that the structures are described */
 
-struct told {
+struct layout {
   uint64_t bytes;
   struct box_place places[16];
   const char *paths[16];
@@ -176,18 +176,18 @@ struct told {
 };
 
 static void on_struct(size_t index, uint64_t bytes, void *context) {
-  if (index == 1) ((struct told *)context)->bytes = bytes;
+  if (index == 1) ((struct layout *)context)->bytes = bytes;
 }
 static void on_member(size_t index, const char *path, const struct box_place *place, void *context) {
-  struct told *told = context;
-  if (index != 1 || told->count == HARP_ARRAY_COUNT(told->paths)) return;
-  told->places[told->count] = *place;
-  told->paths[told->count++] = strdup(path);
+  struct layout *layout = context;
+  if (index != 1 || layout->count == HARP_ARRAY_COUNT(layout->paths)) return;
+  layout->places[layout->count] = *place;
+  layout->paths[layout->count++] = strdup(path);
 }
-static struct box_place place_of(const struct told *told, const char *path) {
-  for (size_t i = 0; i < told->count; i++)
-    if (!strcmp(told->paths[i], path)) return told->places[i];
-  fail_msg("%s was not told", path);
+static struct box_place place_of(const struct layout *layout, const char *path) {
+  for (size_t i = 0; i < layout->count; i++)
+    if (!strcmp(layout->paths[i], path)) return layout->places[i];
+  fail_msg("%s was not found", path);
   return (struct box_place){0};
 }
 
@@ -195,25 +195,25 @@ static void test_structures_are_read_from_debug_information(void **state) {
   (void)state;
   static const char *const names[] = {"no_such_struct", "box_test_outer"};
   struct box_elf elf;
-  struct told told = {0};
+  struct layout layout = {0};
   assert_int_equal(box_elf_open(&elf, "/proc/self/exe"), 0);
-  box_dwarf_read(&elf, names, 2, on_struct, on_member, &told);
-  assert_int_equal(told.bytes, sizeof(struct box_test_outer));
-  assert_int_equal(place_of(&told, "lead").bytes, 1);
-  struct box_place middle = place_of(&told, "middle");
+  box_dwarf_read(&elf, names, 2, on_struct, on_member, &layout);
+  assert_int_equal(layout.bytes, sizeof(struct box_test_outer));
+  assert_int_equal(place_of(&layout, "lead").bytes, 1);
+  struct box_place middle = place_of(&layout, "middle");
   struct box_test_outer filled = {.low = 7, .middle = 0x35, .high = 0x3fffff};
   uint64_t word;
   memcpy(&word, (const char *)&filled + middle.bit / 8, sizeof word);
   assert_int_equal(word >> middle.bit % 8 & 0x7f, 0x35);
   assert_int_equal(middle.width, 7);
-  assert_int_equal(place_of(&told, "inner.second").bit, offsetof(struct box_test_outer, inner.second) * 8);
-  assert_int_equal(place_of(&told, "inner.second").bytes, 2);
-  assert_int_equal(place_of(&told, "wide").bit, offsetof(struct box_test_outer, wide) * 8);
-  assert_int_equal(place_of(&told, "right").bit, offsetof(struct box_test_outer, right) * 8);
-  assert_int_equal(place_of(&told, "names").stars, 2);
-  assert_int_equal(place_of(&told, "names").bytes, sizeof(void *));
-  assert_int_equal(place_of(&told, "list").bytes, 0);
-  for (size_t i = 0; i < told.count; i++) free((char *)(uintptr_t)told.paths[i]);
+  assert_int_equal(place_of(&layout, "inner.second").bit, offsetof(struct box_test_outer, inner.second) * 8);
+  assert_int_equal(place_of(&layout, "inner.second").bytes, 2);
+  assert_int_equal(place_of(&layout, "wide").bit, offsetof(struct box_test_outer, wide) * 8);
+  assert_int_equal(place_of(&layout, "right").bit, offsetof(struct box_test_outer, right) * 8);
+  assert_int_equal(place_of(&layout, "names").stars, 2);
+  assert_int_equal(place_of(&layout, "names").bytes, sizeof(void *));
+  assert_int_equal(place_of(&layout, "list").bytes, 0);
+  for (size_t i = 0; i < layout.count; i++) free((char *)(uintptr_t)layout.paths[i]);
   box_elf_close(&elf);
 }
 

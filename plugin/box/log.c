@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "say.h"
+#include "log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { LINE_BYTES = 1024 };
 
-static void HARP_PRINTF(1, 0) say(const char *fmt, va_list ap) {
+static void HARP_PRINTF(1, 0) write_line(const char *fmt, va_list ap) {
   char line[LINE_BYTES];
   int head = snprintf(line, sizeof line, "harp-nccl: ");
   int rest = vsnprintf(line + head, sizeof line - (size_t)head - 1, fmt, ap);
@@ -17,17 +17,17 @@ static void HARP_PRINTF(1, 0) say(const char *fmt, va_list ap) {
   if (write(STDERR_FILENO, line, length) < 0) return;
 }
 
-void box_say(const char *fmt, ...) {
+void box_log(const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
-  say(fmt, ap);
+  write_line(fmt, ap);
   va_end(ap);
 }
 
 void box_die(const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
-  say(fmt, ap);
+  write_line(fmt, ap);
   va_end(ap);
   _exit(BOX_EXIT_LOAD);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How harp-nccl says what is wrong: one line on standard error, with the program's name before it. */
-#ifndef HARP_BOX_SAY_H
-#define HARP_BOX_SAY_H
+/* Errors of harp-nccl: one line on standard error with the program's name; exit codes. Any thread; log.c also
+ * has the allocation that ends the process when there is no memory. */
+#ifndef HARP_BOX_LOG_H
+#define HARP_BOX_LOG_H
 
 #include "base/base.h"
 
@@ -11,14 +12,14 @@ enum box_exit {
   BOX_EXIT_USAGE = 2,
   BOX_EXIT_NCCL = 3,  /* a call of NCCL failed */
   BOX_EXIT_WRONG = 4, /* at least one element was wrong */
-  BOX_EXIT_LOAD = 5,  /* the library, a namespace or a core can't be had */
+  BOX_EXIT_LOAD = 5,  /* the library, a namespace or a core is not available */
   BOX_EXIT_TIME = 124
 };
 
-/* Writes a line to standard error in one write. */
-void box_say(const char *fmt, ...) HARP_PRINTF(1, 2);
+/* Writes a line to standard error, in one write. */
+void box_log(const char *fmt, ...) HARP_PRINTF(1, 2);
 
-/* Says why and ends the process: for what this program does not emulate. */
+/* Writes a line and ends the process: for what this program does not emulate. */
 void box_die(const char *fmt, ...) HARP_PRINTF(1, 2) __attribute__((noreturn));
 
 /* Like malloc and realloc, but end the process when there is no memory. Memory of box_new is zeroed. */
