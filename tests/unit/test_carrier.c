@@ -8,6 +8,8 @@
 
 #include "proto/carrier.h"
 
+#define LOOK_NS HARP_MS(4) /* between two samples */
+
 static struct harp_carrier c;
 static struct harp_carrier_sample counted;
 static harp_ns now;
@@ -22,12 +24,12 @@ static int init(void **state) {
   return 0;
 }
 
-/* Sends for so long, so many segments in each 4 ms of which some are repeated; stops when it is avoided.
+/* Sends for so long, so many segments in each LOOK_NS of which some are repeated; stops when it is avoided.
  * Returns for how long it was not. */
 static harp_ns busy(harp_ns span_ns, uint32_t segments, uint32_t repeated_of_1000_looks) {
   harp_ns since = now;
   for (uint32_t i = 0; now - since < span_ns; i++) {
-    now += HARP_MS(4);
+    now += LOOK_NS;
     counted.segments += segments;
     counted.retransmitted += (i + 1) * repeated_of_1000_looks / 1000 - i * repeated_of_1000_looks / 1000;
     bool changed = harp_carrier_on_look(&c, &counted, now);
@@ -42,7 +44,7 @@ static harp_ns rest(void) {
   harp_ns since = now;
   while (!harp_carrier_on_time(&c, now)) {
     assert_true(c.avoided);
-    now += HARP_MS(4);
+    now += LOOK_NS;
   }
   assert_false(c.avoided);
   return now - since;
@@ -73,7 +75,7 @@ static void test_it_is_tried_again_ever_more_rarely(void **state) {
     assert_true(c.avoided);
     harp_ns took = rest();
     rested += took;
-    assert_in_range(took, expected - HARP_MS(4), expected + HARP_MS(4));
+    assert_in_range(took, expected - LOOK_NS, expected + LOOK_NS);
     expected = HARP_MIN(2 * expected, HARP_CARRIER_REST_MAX_NS);
   }
   assert_true(tried * 100 <= rested); /* what a return costs: at most 1 % */
@@ -87,7 +89,7 @@ static void test_a_long_good_time_makes_rests_short_again(void **state) {
   }
   assert_true(busy(HARP_SEC(11), 8000, 0) >= HARP_SEC(11));
   (void)busy(HARP_SEC(1), 1000, 10000);
-  assert_in_range(rest(), HARP_CARRIER_REST_NS - HARP_MS(4), HARP_CARRIER_REST_NS + HARP_MS(4));
+  assert_in_range(rest(), HARP_CARRIER_REST_NS - LOOK_NS, HARP_CARRIER_REST_NS + LOOK_NS);
 }
 
 /* Where a kernel does not tell the segments they are worked out, and a larger packet size makes them fewer.
@@ -130,7 +132,7 @@ static void test_a_queue_that_goes_again_does_not(void **state) {
     assert_true(busy(HARP_CARRIER_QUEUE_FOR_NS - HARP_MS(8), 1000, 0) >=
                 HARP_CARRIER_QUEUE_FOR_NS - HARP_MS(8));
     counted.rtt_ns = HARP_MS(20);
-    assert_true(busy(HARP_MS(4), 1000, 0) >= HARP_MS(4));
+    assert_true(busy(LOOK_NS, 1000, 0) >= LOOK_NS);
   }
 }
 

@@ -16,13 +16,13 @@ static struct harp_tx_load load;
 static struct harp_tx_stream st;
 static struct harp_counters counters;
 static struct harp_loss_result result;
-enum { PACKET = HARP_DATA_HEADER_BYTES + 8 * HARP_LINE_BYTES };
+enum { FIRST = 100, LINES = 8, PACKET = HARP_DATA_HEADER_BYTES + LINES * HARP_LINE_BYTES };
 
 static int init(void **state) {
   (void)state;
-  static const struct harp_path_config config = {.lines_max = 8};
+  static const struct harp_path_config config = {.lines_max = LINES};
   window.inflight_bytes = 0;
-  harp_path_init(&p, 0, 100, &config, &harp_cc_delay, &window, ring, HARP_FLIGHT_RECORDS_MAX, 0);
+  harp_path_init(&p, 0, FIRST, &config, &harp_cc_delay, &window, ring, HARP_FLIGHT_RECORDS_MAX, 0);
   harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
   load = (struct harp_tx_load){0};
   harp_tx_stream_init(&st, &(struct harp_tx_stream_config){.id = 0}, &load, NULL, &counters);
@@ -32,16 +32,16 @@ static int init(void **state) {
   return 0;
 }
 
-/* Sends `count` packets of 8 lines each; packet number 100 + i has lines 8 * i and on. */
+/* Sends `count` packets of LINES lines each; packet FIRST + i has the lines from LINES * i on. */
 static void send(uint8_t count, harp_ns now) {
   struct harp_burst b = {.stream = &st,
-                         .line = (uint32_t)(p.next_number - 100) * 8,
-                         .lines_per_packet = 8,
-                         .last_lines = 8,
+                         .line = (uint32_t)(p.next_number - FIRST) * LINES,
+                         .lines_per_packet = LINES,
+                         .last_lines = LINES,
                          .packet_bytes = PACKET,
                          .count = count};
   harp_path_on_sent(&p, &b, now);
-  harp_tx_stream_take_new(&st, count * 8u);
+  harp_tx_stream_take_new(&st, count * (uint32_t)LINES);
 }
 static void acked(uint64_t begin, uint64_t end, harp_ns now) {
   harp_loss_on_acked(&p, begin, end, &result, NULL, now);
@@ -57,12 +57,12 @@ static void test_acknowledged_packets_leave_the_flight(void **state) {
   send(4, HARP_US(10));
   send(2, HARP_US(20));
   assert_int_equal(p.inflight_bytes, 6 * PACKET);
-  acked(100, 105, HARP_US(110));
+  acked(FIRST, FIRST + 5, HARP_US(110));
   assert_int_equal(p.inflight_bytes, PACKET);
   assert_int_equal(result.acked_bytes, 5 * PACKET);
-  assert_int_equal(p.largest_acked, 104);
+  assert_int_equal(p.largest_acked, FIRST + 4);
   assert_int_equal(p.rack_sent_ns, HARP_US(20));
-  acked(100, 105, HARP_US(111)); /* again: nothing new */
+  acked(FIRST, FIRST + 5, HARP_US(111)); /* again: nothing new */
   assert_int_equal(result.acked_bytes, 5 * PACKET);
   assert_int_equal(harp_flight_count(&p.flight), 1);
 }
@@ -71,7 +71,7 @@ static void test_a_gap_is_lost_only_when_old_enough(void **state) {
   (void)state;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
-  acked(101, 102, HARP_US(115));
+  acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(115));
   assert_int_equal(result.lost_bytes, 0); /* may be reordered */
   assert_true(p.loss_deadline_ns > HARP_US(110) && p.loss_deadline_ns < HARP_US(200));
@@ -81,16 +81,16 @@ static void test_a_gap_is_lost_only_when_old_enough(void **state) {
   detect(at);
   assert_int_equal(result.lost_bytes, PACKET);
   assert_int_equal(p.inflight_bytes, 0);
-  assert_int_equal(st.resend.count, 8);
+  assert_int_equal(st.resend.count, LINES);
   assert_true(p.loss_deadline_ns == HARP_NEVER);
 }
 
 static void test_packets_behind_the_youngest_acknowledged_are_not_judged(void **state) {
   (void)state;
   send(5, HARP_US(10));
-  acked(101, 102, HARP_US(115));
+  acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_MS(50));
-  assert_int_equal(result.lost_bytes, PACKET); /* 100 only */
+  assert_int_equal(result.lost_bytes, PACKET); /* the first only */
   assert_int_equal(p.inflight_bytes, 3 * PACKET);
 }
 
@@ -106,16 +106,16 @@ static void test_a_late_acknowledgement_takes_the_loss_back(void **state) {
   (void)state;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
-  acked(101, 102, HARP_US(115));
+  acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(300));
-  assert_int_equal(st.resend.count, 8);
+  assert_int_equal(st.resend.count, LINES);
   harp_ns tolerance = p.reorder_ns;
-  acked(100, 101, HARP_US(310));
+  acked(FIRST, FIRST + 1, HARP_US(310));
   assert_int_equal(result.spurious_packets, 1);
   assert_int_equal(st.resend.count, 0);
   assert_int_equal(p.inflight_bytes, 0);
   assert_true(p.reorder_ns > tolerance);
-  acked(100, 101, HARP_US(311)); /* is forgiven once */
+  acked(FIRST, FIRST + 1, HARP_US(311)); /* is forgiven once */
   assert_int_equal(result.spurious_packets, 1);
 }
 
@@ -123,12 +123,12 @@ static void test_a_learnt_tolerance_prevents_the_next_mistake(void **state) {
   (void)state;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
-  acked(101, 102, HARP_US(115));
+  acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(300));
-  acked(100, 101, HARP_US(310)); /* 200 us later than an RTT */
+  acked(FIRST, FIRST + 1, HARP_US(310)); /* 200 us later than an RTT */
   send(1, HARP_MS(1));
   send(1, HARP_MS(1) + HARP_US(10));
-  acked(103, 104, HARP_MS(1) + HARP_US(110));
+  acked(FIRST + 3, FIRST + 4, HARP_MS(1) + HARP_US(110));
   detect(HARP_MS(1) + HARP_US(250));
   assert_int_equal(st.resend.count, 0);
 }
@@ -138,9 +138,9 @@ static void test_a_tolerance_is_forgotten_in_time(void **state) {
   harp_ns least = p.reorder_ns;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
-  acked(101, 102, HARP_US(115));
+  acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(300));
-  acked(100, 101, HARP_SEC(2)); /* the peer was stopped */
+  acked(FIRST, FIRST + 1, HARP_SEC(2)); /* the peer was stopped */
   assert_int_equal(p.reorder_ns, HARP_MS(20));
   for (int i = 0; i < 10; i++) harp_path_on_round(&p);
   assert_in_range(p.reorder_ns, HARP_MS(15), HARP_MS(20));
@@ -152,11 +152,12 @@ static void test_giving_up_settles_everything(void **state) {
   (void)state;
   send(64, HARP_US(10));
   send(3, HARP_US(20));
-  acked(110, 111, HARP_US(115));
-  harp_tx_stream_on_delivered(&st, 16, HARP_US(120));
+  acked(FIRST + 10, FIRST + 11, HARP_US(115));
+  harp_tx_stream_on_delivered(&st, 2 * LINES, HARP_US(120));
   harp_loss_give_up(&p, &result, NULL, HARP_MS(1));
   assert_int_equal(p.inflight_bytes, 0);
-  assert_int_equal(st.resend.count, 67 * 8 - 8 - 16); /* but the acknowledged packet and what was delivered */
+  assert_int_equal(st.resend.count,
+                   (67 - 1 - 2) * LINES); /* but the acknowledged packet and what was delivered */
 }
 
 /* A full ring whose only pending packet turns out lost must have room for its resend. */
@@ -164,10 +165,10 @@ static void test_a_full_flight_makes_room_by_time_alone(void **state) {
   (void)state;
   for (int i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) send(1, HARP_US(10));
   assert_true(harp_flight_full(&p.flight));
-  acked(101, 100 + HARP_FLIGHT_RECORDS_MAX, HARP_US(100));
+  acked(FIRST + 1, FIRST + HARP_FLIGHT_RECORDS_MAX, HARP_US(100));
   assert_true(harp_flight_full(&p.flight));
   detect(HARP_MS(10));
-  assert_int_equal(st.resend.count, 8);
+  assert_int_equal(st.resend.count, LINES);
   assert_false(harp_flight_full(&p.flight));
 }
 

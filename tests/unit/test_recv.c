@@ -17,7 +17,12 @@ static struct harp_counters counters;
 static struct harp_placement place;
 static uint8_t staging[HARP_STAGING_BYTES], buffer[1 << 20], payload[HARP_PACKET_MAX_PAYLOAD_BYTES];
 enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3 };
-#define LINES(n) ((n)*HARP_LINE_BYTES) /* bytes of whole lines */
+enum {
+  EARLY = 2000 /* bytes of a message that comes before its receive */,
+  ROOM = 9000 /* for any acknowledgement */
+};
+#define BEFORE_WRAP 0xFFFFFFE0u           /* message number shortly before the wrap */
+#define LINES(n)    ((n)*HARP_LINE_BYTES) /* bytes of whole lines */
 static const struct harp_receiver_config config = {
     .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
 
@@ -130,18 +135,18 @@ static void test_early_data_waits_in_staging(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, 1024, 976, 2000),
+  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY),
                    HARP_DROP_NONE); /* of the second message */
   uint8_t *slot = staging + (MESSAGE + 1) % HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES;
-  assert_ptr_equal(place.dst, slot + 1024);
+  assert_ptr_equal(place.dst, slot + LINES(8));
   assert_int_equal(post(100, &early), 0);
   assert_null(early);
-  assert_int_equal(post(2000, &early), 0);
+  assert_int_equal(post(EARLY, &early), 0);
   assert_ptr_equal(early, slot);
   assert_int_equal(place.count, 1);
-  assert_int_equal(place.runs[0].from, 1024);
-  assert_int_equal(place.runs[0].bytes, 976);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE + 1, LINE + 2, 0, 1024, 2000), HARP_DROP_NONE);
+  assert_int_equal(place.runs[0].from, LINES(8));
+  assert_int_equal(place.runs[0].bytes, EARLY - LINES(8));
+  assert_int_equal(feed(NUMBER + 1, MESSAGE + 1, LINE + 2, 0, LINES(8), EARLY), HARP_DROP_NONE);
   assert_ptr_equal(place.dst, buffer); /* the rest goes straight there */
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
   assert_int_equal(feed(NUMBER + 2, MESSAGE, LINE, 0, 100, 100), HARP_DROP_NONE);
@@ -151,7 +156,7 @@ static void test_early_data_waits_in_staging(void **state) {
 
 static void test_early_data_is_bounded(void **state) {
   (void)state;
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, HARP_EARLY_MAX_BYTES + 1), HARP_DROP_CREDIT);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(8), HARP_EARLY_MAX_BYTES + 1), HARP_DROP_CREDIT);
   assert_int_equal(feed(NUMBER + 1, MESSAGE + HARP_EARLY_MESSAGES, LINE + 900, 0, 100, 100),
                    HARP_DROP_CREDIT);
   assert_int_equal(feed(NUMBER + 2, MESSAGE + HARP_EARLY_MESSAGES - 1, LINE + 900, 0, 100, 100),
@@ -162,23 +167,23 @@ static void test_bounds_and_contradictions(void **state) {
   (void)state;
   const uint8_t *early;
   assert_int_equal(post(5000, &early), 0);
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE + HARP_WINDOW_LINES, 0, 128, 128), HARP_DROP_WINDOW);
-  assert_int_equal(feed(NUMBER, MESSAGE + 5000, LINE, 0, 128, 128), HARP_DROP_WINDOW);
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 128, 0x7FFFFFFF), HARP_DROP_FIELD);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 128, 128, 512),
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE + HARP_WINDOW_LINES, 0, LINES(1), LINES(1)), HARP_DROP_WINDOW);
+  assert_int_equal(feed(NUMBER, MESSAGE + 5000, LINE, 0, LINES(1), LINES(1)), HARP_DROP_WINDOW);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(1), INT32_MAX), HARP_DROP_FIELD);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, LINES(1), LINES(1), LINES(4)),
                    HARP_DROP_CONTRADICTION); /* would start before its turn */
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 128, 512), HARP_DROP_NONE);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 1, 128, 128, 640),
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(1), LINES(4)), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 1, LINES(1), LINES(1), LINES(5)),
                    HARP_DROP_CONTRADICTION); /* another size */
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 2, 128, 128, 512),
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 2, LINES(1), LINES(1), LINES(4)),
                    HARP_DROP_CONTRADICTION); /* another start */
   /* What was refused is not acknowledged, so it may come again. */
   struct harp_packet ack;
   uint64_t number;
   assert_true(poll_ack(r, &ack, &number, HARP_MS(1)));
   assert_int_equal(ack.ack.range_count, 1);
-  assert_int_equal(ack.ack.ranges[0].begin, 5);
-  assert_int_equal(ack.ack.ranges[0].end, 6);
+  assert_int_equal(ack.ack.ranges[0].begin, NUMBER);
+  assert_int_equal(ack.ack.ranges[0].end, NUMBER + 1);
   assert_int_equal(stream.delivered, LINE + 1);
   assert_int_equal(ack.ack.credit_count, 1);
   assert_int_equal(ack.ack.credits[0].stream, STREAM);
@@ -208,12 +213,13 @@ static void test_too_large_early_data_stays_out_of_the_buffer(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 2000), HARP_DROP_NONE);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(8), EARLY), HARP_DROP_NONE);
   assert_int_equal(post(1500, &early), 0);
   assert_null(early);
   assert_int_equal(place.count, 0);
   assert_true(stream.too_large);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 976, 2000), HARP_DROP_CONTRADICTION);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, LINES(8), EARLY - LINES(8), EARLY),
+                   HARP_DROP_CONTRADICTION);
   assert_int_equal(place.count, 0);
   assert_false(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
 }
@@ -226,9 +232,9 @@ static void test_what_is_too_large_stays_unacknowledged(void **state) {
   uint64_t number;
   assert_int_equal(post(1000, &early), 0);
   while (poll_ack(r, &ack, &number, HARP_MS(1))) continue;
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_CONTRADICTION);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(8), 5000), HARP_DROP_CONTRADICTION);
   harp_receiver_close(r, &stream);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, 1024, 5000), HARP_DROP_STREAM);
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, 0, LINES(8), 5000), HARP_DROP_STREAM);
   assert_false(poll_ack(r, &ack, &number, HARP_MS(2)));
 }
 
@@ -258,17 +264,17 @@ static void test_packets_of_a_closed_stream_are_acknowledged(void **state) {
 }
 
 /* An acknowledgement goes with data that is about to leave on its path when it is due or nearly so, and fits
- * with all the credit that was not told yet. */
+ * with all the credit that was not sent yet. */
 static void test_an_acknowledgement_rides_on_data(void **state) {
   (void)state;
   enum { ONE_RANGE = HARP_ACK_HEADER_BYTES + HARP_ACK_RANGE_BYTES, ALL = ONE_RANGE + HARP_ACK_CREDIT_BYTES };
   const uint8_t *early;
   struct harp_packet ack;
   uint64_t number;
-  assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(1))); /* nothing has come */
+  assert_false(harp_receiver_ride_ack(r, 0, ROOM, &ack, &number, HARP_US(1))); /* nothing has come */
   assert_int_equal(post(50000, &early), 0);
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 1024, 50000), HARP_DROP_NONE);
-  assert_false(harp_receiver_ride_ack(r, 1, 9000, &ack, &number, HARP_US(2))); /* another path's data */
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(8), 50000), HARP_DROP_NONE);
+  assert_false(harp_receiver_ride_ack(r, 1, ROOM, &ack, &number, HARP_US(2))); /* another path's data */
   assert_false(harp_receiver_ride_ack(r, 0, ALL - 1, &ack, &number, HARP_US(2)));
   assert_true(harp_receiver_ride_ack(r, 0, ALL, &ack, &number, HARP_US(2)));
   assert_int_equal(ack.path, 0);
@@ -276,10 +282,10 @@ static void test_an_acknowledgement_rides_on_data(void **state) {
   assert_int_equal(ack.ack.range_count, 1);
   assert_int_equal(ack.ack.credit_count, 1);
   assert_int_equal(harp_receiver_deadline_ns(r, 0), HARP_NEVER);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, 1024, 1024, 50000), HARP_DROP_NONE);
-  assert_false(harp_receiver_ride_ack(r, 0, 9000, &ack, &number, HARP_US(3))); /* more is to come first */
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 8, LINES(8), LINES(8), 50000), HARP_DROP_NONE);
+  assert_false(harp_receiver_ride_ack(r, 0, ROOM, &ack, &number, HARP_US(3))); /* more is to come first */
   assert_true(harp_receiver_ride_ack(r, 0, ONE_RANGE, &ack, &number, harp_receiver_deadline_ns(r, 0)));
-  assert_int_equal(ack.ack.credit_count, 0); /* it was told, and will be again where there is room */
+  assert_int_equal(ack.ack.credit_count, 0); /* it was sent, and will be again where there is room */
 }
 
 static void test_receives_are_bounded(void **state) {
@@ -313,10 +319,10 @@ static void test_messages_keep_apart_across_the_wrap(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  start(0xFFFFFFE0);
+  start(BEFORE_WRAP);
   for (uint32_t i = 0; i < HARP_MESSAGES_MAX; i++) assert_int_equal(post(i, &early), 0);
   for (uint32_t i = HARP_MESSAGES_MAX + HARP_EARLY_MESSAGES; i-- > 0;)
-    assert_int_equal(feed(NUMBER + i, 0xFFFFFFE0 + i, LINE + i, 0, i, i), HARP_DROP_NONE);
+    assert_int_equal(feed(NUMBER + i, BEFORE_WRAP + i, LINE + i, 0, i, i), HARP_DROP_NONE);
   for (uint32_t i = 0; i < HARP_MESSAGES_MAX; i++) {
     assert_true(harp_rx_stream_poll_done(&stream, &cookie, &bytes));
     assert_int_equal(bytes, i);
