@@ -56,9 +56,8 @@ void side_open(struct side *s, struct side *other, bool framed, uint16_t port, u
                    0);
 }
 
-static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, uint32_t first) {
-  struct harp_endpoint e = {.token = token,
-                            .first_line = first,
+static struct harp_endpoint endpoint_of(const struct side *s, uint32_t first) {
+  struct harp_endpoint e = {.first_line = first,
                             .first_message = first,
                             .first_number = first,
                             .window_bytes = s->engine->io->info.buffer_bytes,
@@ -75,29 +74,8 @@ static struct harp_endpoint endpoint_of(const struct side *s, uint64_t token, ui
 }
 
 void sides_connect(struct side *a, struct side *b, uint32_t first) {
-  int sa = harp_engine_reserve_slot(a->engine), sb = harp_engine_reserve_slot(b->engine);
-  assert_true(sa >= 0 && sb >= 0);
-  uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
-  struct harp_endpoint ea = endpoint_of(a, ta, first), eb = endpoint_of(b, tb, 0);
-  struct harp_peer_config ca = {.is_client = true,
-                                .slot = (uint32_t)sa,
-                                .control_fd = -1,
-                                .local = &ea,
-                                .peer = &eb,
-                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
-                                .traffic_class = -1};
-  struct harp_peer_config cb = {.is_client = false,
-                                .slot = (uint32_t)sb,
-                                .control_fd = -1,
-                                .local = &eb,
-                                .peer = &ea,
-                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
-                                .traffic_class = -1};
-  ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
-  a->link = new_link(a->engine, &ca);
-  b->link = new_link(b->engine, &cb);
-  assert_non_null(a->link);
-  assert_non_null(b->link);
+  struct harp_endpoint of_a = endpoint_of(a, first), of_b = endpoint_of(b, 0);
+  new_link_pair(a->engine, &of_a, &a->link, b->engine, &of_b, &b->link);
 }
 
 void side_close(struct side *s) {

@@ -15,7 +15,15 @@
 #include "io/sim.h"
 #include "lib/new_link.h"
 
-enum { ENIS = 2, MESSAGE = 100000, OPEN = 8 };
+enum {
+  ENIS = 2,
+  MESSAGE = 100000, /* bytes */
+  OPEN = 8,         /* messages at the same time */
+  MTU = 1500,
+  WINDOW_PACKETS = 100,
+  PORT_A = 1000,
+  PORT_B = 2000,
+};
 
 static harp_ns now_ns;
 static harp_ns virtual_clock(void) {
@@ -66,7 +74,7 @@ static void open_side(struct side *s, struct side *other, uint16_t port) {
                                         .wire = &s->wires[i],
                                         .counters = &s->wire_counters};
     snprintf(instances[i].ifname, sizeof instances[i].ifname, "sim%u", i);
-    instances[i].mtu = 1500;
+    instances[i].mtu = MTU;
     instances[i].paths = 1;
     instances[i].peer_timeout_ns = HARP_SEC(10);
     instances[i].stall_ns = HARP_SEC(10);
@@ -77,37 +85,17 @@ static void open_side(struct side *s, struct side *other, uint16_t port) {
   assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, &error), 0);
 }
 
-static struct harp_endpoint endpoint_of(uint64_t token, uint16_t port) {
+static struct harp_endpoint endpoint_of(uint16_t port) {
   struct harp_endpoint e = {
-      .token = token, .window_bytes = 100 * 1500, .path_count = 1, .eni_count = ENIS, .name = "host"};
+      .window_bytes = WINDOW_PACKETS * MTU, .path_count = 1, .eni_count = ENIS, .name = "host"};
   for (unsigned i = 0; i < ENIS; i++)
-    e.enis[i] = (struct harp_endpoint_eni){.family = 4, .mtu = 1500, .port_count = 1, .ports = {port}};
+    e.enis[i] = (struct harp_endpoint_eni){.family = 4, .mtu = MTU, .port_count = 1, .ports = {port}};
   return e;
 }
 
 static void connect_sides(struct side *a, struct side *b) {
-  int sa = harp_engine_reserve_slot(a->engine), sb = harp_engine_reserve_slot(b->engine);
-  uint64_t ta = 0xabcdef0000ull | (uint64_t)sa, tb = 0x123456780000ull | (uint64_t)sb;
-  struct harp_endpoint ea = endpoint_of(ta, 1000), eb = endpoint_of(tb, 2000);
-  struct harp_peer_config ca = {.is_client = true,
-                                .slot = (uint32_t)sa,
-                                .control_fd = -1,
-                                .local = &ea,
-                                .peer = &eb,
-                                .keys = {.tx_token = tb, .rx_token = ta, .tx_seed = 1, .rx_seed = 2},
-                                .traffic_class = -1};
-  struct harp_peer_config cb = {.is_client = false,
-                                .slot = (uint32_t)sb,
-                                .control_fd = -1,
-                                .local = &eb,
-                                .peer = &ea,
-                                .keys = {.tx_token = ta, .rx_token = tb, .tx_seed = 2, .rx_seed = 1},
-                                .traffic_class = -1};
-  ca.peer_addr.ss_family = cb.peer_addr.ss_family = AF_INET;
-  a->link = new_link(a->engine, &ca);
-  b->link = new_link(b->engine, &cb);
-  assert_non_null(a->link);
-  assert_non_null(b->link);
+  struct harp_endpoint of_a = endpoint_of(PORT_A), of_b = endpoint_of(PORT_B);
+  new_link_pair(a->engine, &of_a, &a->link, b->engine, &of_b, &b->link);
 }
 
 /* Collects what is done and submits it anew. */
@@ -152,8 +140,8 @@ static void stuck_queue(bool of_sender, unsigned eni) {
   memset(&a, 0, sizeof a);
   memset(&b, 0, sizeof b);
   now_ns = HARP_SEC(1);
-  open_side(&a, &b, 1000);
-  open_side(&b, &a, 2000);
+  open_side(&a, &b, PORT_A);
+  open_side(&b, &a, PORT_B);
   connect_sides(&a, &b);
   run(&a, &b, HARP_MS(20));
   assert_true(a.carried[0] > 50 && a.carried[1] > 50);

@@ -19,6 +19,7 @@
 #include "base/netlink.h"
 #include "io/nic.h"
 #include "io/xdp/neighbour.h"
+#include "lib/addresses.h"
 #include "lib/netns.h"
 
 /* v0 is ours; v1, its other end, has no address, so that all its subnet's hosts are somewhere else. */
@@ -44,16 +45,8 @@ static int enter(void **state) {
   return 0;
 }
 
-static struct sockaddr_storage address(const char *text) {
-  struct sockaddr_storage a = {.ss_family = strchr(text, ':') ? AF_INET6 : AF_INET};
-  void *to = a.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&a)->sin6_addr
-                                     : (void *)&((struct sockaddr_in *)&a)->sin_addr;
-  assert_int_equal(inet_pton(a.ss_family, text, to), 1);
-  return a;
-}
-
 static int find(const char *local, const char *peer, uint8_t found[6]) {
-  struct sockaddr_storage from = address(local), to = address(peer);
+  struct sockaddr_storage from = address(local, 0), to = address(peer, 0);
   memset(found, 0, 6);
   return harp_neighbour_find(v0, &from, &to, found);
 }
@@ -119,7 +112,7 @@ static void test_peers_that_no_frame_of_ours_reaches(void **state) {
   assert_true(find("10.9.0.1", "10.12.0.1", found) < 0);
   assert_true(find("fd09::1", "fd12::1", found) < 0);
   netns_run("ip route del unreachable 10.12.0.0/16 && ip -6 route del unreachable fd12::/64");
-  struct sockaddr_storage from = address("10.9.0.1"), to = address("10.9.0.7");
+  struct sockaddr_storage from = address("10.9.0.1", 0), to = address("10.9.0.7", 0);
   assert_true(harp_neighbour_find(9999, &from, &to, found) < 0);
 }
 

@@ -9,26 +9,8 @@
 
 #include <cmocka.h>
 
+#include "lib/packets.h"
 #include "wire/crc32c.h"
-
-enum { SEED = 0x1badcafe };
-static const uint64_t number = 0x00000003fffffffe;
-
-static struct harp_packet a_data(uint32_t length) {
-  return (struct harp_packet){
-      .type = HARP_PACKET_DATA,
-      .flags = HARP_FLAG_ACK_SOON,
-      .path = 5,
-      .token = 0x0123456789abcdef,
-      .data = {.time = 0x11121314,
-               .message = 0x21222324,
-               .line = 0x31323334,
-               .offset = 1280,
-               .size = 1280 + length,
-               .length = length,
-               .stream = 0x0789},
-  };
-}
 
 static struct harp_packet an_ack(uint32_t ranges) {
   struct harp_packet p = {
@@ -52,8 +34,8 @@ static struct harp_packet an_ack(uint32_t ranges) {
 
 /* Puts the right CRC into bytes made by hand. */
 static void fix_crc(uint8_t *wire, size_t bytes) {
-  struct harp_be32 crc = harp_to_be32(
-      harp_crc32c(harp_packet_seed(SEED, number), wire + HARP_CRC_FROM_BYTE, bytes - HARP_CRC_FROM_BYTE));
+  struct harp_be32 crc = harp_to_be32(harp_crc32c(harp_packet_seed(PACKET_SEED, PACKET_NUMBER),
+                                                  wire + HARP_CRC_FROM_BYTE, bytes - HARP_CRC_FROM_BYTE));
   memcpy(wire, &crc, sizeof crc);
 }
 
@@ -64,9 +46,9 @@ static void test_data_has_the_documented_bytes(void **state) {
       0xff, 0xff, 0xff, 0xfe, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34,
       0,    0,    0x05, 0x00, 0,    0,    0x05, 0x03, 0,    3,    0x07, 0x89, 'a',  'b',  'c'};
   uint8_t wire[HARP_PACKET_MAX_BYTES];
-  struct harp_packet p = a_data(3);
+  struct harp_packet p = data_packet(3);
   (void)state;
-  harp_packet_encode_data(wire, &p, number, SEED, payload);
+  harp_packet_encode_data(wire, &p, PACKET_NUMBER, PACKET_SEED, payload);
   fix_crc(expected, sizeof expected);
   assert_memory_equal(wire, expected, sizeof expected);
 }
@@ -80,30 +62,36 @@ static void test_ack_has_the_documented_bytes(void **state) {
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet p = an_ack(2);
   (void)state;
-  assert_int_equal(harp_packet_encode_ack(wire, &p, number, SEED), sizeof expected);
+  assert_int_equal(harp_packet_encode_ack(wire, &p, PACKET_NUMBER, PACKET_SEED), sizeof expected);
   fix_crc(expected, sizeof expected);
   assert_memory_equal(wire, expected, sizeof expected);
 }
 
 static void test_data_comes_back_at_any_alignment(void **state) {
   static uint8_t payload[HARP_PACKET_MAX_PAYLOAD_BYTES], buffer[HARP_PACKET_MAX_BYTES + 8];
-  static const uint32_t lengths[] = {0, 1, 127, 128, 129, 1408, HARP_PACKET_MAX_PAYLOAD_BYTES};
+  static const uint32_t lengths[] = {0,
+                                     1,
+                                     HARP_LINE_BYTES - 1,
+                                     HARP_LINE_BYTES,
+                                     HARP_LINE_BYTES + 1,
+                                     11 * HARP_LINE_BYTES,
+                                     HARP_PACKET_MAX_PAYLOAD_BYTES};
   struct harp_packet q;
   (void)state;
   for (size_t i = 0; i < sizeof payload; i++) payload[i] = (uint8_t)(i * 7 + 1);
   for (size_t i = 0; i < HARP_ARRAY_COUNT(lengths); i++) {
     for (size_t shift = 0; shift < 8; shift += 3) {
       uint8_t *wire = buffer + shift;
-      struct harp_packet p = a_data(lengths[i]);
+      struct harp_packet p = data_packet(lengths[i]);
       if (!lengths[i]) p.data.offset = p.data.size = 0; /* an empty message */
-      harp_packet_encode_data(wire, &p, number, SEED, lengths[i] ? payload : NULL);
+      harp_packet_encode_data(wire, &p, PACKET_NUMBER, PACKET_SEED, lengths[i] ? payload : NULL);
       size_t bytes = HARP_DATA_HEADER_BYTES + lengths[i];
       assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_NONE);
       assert_int_equal(q.type, p.type);
       assert_int_equal(q.flags, p.flags);
       assert_int_equal(q.path, p.path);
       assert_true(q.token == p.token);
-      assert_int_equal(q.number, (uint32_t)number);
+      assert_int_equal(q.number, (uint32_t)PACKET_NUMBER);
       assert_int_equal(q.data.time, p.data.time);
       assert_int_equal(q.data.message, p.data.message);
       assert_int_equal(q.data.line, p.data.line);
@@ -112,7 +100,7 @@ static void test_data_comes_back_at_any_alignment(void **state) {
       assert_int_equal(q.data.length, p.data.length);
       assert_ptr_equal(q.data.payload, wire + HARP_DATA_HEADER_BYTES);
       assert_memory_equal(q.data.payload, payload, lengths[i]);
-      assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
+      assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
     }
   }
 }
@@ -122,12 +110,12 @@ static void test_probe_comes_back(void **state) {
   struct harp_packet p = {.type = HARP_PACKET_PROBE, .path = 1, .data = {.time = 9, .length = 1024}}, q;
   (void)state;
   memset(wire, 0xee, sizeof wire);
-  harp_packet_encode_probe(wire, &p, number, SEED);
+  harp_packet_encode_probe(wire, &p, PACKET_NUMBER, PACKET_SEED);
   assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + 1024, &q), HARP_DROP_NONE);
   assert_int_equal(q.type, HARP_PACKET_PROBE);
   assert_int_equal(q.data.time, 9);
   assert_int_equal(q.data.length, 1024);
-  assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
+  assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
   assert_int_equal(wire[HARP_DATA_HEADER_BYTES], 0);
   assert_int_equal(wire[HARP_DATA_HEADER_BYTES + 1023], 0);
   assert_int_equal(wire[HARP_DATA_HEADER_BYTES + 1024], 0xee);
@@ -139,7 +127,7 @@ static void test_acks_of_any_size_come_back(void **state) {
   (void)state;
   for (uint32_t n = 0; n <= HARP_RANGES_MAX; n++) {
     struct harp_packet p = an_ack(n);
-    size_t bytes = harp_packet_encode_ack(wire, &p, number, SEED);
+    size_t bytes = harp_packet_encode_ack(wire, &p, PACKET_NUMBER, PACKET_SEED);
     assert_int_equal(bytes, HARP_ACK_HEADER_BYTES + n * HARP_ACK_RANGE_BYTES + n / 2 * HARP_ACK_CREDIT_BYTES);
     assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_NONE);
     assert_memory_equal(&q.ack, &p.ack,
@@ -149,7 +137,7 @@ static void test_acks_of_any_size_come_back(void **state) {
       assert_int_equal(q.ack.credits[i].posted, p.ack.credits[i].posted);
     }
     assert_true(q.token == p.token);
-    assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
+    assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
     for (size_t cut = 0; cut < bytes; cut++)
       assert_int_equal(harp_packet_decode(wire, cut, &q), HARP_DROP_SHORT);
   }
@@ -157,9 +145,9 @@ static void test_acks_of_any_size_come_back(void **state) {
 
 static void test_cut_data_is_short(void **state) {
   uint8_t wire[HARP_PACKET_MAX_BYTES], payload[200] = {0};
-  struct harp_packet p = a_data(200), q;
+  struct harp_packet p = data_packet(200), q;
   (void)state;
-  harp_packet_encode_data(wire, &p, number, SEED, payload);
+  harp_packet_encode_data(wire, &p, PACKET_NUMBER, PACKET_SEED, payload);
   for (size_t cut = 0; cut < HARP_DATA_HEADER_BYTES + 200; cut++)
     assert_int_equal(harp_packet_decode(wire, cut, &q), HARP_DROP_SHORT);
 }
@@ -167,21 +155,21 @@ static void test_cut_data_is_short(void **state) {
 /* Behind a short packet inside a superframe lies padding up to the segment size: not part of the packet. */
 static void test_bytes_behind_the_packet_are_ignored(void **state) {
   uint8_t wire[HARP_PACKET_MAX_BYTES], payload[200] = {0};
-  struct harp_packet p = a_data(200), q;
+  struct harp_packet p = data_packet(200), q;
   (void)state;
   memset(wire, 0xdd, sizeof wire);
-  harp_packet_encode_data(wire, &p, number, SEED, payload);
+  harp_packet_encode_data(wire, &p, PACKET_NUMBER, PACKET_SEED, payload);
   assert_int_equal(harp_packet_decode(wire, sizeof wire, &q), HARP_DROP_NONE);
   assert_int_equal(q.data.length, 200);
   assert_int_equal(harp_packet_crc_bytes(&q), HARP_DATA_HEADER_BYTES + 200 - HARP_CRC_FROM_BYTE);
-  assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
+  assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
   p = an_ack(2);
   memset(wire, 0xdd, sizeof wire);
-  harp_packet_encode_ack(wire, &p, number, SEED);
+  harp_packet_encode_ack(wire, &p, PACKET_NUMBER, PACKET_SEED);
   assert_int_equal(harp_packet_decode(wire, sizeof wire, &q), HARP_DROP_NONE);
   assert_int_equal(harp_packet_crc_bytes(&q), HARP_ACK_HEADER_BYTES + 2 * HARP_ACK_RANGE_BYTES +
                                                   HARP_ACK_CREDIT_BYTES - HARP_CRC_FROM_BYTE);
-  assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
+  assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
 }
 
 static enum harp_drop decode_with(struct harp_packet *p) {
@@ -216,7 +204,7 @@ static void test_fields_out_of_range_are_dropped(void **state) {
       {0xffffff80, 128, 256, HARP_DROP_FIELD}, /* end wraps at 32 bits */
       {0, 1, 0, HARP_DROP_FIELD},              /* nothing of something */
       {128, 128, 0, HARP_DROP_FIELD},
-      {0, UINT32_MAX, HARP_PACKET_MAX_PAYLOAD_BYTES + 128, HARP_DROP_FIELD},
+      {0, UINT32_MAX, HARP_PACKET_MAX_PAYLOAD_BYTES + HARP_LINE_BYTES, HARP_DROP_FIELD},
   };
   (void)state;
   for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
@@ -235,7 +223,7 @@ static void test_other_versions_and_types_are_dropped(void **state) {
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet p = an_ack(1), q;
   (void)state;
-  size_t bytes = harp_packet_encode_ack(wire, &p, number, SEED);
+  size_t bytes = harp_packet_encode_ack(wire, &p, PACKET_NUMBER, PACKET_SEED);
   for (unsigned v = 0; v < 256; v++) {
     wire[offsetof(struct harp_wire_prefix, version)] = (uint8_t)v;
     assert_int_equal(harp_packet_decode(wire, bytes, &q),
@@ -254,31 +242,31 @@ static void test_other_versions_and_types_are_dropped(void **state) {
 
 static void test_crc_notices_every_changed_bit(void **state) {
   uint8_t wire[HARP_PACKET_MAX_BYTES], payload[130];
-  struct harp_packet p = a_data(sizeof payload), q;
+  struct harp_packet p = data_packet(sizeof payload), q;
   const size_t bytes = HARP_DATA_HEADER_BYTES + sizeof payload;
   (void)state;
   memset(payload, 0xa5, sizeof payload);
-  harp_packet_encode_data(wire, &p, number, SEED, payload);
+  harp_packet_encode_data(wire, &p, PACKET_NUMBER, PACKET_SEED, payload);
   for (size_t bit = 0; bit < bytes * 8; bit++) {
     wire[bit / 8] ^= (uint8_t)(1 << bit % 8);
     if (harp_packet_decode(wire, sizeof wire, &q) == HARP_DROP_NONE)
-      assert_false(harp_packet_crc_ok(wire, &q, SEED, number));
+      assert_false(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
     wire[bit / 8] ^= (uint8_t)(1 << bit % 8);
   }
   assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_NONE);
-  assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
+  assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
 }
 
 static void test_crc_covers_seed_and_upper_half_of_the_number(void **state) {
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet p = an_ack(0), q;
   (void)state;
-  size_t bytes = harp_packet_encode_ack(wire, &p, number, SEED);
+  size_t bytes = harp_packet_encode_ack(wire, &p, PACKET_NUMBER, PACKET_SEED);
   assert_int_equal(harp_packet_decode(wire, bytes, &q), HARP_DROP_NONE);
-  assert_true(harp_packet_crc_ok(wire, &q, SEED, number));
-  assert_false(harp_packet_crc_ok(wire, &q, SEED ^ 1, number));
-  assert_false(harp_packet_crc_ok(wire, &q, SEED, number + (1ull << 32)));
-  assert_false(harp_packet_crc_ok(wire, &q, SEED, number - (1ull << 32)));
+  assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
+  assert_false(harp_packet_crc_ok(wire, &q, PACKET_SEED ^ 1, PACKET_NUMBER));
+  assert_false(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER + (1ull << 32)));
+  assert_false(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER - (1ull << 32)));
 }
 
 static void test_lines_and_ticks(void **state) {

@@ -8,39 +8,23 @@
 
 #include <cmocka.h>
 
-enum { SEED = 0x1badcafe };
-static const uint64_t number = 0x00000003fffffffe;
-static const uint8_t key[HARP_MAC_KEY_BYTES] = {1, 2, 3}, other_key[HARP_MAC_KEY_BYTES] = {1, 2, 4};
+#include "lib/packets.h"
 
-static struct harp_packet a_data(uint32_t length) {
-  return (struct harp_packet){
-      .type = HARP_PACKET_DATA,
-      .flags = HARP_FLAG_ACK_SOON,
-      .path = 5,
-      .token = 0x0123456789abcdef,
-      .data = {.time = 0x11121314,
-               .message = 0x21222324,
-               .line = 0x31323334,
-               .offset = 1280,
-               .size = 1280 + length,
-               .length = length,
-               .stream = 0x0789},
-  };
-}
+static const uint8_t key[HARP_MAC_KEY_BYTES] = {1, 2, 3}, other_key[HARP_MAC_KEY_BYTES] = {1, 2, 4};
 
 static void test_data_there_and_back(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
-  struct harp_packet in = a_data(HARP_RECORD_MAX_BYTES);
+  struct harp_packet in = data_packet(HARP_RECORD_MAX_BYTES);
   struct harp_record out;
   (void)state;
-  harp_record_encode(head, &in, in.data.length, 0xabad1dea, number, SEED);
+  harp_record_encode(head, &in, in.data.length, 0xabad1dea, PACKET_NUMBER, PACKET_SEED);
   assert_int_equal(harp_record_decode(head, &out), HARP_DROP_NONE);
-  assert_true(harp_record_head_ok(head, SEED, number));
+  assert_true(harp_record_head_ok(head, PACKET_SEED, PACKET_NUMBER));
   const struct harp_packet *p = &out.packet;
   assert_int_equal(p->type, in.type);
   assert_int_equal(p->flags, in.flags);
   assert_int_equal(p->path, in.path);
-  assert_true(p->token == in.token && p->number == (uint32_t)number);
+  assert_true(p->token == in.token && p->number == (uint32_t)PACKET_NUMBER);
   assert_true(p->data.time == in.data.time && p->data.message == in.data.message);
   assert_true(p->data.line == in.data.line && p->data.offset == in.data.offset);
   assert_true(p->data.size == in.data.size && p->data.length == in.data.length);
@@ -52,32 +36,32 @@ static void test_data_there_and_back(void **state) {
 
 static void test_every_bit_of_a_head_counts(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
-  struct harp_packet in = a_data(4096);
+  struct harp_packet in = data_packet(4096);
   (void)state;
-  harp_record_encode(head, &in, 4096, 7, number, SEED);
+  harp_record_encode(head, &in, 4096, 7, PACKET_NUMBER, PACKET_SEED);
   for (unsigned bit = 0; bit < sizeof head * 8; bit++) {
     head[bit / 8] ^= (uint8_t)(1u << bit % 8);
-    assert_false(harp_record_head_ok(head, SEED, number));
+    assert_false(harp_record_head_ok(head, PACKET_SEED, PACKET_NUMBER));
     head[bit / 8] ^= (uint8_t)(1u << bit % 8);
   }
-  assert_true(harp_record_head_ok(head, SEED, number));
-  assert_false(harp_record_head_ok(head, SEED + 1, number));
-  assert_false(harp_record_head_ok(head, SEED, number + (1ull << 32)));
+  assert_true(harp_record_head_ok(head, PACKET_SEED, PACKET_NUMBER));
+  assert_false(harp_record_head_ok(head, PACKET_SEED + 1, PACKET_NUMBER));
+  assert_false(harp_record_head_ok(head, PACKET_SEED, PACKET_NUMBER + (1ull << 32)));
 }
 
 static enum harp_drop decoded(const struct harp_packet *in, uint32_t length) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_record out;
-  harp_record_encode(head, in, length, 0, number, SEED);
+  harp_record_encode(head, in, length, 0, PACKET_NUMBER, PACKET_SEED);
   return harp_record_decode(head, &out);
 }
 
 static void test_what_makes_no_sense_is_refused(void **state) {
   (void)state;
-  struct harp_packet p = a_data(HARP_RECORD_MAX_BYTES + HARP_LINE_BYTES);
+  struct harp_packet p = data_packet(HARP_RECORD_MAX_BYTES + HARP_LINE_BYTES);
   assert_int_equal(decoded(&p, HARP_RECORD_MAX_BYTES + HARP_LINE_BYTES), HARP_DROP_FIELD);
   assert_int_equal(decoded(&p, UINT32_MAX), HARP_DROP_FIELD);
-  p = a_data(4096);
+  p = data_packet(4096);
   assert_int_equal(decoded(&p, 4096), HARP_DROP_NONE);
   assert_int_equal(decoded(&p, 4224), HARP_DROP_FIELD); /* beyond the message */
   assert_int_equal(decoded(&p, 4000), HARP_DROP_FIELD); /* a part of a line that is not the last */
@@ -86,7 +70,7 @@ static void test_what_makes_no_sense_is_refused(void **state) {
   assert_int_equal(decoded(&p, 4096), HARP_DROP_FIELD);
   p = (struct harp_packet){.type = HARP_PACKET_PROBE};
   assert_int_equal(decoded(&p, 0), HARP_DROP_NONE);
-  assert_int_equal(decoded(&p, 128), HARP_DROP_FIELD);
+  assert_int_equal(decoded(&p, HARP_LINE_BYTES), HARP_DROP_FIELD);
   p.type = HARP_PACKET_ACK;
   assert_int_equal(decoded(&p, HARP_ACK_HEADER_BYTES), HARP_DROP_NONE);
   assert_int_equal(decoded(&p, HARP_ACK_HEADER_BYTES - 1), HARP_DROP_FIELD);
@@ -100,10 +84,10 @@ static void test_what_makes_no_sense_is_refused(void **state) {
 
 static void test_another_version_is_refused(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
-  struct harp_packet in = a_data(128);
+  struct harp_packet in = data_packet(HARP_LINE_BYTES);
   struct harp_record out;
   (void)state;
-  harp_record_encode(head, &in, 128, 0, number, SEED);
+  harp_record_encode(head, &in, HARP_LINE_BYTES, 0, PACKET_NUMBER, PACKET_SEED);
   head[offsetof(struct harp_wire_prefix, version)]++;
   assert_int_equal(harp_record_decode(head, &out), HARP_DROP_VERSION);
 }
@@ -112,16 +96,16 @@ static void test_a_join_proves_whose_it_is(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_record out;
   (void)state;
-  harp_record_encode_join(head, 0x0123456789abcdef, 9, 77, SEED, key);
+  harp_record_encode_join(head, 0x0123456789abcdef, 9, 77, PACKET_SEED, key);
   assert_int_equal(harp_record_decode(head, &out), HARP_DROP_NONE);
   assert_int_equal(out.packet.type, HARP_PACKET_JOIN);
   assert_true(out.packet.token == 0x0123456789abcdef && out.packet.path == 9 && out.packet.number == 77);
-  assert_true(harp_record_join_ok(head, SEED, key));
-  assert_false(harp_record_join_ok(head, SEED, other_key));
-  assert_false(harp_record_join_ok(head, SEED + 1, key));
+  assert_true(harp_record_join_ok(head, PACKET_SEED, key));
+  assert_false(harp_record_join_ok(head, PACKET_SEED, other_key));
+  assert_false(harp_record_join_ok(head, PACKET_SEED + 1, key));
   for (unsigned i = 0; i < sizeof head; i++) {
     head[i] ^= 1;
-    assert_false(harp_record_join_ok(head, SEED, key));
+    assert_false(harp_record_join_ok(head, PACKET_SEED, key));
     head[i] ^= 1;
   }
 }

@@ -24,6 +24,7 @@
 #include "io/nic.h"
 #include "io/xdp/filter.h"
 #include "io/xdp/socket.h"
+#include "lib/addresses.h"
 #include "lib/netns.h"
 
 enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };
@@ -88,14 +89,6 @@ static int enter(void **state) {
   has_namespace = netns_enter();
   if (has_namespace) make_eni();
   return 0;
-}
-
-static struct sockaddr_storage address(const char *ip, uint16_t port) {
-  struct sockaddr_storage a = {.ss_family = AF_INET};
-  struct sockaddr_in *in = (struct sockaddr_in *)&a;
-  in->sin_port = htons(port);
-  assert_int_equal(inet_pton(AF_INET, ip, &in->sin_addr), 1);
-  return a;
 }
 
 static unsigned sharer, sharer_count, port_count = 1; /* of what is opened */

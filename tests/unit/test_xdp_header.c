@@ -10,22 +10,13 @@
 #include <cmocka.h>
 
 #include "io/xdp/header.h"
+#include "lib/addresses.h"
 #include "lib/rng.h"
 
 enum { PAYLOAD_AT = 128, FRAME = 2048 };
 
 static const uint8_t our_mac[6] = {2, 0, 0, 0, 0, 1}, next_mac[6] = {2, 0, 0, 0, 0, 2};
 static _Alignas(64) uint8_t frame[FRAME];
-
-static struct sockaddr_storage address(int family, const char *text, uint16_t port) {
-  struct sockaddr_storage a = {.ss_family = (sa_family_t)family};
-  struct sockaddr_in *v4 = (struct sockaddr_in *)&a;
-  struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&a;
-  assert_int_equal(
-      inet_pton(family, text, family == AF_INET6 ? (void *)&v6->sin6_addr : (void *)&v4->sin_addr), 1);
-  v4->sin_port = htons(port); /* at the same place for both */
-  return a;
-}
 
 /* The sum of 16-bit words in network order, as RFC 1071 defines it, one by one. */
 static uint32_t plain_sum(const uint8_t *at, uint32_t bytes) {
@@ -42,8 +33,8 @@ static uint32_t folded(uint32_t sum) {
 static struct harp_xdp_header header_of(int family, int traffic_class) {
   struct harp_xdp_header h;
   bool v6 = family == AF_INET6;
-  struct sockaddr_storage local = address(family, v6 ? "fd00::1" : "10.0.0.1", 40000);
-  struct sockaddr_storage peer = address(family, v6 ? "fd00::2" : "10.0.0.2", 50000);
+  struct sockaddr_storage local = address(v6 ? "fd00::1" : "10.0.0.1", 40000);
+  struct sockaddr_storage peer = address(v6 ? "fd00::2" : "10.0.0.2", 50000);
   harp_xdp_header_init(&h, our_mac, next_mac, &local, &peer, traffic_class);
   return h;
 }

@@ -20,6 +20,7 @@
 #include "io/xdp/bpf.h"
 #include "io/xdp/header.h"
 #include "io/xdp/program.h"
+#include "lib/addresses.h"
 #include "wire/packet.h"
 
 enum {
@@ -66,17 +67,8 @@ static int open_all(void **state) {
   return 0;
 }
 
-static struct sockaddr_storage address(int family, const char *v4, const char *v6, uint16_t port) {
-  struct sockaddr_storage a = {.ss_family = (sa_family_t)family};
-  struct sockaddr_in *in = (struct sockaddr_in *)&a;
-  in->sin_port = htons(port); /* at the same place for both */
-  void *at = family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&a)->sin6_addr : (void *)&in->sin_addr;
-  assert_int_equal(inet_pton(family, family == AF_INET6 ? v6 : v4, at), 1);
-  return a;
-}
-
 static struct sockaddr_storage ours(int family, uint16_t port) {
-  return address(family, "10.0.0.1", "fd00::1", port);
+  return address(family == AF_INET6 ? "fd00::1" : "10.0.0.1", port);
 }
 
 static struct harp_xdp_port_key key_of(int family) {
@@ -114,7 +106,8 @@ static struct harp_xdp_port_value counted(int family) {
 static uint8_t *wrap(int family, uint16_t port, uint32_t payload_bytes) {
   static const uint8_t mac[6] = {2, 0, 0, 0, 0, 1};
   struct harp_xdp_header header;
-  struct sockaddr_storage from = address(family, "10.0.0.2", "fd00::2", 40000), to = ours(family, port);
+  struct sockaddr_storage from = address(family == AF_INET6 ? "fd00::2" : "10.0.0.2", 40000),
+                          to = ours(family, port);
   harp_xdp_header_init(&header, mac, mac, &from, &to, -1);
   harp_xdp_header_write(&header, frame + PAYLOAD_AT, payload_bytes);
   return frame + PAYLOAD_AT - header.bytes;
