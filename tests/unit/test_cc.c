@@ -8,8 +8,9 @@
 #include <cmocka.h>
 
 #include "proto/cc.h"
+#include "wire/packet.h"
 
-enum { PACKET = 1452, WINDOW_MAX = 8 << 20 };
+enum { PACKET = HARP_DATA_HEADER_BYTES + 11 * HARP_LINE_BYTES, WINDOW_MAX = 8 << 20 };
 static struct harp_cc cc;
 
 static void start(const struct harp_cc_ops *ops) {

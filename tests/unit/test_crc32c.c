@@ -28,6 +28,7 @@
 enum {
   LONGEST_BYTES = 4096,
   SLACK_BYTES = 256,
+  PAYLOAD_BYTES = 1408, /* of a packet in Ethernet's MTU */
   GUARD = 0xa5,
 };
 
@@ -153,7 +154,8 @@ static void test_all_lengths(void **state) {
 /* Each way that dst and src can stand in a cache line, at lengths on both sides of every kernel's thresholds.
  */
 static void check_all_alignments(void) {
-  static const size_t lengths[] = {127, 128, 191, 192, 255, 256, 320, 511, 512, 515, 575, 576, 768, 1408};
+  static const size_t lengths[] = {127, 128, 191, 192, 255, 256, 320,
+                                   511, 512, 515, 575, 576, 768, PAYLOAD_BYTES};
   static uint8_t src[2048], dst[2048];
 
   fill_random(src, sizeof(src));
@@ -251,8 +253,8 @@ __attribute__((no_sanitize("thread"))) static void *scribble(void *arg) {
  */
 static void check_changing_source(void) {
   enum { ENOUGH_CHANGED = 20, YIELD_EVERY = 4096, MOST_SECONDS = 60 };
-  static HARP_CACHE_ALIGNED uint8_t src[1408], dst[1408 + 64];
-  static const size_t lengths[] = {44, 100, 128, 300, 1407, 1408};
+  static HARP_CACHE_ALIGNED uint8_t src[PAYLOAD_BYTES], dst[PAYLOAD_BYTES + 64];
+  static const size_t lengths[] = {44, 100, 128, 300, PAYLOAD_BYTES - 1, PAYLOAD_BYTES};
   struct scribbler s = {.target = src, .bytes = sizeof(src)};
   pthread_t thread;
   int changed = 0;

@@ -8,8 +8,10 @@
 #include <cmocka.h>
 
 #include "proto/flight.h"
+#include "wire/packet.h"
 
 static struct harp_flight f;
+enum { LINE = 100, LINES = 11, LAST_LINES = 3 }; /* of a burst: its first, of a packet, of its last packet */
 static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
 
 static int reset(void **state) {
@@ -22,10 +24,10 @@ static int reset(void **state) {
 static struct harp_burst *push(uint64_t number, uint8_t count, harp_ns sent_ns) {
   struct harp_burst b = {.number = number,
                          .sent_ns = sent_ns,
-                         .line = 100,
-                         .lines_per_packet = 11,
-                         .last_lines = 3,
-                         .packet_bytes = 1452,
+                         .line = LINE,
+                         .lines_per_packet = LINES,
+                         .last_lines = LAST_LINES,
+                         .packet_bytes = HARP_DATA_HEADER_BYTES + LINES * HARP_LINE_BYTES,
                          .count = count};
   harp_flight_push(&f, &b);
   return harp_flight_at(&f, f.tail - 1);
@@ -35,12 +37,12 @@ static void test_a_burst_knows_its_packets(void **state) {
   (void)state;
   struct harp_burst *b = push(7, 4, 0);
   assert_int_equal(harp_burst_mask(b), 0xF);
-  assert_int_equal(harp_burst_line(b, 2), 122);
-  assert_int_equal(harp_burst_lines(b, 2), 11);
-  assert_int_equal(harp_burst_lines(b, 3), 3);
+  assert_int_equal(harp_burst_line(b, 2), LINE + 2 * LINES);
+  assert_int_equal(harp_burst_lines(b, 2), LINES);
+  assert_int_equal(harp_burst_lines(b, 3), LAST_LINES);
   b->acked = 1, b->lost = 2;
   assert_int_equal(harp_burst_pending(b), 0xC);
-  b->count = 64;
+  b->count = HARP_BURST_MAX_PACKETS;
   assert_true(harp_burst_mask(b) == ~0ull);
 }
 

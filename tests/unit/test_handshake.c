@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 static const uint8_t secret[HARP_SECRET_BYTES] = "our handle's ...";
+enum { ALL = 1024 }; /* bytes given at a time: more than any message has */
 
 struct pair {
   struct harp_handshake client, server;
@@ -73,7 +74,7 @@ static size_t feed(struct harp_handshake *h, const uint8_t *data, size_t bytes, 
   return feed_with(h, data, bytes, piece, HARP_REFUSAL_NONE);
 }
 
-/* Carries everything that `from` has to say; returns false when `to` did not want all of it. */
+/* Carries all output of `from`; returns false when `to` did not want all of it. */
 static bool carry(struct harp_handshake *from, struct harp_handshake *to, size_t piece) {
   size_t bytes = from->out_bytes - from->out_sent;
   size_t fed = feed(to, from->out + from->out_sent, bytes, piece);
@@ -139,7 +140,7 @@ static void test_keys_are_those_of_the_document(void **state) {
                                        0x79, 0xe0, 0xdd, 0xde, 0x9d, 0x08, 0xb2, 0x15};
   (void)state;
   start_usual(&p);
-  run(&p, 1024);
+  run(&p, ALL);
   assert_memory_equal(p.client.control.tx, client_key, sizeof client_key);
   assert_memory_equal(p.client.control.rx, server_key, sizeof server_key);
   assert_int_equal(p.client.keys.tx_seed, 0x4beda998);
@@ -150,15 +151,15 @@ static void test_keys_depend_on_both_nonces(void **state) {
   struct pair a, b, c;
   (void)state;
   start_usual(&a);
-  run(&a, 1024);
+  run(&a, ALL);
   prepare(&b);
   b.client_nonce[0] ^= 1;
   start(&b, 1, 1, 1, 1);
-  run(&b, 1024);
+  run(&b, ALL);
   prepare(&c);
   c.server_nonce[15] ^= 1;
   start(&c, 1, 1, 1, 1);
-  run(&c, 1024);
+  run(&c, ALL);
   assert_agreed(&b);
   assert_agreed(&c);
   assert_memory_not_equal(&a.client.control, &b.client.control, sizeof a.client.control);
@@ -174,8 +175,8 @@ static void test_nothing_behind_the_handshake_is_swallowed(void **state) {
   struct harp_control_message m;
   (void)state;
   start_usual(&p);
-  carry(&p.client, &p.server, 1024);
-  carry(&p.server, &p.client, 1024);
+  carry(&p.client, &p.server, ALL);
+  carry(&p.server, &p.client, ALL);
   assert_int_equal(p.client.state, HARP_HANDSHAKE_DONE);
   assert_int_equal(p.client.out_bytes - p.client.out_sent, HARP_CONTROL_MIN_BYTES);
   memcpy(stream, p.client.out + p.client.out_sent, HARP_CONTROL_MIN_BYTES);
@@ -196,7 +197,7 @@ static void test_another_secret_gets_no_answer(void **state) {
   memcpy(other, secret, sizeof other);
   other[0] ^= 1;
   harp_handshake_init(&p.client, true, other, p.client_nonce, 1, 1, &p.client_end);
-  carry(&p.client, &p.server, 1024);
+  carry(&p.client, &p.server, ALL);
   assert_refused(&p.server, HARP_REFUSAL_SECRET);
   assert_int_equal(p.server.out_bytes, 0);
   assert_int_equal(p.server.peer.eni_count, 0);
@@ -208,16 +209,16 @@ static void test_recording_is_of_no_use(void **state) {
   struct harp_handshake server;
   (void)state;
   start_usual(&p);
-  run(&p, 1024);
+  run(&p, ALL);
   assert_agreed(&p);
   uint8_t fresh[HARP_NONCE_BYTES] = {1};
   harp_handshake_init(&server, false, secret, fresh, 1, 1, &p.server_end);
-  feed(&server, p.client.out, p.client.out_bytes, 1024); /* HELLO and CONFIRM */
+  feed(&server, p.client.out, p.client.out_bytes, ALL); /* HELLO and CONFIRM */
   assert_refused(&server, HARP_REFUSAL_SECRET);
 
   struct harp_handshake client;
   harp_handshake_init(&client, true, secret, fresh, 1, 1, &p.client_end);
-  feed(&client, p.server.out, p.server.out_bytes, 1024); /* WELCOME */
+  feed(&client, p.server.out, p.server.out_bytes, ALL); /* WELCOME */
   assert_refused(&client, HARP_REFUSAL_SECRET);
 }
 
@@ -231,7 +232,7 @@ static void test_newest_common_version_is_chosen(void **state) {
   for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
     prepare(&p);
     start(&p, cases[i].client_min, cases[i].client_max, cases[i].server_min, cases[i].server_max);
-    run(&p, 1024);
+    run(&p, ALL);
     assert_agreed(&p);
     assert_int_equal(p.client.version, cases[i].version);
     assert_int_equal(p.client.peer_version_min, cases[i].server_min);
@@ -261,7 +262,7 @@ static void test_without_common_version_both_know_both_ranges(void **state) {
   }
 }
 
-/* A later version's HELLO shares two bytes with ours; one of any content must still be told our versions. */
+/* A later version's HELLO shares two bytes with ours; one of any content must still get our versions. */
 static void test_hello_of_a_later_version_is_answered(void **state) {
   struct pair p;
   uint8_t hello[HARP_CONTROL_MAX_BYTES];
@@ -272,14 +273,14 @@ static void test_hello_of_a_later_version_is_answered(void **state) {
     hello[HARP_CONTROL_HEADER_BYTES] = 7;
     hello[HARP_CONTROL_HEADER_BYTES + 1] = 8;
     size_t bytes = harp_control_seal(hello, secret, HARP_CONTROL_HELLO, 0, body);
-    assert_int_equal(feed(&p.server, hello, bytes, 1024), bytes);
+    assert_int_equal(feed(&p.server, hello, bytes, ALL), bytes);
     assert_refused(&p.server, HARP_REFUSAL_VERSION);
     assert_int_equal(p.server.peer_version_min, 7);
     assert_int_equal(p.server.peer_version_max, 8);
     assert_int_equal(p.server.out_bytes, HARP_CONTROL_REFUSE_BYTES);
   }
   start_usual(&p);
-  feed(&p.server, hello, harp_control_seal(hello, secret, HARP_CONTROL_HELLO, 0, 1), 1024);
+  feed(&p.server, hello, harp_control_seal(hello, secret, HARP_CONTROL_HELLO, 0, 1), ALL);
   assert_refused(&p.server, HARP_REFUSAL_NOT_HARP);
 }
 
@@ -289,12 +290,12 @@ static void test_server_may_not_choose_an_older_version(void **state) {
   (void)state;
   prepare(&p);
   start(&p, 1, 3, 1, 1);
-  carry(&p.client, &p.server, 1024);
+  carry(&p.client, &p.server, ALL);
   memcpy(welcome, p.server.out, p.server.out_bytes);
   welcome[HARP_CONTROL_HEADER_BYTES + 1] = 3; /* "speaks up to 3", and yet 1 was chosen */
   harp_control_seal(welcome, p.server.control.tx, HARP_CONTROL_WELCOME, 0,
                     p.server.out_bytes - HARP_CONTROL_MIN_BYTES);
-  feed(&p.client, welcome, p.server.out_bytes, 1024);
+  feed(&p.client, welcome, p.server.out_bytes, ALL);
   assert_refused(&p.client, HARP_REFUSAL_VERSION);
 }
 
@@ -303,11 +304,11 @@ static void test_old_refusals_do_not_count(void **state) {
   (void)state;
   prepare(&p);
   start(&p, 1, 1, 2, 2);
-  carry(&p.client, &p.server, 1024);
+  carry(&p.client, &p.server, ALL);
   prepare(&q);
   q.client_nonce[3] ^= 1;
   start(&q, 1, 1, 1, 1);
-  carry(&p.server, &q.client, 1024);
+  carry(&p.server, &q.client, ALL);
   assert_refused(&q.client, HARP_REFUSAL_SECRET);
   assert_int_equal(q.client.peer_version_max, 0);
 }
@@ -318,7 +319,7 @@ static void test_senseless_endpoints_are_refused_and_told(void **state) {
   prepare(&p);
   p.client_end.enis[0].mtu = 68;
   start(&p, 1, 1, 1, 1);
-  run(&p, 1024);
+  run(&p, ALL);
   assert_refused(&p.server, HARP_REFUSAL_ENDPOINT);
   assert_refused(&p.client, HARP_REFUSAL_PEER);
   assert_int_equal(p.client.peer_refusal, HARP_REFUSAL_ENDPOINT);
@@ -326,13 +327,15 @@ static void test_senseless_endpoints_are_refused_and_told(void **state) {
   prepare(&p);
   p.server_end.enis[0].ports[2] = 0;
   start(&p, 1, 1, 1, 1);
-  carry(&p.client, &p.server, 1024);
-  carry(&p.server, &p.client, 1024);
+  carry(&p.client, &p.server, ALL);
+  carry(&p.server, &p.client, ALL);
   assert_refused(&p.client, HARP_REFUSAL_ENDPOINT);
   assert_int_equal(p.client.out_bytes, p.client.out_sent); /* no CONFIRM */
 }
 
-/* Whoever proves the secret is told; who does not gets no answer, as ever. The server knows who asks. */
+/* A client that has proved the secret gets the reason; any other gets no answer. The server knows its
+ * endpoint.
+ */
 static void test_server_says_why_not(void **state) {
   static const enum harp_refusal whys[] = {HARP_REFUSAL_BUSY, HARP_REFUSAL_CROSSED, HARP_REFUSAL_LIMIT};
   struct pair p;
@@ -340,16 +343,16 @@ static void test_server_says_why_not(void **state) {
   (void)state;
   for (size_t i = 0; i < HARP_ARRAY_COUNT(whys); i++) {
     start_usual(&p);
-    feed_with(&p.server, p.client.out, p.client.out_bytes, 1024, whys[i]);
+    feed_with(&p.server, p.client.out, p.client.out_bytes, ALL, whys[i]);
     assert_refused(&p.server, whys[i]);
     assert_same_endpoint(&p.server.peer, &p.client_end);
-    carry(&p.server, &p.client, 1024);
+    carry(&p.server, &p.client, ALL);
     assert_refused(&p.client, HARP_REFUSAL_PEER);
     assert_int_equal(p.client.peer_refusal, whys[i]);
 
     start_usual(&p);
     harp_handshake_init(&p.client, true, other, p.client_nonce, 1, 1, &p.client_end);
-    feed_with(&p.server, p.client.out, p.client.out_bytes, 1024, whys[i]);
+    feed_with(&p.server, p.client.out, p.client.out_bytes, ALL, whys[i]);
     assert_refused(&p.server, HARP_REFUSAL_SECRET);
     assert_int_equal(p.server.out_bytes, 0);
   }
@@ -387,7 +390,7 @@ static void test_own_hello_sent_back_is_refused(void **state) {
   struct pair p;
   (void)state;
   start_usual(&p);
-  carry(&p.client, &p.client, 1024);
+  carry(&p.client, &p.client, ALL);
   assert_refused(&p.client, HARP_REFUSAL_NOT_HARP);
 }
 
@@ -398,7 +401,7 @@ static void test_every_changed_bit_is_noticed(void **state) {
   uint8_t changed[2 * HARP_CONTROL_MAX_BYTES];
   (void)state;
   start_usual(&good);
-  run(&good, 1024);
+  run(&good, ALL);
   const size_t hello_bytes = good.client.out_bytes - HARP_CONTROL_MIN_BYTES;
   const struct {
     const uint8_t *message;
@@ -410,12 +413,12 @@ static void test_every_changed_bit_is_noticed(void **state) {
   for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
     for (size_t bit = 0; bit < cases[i].bytes * 8; bit++) {
       start_usual(&p);
-      if (i == 2) feed(&p.server, good.client.out, hello_bytes, 1024);
+      if (i == 2) feed(&p.server, good.client.out, hello_bytes, ALL);
       memset(changed, 0, sizeof changed);
       memcpy(changed, cases[i].message, cases[i].bytes);
       changed[bit / 8] ^= (uint8_t)(1 << bit % 8);
       struct harp_handshake *h = cases[i].to_client ? &p.client : &p.server;
-      feed(h, changed, sizeof changed, 1024);
+      feed(h, changed, sizeof changed, ALL);
       assert_int_equal(h->state, HARP_HANDSHAKE_REFUSED);
     }
   }

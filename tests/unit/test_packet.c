@@ -12,6 +12,8 @@
 #include "lib/packets.h"
 #include "wire/crc32c.h"
 
+enum { PROBE_BYTES = 1024 };
+
 static struct harp_packet an_ack(uint32_t ranges) {
   struct harp_packet p = {
       .type = HARP_PACKET_ACK,
@@ -107,18 +109,19 @@ static void test_data_comes_back_at_any_alignment(void **state) {
 
 static void test_probe_comes_back(void **state) {
   static uint8_t wire[HARP_PACKET_MAX_BYTES];
-  struct harp_packet p = {.type = HARP_PACKET_PROBE, .path = 1, .data = {.time = 9, .length = 1024}}, q;
+  struct harp_packet p = {.type = HARP_PACKET_PROBE, .path = 1, .data = {.time = 9, .length = PROBE_BYTES}},
+                     q;
   (void)state;
   memset(wire, 0xee, sizeof wire);
   harp_packet_encode_probe(wire, &p, PACKET_NUMBER, PACKET_SEED);
-  assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + 1024, &q), HARP_DROP_NONE);
+  assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + PROBE_BYTES, &q), HARP_DROP_NONE);
   assert_int_equal(q.type, HARP_PACKET_PROBE);
   assert_int_equal(q.data.time, 9);
-  assert_int_equal(q.data.length, 1024);
+  assert_int_equal(q.data.length, PROBE_BYTES);
   assert_true(harp_packet_crc_ok(wire, &q, PACKET_SEED, PACKET_NUMBER));
   assert_int_equal(wire[HARP_DATA_HEADER_BYTES], 0);
   assert_int_equal(wire[HARP_DATA_HEADER_BYTES + 1023], 0);
-  assert_int_equal(wire[HARP_DATA_HEADER_BYTES + 1024], 0xee);
+  assert_int_equal(wire[HARP_DATA_HEADER_BYTES + PROBE_BYTES], 0xee);
 }
 
 static void test_acks_of_any_size_come_back(void **state) {

@@ -12,6 +12,7 @@
 
 static struct harp_resend r;
 enum { FIRST = 0xFFFFFF00 }; /* just below the wrap */
+enum { SPAN = 4096 };        /* lines of the plain set */
 
 static int init(void **state) {
   (void)state;
@@ -74,13 +75,13 @@ static void test_an_old_line_does_not_remove_a_new_one(void **state) {
 
 static void test_it_agrees_with_a_plain_set(void **state) {
   (void)state;
-  static bool plain[4096];
+  static bool plain[SPAN];
   struct rng random = {3};
   uint32_t delivered = 0;
   for (int i = 0; i < 3000; i++) {
     uint32_t at = delivered + (uint32_t)rng_below(&random, 900),
              count = (uint32_t)rng_between(&random, 1, 64), line;
-    if (at + count > 4096) break;
+    if (at + count > SPAN) break;
     switch (rng_below(&random, 4)) {
     case 0:
     case 1:
@@ -97,14 +98,14 @@ static void test_it_agrees_with_a_plain_set(void **state) {
       memset(plain + delivered, 0, count);
       delivered += count;
     }
-    uint32_t members = 0, lowest = 4096, run = 0;
-    for (uint32_t k = 0; k < 4096; k++) {
+    uint32_t members = 0, lowest = SPAN, run = 0;
+    for (uint32_t k = 0; k < SPAN; k++) {
       members += plain[k];
-      if (plain[k] && lowest == 4096) lowest = k;
+      if (plain[k] && lowest == SPAN) lowest = k;
     }
-    while (lowest + run < 4096 && plain[lowest + run]) run++;
+    while (lowest + run < SPAN && plain[lowest + run]) run++;
     assert_int_equal(r.count, members);
-    assert_int_equal(harp_resend_first(&r, 4096, &line), run);
+    assert_int_equal(harp_resend_first(&r, SPAN, &line), run);
     if (run) assert_int_equal(line, FIRST + lowest);
   }
 }

@@ -19,18 +19,27 @@ static struct harp_tx_stream st;
 static struct harp_counters counters;
 static struct harp_tx_stream own_stream; /* of a test's own sender */
 static uint8_t data[1 << 20];
-enum { FIRST_LINE = 1000, FIRST_MESSAGE = 7, FIRST_NUMBER = 5, STREAM = 2 };
+enum {
+  FIRST_LINE = 1000,
+  FIRST_MESSAGE = 7,
+  FIRST_NUMBER = 5,
+  STREAM = 2,
+  PACKET_LINES = 8, /* of a full packet */
+  PACKET_BYTES = PACKET_LINES * HARP_LINE_BYTES,
+  MESSAGE_BYTES = 2500, /* of a message of three packets */
+};
 static const struct harp_tx_stream_config stream = {
     .id = STREAM, .first_line = FIRST_LINE, .first_message = FIRST_MESSAGE};
 
 static int init(void **state) {
   (void)state;
-  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
-                                 .stream_max = STREAM + 1,
-                                 .path_count = 2,
-                                 .paths = {{.lines_max = 8}, {.lines_max = 8, .local_eni = 1}},
-                                 .window_bytes = 4 << 20,
-                                 .cc = &harp_cc_delay};
+  struct harp_sender_config c = {
+      .first_number = FIRST_NUMBER - 1,
+      .stream_max = STREAM + 1,
+      .path_count = 2,
+      .paths = {{.lines_max = PACKET_LINES}, {.lines_max = PACKET_LINES, .local_eni = 1}},
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_delay};
   s = malloc(harp_sender_bytes(&c));
   assert_non_null(s);
   memset(&counters, 0, sizeof counters);
@@ -79,34 +88,34 @@ static void test_posting_is_bounded(void **state) {
 static void test_a_message_is_cut_into_packets(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0); /* 20 lines: 8 + 8 + 4 */
-  assert_true(take(&run, 64));
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   assert_int_equal(run.type, HARP_PACKET_DATA);
   assert_int_equal(run.count, 3);
   assert_int_equal(run.number, FIRST_NUMBER);
   assert_int_equal(run.message, FIRST_MESSAGE);
   assert_int_equal(run.line, FIRST_LINE);
-  assert_int_equal(run.lines_per_packet, 8);
-  assert_int_equal(run.last_bytes, 2500 - 2048);
-  assert_int_equal(run.size, 2500);
+  assert_int_equal(run.lines_per_packet, PACKET_LINES);
+  assert_int_equal(run.last_bytes, MESSAGE_BYTES - 2 * PACKET_BYTES);
+  assert_int_equal(run.size, MESSAGE_BYTES);
   assert_ptr_equal(run.data, data);
   assert_int_equal(run.flags, HARP_FLAG_ACK_SOON);
   assert_int_equal(run.stream, STREAM);
-  assert_false(take(&run, 64));
+  assert_false(take(&run, HARP_BURST_MAX_PACKETS));
 }
 
-static void test_a_superframe_takes_no_more_than_asked(void **state) {
+static void test_a_superframe_takes_no_more_than_requested(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
   assert_true(take(&run, 2));
   assert_int_equal(run.count, 2);
-  assert_int_equal(run.last_bytes, 1024);
+  assert_int_equal(run.last_bytes, PACKET_BYTES);
   assert_true(take(&run, 2));
   assert_int_equal(run.count, 1);
-  assert_int_equal(run.offset, 2048);
-  assert_int_equal(run.line, FIRST_LINE + 16);
-  assert_ptr_equal(run.data, data + 2048);
+  assert_int_equal(run.offset, 2 * PACKET_BYTES);
+  assert_int_equal(run.line, FIRST_LINE + 2 * PACKET_LINES);
+  assert_ptr_equal(run.data, data + 2 * PACKET_BYTES);
 }
 
 static void test_an_empty_message_takes_one_line_and_no_bytes(void **state) {
@@ -114,7 +123,7 @@ static void test_an_empty_message_takes_one_line_and_no_bytes(void **state) {
   struct harp_tx_run run;
   void *cookie;
   assert_int_equal(harp_sender_post(s, &st, NULL, 0, data, 0), 0);
-  assert_true(take(&run, 64));
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   assert_int_equal(run.count, 1);
   assert_int_equal(run.last_bytes, 0);
   assert_false(harp_tx_stream_poll_done(&st, &cookie));
@@ -127,12 +136,12 @@ static void test_early_messages_are_small_and_few(void **state) {
   (void)state;
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, HARP_EARLY_MAX_BYTES + 1, NULL, 0), 0);
-  assert_false(take(&run, 64)); /* too large without credit */
+  assert_false(take(&run, HARP_BURST_MAX_PACKETS)); /* too large without credit */
   assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
-  while (take(&run, 64)) assert_int_equal(run.message, FIRST_MESSAGE);
+  while (take(&run, HARP_BURST_MAX_PACKETS)) assert_int_equal(run.message, FIRST_MESSAGE);
   for (int i = 0; i < 12; i++) assert_int_equal(harp_sender_post(s, &st, data, 8, NULL, 0), 0);
   uint32_t sent = 0;
-  for (; take(&run, 64); sent++) {
+  for (; take(&run, HARP_BURST_MAX_PACKETS); sent++) {
   }
   assert_int_equal(sent, HARP_EARLY_MESSAGES);
 }
@@ -141,8 +150,8 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
-  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
-  assert_true(take(&run, 64));
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   uint32_t n = FIRST_NUMBER;
   assert_int_equal(feed(ack(run.path, n, n + 4, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
   assert_int_equal(feed(ack(run.path, n + 1, n, FIRST_MESSAGE)), HARP_DROP_FIELD);
@@ -157,11 +166,11 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
   assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, 0xFFFFFFF8, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
   assert_int_equal(feed(ack(run.path, 0x80000010, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
   assert_int_equal(st.delivered, FIRST_LINE);
-  assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + 1024));
+  assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + PACKET_BYTES));
   assert_false(harp_tx_stream_poll_done(&st, &cookie));
   /* Numbers below the first: never sent, harmless. */
   assert_int_equal(feed(ack(run.path, 1, 3, FIRST_MESSAGE)), HARP_DROP_NONE);
-  assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + 1024));
+  assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + PACKET_BYTES));
 }
 
 /* The credit of an earlier stream of the same id may come late: it must not count as this one's. */
@@ -174,13 +183,13 @@ static void test_credit_that_no_receiver_can_give_is_ignored(void **state) {
   assert_int_equal(st.posted, FIRST_MESSAGE + HARP_MESSAGES_MAX);
 }
 
-/* All acknowledgements that told a stream's credit may have been lost while other streams went on. */
-static void test_credit_is_asked_for_while_others_are_busy(void **state) {
+/* All acknowledgements with a stream's credit may have been lost while other streams continued. */
+static void test_credit_is_requested_while_others_are_busy(void **state) {
   (void)state;
   const struct harp_tx_stream_config other = {.id = STREAM - 1, .first_message = FIRST_MESSAGE};
   struct harp_tx_run run;
   struct harp_packet last = ack(0, 0, 0, 0); /* something is always in flight */
-  unsigned asked = 0;
+  unsigned requested = 0;
   harp_ns first_ns = 0, now = 0;
   harp_sender_open(s, &own_stream, &other);
   assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, now), 0);
@@ -191,15 +200,15 @@ static void test_credit_is_asked_for_while_others_are_busy(void **state) {
     if (own_stream.tail - own_stream.done < 4)
       assert_int_equal(harp_sender_post(s, &own_stream, data, 1000, NULL, now), 0);
     harp_sender_on_timeout(s, now);
-    while (send_next(s, 64, &run, now)) {
+    while (send_next(s, HARP_BURST_MAX_PACKETS, &run, now)) {
       assert_int_equal(harp_sender_on_ack(s, &last, harp_sender_ack_number(s, &last), now), HARP_DROP_NONE);
       last = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
-      asked += (run.flags & HARP_FLAG_CREDIT) != 0;
-      if (asked && !first_ns) first_ns = now;
+      requested += (run.flags & HARP_FLAG_CREDIT) != 0;
+      if (requested && !first_ns) first_ns = now;
     }
   }
   assert_true(first_ns && first_ns <= HARP_MS(3));
-  assert_in_range(asked, 2, 5);
+  assert_in_range(requested, 2, 5);
   harp_sender_close(s, &own_stream);
 }
 
@@ -208,7 +217,7 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
   struct harp_tx_run run;
   for (harp_ns end = *now + span_ns; *now < end; *now += HARP_US(100)) {
     harp_sender_on_timeout(own, *now);
-    while (send_next(own, 64, &run, *now)) {
+    while (send_next(own, HARP_BURST_MAX_PACKETS, &run, *now)) {
       if (run.type == HARP_PACKET_DATA && run.stream == STREAM) continue;
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
       p.ack.echo_time = harp_ticks_from_ns(*now - HARP_US(50));
@@ -260,11 +269,11 @@ static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
 static void test_an_old_acknowledgement_takes_nothing_back(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
-  assert_true(take(&run, 64));
-  assert_int_equal(feed(ack(run.path, 5, 7, FIRST_MESSAGE + 3)), HARP_DROP_NONE);
-  assert_int_equal(feed(ack(run.path, 5, 6, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
-  assert_int_equal(st.delivered, FIRST_LINE + 16);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
+  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_MESSAGE + 3)), HARP_DROP_NONE);
+  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(st.delivered, FIRST_LINE + 2 * PACKET_LINES);
   assert_int_equal(st.posted, FIRST_MESSAGE + 3);
 }
 
@@ -275,7 +284,7 @@ static void test_messages_complete_in_order(void **state) {
   struct harp_packet acks[3];
   for (int i = 0; i < 3; i++) {
     assert_int_equal(harp_sender_post(s, &st, data, 100, data + i, 0), 0);
-    assert_true(take(&run, 64));
+    assert_true(take(&run, HARP_BURST_MAX_PACKETS));
     acks[i] = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
   }
   feed(acks[1]); /* the second arrives first */
@@ -295,7 +304,7 @@ static void test_messages_complete_in_order(void **state) {
 
 static void test_a_choice_tells_the_size_that_comes(void **state) {
   (void)state;
-  static const uint32_t sizes[][2] = {{0, 0}, {300, 300}, {9000, 1024}};
+  static const uint32_t sizes[][2] = {{0, 0}, {300, 300}, {9000, PACKET_BYTES}};
   struct harp_tx_choice choice = harp_sender_choose(s, HARP_US(1));
   struct harp_tx_run run;
   assert_int_equal(choice.kind, HARP_TX_NOTHING);
@@ -306,7 +315,7 @@ static void test_a_choice_tells_the_size_that_comes(void **state) {
     if (choice.kind == HARP_TX_NOTHING) choice = harp_sender_choose(s, choice.deadline_ns); /* corked */
     assert_int_equal(choice.kind, HARP_TX_NEW);
     assert_int_equal(choice.bytes, sizes[i][1]);
-    harp_sender_take(s, &choice, 64, &run, now);
+    harp_sender_take(s, &choice, HARP_BURST_MAX_PACKETS, &run, now);
   }
   choice = harp_sender_choose_more(s, choice.path, HARP_US(100));
   assert_int_equal(choice.kind, HARP_TX_NOTHING);
@@ -315,16 +324,16 @@ static void test_a_choice_tells_the_size_that_comes(void **state) {
 static void test_a_path_that_is_down_moves_its_flight(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, 2500, NULL, 0), 0);
-  assert_true(take(&run, 64));
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   unsigned first = run.path;
   harp_sender_path_down(s, first, HARP_US(2));
   assert_int_equal(s->paths[first].inflight_bytes, 0);
   assert_int_equal(counters.lost_packets, 3);
-  assert_true(take(&run, 64)); /* the probe of the path that is down */
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS)); /* the probe of the path that is down */
   assert_int_equal(run.type, HARP_PACKET_PROBE);
   assert_int_equal(run.path, first);
-  assert_true(take(&run, 64));
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   assert_int_equal(run.type, HARP_PACKET_DATA);
   assert_int_not_equal(run.path, first);
   assert_int_equal(run.line, FIRST_LINE);
@@ -635,7 +644,7 @@ static struct harp_tx_choice choose_copy(struct harp_sender *own, harp_ns *now) 
   for (harp_ns end = *now + HARP_MS(60); *now < end; *now += HARP_US(5)) {
     choice = harp_sender_choose(own, *now);
     if (choice.kind == HARP_TX_COPY) break;
-    if (choice.kind != HARP_TX_NOTHING) harp_sender_take(own, &choice, 64, &run, *now);
+    if (choice.kind != HARP_TX_NOTHING) harp_sender_take(own, &choice, HARP_BURST_MAX_PACKETS, &run, *now);
   }
   return choice;
 }
@@ -661,10 +670,10 @@ static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
   bring_up(own, *now);
   assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, *now), 0);
   harp_sender_on_ack(own, &credit, harp_sender_ack_number(own, &credit), *now);
-  assert_true(send_next(own, 64, &run, *now));
+  assert_true(send_next(own, HARP_BURST_MAX_PACKETS, &run, *now));
   *on = run.path;
   assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, *now), 0);
-  while (!send_next(own, 64, &run, *now)) *now += HARP_US(1);
+  while (!send_next(own, HARP_BURST_MAX_PACKETS, &run, *now)) *now += HARP_US(1);
   assert_int_equal(choose_copy(own, now).line, FIRST_LINE);
   return own;
 }
@@ -692,7 +701,7 @@ static void test_a_copy_that_found_no_frame_is_forgotten(void **state) {
   struct harp_packet late = ack((uint8_t)first, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 50);
   assert_int_equal(harp_sender_on_ack(own, &late, harp_sender_ack_number(own, &late), now), HARP_DROP_NONE);
   harp_sender_on_timeout(own, now);
-  for (unsigned sent = 0; sent < 8 && send_next(own, 64, &run, now); sent++)
+  for (unsigned sent = 0; sent < 8 && send_next(own, HARP_BURST_MAX_PACKETS, &run, now); sent++)
     assert_false(harp_seq_before(run.line, FIRST_LINE + 11) && run.type == HARP_PACKET_DATA);
   harp_sender_check(own);
   free(own);
@@ -727,13 +736,13 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_copy_that_found_no_frame_is_forgotten, init, fini),
       cmocka_unit_test_setup_teardown(test_posting_is_bounded, init, fini),
       cmocka_unit_test_setup_teardown(test_a_message_is_cut_into_packets, init, fini),
-      cmocka_unit_test_setup_teardown(test_a_superframe_takes_no_more_than_asked, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_superframe_takes_no_more_than_requested, init, fini),
       cmocka_unit_test_setup_teardown(test_an_empty_message_takes_one_line_and_no_bytes, init, fini),
       cmocka_unit_test_setup_teardown(test_early_messages_are_small_and_few, init, fini),
       cmocka_unit_test_setup_teardown(test_nonsense_is_dropped_and_changes_nothing, init, fini),
       cmocka_unit_test_setup_teardown(test_an_old_acknowledgement_takes_nothing_back, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_that_no_receiver_can_give_is_ignored, init, fini),
-      cmocka_unit_test_setup_teardown(test_credit_is_asked_for_while_others_are_busy, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_is_requested_while_others_are_busy, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stream_that_is_refused_holds_up_no_other, init, fini),
       cmocka_unit_test_setup_teardown(test_messages_complete_in_order, init, fini),
       cmocka_unit_test_setup_teardown(test_a_choice_tells_the_size_that_comes, init, fini),
