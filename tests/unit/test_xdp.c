@@ -29,6 +29,7 @@
 
 enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };
 
+enum { PAGE_BYTES = 4096, PEER_PORT = 9999, BYTES_PER_MS_AND_MBPS = 125 };
 enum { SHARED_PORTS = 5 }; /* where an engine has a share of the queues; else 1 */
 
 static bool has_namespace;
@@ -37,7 +38,7 @@ static struct harp_counters counters;
 /* ---- the kernel, as the driver sees it ---- */
 
 static int wake_answer;                /* of waking a queue to send: 0, or -errno */
-static bool wake_is_ignored;           /* the kernel hears it and does nothing */
+static bool wake_is_ignored;           /* the kernel takes the wake-up and does nothing */
 static int ignored_fd = -1;            /* the same, of this queue only */
 static int64_t clock_ahead_ns, nap_ns; /* how far the clock is ahead; how far each nap takes it */
 static pid_t doomed;                   /* a process that a nap kills, when the clock is ahead so far */
@@ -107,8 +108,8 @@ static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_
       .sharer_count = sharer_count,
       .shared_port_count = SHARED_PORTS,
   };
-  config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
-  config.frames = *frames = aligned_alloc(4096, config.frames_bytes);
+  config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), PAGE_BYTES);
+  config.frames = *frames = aligned_alloc(PAGE_BYTES, config.frames_bytes);
   assert_non_null(*frames);
   *io = NULL;
   return harp_io_xdp.open(io, &config, error);
@@ -133,7 +134,7 @@ static uint32_t program_on_lo(void) {
 static bool take_queue(struct harp_xdp_socket *s) {
   size_t bytes = harp_xdp_queue_umem_bytes(RX_FRAMES, TX_RUNS);
   struct harp_xdp_socket_config config = {
-      .ifindex = LO, .umem = aligned_alloc(4096, bytes), .rx_frames = RX_FRAMES, .tx_runs = TX_RUNS};
+      .ifindex = LO, .umem = aligned_alloc(PAGE_BYTES, bytes), .rx_frames = RX_FRAMES, .tx_runs = TX_RUNS};
   struct harp_error error = {0};
   int err = config.umem ? -EBUSY : -ENOMEM;
   for (int i = 0; err == -EBUSY && i < PATIENCE_MS; i++) {
@@ -206,8 +207,8 @@ static void test_too_few_ports_for_shared_queues(void **state) {
       .mtu = 1500,
   };
   if (!has_namespace) skip();
-  config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), 4096);
-  assert_non_null(config.frames = aligned_alloc(4096, config.frames_bytes));
+  config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), PAGE_BYTES);
+  assert_non_null(config.frames = aligned_alloc(PAGE_BYTES, config.frames_bytes));
   config.xdp_mode = HARP_IO_XDP_ANY;
   assert_int_equal(harp_io_xdp.open(&io, &config, &error), -EADDRINUSE);
   assert_non_null(strstr(error.text, "cannot bind 4 of the UDP ports 4002 to 4003"));
@@ -311,7 +312,7 @@ static int open_eni(void **state) {
     print_error("%s\n", error.text);
     return -1;
   }
-  struct sockaddr_storage peer = address("10.9.0.7", 9999);
+  struct sockaddr_storage peer = address("10.9.0.7", PEER_PORT);
   eni.route = eni.io->ops->route_open(eni.io, 0, &peer, -1);
   return !eni.route;
 }
@@ -393,7 +394,7 @@ static void test_what_a_full_socket_refuses_leaves_later(void **state) {
   struct pollfd fds[HARP_IO_FDS_MAX];
   struct harp_tx_superframe sf;
   if (!has_namespace) skip();
-  struct sockaddr_storage unresolved = address("10.9.0.8", 9999);
+  struct sockaddr_storage unresolved = address("10.9.0.8", PEER_PORT);
   struct harp_io_route *r = eni.io->ops->route_open(eni.io, 0, &unresolved, -1);
   unsigned quiet = eni.io->ops->fds(eni.io, fds);
   socket_is_full = true;
@@ -465,7 +466,7 @@ static void test_falls_back_when_one_queue_is_stuck(void **state) {
   (void)state;
   if (!has_namespace) skip();
   enum { QUEUES = 2 };
-  struct sockaddr_storage peer = address("10.8.0.7", 9999);
+  struct sockaddr_storage peer = address("10.8.0.7", PEER_PORT);
   struct harp_io_route *routes[QUEUES];
   struct pollfd fds[HARP_IO_FDS_MAX];
   struct harp_error error = {0};
@@ -521,7 +522,7 @@ enum { WORTHLESS = 3 * 512 /* more than the kernel has frames for */, AT_ONCE = 
 static void arrive(int from, bool is_right) {
   uint8_t frame[14 + 20 + 8 + PAYLOAD_BYTES] = {[12] = 8, [14] = 0x45, [22] = 64, [23] = IPPROTO_UDP};
   struct sockaddr_storage to = address("10.9.0.1", eni.io->info.ports[0]);
-  struct sockaddr_storage by = address("10.9.0.7", 9999);
+  struct sockaddr_storage by = address("10.9.0.7", PEER_PORT);
   const struct sockaddr_in *local = (struct sockaddr_in *)&to, *peer = (struct sockaddr_in *)&by;
   assert_int_equal(harp_nic_mac(netns_index("v0"), frame), 0);
   frame[17] = 20 + 8 + PAYLOAD_BYTES;
@@ -582,13 +583,13 @@ static void test_a_queue_without_completions_is_refused(void **state) {
   close_it(NULL, frames);
 }
 
-/* The part of the driver's memory that is UMEM: all but what it asks for when the conf leaves UMEM next to
- * nothing. */
+/* The part of the driver's memory that is UMEM: all but what it needs when the conf leaves UMEM the least. */
 static size_t umem_bytes(int speed_mbps, int mtu, size_t memory_bytes) {
   struct harp_io_config config = {
       .speed_mbps = speed_mbps, .mtu = mtu, .memory_bytes = memory_bytes, .sharer_count = sharer_count};
-  struct harp_io_config least = {.memory_bytes = 4 * 4096};
-  return harp_io_xdp.frames_bytes(&config) - harp_io_xdp.frames_bytes(&least) + 3 * (size_t)4096;
+  struct harp_io_config least = {.memory_bytes = 4 * HARP_XDP_FRAME_BYTES};
+  return harp_io_xdp.frames_bytes(&config) - harp_io_xdp.frames_bytes(&least) +
+         3 * (size_t)HARP_XDP_FRAME_BYTES;
 }
 
 static void test_umem_holds_a_millisecond_within_the_budget(void **state) {
@@ -596,11 +597,14 @@ static void test_umem_holds_a_millisecond_within_the_budget(void **state) {
   const size_t mib = 1 << 20;
   assert_int_equal(umem_bytes(0, 1500, 0), 64 * mib);
   assert_int_equal(umem_bytes(1000, 1500, 0), 16 * mib);
-  assert_int_equal(umem_bytes(50000, 1500, 0), 2 * (50000 * 125 / 1500) * (size_t)4096);
-  assert_int_equal(umem_bytes(50000, 9000, 0), 2 * (50000 * 125 / 9000) * (size_t)(3 * 4096));
+  assert_int_equal(umem_bytes(50000, 1500, 0),
+                   2 * (50000 * BYTES_PER_MS_AND_MBPS / 1500) * (size_t)HARP_XDP_FRAME_BYTES);
+  assert_int_equal(umem_bytes(50000, 9000, 0),
+                   2 * (50000 * BYTES_PER_MS_AND_MBPS / 9000) * (size_t)(3 * HARP_XDP_FRAME_BYTES));
   assert_int_equal(umem_bytes(400000, 1500, 0), 64 * mib);
   assert_int_equal(umem_bytes(400000, 1500, 128 * mib), 96 * mib);
-  assert_int_equal(umem_bytes(400000, 1500, 1024 * mib), 2 * (400000 * 125 / 1500) * (size_t)4096);
+  assert_int_equal(umem_bytes(400000, 1500, 1024 * mib),
+                   2 * (400000 * BYTES_PER_MS_AND_MBPS / 1500) * (size_t)HARP_XDP_FRAME_BYTES);
   assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib);
   assert_int_equal(umem_bytes(1000, 1500, 8 * mib), 6 * mib);
 }
