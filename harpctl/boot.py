@@ -92,7 +92,7 @@ def run_boot(host: Host, channels: int | None) -> BootResult:
 def boot(
     *,
     channels: Annotated[
-        int | None, typer.Option("--channels", help="Combined channels of each ENI; else as they are.")
+        int | None, typer.Option("--channels", help="Combined channels of each ENI; else unchanged.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -72,7 +72,7 @@ ON_HOSTS = {
 GROUPS = {
     "lab": (
         "Test and measure",
-        "Network namespaces that stand for hosts, to try things in.",
+        "Hosts made of network namespaces, for measurements and tests.",
         "testbed.lab.command",
     )
 }

@@ -31,12 +31,12 @@ def report(
         bool, typer.Option("--json", help="Print the file's name and what it lacks as JSON.")
     ] = False,
 ) -> None:
-    """Write a support bundle: one file with what helps to find a fault of this host.
+    """Write a support bundle: one file that holds what is needed to diagnose this host.
 
-    It holds the output of doctor, facts and status, conf files, the variables of NCCL and HARP, here and of
-    running processes, statistics, dumps of the last events, and versions. Variables, conf keys and kernel
-    arguments that harpctl does not know stay out, so that no secret is in it. Without root it holds less, and
-    lists what is missing. `harpctl doctor --bundle FILE` reads it on any host.
+    It contains the output of doctor, facts and status, conf files, the variables of NCCL and HARP, here and
+    of running processes, statistics, dumps of the last events, and versions. Variables, conf keys and kernel
+    arguments that harpctl does not know are left out, so that it holds no secret. Without root it contains
+    less, and lists what is missing. `harpctl doctor --bundle FILE` reads it on any host.
     """
     bundle = gather(open_host(root))
     name = re.sub(r"[^\w.-]", "_", platform.node() if root is None else "image") or "host"

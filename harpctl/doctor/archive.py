@@ -96,7 +96,9 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
                 if data is not None:
                     files[member.name.partition("/")[2]] = data.read()
     except FileNotFoundError:
-        raise HarpError(f"{path}: there is no such file.", "", ExitCode.MISSING) from None
+        raise HarpError(
+            f"{path}: there is no such file.", "`harpctl report` writes one.", ExitCode.MISSING
+        ) from None
     except gzip.BadGzipFile:
         raise _wrong(path, "it is no gzip file, or damaged") from None
     except EOFError:
@@ -104,7 +106,9 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
     except (zlib.error, tarfile.TarError):
         raise _wrong(path, "it is damaged") from None
     except OSError as error:
-        raise HarpError(f"{path}: {error.strerror}.", "", ExitCode.REFUSED) from None
+        raise HarpError(
+            f"{path}: {error.strerror}.", "Name a file that you may read.", ExitCode.REFUSED
+        ) from None
     if MANIFEST not in files:
         raise _wrong(path, f"{MANIFEST} is not in it")
     return _manifest(path, files[MANIFEST]), files

@@ -74,7 +74,7 @@ def doctor(
     peer: Annotated[
         list[str] | None,
         typer.Option(
-            "--peer", metavar="HOST", help="Probe the way to a host: addresses or names, commas between."
+            "--peer", metavar="HOST", help="Probe the network path to a host: names or addresses, comma list."
         ),
     ] = None,
     serve: Annotated[
@@ -87,7 +87,7 @@ def doctor(
         int, typer.Option("--seconds", min=1, max=SECONDS_MAX, help="How long --serve answers.")
     ] = SECONDS,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Carry out the repairs that are safe, then look again.")
+        bool, typer.Option("--fix", help="Apply the repairs that are safe, then check again.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also show the checks that passed.")
@@ -99,7 +99,7 @@ def doctor(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find out why HARP does not work here, or not well, with the command that repairs each finding."""
+    """Find what keeps HARP from working here, or slows it down, and show the command that repairs it."""
     if bundle is not None:
         if peer or serve or fix or root is not None:
             raise typer.BadParameter("can be combined with --verbose and --json only", param_hint="--bundle")
@@ -171,7 +171,7 @@ def _serve(port: int, seconds: int) -> None:
 
 
 def topo(*, root: Root = None, as_json: AsJson = False) -> None:
-    """Show how near GPUs, ENIs and NUMA nodes are to each other, and which ENI serves which GPU."""
+    """Show the distances of GPUs, ENIs and NUMA nodes, and which ENI serves which GPU."""
     found = make_topo(collect(open_host(root)))
     if as_json:
         print_json(msgspec.to_builtins(found))

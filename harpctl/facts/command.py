@@ -15,7 +15,7 @@ def facts(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what harpctl knows of this host: system, memory, GPUs, ENIs, plugin. Works without root."""
+    """Show this host's system, memory, GPUs, ENIs and plugin. Works without root."""
     found = collect(open_host(root))
     if as_json:
         print_json(found)

@@ -113,7 +113,10 @@ def is_wanted(cluster: Cluster, node: str, namespace: str, name: str) -> bool:
     if answer.code in LOST_ACCESS | {http.HTTPStatus.NOT_FOUND}:
         return False
     if answer.code != http.HTTPStatus.OK:
-        raise HarpError(f"The DaemonSet {namespace}/{name} can't be read: {answer.code} {answer.reason}")
+        raise HarpError(
+            f"The DaemonSet {namespace}/{name} can't be read: {answer.code} {answer.reason}.",
+            "Apply docs/deploy/access.yaml, which gives the pod the right to read it.",
+        )
     found = answer.document
     if found.get("metadata", {}).get("deletionTimestamp"):
         return False

@@ -75,7 +75,9 @@ def clean_up_node(
 def _daemonset(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
-        raise HarpError(f"--daemonset {text}: this is not NAMESPACE/NAME.", "", ExitCode.USAGE)
+        raise HarpError(
+            f"{text!r} is not NAMESPACE/NAME.", "Write --daemonset kube-system/harp.", ExitCode.USAGE
+        )
     return namespace, name
 
 
@@ -107,9 +109,9 @@ def node(
     """Put library and environment profile where containers of this node mount them.
 
     They become DIR/lib/libnccl-net-harp.so and DIR/nccl.conf, journalled as all changes: `harpctl rollback`
-    takes them away. As the pod of a DaemonSet it also labels the node, waits until it is asked to end, and
-    takes all away if the DaemonSet was deleted, or no longer selects the node; else, as in an update, it
-    leaves them. It needs docs/deploy/access.yaml for that.
+    removes them. As the pod of a DaemonSet it also labels the node, waits for SIGTERM, and then removes all
+    if the DaemonSet was deleted, or no longer selects the node; else, as in an update, the files stay. It
+    needs docs/deploy/access.yaml for that.
     """
     if bool(name) != bool(daemonset):
         raise HarpError("--node and --daemonset belong together.", "Give both, or none.", ExitCode.USAGE)

@@ -130,7 +130,7 @@ def install(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the plugin where NCCL finds it. `harpctl rollback` takes it out again.
+    """Put the plugin where NCCL finds it. `harpctl rollback` removes it.
 
     It becomes libnccl-net.so, or libnccl-net-harp.so where another plugin has that name, which stays as it
     is: then NCCL_NET_PLUGIN=harp makes a job use HARP. A running job keeps the file that it has loaded.
@@ -157,11 +157,11 @@ def enable(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn HARP on: rename the parked plugin to its own name, whichever way it was turned off.
+    """Turn HARP on: rename the disabled plugin to its own name, however it was disabled.
 
-    Found are bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
-    /root, and libnccl-net.so itself in the last two; the same of libnccl-net-harp.so, and beside a path that
-    NCCL_NET_PLUGIN names. Refused when several of one name are there.
+    It looks for bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
+    /root, and for libnccl-net.so itself in the last two; for the same names of libnccl-net-harp.so; and
+    beside a path that NCCL_NET_PLUGIN names. It refuses where it finds several of one name.
     """
     del yes
     host = open_host(root)
@@ -178,9 +178,9 @@ def disable(
 ) -> None:
     """Turn HARP off: rename libnccl-net.so to bak.libnccl-net.so, so that NCCL uses its own sockets.
 
-    So with libnccl-net-harp.so, and with a HARP at a path that NCCL_NET_PLUGIN names. It stays off whatever
-    ldconfig does. Jobs that run keep what they have loaded. Refused where both names
-    are there; the other plugins of a host are left alone.
+    The same for libnccl-net-harp.so, and for a HARP at a path that NCCL_NET_PLUGIN names. ldconfig does not
+    turn it on again. Running jobs keep the file that they have loaded. Refused where both names are there;
+    other plugins of a host stay.
     """
     del yes
     host = open_host(root)
@@ -214,7 +214,7 @@ def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
 
 @over_hosts(compare=compare_builds)
 def status(*, root: Root = None, as_json: AsJson = False) -> None:
-    """Show whether NCCL finds HARP here, and what else has a part in that.
+    """Show whether NCCL finds HARP here, and which files and settings decide that.
 
     Exit code 0: enabled. 1: beside another plugin and not chosen by a setting, disabled, absent, broken, or
     another plugin in its place; with -H also where the hosts have different builds.

@@ -65,7 +65,7 @@ def preflight(
 ) -> None:
     """Check whether hosts are fit for HARP together, and what HARP gains on them; changes nothing.
 
-    Looks at builds, wire versions, conf files, MTU and UDP and TCP ports of all pairs, measures all pairs in
+    Checks builds, wire versions, conf files, MTU and UDP and TCP ports of all pairs, measures all pairs in
     rounds, and one pair against NCCL's own sockets. Exit code 0: all hosts are fit. 1: the hosts named are
     not, or time ran out. 4: a host cannot be reached.
     """

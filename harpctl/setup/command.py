@@ -234,15 +234,15 @@ def setup(
     ] = None,
     mac: Annotated[
         list[str] | None,
-        typer.Option("--mac", metavar="ENI=MAC", help="MAC of an ENI that a tree does not hold; repeatable."),
+        typer.Option("--mac", metavar="ENI=MAC", help="MAC of an ENI that the tree lacks; repeatable."),
     ] = None,
     memory: Annotated[
         str,
         typer.Option(
-            "--memory", metavar="SIZE", help="Memory of the host, such as 948G, for a tree without proc."
+            "--memory", metavar="SIZE", help="Memory of the host, such as 948G, for a tree without /proc."
         ),
     ] = "",
-    mtu: Annotated[int | None, typer.Option("--mtu", help="MTU of the ENIs; else as it is.")] = None,
+    mtu: Annotated[int | None, typer.Option("--mtu", help="MTU of the ENIs; else unchanged.")] = None,
     speed: Annotated[
         int | None,
         typer.Option(
@@ -254,10 +254,11 @@ def setup(
         ),
     ] = None,
     channels: Annotated[
-        int | None, typer.Option("--channels", help="Combined channels of each ENI; else as they are.")
+        int | None, typer.Option("--channels", help="Combined channels of each ENI; else unchanged.")
     ] = None,
     now: Annotated[
-        bool, typer.Option("--now", help="Also get as many hugepages as can be had without a reboot.")
+        bool,
+        typer.Option("--now", help="Also reserve as many hugepages as possible without a reboot."),
     ] = False,
     no_kernel_args: Annotated[
         bool, typer.Option("--no-kernel-args", help="Do not change the boot loader.")
@@ -267,7 +268,8 @@ def setup(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Allow ENIs with the default route or this ssh session, and containers."
+            "--force",
+            help="Also use ENIs with the default route or this ssh session; also run in a container.",
         ),
     ] = False,
     dry_run: DryRun = False,

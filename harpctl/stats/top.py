@@ -179,7 +179,7 @@ def top(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one sample as JSON.")] = False,
 ) -> None:
-    """Show live what the processes that use HARP do: processes, sessions, what is wrong first.
+    """Show live what the processes that use HARP do: processes and sessions, problems first.
 
     Rates are those between two samples: out and in are bits of messages per second, `wait` counts the
     requests that NCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one sample is

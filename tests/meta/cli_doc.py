@@ -21,12 +21,12 @@ HEAD = """\
 # The command line
 
 Made from the commands by `python -m tests.meta.cli_doc`; a test compares. [operations.md](operations.md)
-tells when to use which.
+explains when to use which.
 
 Results go to standard output, progress and errors to standard error. No command reads standard input. With
 `--json` standard output holds one JSON document and nothing else; where the command could not do its work,
-that is `{"ok": false, "error": "...", "hint": "...", "exit_code": N}`, and only of wrong usage nothing is
-printed there. Every command takes `--help`; `harpctl --debug COMMAND` shows the traceback of an error,
+that is `{"ok": false, "error": "...", "hint": "...", "exit_code": N}`, and wrong usage alone prints nothing
+there. Every command takes `--help`; `harpctl --debug COMMAND` shows the traceback of an error,
 `harpctl --version` the version.
 
 | exit code | meaning |
@@ -35,9 +35,9 @@ printed there. Every command takes `--help`; `harpctl --debug COMMAND` shows the
 """
 
 CODES = {
-    ExitCode.FAILED: "failed, or found not right; what was begun is undone",
+    ExitCode.FAILED: "failed, or a check failed; what was begun is undone",
     ExitCode.USAGE: "wrong usage; also `setup --dry-run --exit-code` with something to do",
-    ExitCode.WRONG_DATA: "wrong data: a file or a message is not what it has to be",
+    ExitCode.WRONG_DATA: "wrong data in a file or a message",
     ExitCode.MISSING: "something that is needed is not there",
     ExitCode.REFUSED: "refused: it would do harm, or needs root",
     ExitCode.INTERRUPTED: "interrupted by ctrl-C, SIGTERM or a hang-up; what was begun is undone",

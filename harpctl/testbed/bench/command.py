@@ -104,7 +104,11 @@ def find_program(given: Path | None, name: str) -> Path:
     """Resolve a built file, or the user's own."""
     file = (given or built_file(name)).expanduser().resolve()
     if not file.is_file():
-        raise HarpError(f"{file} does not exist.", "", ExitCode.MISSING)
+        raise HarpError(
+            f"{file} does not exist.",
+            "Name a file that exists, or build it: ./harp_setup build",
+            ExitCode.MISSING,
+        )
     return file
 
 
@@ -115,7 +119,7 @@ def build_side(plugin: str | None, perf: Path, env: Sequence[str], *, best: bool
         file, needed = socket_baseline()
         return Side("NCCL Socket", Program(perf, file, {**needed, **own}), BEST_OF if best else ({},))
     if best:
-        raise HarpError("--against-best tries the settings of `--against socket`.", "", ExitCode.USAGE)
+        raise HarpError("--against-best is for `--against socket`.", "Add --against socket.", ExitCode.USAGE)
     file = find_program(Path(plugin) if plugin else None, "libnccl-net.so")
     return Side(file.stem if plugin else "HARP", Program(perf, file, own))
 
@@ -169,7 +173,9 @@ def _write_json(target: str, content: bytes) -> None:
     try:
         Path(target).write_bytes(content)
     except OSError as error:
-        raise HarpError(f"{target} can't be written: {error.strerror}.") from None
+        raise HarpError(
+            f"{target} can't be written: {error.strerror}.", "Name a file that you may write."
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +233,7 @@ def _plugin_file(given: str | None) -> Path | None:
 def _refuse_with_nccl(given: dict[str, bool]) -> None:
     for option, is_given in given.items():
         if is_given:
-            raise HarpError(f"--nccl does not take {option}.", "", ExitCode.USAGE)
+            raise HarpError(f"--nccl does not take {option}.", "Leave out one of the two.", ExitCode.USAGE)
 
 
 def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback: bool) -> None:
@@ -333,10 +339,15 @@ def bench(
     ] = None,
     beside_tcp: Annotated[
         bool,
-        typer.Option("--beside-tcp", help="A flow of kernel TCP beside it.", rich_help_panel=_CLOCK),
+        typer.Option(
+            "--beside-tcp", help="Run a flow of kernel TCP at the same time.", rich_help_panel=_CLOCK
+        ),
     ] = False,
     plugin: Annotated[
-        str | None, typer.Option(help="Another plugin's file, or `socket`.", rich_help_panel=_SIDES)
+        str | None,
+        typer.Option(
+            help="Measure this plugin's file, or `socket`, instead of HARP.", rich_help_panel=_SIDES
+        ),
     ] = None,
     env: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE for the plugin; repeatable.", rich_help_panel=_SIDES)
@@ -361,7 +372,9 @@ def bench(
     against_best: Annotated[
         bool,
         typer.Option(
-            "--against-best", help="Try socket's thread and socket counts first.", rich_help_panel=_SIDES
+            "--against-best",
+            help="Measure socket with its best counts of threads and sockets.",
+            rich_help_panel=_SIDES,
         ),
     ] = False,
     abi: Annotated[
@@ -398,14 +411,17 @@ def bench(
     ] = NEWEST,
     nccl_lib: Annotated[
         Path | None,
-        typer.Option(help="A libnccl.so.2 of NVIDIA's wheels instead.", rich_help_panel=_NCCL),
+        typer.Option(help="Use this libnccl.so.2 of NVIDIA's wheels, fetch none.", rich_help_panel=_NCCL),
     ] = None,
     ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=_LAB)] = 2,
     enis: Annotated[
         str, typer.Option(help="ENIs per host: one number, or a list of one per host.", rich_help_panel=_LAB)
     ] = "1",
     switch: Annotated[
-        bool, typer.Option("--switch", help="Join two hosts by a switch too.", rich_help_panel=_LAB)
+        bool,
+        typer.Option(
+            "--switch", help="Join hosts by a switch, also where there are two.", rich_help_panel=_LAB
+        ),
     ] = False,
     subnets: Annotated[
         Subnets,
@@ -467,18 +483,20 @@ def bench(
     ] = False,
     loopback: Annotated[
         bool,
-        typer.Option("--loopback", help="Processes over loopback; needs no root.", rich_help_panel=_PLACE),
+        typer.Option(
+            "--loopback", help="Run processes over loopback; needs no root.", rich_help_panel=_PLACE
+        ),
     ] = False,
     hosts: Annotated[
-        str | None, typer.Option(help="These hosts over ssh: gpu1,gpu2.", rich_help_panel=_PLACE)
+        str | None, typer.Option(help="Run on these hosts over ssh: gpu1,gpu2.", rich_help_panel=_PLACE)
     ] = None,
     ifname: Annotated[str, typer.Option(help="The interfaces to use on them.", rich_help_panel=_PLACE)] = "",
     ssh: Annotated[
         str, typer.Option(help="The command that reaches a host.", rich_help_panel=_PLACE)
     ] = shlex.join(SSH),
-    perf: Annotated[Path | None, typer.Option(help="Another harp-perf.", rich_help_panel=_OUTPUT)] = None,
+    perf: Annotated[Path | None, typer.Option(help="Run this harp-perf.", rich_help_panel=_OUTPUT)] = None,
     plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Draw it: FILE.png.", rich_help_panel=_OUTPUT)
+        Path | None, typer.Option("--plot", help="Draw the results: FILE.png.", rich_help_panel=_OUTPUT)
     ] = None,
     json_file: Annotated[
         str | None,
@@ -553,9 +571,13 @@ def bench(
     failures = [parse_failure(text, spec) for text in fail or []]
     by_clock = seconds is not None or bool(failures) or beside_tcp
     if (failures or beside_tcp or unprivileged) and (hosts or loopback):
-        raise HarpError("--fail, --beside-tcp and --unprivileged work in the lab only.", "", ExitCode.USAGE)
+        raise HarpError(
+            "--fail, --beside-tcp and --unprivileged work in the lab only.",
+            "Leave out --hosts and --loopback.",
+            ExitCode.USAGE,
+        )
     if wait_sent and mode is not Mode.PINGPONG:
-        raise HarpError("--wait-sent is for --mode pingpong.", "", ExitCode.USAGE)
+        raise HarpError("--wait-sent is for --mode pingpong.", "Add --mode pingpong.", ExitCode.USAGE)
     job = PerfJob(
         mode=mode.value,
         sizes_bytes=parse_sizes(sizes or _default_sizes(mode, by_clock=by_clock)),

@@ -83,9 +83,13 @@ def parse_failure(text: str, spec: LabSpec) -> Failure:
         )
     host, eni = int(match["host"] or 0), int(match["eni"])
     if host >= spec.hosts or eni >= spec.eni_count(host):
-        raise HarpError(f"{text!r} names an ENI that this lab lacks: {spec.describe()}.", "", ExitCode.USAGE)
+        raise HarpError(
+            f"{text!r} names an ENI that this lab lacks: {spec.describe()}.",
+            "Number hosts and ENIs from 0, or add some with --ranks and --enis.",
+            ExitCode.USAGE,
+        )
     if kind is Kind.UNPLUG and not spec.has_fabric:
-        raise HarpError(f"{text!r} takes a switch.", "--switch", ExitCode.USAGE)
+        raise HarpError(f"{text!r} needs a switch.", "Add --switch.", ExitCode.USAGE)
     lasts = float(match["for"]) if match["for"] else None
     return Failure(host, eni, kind, float(match["at"]), lasts, float(match["figure"] or 0))
 

@@ -95,7 +95,9 @@ class NcclOptions:
         if self.against is None:
             return [*sides, *socket_sides(theirs, best=self.best)]
         if self.best:
-            raise HarpError("--against-best tries the settings of `--against socket`.", "", ExitCode.USAGE)
+            raise HarpError(
+                "--against-best is for `--against socket`.", "Add --against socket.", ExitCode.USAGE
+            )
         name = self.against.stem if self.against.stem != sides[0].name else f"{self.against.stem} (2)"
         return [*sides, plugin_side(name, self.against, folder / "2", theirs, "")]
 

@@ -180,7 +180,9 @@ def _run(argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) 
             start_new_session=True,
         )
     except OSError as error:
-        raise HarpError(f"{argv[0]} can't be started: {error.strerror}.", "", ExitCode.MISSING) from None
+        raise HarpError(
+            f"{argv[0]} can't be started: {error.strerror}.", "Build it: ./harp_setup build", ExitCode.MISSING
+        ) from None
     with process:
         try:
             output, _ = process.communicate(timeout=timeout_s)

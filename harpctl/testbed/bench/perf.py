@@ -234,7 +234,11 @@ def _start(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.P
     try:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=error)
     except OSError as os_error:
-        raise HarpError(f"{argv[0]} can't be started: {os_error.strerror}.", "", ExitCode.MISSING) from None
+        raise HarpError(
+            f"{argv[0]} can't be started: {os_error.strerror}.",
+            "Build it: ./harp_setup build",
+            ExitCode.MISSING,
+        ) from None
 
 
 def _wait(children: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> list[int]:

@@ -84,6 +84,8 @@ def _save(file: Path, figure: Figure) -> None:
     try:
         figure.savefig(file, dpi=120)
     except OSError as error:
-        raise HarpError(f"{file} can't be written: {error.strerror}.") from None
+        raise HarpError(
+            f"{file} can't be written: {error.strerror}.", "Name a file that you may write."
+        ) from None
     finally:
         plt.close(figure)

@@ -50,5 +50,5 @@ def parse_assignment(text: str) -> tuple[str, str]:
     """Read NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise HarpError(f"{text!r} is not NAME=VALUE.", "", ExitCode.USAGE)
+        raise HarpError(f"{text!r} is not NAME=VALUE.", "Write HARP_PATHS=4, for example.", ExitCode.USAGE)
     return name, value

@@ -19,7 +19,7 @@ from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.numbers import parse_caps, parse_enis
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
-Name = Annotated[str, typer.Option("--name", help="The lab's name, of several.")]
+Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
 DEFAULT_NAME = "lab"
 LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
     "down": Lab.link_down,
@@ -52,7 +52,7 @@ def parse_share(text: str) -> float:
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise HarpError(f"A share of packets is as 0.01 or 1%, not {text!r}.", "", ExitCode.USAGE) from None
+        raise HarpError(f"{text!r} is not a share of packets.", "Write 0.01 or 1%.", ExitCode.USAGE) from None
 
 
 def _progress(*, as_json: bool) -> Progress:
@@ -100,7 +100,7 @@ def up(
     name: Name = DEFAULT_NAME,
     as_json: AsJson = False,
 ) -> None:
-    """Make hosts of network namespaces, joined by a switch, that stay until `harpctl lab down`."""
+    """Create hosts of network namespaces, joined by a switch, until `harpctl lab down`."""
     most, each = parse_enis(enis, hosts)
     spec = LabSpec(
         hosts=hosts,
@@ -139,7 +139,7 @@ def status(
     name: Annotated[str | None, typer.Option("--name", help="This lab only.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the labs that stand, their hosts, ENIs and faults, and what the faults did."""
+    """Show the running labs, their hosts, ENIs and faults, and counts of packets that faults changed."""
     labs = [lab for lab in persistent.status() if name in {None, lab.name}]
     if as_json:
         print_json(LabList(labs=labs))
@@ -241,12 +241,12 @@ def _number(text: str, what: str, count: int | None = None) -> int:
     digits = text.removeprefix("h" if what == "host" else "eni")
     if not digits.isdecimal() or (count is not None and int(digits) >= count):
         most = "" if count is None else f" from 0 to {count - 1}"
-        raise HarpError(f"{text!r} is no {what}: give its number{most}.", "", ExitCode.USAGE)
+        raise HarpError(f"{text!r} is no {what}.", f"Write its number{most}.", ExitCode.USAGE)
     return int(digits)
 
 
 def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
-    """Take a lab down, with all that runs in it; also what an interrupted `up` has left."""
+    """Remove a lab and end what runs in it, also after an interrupted `up`."""
     with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
         was_there = persistent.down(name)
     summary = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."

@@ -131,7 +131,7 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
         (["--hosts", "one"], 2, "at least two names"),
         (["--paths", "17"], 2, "'--paths'"),
         (["--unprivileged"], 2, "--unprivileged work in the lab only"),
-        (["--against", "x.so", "--against-best"], 2, "--against-best tries the settings"),
+        (["--against", "x.so", "--against-best"], 2, "--against-best is for"),
     ],
 )
 def test_wrong_words_are_named_without_a_traceback(

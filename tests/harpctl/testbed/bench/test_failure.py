@@ -54,7 +54,7 @@ def test_hosts_of_unequal_enis() -> None:
     assert parse_failure("1/eni7:unplug@1", spec).eni == 7
     with pytest.raises(HarpError, match="lacks: 2 hosts, 2 and 8 ENIs"):
         parse_failure("eni7:unplug@1", spec)
-    with pytest.raises(HarpError, match="takes a switch"):
+    with pytest.raises(HarpError, match="needs a switch"):
         parse_failure("eni1:unplug@1", FOUR)
 
 
