@@ -106,6 +106,20 @@ def test_payload_without_a_copy_is_refused(make_lab: MakeLab, plugin_file: Path)
 
 
 @ENGINES
+def test_payload_without_a_crc(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+    """Both ways in one job: the first rank leaves it out, the other does not."""
+    off: dict[str, str] = {"HARP_TCP_CHECKSUM": "off"}
+    env = {**TCP, "HARP_ENGINE": engine}
+    lab = make_lab(LabSpec(enis=2))
+    with Job(
+        lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW_RECORDS, env=env, rank_env=(off, {})
+    ) as job:
+        job.finish()
+        assert job.statistics_of(0)["tx_unchecked"] > 40
+        assert not job.statistics_of(1)["tx_unchecked"]
+
+
+@ENGINES
 @pytest.mark.parametrize("layout", ["ll", "ll128"])
 def test_lines_land_in_order(
     make_lab: MakeLab,

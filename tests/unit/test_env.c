@@ -13,7 +13,8 @@ static void test_every_variable(void **state) {
   assert_int_equal(READ("PATH=/bin", "HARP_CONF_DIR=/etc/harp", "HARP_IFNAME=^docker,lo", "HARP_DRIVER=udp",
                         "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
                         "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x",
-                        "HARP_STALL_TIME=3", "HARP_DUMP_DIR=off", "HARP_DISABLE=0", "HARP_ZEROCOPY=off"),
+                        "HARP_STALL_TIME=3", "HARP_DUMP_DIR=off", "HARP_DISABLE=0", "HARP_ZEROCOPY=off",
+                        "HARP_TCP_CHECKSUM=off"),
                    0);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
     bool has_variable = harp_setting_table[id].variable;
@@ -30,6 +31,7 @@ static void test_every_variable(void **state) {
   assert_int_equal(env.values.devices, HARP_DEVICES_ENIS);
   assert_int_equal(env.values.stall_ns, HARP_SEC(3));
   assert_int_equal(env.values.zerocopy, HARP_ZEROCOPY_MODE_OFF);
+  assert_int_equal(env.values.tcp_checksum, HARP_TCP_CHECKSUM_OFF);
   assert_string_equal(tree_log, "");
 }
 
@@ -53,6 +55,7 @@ static void test_bad_values_name_variable_and_value(void **state) {
       {"HARP_PEER_TIMEOUT=601", "HARP_PEER_TIMEOUT = '601': expected whole seconds from 1 to 600"},
       {"HARP_STALL_TIME=0.5", "HARP_STALL_TIME = '0.5': expected whole seconds from 1 to 3600"},
       {"HARP_ZEROCOPY=1", "HARP_ZEROCOPY = '1': expected auto, on or off"},
+      {"HARP_TCP_CHECKSUM=0", "HARP_TCP_CHECKSUM = '0': expected on or off"},
       {"HARP_PATHS= 4", "HARP_PATHS = ' 4': expected a number from 1 to 16"},
       {"HARP_STATS_DIR=stats",
        "HARP_STATS_DIR = 'stats': expected off, or an absolute directory path of at most 255 characters"},

@@ -34,6 +34,17 @@ static void test_data_there_and_back(void **state) {
   assert_false(harp_record_payload_ok(&out, 0xabad1deb));
 }
 
+static void test_only_data_goes_without_a_crc(void **state) {
+  (void)state;
+  for (int type = HARP_PACKET_DATA; type <= HARP_PACKET_JOIN; type++) {
+    struct harp_record record = {
+        .packet = {.type = (enum harp_packet_type)type, .flags = HARP_FLAG_UNCHECKED}, .payload_crc = 7};
+    assert_int_equal(harp_record_payload_ok(&record, 8), type == HARP_PACKET_DATA);
+    record.packet.flags = (uint8_t)~HARP_FLAG_UNCHECKED;
+    assert_false(harp_record_payload_ok(&record, 8));
+  }
+}
+
 static void test_every_bit_of_a_head_counts(void **state) {
   uint8_t head[HARP_RECORD_HEAD_BYTES];
   struct harp_packet in = data_packet(4096);
@@ -113,6 +124,7 @@ static void test_a_join_proves_whose_it_is(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_data_there_and_back),
+      cmocka_unit_test(test_only_data_goes_without_a_crc),
       cmocka_unit_test(test_every_bit_of_a_head_counts),
       cmocka_unit_test(test_what_makes_no_sense_is_refused),
       cmocka_unit_test(test_another_version_is_refused),

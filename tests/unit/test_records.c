@@ -310,6 +310,31 @@ static void test_a_payload_that_is_wrong_ends_it(void **state) {
   }
 }
 
+/* A payload that its sender did not check is taken as it comes; what is wrong with the head still ends it. */
+static void test_a_payload_without_a_crc(void **state) {
+  (void)state;
+  for (size_t cut = 0; cut <= LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 7) {
+    begin();
+    struct harp_packet p = packet(TCP, NUMBER, 0, LARGE);
+    p.flags = HARP_FLAG_UNCHECKED;
+    harp_record_encode(bytes, &p, LARGE, 0, p.number, keys.rx_seed);
+    memcpy(bytes + HARP_RECORD_HEAD_BYTES, payload, LARGE);
+    byte_count = HARP_RECORD_HEAD_BYTES + LARGE;
+    feed_to(cut, SIZE_MAX);
+    feed_to(byte_count, SIZE_MAX);
+    assert_int_equal(placed, 1);
+    assert_int_equal(memcmp(buffer, payload, LARGE), 0);
+    assert_untouched(LARGE);
+    assert_true(is_done());
+  }
+  begin();
+  put_whole(payload);
+  bytes[offsetof(struct harp_wire_record, prefix.flags)] |= HARP_FLAG_UNCHECKED; /* forged */
+  feed_to(byte_count, SIZE_MAX);
+  assert_true(broken);
+  assert_false(is_done());
+}
+
 /* A connection beside the first: one record with the same lines and other bytes. */
 static struct harp_records beside;
 static uint8_t beside_ahead[HARP_RECORDS_AHEAD_BYTES], beside_bytes[LARGE + HARP_RECORD_HEAD_BYTES];
@@ -464,6 +489,7 @@ int main(void) {
       BOTH_WAYS(test_nothing_is_written_for_a_stream_that_is_closed),
       BOTH_WAYS(test_what_was_refused_at_first_is_not_taken),
       BOTH_WAYS(test_a_payload_that_is_wrong_ends_it),
+      BOTH_WAYS(test_a_payload_without_a_crc),
       BOTH_WAYS(test_who_begins_last_has_the_lines),
       BOTH_WAYS(test_one_that_ends_is_forgotten),
       BOTH_WAYS(test_a_small_payload_that_is_wrong_is_never_placed),

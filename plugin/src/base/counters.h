@@ -63,6 +63,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(tx_records, "records", "records sent on TCP connections")                                                \
   X(rx_records, "records", "records received on TCP connections")                                            \
   X(tx_zerocopy, "records", "records sent whose payload the kernel took without a copy")                     \
+  X(tx_unchecked, "records", "records sent whose payload has no CRC")                                        \
   X(tcp_ends, "connections", "TCP connections of paths that ended or were given up")                         \
   X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
   X(path_down, "changes", "paths that went down")                                                            \

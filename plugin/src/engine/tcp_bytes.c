@@ -155,6 +155,7 @@ void harp_tcp_bytes_put_ack(struct harp_tcp_path *p, const struct harp_packet *a
 
 void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
                                const struct harp_tx_stream *stream, harp_ns now) {
+  struct harp_engine *e = p->peer->engine;
   const struct harp_session_keys *keys = &p->peer->session.keys;
   bool is_data = run->type == HARP_PACKET_DATA;
   uint32_t length = is_data ? run->last_bytes : 0;
@@ -175,8 +176,13 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   HARP_ASSERT(!p->payload_bytes &&
               p->out_bytes + HARP_RECORD_HEAD_BYTES + (copied ? length : 0) <= sizeof p->out);
   p->out_bytes += HARP_RECORD_HEAD_BYTES + (copied ? length : 0);
-  uint32_t crc = copied ? harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length)
-                        : harp_crc32c(0, run->data, length);
+  uint32_t crc = 0;
+  if (copied)
+    crc = harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length);
+  else if (harp_likely(e->instance.tcp_checksum == HARP_TCP_CHECKSUM_ON))
+    crc = harp_crc32c(0, run->data, length);
+  else
+    fields.flags |= HARP_FLAG_UNCHECKED, e->counters.tx_unchecked++;
   harp_record_encode(head, &fields, length, crc, run->number, keys->tx_seed);
   if (copied) return;
   p->payload = run->data;
@@ -184,7 +190,7 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   p->payload_of = stream;
   p->payload_message = run->message;
   p->uncopied = harp_zerocopy_wants(&p->zerocopy, length);
-  p->peer->engine->counters.tx_zerocopy += p->uncopied;
+  e->counters.tx_zerocopy += p->uncopied;
 }
 
 /* ---- receiving ---- */

@@ -66,6 +66,20 @@ static uint32_t whole_lines(const struct harp_records *r, uint32_t bytes) {
   return r->is_watched && bytes < left_of(r) ? bytes / HARP_LINE_BYTES * HARP_LINE_BYTES : bytes;
 }
 
+/* Copies payload that was read ahead to its place, and takes its CRC. `dst` NULL: it goes nowhere. */
+static void copy_payload(struct harp_records *r, uint8_t *dst, const uint8_t *src, uint32_t bytes) {
+  bool is_checked = harp_record_is_checked(&r->record);
+  if (dst && is_checked && !r->is_watched) {
+    r->crc = harp_crc32c_copy(r->crc, dst, src, bytes);
+    return;
+  }
+  if (is_checked) r->crc = harp_crc32c(r->crc, src, bytes);
+  if (dst && r->is_watched)
+    harp_copy_lines(dst, src, bytes);
+  else if (dst)
+    memcpy(dst, src, bytes);
+}
+
 /* Copies what is there already of the payload to its place. */
 static void take_ahead(struct harp_records *r) {
   uint32_t bytes;
@@ -73,12 +87,7 @@ static void take_ahead(struct harp_records *r) {
     const uint8_t *src = r->ahead + r->from;
     uint8_t *dst;
     bytes = HARP_MIN(bytes, target(r, r->done, &dst));
-    if (dst && !r->is_watched) {
-      r->crc = harp_crc32c_copy(r->crc, dst, src, bytes);
-    } else {
-      r->crc = harp_crc32c(r->crc, src, bytes);
-      if (dst) harp_copy_lines(dst, src, bytes);
-    }
+    copy_payload(r, dst, src, bytes);
     r->done += bytes;
     r->from += bytes;
   }
@@ -113,7 +122,7 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
 void harp_records_on_read(struct harp_records *r, size_t bytes) {
   for (unsigned i = 0; i < r->piece_count && bytes; i++) {
     uint32_t n = (uint32_t)HARP_MIN(r->pieces[i].iov_len, bytes);
-    r->crc = harp_crc32c(r->crc, r->pieces[i].iov_base, n);
+    if (harp_record_is_checked(&r->record)) r->crc = harp_crc32c(r->crc, r->pieces[i].iov_base, n);
     r->done += n;
     bytes -= n;
   }

@@ -46,9 +46,10 @@ enum harp_packet_type {
 };
 
 enum harp_packet_flags {
-  HARP_FLAG_ACK_SOON = 1, /* requests an acknowledgement soon: see docs/wire.md */
-  HARP_FLAG_DETOUR = 2,   /* of an ACK: this path's packets do not reach the receiver's AF_XDP queues */
-  HARP_FLAG_CREDIT = 4,   /* of a probe: requests the credits of all streams */
+  HARP_FLAG_ACK_SOON = 1,  /* requests an acknowledgement soon: see docs/wire.md */
+  HARP_FLAG_DETOUR = 2,    /* of an ACK: this path's packets do not reach the receiver's AF_XDP queues */
+  HARP_FLAG_CREDIT = 4,    /* of a probe: requests the credits of all streams */
+  HARP_FLAG_UNCHECKED = 8, /* of a DATA record: its payload has no CRC (record.h) */
 };
 
 struct harp_wire_prefix {

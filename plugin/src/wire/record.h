@@ -51,9 +51,14 @@ enum harp_drop harp_record_decode(const uint8_t *head, struct harp_record *recor
 /* Checks a head's CRC against the direction's seed and the record's 64-bit number. */
 bool harp_record_head_ok(const uint8_t *head, uint32_t seed, uint64_t number);
 
-/* Returns whether `crc` of the payload is the one in the head. */
+/* Returns whether the payload has a CRC. */
+static inline bool harp_record_is_checked(const struct harp_record *record) {
+  return record->packet.type != HARP_PACKET_DATA || !(record->packet.flags & HARP_FLAG_UNCHECKED);
+}
+
+/* Returns whether `crc` of the payload is the one in the head, if it has one. */
 static inline bool harp_record_payload_ok(const struct harp_record *record, uint32_t crc) {
-  return record->payload_crc == crc;
+  return record->payload_crc == crc || !harp_record_is_checked(record);
 }
 
 /* Writes the head of a record of `length` bytes of payload whose CRC-32C is `payload_crc`. `fields` is as in

@@ -200,6 +200,10 @@ def test_records(h: Any) -> None:
     damaged[64 + 64 + 5000] ^= 1
     assert [one.wrong for one in h.records(bytes(damaged))[0]] == ["", "CRC of the payload", "", ""]
     assert h.records(b"\xff" * 64)[0][0].wrong == "version"
+    flag = 1 << h.FLAGS.index("UNCHECKED")
+    whole = {"size": len(payload), "number": 1, "payload_crc": 0}
+    assert [one.wrong for one in h.records(_record(h, 1, payload, **whole, flags=flag))[0]] == [""]
+    assert [one.wrong for one in h.records(_record(h, 1, payload, **whole))[0]] == ["CRC of the payload"]
 
 
 def test_control_frames(h: Any) -> None:
