@@ -12,6 +12,9 @@ const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_
 #define PTO_MAX_NS        HARP_MS(100)
 #define REORDER_MIN_NS    HARP_US(5)
 enum { REORDER_MEMORY_ROUNDS = 64 };
+/* Of a tcp path: what a byte takes until that is measured (1 Gbit/s, so that records go over all paths), how
+ * much must be in flight for a measurement, and over how many it is averaged. */
+enum { TCP_DRAIN_NS = 8, TCP_FLIGHT_MIN_BYTES = 16384, DRAIN_SAMPLES = 4 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
 
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
@@ -51,11 +54,19 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   harp_cc_init(&p->cc, p->is_tcp ? &harp_cc_fixed : cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES,
                p->is_tcp ? HARP_PATH_TCP_WINDOW_BYTES : to->bytes, 1);
   harp_path_note_speed(p);
+  if (p->is_tcp) p->drain_q16 = TCP_DRAIN_NS << 16;
 }
 
 void harp_path_note_speed(struct harp_path *p) {
   p->travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
-  p->drain_q16 = (p->rtt.smoothed_ns << 16) / p->cc.window_bytes;
+  if (!p->is_tcp) p->drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 16) / p->cc.window_bytes, 1u);
+}
+
+void harp_path_note_flight(struct harp_path *p, uint32_t inflight_bytes, harp_ns rtt_ns) {
+  HARP_ASSERT(p->is_tcp);
+  if (inflight_bytes < TCP_FLIGHT_MIN_BYTES || !rtt_ns) return;
+  uint64_t sample_q16 = HARP_MAX((rtt_ns << 16) / inflight_bytes, 1u);
+  p->drain_q16 = HARP_MAX(p->drain_q16 - p->drain_q16 / DRAIN_SAMPLES + sample_q16 / DRAIN_SAMPLES, 1u);
 }
 
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {

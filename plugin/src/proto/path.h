@@ -56,7 +56,8 @@ struct harp_path {
   struct harp_cc cc;
   harp_ns pace_next_ns; /* the next superframe leaves no earlier */
   harp_ns travel_ns;    /* half the base RTT */
-  uint64_t drain_q16;   /* ns that a byte of the flight takes at window / RTT, times 2^16 */
+  uint64_t drain_q16;   /* ns that a byte of the flight takes, times 2^16: RTT / window; of a tcp path
+                         * measured, since its window is fixed */
   uint64_t round_end_number;
 
   /* loss detection */
@@ -124,6 +125,10 @@ static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
 
 /* Notes travel_ns and drain_q16, after RTT or window have changed. */
 void harp_path_note_speed(struct harp_path *p);
+
+/* Notes drain_q16 of a tcp path: `inflight_bytes` were in flight when an acknowledgement came `rtt_ns` after
+ * what it acknowledges. */
+void harp_path_note_flight(struct harp_path *p, uint32_t inflight_bytes, harp_ns rtt_ns);
 
 /* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);

@@ -398,6 +398,7 @@ void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const 
       .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
       .round_end = r->advanced && p->largest_acked >= p->round_end_number,
   };
+  if (p->is_tcp) harp_path_note_flight(p, inflight_bytes, rtt_ns);
   if (sample.round_end) harp_path_on_round(p);
   if (s->pair_count < s->path_count) note_flow(s, p, &sample);
   uint32_t window = p->cc.window_bytes;

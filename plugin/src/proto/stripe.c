@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/stripe.h"
 
+#include "wire/record.h"
+
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
   uint64_t good = 0;
   HARP_EACH_BIT (i, among) {
@@ -9,9 +11,11 @@ uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
   return good ? good : among;
 }
 
-/* The flight ahead drains first; later by what an acknowledgement is overdue. */
-static inline harp_ns delivery_ns(const struct harp_path *p, harp_ns now) {
+/* The flight ahead drains first, then on a tcp path the record itself; later by what an acknowledgement is
+ * overdue. */
+static inline harp_ns delivery_ns(const struct harp_path *p, uint64_t backlog_bytes, harp_ns now) {
   harp_ns at = p->travel_ns, rtt_ns = p->rtt.smoothed_ns;
+  if (p->is_tcp) at += HARP_MIN(backlog_bytes, HARP_RECORD_MAX_BYTES + 0u) * p->drain_q16 >> 16;
   if (!p->inflight_bytes) return at;
   at += p->inflight_bytes * p->drain_q16 >> 16;
   harp_ns waited_ns = now - p->pto_from_ns;
@@ -24,8 +28,8 @@ static bool worth_the_wait(const struct harp_path *paths, const struct harp_stri
   uint64_t bytes = 0;
   HARP_EACH_BIT (i, stripe->among) {
     const struct harp_path *p = &paths[i];
-    harp_ns at = p->pto_count ? HARP_NEVER : delivery_ns(p, now);
-    if (at < limit_ns) bytes += (uint64_t)p->cc.window_bytes * (limit_ns - at) / p->rtt.smoothed_ns;
+    harp_ns at = p->pto_count ? HARP_NEVER : delivery_ns(p, stripe->backlog_bytes, now);
+    if (at < limit_ns) bytes += ((limit_ns - at) << 16) / p->drain_q16;
   }
   return bytes >= stripe->backlog_bytes;
 }
@@ -36,13 +40,15 @@ struct found {
   harp_ns best_ns, blocked_ns;
 };
 
-static struct found search(const struct harp_path *paths, uint64_t among, unsigned start, harp_ns now) {
+static struct found search(const struct harp_path *paths, const struct harp_stripe *stripe, harp_ns now) {
   struct found f = {NULL, HARP_NEVER, HARP_NEVER};
+  uint64_t among = stripe->among;
+  unsigned start = stripe->start;
   uint64_t turned = start ? among >> start | among << (64 - start) : among;
   for (; turned; turned &= turned - 1) {
     const struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + start) % 64];
     if (harp_unlikely(p->pto_count)) continue;
-    harp_ns at = delivery_ns(p, now);
+    harp_ns at = delivery_ns(p, stripe->backlog_bytes, now);
     if (at >= f.best_ns) continue;
     if (harp_path_open(p, now))
       f.best = p, f.best_ns = at;
@@ -63,7 +69,7 @@ static const struct harp_path *any(const struct harp_path *paths, uint64_t among
 
 const struct harp_path *harp_stripe_pick(const struct harp_path *paths, struct harp_stripe *stripe,
                                          harp_ns now) {
-  struct found f = search(paths, stripe->among, stripe->start, now);
+  struct found f = search(paths, stripe, now);
   stripe->waits = false;
   if (!f.best) return f.blocked_ns == HARP_NEVER ? any(paths, stripe->among, now) : NULL;
   if (harp_likely(f.blocked_ns >= f.best_ns)) return f.best;
