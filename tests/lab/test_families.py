@@ -72,8 +72,8 @@ def test_an_interface_without_a_partner_is_told(make_lab: MakeLab, start: StartJ
     _only_ipv6(lab, 1, 1)
     with start(lab) as job:
         job.finish()
-        assert "eni1 carries nothing" in job.log(1)
-        assert "eni1 carries nothing" not in job.log(0)
+        assert "eni1 is not used by the connection" in job.log(1)
+        assert "eni1 is not used by the connection" not in job.log(0)
 
 
 def test_families_of_the_first_differ(make_lab: MakeLab, start: StartJob) -> None:

@@ -83,7 +83,7 @@ def test_json_alone_on_standard_output(base: list[str]) -> None:
         (["--beside-tcp"], "in the lab only"),
         (["--fail", "eni0:burnt@0.1"], "is not a failure"),
         (["--fail", "eni1:down@0.1"], "that this lab lacks"),
-        (["--cap", "fast"], "is not a cap"),
+        (["--cap", "fast"], "--cap takes a number or a comma list"),
     ],
 )
 def test_wrong_words(base: list[str], words: list[str], says: str) -> None:
