@@ -49,7 +49,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
-    """Probe the path from one of our addresses to one of a peer's; takes up to about 10 s without answers."""
+    """Probe the path from one of our addresses to one of a peer's; takes up to about 14 s without answers."""
     ip_family = family(peer)
     whole = payload_bytes(mtu, ip_family)
 
@@ -62,12 +62,12 @@ def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]
     with ThreadPoolExecutor(2 * len(ports) + 1) as pool:
         tcp_results = pool.map(tcp_result, (port, *ports))
         udp = udp_result(port)
-        others = pool.map(udp_result, ports if udp in ANSWERED else ())
+        # The search for the MTU would use up the refusals that the ports are to get.
+        tried = dict(zip(ports, pool.map(udp_result, ports), strict=True)) if udp in ANSWERED else {}
         full = udp_result(port, whole) if udp in ANSWERED else ""
         passed = mtu if full in ANSWERED else 0
         if full and not passed:
             passed = _largest(source, peer, port, mtu)
-        tried = dict(zip(ports, others, strict=False))
         tcp = dict(zip((port, *ports), tcp_results, strict=True))
     return ProbeResult(udp=udp, full=full, passed=passed, ports=tried, tcp=tcp)
 
