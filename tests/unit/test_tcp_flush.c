@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A record that waits for the kernel: what is sent of its payload, and when no more of it may be. */
+/* A record that waits for the kernel: what is sent of its payload, and when no more of it may be; and the end
+ * of its connection. */
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -10,8 +12,10 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "engine/engine.h"
 #include "engine/tcp_path.h"
+#include "lib/addresses.h"
 
 enum { UDP, TCP, PATHS, NUMBER = 5, BYTES = 512 << 10 };
 static struct harp_engine *engine;
@@ -45,19 +49,17 @@ static void make_sender(void) {
   harp_session_init(&peer->session, &keys, s, r);
 }
 
-static void make_connection(void) {
-  int fds[2];
-  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+static void make_connection(const int fds[2]) {
   p->peer = peer;
   p->path = TCP;
   p->fd = fds[0];
+  p->retry_ns = p->report_ns = HARP_NEVER;
   other = fds[1];
   engine->tcp->open_count = 1;
   harp_sender_unblock(peer->session.sender, TCP, now);
 }
 
-static int init(void **state) {
-  (void)state;
+static void make(const int fds[2]) {
   now = HARP_MS(1);
   engine = calloc(1, sizeof *engine);
   peer = calloc(1, sizeof *peer);
@@ -70,7 +72,36 @@ static int init(void **state) {
   peer->tcp = p;
   peer->tcp_count = 1;
   make_sender();
-  make_connection();
+  make_connection(fds);
+}
+
+static int init(void **state) {
+  int fds[2];
+  (void)state;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  make(fds);
+  return 0;
+}
+
+/* The same with a TCP connection, whose payload goes without a copy. */
+static int init_uncopied(void **state) {
+  struct sockaddr_storage to = address("127.0.0.1", 0);
+  const struct harp_tcp_options options = {.local = &to, .timeout_ns = HARP_SEC(60)};
+  int fds[2], listener = socket(AF_INET, SOCK_STREAM, 0);
+  socklen_t bytes = sizeof to;
+  (void)state;
+  fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(bind(listener, (struct sockaddr *)&to, harp_address_bytes(&to)), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(getsockname(listener, (struct sockaddr *)&to, &bytes), 0);
+  assert_int_equal(connect(fds[0], (struct sockaddr *)&to, bytes), 0);
+  fds[1] = accept(listener, NULL, NULL);
+  assert_true(fds[0] >= 0 && fds[1] >= 0);
+  close(listener);
+  harp_tcp_socket_set_options(fds[0], &options);
+  assert_int_equal(harp_tcp_socket_allow_zerocopy(fds[0]), 0);
+  make(fds);
+  harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_ON);
   return 0;
 }
 
@@ -111,7 +142,6 @@ static void send_record(void) {
   assert_int_equal(c.kind, HARP_TX_NEW);
   assert_int_equal(c.path, TCP);
   harp_tcp_send(peer, &c, now);
-  assert_true(p->is_waiting && p->payload_bytes);
 }
 
 /* Reads what the connection holds; returns how much that was. */
@@ -121,17 +151,40 @@ static size_t drain(void) {
   return bytes;
 }
 
-static void test_the_rest_of_a_record_follows(void **state) {
-  (void)state;
+/* Reads the whole record that was sent, and the probe before it. */
+static void drain_record(void) {
+  struct pollfd arrival = {.fd = other, .events = POLLIN};
   size_t bytes = 0;
-  send_record();
-  for (unsigned i = 0; i < 1000 && p->payload_bytes; i++) {
+  for (unsigned i = 0; i < 1000 && bytes < 2 * HARP_RECORD_HEAD_BYTES + BYTES; i++) {
+    poll(&arrival, 1, 100);
     bytes += drain();
     harp_tcp_path_flush(p, now);
   }
-  bytes += drain();
-  assert_int_equal(bytes, 2 * HARP_RECORD_HEAD_BYTES + BYTES); /* the probe before it */
-  assert_false(p->is_waiting);
+  assert_int_equal(bytes, 2 * HARP_RECORD_HEAD_BYTES + BYTES);
+  assert_false(p->is_waiting || p->payload_bytes);
+}
+
+static void test_the_rest_of_a_record_follows(void **state) {
+  (void)state;
+  send_record();
+  assert_true(p->is_waiting && p->payload_bytes);
+  drain_record();
+}
+
+/* The head of a record whose payload follows in a call of its own is sent with MSG_MORE: with that, the
+ * kernel would keep what is alone for 200 ms. */
+static void test_an_acknowledgement_after_uncopied_payload_goes_at_once(void **state) {
+  struct harp_packet probe = {.type = HARP_PACKET_PROBE, .path = TCP, .token = 1};
+  struct harp_placement place;
+  struct pollfd arrival = {.fd = other, .events = POLLIN};
+  (void)state;
+  send_record();
+  drain_record();
+  assert_int_equal(engine->counters.tx_zerocopy, 1);
+  assert_int_equal(harp_receiver_on_packet(peer->session.receiver, &probe, NUMBER, &place, now),
+                   HARP_DROP_NONE);
+  harp_tcp_send_ack(peer, TCP, TCP, now);
+  assert_int_equal(poll(&arrival, 1, 100), 1);
 }
 
 /* Its lines were lost, wrongly, on another path, and arrived there after all. */
@@ -139,6 +192,7 @@ static void test_nothing_is_sent_from_a_buffer_that_was_given_back(void **state)
   (void)state;
   void *cookie;
   send_record();
+  assert_true(p->payload_bytes);
   drain();
   harp_tx_stream_on_delivered(&st, BYTES / HARP_LINE_BYTES, now);
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
@@ -197,11 +251,50 @@ static void test_one_that_takes_no_acknowledgement_is_given_up(void **state) {
   assert_in_range(now - since, HARP_MS(10), HARP_MS(100));
 }
 
+static unsigned report_count;
+
+static void count_reports(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  report_count += level == HARP_LOG_INFO && strstr(text, "has ended (reset by the test); its data") != NULL;
+}
+
+/* Ends the connection, with a link that needs it; returns how often that is reported within 10 ms. */
+static unsigned reports_of_end(bool peer_leaves) {
+  static struct harp_link link;
+  report_count = 0;
+  harp_log_set_sink(count_reports);
+  harp_tcp_path_end(p, now, "reset by the test");
+  peer->links = &link;
+  assert_true(harp_tcp_review(peer, now) > now);
+  assert_int_equal(report_count, 0);
+  peer->monitor.final_received = peer_leaves;
+  for (unsigned i = 0; i < 2; i++) harp_tcp_review(peer, now += HARP_MS(10));
+  peer->links = NULL;
+  harp_log_set_sink(NULL);
+  return report_count;
+}
+
+static void test_an_end_is_reported_once(void **state) {
+  (void)state;
+  assert_int_equal(reports_of_end(false), 1);
+}
+
+/* At the end of a job all connections with the peer end, and the message that it leaves comes by another one.
+ */
+static void test_an_end_with_the_peer_is_not_reported(void **state) {
+  (void)state;
+  assert_int_equal(reports_of_end(true), 0);
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
   const struct CMUnitTest tests[] = {
       T(test_the_rest_of_a_record_follows),
+      cmocka_unit_test_setup_teardown(test_an_acknowledgement_after_uncopied_payload_goes_at_once,
+                                      init_uncopied, fini),
       T(test_nothing_is_sent_from_a_buffer_that_was_given_back),
+      T(test_an_end_is_reported_once),
+      T(test_an_end_with_the_peer_is_not_reported),
       T(test_one_that_takes_no_acknowledgement_is_given_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,11 @@
 #include "proto/path_health.h"
 #include "wire/record.h"
 
-enum { UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, LARGE = 1 << 20 };
+enum { UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, CREDIT_MESSAGES = 8, PACKET_LINES = 11 };
+enum { LARGE = 1 << 20, MEDIUM = LARGE / 4, SMALL = 1000, WINDOW_BYTES = 4 * LARGE, PASSES_MAX = 1000 };
+#define RTT_NS         HARP_US(50)
+#define GIVE_UP_MIN_NS HARP_MS(10) /* a path that makes no progress */
+#define GIVE_UP_MAX_NS HARP_MS(100)
 static struct harp_sender *s;
 static struct harp_tx_stream st;
 static struct harp_counters counters;
@@ -24,9 +28,9 @@ static int init_with(bool has_udp) {
       .first_number = NUMBER,
       .stream_max = 1,
       .path_count = PATHS,
-      .paths = {{.lines_max = has_udp ? 11 : HARP_RECORD_MAX_LINES, .is_tcp = !has_udp},
+      .paths = {{.lines_max = has_udp ? PACKET_LINES : HARP_RECORD_MAX_LINES, .is_tcp = !has_udp},
                 {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
-      .window_bytes = 4 << 20,
+      .window_bytes = WINDOW_BYTES,
       .cc = &harp_cc_delay,
   };
   static const struct harp_tx_stream_config stream = {.id = STREAM};
@@ -62,10 +66,10 @@ static bool take(struct harp_tx_run *run) {
   harp_sender_on_timeout(s, now);
   struct harp_tx_choice c = harp_sender_choose(s, now);
   if (c.kind == HARP_TX_NOTHING) {
-    assert_true(c.deadline_ns > now); /* or its caller would ask for ever */
+    assert_true(c.deadline_ns > now); /* or its caller would never sleep */
     return false;
   }
-  harp_sender_take(s, &c, 64, run, now);
+  harp_sender_take(s, &c, HARP_BURST_MAX_PACKETS, run, now);
   harp_sender_check(s);
   return true;
 }
@@ -73,9 +77,9 @@ static bool take(struct harp_tx_run *run) {
 static void acknowledge(unsigned path, uint64_t end) {
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)path};
   p.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
-  p.ack.echo_time = harp_ticks_from_ns(now - HARP_US(50));
+  p.ack.echo_time = harp_ticks_from_ns(now - RTT_NS);
   p.ack.credit_count = 1;
-  p.ack.credits[0] = (struct harp_credit){STREAM, 8};
+  p.ack.credits[0] = (struct harp_credit){STREAM, CREDIT_MESSAGES};
   p.ack.range_count = 1;
   p.ack.ranges[0].begin = NUMBER;
   p.ack.ranges[0].end = (uint32_t)end;
@@ -88,7 +92,7 @@ static void answer(unsigned path) {
   assert_true(take(&run));
   assert_int_equal(run.path, path);
   assert_int_equal(run.type, HARP_PACKET_PROBE);
-  now += HARP_US(50);
+  now += RTT_NS;
   acknowledge(path, run.number + 1);
 }
 
@@ -105,10 +109,11 @@ static void post(uint32_t bytes) {
 
 static void test_one_that_is_not_connected_takes_nothing(void **state) {
   (void)state;
+  enum { TRIES = 20 };
   struct harp_tx_run run;
   answer(UDP);
-  for (unsigned i = 0; i < 20; i++, now += HARP_MS(20)) assert_false(take(&run)); /* no probe either */
-  post(100000);
+  for (unsigned i = 0; i < TRIES; i++, now += HARP_MS(20)) assert_false(take(&run)); /* no probe either */
+  post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(run.path, UDP);
 }
@@ -122,7 +127,7 @@ static void test_it_carries_nothing_before_it_has_answered(void **state) {
   assert_int_equal(run.path, TCP);
   assert_int_equal(run.type, HARP_PACKET_PROBE);
   assert_int_equal(run.last_bytes, 0);
-  post(100000);
+  post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(run.path, UDP);
 }
@@ -160,7 +165,7 @@ static void test_one_that_is_avoided_is_left_alone(void **state) {
   struct harp_tx_run run;
   bring_both_up();
   harp_sender_avoid(s, TCP, true);
-  post(LARGE / 4);
+  post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(run.path, UDP);
   harp_sender_path_down(s, UDP, now);
@@ -176,7 +181,7 @@ static void test_datagrams_alone_carry_all_and_so_does_tcp(void **state) {
   harp_sender_path_down(s, UDP, now);
   assert_true(take(&run)); /* its probe */
   assert_int_equal(run.path, UDP);
-  post(100);
+  post(SMALL);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
   harp_sender_block(s, TCP, now);
@@ -225,15 +230,15 @@ static harp_ns pass(harp_ns span_ns, bool progress) {
 static void stop_and_give_up(bool blocked) {
   struct harp_tx_run run;
   bring_both_up();
-  post(LARGE / 4);
+  post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
   if (blocked) harp_sender_block(s, TCP, now);
   harp_ns since = now, down = pass(HARP_SEC(1), false);
-  assert_in_range(down - since, HARP_MS(10), HARP_MS(100));
+  assert_in_range(down - since, GIVE_UP_MIN_NS, GIVE_UP_MAX_NS);
   void *cookie;
   bool done = false;
-  for (unsigned i = 0; i < 1000 && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
+  for (unsigned i = 0; i < PASSES_MAX && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
   assert_true(done);
   assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
 }
@@ -254,12 +259,12 @@ static void test_so_is_one_that_is_blocked_by_acknowledgements(void **state) {
   bring_both_up();
   now += HARP_SEC(1);
   harp_sender_block(s, TCP, now);
-  post(LARGE / 4);
+  post(MEDIUM);
   harp_ns since = now, down = pass(HARP_SEC(1), false);
-  assert_in_range(down - since, HARP_MS(10), HARP_MS(100));
+  assert_in_range(down - since, GIVE_UP_MIN_NS, GIVE_UP_MAX_NS);
   void *cookie;
   bool done = false;
-  for (unsigned i = 0; i < 1000 && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
+  for (unsigned i = 0; i < PASSES_MAX && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
   assert_true(done);
 }
 
@@ -268,7 +273,7 @@ static void test_one_that_takes_acknowledgements_slowly_is_not(void **state) {
   struct harp_tx_run run;
   bring_both_up();
   harp_sender_block(s, TCP, now);
-  post(LARGE / 4);
+  post(MEDIUM);
   assert_int_equal(pass(HARP_SEC(2), true), 0);
   now += HARP_MS(50); /* the timeout has passed once, and nobody has looked */
   harp_sender_on_timeout(s, now);
@@ -282,7 +287,7 @@ static void test_one_that_is_slow_is_not(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  post(LARGE / 4);
+  post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(pass(HARP_SEC(2), true), 0);
   acknowledge(TCP, run.number + 1);
@@ -299,7 +304,7 @@ static void test_it_comes_back_with_another_connection(void **state) {
   now += HARP_SEC(1);
   harp_sender_unblock(s, TCP, now);
   answer(TCP);
-  post(LARGE / 4);
+  post(MEDIUM);
   do assert_true(take(&run));
   while (run.type == HARP_PACKET_PROBE); /* of what was idle meanwhile */
   assert_int_equal(run.path, TCP);
@@ -323,11 +328,11 @@ static void test_what_went_over_an_old_connection_proves_nothing(void **state) {
 }
 
 /* What goes on may be the other direction, and the acknowledgement was lost on its way. */
-static void test_one_that_goes_on_without_an_acknowledgement_is_asked(void **state) {
+static void test_one_that_goes_on_without_an_acknowledgement_is_probed(void **state) {
   (void)state;
   struct harp_tx_run run = {.path = UDP};
   bring_both_up();
-  post(LARGE / 4);
+  post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
   run.path = UDP;
@@ -344,7 +349,7 @@ static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  do post(1000);
+  do post(SMALL);
   while (take(&run));
   assert_int_not_equal(s->cork_ns, HARP_NEVER);
   harp_sender_path_down(s, UDP, now);
@@ -353,7 +358,7 @@ static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   assert_int_equal(run.path, TCP);
   harp_sender_block(s, TCP, now);
   now += HARP_US(20);
-  assert_false(take(&run)); /* and says when to ask again */
+  assert_false(take(&run)); /* it checks that there is a deadline */
 }
 
 /* Passes time, and answers nothing; returns whether a path sent something. */
@@ -369,13 +374,13 @@ static void test_one_that_rests_takes_the_place_of_one_that_does_not_connect(voi
   (void)state;
   harp_sender_unblock(s, 1, now);
   assert_true(harp_sender_is_dormant(s, 1));
-  post(100000);
+  post(MEDIUM);
   assert_true(sends(1, HARP_MS(100)));
 }
 
 static void test_where_none_connects_nothing_goes_on(void **state) {
   (void)state;
-  post(100000);
+  post(MEDIUM);
   assert_false(sends(0, HARP_MS(100)));
   assert_int_not_equal(harp_sender_stalled_since_ns(s), 0);
 }
@@ -398,7 +403,7 @@ int main(void) {
       T(test_one_that_is_slow_is_not),
       T(test_it_comes_back_with_another_connection),
       T(test_what_went_over_an_old_connection_proves_nothing),
-      T(test_one_that_goes_on_without_an_acknowledgement_is_asked),
+      T(test_one_that_goes_on_without_an_acknowledgement_is_probed),
       T(test_it_does_not_wait_for_what_holds_back_datagrams),
       A(test_one_that_rests_takes_the_place_of_one_that_does_not_connect),
       A(test_where_none_connects_nothing_goes_on),

@@ -49,6 +49,8 @@ struct harp_tcp_path {
   harp_ns wait_ns;   /* the wait before the attempt after that one */
   harp_ns opened_ns; /* when the connection, or the attempt, began */
   harp_ns look_ns;   /* when to read the kernel's counts next */
+  harp_ns report_ns; /* when to log that the last connection has ended; HARP_NEVER: not, or done */
+  char why[48];      /* it has ended */
   /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
   uint64_t sent_bytes, acked_bytes;
   struct harp_carrier carrier; /* whether large messages use the path */

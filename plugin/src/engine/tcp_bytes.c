@@ -21,7 +21,7 @@ static const char *name_of(const struct harp_tcp_path *p) {
   return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
 }
 
-static void say_zerocopy(const struct harp_tcp_path *p) {
+static void log_zerocopy(const struct harp_tcp_path *p) {
   const struct harp_zerocopy *z = &p->zerocopy;
   static const char *const why[] = {
       [HARP_ZEROCOPY_COPIED] = "the kernel copies it all the same on this device",
@@ -59,7 +59,7 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
 }
 
 static void note_failure(struct harp_tcp_path *p, enum harp_zerocopy_why why) {
-  if (harp_zerocopy_on_failure(&p->zerocopy, why)) say_zerocopy(p);
+  if (harp_zerocopy_on_failure(&p->zerocopy, why)) log_zerocopy(p);
 }
 
 void harp_tcp_bytes_reap(struct harp_tcp_path *p) {
@@ -95,7 +95,7 @@ static ssize_t give_measured(struct harp_tcp_path *p) {
   bool uncopied = p->uncopied;
   ssize_t n = give(p);
   if (n > 0 && harp_zerocopy_on_sent(&p->zerocopy, uncopied, (uint32_t)n, e->clock() - before))
-    say_zerocopy(p);
+    log_zerocopy(p);
   return n;
 }
 
@@ -282,7 +282,6 @@ static void begin_zerocopy(struct harp_tcp_path *p) {
       [HARP_ZEROCOPY_MODE_OFF] = HARP_ZEROCOPY_OFF,
   };
   p->unreaped = 0;
-  p->uncopied = false;
   harp_zerocopy_init(&p->zerocopy, states[p->peer->engine->instance.zerocopy]);
   if (p->zerocopy.state != HARP_ZEROCOPY_OFF && harp_tcp_socket_allow_zerocopy(p->fd))
     harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_OFF); /* before Linux 4.14 */
@@ -291,6 +290,7 @@ static void begin_zerocopy(struct harp_tcp_path *p) {
 void harp_tcp_bytes_drop(struct harp_tcp_path *p) {
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   p->payload_of = NULL;
+  p->uncopied = false; /* or heads alone would wait for a payload (MSG_MORE) */
 }
 
 void harp_tcp_bytes_begin(struct harp_tcp_path *p) {

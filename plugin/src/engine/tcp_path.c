@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tcp_path.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -16,6 +17,8 @@ enum { READS_PER_PASS = 2 };
 #define WAIT_MAX_NS HARP_SEC(10)
 /* A connection over which nothing was acknowledged for so long, since it was begun, is of no use. */
 #define PROOF_NS HARP_SEC(2)
+/* From the end of a connection to its report. */
+#define REPORT_NS HARP_MS(10)
 /* Between two looks at the kernel's progress. */
 #define LOOK_NS HARP_MS(4)
 
@@ -53,6 +56,7 @@ void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigne
   harp_carrier_init(&p->carrier, peer->engine->clock());
   p->wait_ns = WAIT_NS;
   p->retry_ns = remote ? 0 : HARP_NEVER;
+  p->report_ns = HARP_NEVER;
   harp_tcp_bytes_drop(p);
   if (remote) p->remote = *remote;
 }
@@ -137,9 +141,8 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
     peer->engine->counters.tcp_ends++;
     harp_recorder_note_peer(
         peer, now, (struct harp_trace_entry){.event = HARP_EVENT_TCP_CLOSED, .path = (uint8_t)p->path});
-    if (peer->links && !peer->monitor.final_received) /* else it is the end of all */
-      HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
-                peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, why);
+    (void)snprintf(p->why, sizeof p->why, "%s", why);
+    p->report_ns = now + REPORT_NS;
     harp_sender_block(peer->session.sender, p->path, now);
     harp_sender_path_down(peer->session.sender, p->path, now);
   }
@@ -149,7 +152,7 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
 void harp_tcp_leave(struct harp_peer *peer) {
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     close_path(&peer->tcp[i]);
-    peer->tcp[i].retry_ns = HARP_NEVER;
+    peer->tcp[i].retry_ns = peer->tcp[i].report_ns = HARP_NEVER;
   }
 }
 
@@ -234,7 +237,7 @@ static void avoid(const struct harp_tcp_path *p, bool avoided, harp_ns now) {
                                                     .a = avoided ? 1 + p->carrier.why : 0});
 }
 
-static void say_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s) {
+static void log_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s) {
   const char *ifname = p->peer->engine->enis[p->peer->route_enis[p->path]].ifname, *name = p->peer->name;
   unsigned long long rest_ms = (p->carrier.until_ns - p->carrier.looked_ns) / HARP_MS(1);
   if (p->carrier.why == HARP_CARRIER_LOSS)
@@ -255,7 +258,7 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_carrier_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};
   if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
   p->peer->engine->counters.tcp_avoided++;
-  say_avoided(p, &sample);
+  log_avoided(p, &sample);
   avoid(p, true, now);
 }
 
@@ -289,10 +292,21 @@ void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
   }
 }
 
+/* Logs a connection's end, unless the peer has ended all of them since. */
+static void report_end(struct harp_tcp_path *p) {
+  const struct harp_peer *peer = p->peer;
+  p->report_ns = HARP_NEVER;
+  if (peer->links && !peer->monitor.final_received)
+    HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
+              peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, p->why);
+}
+
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
+    if (p->report_ns <= now) report_end(p);
+    at = HARP_MIN(at, p->report_ns);
     if (harp_carrier_on_time(&p->carrier, now)) avoid(p, false, now);
     if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
     if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");

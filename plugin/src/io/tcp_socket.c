@@ -129,7 +129,7 @@ int harp_tcp_socket_allow_zerocopy(int fd) {
   return harp_socket_set(fd, SOL_SOCKET, ZEROCOPY, 1);
 }
 
-static bool says_copied(const struct cmsghdr *c) {
+static bool reports_copied(const struct cmsghdr *c) {
   struct sock_extended_err e;
   bool is_error = (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) ||
                   (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR);
@@ -144,7 +144,7 @@ bool harp_tcp_socket_reap(int fd) {
     _Alignas(struct cmsghdr) uint8_t control[128];
     struct msghdr msg = {.msg_control = control, .msg_controllen = sizeof control};
     if (recvmsg(fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return copied;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) copied |= says_copied(c);
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) copied |= reports_copied(c);
   }
 }
 
