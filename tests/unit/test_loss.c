@@ -67,6 +67,20 @@ static void test_acknowledged_packets_leave_the_flight(void **state) {
   assert_int_equal(harp_flight_count(&p.flight), 1);
 }
 
+/* What a record waited for is what was in flight when it was sent, not what is when it is acknowledged. */
+static void test_flight_of_the_newest_acknowledged(void **state) {
+  (void)state;
+  send(4, HARP_US(10));
+  send(2, HARP_US(20));
+  acked(FIRST, FIRST + 4, HARP_US(110));
+  assert_int_equal(result.flight_bytes, 4 * PACKET);
+  acked(FIRST + 4, FIRST + 6, HARP_US(120));
+  assert_int_equal(result.flight_bytes, 6 * PACKET);
+  result = (struct harp_loss_result){0};
+  acked(FIRST + 4, FIRST + 6, HARP_US(121)); /* again: nothing new */
+  assert_int_equal(result.flight_bytes, 0);
+}
+
 static void test_a_gap_is_lost_only_when_old_enough(void **state) {
   (void)state;
   send(1, HARP_US(10));
@@ -183,6 +197,7 @@ static void test_a_probe_has_no_lines_to_lose(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_acknowledged_packets_leave_the_flight, init),
+      cmocka_unit_test_setup(test_flight_of_the_newest_acknowledged, init),
       cmocka_unit_test_setup(test_a_gap_is_lost_only_when_old_enough, init),
       cmocka_unit_test_setup(test_packets_behind_the_youngest_acknowledged_are_not_judged, init),
       cmocka_unit_test_setup(test_without_an_acknowledgement_nothing_is_lost, init),

@@ -302,7 +302,7 @@ static void test_messages_complete_in_order(void **state) {
   assert_int_equal(st.delivered, FIRST_LINE + 3);
 }
 
-static void test_a_choice_tells_the_size_that_comes(void **state) {
+static void test_a_choice_contains_the_size_that_comes(void **state) {
   (void)state;
   static const uint32_t sizes[][2] = {{0, 0}, {300, 300}, {9000, PACKET_BYTES}};
   struct harp_tx_choice choice = harp_sender_choose(s, HARP_US(1));
@@ -367,8 +367,8 @@ static enum harp_drop feed_to(struct harp_sender *own, struct harp_packet p, har
   return harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), now);
 }
 
-/* So many paths of the pair are to be in use: what flows.c would say. A path that answers after a silence has
- * the pair looked at. */
+/* So many paths of the pair are to be in use: what flows.c would choose. A path that answers after a silence
+ * has the pair looked at. */
 static void want(struct harp_sender *own, unsigned path, unsigned count) {
   own->flows[own->paths[path].pair].wanted = count;
   own->paths[path].pto_count = 2;
@@ -388,7 +388,7 @@ static harp_ns until_it_leaves(struct harp_sender *own, unsigned path, enum harp
   return now;
 }
 
-/* The first path of each pair is used, and asks nothing of the others: they are silent for ever. */
+/* The first path of each pair is used, and needs nothing of the others: they are silent for ever. */
 static void test_one_path_between_two_enis_is_used(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
@@ -433,6 +433,26 @@ static void test_a_silent_path_gets_company(void **state) {
   assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
   assert_int_equal(own->paths[2].state, HARP_PATH_DORMANT);
   assert_int_equal(own->eligible & 4, 0);
+  harp_sender_check(own);
+  free(own);
+}
+
+/* It may do so while timers run, after its own was looked at: it must not be due then. */
+static void test_a_path_that_goes_to_rest_gives_up_an_overdue_probe(void **state) {
+  (void)state;
+  struct harp_sender *own = start_flows();
+  const struct harp_path *company = &own->paths[2];
+  bring_up(own, 0);
+  feed_to(own, ack(1, 0, 0, FIRST_MESSAGE + 1), 0);
+  harp_path_health_down(own, &own->paths[1], 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+  harp_ns now = until_it_leaves(own, 3, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
+  assert_true(company->inflight_bytes);
+  now = harp_path_pto_ns(company);
+  uint32_t last = (uint32_t)own->paths[0].next_number;
+  assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
+  assert_int_equal(company->state, HARP_PATH_DORMANT);
+  assert_int_equal(company->inflight_bytes, 0);
   harp_sender_check(own);
   free(own);
 }
@@ -542,7 +562,7 @@ static void test_all_paths_to_an_interface_share_its_window(void **state) {
   assert_in_range(fill(HARP_US(3)), window - 2 * COST, window);
   assert_true(s->paths[0].inflight_bytes && s->paths[1].inflight_bytes);
   assert_int_equal(harp_sender_choose(s, HARP_US(4)).kind, HARP_TX_NOTHING);
-  /* An acknowledgement that was overtaken says nothing; a smaller window takes nothing back. */
+  /* An acknowledgement that was overtaken changes nothing; a smaller window takes nothing back. */
   assert_int_equal(announce(4 << 20, FIRST_NUMBER - 1, HARP_US(4)), HARP_DROP_NONE);
   assert_in_range(fill(HARP_US(5)), window - 2 * COST, window);
   assert_int_equal(announce(window / 2, FIRST_NUMBER + 1, HARP_US(6)), HARP_DROP_NONE);
@@ -727,6 +747,7 @@ int main(void) {
       cmocka_unit_test(test_memory_is_bounded_with_many_paths),
       cmocka_unit_test(test_one_path_between_two_enis_is_used),
       cmocka_unit_test(test_a_silent_path_gets_company),
+      cmocka_unit_test(test_a_path_that_goes_to_rest_gives_up_an_overdue_probe),
       cmocka_unit_test(test_a_path_that_never_answers_gets_company),
       cmocka_unit_test(test_no_path_goes_down_early_beside_its_like),
       cmocka_unit_test(test_detours_are_avoided),
@@ -745,7 +766,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_credit_is_requested_while_others_are_busy, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stream_that_is_refused_holds_up_no_other, init, fini),
       cmocka_unit_test_setup_teardown(test_messages_complete_in_order, init, fini),
-      cmocka_unit_test_setup_teardown(test_a_choice_tells_the_size_that_comes, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_choice_contains_the_size_that_comes, init, fini),
       cmocka_unit_test_setup_teardown(test_a_path_that_is_down_moves_its_flight, init, fini),
       cmocka_unit_test_setup_teardown(test_all_paths_to_an_interface_share_its_window, init, fini),
       cmocka_unit_test_setup_teardown(test_an_absurd_window_is_bounded_and_counted, init, fini),

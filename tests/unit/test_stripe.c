@@ -97,6 +97,30 @@ static void test_a_probe_is_no_measurement(void **state) {
   assert_true(paths[0].drain_q16 == before);
 }
 
+/* What was measured while the network stood still is no reason to leave a path alone for ever. */
+static void test_a_path_that_was_slow_is_tried_again(void **state) {
+  enum { PROBES = 16 };
+  unsigned sent[PATHS] = {0};
+  (void)state;
+  for (unsigned i = 0; i < PATHS; i++) measure(i, i ? 8 : 100000);
+  send_records(2 * PATHS, sent);
+  assert_int_equal(sent[0], 0);
+  init(state);
+  for (unsigned i = 0; i < PATHS; i++) measure(i, i ? 8 : 100000);
+  for (unsigned i = 0; i < PROBES; i++) harp_path_note_flight(&paths[0], HARP_RECORD_HEAD_BYTES, BASE_RTT_NS);
+  send_records(2 * PATHS, sent);
+  assert_int_equal(sent[0], 2);
+}
+
+static void test_a_new_connection_is_measured_anew(void **state) {
+  unsigned sent[PATHS] = {0};
+  (void)state;
+  for (unsigned i = 0; i < PATHS; i++) measure(i, i ? 8 : 100000);
+  harp_path_restart_speed(&paths[0]);
+  send_records(2 * PATHS, sent);
+  assert_int_equal(sent[0], 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_new_paths_share_alike, init),
@@ -104,6 +128,8 @@ int main(void) {
       cmocka_unit_test_setup(test_a_fast_path_gets_more, init),
       cmocka_unit_test_setup(test_a_single_record_takes_the_fast_path, init),
       cmocka_unit_test_setup(test_a_probe_is_no_measurement, init),
+      cmocka_unit_test_setup(test_a_path_that_was_slow_is_tried_again, init),
+      cmocka_unit_test_setup(test_a_new_connection_is_measured_anew, init),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,7 @@ struct harp_burst {
   harp_ns sent_ns;
   uint32_t line;             /* of its first packet */
   uint32_t packet_bytes;     /* of a full packet with header, for the window */
+  uint32_t flight_bytes;     /* in flight on the path when it was sent, with it */
   uint16_t lines_per_packet; /* 0: a probe */
   uint16_t last_lines;       /* of its last packet */
   uint8_t count;             /* packets */

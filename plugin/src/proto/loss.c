@@ -75,6 +75,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
       p->largest_acked = highest;
       p->any_acked = true;
       p->rack_sent_ns = b->sent_ns;
+      result->flight_bytes = b->flight_bytes;
     }
   }
   trim(p, now);

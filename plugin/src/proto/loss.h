@@ -23,7 +23,8 @@
 struct harp_loss_result {
   uint32_t acked_bytes, lost_bytes;
   uint32_t lost_packets, spurious_packets;
-  bool advanced; /* at least one packet was newly acknowledged */
+  uint32_t flight_bytes; /* of the record with the highest number that was newly acknowledged; 0: none */
+  bool advanced;         /* at least one packet was newly acknowledged */
   bool size_probe_acked;
 };
 

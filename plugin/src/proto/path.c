@@ -14,7 +14,8 @@ const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_
 enum { REORDER_MEMORY_ROUNDS = 64 };
 /* Of a tcp path: what a byte takes until that is measured (1 Gbit/s, so that records go over all paths), how
  * much must be in flight for a measurement, and over how many it is averaged. */
-enum { TCP_DRAIN_NS = 8, TCP_FLIGHT_MIN_BYTES = 16384, DRAIN_SAMPLES = 4 };
+#define TCP_DRAIN_Q16 (8ull << 16)
+enum { TCP_FLIGHT_MIN_BYTES = 16384, DRAIN_SAMPLES = 4 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
 
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
@@ -53,8 +54,12 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   harp_rtt_init(&p->rtt, now);
   harp_cc_init(&p->cc, p->is_tcp ? &harp_cc_fixed : cc, HARP_DATA_HEADER_BYTES + lines_max * HARP_LINE_BYTES,
                p->is_tcp ? HARP_PATH_TCP_WINDOW_BYTES : to->bytes, 1);
+  harp_path_restart_speed(p);
+}
+
+void harp_path_restart_speed(struct harp_path *p) {
+  p->drain_q16 = TCP_DRAIN_Q16;
   harp_path_note_speed(p);
-  if (p->is_tcp) p->drain_q16 = TCP_DRAIN_NS << 16;
 }
 
 void harp_path_note_speed(struct harp_path *p) {
@@ -62,10 +67,12 @@ void harp_path_note_speed(struct harp_path *p) {
   if (!p->is_tcp) p->drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 16) / p->cc.window_bytes, 1u);
 }
 
-void harp_path_note_flight(struct harp_path *p, uint32_t inflight_bytes, harp_ns rtt_ns) {
+void harp_path_note_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns) {
   HARP_ASSERT(p->is_tcp);
-  if (inflight_bytes < TCP_FLIGHT_MIN_BYTES || !rtt_ns) return;
-  uint64_t sample_q16 = HARP_MAX((rtt_ns << 16) / inflight_bytes, 1u);
+  if (flight_bytes <= HARP_RECORD_HEAD_BYTES) /* a probe of a path that carries nothing else */
+    p->drain_q16 = HARP_MAX(p->drain_q16 / 2, HARP_MIN(p->drain_q16, TCP_DRAIN_Q16));
+  if (flight_bytes < TCP_FLIGHT_MIN_BYTES || !rtt_ns) return;
+  uint64_t sample_q16 = HARP_MAX((rtt_ns << 16) / flight_bytes, 1u);
   p->drain_q16 = HARP_MAX(p->drain_q16 - p->drain_q16 / DRAIN_SAMPLES + sample_q16 / DRAIN_SAMPLES, 1u);
 }
 
@@ -97,6 +104,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   burst->sent_ns = now;
   burst->acked = burst->lost = 0;
   burst->copied = false;
+  burst->flight_bytes = p->inflight_bytes + (uint32_t)bytes;
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
   p->sent_bytes += bytes;

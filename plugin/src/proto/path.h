@@ -126,9 +126,15 @@ static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
 /* Notes travel_ns and drain_q16, after RTT or window have changed. */
 void harp_path_note_speed(struct harp_path *p);
 
-/* Notes drain_q16 of a tcp path: `inflight_bytes` were in flight when an acknowledgement came `rtt_ns` after
- * what it acknowledges. */
-void harp_path_note_flight(struct harp_path *p, uint32_t inflight_bytes, harp_ns rtt_ns);
+/* Notes them anew: what was measured of a tcp path before says nothing. */
+void harp_path_restart_speed(struct harp_path *p);
+
+/* Notes drain_q16 of a tcp path: a record was acknowledged `rtt_ns` after it was sent, as the last of
+ * `flight_bytes` in flight, all of which had to drain. What is in flight when the acknowledgement comes would
+ * mislead: less of it where the path was left alone since. A path that is too slow to be used is not
+ * measured: each probe that it answers while idle halves the value, down to the initial one, until it is
+ * tried again. */
+void harp_path_note_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns);
 
 /* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);

@@ -161,7 +161,7 @@ static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns no
 
 static void restart_window(struct harp_path *p) {
   harp_cc_init(&p->cc, p->cc.ops, p->cc.packet_bytes, p->cc.window_max_bytes, p->cc.sharers);
-  harp_path_note_speed(p);
+  harp_path_restart_speed(p);
 }
 
 /* ---- which are in use ---- */
@@ -178,6 +178,7 @@ static void wake(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 static void rest(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_path_health_want_probe(s, p, false);
   move_to(s, p, HARP_PATH_DORMANT, now);
+  if (harp_path_pto_ns(p) <= now) give_up(s, p, now); /* or the timer would be due already */
 }
 
 /* The paths of a pair, a bit each, by what is to be expected of them. */
@@ -398,7 +399,7 @@ void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const 
       .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
       .round_end = r->advanced && p->largest_acked >= p->round_end_number,
   };
-  if (p->is_tcp) harp_path_note_flight(p, inflight_bytes, rtt_ns);
+  if (p->is_tcp && r->flight_bytes) harp_path_note_flight(p, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_path_on_round(p);
   if (s->pair_count < s->path_count) note_flow(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
