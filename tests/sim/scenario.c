@@ -173,7 +173,7 @@ static void draw_tcp_faults(struct rng *r, struct duo_config *c) {
   c->tcp.read_bytes = reads[rng_below(r, 3)];
   c->tcp.partial_ppm = draw_ppm(r, 500000, 3);
   c->tcp.reset_ppm = draw_ppm(r, 1000000, 3);
-  c->tcp.mute_ppm = draw_ppm(r, 600000, 2);
+  c->tcp.silent_ppm = draw_ppm(r, 600000, 2);
   c->tcp.refuse_ppm = draw_ppm(r, 500000, 3);
   c->tcp.timeout_ns = HARP_MS(100) + rng_below(r, HARP_SEC(2));
 }
@@ -352,10 +352,10 @@ static void draw_streams(struct rng *r, struct scenario *s, enum simnet_way way,
   bool wrap = !rng_below(r, 4);
   unsigned ids = duo->config.stream_max - lasting;
   for (unsigned i = 0; i < count; i++) {
-    struct duo_stream_config c = {.way = way, .is_asked = i >= lasting};
+    struct duo_stream_config c = {.way = way, .is_on_demand = i >= lasting};
     harp_ns start = duo->now;
     c.in_flight_max = rng_below(r, 4) ? 32 : (uint32_t)rng_between(r, 1, 32);
-    if (c.is_asked) {
+    if (c.is_on_demand) {
       /* What is left of the last stream of the same id must not look like this one's. */
       c.id = (uint16_t)(lasting + rng_below(r, HARP_MIN(ids, 1 + ids / 3)));
       c.first_line = (uint32_t)rng_next(r);

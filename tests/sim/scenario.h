@@ -14,7 +14,7 @@ struct scenario {
   uint64_t dead; /* bit i: path i dies for good */
 };
 
-/* Starts `d` with the scenario of a seed. `ride`: 0 or 1 instead of what the seed says, -1: as it says. */
+/* Starts `d` with the scenario of a seed. `ride`: 0 or 1 in place of the seed's value, -1: the seed's. */
 struct scenario scenario_start(struct duo *d, uint64_t seed, bool trace, int ride);
 
 #endif
