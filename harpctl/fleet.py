@@ -132,7 +132,7 @@ def _checked(host: str) -> str:
 # ---- running ----
 
 
-def ask_hosts(
+def collect_answers(
     words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float = TIMEOUT_S
 ) -> list[Answer]:
     """Run `harpctl WORDS...` on all hosts, up to 32 at once; return the answers in the order of the hosts.
@@ -140,22 +140,22 @@ def ask_hosts(
     A host that fails or does not answer in time is an answer too. Raises HarpError without a local ssh. When
     interrupted, the ssh processes are ended; what was begun on the hosts may still finish there.
     """
-    return asyncio.run(_ask_hosts(words, hosts, remote, timeout_s))
+    return asyncio.run(_collect_answers(words, hosts, remote, timeout_s))
 
 
-async def _ask_hosts(
+async def _collect_answers(
     words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float
 ) -> list[Answer]:
     turns = asyncio.Semaphore(PARALLEL_MAX)
 
     async def one(host: str) -> Answer:
         async with turns:
-            return await _ask(host, remote, words, timeout_s)
+            return await _run_on_host(host, remote, words, timeout_s)
 
     return list(await asyncio.gather(*(one(host) for host in hosts)))
 
 
-async def _ask(host: str, remote: Remote, words: Sequence[str], timeout_s: float) -> Answer:
+async def _run_on_host(host: str, remote: Remote, words: Sequence[str], timeout_s: float) -> Answer:
     begin = time.monotonic()
     with contextlib.ExitStack() as stack:
         stdin: int | IO[bytes] = asyncio.subprocess.DEVNULL
@@ -285,7 +285,7 @@ def run_on_hosts(
     """Run a command on hosts, print the table or the JSON, and return the worst exit code."""
     progress = NoProgress() if as_json else ConsoleProgress()
     with progress.working(f"{words[0]} on {len(hosts)} host{'s' * (len(hosts) != 1)}"):
-        answers = ask_hosts([words[0], JSON, *words[1:]], hosts, remote, timeout_s)
+        answers = collect_answers([words[0], JSON, *words[1:]], hosts, remote, timeout_s)
     answers = [_placed(answer, context) for answer in (compare(answers) if compare else answers)]
     if as_json:
         print_json(answers)

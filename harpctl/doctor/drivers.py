@@ -55,25 +55,25 @@ def lacks(context: Context, mode: DriverMode) -> list[str]:
     return missing
 
 
-def asked_drivers(context: Context) -> list[tuple[str, str]]:
+def configured_drivers(context: Context) -> list[tuple[str, str]]:
     """Return interface and driver of each conf file; HARP_DRIVER takes precedence over the files."""
     variable = context.environment.get("HARP_DRIVER")
     return [(conf.interface, variable or conf.driver or "auto") for _path, conf in context.confs]
 
 
 def on_xdp(context: Context) -> list[str]:
-    """Return the ENIs that AF_XDP is tried on: asked for, or chosen by auto."""
+    """Return the ENIs that AF_XDP is tried on: configured, or chosen by auto."""
     known = {eni.name for eni in context.enis if eni.xdp == ZERO_COPY}
-    asked = asked_drivers(context)
+    drivers = configured_drivers(context)
     return [
-        name for name, driver in asked if driver.startswith("xdp") or (driver == "auto" and name in known)
+        name for name, driver in drivers if driver.startswith("xdp") or (driver == "auto" and name in known)
     ]
 
 
 @check("drivers.asked", "This process may use the drivers that are asked for", needs.machine, needs.conf)
-def check_asked_drivers(context: Context) -> Iterator[CheckResult]:
-    """Compare each driver that is asked for by name with kernel, capabilities and limits."""
-    for driver in sorted({driver for _name, driver in asked_drivers(context)} & set(MODE_OF)):
+def check_requested_drivers(context: Context) -> Iterator[CheckResult]:
+    """Compare each driver that is configured by name with kernel, capabilities and limits."""
+    for driver in sorted({driver for _name, driver in configured_drivers(context)} & set(MODE_OF)):
         if missing := lacks(context, MODE_OF[driver]):
             yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
 
@@ -81,9 +81,9 @@ def check_asked_drivers(context: Context) -> Iterator[CheckResult]:
 @check("drivers.zero_copy", "Zero-copy is asked for where it is known to work", needs.pair, validates=False)
 def check_zero_copy(context: Context) -> Iterator[CheckResult]:
     """Look for xdp-zc on an ENI whose kernel driver is not known for it: init fails without it."""
-    asked = dict(asked_drivers(context))
+    drivers = dict(configured_drivers(context))
     for path, _conf, eni in context.pairs:
-        if asked[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
+        if drivers[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
             yield warn(
                 f"{path}: {eni.name} ({eni.driver or 'unknown driver'}) is not known for zero-copy AF_XDP.",
                 f"sed -i 's/^\\s*driver\\s*=.*/driver = auto/' {path}",
@@ -99,8 +99,8 @@ def check_zero_copy(context: Context) -> Iterator[CheckResult]:
 )
 def check_auto(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs that fall back from zero-copy AF_XDP to sockets because something is missing."""
-    missing, asked = lacks(context, MODES[0]), dict(asked_drivers(context))
-    falling = [eni.name for eni in context.enis if asked[eni.name] == "auto" and eni.xdp == ZERO_COPY]
+    missing, drivers = lacks(context, MODES[0]), dict(configured_drivers(context))
+    falling = [eni.name for eni in context.enis if drivers[eni.name] == "auto" and eni.xdp == ZERO_COPY]
     if missing and falling:
         yield warn(
             f"{', '.join(falling)} could have zero-copy AF_XDP, not sockets: lacking {', '.join(missing)}.",

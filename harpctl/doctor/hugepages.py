@@ -17,7 +17,7 @@ from harpctl.setup.page_demand import pages_used
 from harpctl.setup.pages import pages_for, size_name
 
 
-def asked_pages(cmdline: str) -> dict[int, int]:
+def reserved_pages(cmdline: str) -> dict[int, int]:
     """Return the hugepages a kernel command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
     words = [argument(word.text) for word in split(cmdline.partition(" -- ")[0])]
     default = next((parse_size(value) for name, value in words if name == DEFAULT), None)
@@ -44,7 +44,7 @@ def cgroup_limit(context: Context) -> CgroupPages | None:
 
 def brings(context: Context, cmdline: str) -> int:
     """Return how many pages of the wanted size a kernel command line asks for."""
-    return asked_pages(cmdline).get(context.page_size, 0)
+    return reserved_pages(cmdline).get(context.page_size, 0)
 
 
 def next_boot(context: Context) -> int:
@@ -106,11 +106,11 @@ def check_enough(context: Context) -> Iterator[CheckResult]:
 )
 def check_promised(context: Context) -> Iterator[CheckResult]:
     """Compare the total with the running command line."""
-    total, asked = context.pages.total, brings(context, context.facts.boot.cmdline)
-    if total < asked:
+    total, reserved = context.pages.total, brings(context, context.facts.boot.cmdline)
+    if total < reserved:
         yield fail(
-            f"The command line asks for {asked} pages of {size_name(context.page_size)}, and the kernel has"
-            f" {total}: memory was too small or too fragmented at boot.",
+            f"The command line asks for {reserved} pages of {size_name(context.page_size)}, and the kernel"
+            f" has {total}: memory was too small or too fragmented at boot.",
             *([f"harpctl setup --hugepages {total}"] if total else ["harpctl setup --now"]),
         )
 

@@ -113,7 +113,7 @@ def check_unit(context: Context) -> Iterator[CheckResult]:
 )
 def check_unit_passed(context: Context) -> Iterator[CheckResult]:
     """Ask systemd how the unit ended."""
-    if context.host.is_file(unit.PATH) and context.host.ask(("systemctl", "is-failed", unit.NAME)):
+    if context.host.is_file(unit.PATH) and context.host.query(("systemctl", "is-failed", unit.NAME)):
         yield warn(
             f"{unit.NAME} failed at boot.", f"journalctl -b -u {unit.NAME}", f"systemctl restart {unit.NAME}"
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.drivers import ONE_BUFFER_MTU, asked_drivers, kernel_release, on_xdp
+from harpctl.doctor.drivers import ONE_BUFFER_MTU, configured_drivers, kernel_release, on_xdp
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts import text
 from harpctl.facts.model import Eni
@@ -28,10 +28,10 @@ def check_kernel(context: Context) -> Iterator[CheckResult]:
     """Look for the socket family: some distributions build kernels without CONFIG_XDP_SOCKETS."""
     protocols = text.read(context.host, PROTOCOLS)
     names = {line.split()[0] for line in protocols.splitlines() if line.strip()}
-    asked = on_xdp(context)
-    if protocols and "XDP" not in names and asked:
+    tried = on_xdp(context)
+    if protocols and "XDP" not in names and tried:
         yield warn(
-            f"This kernel was built without AF_XDP sockets; {', '.join(asked)} cannot have them.",
+            f"This kernel was built without AF_XDP sockets; {', '.join(tried)} cannot have them.",
             "use a kernel with CONFIG_XDP_SOCKETS=y, or set driver = udp",
         )
 
@@ -56,14 +56,14 @@ def _virtio_lacks(context: Context, eni: Eni) -> tuple[str, str]:
 @check("xdp.virtio", "The virtio ENIs can have zero-copy", needs.pair, validates=False)
 def check_virtio(context: Context) -> Iterator[CheckResult]:
     """Check what a virtio ENI needs for zero-copy: without it auto uses sockets, and xdp-zc fails."""
-    asked = dict(asked_drivers(context))
+    drivers = dict(configured_drivers(context))
     left_out: dict[str, list[str]] = {}
     for eni in context.enis:
-        if eni.driver != "virtio_net" or asked[eni.name] not in {"auto", "xdp", "xdp-zc"}:
+        if eni.driver != "virtio_net" or drivers[eni.name] not in {"auto", "xdp", "xdp-zc"}:
             continue
         reason, repair = _virtio_lacks(context, eni)
         cause = f"{eni.name} cannot have zero-copy AF_XDP: {reason}."
-        if reason and asked[eni.name] == "xdp-zc":
+        if reason and drivers[eni.name] == "xdp-zc":
             yield fail(cause, repair)
         elif reason and eni.xdp == ZERO_COPY:
             yield warn(cause, repair)
@@ -76,10 +76,10 @@ def check_virtio(context: Context) -> Iterator[CheckResult]:
 @check("xdp.channels", "The ENIs have channels to spare for XDP", needs.pair, validates=False)
 def check_channels(context: Context) -> Iterator[CheckResult]:
     """Look for NICs that refuse a native program while more than half of their channels are in use."""
-    asked = on_xdp(context)
+    tried = on_xdp(context)
     for eni in context.enis:
         most = eni.queues_max // 2
-        if eni.name in asked and eni.driver in HALF_THE_CHANNELS and eni.queues_max and eni.queues > most:
+        if eni.name in tried and eni.driver in HALF_THE_CHANNELS and eni.queues_max and eni.queues > most:
             yield warn(
                 f"{eni.driver} takes an XDP program while at most half of its channels are in use;"
                 f" {eni.name} has {eni.queues} of {eni.queues_max}.",
@@ -90,10 +90,10 @@ def check_channels(context: Context) -> Iterator[CheckResult]:
 @check("xdp.nic_mtu", "The ENIs take XDP programs at their MTU", needs.pair, validates=False)
 def check_nic_mtu(context: Context) -> Iterator[CheckResult]:
     """Look for MTUs beyond what a NIC's driver takes a native program for."""
-    asked = on_xdp(context)
+    tried = on_xdp(context)
     for eni in context.enis:
         most = NIC_MTU_MAX.get(eni.driver, 0)
-        if eni.name in asked and most and eni.mtu > most:
+        if eni.name in tried and most and eni.mtu > most:
             yield warn(
                 f"{eni.driver} takes an XDP program up to an MTU of {most}; {eni.name} has {eni.mtu}.",
                 f"ip link set dev {eni.name} mtu {most}  # on all hosts, or set driver = udp",

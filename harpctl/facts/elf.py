@@ -82,7 +82,11 @@ def inspect(file: BinaryIO, path: str) -> Elf:
         elf = ELFFile(file)
         _check_whole(elf, path)
         if elf["e_type"] != "ET_DYN":
-            raise HarpError(f"{path} is an ELF file, but no shared library.", "", ExitCode.WRONG_DATA)
+            raise HarpError(
+                f"{path} is an ELF file, but no shared library.",
+                "Name the shared library itself, such as libnccl-net.so.",
+                ExitCode.WRONG_DATA,
+            )
         return _read(elf)
     except DAMAGED as error:
         reason = str(error) or type(error).__name__

@@ -241,7 +241,7 @@ class Host:
         """Run a command to its end and return its result, whatever it is."""
         return self._runner.run(argv, timeout_s)
 
-    def ask(self, argv: Sequence[str], timeout_s: float = 10.0) -> str | None:
+    def query(self, argv: Sequence[str], timeout_s: float = 10.0) -> str | None:
         """Run a read-only command; return its output, None when it failed or none can be run."""
         if not self.runs_commands:
             return None

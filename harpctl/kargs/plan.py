@@ -141,7 +141,7 @@ def _grubby(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep
     kept = {_kept(entry, wanted) for entry in boot.entries}
     if host.which("grubby") is None or len(kept) != 1:
         return []
-    usage = host.ask(("grubby", "--help")) or ""
+    usage = host.query(("grubby", "--help")) or ""
     option = ("--no-etc-grub-update",) if "--no-etc-grub-update" in usage else ()  # EL 8.3 and later
     new = kept.pop() + (wanted.words() if wanted else ())
     old = others([word.text for word in split(boot.entries[0].args)])

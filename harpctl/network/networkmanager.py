@@ -31,12 +31,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_running(host: Host) -> bool:
     """Return whether NetworkManager answers."""
-    return (host.ask(["nmcli", "-t", "-f", "RUNNING", "general"]) or "").strip() == "running"
+    return (host.query(["nmcli", "-t", "-f", "RUNNING", "general"]) or "").strip() == "running"
 
 
 def device(host: Host, name: str) -> Device:
     """Ask how an interface is treated."""
-    text = host.ask(["nmcli", "-t", "-f", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", name]) or ""
+    text = host.query(["nmcli", "-t", "-f", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", name]) or ""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     state = fields.get("GENERAL.STATE", UNMANAGED)
     uuid = fields.get("GENERAL.CON-UUID", "").strip("-")

@@ -47,14 +47,14 @@ def _version(address: str) -> str:
 
 def _route(host: Host, address: str) -> str:
     """Return the next hop and the interface towards an address; "" where no route leads to it."""
-    words = (host.ask(["ip", _version(address), "route", "get", address]) or "").split()
+    words = (host.query(["ip", _version(address), "route", "get", address]) or "").split()
     pairs = [f"{name} {words[words.index(name) + 1]}" for name in ("via", "dev") if name in words[:-1]]
     return " ".join(pairs)
 
 
 def _pings(host: Host, target: Target) -> bool:
     argv = ["ping", _version(target.address), "-n", "-c", "1", "-W", "1", target.address]
-    return any(host.ask(argv) is not None for _try in range(3))
+    return any(host.query(argv) is not None for _try in range(3))
 
 
 def _is_neighbour(host: Host, target: Target) -> bool:
@@ -63,7 +63,7 @@ def _is_neighbour(host: Host, target: Target) -> bool:
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.socket(family(target.address), socket.SOCK_DGRAM) as sock:
             sock.sendto(b"", (target.address, DISCARD_PORT))
-        words = (host.ask(["ip", _version(target.address), "neigh", "show", target.address]) or "").split()
+        words = (host.query(["ip", _version(target.address), "neigh", "show", target.address]) or "").split()
         if "REACHABLE" in words or "PERMANENT" in words:
             return True
         if "FAILED" in words:
@@ -86,7 +86,7 @@ _SEEN_BY: dict[str, Callable[[Host, Target], bool]] = {
 def _gateways(host: Host) -> list[str]:
     found = []
     for version in ("-4", "-6"):
-        for line in (host.ask(["ip", version, "route", "show", "default"]) or "").splitlines():
+        for line in (host.query(["ip", version, "route", "show", "default"]) or "").splitlines():
             words = line.split()
             if "via" in words[:-1]:
                 found.append(words[words.index("via") + 1])

@@ -29,7 +29,7 @@ def _ip(version: int, *words: str) -> tuple[str, ...]:
 
 def _lines(host: Host, version: int, *words: str) -> list[list[str]]:
     """Return what `ip` lists, each line as words; nothing where it fails, as for a table that isn't there."""
-    text = host.ask(_ip(version, *words)) or ""
+    text = host.query(_ip(version, *words)) or ""
     return [[word for word in line.split() if word not in NOT_INPUT] for line in text.splitlines() if line]
 
 
@@ -84,7 +84,7 @@ def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:
 def _has_address(host: Host, eni: EniPlan, found: Eni) -> bool:
     """Return whether the ENI has its address: by `ip`, because facts also hold overrides."""
     argv = _ip(eni.version, "-o", "addr", "show", "dev", eni.name)
-    text = host.ask(argv)
+    text = host.query(argv)
     if text is None:
         addresses = list(found.addresses)
     else:

@@ -52,7 +52,7 @@ class Cluster:
             )
         self._url = f"https://{f'[{name}]' if ':' in name else name}:{port}"
 
-    def ask(self, method: str, path: str, body: object = None) -> Response:
+    def request(self, method: str, path: str, body: object = None) -> Response:
         """Send a request; a body is a merge patch. Raises HarpError where no answer comes."""
         headers = {"Authorization": f"Bearer {self._host.read_word(f'{SECRETS}/token')}"}  # it is renewed
         data = None
@@ -91,7 +91,7 @@ def label_value(version: str) -> str:
 
 def set_label(cluster: Cluster, node: str, value: str | None) -> None:
     """Set the label of a node; None takes it away, and so does a node that is gone. Raises HarpError."""
-    answer = cluster.ask("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {LABEL: value}}})
+    answer = cluster.request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {LABEL: value}}})
     is_gone = answer.code == http.HTTPStatus.NOT_FOUND and value is None
     if answer.code != http.HTTPStatus.OK and not is_gone:
         hint = ACCESS if value is not None else f"Do it by hand: kubectl label node {node} {LABEL}-"
@@ -109,7 +109,7 @@ def is_wanted(cluster: Cluster, node: str, namespace: str, name: str) -> bool:
     One that this service account may no longer read counts as deleted: its access was deleted with it.
     Raises HarpError where the API server does not answer that.
     """
-    answer = cluster.ask("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
+    answer = cluster.request("GET", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
     if answer.code in LOST_ACCESS | {http.HTTPStatus.NOT_FOUND}:
         return False
     if answer.code != http.HTTPStatus.OK:
@@ -123,5 +123,5 @@ def is_wanted(cluster: Cluster, node: str, namespace: str, name: str) -> bool:
     selector = found.get("spec", {}).get("template", {}).get("spec", {}).get("nodeSelector") or {}
     if not selector:
         return True
-    labels = cluster.ask("GET", f"/api/v1/nodes/{node}").document.get("metadata", {}).get("labels")
+    labels = cluster.request("GET", f"/api/v1/nodes/{node}").document.get("metadata", {}).get("labels")
     return labels is None or selector.items() <= labels.items()

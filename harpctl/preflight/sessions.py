@@ -156,13 +156,13 @@ class Agents:
         """Return the failures of the other hosts."""
         return tuple(agent.failure for agent in self._agents.values() if agent.failure is not None)
 
-    def probe(self, asked: dict[str, ProbeRequest], seconds: float) -> dict[str, tuple[PeerProbe, ...]]:
+    def probe(self, requests: dict[str, ProbeRequest], seconds: float) -> dict[str, tuple[PeerProbe, ...]]:
         """Let all hosts probe at once; return what each found out."""
         found: dict[str, tuple[PeerProbe, ...]] = {}
 
         def one(agent: Agent) -> None:
-            if agent.host in asked:
-                found[agent.host] = agent.probe(asked[agent.host], seconds)
+            if agent.host in requests:
+                found[agent.host] = agent.probe(requests[agent.host], seconds)
 
         self._all(one)
         return {host: found[host] for host in self._agents if host in found}

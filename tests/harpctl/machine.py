@@ -320,7 +320,7 @@ class _Sys:
     # ---- addresses and routes ----
 
     def _routes(self) -> None:
-        """Write what proc tells: eth0 10.0.0.10/24, ethN 10.0.N.1N/24, a default route by each of two."""
+        """Write the files of /proc: eth0 10.0.0.10/24, ethN 10.0.N.1N/24, a default route by each of two."""
         shape = self.shape
         lines = ["Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"]
         locals_, links = ["127.0.0.1/8"], []

@@ -65,18 +65,18 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_channels_and_the_crowding_route_are_set_again(root: Path) -> None:
     machine = Machine()
     done = boot.run_boot(Host(root, machine), 4)
-    assert machine.changes == ["ethtool -L eth1 combined 4", FLUSH]  # eth3 does not tell how many it has
+    assert machine.changes == ["ethtool -L eth1 combined 4", FLUSH]  # eth3 does not report how many it has
     assert [one.command for one in done.commands] == machine.changes
     assert done.ok
 
 
-def test_channels_stay_where_none_are_asked_for(root: Path) -> None:
+def test_channels_stay_where_none_are_requested(root: Path) -> None:
     machine = Machine()
     boot.run_boot(Host(root, machine), None)
     assert machine.changes == [FLUSH]
 
 
-def test_a_command_that_fails_is_told_and_the_others_run(root: Path) -> None:
+def test_a_command_that_fails_is_reported_and_the_others_run(root: Path) -> None:
     machine = Machine(failing="ethtool")
     done = boot.run_boot(Host(root, machine), 4)
     assert machine.changes == ["ethtool -L eth1 combined 4", FLUSH]
@@ -90,6 +90,6 @@ def test_what_validate_finds_fails_the_unit(root: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(boot, "Host", lambda: Host(root, Machine()))
     done = CliRunner().invoke(app, ["boot", "--json"])
     assert done.exit_code == 1
-    said = json.loads(done.stdout)
-    assert said["failed"] == ["The ENIs are up: eth1 is down."]
-    assert not said["ok"]
+    result = json.loads(done.stdout)
+    assert result["failed"] == ["The ENIs are up: eth1 is down."]
+    assert not result["ok"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version that harpctl, plugin and harp-perf say: as git describes the source, or without git."""
+"""The version that harpctl, plugin and harp-perf report: as git describes the source, or without git."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harpctl.build_info import build_version
 
 @pytest.fixture
 def tree(root: Path, tmp_path: Path) -> Path:
-    """A source tree with nothing but what tells the version."""
+    """A source tree with nothing but what determines the version."""
     folder = tmp_path / "tree"
     for name in ("plugin/version.sh", "harpctl/__init__.py", ".gitattributes"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from harpctl import fleet
 from harpctl.errors import HarpError
 from harpctl.failures import reports_errors
-from harpctl.fleet import Remote, answer_of, ask_hosts, find_json, find_remote, over_hosts, parse_hosts
+from harpctl.fleet import Remote, answer_of, collect_answers, find_json, find_remote, over_hosts, parse_hosts
 from harpctl.plugin.command import install, status
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin")
@@ -47,8 +47,8 @@ host = host.rpartition("@")[2]
 if host.startswith("up"):
     end(0, json.dumps({"summary": f"HARP is enabled on {host}."}))
 elif host.startswith("build"):
-    told = {"summary": "HARP 2 is enabled.", "version": "2", "build": host.split("-")[1]}
-    end(0, json.dumps(told))
+    status = {"summary": "HARP 2 is enabled.", "version": "2", "build": host.split("-")[1]}
+    end(0, json.dumps(status))
 elif host == "off":
     end(1, json.dumps({"summary": "HARP is disabled."}))
 elif host == "noisy":
@@ -215,8 +215,8 @@ def test_a_shell_gives_the_words_back_unchanged(ssh_log: Log, tmp_path: Path) ->
     run("greet", "-H", "up1", "--word", word)
     (call,) = ssh_log()
     line = call["command"].replace("harpctl", "printf %s\\\\0", 1)
-    said = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
-    assert f"--word={word}" in said.split("\0")
+    output = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert f"--word={word}" in output.split("\0")
     assert not (tmp_path / "hacked").exists()
 
 
@@ -293,8 +293,8 @@ def test_hosts_with_another_build_are_named() -> None:
         ["build-b", "differs"],
     ]
     assert "It is build b; 2 of 3 hosts have HARP 2, build a." in " ".join(result.stdout.split())
-    told = json.loads(run("status", "-H", "build-a,build-b,root@build-a", "--json").stdout)
-    assert [one["result"] for one in told] == ["ok", "differs", "ok"]
+    results = json.loads(run("status", "-H", "build-a,build-b,root@build-a", "--json").stdout)
+    assert [one["result"] for one in results] == ["ok", "differs", "ok"]
 
 
 def test_json_is_a_list_in_the_order_of_the_hosts(ssh_log: Log) -> None:
@@ -321,10 +321,10 @@ def test_a_host_that_hangs_is_given_up(ssh_log: Log) -> None:
     del ssh_log
 
 
-def test_many_hosts_are_asked_at_once_but_not_all(ssh_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_hosts_run_at_once_but_not_all(ssh_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "PARALLEL_MAX", 2)
     hosts = [f"up{number}" for number in range(7)]
-    answers = ask_hosts(["plain", "--json"], hosts, Remote(), 60)
+    answers = collect_answers(["plain", "--json"], hosts, Remote(), 60)
     assert [(answer.host, answer.result) for answer in answers] == [(host, "ok") for host in hosts]
     assert len(ssh_log()) == 7
 
@@ -445,8 +445,8 @@ def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:
 
 
 def test_an_error_that_came_as_json() -> None:
-    said = '{"ok": false, "error": "No GPU was found.", "hint": "harpctl setup --gpus 8", "exit_code": 4}\n'
-    answer = answer_of("gpu1", 4, said, "harpctl: No GPU was found.\n  harpctl setup --gpus 8\n")
+    output = '{"ok": false, "error": "No GPU was found.", "hint": "harpctl setup --gpus 8", "exit_code": 4}\n'
+    answer = answer_of("gpu1", 4, output, "harpctl: No GPU was found.\n  harpctl setup --gpus 8\n")
     assert (answer.result, answer.code) == ("failed", 4)
     assert answer.detail == "No GPU was found."
     assert answer.remedy == "harpctl setup --gpus 8"

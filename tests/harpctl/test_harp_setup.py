@@ -80,7 +80,7 @@ def test_unknown_words_are_refused(machine: Machine) -> None:
     assert "'build' takes no arguments: fast" in error
 
 
-def test_a_user_is_told_what_to_install(machine: Machine) -> None:
+def test_a_user_is_shown_what_to_install(machine: Machine) -> None:
     machine.user(1000)
     machine.program("apt-get", "echo must not run >&2; exit 99")
     error = machine.error_of("build")
@@ -89,7 +89,7 @@ def test_a_user_is_told_what_to_install(machine: Machine) -> None:
     assert "must not run" not in error
 
 
-def test_without_a_package_manager_it_says_so(machine: Machine) -> None:
+def test_without_a_package_manager_it_reports_that(machine: Machine) -> None:
     machine.user(0)
     error = machine.error_of("build")
     assert "lacks: python3; no apt, dnf or yum is here" in error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hints are commands to paste: they carry what was asked, and every one of the source is executed."""
+"""Hints are commands to paste: they contain what was requested, and every one of the source is executed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def context_of(*words: str) -> typer.Context:
         ),
     ],
 )
-def test_a_hint_carries_what_was_asked(words: str, hint: str, placed: str) -> None:
+def test_a_hint_carries_the_options_of_the_command(words: str, hint: str, placed: str) -> None:
     assert complete(hint, context_of(*shlex.split(words))) == placed
 
 
@@ -76,8 +76,8 @@ def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         app, ["setup", "--root", str(root), "--dry-run", "--hugepages", "9999999", "--no-unit"]
     )
-    said = next(line for line in result.output.splitlines() if "Ask for fewer" in line)
-    command = said.partition(": ")[2]
+    remedy = next(line for line in result.output.splitlines() if "Ask for fewer" in line)
+    command = remedy.partition(": ")[2]
     words = shlex.split(command)
     assert {"--dry-run", f"--root={root}", "--no-unit"} <= set(words)
     assert CliRunner().invoke(app, words[1:]).exit_code == 0, command
@@ -87,7 +87,7 @@ def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield what errors and notes may say, with where; a value in it is FILLED."""
+    """Yield the texts of errors and notes, with where; a value in it is FILLED."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.relative_to(PACKAGE).parts[0] in {"bench", "lab"}:
             continue  # they name ./harp_setup and their own options

@@ -43,7 +43,7 @@ def test_setup_goes_on_when_nobody_reads_its_progress(root: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["facts", "facts --json", "setup", "rollback --list"])
-def test_a_full_disk_below_the_output_is_told_in_a_line(root: Path, command: str) -> None:
+def test_a_full_disk_below_the_output_is_reported_in_a_line(root: Path, command: str) -> None:
     done = shell(f"$harpctl {command} --root $root > /dev/full", root)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -52,17 +52,17 @@ def test_a_full_disk_below_the_output_is_told_in_a_line(root: Path, command: str
 
 def test_an_error_with_json_is_a_document_too(root: Path) -> None:
     done = shell("$harpctl setup --root $root --enis eth9 --json", root)
-    said = json.loads(done.stdout)
-    assert done.returncode == said["exit_code"] == 4
-    assert not said["ok"]
-    assert "no interface eth9" in said["error"]
-    assert "harpctl facts" in said["hint"]
-    assert f"harpctl: {said['error']}" in done.stderr
+    result = json.loads(done.stdout)
+    assert done.returncode == result["exit_code"] == 4
+    assert not result["ok"]
+    assert "no interface eth9" in result["error"]
+    assert "harpctl facts" in result["hint"]
+    assert f"harpctl: {result['error']}" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_takes_everything_back(root: Path, number: signal.Signals) -> None:
-    """Told to end while it writes: kernel arguments are written by then, the network is not."""
+    """A signal while it writes: kernel arguments are written by then, the network is not."""
     stop = (
         "import harpctl.cli, harpctl.change.executor as d, os\nwrite = d.Executor._write\n"
         "def stop(self, step):\n"

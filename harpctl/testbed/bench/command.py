@@ -42,7 +42,6 @@ from harpctl.testbed.bench.report import document, print_measured
 from harpctl.testbed.bench.sizes import (
     format_size,
     parse_assignment,
-    parse_percent,
     parse_sizes,
 )
 from harpctl.testbed.bench.timed import (
@@ -55,7 +54,7 @@ from harpctl.testbed.bench.timed import (
     timed_job,
 )
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -444,6 +443,7 @@ def bench(
     loss: Annotated[
         str,
         typer.Option(
+            metavar="PERCENT",
             help="Random loss in percent on arrival: of superframes, with --no-offload of packets.",
             rich_help_panel=_LAB,
         ),
@@ -517,7 +517,7 @@ def bench(
         offload=Offload.OFF if no_offload else offload,
         cap_mbps=parse_caps(cap),
         flow_cap_mbps=flow_cap,
-        loss=parse_percent(loss),
+        loss_share=parse_loss(loss),
         congestion=congestion,
         rps_cores=min(os.cpu_count() or 1, RPS_CORES_MAX) if rps else 0,
         unprivileged=unprivileged,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message sizes, percentages and assignments as people write them."""
+"""Message sizes and assignments as people write them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,6 @@ def format_size(bytes_: int) -> str:
         if bytes_ and bytes_ % _UNITS[unit] == 0:
             return f"{bytes_ // _UNITS[unit]}{unit}"
     return str(bytes_)
-
-
-def parse_percent(text: str) -> float:
-    """Read a percentage such as 0.1, 1% into a fraction of 1."""
-    try:
-        return float(text.strip().removesuffix("%")) / 100
-    except ValueError:
-        raise HarpError(f"{text!r} is not a percentage.", "Write 0.1 or 0.1%.", ExitCode.USAGE) from None
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

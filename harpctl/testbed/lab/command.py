@@ -16,7 +16,7 @@ from harpctl.option_types import AsJson
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
@@ -80,7 +80,13 @@ def up(
     queue_ms: Annotated[
         float, typer.Option(help="The longest wait for a cap before packets drop.")
     ] = QUEUE_MS,
-    loss: Annotated[str, typer.Option(help="Random loss of what arrives: 0.01 or 1%.")] = "0",
+    loss: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT",
+            help="Random loss in percent on arrival: of superframes, with --offload off of packets.",
+        ),
+    ] = "0",
     mtu: Annotated[int, typer.Option(help="MTU in bytes.")] = 1500,
     offload: Annotated[
         Offload,
@@ -109,7 +115,7 @@ def up(
         cap_mbps=parse_caps(cap),
         flow_cap_mbps=flow_cap,
         queue_ms=queue_ms,
-        loss=parse_share(loss),
+        loss_share=parse_loss(loss),
         mtu_bytes=mtu,
         offload=offload,
         subnets=subnets,

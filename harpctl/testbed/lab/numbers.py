@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that hold for all hosts or ENIs of a lab, or differ: --enis 2,8, --cap 1000,4000."""
+"""Options of a lab as people write them: --enis 2,8, --cap 1000,4000, --loss 0.1."""
 
 from __future__ import annotations
+
+import math
 
 from harpctl.errors import ExitCode, HarpError
 
@@ -43,3 +45,18 @@ def parse_caps(text: str | None) -> float | tuple[float, ...] | None:
         return None
     caps = parse_numbers(text, "--cap")
     return caps[0] if len(caps) == 1 else caps
+
+
+def parse_loss(text: str) -> float:
+    """Read a loss in percent, 0.1 or 0.1%, into a share of what arrives."""
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent < 100:
+        raise HarpError(
+            f"--loss takes a percentage from 0 to below 100, not {text!r}.",
+            "Write --loss 1 to lose 1 of 100, or --loss 0.1 to lose 1 of 1000.",
+            ExitCode.USAGE,
+        )
+    return percent / 100

@@ -60,7 +60,7 @@ def tools_needed(spec: LabSpec) -> list[str]:
     tools = ["ip"]
     if spec.is_capped:
         tools.append("tc")
-    if spec.loss or spec.flow_cap_mbps is not None:
+    if spec.loss_share or spec.flow_cap_mbps is not None:
         tools.append("nft")
     if spec.offload is not Offload.STOCK:
         tools.append("ethtool")

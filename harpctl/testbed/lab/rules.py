@@ -45,10 +45,10 @@ def share_rule(share: float) -> str:
 
 def plan_loss(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]:
     """Plan the loss that a lab has from its beginning, of what arrives at an ENI."""
-    if not spec.loss:
+    if not spec.loss_share:
         return []
     namespace, hook, device = _place(spec, prefix, host, eni, IN)
-    text = f"table netdev harp_loss_{device} {{\n{_chain(device, hook, share_rule(spec.loss))}}}\n"
+    text = f"table netdev harp_loss_{device} {{\n{_chain(device, hook, share_rule(spec.loss_share))}}}\n"
     return [run_inside(namespace, "nft", "-f", "-", stdin=text)]
 
 

@@ -38,7 +38,7 @@ class Subnets(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class LabSpec:
-    """What a lab looks like; fractions of 1 for loss, Mbit/s for rates.
+    """What a lab looks like.
 
     With `rps_cores`, what arrives on host i's ENIs is handled on core i modulo that number (receive packet
     steering), as after a NIC's interrupt; without, on the sender's core, inside its system call.
@@ -51,7 +51,7 @@ class LabSpec:
     offload: Offload = Offload.STOCK
     cap_mbps: float | tuple[float, ...] | None = None  # of each ENI, or of ENI 0, 1, ...; both directions
     flow_cap_mbps: float | None = None
-    loss: float = 0.0
+    loss_share: float = 0.0  # of what arrives at an ENI
     congestion: str = "cubic"
     switch: bool = False
     queues: int = 1
@@ -103,7 +103,10 @@ class LabSpec:
                 0 <= self.rps_cores <= RPS_CORES_MAX,
                 f"arriving packets are steered to 1 to {RPS_CORES_MAX} cores, not {self.rps_cores}",
             ),
-            (0.0 <= self.loss < 1.0, f"a loss is 0 up to (not with) 100 %, not {self.loss * 100:g} %"),
+            (
+                0.0 <= self.loss_share < 1.0,
+                f"a loss is 0 up to (not with) 100 %, not {self.loss_share * 100:g} %",
+            ),
             *((cap is None or cap >= 1, f"a cap is at least 1 Mbit/s, not {cap}") for cap in caps),
             (
                 not isinstance(self.cap_mbps, tuple) or len(caps) == self.enis,
@@ -132,9 +135,9 @@ class LabSpec:
             parts.append(f"cap {', '.join(f'{cap:g}' for cap in caps)} Mbit/s per ENI")
         if self.flow_cap_mbps is not None:
             parts.append(f"cap {self.flow_cap_mbps:g} Mbit/s per flow")
-        if self.loss:
+        if self.loss_share:
             unit = "packets" if self.offload is Offload.OFF else "superframes"
-            parts.append(f"loss {self.loss * 100:g} % of {unit}")
+            parts.append(f"loss {self.loss_share * 100:g} % of {unit}")
         if self.rps_cores:
             parts.append(f"RPS over {self.rps_cores} cores")
         if self.unprivileged:

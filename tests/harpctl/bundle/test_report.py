@@ -76,23 +76,23 @@ def _report(root: Path, file: Path) -> tuple[dict[str, object], dict[str, bytes]
 
 
 def test_what_is_in_it(root: Path, tmp_path: Path) -> None:
-    said, files = _report(root, tmp_path / "b.tar.gz")
+    report, files = _report(root, tmp_path / "b.tar.gz")
     assert set(files) == {
         "manifest.json", "doctor.json", "facts.json", "status.json", "environment.json", "versions.json",
         "statistics.json", f"statistics/100-{build.START}.stats", "dumps/harp-node-100-7-1.trace",
         "confs/ztcp0.conf",
     }  # fmt: skip
-    assert set(said["files"]) == set(files) - {"manifest.json"}  # type: ignore[call-overload]
+    assert set(report["files"]) == set(files) - {"manifest.json"}  # type: ignore[call-overload]
     assert ((tmp_path / "b.tar.gz").stat().st_mode & 0o777) == 0o600
-    told = json.loads(files["environment.json"])
-    job = told["processes"]["100"]
+    environment = json.loads(files["environment.json"])
+    job = environment["processes"]["100"]
     assert (job["RANK"], job["HARP_PATHS"], job["NCCL_DEBUG_FILE"]) == ("3", "4", "/home/USER/nccl.log")
     assert job["HARP_SECRET"] == job["NCCL_GRAPH_FILE"] == allow.LEFT_OUT
     assert "HF_TOKEN" not in job
-    assert {"name": "NCCL_NET", "value": "Socket", "source": "/etc/nccl.conf"} in told["settings"]
+    assert {"name": "NCCL_NET", "value": "Socket", "source": "/etc/nccl.conf"} in environment["settings"]
     assert "hugepages=20" in json.loads(files["facts.json"])["boot"]["cmdline"]
     assert b"mtu = 9000" in files["confs/ztcp0.conf"]
-    assert [one["what"] for one in said["unread"]] == ["/var/dumps/harp-node-100-7-2.trace"]  # type: ignore[attr-defined]
+    assert [one["what"] for one in report["unread"]] == ["/var/dumps/harp-node-100-7-2.trace"]  # type: ignore[attr-defined]
 
 
 def test_no_secret_is_in_it(root: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_no_secret_is_in_it(root: Path, tmp_path: Path) -> None:
         assert [secret for secret in SECRETS if secret.encode() in data or secret in name] == [], name
 
 
-def test_only_what_is_named_is_told() -> None:
+def test_only_what_is_named_is_included() -> None:
     """Every variable of the plugin is; others are not, whatever they are called."""
     source = (PLUGIN_DIR / "src" / "host" / "env.h").read_text()
     assert set(re.findall(r'"(HARP_\w+)"', source)) <= allow.VARIABLES
@@ -148,7 +148,7 @@ def test_a_file_that_is_there_stays(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else for a moment")
 def test_without_root(tmp_path: Path) -> None:
-    """The real host, as nobody: it ends well and says what is missing."""
+    """The real host, as nobody: it ends well and lists what is missing."""
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if not parent.stat().st_mode & stat.S_IXOTH:
@@ -162,14 +162,14 @@ def test_without_root(tmp_path: Path) -> None:
             os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
             done = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "b"), "--json"])
-            (tmp_path / "said").write_text(done.output)
+            (tmp_path / "output").write_text(done.output)
             code = done.exit_code
         finally:  # nothing of this process may go on as if it were pytest
             os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0, (tmp_path / "said").read_text()
-    told, files = read_archive(tmp_path / "b")
-    assert not told.is_root
-    assert told.unread
+    assert os.waitpid(child, 0)[1] == 0, (tmp_path / "output").read_text()
+    manifest, files = read_archive(tmp_path / "b")
+    assert not manifest.is_root
+    assert manifest.unread
     assert {"doctor.json", "facts.json", "status.json"} <= set(files)
 
 
@@ -180,7 +180,7 @@ def _doctor(file: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["doctor", "--bundle", str(file), *words])
 
 
-def test_doctor_says_what_it_said_there(tmp_path: Path) -> None:
+def test_doctor_reports_the_findings_of_the_bundled_host(tmp_path: Path) -> None:
     there = world.World(tmp_path / "host")
     file = tmp_path / "b.tar.gz"
     _report(there.root, file)
@@ -203,7 +203,7 @@ def test_wrong_and_damaged_bundles(root: Path, tmp_path: Path) -> None:
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w"):
         pass
-    for name, (wrong, said) in {
+    for name, (wrong, message) in {
         "cut": (data[: len(data) // 2], "cut off"),
         "flipped": (bytes(flipped), "damaged"),
         "text": (b"no bundle", "no gzip file"),
@@ -213,13 +213,13 @@ def test_wrong_and_damaged_bundles(root: Path, tmp_path: Path) -> None:
     }.items():
         done = _doctor(_put(tmp_path, name, wrong))
         assert done.exit_code == ExitCode.WRONG_DATA, name
-        assert said in done.output
+        assert message in done.output
         assert "Traceback" not in done.output
     assert _doctor(tmp_path / "none").exit_code == ExitCode.MISSING
 
 
 @pytest.mark.parametrize(
-    ("manifest", "doctor", "said"),
+    ("manifest", "doctor", "message"),
     [
         ("{}", "[]", "manifest.json is not understood"),
         ("format 9", "[]", "has format 9"),
@@ -230,7 +230,7 @@ def test_wrong_and_damaged_bundles(root: Path, tmp_path: Path) -> None:
         ("", "7", "doctor.json is not understood"),
     ],
 )
-def test_contents_that_are_wrong(tmp_path: Path, manifest: str, doctor: str | None, said: str) -> None:
+def test_contents_that_are_wrong(tmp_path: Path, manifest: str, doctor: str | None, message: str) -> None:
     good = {"format": 1, "host": "h", "harpctl": "1", "time": "t", "is_root": True, "files": []}
     if manifest.startswith("format"):
         good["format"], manifest = 9, ""
@@ -241,7 +241,7 @@ def test_contents_that_are_wrong(tmp_path: Path, manifest: str, doctor: str | No
     write_archive(file, "x", files)
     done = _doctor(file)
     assert done.exit_code == ExitCode.WRONG_DATA
-    assert said in done.output
+    assert message in done.output
 
 
 def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ AUDITED = {f"os.{name}" for name in CHANGING}
 
 
 def run_killed(action: Callable[[], object], at: int) -> bool:
-    """Run an action in a child that kills itself before its change number `at`; say if it came so far.
+    """Run an action in a child that kills itself before its change number `at`; return whether it got there.
 
     Every call that changes a file system counts. SIGKILL leaves the child no time to clean up.
     """

@@ -56,8 +56,8 @@ class FakeGuard:
         self.calls.append("disarm")
 
 
-class Telling(NoProgress):
-    """Progress that keeps what is said."""
+class LineProgress(NoProgress):
+    """Progress that keeps each line."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -176,7 +176,7 @@ def test_what_can_not_be_taken_back_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "message"),
     [
         (WriteFile(path="/etc/script/x", data=b""), "Not a directory"),
         (WriteFile(path="/etc", data=b""), "Is a directory"),
@@ -188,12 +188,12 @@ def test_what_can_not_be_taken_back_is_named(tmp_path: Path) -> None:
         (WriteFile(path="/etc/pipe", data=b""), "can't be kept for undoing"),
     ],
 )
-def test_steps_that_can_not_be_done(tmp_path: Path, step: AnyStep, said: str) -> None:
+def test_steps_that_can_not_be_done(tmp_path: Path, step: AnyStep, message: str) -> None:
     make_tree(tmp_path)
     (tmp_path / "etc/loop").symlink_to("loop")
     os.mkfifo(tmp_path / "etc/pipe")
     before = snapshot(tmp_path)
-    with pytest.raises(HarpError, match=said):
+    with pytest.raises(HarpError, match=message):
         do(make_host(tmp_path), WriteFile(path="/etc/first", data=b"1"), step)
     assert snapshot(tmp_path) == before
 
@@ -230,7 +230,7 @@ def test_a_control_that_falls_short(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         host.real(path).write_text(f"{min(int(text), 7)}\n")
 
     monkeypatch.setattr(Host, "write_control", write_control)
-    host, progress = make_host(tmp_path), Telling()
+    host, progress = make_host(tmp_path), LineProgress()
     with pytest.raises(HarpError, match=f"{PAGES} reads '7' after '50' was written"):
         do(host, SetControl(path=PAGES, value="50"))
     assert snapshot(tmp_path) == before

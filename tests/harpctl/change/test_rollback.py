@@ -230,17 +230,17 @@ def test_a_renamed_file_is_not_moved_over_another(site: Site) -> None:
     assert snapshot(site.root) == site.before
 
 
-def test_a_dry_run_tells_what_a_rollback_does(site: Site) -> None:
+def test_a_dry_run_reports_what_a_rollback_does(site: Site) -> None:
     now = snapshot(site.root)
-    told = undo_all(site.host, dry_run=True)
+    planned = undo_all(site.host, dry_run=True)
     assert snapshot(site.root) == now
     assert commands(site.host).ran == []
     done = undo_all(site.host)
-    assert told.undone == done.undone
+    assert planned.undone == done.undone
     unsure = " if it is empty"
-    assert [[action.removesuffix(unsure) for action in reverted.actions] for reverted in told.reverted] == [
-        reverted.actions for reverted in done.reverted
-    ]
+    assert [
+        [action.removesuffix(unsure) for action in reverted.actions] for reverted in planned.reverted
+    ] == [reverted.actions for reverted in done.reverted]
 
 
 def test_one_transaction_and_all_later_ones(tmp_path: Path) -> None:

@@ -63,34 +63,34 @@ static void put(char *out, size_t bytes, const struct harp_setting *row, const v
   default: snprintf(out, bytes, "%s", (const char *)value);
   }
 }
-int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);
-int oracle(const char *text, size_t bytes, char *said, size_t said_bytes) {
+int oracle(const char *text, size_t bytes, char *out, size_t out_bytes);
+int oracle(const char *text, size_t bytes, char *out, size_t out_bytes) {
   struct harp_conf conf;
   struct harp_error sentence;
   int rc = harp_conf_parse(&conf, "f.conf", text, bytes, &sentence);
   if (rc < 0) {
-    snprintf(said, said_bytes, "%s", sentence.text);
+    snprintf(out, out_bytes, "%s", sentence.text);
     return rc;
   }
-  said[0] = 0;
+  out[0] = 0;
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
     const struct harp_setting *row = &harp_setting_table[id];
     char value[1024];
     if (!harp_setting_is_set(&conf.values, id)) continue;
     put(value, sizeof value, row, (const char *)&conf.values + row->offset);
-    size_t used = strlen(said);
-    snprintf(said + used, said_bytes - used, "%s = %s|", row->key, value);
+    size_t used = strlen(out);
+    snprintf(out + used, out_bytes - used, "%s = %s|", row->key, value);
   }
   return 0;
 }
 """
 
-Ask = Callable[[bytes], tuple[bool, str]]
+Parse = Callable[[bytes], tuple[bool, str]]
 
 
 @pytest.fixture(scope="session")
-def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Provide the plugin's own parser: whether it accepts, and what it understood or says."""
+def plugin_parse(tmp_path_factory: pytest.TempPathFactory) -> Parse:
+    """Provide the plugin's own parser: whether it accepts, and the keys that it read or its error."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("oracle")
@@ -105,15 +105,15 @@ def plugin_says(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     argv += [f"-I{SOURCE}", "-o", str(library)]
     subprocess.run([*argv, str(folder / "oracle.c"), *map(str, sources), "-lpthread"], check=True)
     ffi = cffi.FFI()
-    ffi.cdef("int oracle(const char *text, size_t bytes, char *said, size_t said_bytes);")
+    ffi.cdef("int oracle(const char *text, size_t bytes, char *out, size_t out_bytes);")
     code = ffi.dlopen(str(library))
 
-    def ask(data: bytes) -> tuple[bool, str]:
-        said = ffi.new("char[2048]")
-        rc = code.oracle(ffi.from_buffer(data), len(data), said, 2048)
-        return rc == 0, ffi.string(said).decode("latin-1")
+    def run_oracle(data: bytes) -> tuple[bool, str]:
+        out = ffi.new("char[2048]")
+        rc = code.oracle(ffi.from_buffer(data), len(data), out, 2048)
+        return rc == 0, ffi.string(out).decode("latin-1")
 
-    return ask
+    return run_oracle
 
 
 def shown(conf: Conf) -> str:
@@ -127,7 +127,7 @@ def shown(conf: Conf) -> str:
     return "".join(f"{key} = {text}|" for key, text in texts.items())
 
 
-def python_says(data: bytes) -> tuple[bool, str]:
+def python_parse(data: bytes) -> tuple[bool, str]:
     try:
         return True, shown(parse(data.decode("utf-8", "surrogateescape"), "f.conf"))
     except HarpError as error:
@@ -239,23 +239,23 @@ def near_confs(draw: st.DrawFn) -> bytes:
 @example(data=b"[eni]\ninterface = eth1\n" + b"#" * (64 << 10))
 @example(data=b"[eni]\ninterface = eth1\n#" + b"x" * 511 + b"\r\n")
 @example(data=b"[eni]\ninterface = eth1\n#" + b"x" * 512 + b"\n")
-def test_reads_what_the_plugin_reads(plugin_says: Ask, data: bytes) -> None:
-    assert python_says(data) == plugin_says(data)
+def test_reads_what_the_plugin_reads(plugin_parse: Parse, data: bytes) -> None:
+    assert python_parse(data) == plugin_parse(data)
 
 
 @pytest.mark.parametrize("file", sorted(CORPUS.iterdir()), ids=lambda file: file.name)
-def test_corpus_of_the_fuzzer(plugin_says: Ask, file: Path) -> None:
-    assert python_says(file.read_bytes()) == plugin_says(file.read_bytes())
+def test_corpus_of_the_fuzzer(plugin_parse: Parse, file: Path) -> None:
+    assert python_parse(file.read_bytes()) == plugin_parse(file.read_bytes())
 
 
 @pytest.mark.parametrize("key", KEYS)
 @draws(60)
 @given(value=VALUES)
-def test_each_key_takes_what_the_plugin_takes(plugin_says: Ask, key: str, value: str) -> None:
+def test_each_key_takes_what_the_plugin_takes(plugin_parse: Parse, key: str, value: str) -> None:
     head = "" if key == "interface" else "[eni]\ninterface = eth1\n"
     section = "" if head and KEYS[key].section == "eni" else f"[{KEYS[key].section}]\n"
     data = f"{head}{section}{key} = {value}\n".encode("utf-8", "surrogateescape")
-    assert python_says(data) == plugin_says(data)
+    assert python_parse(data) == plugin_parse(data)
 
 
 # ---- writing ----
@@ -280,11 +280,11 @@ CONFS = st.fixed_dictionaries(
 
 @draws(300)
 @given(conf=CONFS)
-def test_what_is_written_is_read_back(plugin_says: Ask, conf: Conf) -> None:
+def test_what_is_written_is_read_back(plugin_parse: Parse, conf: Conf) -> None:
     text = render(conf)
     read = parse(text, "f.conf")
     assert render(read) == text
-    assert plugin_says(text.encode()) == (True, shown(read))
+    assert plugin_parse(text.encode()) == (True, shown(read))
     assert read == conf
 
 

@@ -114,7 +114,7 @@ def _flips(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", ["data", "ack"])
 def test_every_flipped_bit_is_found(h: Any, kind: str) -> None:
-    """None passes for right, though nobody told the seed."""
+    """None passes for right, though the seed is not given."""
     make = _data if kind == "data" else _ack
     whole = [h.sealed(make(h, number), SEED) for number in (0xFFFFFFFE, 0xFFFFFFFF)]
     whole += [h.sealed(make(h, number), SEED ^ 1) for number in (0, 1)]  # behind the wrap
@@ -151,10 +151,10 @@ def test_a_path_that_began_long_before(h: Any) -> None:
 
 def test_a_single_packet_needs_the_secret(h: Any) -> None:
     (found,) = h.packets(h.sealed(_data(h, 1), SEED))
-    check, told = h.CrcCheck(), h.CrcCheck({TOKEN: SEED})
-    for one in (check, told):
+    check, seeded = h.CrcCheck(), h.CrcCheck({TOKEN: SEED})
+    for one in (check, seeded):
         one.add(found)
-    assert (check.verdict(found), told.verdict(found)) == ("alone", "right")
+    assert (check.verdict(found), seeded.verdict(found)) == ("alone", "right")
 
 
 @pytest.mark.parametrize(

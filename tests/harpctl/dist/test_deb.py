@@ -27,7 +27,7 @@ def deb(out: Path) -> Path:
     return one(out, "harp_*.deb")
 
 
-def test_it_says_what_it_is(deb: Path) -> None:
+def test_its_name_version_and_files(deb: Path) -> None:
     assert deb.stat().st_size < DEB_BYTES_MAX
     assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
     names = {line.split()[-1] for line in run("dpkg-deb", "-c", deb).splitlines()}
@@ -75,12 +75,12 @@ def test_it_is_installed_used_and_purged(deb: Path, debian: Debian, release: str
 def test_an_older_debian_takes_the_file_that_brings_its_python(deb: Path, out: Path, debian: Debian) -> None:
     host = debian("bullseye")
     before = host.files()
-    said = host.run("apt-get", "install", "--yes", "--no-install-recommends", host.put(deb), code=100)
-    assert "Depends: python3 (>= 3.10)" in said
+    output = host.run("apt-get", "install", "--yes", "--no-install-recommends", host.put(deb), code=100)
+    assert "Depends: python3 (>= 3.10)" in output
     assert host.files() == before
     host.run("python3", "-m", "venv", "/tmp/venv")
-    said = host.run("/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "*.whl")), code=1)
-    assert "requires a different Python" in said
+    output = host.run("/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "*.whl")), code=1)
+    assert "requires a different Python" in output
     file = host.put(out / "harp_setup.sh")
     assert host.run("bash", file, "--version") == f"harpctl {build_version()}\n"
     assert host.run("bash", file, "demo").count("every byte checked") == 2
@@ -94,8 +94,8 @@ def test_what_does_not_fit_or_is_damaged_is_refused(deb: Path, debian: Debian, t
     control = tmp_path / "other/DEBIAN/control"
     control.write_text(re.sub("Architecture: .*", "Architecture: s390x", control.read_text()))
     run("dpkg-deb", "--root-owner-group", "-b", tmp_path / "other", tmp_path / "other.deb")
-    said = host.run("dpkg", "-i", host.put(tmp_path / "other.deb"), code=1)
-    assert "package architecture (s390x) does not match system" in said
+    output = host.run("dpkg", "-i", host.put(tmp_path / "other.deb"), code=1)
+    assert "package architecture (s390x) does not match system" in output
     (tmp_path / "cut.deb").write_bytes(deb.read_bytes()[:-1000])
     host.run("dpkg", "-i", host.put(tmp_path / "cut.deb"), code=1)
     assert "Read-only file system" in host.run("dpkg", "-i", host.put(deb), code=2, read_only=True)
@@ -108,8 +108,8 @@ def test_a_read_only_image_is_left_as_it_is(deb: Path, debian: Debian) -> None:
     host = debian("bookworm")
     host.run("dpkg", "-i", host.put(deb))
     before = host.files()
-    said = host.run("harpctl", "install", "--name", "plain", code=1, read_only=True)
-    assert "Mount its file system writable" in said
+    output = host.run("harpctl", "install", "--name", "plain", code=1, read_only=True)
+    assert "Mount its file system writable" in output
     assert host.files() == before
 
 
@@ -120,6 +120,6 @@ def test_an_image_without_ldconfig_takes_the_layer(out: Path, debian: Debian) ->
     run("tar", "-xzf", one(out, "*-layer.tar.gz"), "-C", host.folder)
     host.run("harpctl", "install", "--name", "plain")
     assert "is enabled" in host.run("harpctl", "status")
-    said = host.run("harpctl", "install", "--name", "plain", "--dir", "/opt", code=4)
-    assert "This host has no ldconfig" in said
+    output = host.run("harpctl", "install", "--name", "plain", "--dir", "/opt", code=4)
+    assert "This host has no ldconfig" in output
     assert not (host.folder / "opt" / NAME).exists()

@@ -205,14 +205,14 @@ def test_on_another_kind_of_machine_it_changes_nothing(run: Run, genuine: Path) 
     assert "this file is for Linux on s390x; here it is Linux on" in done.stderr
 
 
-def test_another_shell_hands_over_or_says_so(run: Run, file: Path) -> None:
+def test_another_shell_hands_over_or_fails(run: Run, file: Path) -> None:
     assert "called: doctor\n" in run([str(file), "doctor"], by="dash").stdout
     done = run(["-s", "--", "doctor"], file.read_bytes(), by="dash")
     assert done.returncode != 0
     assert "called" not in done.stdout
 
 
-def test_a_host_without_a_tool_is_told_which(run: Run, file: Path, tmp_path: Path) -> None:
+def test_a_tool_that_the_host_lacks_is_named(run: Run, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "path"
     path.mkdir()
     for name in ("bash", "uname", "id", "tar", "head", "tail", "mktemp", "wc", "cat", "rm", "chmod"):

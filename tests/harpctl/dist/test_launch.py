@@ -13,7 +13,7 @@ import pytest
 from dist.make import stage_launcher
 
 
-def test_without_any_python_that_fits_it_says_what_is_needed(bare: dict[str, str], tmp_path: Path) -> None:
+def test_without_any_python_that_fits_it_names_what_is_needed(bare: dict[str, str], tmp_path: Path) -> None:
     for tag in ("cp310", "cp311"):
         (tmp_path / "tool" / "ext" / tag).mkdir(parents=True)
     stage_launcher(tmp_path / "tool" / "bin")
@@ -29,13 +29,13 @@ def test_without_any_python_that_fits_it_says_what_is_needed(bare: dict[str, str
     old.chmod(0o755)
     env = {**bare, "PATH": f"{bare['PATH']}{os.pathsep}/nowhere"}
     try:
-        said = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
     finally:
         old.unlink()
-    assert "this host has Python 3.6.8" in said.stderr
+    assert "this host has Python 3.6.8" in done.stderr
 
 
-def test_on_another_kind_of_machine_it_says_which_package(
+def test_on_another_kind_of_machine_it_names_the_package(
     bare: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tool" / "ext").mkdir(parents=True)

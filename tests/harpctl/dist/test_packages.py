@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that `make dist` makes: named, told of, with the same bytes in another checkout."""
+"""All that `make dist` makes: named, documented, with the same bytes in another checkout."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_differs_between_pythons_stays_apart(tmp_path: Path) -> None:
 
 @whole
 @pytest.mark.timeout(1800)
-def test_a_host_is_set_up_in_the_room_that_is_said(root: Path, tmp_path: Path) -> None:
+def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     run("git", "clone", "--quiet", root, copy)
     for name in ("harp_setup", "pyproject.toml", "dist/pins.txt"):
@@ -97,7 +97,7 @@ def test_a_host_is_set_up_in_the_room_that_is_said(root: Path, tmp_path: Path) -
         ["./harp_setup", "setup", "--help"], cwd=copy, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (said,) = [int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line]
+    (stated,) = [int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line]
     packages = next((copy / ".venv/lib").glob("python3.*/site-packages"))
     apart = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}  # of the environment itself
     files = [
@@ -108,15 +108,15 @@ def test_a_host_is_set_up_in_the_room_that_is_said(root: Path, tmp_path: Path) -
         for name in names
     ]
     taken = sum(file.stat().st_blocks * 512 for file in files) / 1e6
-    assert said / 2 < taken < said, f"{taken:.0f} MB; harp_setup says {said}"
+    assert stated / 2 < taken < stated, f"{taken:.0f} MB; harp_setup says {stated}"
     assert not any((packages / name).exists() for name in ("matplotlib", "numpy", "ziglang", "pydantic"))
 
 
-def test_the_messages_in_the_document_are_said(root: Path) -> None:
+def test_the_messages_in_the_document_exist(root: Path) -> None:
     text = (root / "docs" / "install.md").read_text()
     rows = [line.split("|")[1] for line in text.split("## When it does not install")[1].splitlines() if "|" in line]
-    told = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
-    assert len(told) > 10
+    phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
+    assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
-    said = "".join(file.read_text() for file in sources) + (root / "harpctl/plugin/switch.py").read_text()
-    assert sorted(phrase for phrase in told if phrase not in said) == []
+    source = "".join(file.read_text() for file in sources) + (root / "harpctl/plugin/switch.py").read_text()
+    assert sorted(phrase for phrase in phrases if phrase not in source) == []

@@ -56,8 +56,8 @@ def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("rpmlint"), reason="needs rpmlint")
 def test_rpmlint_finds_no_error(root: Path, out: Path) -> None:
-    said = run("rpmlint", "--rpmlintrc", root / "dist" / "rpmlintrc", *out.glob("*.rpm"))
-    assert " 2 packages and 0 specfiles checked; 0 errors" in said
+    output = run("rpmlint", "--rpmlintrc", root / "dist" / "rpmlintrc", *out.glob("*.rpm"))
+    assert " 2 packages and 0 specfiles checked; 0 errors" in output
 
 
 def test_for_another_machine_it_is_refused(
@@ -75,6 +75,6 @@ def test_for_another_machine_it_is_refused(
     root = tmp_path / "root"
     rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
     run(*rpm, "--initdb")
-    said = run(*rpm, "--install", "--nodeps", one(tmp_path, "*.rpm"), code=1)
-    assert "is intended for a different architecture" in said
+    output = run(*rpm, "--install", "--nodeps", one(tmp_path, "*.rpm"), code=1)
+    assert "is intended for a different architecture" in output
     assert left(root) == []

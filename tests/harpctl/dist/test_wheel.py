@@ -36,12 +36,12 @@ def empty(tmp_path: Path) -> Path:
 
 
 def refused(programs: Path, *words: str | Path) -> str:
-    """Let pip fail to install something; return what it says, after a look that nothing came."""
+    """Let pip fail to install something; return its output, after a check that nothing was installed."""
     before = run(programs / "pip", "list", "--format=freeze")
-    said = run(programs / "pip", "--disable-pip-version-check", "install", *words, code=1)
+    output = run(programs / "pip", "--disable-pip-version-check", "install", *words, code=1)
     assert run(programs / "pip", "list", "--format=freeze") == before
     assert not (programs / "harpctl").exists()
-    return said
+    return output
 
 
 def test_in_an_empty_environment(wheel: Path, empty: Path, tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_in_an_empty_environment(wheel: Path, empty: Path, tmp_path: Path) -> No
 
 def test_its_tag_is_true(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-{TAG}.whl")
-    said = run(sys.executable, "-m", "auditwheel", "show", wheel).replace("\n", " ")
-    assert f'is consistent with the following platform tag: "{TAG}"' in said
+    output = run(sys.executable, "-m", "auditwheel", "show", wheel).replace("\n", " ")
+    assert f'is consistent with the following platform tag: "{TAG}"' in output
 
 
 def test_for_another_machine_or_damaged_it_is_refused(wheel: Path, empty: Path, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_without_a_network(wheel: Path, debian: Debian, tmp_path: Path, release:
     before = host.files()
     host.run("python3", "-m", "venv", "/tmp/venv")
     inside = host.put(wheel)
-    said = host.run("/tmp/venv/bin/pip", "install", "--retries=0", "--timeout=1", inside, code=1)
-    assert "No matching distribution found" in said
+    output = host.run("/tmp/venv/bin/pip", "install", "--retries=0", "--timeout=1", inside, code=1)
+    assert "No matching distribution found" in output
     assert not (host.folder / "tmp/venv/bin/harpctl").exists()
     fetch(wheel, python, tmp_path / "wheels")
     shutil.copytree(tmp_path / "wheels", host.folder / "tmp/wheels")

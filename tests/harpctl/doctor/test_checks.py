@@ -29,7 +29,7 @@ def test_healthy_host(world: World) -> None:
     assert {finding.cause for finding in not_ok} == {"This is no container."}
     assert {finding.level for finding in not_ok} == {"skip"}
     assert world.machine
-    assert {(ask[0], ask[2], ask[3], ask[4]) for ask in world.machine.asked} == {
+    assert {(probe[0], probe[2], probe[3], probe[4]) for probe in world.machine.probed} == {
         ("10.0.1.11", 17700, 9000, (32768, 60999)),
         ("10.0.2.12", 17700, 9000, (32768, 60999)),
     }
@@ -64,7 +64,7 @@ def test_each_check_has_a_case() -> None:
     assert len(CHECKS) >= 40
 
 
-# ---- what must not be said ----
+# ---- what must not be reported ----
 
 
 def test_what_the_next_boot_brings(world: World) -> None:
@@ -119,11 +119,11 @@ def test_small_hugepages(world: World) -> None:
     )
     assert "10 pages of 2 MiB for 2 GPUs, whose ranks take" in world.findings("hugepages.enough")[0].cause
     assert worst(world.findings("hugepages.mount_size")) == "ok"
-    [arguments] = world.findings("system.arguments")  # they ask for 1 GiB pages
+    [arguments] = world.findings("system.arguments")  # they request 1 GiB pages
     assert arguments.cause.startswith("No boot entry asks for hugepages of 2 MiB")
 
 
-def test_tree_says_what_it_cannot_know(world: World) -> None:
+def test_tree_reports_what_it_cannot_know(world: World) -> None:
     world.as_tree()
     found = world.findings()
     assert worst(found) == "skip"
@@ -174,7 +174,7 @@ def test_safe_repairs_can_be_applied(world: World, one: Case) -> None:
     assert worst(world.findings(one.id)) == one.level
 
 
-def test_who_may_not_look_is_told_so(world: World) -> None:
+def test_missing_permission_is_reported(world: World) -> None:
     world.write("/var/lib/harp/journal/0001-x.jsonl", "")
     (world.root / "var/lib/harp/journal/0001-x.jsonl").unlink()
     (world.root / "var/lib/harp/journal/0001-x.jsonl").mkdir()  # what can't be read, for root either
@@ -210,7 +210,7 @@ def test_new_kernels_take_jumbo_frames(world: World) -> None:
 
 
 def test_address_without_a_subnet(world: World) -> None:
-    """Some clouds give /32 addresses: only the gateway is there to be asked about."""
+    """Some clouds give /32 addresses: only the gateway can be looked up."""
     world.eni("eth1", addresses=("10.0.1.11/32",))
     assert world.machine
     world.machine.ways = {("10.0.1.11", "10.0.1.10"): "eth0", ("10.0.1.11", "10.0.1.12"): "eth0"}

@@ -127,7 +127,7 @@ def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
     assert not (tree / store.HOME[1:]).exists()
 
 
-def test_a_repair_that_fails_is_said(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repair_that_fails_is_reported(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ready / conf_path(1).lstrip("/")
     file.chmod(0o666)
     monkeypatch.setattr("harpctl.doctor.command.apply", _refuse)

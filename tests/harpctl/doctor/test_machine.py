@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the running machine: children that may die, and a responder on the loopback interface."""
+"""Queries of the running machine: children that may die, and a responder on the loopback interface."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_child_that_hangs() -> None:
     assert in_child(hang, timeout_s=0.05) == "it did not end within 0.05 s"
 
 
-def test_child_says_nothing_aloud(capfd: pytest.CaptureFixture[str]) -> None:
+def test_child_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     def shout() -> str:
         os.write(1, b"noise")
         os.write(2, b"noise")

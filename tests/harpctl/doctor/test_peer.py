@@ -161,7 +161,7 @@ def bottleneck(site: Site, peer: str) -> None:
 
 
 @case
-def bottleneck_that_says_nothing(site: Site) -> None:
+def bottleneck_without_icmp(site: Site) -> None:
     site.narrow(1400)
     site.filter("m", "output", "icmp type destination-unreachable drop")
     with site.serving():
@@ -238,14 +238,14 @@ def _run(run_case: Case, folder: Path, number: int) -> None:
 def under_way(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[None]]]:
-    """Every case that is asked for, on a site of its own."""
+    """Every case that is selected, on a site of its own."""
     items = [item for item in request.session.items if item.path == request.path]
-    asked = {item.callspec.params["name"] for item in items if isinstance(item, pytest.Function)}
+    selected = {item.callspec.params["name"] for item in items if isinstance(item, pytest.Function)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
             name: pool.submit(_run, one, tmp_path_factory.mktemp("site"), number)
             for number, (name, one) in enumerate(CASES.items())
-            if name in asked
+            if name in selected
         }
         pool.shutdown(cancel_futures=True)
 

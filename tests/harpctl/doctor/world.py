@@ -54,7 +54,7 @@ def plugin(path: str = LIBRARY, form: str = "installed", elf: Elf | None = HARP,
 
 @dataclass
 class FakeMachine:
-    """A machine that answers as it is told."""
+    """A machine that returns the answers set in it."""
 
     page: str = ""
     loading: str = ""
@@ -64,7 +64,7 @@ class FakeMachine:
             udp=ECHO, full=ECHO, passed=9000, ports={1: REFUSED}, tcp={17700: ECHO, 1: REFUSED}
         )
     )
-    asked: list[tuple[str, str, int, int, tuple[int, ...]]] = field(default_factory=list)
+    probed: list[tuple[str, str, int, int, tuple[int, ...]]] = field(default_factory=list)
 
     def use_page(self, size: int) -> str:
         assert size in {GIB, 2 * MIB}
@@ -83,7 +83,7 @@ class FakeMachine:
         return ((), "Name or service not known") if name.endswith(".invalid") else ((name,), "")
 
     def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
-        self.asked.append((source, peer, port, mtu, tuple(ports)))
+        self.probed.append((source, peer, port, mtu, tuple(ports)))
         return self.reached
 
 
@@ -100,7 +100,7 @@ class FakeRunner:
         del timeout_s
         self.ran.append(tuple(argv))
         line = " ".join(argv)
-        found = next((said for begin, said in self.answers.items() if line.startswith(begin)), None)
+        found = next((output for begin, output in self.answers.items() if line.startswith(begin)), None)
         return Completed(tuple(argv), 1 if found is None else 0, found or "")
 
 
@@ -126,7 +126,7 @@ def _eni(number: int) -> Eni:
 
 
 class World:
-    """The parts of a context, each of which a test may spoil before it asks for the context."""
+    """The parts of a context, each of which a test may spoil before it makes the context."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -178,7 +178,7 @@ def test_each_path_looked_at_harmed_alone(tmp_path: Path, kind: str) -> None:
         ("proc/self", "Limits and capabilities are unknown"),
     ],
 )
-def test_a_loop_of_links_is_told(tmp_path: Path, distro: str, path: str, what: str) -> None:
+def test_a_loop_of_links_is_reported(tmp_path: Path, distro: str, path: str, what: str) -> None:
     tree = build(tmp_path / "tree", distro, SMALL)
     with harmed(tree / path, "loop", tmp_path / "aside"):
         assert what in "\n".join(collect(Host(tree)).unknown)
@@ -235,7 +235,7 @@ def test_a_file_of_nonsense(tmp_path: Path, file: str, content: bytes) -> None:
     check(Host(tmp_path))
 
 
-def test_an_empty_tree_tells_all_that_is_unknown(tmp_path: Path) -> None:
+def test_an_empty_tree_reports_all_that_is_unknown(tmp_path: Path) -> None:
     facts = collect(Host(tmp_path))
     text = "\n".join(facts.unknown)
     for word in ("distribution", "boot loader", "memory", "processors", "GPUs", "interfaces", "Limits"):

@@ -39,7 +39,7 @@ def test_the_table_is_whole_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Unknown" not in out
 
 
-def test_what_is_unknown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_unknown_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts(root=tmp_path)
     assert "Unknown: The distribution is unknown" in capsys.readouterr().out
 
@@ -49,10 +49,10 @@ def test_a_root_that_is_not_there(tmp_path: Path) -> None:
         facts(root=tmp_path / "none")
 
 
-def test_what_a_bare_tree_does_not_tell_is_unknown(tmp_path: Path) -> None:
+def test_what_a_bare_tree_lacks_is_unknown(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["facts", "--root", str(tmp_path)]).stdout
     rows = dict(line.split("  ", 1) for line in shown.splitlines() if "  " in line)
-    told = {name: text.strip() for name, text in rows.items()}
+    values = {name: text.strip() for name, text in rows.items()}
     for name in (
         "container",
         "hugepages",
@@ -62,7 +62,7 @@ def test_what_a_bare_tree_does_not_tell_is_unknown(tmp_path: Path) -> None:
         "memory",
         "processors",
     ):
-        assert told[name] == "unknown", name
+        assert values[name] == "unknown", name
     found = json.loads(CliRunner().invoke(app, ["facts", "--root", str(tmp_path), "--json"]).stdout)
     assert (found["limits"]["memlock"], found["limits"]["capabilities"]) == (None, None)
     assert found["memory"]["has_1g"] is None

@@ -51,7 +51,7 @@ def test_the_machine_itself() -> None:
         assert eni.index == socket.if_nametoindex(eni.name)
 
 
-def test_without_netlink_proc_tells_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_netlink_proc_provides_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     live = collect(Host())
     monkeypatch.setattr(netlink, "read_netlink", lambda: None)
     facts = collect(Host())

@@ -28,7 +28,7 @@ EXPECTED = {  # id, version, glibc, kernel's beginning
 
 
 @pytest.mark.parametrize("distro", DISTROS)
-def test_a_distribution_is_told_from_its_own_files(tmp_path: Path, distro: str) -> None:
+def test_a_distribution_is_recognized_by_its_own_files(tmp_path: Path, distro: str) -> None:
     facts = collect(Host(build(tmp_path, distro)))
     system = facts.system
     assert (system.id, system.version, system.glibc) == EXPECTED[distro][:3]

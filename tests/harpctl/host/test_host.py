@@ -58,7 +58,7 @@ def random_tree(root: Path, dice: random.Random) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
-def test_paths_lead_where_the_kernel_says(tmp_path: Path) -> None:
+def test_paths_resolve_as_in_the_kernel(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).write_text("outside")
     answers = 0
@@ -72,12 +72,12 @@ def test_paths_lead_where_the_kernel_says(tmp_path: Path) -> None:
         argv = [sys.executable, "-S", "-c", ORACLE, str(root)]
         oracle = subprocess.run(argv, input=json.dumps(paths), capture_output=True, text=True, check=True)
         host = Host(root)
-        for path, said in json.loads(oracle.stdout).items():
-            if isinstance(said, str):
-                assert host.resolved(path) == said, (seed, path)
+        for path, expected in json.loads(oracle.stdout).items():
+            if isinstance(expected, str):
+                assert host.resolved(path) == expected, (seed, path)
                 assert host.exists(path)
                 answers += 1
-            elif said == errno.ELOOP:
+            elif expected == errno.ELOOP:
                 assert not host.exists(path)
             else:
                 with contextlib.suppress(OSError):  # a loop after what is not there
@@ -343,7 +343,7 @@ def test_programs(tmp_path: Path) -> None:
     assert host.which("data") is None
     assert host.which("gone") is None
     assert not host.runs_commands
-    assert host.ask(["true"]) is None
+    assert host.query(["true"]) is None
     with pytest.raises(HarpError, match="was to run for a directory tree"):
         host.run(["true"])
 

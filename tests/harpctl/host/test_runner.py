@@ -28,8 +28,8 @@ def test_commands_that_can_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stdout", "stderr", "said"),
+    ("stdout", "stderr", "expected"),
     [("out\n", "one\ntwo\n", "two"), ("out\n", " \n", "out"), ("", "", "exit code 1")],
 )
-def test_what_it_said(stdout: str, stderr: str, said: str) -> None:
-    assert Completed(("x",), 1, stdout, stderr).last_line == said
+def test_last_line(stdout: str, stderr: str, expected: str) -> None:
+    assert Completed(("x",), 1, stdout, stderr).last_line == expected

@@ -155,7 +155,7 @@ def test_grubby_keeps_pairs_of_other_sizes(tmp_path: Path) -> None:
     assert all("hugepagesz=16M hugepages=7" in entry.args for entry in boot.entries)
 
 
-def test_entries_are_edited_where_grubby_cannot_say_it(tmp_path: Path) -> None:
+def test_entries_are_edited_where_grubby_cannot_do_it(tmp_path: Path) -> None:
     root = build(tmp_path / "root", "rocky-9", "gpu1")
     path = next(root.glob("boot/loader/entries/*427*.conf"))
     path.write_text(path.read_text().replace("net.ifnames=0", "net.ifnames=0 hugepagesz=16M hugepages=7"))
@@ -271,7 +271,7 @@ def test_a_menu_with_entries_of_both_kinds(tmp_path: Path, runs: bool) -> None:
     boot = collect_boot(host)
     assert len(boot.entries) == 4
     assert lacking(boot, G50) == []
-    assert runs or f'{G50} "\nfi' in config.read_text()  # what is set where grubenv does not say
+    assert runs or f'{G50} "\nfi' in config.read_text()  # what is set where grubenv does not contain it
 
 
 def test_missing_defaults_are_made(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def look() -> Facts:
 
 
 def state() -> dict[str, Any]:
-    """Return addresses, routes and rules as ip tells them, without what goes on counting."""
+    """Return addresses, routes and rules as ip reports them, without what goes on counting."""
     found: dict[str, Any] = {}
     for version in ("-4", "-6"):
         for what in ("addr show", "route show table all", "rule show"):
@@ -164,19 +164,19 @@ def leaves_by(source: str, target: str) -> str:
     return max(more, key=lambda name: more[name])
 
 
-ASK = """
+ARP_PROBE = """
 import sys
 from scapy.all import ARP, Ether, conf, srp
 conf.verb = 0
-ask = Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(pdst=sys.argv[1])
-answers, _rest = srp(ask, iface="br1", timeout=1, multi=True)
-print(*sorted({answer[ARP].hwsrc for _ask, answer in answers}))
+request = Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(pdst=sys.argv[1])
+answers, _rest = srp(request, iface="br1", timeout=1, multi=True)
+print(*sorted({answer[ARP].hwsrc for _request, answer in answers}))
 """
 
 
 def answers_for(address: str) -> list[str]:
     """Return the names of the interfaces that answer ARP for an address."""
-    command = ["ip", "netns", "exec", "net", sys.executable, "-c", ASK, address]
+    command = ["ip", "netns", "exec", "net", sys.executable, "-c", ARP_PROBE, address]
     macs = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     owner = {link["address"]: link["ifname"] for link in json.loads(sh("ip -j link show"))}
     return sorted(owner[mac] for mac in macs)
@@ -321,8 +321,8 @@ def is_cut_off() -> bool:
     return "10.0.9.10" not in sh("ip addr show dev eth0")
 
 
-class Said(NoProgress):
-    """Progress that does something when the guard says that the host is cut off."""
+class LineProgress(NoProgress):
+    """Progress that does something when the guard reports that the host is cut off."""
 
     def __init__(self, then: Callable[[], object]) -> None:
         self.then = then
@@ -355,7 +355,7 @@ def nothing_is_left(host: Host) -> bool:
 
 @case
 def nobody_confirms(host: Host) -> None:
-    before, progress = state(), Said(lambda: None)
+    before, progress = state(), LineProgress(lambda: None)
     begin = time.monotonic()
     with pytest.raises(HarpError, match="nobody confirmed"):
         apply(losing(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
@@ -368,7 +368,7 @@ def nobody_confirms(host: Host) -> None:
 
 @case
 def somebody_confirms(host: Host) -> None:
-    progress = Said(lambda: confirm_all(host))
+    progress = LineProgress(lambda: confirm_all(host))
     apply(losing(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
     assert is_cut_off()
     assert host.read_text(FILE) == "new"
@@ -390,7 +390,7 @@ def it_comes_back_in_time(host: Host) -> None:
         sh("ip addr add 10.0.9.10/24 dev eth0")
         sh("ip route add default via 10.0.9.1")
 
-    apply(losing(), host, what="setup", progress=Said(mend), guard=Guard(30))
+    apply(losing(), host, what="setup", progress=LineProgress(mend), guard=Guard(30))
     assert host.read_text(FILE) == "new"
 
 
@@ -438,7 +438,7 @@ def harpctl_hangs(host: Host) -> None:
 
 
 @case
-def the_rollback_timer_is_asked_to_end(host: Host) -> None:
+def the_rollback_timer_gets_sigterm(host: Host) -> None:
     before = state()
     with other_harpctl(host, losing(SLEEP), deadline_s=600) as pid:
         await_that(is_cut_off, "the host is cut off")

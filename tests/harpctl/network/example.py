@@ -38,19 +38,19 @@ def facts(*enis: Eni, kernel: str = "5.15.0") -> Facts:
     return Facts(system=System(kernel=kernel), boot=Boot(), memory=Memory(), enis=(primary, *enis))
 
 
-class Says:
+class ScriptedRunner:
     """A runner that answers some commands with a text, and fails all others."""
 
     runs = True
 
     def __init__(self, answers: dict[str, str]) -> None:
         self.answers = answers
-        self.asked: list[str] = []
+        self.ran: list[str] = []
 
     def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
         del timeout_s
         line = " ".join(argv)
-        self.asked.append(line)
+        self.ran.append(line)
         if line in self.answers:
             return Completed(tuple(argv), 0, self.answers[line])
         return Completed(tuple(argv), 1, "", "no such thing")

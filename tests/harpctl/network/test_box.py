@@ -46,14 +46,14 @@ def _run(case: str, folder: Path, root: Path) -> Done:
 def boxes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path
 ) -> Iterator[dict[str, Future[Done]]]:
-    """Every case that is asked for and can run, under way."""
+    """Every case that is selected and can run, under way."""
     items = [item for item in request.session.items if item.path == request.path]
-    asked = {item.callspec.params["case"] for item in items if isinstance(item, pytest.Function)}
+    selected = {item.callspec.params["case"] for item in items if isinstance(item, pytest.Function)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
             case: pool.submit(_run, case, tmp_path_factory.mktemp(case), root)
             for case in CASES
-            if case in asked and not _missing(case)
+            if case in selected and not _missing(case)
         }
         pool.shutdown(cancel_futures=True)
 

@@ -128,7 +128,7 @@ def test_ifupdown_takes_the_name_that_is_read(tmp_path: Path, source: str, file:
     assert paths == [f"/etc/network/interfaces.d/{file}", "/etc/sysctl.d/90-harp.conf"]
 
 
-def test_ifupdown_that_reads_no_folder_is_told_to(tmp_path: Path) -> None:
+def test_ifupdown_that_reads_no_folder_gets_a_source_line(tmp_path: Path) -> None:
     put(tmp_path, "/usr/sbin/ifup", mode=0o755)
     put(tmp_path, "/etc/network/interfaces", "iface eth0 inet dhcp")
     host = Host(tmp_path)

@@ -36,7 +36,7 @@ class Service:
     def __init__(self) -> None:
         self.paths: dict[str, str] = {}
         self.wants_token = False
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.url = ""
 
 
@@ -51,7 +51,7 @@ def service() -> Iterator[Service]:
             self.wfile.write((text or "").encode())
 
         def do_GET(self) -> None:
-            state.asked.append(self.path)
+            state.requests.append(self.path)
             if state.wants_token and self.headers.get("X-aws-ec2-metadata-token") != TOKEN:
                 self.send_response(401)
                 self.end_headers()
@@ -90,12 +90,12 @@ def test_ec2(service: Service) -> None:
     }
 
 
-def test_the_mac_is_asked_for_in_lower_case_and_answered_as_it_was_given(service: Service) -> None:
+def test_the_mac_is_requested_in_lower_case_and_returned_as_it_was_given(service: Service) -> None:
     service.paths = {path.replace(MAC1, "aa:bb:cc:00:00:01"): text for path, text in TENCENT.items()}
     assert list(lookup(["AA:BB:CC:00:00:01"], [Tencent(f"{service.url}/meta-data")])) == ["AA:BB:CC:00:00:01"]
 
 
-def test_the_next_source_is_asked_where_the_first_knows_nothing(service: Service) -> None:
+def test_the_next_source_is_queried_where_the_first_has_nothing(service: Service) -> None:
     service.paths, service.wants_token = EC2, True
     assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data"), Ec2(service.url)])
 
@@ -133,13 +133,13 @@ def test_the_speed_of_a_known_machine(
     assert known_speed(Host(tmp_path), enis, Ec2(service.url)) == (speed, kind)
 
 
-def test_elsewhere_nobody_is_asked_for_a_speed(service: Service, tmp_path: Path) -> None:
+def test_elsewhere_no_service_is_queried_for_a_speed(service: Service, tmp_path: Path) -> None:
     assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == (0, "")
     vendor = tmp_path / VENDOR[1:]
     vendor.parent.mkdir(parents=True)
     vendor.write_text("QEMU\n")
     assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == (0, "")
-    assert service.asked == []
+    assert service.requests == []
 
 
 def test_a_service_that_is_not_there_costs_no_more_than_its_timeout(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from harpctl.network import runtime
 from harpctl.network.keyfile import identity
 from harpctl.network.plan import plan_network
 from tests.harpctl.machine import build
-from tests.harpctl.network.example import ETH1, ETH2, ETH3, Says, commands, eni, facts, undos
+from tests.harpctl.network.example import ETH1, ETH2, ETH3, ScriptedRunner, commands, eni, facts, undos
 
 RULES = "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n"
 STALE = f"7700:\tfrom 10.0.1.99 lookup 7700\n7703:\tfrom 10.9.9.9 lookup 7703\n{RULES}"
@@ -41,7 +41,7 @@ def _done() -> Facts:
 
 
 def _host(root: Path, answers: dict[str, str]) -> Host:
-    return Host(root, Says(answers))
+    return Host(root, ScriptedRunner(answers))
 
 
 def test_everything_for_an_eni_that_has_nothing(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_only_what_differs(
     assert commands(runtime.commands(changed, _host(tmp_path, ALL_RIGHT | answers), [ETH1])) == expected
 
 
-def test_an_address_that_was_only_told_is_added(tmp_path: Path) -> None:
+def test_an_address_that_was_only_given_is_added(tmp_path: Path) -> None:
     line = "3: eth1    inet {}/24 brd 10.0.1.255 scope global eth1\\       valid_lft forever\n"
     for address, count in (("10.0.1.99", 1), ("10.0.1.11", 0)):
         answers = ALL_RIGHT | {"ip -4 -o addr show dev eth1": line.format(address)}
@@ -151,7 +151,7 @@ def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
         assert sum("flush" in line for line in lines) == count
 
 
-def test_channels_that_are_not_told(tmp_path: Path) -> None:
+def test_channels_that_are_not_reported(tmp_path: Path) -> None:
     with pytest.raises(HarpError, match="does not report its channels"):
         runtime.commands(facts(eni("eth1", queues=0)), _host(tmp_path, {}), [ETH1])
 

@@ -30,7 +30,7 @@ class Api:
             "spec": {"template": {"spec": {"nodeSelector": {"nvidia.com/gpu.present": "true"}}}},
         }
         self.refuses: dict[str, int] = {}  # method and its code
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         authority = trustme.CA()
         self.secrets = folder / "secrets"
         self.secrets.mkdir()
@@ -65,7 +65,7 @@ class Api:
         self._server.server_close()
 
     def answer(self, method: str, path: str, body: bytes, kind: str) -> tuple[int, dict[str, Any]]:
-        """Do what a request asks."""
+        """Carry out a request."""
         if method in self.refuses:
             return self.refuses[method], {"message": "not here"}
         if path == NODE_PATH and method == "PATCH" and kind == "application/merge-patch+json":
@@ -86,7 +86,7 @@ class Api:
         class Handler(BaseHTTPRequestHandler):
             def _do(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                api.asked.append(f"{self.command} {self.path}")
+                api.requests.append(f"{self.command} {self.path}")
                 code, document = 401, {"message": "who are you"}
                 if self.headers.get("Authorization") == f"Bearer {TOKEN}":
                     kind = self.headers.get("Content-Type") or ""

@@ -34,7 +34,7 @@ Document = dict[str, Any]
 
 
 class InvalidError(Exception):
-    """A document is not what its schema says."""
+    """A document does not match its schema."""
 
 
 def documents(name: str) -> list[Document]:

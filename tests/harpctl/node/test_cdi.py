@@ -75,7 +75,7 @@ def test_schema_refuses(tmp_path: Path, plugin_file: Path, path: tuple[Any, ...]
         check_own(spoiled, "cdi")
 
 
-def test_nothing_installed_is_said(tmp_path: Path) -> None:
+def test_nothing_installed_is_reported(tmp_path: Path) -> None:
     done = run("cdi", "--root", str(tmp_path))
     assert done.exit_code == 4
     assert "harpctl node" in done.output

@@ -47,7 +47,7 @@ def test_task_prolog_without_harp_is_silent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("harpctl", "code"), [("true", 0), ("false", 1)])
-def test_prolog_asks_validate(folder: Path, harpctl: str, code: int) -> None:
+def test_prolog_runs_validate(folder: Path, harpctl: str, code: int) -> None:
     assert run("slurm-prolog.sh", folder, HARPCTL=harpctl).returncode == code
 
 

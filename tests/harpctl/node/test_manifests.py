@@ -123,7 +123,7 @@ def test_installer_sees_one_directory_of_the_node() -> None:
     assert containers(template)[0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_access_is_what_the_installer_asks_for() -> None:
+def test_access_is_what_the_installer_requests() -> None:
     rules = [found["rules"] for found in documents("access.yaml") if "rules" in found]
     assert rules == [
         [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}],
@@ -189,8 +189,8 @@ def test_init_container_brings_what_the_job_mounts(tmp_path: Path, plugin_file: 
     assert (mounted[FOLDER] / library.removeprefix(f"{FOLDER}/")).read_bytes() == plugin_file.read_bytes()
     annotation = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
     ((interface),) = [network["interface"] for network in json.loads(annotation)]
-    said = mounted["/etc/nccl.conf"].read_text(encoding="utf-8").splitlines()
-    assert said[1:] == [f"NCCL_NET_PLUGIN={library}", f"HARP_IFNAME={interface}"]
+    lines = mounted["/etc/nccl.conf"].read_text(encoding="utf-8").splitlines()
+    assert lines[1:] == [f"NCCL_NET_PLUGIN={library}", f"HARP_IFNAME={interface}"]
 
 
 def test_example_is_a_program() -> None:

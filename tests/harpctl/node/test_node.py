@@ -23,7 +23,7 @@ from tests.harpctl.cli_app import app
 from tests.harpctl.node.api import DAEMONSET, NODE, Api
 
 WAIT_S = 60.0
-RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")  # as installer.yaml says
+RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")  # as in installer.yaml
 POD = """
 import sys
 from harpctl.node import cluster
@@ -77,13 +77,13 @@ class Pod:
         )
 
     def wait_ready(self) -> None:
-        """Wait until it has said that the node has its label."""
+        """Wait until its output reports that the node has its label."""
         assert self.process.stderr
-        said = ""
-        while f"Node {NODE} has the label {LABEL}.\n" not in said:
+        output = ""
+        while f"Node {NODE} has the label {LABEL}.\n" not in output:
             line = self.process.stderr.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
 
     def end(self) -> tuple[int, str]:
         """End it as the kubelet does; return its exit code and its output."""
@@ -121,10 +121,10 @@ def test_folder_holds_library_and_profile(tmp_path: Path, plugin_file: Path) -> 
     lines = (tmp_path / profile_path(FOLDER)[1:]).read_text().splitlines()
     assert lines[1:] == [f"NCCL_NET_PLUGIN={library_path(FOLDER)}", "HARP_IFNAME=eth1,eth2"]
     before = files(tmp_path)
-    told = json.loads(
+    result = json.loads(
         run(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2", "--json").stdout
     )
-    assert (told["ok"], told["changed"], told["folder"]) == (True, False, FOLDER)
+    assert (result["ok"], result["changed"], result["folder"]) == (True, False, FOLDER)
     again = run(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2")
     assert "is installed already" in again.output
     assert files(tmp_path) == before
@@ -133,7 +133,7 @@ def test_folder_holds_library_and_profile(tmp_path: Path, plugin_file: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--set", "PATH=/bin"], 2, "not NAME=VALUE"),
         (["--set", "HARP_IFNAME="], 2, "not NAME=VALUE"),
@@ -146,11 +146,11 @@ def test_folder_holds_library_and_profile(tmp_path: Path, plugin_file: Path) -> 
     ],
 )
 def test_wrong_usage_changes_nothing(
-    tmp_path: Path, plugin_file: Path, words: list[str], code: int, said: str
+    tmp_path: Path, plugin_file: Path, words: list[str], code: int, message: str
 ) -> None:
     done = run(tmp_path, "--plugin", str(plugin_file), *words)
     assert (done.exit_code, files(tmp_path)) == (code, {})
-    assert said in done.output
+    assert message in done.output
 
 
 def test_damaged_library_is_not_installed(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_deleted_daemonset_leaves_nothing(api: Api, node_root: Path, start: Call
     assert api.labels[LABEL] == label_value(build_version())
     assert len(installed(node_root)) == 2
     api.daemonset = None
-    code, said = pod.end()
-    assert code == 0, said
+    code, output = pod.end()
+    assert code == 0, output
     assert files(node_root) == {}
     assert LABEL not in api.labels
     assert sorted(path.name for path in (node_root / "opt").iterdir()) == ["harp"]  # where the mount is
@@ -190,16 +190,16 @@ def test_deleted_daemonset_leaves_nothing(api: Api, node_root: Path, start: Call
 def test_update_keeps_all(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
     first = start()
     first.wait_ready()
-    code, said = first.end()
-    assert code == 0, said
+    code, output = first.end()
+    assert code == 0, output
     assert len(installed(node_root)) == 2
     assert LABEL in api.labels
     second = start("--set", "HARP_IFNAME=eth1")
     second.wait_ready()
     assert api.daemonset is not None
     api.daemonset["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    code, said = second.end()
-    assert code == 0, said
+    code, output = second.end()
+    assert code == 0, output
     assert files(node_root) == {}
 
 
@@ -209,19 +209,19 @@ def test_node_that_is_no_longer_selected_is_left(
     pod = start()
     pod.wait_ready()
     api.labels["nvidia.com/gpu.present"] = "false"
-    code, said = pod.end()
-    assert code == 0, said
+    code, output = pod.end()
+    assert code == 0, output
     assert (files(node_root), LABEL in api.labels) == ({}, False)
 
 
 def test_access_deleted_first(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
-    """The files go; the label can't, and the exit code and the hint say so."""
+    """The files go; the label can't, and the exit code and the hint report it."""
     pod = start()
     pod.wait_ready()
     api.refuses = {"GET": 403, "PATCH": 403}
-    code, said = pod.end()
+    code, output = pod.end()
     assert code == 1
-    assert f"kubectl label node {NODE} {LABEL}-" in said
+    assert f"kubectl label node {NODE} {LABEL}-" in output
     assert files(node_root) == {}
 
 
@@ -229,18 +229,18 @@ def test_silent_server_keeps_all(api: Api, node_root: Path, start: Callable[...,
     pod = start()
     pod.wait_ready()
     api.stop()
-    code, said = pod.end()
+    code, output = pod.end()
     assert code == 1
-    assert "does not answer" in said
+    assert "does not answer" in output
     assert len(installed(node_root)) == 2
 
 
 def test_refused_label_is_a_failure(api: Api, start: Callable[..., Pod]) -> None:
     api.refuses = {"PATCH": 403}
-    code, said = start().wait()
+    code, output = start().wait()
     assert code == 1
-    assert "403 not here" in said
-    assert "access.yaml" in said
+    assert "403 not here" in output
+    assert "access.yaml" in output
 
 
 def test_file_changed_by_somebody_stays(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
@@ -249,9 +249,9 @@ def test_file_changed_by_somebody_stays(api: Api, node_root: Path, start: Callab
     profile = node_root / profile_path(FOLDER)[1:]
     profile.write_text("NCCL_NET=Socket\n")
     api.daemonset = None
-    code, said = pod.end()
+    code, output = pod.end()
     assert code == 1
-    assert profile_path(FOLDER) in said
+    assert profile_path(FOLDER) in output
     assert profile.read_text() == "NCCL_NET=Socket\n"
     assert installed(node_root) == {profile_path(FOLDER)}
 
@@ -260,8 +260,8 @@ def test_directory_that_can_not_be_written(api: Api, node_root: Path, start: Cal
     """A file where the folder must be: nothing is installed, and the label is not set."""
     (node_root / "opt" / "harp").rmdir()
     (node_root / "opt" / "harp").write_text("in the way")
-    code, said = start().wait()
+    code, output = start().wait()
     assert code != 0
-    assert said
+    assert output
     assert files(node_root) == {"opt/harp": b"in the way"}
     assert LABEL not in api.labels

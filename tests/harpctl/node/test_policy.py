@@ -36,8 +36,8 @@ def request(user: str = "harp-installer", node: str = "gpu1") -> Document:
     return {"userInfo": {"username": f"system:serviceaccount:harp:{user}", "extra": extra}}
 
 
-def is_allowed(asked: Document, old: Document, new: Document) -> bool:
-    return all(evaluate(rule["expression"], asked, old, new) for rule in POLICY["validations"])
+def is_allowed(requested: Document, old: Document, new: Document) -> bool:
+    return all(evaluate(rule["expression"], requested, old, new) for rule in POLICY["validations"])
 
 
 def changed(path: str, value: object) -> Document:

@@ -103,7 +103,7 @@ def compile_library(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
 @pytest.fixture(scope="session")
 def make_nccl(compile_library: Compile) -> Callable[[str], Path]:
-    """Make what tells its release as a libnccl.so does."""
+    """Make a library that contains its release as a libnccl.so does."""
     code = 'const char text[] = "NCCL version %s+cuda12.4";'
     return lambda release: compile_library(f"nccl-{release}", code % release, "-Wl,-soname,libnccl.so.2")
 

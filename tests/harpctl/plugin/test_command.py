@@ -27,13 +27,13 @@ for command in (install, enable, disable, status):
     app.command(command.__name__)(reports_errors(command))
 
 
-SAID = re.compile(r"HARP \d[\w.-]*(?:, build [0-9a-f]{12})?")  # where it is known; test_status.py has both
+VERSION = re.compile(r"HARP \d[\w.-]*(?:, build [0-9a-f]{12})?")  # where it is known; test_status.py has both
 
 
 def run(image: Image, *words: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, [*words, "--root", str(image.root)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, SAID.sub("HARP", result.stdout), SAID.sub("HARP", result.stderr)
+    return result.exit_code, VERSION.sub("HARP", result.stdout), VERSION.sub("HARP", result.stderr)
 
 
 def run_json(image: Image, *words: str) -> tuple[int, dict[str, Any]]:

@@ -104,8 +104,9 @@ def test_what_is_no_elf_file_is_refused(data: bytes) -> None:
 
 def test_a_program_is_no_shared_library(compile_library: Compile) -> None:
     file = compile_library("program", "int main(void) { return 0; }", "-no-pie", "-r", "-nostdlib")
-    with pytest.raises(HarpError, match="no shared library"):
+    with pytest.raises(HarpError, match="no shared library") as caught:
         read_elf(file)
+    assert "libnccl-net.so" in caught.value.hint
 
 
 @given(st.data())

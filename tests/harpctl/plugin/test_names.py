@@ -194,10 +194,10 @@ def test_every_name_with_every_setting(
     lay_out(image, case, files)
     begin = image.files()
     vendors = {path for path, data in begin.items() if data == files.other.read_bytes()}
-    tell(image, case, files)
+    check_reports(image, case, files)
     for action in case.actions:
         act(image, case, files, action)
-        tell(image, case, files)
+        check_reports(image, case, files)
         obey(image, case, files)
         found = image.files()
         assert {path for path, data in found.items() if data == files.other.read_bytes()} == vendors
@@ -210,8 +210,8 @@ def decides(case: Case) -> str | None:
     return case.value if case.setter == "/etc/nccl.conf" else None
 
 
-def tell(image: Image, case: Case, files: Files) -> None:
-    """Hold what status, doctor and validate say against what NCCL takes."""
+def check_reports(image: Image, case: Case, files: Files) -> None:
+    """Compare what status, doctor and validate report with what NCCL takes."""
     takes = nccl_takes(image, decides(case))
     is_ours = is_harp(image, takes, files)
     found = read_status(image.host)
@@ -240,7 +240,7 @@ def tell(image: Image, case: Case, files: Files) -> None:
 
 
 def obey(image: Image, case: Case, files: Files) -> None:
-    """Change the setting as the doctor says: it leads to HARP then, if one is on under a name."""
+    """Change the setting as the doctor suggests: it leads to HARP then, if one is on under a name."""
     file = image.at(case.setter)
     before = file.read_bytes() if case.value is not None else b""
     by_name = [nccl_takes(image, value) for value in (None, "harp")]

@@ -115,7 +115,7 @@ def test_version_of_a_damaged_library(debian: Image, make_nccl: Callable[[str], 
     assert library_version(debian.host, f"{debian.libraries}/libnccl.so.2.9.9") == "2.9.9"
 
 
-def test_a_library_that_does_not_tell(debian: Image, other_library: Path) -> None:
+def test_a_library_without_a_version(debian: Image, other_library: Path) -> None:
     debian.put(other_library, f"{debian.libraries}/libnccl.so.2")
     (found,) = find_libraries(debian.host)
     assert found.version == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `status` says of a host: who wins, what NCCL picks, and what stands in the way."""
+"""What `status` reports of a host: who wins, what NCCL picks, and what stands in the way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_absent(image: Image) -> None:
     assert (found.state, found.path, found.files) == ("absent", "", ())
 
 
-def test_disabled_tells_what_nccl_would_pick(
+def test_disabled_shows_what_nccl_would_pick(
     image: Image, plugin_file: Path, make_nccl: Callable[[str], Path]
 ) -> None:
     image.put(plugin_file, f"{image.libraries}/{PARKED}")
@@ -55,8 +55,8 @@ def test_foreign_first(debian: Image, plugin_file: Path, foreign: Path) -> None:
     found = read_status(debian.host)
     assert (found.state, found.path) == ("foreign", f"/opt/amazon/lib/{NAME}")
     assert "AWS Libfabric" in found.summary
-    said = [note for note in found.notes if f"{debian.libraries}/{NAME} is HARP" in note]
-    assert [note.partition(" too; ")[2] for note in said] == [f"/opt/amazon/lib/{NAME} comes first."]
+    notes = [note for note in found.notes if f"{debian.libraries}/{NAME} is HARP" in note]
+    assert [note.partition(" too; ")[2] for note in notes] == [f"/opt/amazon/lib/{NAME} comes first."]
 
 
 def test_the_loader_passes_by_other_machines_and_dangling_links(
@@ -82,7 +82,7 @@ def test_the_loader_stops_at_a_damaged_file(debian: Image, plugin_file: Path) ->
 def test_the_real_loader_agrees(
     plugin_file: Path, foreign: Path, other_machine: Path, tmp_path: Path
 ) -> None:
-    """Let dlopen choose among folders as test_the_loader_... say it does."""
+    """Let dlopen choose among folders as test_the_loader_... show that it does."""
     for name, file in (("a", other_machine), ("c", plugin_file), ("d", foreign)):
         (tmp_path / name).mkdir()
         shutil.copy(file, tmp_path / name / NAME)

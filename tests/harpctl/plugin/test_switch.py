@@ -397,7 +397,7 @@ def test_disable_turns_off_every_copy_that_would_be_found(debian: Image, plugin_
     assert debian.at(f"{debian.libraries}/{PARKED}").is_file()
 
 
-def test_disable_says_what_nccl_finds_instead(debian: Image, plugin_file: Path, foreign: Path) -> None:
+def test_disable_shows_what_nccl_finds_instead(debian: Image, plugin_file: Path, foreign: Path) -> None:
     debian.put(plugin_file, installed(debian))
     debian.put(foreign, f"/usr/lib/{NAME}")
     result = disable(debian)
@@ -443,7 +443,7 @@ def test_enable_refuses_when_two_exist(
     assert "rm " in error.hint
 
 
-def test_enable_with_a_parked_copy_beside_says_so(image: Image, plugin_file: Path) -> None:
+def test_enable_with_a_parked_copy_beside_reports_it(image: Image, plugin_file: Path) -> None:
     image.put(plugin_file, installed(image))
     image.put(plugin_file, f"{image.libraries}/{PARKED}")
     result = enable(image)

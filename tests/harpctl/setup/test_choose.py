@@ -43,7 +43,7 @@ def test_ten_comes_after_two() -> None:
     assert names(choose_enis(machine(3, enis), SetupOptions())) == ["eth1", "eth2", "eth10"]
 
 
-def test_fewer_enis_than_gpus_is_an_error_that_says_how_to_go_on() -> None:
+def test_fewer_enis_than_gpus_is_an_error_with_a_remedy() -> None:
     enis = (eni("eth0", default=True), eni("eth1"), eni("eth2"))
     with pytest.raises(HarpError) as caught:
         choose_enis(machine(4, enis), SetupOptions())
@@ -59,17 +59,17 @@ def test_fewer_may_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         (Eni(name="eth0", is_default_route=True), "carries the default route"),
         (Eni(name="eth0", carries_ssh=True), "carries the ssh session"),
     ],
 )
-def test_an_eni_that_holds_the_host_is_refused_without_force(found: Eni, said: str) -> None:
+def test_an_eni_that_holds_the_host_is_refused_without_force(found: Eni, message: str) -> None:
     facts = machine(1, (found,))
     with pytest.raises(HarpError) as caught:
         choose_enis(facts, SetupOptions(enis=("eth0",)))
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert "--force" in caught.value.hint
     assert names(choose_enis(facts, SetupOptions(enis=("eth0",), force=True))) == ["eth0"]
 
@@ -79,7 +79,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         choose_enis(machine(1, (eni("eth1"),)), SetupOptions(enis=("eth7",)))
 
 
-def test_no_gpu_is_an_error_unless_told() -> None:
+def test_no_gpu_is_an_error_without_an_override() -> None:
     facts = machine(0, (eni("eth1"), eni("eth2")))
     with pytest.raises(HarpError, match="No GPU was found"):
         choose_enis(facts, SetupOptions())
@@ -88,7 +88,7 @@ def test_no_gpu_is_an_error_unless_told() -> None:
         choose_enis(facts, SetupOptions(overrides=Overrides(gpus=0)))
 
 
-def test_bridges_and_veths_are_not_taken_unasked() -> None:
+def test_bridges_and_veths_are_not_taken_by_default() -> None:
     enis = (eni("docker0", kind="bridge"), eni("eth1"))
     assert names(choose_enis(machine(1, enis), SetupOptions())) == ["eth1"]
 

@@ -116,7 +116,7 @@ def test_pages_spread_over_nodes() -> None:
     ]
 
 
-def test_enough_pages_ask_for_none_wherever_they_are() -> None:
+def test_with_enough_pages_none_are_requested_wherever_they_are() -> None:
     assert plan_now(facts(two_nodes(474 * GIB, (0, 50))), SetupOptions(), 50).steps == ()
 
 
@@ -196,7 +196,7 @@ def test_pages_that_fit(choices: list[Choice], ranks: int, page_size: int, pages
     assert pages_used(choices, {}, ranks, page_size) == pages
 
 
-def test_pages_that_fit_what_conf_files_say() -> None:
+def test_pages_that_fit_the_conf_files() -> None:
     choices = choices_of(2, xdp="zero-copy")
     confs = {eni: Conf(interface=eni, driver="udp") for eni in ("eth0", "eth1")}
     assert pages_used(choices, confs, 2, 2 * MIB) == 2 * 8

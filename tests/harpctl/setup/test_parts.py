@@ -107,7 +107,7 @@ def written(root: Path, step: object) -> str:
     return step.data.decode()
 
 
-def test_a_conf_file_says_what_the_host_dictates(tmp_path: Path) -> None:
+def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
     (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
@@ -148,8 +148,8 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
 
 
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
-    def speed(options: SetupOptions, told: int) -> int | None:
-        one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=told))
+    def speed(options: SetupOptions, reported_mbps: int) -> int | None:
+        one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=reported_mbps))
         (step,) = plan_confs(Host(tmp_path), [one], options).steps
         assert isinstance(step, WriteFile)
         return parse(step.data.decode(), "ztcp0.conf").speed_mbps

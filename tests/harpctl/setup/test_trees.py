@@ -131,7 +131,7 @@ def test_a_setup_that_was_killed_is_undone_by_the_next(
     assert snapshot(root) == before
 
 
-def test_the_dry_run_changes_nothing_and_tells_by_its_exit_code(tmp_path: Path) -> None:
+def test_the_dry_run_changes_nothing_and_reports_by_its_exit_code(tmp_path: Path) -> None:
     root = build(tmp_path, "ubuntu-22.04")
     before = snapshot(root)
     shown = harpctl(root, "setup", "--dry-run", *GIVEN)
@@ -146,16 +146,16 @@ def test_the_dry_run_changes_nothing_and_tells_by_its_exit_code(tmp_path: Path) 
     assert "Nothing to do" in last.stdout
 
 
-def test_json_says_it_all(tmp_path: Path) -> None:
+def test_json_is_complete(tmp_path: Path) -> None:
     root = build(tmp_path, "rocky-9")
     done = harpctl(root, "setup", "--json", *GIVEN)
-    said = json.loads(done.stdout)
-    assert said["ok"]
-    assert said["hugepages"] == 50
-    assert said["enis"] == [f"eth{n}" for n in range(1, 9)]
-    assert said["conf_files"][0] == f"{CONF_DIR}/ztcp0.conf"
-    assert said["transaction"]
-    assert "50 hugepages of 1 GiB" in said["reboot"]
+    result = json.loads(done.stdout)
+    assert result["ok"]
+    assert result["hugepages"] == 50
+    assert result["enis"] == [f"eth{n}" for n in range(1, 9)]
+    assert result["conf_files"][0] == f"{CONF_DIR}/ztcp0.conf"
+    assert result["transaction"]
+    assert "50 hugepages of 1 GiB" in result["reboot"]
 
 
 def test_each_eni_has_its_gpu_and_cores_of_its_node(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "words", "said", "remedy"),
+    ("shape", "words", "message", "remedy"),
     [
         ("nogpu", [], "No GPU was found", "--gpus 8"),
         ("few-enis", GIVEN, "8 GPUs need 8 secondary ENIs", "Bind 4 more"),
@@ -223,13 +223,13 @@ def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_changes_nothing(
-    tmp_path: Path, shape: str, words: list[str], said: str, remedy: str
+    tmp_path: Path, shape: str, words: list[str], message: str, remedy: str
 ) -> None:
     root = build(tmp_path, "ubuntu-20.04", shape)
     before = snapshot(root)
     done = harpctl(root, "setup", *words)
     assert done.exit_code != 0
-    assert said in done.stderr
+    assert message in done.stderr
     assert remedy in done.stderr
     assert SUCCESS not in done.output
     assert snapshot(root) == before

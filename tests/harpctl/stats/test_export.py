@@ -64,7 +64,7 @@ def test_values(tmp_path: Path) -> None:
 
 
 def test_conventions(tmp_path: Path) -> None:
-    """What promtool's lint asks for: help, base units, _total at counters alone, no type in a name."""
+    """What promtool's lint requires: help, base units, _total at counters alone, no type in a name."""
     text = exposition(tmp_path)
     families = list(text_string_to_metric_families(text))
     assert len(families) > 15
@@ -135,8 +135,8 @@ def test_output(here: Path) -> None:
     done = export()
     assert done.exit_code == 0
     assert 'harp_peer_sent_bytes_total{peer="n1",pid="10",rank=""} 1000.0' in done.output
-    told: list[dict[str, Any]] = json.loads(export("--json").output)
-    assert len([metric for metric in told if metric["name"] == "harp_peer_sent_bytes"]) == 1
+    metrics: list[dict[str, Any]] = json.loads(export("--json").output)
+    assert len([metric for metric in metrics if metric["name"] == "harp_peer_sent_bytes"]) == 1
     assert here
 
 

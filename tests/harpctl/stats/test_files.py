@@ -35,7 +35,7 @@ def test_another_namespace(tmp_path: Path) -> None:
     assert find(Host(tmp_path), 10).processes[0].command == ""  # number 10 is another's here
 
 
-def test_what_the_launcher_says(tmp_path: Path) -> None:
+def test_the_rank_that_the_launcher_sets(tmp_path: Path) -> None:
     put(tmp_path, 10, page(10, {}))
     run(tmp_path, 10, OMPI_COMM_WORLD_RANK="5", SLURM_PROCID="9")
     (process,) = find(Host(tmp_path)).processes
@@ -62,11 +62,11 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pid", "said"), [(10, "Process 10 has no statistics file."), (9, "There is no process 9.")]
+    ("pid", "message"), [(10, "Process 10 has no statistics file."), (9, "There is no process 9.")]
 )
-def test_no_file(tmp_path: Path, pid: int, said: str) -> None:
+def test_no_file(tmp_path: Path, pid: int, message: str) -> None:
     run(tmp_path, 10)
     with pytest.raises(HarpError) as caught:
         find_one(Host(tmp_path), pid)
-    assert caught.value.message == said
+    assert caught.value.message == message
     assert caught.value.exit_code == ExitCode.MISSING

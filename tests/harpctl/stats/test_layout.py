@@ -71,7 +71,7 @@ GOOD = page(77, ROWS)
         (GOOD.replace(b"T name 16", b"T name 99"), "its tables are damaged"),
     ],
 )
-def test_damage_is_told(tmp_path: Path, data: bytes, why: str) -> None:
+def test_damage_is_reported(tmp_path: Path, data: bytes, why: str) -> None:
     with pytest.raises(HarpError) as caught:
         read(tmp_path, data)
     assert caught.value.message == f"x.stats is no statistics file that can be read here: {why}."

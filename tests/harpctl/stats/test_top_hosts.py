@@ -57,8 +57,8 @@ def test_a_host_that_does_not_answer_hides_nothing() -> None:
 
 def test_one_sample_of_each_host(pid: int, tmp_path: Path) -> None:
     build.put(tmp_path, pid + 1, b"nothing")
-    told = CliRunner().invoke(app, ["top", "-H", "here,down", "--json", "--interval", "0.3"])
-    here, down = json.loads(told.stdout)
+    done = CliRunner().invoke(app, ["top", "-H", "here,down", "--json", "--interval", "0.3"])
+    here, down = json.loads(done.stdout)
     (process,) = here["answer"]["processes"]
     assert (process["pid"], process["sessions"][0]["host"]) == (pid, "node7")
     (unread,) = here["answer"]["unread"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings are read, merged on one clock, told, drawn and kept; what is damaged is said."""
+"""Recordings are read, merged on one clock, printed, drawn and kept; what is damaged is reported."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def ends(tmp_path: Path) -> tuple[Path, Path]:
     return one, write(tmp_path, "two.trace", recording("there", 2, "here", MARK, receiver()))
 
 
-def test_one_side_is_told_in_its_order(ends: tuple[Path, Path]) -> None:
+def test_one_side_is_shown_in_its_order(ends: tuple[Path, Path]) -> None:
     found = history(ends[0])
-    assert [told.event.kind.name for told in found.events] == [
+    assert [entry.event.kind.name for entry in found.events] == [
         "SESSION_OPEN", "TX_DATA", "RX_ACK", "LOST", "TX_AGAIN",
     ]  # fmt: skip
     assert (
@@ -77,11 +77,11 @@ def test_one_side_is_told_in_its_order(ends: tuple[Path, Path]) -> None:
     assert found.name_of(found.events[3]) == "here:1 > there:9"
 
 
-def test_two_sides_are_told_on_one_clock(ends: tuple[Path, Path]) -> None:
+def test_two_sides_are_shown_on_one_clock(ends: tuple[Path, Path]) -> None:
     found = history(*ends)
     assert found.clock
     assert (found.clock.ahead_ns, found.clock.error_ns) == (AHEAD_NS, 100)
-    assert [(told.side, told.event.kind.name) for told in found.events] == [
+    assert [(entry.side, entry.event.kind.name) for entry in found.events] == [
         (0, "SESSION_OPEN"), (1, "SESSION_OPEN"), (0, "TX_DATA"), (1, "RX_GAP"), (1, "TX_ACK"),
         (0, "RX_ACK"), (0, "LOST"), (0, "TX_AGAIN"),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def test_the_loss_is_named(ends: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("late_ns", [0, 1000, 10**7])
-def test_the_clocks_differ_by_no_more_than_is_said(tmp_path: Path, late_ns: int) -> None:
+def test_the_clocks_differ_by_no_more_than_is_stated(tmp_path: Path, late_ns: int) -> None:
     one = write(tmp_path, "one", recording("here", 1, "there", MARK, sender(late_ns)))
     two = write(tmp_path, "two", recording("there", 2, "here", MARK, receiver()))
     clock = history(one, two).clock
@@ -123,15 +123,15 @@ def test_events_of_one_moment_keep_their_order(tmp_path: Path) -> None:
         found = history(
             write(tmp_path, "one", recording("here", 1, "there", MARK, entries[-120:], rare=rare))
         )
-        assert [told.event.kind.name for told in found.events][-len(names) :] == names
+        assert [entry.event.kind.name for entry in found.events][-len(names) :] == names
 
 
 def test_a_ring_that_has_wrapped_keeps_the_last(tmp_path: Path) -> None:
     entries = [Entry(1000 + i, "TX_DATA", number=i, packets=1) for i in range(200)]
     found = history(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
-    assert [told.event.number for told in found.events] == list(range(200 - 128, 200))
+    assert [entry.event.number for entry in found.events] == list(range(200 - 128, 200))
     living = history(write(tmp_path, "two", recording("here", 1, "there", MARK, entries, dumped_ns=0)))
-    assert [told.event.number for told in living.events] == list(range(200 - 64, 200))
+    assert [entry.event.number for entry in living.events] == list(range(200 - 64, 200))
 
 
 def test_an_entry_of_two_sessions_in_turn(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_an_entry_of_two_sessions_in_turn(tmp_path: Path) -> None:
         Entry(6, "NO_PASS", peer=0xFFFF),
     ]
     found = history(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
-    assert [told.mark for told in found.events] == [0, 77, 77, MARK, MARK, 0]
+    assert [entry.mark for entry in found.events] == [0, 77, 77, MARK, MARK, 0]
 
 
-def test_a_file_that_is_cut_off_is_told_as_far_as_it_goes(ends: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_is_shown_as_far_as_it_goes(ends: tuple[Path, Path], tmp_path: Path) -> None:
     data = ends[0].read_bytes()
     part = write(tmp_path, "part", data[: len(data) - 128 * 32 * 2 - 120 * 32])  # most of FLOW is gone
     code, output = trace(part, "--all")
@@ -167,7 +167,7 @@ def test_a_file_that_is_cut_off_is_told_as_far_as_it_goes(ends: tuple[Path, Path
     ],
     ids=["empty", "other", "version", "cut", "tables"],
 )
-def test_what_is_no_dump_is_said(
+def test_what_is_no_dump_is_reported(
     ends: tuple[Path, Path], tmp_path: Path, begins: bytes, keeps: int | None, sentence: str
 ) -> None:
     data = ends[0].read_bytes()
@@ -189,13 +189,13 @@ def test_no_such_file() -> None:
     assert "There is no file" in output
 
 
-def test_json_and_text_say_the_same(ends: tuple[Path, Path]) -> None:
+def test_json_and_text_agree(ends: tuple[Path, Path]) -> None:
     code, output = trace(*ends, "--json")
     assert code == 0
-    told = json.loads(output)
-    assert [side["host"] for side in told["sides"]] == ["here", "there"]
-    assert told["paths"][0]["lost"] == 1
-    assert len(told["events"]) == 8
+    document = json.loads(output)
+    assert [side["host"] for side in document["sides"]] == ["here", "there"]
+    assert document["paths"][0]["lost"] == 1
+    assert len(document["events"]) == 8
     code, output = trace(*ends)
     assert code == 0
     assert "within 0.1 us" in output

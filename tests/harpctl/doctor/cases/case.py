@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case of a check: how a healthy host is spoilt, and what the check then says. One function per case."""
+"""A case of a check: how a healthy host is spoilt, and what the check then reports. One function per case."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Spoil = Callable[[World], None]
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What is spoilt, and what is then said: the level, words of the cause, the repair's commands."""
+    """What is spoilt, and what is then reported: the level, words of the cause, the repair's commands."""
 
     id: str
     level: str

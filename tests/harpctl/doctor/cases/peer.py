@@ -67,7 +67,7 @@ def black_hole(world: World) -> None:
     "a router reports that it is too big; 1450 bytes pass",
     "ip link set dev eth1 mtu 1450  # on both hosts, or raise it on the way",
 )
-def told_too_big(world: World) -> None:
+def reported_too_big(world: World) -> None:
     _peer(world, full=TOO_BIG, passed=1450)
 
 

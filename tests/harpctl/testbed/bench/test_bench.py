@@ -74,8 +74,8 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     assert done.exit_code == 0, done.output
     row = done.stdout.splitlines()[2].split()
     assert row[:5] == ["1M", "30.00", "20.00", "1.50", "1.50-1.50"]
-    asked = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
-    order = [argv[1] for argv in asked if "--json" in argv]
+    calls = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
+    order = [argv[1] for argv in calls if "--json" in argv]
     a, b = str(fake_plugin), str(other)
     assert order == [a, b, a, b] + [a, b] * 3  # start-up, trial, then the runs in turns
     written = json.loads((tmp_path / "out.json").read_text())
@@ -105,9 +105,12 @@ def test_driver_engine_and_paths_become_variables(base: list[str], fake_plugin: 
     words = ["--env", f"FAKE_LOG={log}", "--against", str(fake_plugin), "--against-env", f"FAKE_LOG={log}"]
     done = call(*base, "--sizes", "8", "--runs", "1", *chosen, *words)
     assert done.exit_code == 0, done.output
-    told = [json.loads(line)["env"] for line in log.read_text().splitlines()]
+    environments = [json.loads(line)["env"] for line in log.read_text().splitlines()]
     names = ("HARP_DRIVER", "HARP_ENGINE", "HARP_PATHS")
-    assert {tuple(env.get(name) for name in names) for env in told} == {("udp", "thread", "8"), (None,) * 3}
+    assert {tuple(env.get(name) for name in names) for env in environments} == {
+        ("udp", "thread", "8"),
+        (None,) * 3,
+    }
 
 
 def test_plot(base: list[str], tmp_path: Path) -> None:
@@ -120,10 +123,11 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "message"),
     [
         (["--sizes", "8,many"], 2, "'many' is not a message size"),
-        (["--loss", "some"], 2, "'some' is not a percentage"),
+        (["--loss", "some"], 2, "below 100, not 'some'"),
+        (["--loss", "100"], 2, "Write --loss 1 to lose 1 of 100"),
         (["--mtu", "12"], 2, "not 12"),
         (["--cap", "10,20"], 2, "2 caps do not fit 1 ENIs"),
         (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
@@ -135,11 +139,11 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_are_named_without_a_traceback(
-    base: list[str], words: list[str], code: int, says: str
+    base: list[str], words: list[str], code: int, message: str
 ) -> None:
     done = call(*base, *words)
     assert done.exit_code == code, done.output
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
 
 
@@ -148,7 +152,7 @@ def test_debug_shows_the_exception(base: list[str]) -> None:
     assert isinstance(done.exception, HarpError)
 
 
-def test_a_failing_plugin_is_told_in_full(base: list[str]) -> None:
+def test_a_failing_plugin_is_reported_in_full(base: list[str]) -> None:
     done = call(*base, "--sizes", "8", "--env", "FAKE_FAIL_RANK=0")
     assert done.exit_code == 1
     assert "the ENI is on fire" in done.stderr
@@ -212,7 +216,7 @@ def test_machine_time_is_without_start_up() -> None:
     assert measured.rows[0][0].cpu_s_per_gb == pytest.approx(2.0, rel=1e-2)
 
 
-def test_the_progress_bar_is_told_the_truth() -> None:
+def test_the_progress_bar_counts_every_step() -> None:
     settings: tuple[dict[str, str], ...] = ({}, {"NCCL_SOCKET_NTHREADS": "1"})
     program = Program(Path("p"), Path("x"))
     sides = [measure.Side("A", program), measure.Side("B", program, settings)]
@@ -250,7 +254,7 @@ def test_socket_side_takes_nccls_own_settings(
     assert len(build_side("socket", fake_perf, [], best=True).settings) > 3
 
 
-def test_sides_of_one_name_are_told_apart() -> None:
+def test_sides_of_one_name_are_distinguished() -> None:
     def names(*files: str) -> list[str]:
         sides = [measure.Side(Path(file).stem, Program(Path("p"), Path(file))) for file in files]
         return [side.name for side in with_distinct_names(sides)]

@@ -29,7 +29,7 @@ def test_summary_takes_medians_and_adds_wrong() -> None:
     assert (row.busbw_min_gbps, row.busbw_max_gbps) == (0.5, 4.5)
 
 
-def test_summary_says_when_nobody_looked() -> None:
+def test_summary_without_a_check_has_no_count_of_wrong_data() -> None:
     assert summarize([result(1)], [None], checked=False).wrong is None
 
 

@@ -93,17 +93,17 @@ def test_what_is_done_to_the_lab(text: str, broken: str, repaired: str) -> None:
 
 class RecordedFaults:
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.calls: list[object] = []
 
     def drop(self, share: float) -> None:
-        self.told.append(share)
+        self.calls.append(share)
 
     def blackhole(self, direction: str = "both", *, on: bool = True) -> None:
-        self.told.append((direction, on))
+        self.calls.append((direction, on))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "calls"),
     [
         ("eni0:drop=0.25@1+1", [0.25, 0.0]),
         ("eni0:blackhole@1+1", [("both", True), ("both", False)]),
@@ -111,9 +111,9 @@ class RecordedFaults:
         ("eni0:silent-out@1+1", [("out", True), ("out", False)]),
     ],
 )
-def test_what_its_faults_are_told(text: str, told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_its_faults(text: str, calls: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     faults = RecordedFaults()
     monkeypatch.setattr(Lab, "faults", lambda _lab, _host, _eni: faults)
     for event in events_of([parse_failure(text, FOUR)]):
         apply_event(Lab(FOUR), event)
-    assert faults.told == told
+    assert faults.calls == calls

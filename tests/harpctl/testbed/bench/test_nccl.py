@@ -131,12 +131,12 @@ def test_sides_take_turns(base: list[str], calls: Path) -> None:
 def test_json(base: list[str]) -> None:
     done = call(*base, "--runs", "1", "--op", "alltoall", "--no-check", "--iters", "7", "--json", "-")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    assert said["job"]["op"] == "alltoall"
-    assert said["job"]["iterations"] == 7
-    assert [side["name"] for side in said["sides"]] == ["HARP", "Socket"]
-    assert [row["bytes"] for row in said["sides"][1]["rows"]] == [64, 4096]
-    assert [ratio["of_medians"] for ratio in said["ratios"]] == [1.0, 1.0]
+    document = json.loads(done.stdout)
+    assert document["job"]["op"] == "alltoall"
+    assert document["job"]["iterations"] == 7
+    assert [side["name"] for side in document["sides"]] == ["HARP", "Socket"]
+    assert [row["bytes"] for row in document["sides"][1]["rows"]] == [64, 4096]
+    assert [ratio["of_medians"] for ratio in document["ratios"]] == [1.0, 1.0]
 
 
 def test_best_of_sockets_settings(base: list[str], calls: Path) -> None:
@@ -166,7 +166,7 @@ def test_wrong_data(base: list[str]) -> None:
     assert done.stdout.splitlines()[2].split()[8] == "6"
 
 
-def test_failure_is_told_with_nccls_words(base: list[str]) -> None:
+def test_failure_is_reported_with_nccls_message(base: list[str]) -> None:
     log = "NCCL WARN NET/HARP: no such interface\n"
     done = call(*base, "--env", "FAKE_CODE=3", "--env", f"FAKE_LOG={log}")
     assert done.exit_code == ExitCode.FAILED
@@ -183,7 +183,7 @@ def test_plugin_that_nccl_does_not_use(base: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--op", "scatter"), "'scatter' is no operation."),
         (("--type", "int4"), "'int4' is no type."),
@@ -199,10 +199,10 @@ def test_plugin_that_nccl_does_not_use(base: list[str], tmp_path: Path) -> None:
     ids=str,
 )
 @pytest.mark.usefixtures("calls")
-def test_wrong_usage(words: tuple[str, ...], said: str) -> None:
+def test_wrong_usage(words: tuple[str, ...], message: str) -> None:
     done = call("--loopback", *words)
     assert done.exit_code == ExitCode.USAGE, done.output
-    assert said in done.output
+    assert message in done.output
 
 
 def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +242,8 @@ def test_loopback_where_no_lab_can_be_had(monkeypatch: pytest.MonkeyPatch) -> No
         assert hosts.count() == 3
         assert (namespaces, where) == ((), "3 processes over the loopback interface")
         assert notes == ["no lab, so over loopback: A lab of network namespaces needs root."]
-    asked = nccl_command.open_place(LabSpec(hosts=3, loss=0.01), loopback=False)
-    with pytest.raises(HarpError, match="needs root"), asked:
+    opened = nccl_command.open_place(LabSpec(hosts=3, loss_share=0.01), loopback=False)
+    with pytest.raises(HarpError, match="needs root"), opened:
         pytest.fail("a lab that was asked for is not replaced")
 
 
@@ -375,7 +375,7 @@ def _program(*words: str) -> subprocess.CompletedProcess[str]:
 
 @needs_program
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "--lib does not take nothing"),
         (("--lib=x", "--op=scatter"), "--op does not take scatter"),
@@ -390,17 +390,17 @@ def _program(*words: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=str,
 )
-def test_wrong_options_of_harp_nccl(words: tuple[str, ...], said: str) -> None:
+def test_wrong_options_of_harp_nccl(words: tuple[str, ...], message: str) -> None:
     done = _program(*words)
     assert done.returncode == 2, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @needs_program
 def test_files_that_are_no_nccl(tmp_path: Path) -> None:
     text = tmp_path / "libnccl.so.2"
     text.write_text("text" * 100)
-    for words, said in (
+    for words, message in (
         (f"--lib={tmp_path / 'none'}", "No such file or directory"),
         (f"--lib={text}", "is no 64-bit ELF file for x86-64"),
         (f"--lib={command.find_program(None, 'harp-perf')}", "has no symbol table"),
@@ -408,14 +408,14 @@ def test_files_that_are_no_nccl(tmp_path: Path) -> None:
     ):
         done = _program(words)
         assert done.returncode == 5, done.stderr
-        assert said in done.stderr
+        assert message in done.stderr
 
 
 @needs_program
 def test_help_names_every_option() -> None:
-    said = _program("--help")
-    assert said.returncode == 0
+    done = _program("--help")
+    assert done.returncode == 0
     source = Path(__file__).resolve().parents[4] / "plugin" / "box" / "options.c"
     options = re.findall(r'\{"([a-z]+)", [01], 0, [A-Z]+\}', source.read_text())
     assert len(options) > 20
-    assert [option for option in options if option != "help" and f"--{option}" not in said.stdout] == []
+    assert [option for option in options if option != "help" and f"--{option}" not in done.stdout] == []

@@ -130,7 +130,7 @@ def test_the_others_are_ended_when_one_has_failed(
         assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_plugin_that_crashes_is_told_by_its_signal(fake_perf: Path, fake_plugin: Path) -> None:
+def test_a_plugin_that_crashes_is_reported_with_its_signal(fake_perf: Path, fake_plugin: Path) -> None:
     fake_perf.write_text("#!/bin/sh\nkill -SEGV $$\n")
     with pytest.raises(HarpError) as caught:
         run_perf(LoopbackHosts(), Program(fake_perf, fake_plugin), JOB)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, percentages and assignments as people write them."""
+"""Sizes and assignments as people write them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.sizes import format_size, parse_assignment, parse_percent, parse_size, parse_sizes
+from harpctl.testbed.bench.sizes import format_size, parse_assignment, parse_size, parse_sizes
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,6 @@ def test_parse_sizes_keeps_the_order() -> None:
 @given(st.integers(0, 1 << 30))
 def test_format_is_read_back(bytes_: int) -> None:
     assert parse_size(format_size(bytes_)) == bytes_
-
-
-def test_percent() -> None:
-    assert parse_percent("0.1%") == pytest.approx(0.001)
-    assert parse_percent("1") == pytest.approx(0.01)
-    with pytest.raises(HarpError, match="'half' is not a percentage"):
-        parse_percent("half")
 
 
 def test_assignment() -> None:

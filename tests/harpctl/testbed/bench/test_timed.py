@@ -60,7 +60,7 @@ def test_the_side_that_stalls_is_shown(base: list[str], fake_plugin: Path) -> No
     assert "the peer is gone" in done.stdout
 
 
-def test_the_side_that_says_nothing_is_shown(base: list[str]) -> None:
+def test_the_side_without_a_window_is_shown(base: list[str]) -> None:
     done = call(*base, "--env", "FAKE_NO_WINDOW=1")
     assert done.exit_code == 1
     assert "it stalled" in done.stdout
@@ -74,7 +74,7 @@ def test_json_alone_on_standard_output(base: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["--sizes", "8,16"], "takes one size"),
         (["--iters", "5"], "takes one size"),
@@ -86,10 +86,10 @@ def test_json_alone_on_standard_output(base: list[str]) -> None:
         (["--cap", "fast"], "--cap takes a number or a comma list"),
     ],
 )
-def test_wrong_words(base: list[str], words: list[str], says: str) -> None:
+def test_wrong_words(base: list[str], words: list[str], message: str) -> None:
     done = call(*base, *words)
     assert done.exit_code == 2, done.output
-    assert says in done.stderr
+    assert message in done.stderr
 
 
 def test_the_run_outlasts_its_failures(fake_perf: Path, fake_plugin: Path) -> None:

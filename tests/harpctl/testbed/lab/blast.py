@@ -102,5 +102,5 @@ def blast(
         run_command(Command(tuple(lab.command(source[0], [sys.executable, "-IS", "-c", SEND, *words]))))
         child.stdin.write("over\n")
         child.stdin.flush()
-        said = json.loads(child.stdout.readline())
-    return Arrived(said["numbers"], said["wrong"], said["took_ms"])
+        result = json.loads(child.stdout.readline())
+    return Arrived(result["numbers"], result["wrong"], result["took_ms"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caps let through what they say: of an ENI, of a flow, of both, at the sender and where many meet."""
+"""Caps let through their rate: of an ENI, of a flow, of both, at the sender and where many meet."""
 
 from __future__ import annotations
 

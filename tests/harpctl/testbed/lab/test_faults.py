@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each fault does to packets what its name says, as much as it was told, and nothing once it is cleared."""
+"""Each fault does to packets what its name means, to the amount requested, and nothing once it is cleared."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_another_process_sees_and_changes_the_faults(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "message"),
     [
         ("drop", 1.5, "drop is a share of packets from 0 to 1, not 1.5"),
         ("burst", 1.0, "burst is a share"),
@@ -185,9 +185,9 @@ def test_another_process_sees_and_changes_the_faults(lab: Lab) -> None:
         ("path_mtu_bytes", 100, "at least 576 bytes"),
     ],
 )
-def test_values_out_of_range(lab: Lab, name: str, value: float, says: str) -> None:
+def test_values_out_of_range(lab: Lab, name: str, value: float, message: str) -> None:
     changes: dict[str, Any] = {name: value}
-    with pytest.raises(HarpError, match=says) as caught:
+    with pytest.raises(HarpError, match=message) as caught:
         lab.faults(0).set(**changes)
     assert caught.value.exit_code is ExitCode.USAGE
     with pytest.raises(HarpError, match="`in`, `out` or `both`"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab on this machine: what it builds is there, does what it says, and is gone afterwards."""
+"""A lab on this machine: what it builds is there, does what its spec requests, and is gone afterwards."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_link_goes_down_and_comes_back(make_lab: Callable[[LabSpec], Lab]) -> 
 
 
 def test_loss_takes_its_share_of_packets(make_lab: Callable[[LabSpec], Lab]) -> None:
-    lab = make_lab(LabSpec(loss=0.25, offload=Offload.OFF))
+    lab = make_lab(LabSpec(loss_share=0.25, offload=Offload.OFF))
     inside(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "4000")
     shown = json.loads(inside(lab, 1, "nft", "-j", "list", "ruleset"))
     steps = [step for entry in shown["nftables"] if "rule" in entry for step in entry["rule"]["expr"]]

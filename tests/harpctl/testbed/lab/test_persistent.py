@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl lab`: what it makes stays, says what it is, and goes without a trace, whatever was killed."""
+"""`harpctl lab`: what it makes stays, is described, and goes without a trace, whatever was killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab import persistent as standing
 from harpctl.testbed.lab.command import parse_fault, parse_share
 from harpctl.testbed.lab.lab import RUN_DIR, namespaces_there
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 
@@ -35,7 +35,7 @@ def run(*args, **kwargs):
     return real(*args, **kwargs)
 subprocess.run = run
 if what == "up":
-    standing.up(name, LabSpec(switch=True, loss=0.1))
+    standing.up(name, LabSpec(switch=True, loss_share=0.1))
 elif what == "fault":
     standing.find(name).faults(0, 0).delay_ms(1)
 else:
@@ -77,9 +77,9 @@ def clean() -> Iterator[None]:
 @pytest.mark.usefixtures("clean")
 def test_a_lab_from_up_to_down() -> None:
     own = ("--name", NAME)
-    said = harpctl("up", "--enis", "1,2", "--subnets", "routed", "--cap", "100", *own)
-    assert f"harpctl lab exec --name {NAME} 0 --" in said
-    assert "eni1 10.77.1.2" in said
+    output = harpctl("up", "--enis", "1,2", "--subnets", "routed", "--cap", "100", *own)
+    assert f"harpctl lab exec --name {NAME} 0 --" in output
+    assert "eni1 10.77.1.2" in output
     assert "is there already" in harpctl("up", *own, wants=ExitCode.REFUSED)
 
     command = ("--", "sh", "-c", "cat /sys/class/net/eni1/mtu; exit 7")
@@ -151,6 +151,10 @@ def test_words() -> None:
     assert parse_enis("2,8", 2) == (8, (2, 8))
     assert parse_caps("1000,4000") == (1000, 4000)
     assert parse_caps("1000") == 1000
+    assert parse_loss("0.1%") == parse_loss("0.1") == pytest.approx(0.001)
+    for text in ("half", "-1", "100", "nan", "1,2"):
+        with pytest.raises(HarpError, match=f"from 0 to below 100, not '{text}'"):
+            parse_loss(text)
     assert parse_share("1%") == parse_share("0.01") == 0.01
     assert parse_fault("blackhole") == ("blackhole", 1)
     assert parse_fault("drop=2%") == ("drop", 0.02)

@@ -98,7 +98,7 @@ def test_the_backlog_is_raised_and_never_lowered(tmp_path: Path) -> None:
 
 
 def test_loss_spares_neighbour_discovery() -> None:
-    plan = plan_build(LabSpec(enis=2, loss=0.001), "p-")
+    plan = plan_build(LabSpec(enis=2, loss_share=0.001), "p-")
     rules = [command.stdin for command in plan if "nft" in command.argv]
     assert len(rules) == 4
     for number, text in enumerate(rules):
@@ -107,7 +107,7 @@ def test_loss_spares_neighbour_discovery() -> None:
 
 
 def test_behind_a_switch_loss_is_at_its_port() -> None:
-    plan = plan_build(LabSpec(switch=True, loss=0.001), "p-")
+    plan = plan_build(LabSpec(switch=True, loss_share=0.001), "p-")
     rules = [command for command in plan if "nft" in command.argv]
     assert [command.argv[3] for command in rules] == ["p-fabric"] * 2
     assert 'hook egress device "h1eni0"' in rules[1].stdin
@@ -160,13 +160,13 @@ def test_everything_made_is_destroyed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"hosts": 1}, "2 to 64 hosts, not 1"),
         ({"enis": 17}, "1 to 16 ENIs, not 17"),
         ({"mtu_bytes": 100}, "576 to 65535 bytes, not 100"),
-        ({"loss": 1.0}, "not 100 %"),
-        ({"loss": -0.1}, "not -10 %"),
+        ({"loss_share": 1.0}, "not 100 %"),
+        ({"loss_share": -0.1}, "not -10 %"),
         ({"cap_mbps": 0.5}, "at least 1 Mbit/s"),
         ({"rps_cores": 33}, "1 to 32 cores, not 33"),
         ({"flow_cap_mbps": 0.0}, "at least 1 Mbit/s"),
@@ -176,22 +176,27 @@ def test_everything_made_is_destroyed() -> None:
         ({"queue_ms": 0}, "1 to 1000 ms"),
     ],
 )
-def test_a_spec_out_of_range_is_named(change: dict[str, float], says: str) -> None:
-    with pytest.raises(HarpError, match=says) as caught:
+def test_a_spec_out_of_range_is_named(change: dict[str, float], message: str) -> None:
+    with pytest.raises(HarpError, match=message) as caught:
         plan_build(dataclasses.replace(LabSpec(), **change), "p-")  # type: ignore[arg-type]
     assert caught.value.exit_code is ExitCode.USAGE
 
 
-def test_description_says_what_is_lost() -> None:
+def test_description_contains_what_is_lost() -> None:
     assert "ranks without privileges" in LabSpec(unprivileged=True).describe()
-    assert "loss 1 % of superframes" in LabSpec(loss=0.01).describe()
-    assert "loss 0.1 % of packets" in LabSpec(loss=0.001, offload=Offload.OFF).describe()
+    assert "loss 1 % of superframes" in LabSpec(loss_share=0.01).describe()
+    assert "loss 0.1 % of packets" in LabSpec(loss_share=0.001, offload=Offload.OFF).describe()
 
 
 def test_tools() -> None:
     assert tools_needed(LabSpec()) == ["ip"]
     assert tools_needed(LabSpec(unprivileged=True)) == ["ip", "setpriv"]
-    assert tools_needed(LabSpec(loss=0.1, cap_mbps=5, offload=Offload.OFF)) == ["ip", "tc", "nft", "ethtool"]
+    assert tools_needed(LabSpec(loss_share=0.1, cap_mbps=5, offload=Offload.OFF)) == [
+        "ip",
+        "tc",
+        "nft",
+        "ethtool",
+    ]
 
 
 def test_stale_namespaces_are_those_of_dead_labs() -> None:
@@ -213,7 +218,7 @@ def test_congestion_control_is_put_back(tmp_path: Path) -> None:
     assert file.read_text() == "bbr"
 
 
-def test_failing_step_says_what_the_tool_said() -> None:
+def test_failing_step_shows_the_output_of_the_tool() -> None:
     with pytest.raises(HarpError, match=r"`sh -c 'echo no such veth >&2; exit 2'`: no such veth"):
         run_command(Command(("sh", "-c", "echo no such veth >&2; exit 2")))
     with pytest.raises(HarpError, match="needs the program 'harp-no-such-tool'") as caught:
