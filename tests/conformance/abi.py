@@ -2,7 +2,7 @@
 """NCCL's interface as Python declares it to cffi: written apart from the plugin's own header, so that the two
 check each other.
 
-A version is what its oldest members say plus what each later version changed; `declaration` gives the C text.
+A version is its oldest members plus what each later version changed; `declaration` gives the C text.
 """
 
 from __future__ import annotations

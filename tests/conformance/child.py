@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of children.py in processes of their own, and how soon an error is to come."""
+"""Scenarios of children/ in processes of their own, and how soon an error is to come."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENVIRONMENT = {"HARP_IFNAME": "=lo", "HARP_ENGINE": "inline", "HARP_PATHS": "1",
 
 
 class Child:
-    """One scenario of children.py in a process; what it prints are JSON lines."""
+    """One scenario of children/ in a process; what it prints are JSON lines."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def net(version: int) -> Iterator[Net]:
-    """Provide an initialised table; a WARN that the test did not ask for fails it."""
+    """Provide an initialised table; a WARN that the test did not expect fails it."""
     made = Net(version)
     assert made.init() == abi.SUCCESS
     assert made.warns() == []

@@ -26,6 +26,7 @@ PLUGIN_FILE = Path(
     )
 )
 WAIT_S = 30.0
+MEBIBYTE = 1 << 20
 GARBAGE_DONE = 0x5A5A5A5A
 STALE = 0x1  # NCCL's own hint, and no request
 
@@ -43,7 +44,7 @@ class Stuck(AssertionError):  # noqa: N818 - it is a failed expectation
 
 
 def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-    """Poll until it says yes."""
+    """Poll until it returns true."""
     deadline = time.monotonic() + wait_s
     while not poll():
         if time.monotonic() > deadline:
@@ -251,7 +252,7 @@ class Net:
         return Request(int(self.table.iflush(comm, 1, data, sizes, mhandles, slot)), slot[0])
 
     def test(self, request: Request, *, want_sizes: bool = True) -> bool:
-        """Test once; `done` and the size land in the request. Tells whether it is over, well or not.
+        """Test once; `done` and the size land in the request. Returns whether it is over, well or not.
 
         A request that is done is dead: like NCCL, this never tests it again.
         """

@@ -141,7 +141,7 @@ def test_merged_devices_outlive_the_last_context(
 def test_devices_without_a_place_are_not_merged(
     version: int, start: Start, make_lab: Callable[[LabSpec], Lab]
 ) -> None:
-    """NCCL would lose them. It asks without being got to, so that this is no warning."""
+    """NCCL would lose them. It makes the call without need, so there is no warning."""
     lab = make_lab(LabSpec(enis=2))
     environment = {"HARP_IFNAME": "eni", "HARP_DEVICES": "enis"}
     (got,) = start("merge_unplaced", version, environment, lab.command(0, [])).end()

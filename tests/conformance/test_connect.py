@@ -151,7 +151,7 @@ def _foreign_handles(own: bytes) -> list[tuple[str, bytes]]:
 
 
 def test_foreign_handle(net: Net) -> None:
-    """Another plugin's handle, or rubbish, is an error at once, with one WARN that says what it may be."""
+    """Another plugin's handle, or rubbish, is an error at once, with one WARN of what it may be."""
     room = abi.handle_bytes(net.version)
     _, handle, listen = net.listen()
     for what, data in _foreign_handles(bytes(ffi.buffer(handle)[:room])):

@@ -99,7 +99,7 @@ def test_sender_closes(net: Net) -> None:
 
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_buffer_taken_away_in_use(net: Net, end: str) -> None:
-    """As in an abort: the other end has its error at once, and is told what happened."""
+    """As in an abort: the other end has its error at once, with what happened."""
     with net.pair() as pair:
         buffer = Buffer(1 << 20, pattern(1 << 20, 1))
         ours, theirs = (pair.sender, pair.receiver) if end == "sender" else (pair.receiver, pair.sender)

@@ -21,7 +21,7 @@ from tests.conformance.child import (
     fail_after,
     soon,
 )
-from tests.conformance.children import CROWD
+from tests.conformance.children.crowd import CROWD
 from tests.conformance.driver import Buffer, Net, Request, ffi, handle_of, pattern, text_of, until
 
 UNACCEPTED_MAX, GUESTS_MAX = 8, 64  # of a listener
@@ -266,7 +266,7 @@ def test_sending_peer_that_forked_in_the_handshake_dies(version: int, start: Sta
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 def test_stopped_peer_is_waited_for(engine: str, start: Start) -> None:
-    """A process that is stopped for longer than the peer timeout is alive: its kernel says so."""
+    """A process that is stopped for longer than the peer timeout is alive: its kernel still acknowledges."""
     environment = {**ENVIRONMENT, "HARP_PEER_TIMEOUT": "1", "HARP_ENGINE": engine}
     receiver, sender = start("receiver", 12, environment), start("sender", 12, environment)
     sender.send_line(handle=receiver.read_line()["handle"])
@@ -323,7 +323,7 @@ def test_nobody_listens(version: int, start: Start) -> None:
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_peer_that_accepts_late_is_waited_for(version: int, start: Start) -> None:
-    """It may itself be waiting for a rank that comes later; its kernel says that it lives."""
+    """It may itself be waiting for a rank that comes later; its kernel still acknowledges."""
     listener, sender = start("hesitant", version, SHORT), start("sender", version, SHORT)
     sender.send_line(handle=listener.read_line()["handle"])
     time.sleep(2.5)  # the thing under test is that nothing happens for more than two peer timeouts

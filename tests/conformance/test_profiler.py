@@ -43,9 +43,9 @@ class Recorder:
         if type_ == START:
             assert event[0] == layout.NULL
             assert (int(layout.cast("uintptr_t", phandle)), id_) == (PHANDLE, SOCKET_ID)
-            told = layout.cast("struct event *", data)
-            assert (told.type, told.sock.fd) == (TRANSFER, -1)
-            self.started.append((told.sock.op, told.sock.length))
+            transfer = layout.cast("struct event *", data)
+            assert (transfer.type, transfer.sock.fd) == (TRANSFER, -1)
+            self.started.append((transfer.sock.op, transfer.sock.length))
             if self.wanted:
                 self.ids += 1
                 self.open.add(self.ids)
@@ -138,7 +138,7 @@ def test_without_a_handle_there_is_no_event(net: Net) -> None:
 
 @pytest.mark.usefixtures("_environment")
 def test_a_second_profiler_ends_it() -> None:
-    """Nothing tells whose a request is. In a process of its own, since it stays so."""
+    """Nothing identifies the profiler of a request. In a process of its own, since it stays so."""
     subprocess.run(
         [sys.executable, "-m", "tests.conformance.test_profiler"], check=True, cwd=ROOT, timeout=60
     )

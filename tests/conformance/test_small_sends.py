@@ -18,7 +18,7 @@ MESSAGES = 200
 
 
 def send_copied(pair: Pair, data: bytes) -> Request:
-    """Send, expect that the first test says done, and write over the buffer."""
+    """Send, expect that the first test returns done, and write over the buffer."""
     source = Buffer(len(data), data)
     request = pair.post_send(source)
     assert pair.net.test(request), "done at once"
@@ -54,7 +54,7 @@ def test_larger_ones_wait_for_the_peer(net: Net) -> None:
 
 
 def test_closed_at_once(net: Net) -> None:
-    """What test said was sent arrives, though the sender closes right then and receives are posted later."""
+    """What test reported as sent arrives, though the sender closes at once and receives are posted later."""
     payloads = [pattern(size, size) for size in (COPY_MAX, 0, 8, COPY_MAX, 5000, 1)]
     with net.pair() as pair:
         for data in payloads:
@@ -153,8 +153,8 @@ def test_error_after_done(net: Net) -> None:
         assert len(net.warns()) == 2
 
 
-def test_close_says_what_no_call_has_said(net: Net) -> None:
-    """The link failed after its last send was done: the log tells, close does not wait."""
+def test_close_reports_what_no_call_has_reported(net: Net) -> None:
+    """The link failed after its last send was done: the log reports it, close does not wait."""
     with net.pair() as pair:
         incoming = pair.post_receive(Buffer(10))
         outgoing = pair.post_send(Buffer(1000, pattern(1000, 1)))
@@ -164,13 +164,13 @@ def test_close_says_what_no_call_has_said(net: Net) -> None:
         pair.close_send()
         assert time.monotonic() - start < GONE_S / 2
         pair.close_receive()
-    told: list[str] = []
+    warns: list[str] = []
 
-    def is_told() -> bool:
-        told.extend(net.warns())
-        return any("a message of 1000 bytes was sent to" in line for line in told)
+    def is_reported() -> bool:
+        warns.extend(net.warns())
+        return any("a message of 1000 bytes was sent to" in line for line in warns)
 
-    until("it is told", is_told, GONE_S)
+    until("it is told", is_reported, GONE_S)
 
 
 def test_error_before_the_first_test(net: Net) -> None:

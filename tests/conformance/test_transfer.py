@@ -62,7 +62,7 @@ def test_requests_come_back(net: Net) -> None:
 
 
 def test_too_many_requests_means_not_now(net: Net) -> None:
-    """A full comm says so with a NULL request, and takes more later."""
+    """A full comm returns a NULL request, and takes more later."""
     with net.pair() as pair:
         places = [Buffer(256) for _ in range(200)]
         taken = []

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios of settings and devices: no settings, what a device reports, merged devices, all sizes."""
+
+from __future__ import annotations
+
+from tests.conformance.children.lines import ready, send_line
+from tests.conformance.driver import MEBIBYTE, Log, Net, ffi, open_files, pattern, thread_count
+
+MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBYTE, 64 * MEBIBYTE)
+
+
+def unconfigured(version: int) -> None:
+    """Init fails; twice, since NCCL may call it again for the next communicator."""
+    net, threads, files = Net(version), thread_count(), open_files()
+    for _ in range(2):
+        result = net.init()
+        context_is_null = net.ctx == ffi.NULL
+        lines = [line.text for line in net.log.lines] if net.log else []
+        warns = net.warns()
+        finalized = net.finalize()
+        send_line(
+            result=result,
+            warns=warns,
+            lines=lines,
+            context_is_null=context_is_null,
+            finalized=finalized,
+            threads=thread_count() - threads,
+            files=len(open_files()) - len(files),
+        )
+
+
+def properties(version: int) -> None:
+    """Report what the device is, and the lines of the log."""
+    net = ready(Net(version))
+    assert net.log is not None
+    _, props = net.properties(0)
+    send_line(
+        name=ffi.string(props.name).decode(),
+        speed=props.speed,
+        pci_path=None if props.pciPath == ffi.NULL else ffi.string(props.pciPath).decode(),
+        guid=props.guid,
+        devices=[ffi.string(net.properties(dev)[1].name).decode() for dev in range(net.devices()[1])],
+        log=[line.text for line in net.log.lines],
+    )
+    net.finalize()
+
+
+def matrix(version: int) -> None:
+    """Messages from nothing to 64 MiB."""
+    net = ready(Net(version))
+    with net.pair() as pair:
+        for number, size in enumerate(MATRIX_SIZES):
+            pair.transfer([pattern(size, number)])
+        pair.transfer([pattern(200_000 + number, number) for number in range(8)], spare=1000)
+    net.finalize()
+    send_line(warns=net.warns(), threads=thread_count())
+
+
+def _merge(net: Net, *parts: int) -> tuple[int, int]:
+    dev, props = ffi.new("int *", -1), ffi.new("struct { int ndevs; int devs[8]; } *")
+    props.ndevs = len(parts)
+    for i, part in enumerate(parts):
+        props.devs[i] = part
+    return net.table.makeVDevice(dev, ffi.cast("void *", props)), dev[0]
+
+
+def merge(version: int) -> None:
+    """Merge devices as NCCL does, use the merged one, request ones that cannot be made."""
+    net = ready(Net(version))
+    _, both = _merge(net, 0, 1)
+    _, props = net.properties(both)
+    parts = list(props.vProps.devs[0 : props.vProps.ndevs])
+    with net.pair(both) as pair:
+        pair.transfer([pattern(size, 1) for size in (1, 5000, 1 << 20)])
+    again = _merge(net, 0, 1)
+    warns = net.warns()
+    results = [_merge(net, *wrong)[0] for wrong in [(), (0, 99), (-1,)]]
+    refused = net.warns()
+    send_line(
+        both=both, again=list(again), name=ffi.string(props.name).decode(), parts=parts, speed=props.speed
+    )
+    send_line(results=results, warns=warns, refused=refused)
+
+
+def merge_again(version: int) -> None:
+    """Merge; begin anew, as NCCL does that has unloaded the plugin in between, and as one that has not."""
+    net = ready(Net(version))
+    _merge(net, 0, 1)
+    net.finalize()
+    net = ready(Net(version))
+    counts = [net.devices()[1]]
+    with net.pair(2) as pair:
+        pair.transfer([pattern(5000, 1)])
+    again = _merge(net, 0, 1)
+    counts.append(net.devices()[1])
+    net.finalize()
+    net = ready(Net(version))
+    other = _merge(net, 1, 0)
+    _, props = net.properties(2)
+    counts.append(net.devices()[1])
+    send_line(counts=counts, again=list(again), other=list(other), name=ffi.string(props.name).decode())
+
+
+def merge_unplaced(version: int) -> None:
+    """Request devices of several and of one, where none is a PCI device."""
+    net = ready(Net(version, Log()))
+    results = [_merge(net, *parts)[0] for parts in [(0, 1), (1,)]]
+    assert net.log
+    lines = [line.text for line in net.log.lines if "makeVDevice" in line.text]
+    send_line(several=results[0], single=results[1], lines=lines, warns=net.warns())
