@@ -96,7 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _lab_reason() -> str:
     try:
-        require_lab(LabSpec(loss=0.01, cap_mbps=1000))
+        require_lab(LabSpec(loss_share=0.01, cap_mbps=1000))
     except HarpError as error:
         return error.message
     return ""

@@ -6,7 +6,7 @@ agree and a change fails by its own fault. The random suite, `./harp_setup test 
 many examples from a new seed in each run. The ordinary suite does not draw them again: whatever the random
 suite finds becomes an `@example` of its test, in the commit that mends it.
 
-A test says how many examples it wants with `@draws(COUNT)`, or gets EXAMPLES; it sets nothing of this itself.
+A test sets its number of examples with `@draws(COUNT)`, or gets EXAMPLES; it sets nothing of this itself.
 """
 
 from __future__ import annotations

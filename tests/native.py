@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and runs the C tests for pytest: which programs there are, which tests each holds, what it said."""
+"""Builds and runs the C tests for pytest: which programs there are, the tests of each, what it printed."""
 
 from __future__ import annotations
 
@@ -116,23 +116,23 @@ def _folder(variant: str) -> str:
 
 
 def program_words(variant: str = "") -> list[str]:
-    """List what make is asked for to compile every program of a variant."""
+    """List the targets of make that compile every program of a variant."""
     return [f"VARIANT={variant}", *(f"{_folder(variant)}/tests/{name}" for name in programs())]
 
 
 def sanitized_words(variant: str) -> list[str]:
-    """List what make is asked for to build the plugin with a sanitizer, and what runs it."""
+    """List the targets of make that build the plugin with a sanitizer, and what runs it."""
     return [f"VARIANT={variant}", "all", f"{_folder(variant)}/tests/unit/test_threads"]
 
 
 def replay_words() -> list[str]:
-    """List what make is asked for to build what replays the fuzzers' inputs."""
+    """List the targets of make that build what replays the fuzzers' inputs."""
     return ["VARIANT=asan", *(f"{_folder('asan')}/fuzz/replay_{target}" for target in fuzz_targets())]
 
 
 @functools.cache
 def build_all(variant: str) -> bool:
-    """Compile every program at once; where one does not compile, its own tests ask for it again."""
+    """Compile every program at once; where one does not compile, its own tests compile it again."""
     return make("--keep-going", *program_words(variant)).returncode == 0
 
 
@@ -156,7 +156,7 @@ def run_program(program: str, variant: str = "") -> Ran:
             timeout=RUN_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        return Ran(-1, f"{said[-TAIL_CHARS:]}\nstill running after {RUN_TIMEOUT_S} s", {})
+        output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        return Ran(-1, f"{output[-TAIL_CHARS:]}\nstill running after {RUN_TIMEOUT_S} s", {})
     found = {match["name"]: match["outcome"] for match in OUTCOME.finditer(done.stdout)}
     return Ran(done.returncode, done.stdout[-TAIL_CHARS:], found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made in the background is there for who asks for it, and made once."""
+"""What is made in the background is there for whoever needs it, and made once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_made_ahead_is_made_once(folder: Path) -> None:
     assert (folder / "a.log").read_text() == "made\n"
 
 
-def test_what_fails_is_told_to_who_asks(folder: Path) -> None:
+def test_a_failure_is_reported_to_the_caller(folder: Path) -> None:
     native.make_ahead([["nonsense"], ["b.done"]])
     assert native.make("nonsense").returncode != 0
     assert native.make("b.done").returncode == 0

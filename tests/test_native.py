@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C tests, so that one summary counts them: each cmocka test is a case, and so is each program's exit.
 
-The ordinary build always; the sanitizer builds when asked for (--asan, with UBSan, and --tsan). Fuzz targets
+The ordinary build always; the sanitizer builds when requested (--asan, with UBSan, and --tsan). Fuzz targets
 replay their corpus under AddressSanitizer; with --fuzz SEC they search instead.
 """
 

@@ -87,7 +87,7 @@ class Perf:
     def ranks(
         self, count: int, *args: object, env: Mapping[str, str] | None = None, each: Sequence[object] = ()
     ) -> list[Ended]:
-        """Run ranks that meet at a port; FAKENET_ME tells the plugin which one it is in."""
+        """Run ranks that meet at a port; FAKENET_ME is the rank that the plugin is in."""
         children = self.start_ranks(count, *args, env=env, each=each)
         return [finish(child) for child in children]
 

@@ -3,7 +3,7 @@
 
     python -m tests.bench.nccl_choice --ranks 2 --runs 5 --speeds 10000,40000
 
-NCCL chooses by a model, which it feeds with speed and latency of the device as the plugin tells them. What
+NCCL chooses by a model, which it feeds with speed and latency of the device as the plugin reports them. What
 it chooses should take at most a tenth longer than the best of all, at nine of ten sizes. All settings take
 turns, as in `harpctl bench --nccl`, and medians are compared; a choice is judged by the time of that setting.
 "as it comes" is NCCL without a setting, measured beside them. With more ranks than cores times are noisy.
@@ -49,7 +49,7 @@ def _speed(folder: Path, mbps: int) -> dict[str, str]:
 
 
 def _choices(place: NcclPlace, side: NcclSide, job: NcclJob) -> dict[int, str]:
-    """Ask NCCL what it chooses for each size."""
+    """Return what NCCL chooses for each size."""
     once = dataclasses.replace(job, iterations=1, check=False)
     env = {**place.env, **side.env, "NCCL_DEBUG_SUBSYS": "TUNING"}
     options = [*once.options(), *place.options()]
@@ -106,10 +106,10 @@ def main(argv: Sequence[str]) -> int:
             for a, p in SETTINGS
         ]
         unnamed = {name: value for name, value in plain.env.items() if name != "HARP_IFNAME"}  # it goes first
-        told = [int(speed) for speed in given.speeds.split(",")]
+        speeds = [int(speed) for speed in given.speeds.split(",")]
         choices = {
             mbps: _choices(place, dataclasses.replace(plain, env={**unnamed, **_speed(folder, mbps)}), job)
-            for mbps in told
+            for mbps in speeds
         }
         taken = alternate(
             place, [plain, *settings], job, given.runs, lambda text: print(text, file=sys.stderr)
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"NCCL {NEWEST}, {given.op}, {given.ranks} ranks, microseconds, median of {given.runs} runs")
     print(*notes, sep="\n", end="\n" if notes else "")
     print_table(times, rows[0])
-    verdicts = [judge(f"{mbps} Mbit/s", times, choices[mbps]) for mbps in told]
+    verdicts = [judge(f"{mbps} Mbit/s", times, choices[mbps]) for mbps in speeds]
     return 0 if any(verdicts) else 1
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harp-perf itself: every mode and ABI, what it catches, what it says when something fails."""
+"""harp-perf itself: every mode and ABI, what it catches, what it reports when something fails."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_size_range(perf: Perf) -> None:
     assert [row["bytes"] for row in report["results"]] == [8, 32, 128, 512, 2048]
 
 
-def test_busy_plugin_is_asked_again(perf: Perf) -> None:
+def test_busy_plugin_is_called_again(perf: Perf) -> None:
     env = {"FAKENET_BUSY": "3"}
     for mode in MODES:
         ended = perf.run("--mode", mode, "--nranks", 3, *FEW, env=env)
@@ -241,12 +241,12 @@ def test_plugin_error_ends_all_ranks(perf: Perf, mode: str) -> None:
     env = {"FAKENET_FAIL": "70", "FAKENET_RANK": "0"}
     ranks = perf.ranks(3, "--mode", mode, *FEW, env=env)
     assert ranks[0].code == PLUGIN
-    said = "Fake v12: isend failed: remote error (6); last WARN: fakenet: told to fail in isend"
-    assert said in ranks[0].err
+    message = "Fake v12: isend failed: remote error (6); last WARN: fakenet: told to fail in isend"
+    assert message in ranks[0].err
     for other in ranks[1:]:
         assert other.code in {PLUGIN, PEER}
-        # told by rank 0 over the rendezvous, or by the plugin first
-        assert said in other.err or "the peer left" in other.err or "rank 0 left" in other.err
+        # from rank 0 over the rendezvous, or by the plugin first
+        assert message in other.err or "the peer left" in other.err or "rank 0 left" in other.err
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,9 @@ def test_two_hosts(perf: Perf, prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_two_hosts_without_rendezvous_says_what_to_do(perf: Perf, prefix: str, tmp_path: Path) -> None:
+def test_two_hosts_without_rendezvous_are_refused_with_a_remedy(
+    perf: Perf, prefix: str, tmp_path: Path
+) -> None:
     agent = tmp_path / "agent"
     agent.write_text(AGENT.format(prefix=prefix))
     agent.chmod(0o755)

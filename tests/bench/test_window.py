@@ -41,10 +41,10 @@ def test_samples_are_the_bytes_of_the_connections(perf: Perf, mode: str) -> None
     assert row["seconds"] == pytest.approx(0.3)
 
 
-def test_the_start_is_told_on_standard_error(perf: Perf) -> None:
+def test_the_start_is_written_to_standard_error(perf: Perf) -> None:
     ended = perf.run("--mode", "stream", *WINDOW)
-    told = int(ended.err.split("window starts at ")[1].split()[0])
-    assert 0 <= window_of(ended)["start_ns"] - told < 1_000_000_000
+    start_ns = int(ended.err.split("window starts at ")[1].split()[0])
+    assert 0 <= window_of(ended)["start_ns"] - start_ns < 1_000_000_000
 
 
 def test_a_plugin_that_fails_is_reported_with_what_arrived(perf: Perf) -> None:
@@ -70,7 +70,7 @@ def test_wrong_bytes_are_counted_in_a_window(perf: Perf) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("--sizes", "8,16"), "one size"),
         (("--sizes", "8", "--iters", 5), "takes --time"),
@@ -79,10 +79,10 @@ def test_wrong_bytes_are_counted_in_a_window(perf: Perf) -> None:
         (("--sizes", "8", "--mode", "pingpong"), "not for pingpong"),
     ],
 )
-def test_windows_that_cannot_be(perf: Perf, words: tuple[object, ...], says: str) -> None:
+def test_windows_that_cannot_be(perf: Perf, words: tuple[object, ...], message: str) -> None:
     ended = perf.run("--mode", "stream", "--interval-ms", 1, *words)
     assert ended.code == USAGE
-    assert says in ended.err
+    assert message in ended.err
 
 
 def test_incast_times_each_message(perf: Perf) -> None:

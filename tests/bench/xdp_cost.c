@@ -21,7 +21,7 @@ struct side {
 
 static struct side rx, tx, fill, completion;
 
-/* The kernel: completes every packet, and delivers it again to where the fill ring says. */
+/* The kernel: completes every packet, and delivers it again into the fill ring's next frame. */
 static int wake_tx(int fd) {
   (void)fd;
   for (; tx.consumer != tx.producer; tx.consumer++)

@@ -76,7 +76,7 @@ static void reseal(uint8_t *frame, size_t bytes, const uint8_t *key) {
                     bytes - HARP_CONTROL_MIN_BYTES);
 }
 
-/* Bits of the input byte that says how a frame is changed. */
+/* Bits of the input byte that selects how a frame is changed. */
 enum {
   CHANGED_BYTES_MASK = 7, /* number of bytes that are overwritten */
   NEW_LENGTH = 8,         /* truncated, or extended by zeros */
@@ -84,7 +84,7 @@ enum {
   ZEROS_MAX = 200,
 };
 
-/* Passes the output of `from` to `to`, changed as the input says. Returns whether it was changed without a
+/* Passes the output of `from` to `to`, changed as the input selects. Returns whether it was changed without a
  * correct MAC. */
 static bool carry(struct harp_handshake *from, struct harp_handshake *to, struct fuzz_input *in) {
   uint8_t frame[sizeof from->out + 256], original[sizeof frame];

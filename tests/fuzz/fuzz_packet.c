@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datagrams: the decoder on arbitrary bytes, and a connection's halves on packets of the only kind that gets
- * past the CRC: those of a peer that knows the seed and yet says what it likes.
+ * past the CRC: those of a peer that knows the seed and sends any fields.
  *
  * Besides what the sanitizers see, these must hold after every step: the halves' own invariants; a placement
  * stays in the buffer posted for its message, or in its staging slot; no byte of a posted buffer is ever
@@ -109,7 +109,7 @@ struct receiving {
   bool honest; /* no packet contradicted that so far */
 };
 
-/* Copies what a placement says, as the engine would, from bytes that are all PAYLOAD. */
+/* Copies what a placement lists, as the engine would, from bytes that are all PAYLOAD. */
 static void copy_placed(struct receiving *r, uint8_t *base, size_t bytes) {
   uint32_t before = 0;
   for (uint32_t i = 0; i < r->place.count; i++) {
@@ -171,7 +171,7 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
   free(exact);
 }
 
-/* Values and bits of the input byte that says which packet is sent. */
+/* Values and bits of the input byte that selects which packet is sent. */
 enum {
   SKIP_PROBE = 255,        /* a PROBE */
   SKIP_OTHER_STREAM = 254, /* of a stream that is not open */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes on a tcp path: the decoder of heads on arbitrary bytes, and the reader on streams of records of
- * a peer that knows the seed and yet says what it likes, in reads of any size, while lines come by another
+ * a peer that knows the seed and sends any fields, in reads of any size, while lines come by another
  * path, receives are posted and the stream is closed.
  *
  * Besides what the sanitizers see, these must hold after every step: the receiver's own invariants; nothing
@@ -185,7 +185,7 @@ static void disturb(struct reader *r, uint8_t what) {
   }
 }
 
-/* Bits of the input byte that says how a record is made. */
+/* Bits of the input byte that selects how a record is made. */
 enum {
   TYPE_MASK = 15,  /* 0: of any type, else DATA */
   PART = 16,       /* of a message, from a multiple of PART_BYTES on */
@@ -199,7 +199,7 @@ enum {
   BIT_ERROR = 250,    /* greater input bytes: one bit is wrong */
 };
 
-/* Makes a record as the input says; returns its length. */
+/* Makes a record as the input selects; returns its length. */
 static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number, uint32_t *line) {
   static uint8_t payload[CAPACITY + EXCESS_BYTES];
   uint8_t how = fuzz_u8(in);

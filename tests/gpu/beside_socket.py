@@ -3,7 +3,7 @@
 
 Needs a checkout with a built plugin and a Python with PyTorch; nothing of harpctl's own dependencies. The two
 ranks share one GPU and take turns on it, so without MPS (nvidia-cuda-mps-control -d) every time is that of
-the GPU's time slices and says nothing about a network.
+the GPU's time slices, whatever the network does.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches a job of two ranks on one GPU: environment, processes, what NCCL's log says. Needs no GPU itself.
+"""Launches a job of two ranks on one GPU: environment, processes, reading NCCL's log. Needs no GPU itself.
 
 Two ranks may share a GPU when each believes itself on a host of its own (NCCL_HOSTID); then NCCL also has no
 other way between them than the network. Both are processes on this machine; the ENI is the loopback interface
@@ -60,7 +60,7 @@ class Job:
         return read_result(self.outputs[0])
 
     def describe(self) -> str:
-        """Say all that is known, for the message of a failed assertion."""
+        """Return all that is known, for the message of a failed assertion."""
         parts = [f"exit codes {self.codes}"]
         for rank, (output, log) in enumerate(zip(self.outputs, self.logs, strict=True)):
             parts.append(f"--- rank {rank}\n{output[-4000:]}\n--- rank {rank}, NCCL's log\n{log[-6000:]}")
@@ -112,7 +112,7 @@ def read_result(output: str) -> dict[str, Any]:
 
 
 def routes(log: str) -> set[str]:
-    """List the ways that the log says channels go: HARP of "via NET/HARP/0", or P2P of "via P2P/IPC"."""
+    """List the ways of channels according to the log: HARP of "via NET/HARP/0", or P2P of "via P2P/IPC"."""
     return set(ROUTE.findall(log))
 
 
@@ -130,7 +130,7 @@ def candidates(environment: Mapping[str, str]) -> list[str]:
 
 
 def find_python(pythons: Sequence[str]) -> str:
-    """Return the first Python whose PyTorch has NCCL and sees a GPU; a HarpError tells why none does."""
+    """Return the first Python whose PyTorch has NCCL and sees a GPU; a HarpError contains why none does."""
     reasons = []
     for python in pythons:
         try:
@@ -140,10 +140,10 @@ def find_python(pythons: Sequence[str]) -> str:
         except (OSError, subprocess.TimeoutExpired) as error:
             reasons.append(f"{python}: {error}")
             continue
-        said = done.stdout.strip().splitlines()[-1:] or done.stderr.strip().splitlines()[-1:] or ["no word"]
-        if done.returncode == 0 and said == ["ready"]:
+        lines = done.stdout.strip().splitlines()[-1:] or done.stderr.strip().splitlines()[-1:] or ["no word"]
+        if done.returncode == 0 and lines == ["ready"]:
             return python
-        reasons.append(f"{python}: {said[0]}")
+        reasons.append(f"{python}: {lines[0]}")
     raise HarpError("; ".join(reasons), f"{PYTHON_VARIABLE} names another Python.", ExitCode.MISSING)
 
 

@@ -18,24 +18,24 @@ INTERFACE = "lo"
 def test_checked(gpu_python: str, plugin_file: Path, operation: str) -> None:
     net = job.harp_environment(plugin_file, INTERFACE)
     done = job.run_job(gpu_python, [f"--check={operation}"], net, INTERFACE)
-    told = done.describe()
-    assert done.codes == (0,) * job.RANKS, told
-    assert done.result["operation"] == operation, told
-    assert set(done.result["wrong"].values()) == {0}, told
+    description = done.describe()
+    assert done.codes == (0,) * job.RANKS, description
+    assert done.result["operation"] == operation, description
+    assert set(done.result["wrong"].values()) == {0}, description
     for log in done.logs:
-        assert "Using network HARP" in log, told
-        assert "via NET/HARP/0" in log, told
-        assert job.routes(log) == {"HARP"}, told
-        assert not [line for line in log.splitlines() if "WARN NET/HARP" in line], told
+        assert "Using network HARP" in log, description
+        assert "via NET/HARP/0" in log, description
+        assert job.routes(log) == {"HARP"}, description
+        assert not [line for line in log.splitlines() if "WARN NET/HARP" in line], description
 
 
 def test_without_configuration(gpu_python: str, plugin_file: Path, tmp_path: Path) -> None:
     """The plugin is in place, the host has no configuration: the job runs over NCCL's sockets."""
     net = {"NCCL_NET_PLUGIN": str(plugin_file), "HARP_CONF_DIR": str(tmp_path)}
     done = job.run_job(gpu_python, ["--check=allreduce"], net, INTERFACE)
-    told = done.describe()
-    assert done.codes == (0,) * job.RANKS, told
-    assert set(done.result["wrong"].values()) == {0}, told
+    description = done.describe()
+    assert done.codes == (0,) * job.RANKS, description
+    assert set(done.result["wrong"].values()) == {0}, description
     for log in done.logs:
-        assert job.routes(log) == {"Socket"}, told
-        assert len([line for line in log.splitlines() if "no ztcp*.conf" in line]) == 1, told
+        assert job.routes(log) == {"Socket"}, description
+        assert len([line for line in log.splitlines() if "no ztcp*.conf" in line]) == 1, description

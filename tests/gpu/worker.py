@@ -69,7 +69,7 @@ CHECKS = {"allreduce": wrong_of_allreduce, "sendrecv": wrong_of_sendrecv, "allto
 
 
 def check(operation: str, rank: int, world: int, turns: int) -> dict[str, Any]:
-    """Run one operation at every size; tell the wrong elements of all ranks."""
+    """Run one operation at every size; return the wrong elements of all ranks."""
     wrong = {}
     for size in CHECK_SIZES:
         mine = sum(CHECKS[operation](size, rank, world, turn) for turn in range(turns))
@@ -99,7 +99,7 @@ def measure(sizes: list[int], turns: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Join the job, do what the command line says, report from rank 0."""
+    """Join the job, run the operation of the command line, report from rank 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--meeting", required=True, help="the file by which the ranks find each other")
     parser.add_argument("--check", choices=CHECKS, help="check this operation")

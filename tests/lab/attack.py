@@ -2,7 +2,7 @@
 """What an attacker sends: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
 
 connections ADDRESS PORT...
-    TCP: a scan, silence, other protocols, one byte at a time, 200 at once; tells how many connections
+    TCP: a scan, silence, other protocols, one byte at a time, 200 at once; prints how many connections
     were made and how many of them the other side closed
 garbage ADDRESS PORT...
     UDP: all kinds of sizes and contents, from here and in another's name
@@ -14,7 +14,7 @@ flood FILE ADDRESS COUNT
 capture INTERFACE COUNT FILE
     record UDP payloads that pass, with the ports that they went to
 record INTERFACE FILE
-    record all IP packets that pass, as a pcap file, until standard input ends; tells how many were missed
+    record all IP packets that pass, as a pcap file, until standard input ends; prints how many were missed
 """
 
 from __future__ import annotations

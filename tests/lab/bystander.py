@@ -2,7 +2,7 @@
 """Traffic that is none of the job's: run on a host of a lab as `python -m tests.lab.bystander ROLE ...`.
 
 echo PORT
-    answer on that port of every address, over UDP and TCP; say "ready" first
+    answer on that port of every address, over UDP and TCP; print "ready" first
 talk PORT ADDRESS...
     send to each address datagrams of all sizes, fragmented ones too, each until it comes back, and a stream;
     print how many came back
@@ -11,7 +11,7 @@ hush PORT ADDRESS
 tagged INTERFACE SOURCE ADDRESS PORT
     send frames of VLAN 7 with such datagrams in them
 watch INTERFACE
-    say "ready", and how many such frames have come once as many have come as are sent
+    print "ready", and how many such frames have come once as many have come as are sent
 """
 
 from __future__ import annotations

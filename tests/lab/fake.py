@@ -2,7 +2,7 @@
 """A peer that speaks only another wire version: run as `python -m tests.lab.fake ROLE ...`.
 
 client HANDLE
-    say HELLO for version 3; print what comes back
+    send HELLO for version 3; print what comes back
 server ADDRESS
     print a handle; refuse whoever comes, as a server of version 3
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A harp-perf job on the hosts of a lab, that tests can watch, hurt and question.
 
-The job's ENI is eni0; the ranks meet over eni1, which few tests hurt, so that harp-perf itself can tell what
-happened. Every lab here therefore has two ENIs. Where a job uses all of them, its ranks meet at a local
-socket.
+The job's ENI is eni0; the ranks meet over eni1, which few tests hurt, so that harp-perf itself can report
+what happened. Every lab here therefore has two ENIs. Where a job uses all of them, its ranks meet at a
+local socket.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ EXIT_PLUGIN = 3
 
 
 def _is_setting(name: str) -> bool:
-    """Tell whether a variable would change what a rank does; the fixture `driver` sets HARP_DRIVER for it."""
+    """Return whether a variable would affect a rank; the fixture `driver` sets HARP_DRIVER for it."""
     return name.startswith(("HARP_", "NCCL_")) and name != "HARP_DRIVER"
 
 
 def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-    """Poll until it says yes."""
+    """Poll until it returns true."""
     deadline = time.monotonic() + wait_s
     while not poll():
         assert time.monotonic() < deadline, f"not within {wait_s} s: {what}"
@@ -49,7 +49,7 @@ def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
 
 
 def statistics_of(log: str) -> Counter[str]:
-    """Add up what the engines counted; they say it when they close."""
+    """Add up what the engines counted; they log it when they close."""
     total: Counter[str] = Counter()
     for match in STATISTICS.finditer(log):
         words = match[1].split()
@@ -145,7 +145,7 @@ class Job:
         return [line for line in self.log(rank).splitlines() if line.startswith("WARN ")]
 
     def statistics(self) -> Counter[str]:
-        """Add up what the engines of all ranks counted; they say it when they close."""
+        """Add up what the engines of all ranks counted; they log it when they close."""
         total: Counter[str] = Counter()
         for rank in range(self.count):
             total.update(statistics_of(self.log(rank)))
@@ -156,7 +156,7 @@ class Job:
         return statistics_of(self.log(rank))
 
     def driver_mode(self, rank: int) -> str:
-        """Return the packet driver that a rank's engine has said it got."""
+        """Return the packet driver that a rank's engine has logged."""
         found = DRIVER.search(self.log(rank))
         return found[1] if found else ""
 

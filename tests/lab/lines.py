@@ -33,9 +33,9 @@ def watch(
         handle = receiver.stdout.readline().strip()
         argv = lab.command(1, [str(reader), str(plugin), "send", *words, handle])
         sender = subprocess.run(argv, env=env, timeout=RUN_S, check=False)
-        said, _ = receiver.communicate(timeout=RUN_S)
+        output, _ = receiver.communicate(timeout=RUN_S)
         assert (sender.returncode, receiver.returncode) == (0, 0)
-    counts: dict[str, int] = json.loads(said)
+    counts: dict[str, int] = json.loads(output)
     return counts
 
 

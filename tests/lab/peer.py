@@ -22,7 +22,7 @@ CHILD_S = 60
 
 
 class Peer:
-    """The calls that may be asked for; each gives what is answered."""
+    """The calls that may be requested; each returns the answer."""
 
     def __init__(self) -> None:
         self.net = Net(ABI)
@@ -87,7 +87,7 @@ class Peer:
         return child
 
     def listened(self) -> bool:
-        """Tell whether a listen succeeds, which opens an engine."""
+        """Return whether a listen succeeds, which opens an engine."""
         self.net.init()
         result, _, listen = self.net.listen()
         if result == abi.SUCCESS:
@@ -95,7 +95,7 @@ class Peer:
         return result == abi.SUCCESS
 
     def hushed(self, seconds: float) -> list[str]:
-        """Call nothing for so long; return what the log says."""
+        """Call nothing for so long; return the log's lines."""
         time.sleep(seconds)  # it is what is to be measured
         return self.log()
 
@@ -106,7 +106,7 @@ class Peer:
         return [f"{'WARN' if line.level == abi.LEVEL_WARN else 'INFO'} {line.text}" for line in lines]
 
     def close(self) -> list[str]:
-        """Close everything; return what the log says."""
+        """Close everything; return the log's lines."""
         if self.comm != ffi.NULL:
             (self.net.close_send if self.is_sender else self.net.close_receive)(self.comm)
             self.comm = ffi.NULL

@@ -46,14 +46,14 @@ class RemotePeer:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def ask(self, call: str, *arguments: Any) -> None:
+    def start(self, call: str, *arguments: Any) -> None:
         """Start a call."""
         assert self.child.stdin is not None
         self.child.stdin.write(json.dumps([call, *arguments]).encode() + b"\n")
         self.child.stdin.flush()
 
     def answer(self, wait_s: float = ANSWER_S) -> Any:
-        """Return what the oldest call without an answer says."""
+        """Return the answer to the oldest call that has none yet."""
         assert self.child.stdout is not None
         ready, _, _ = select.select([self.child.stdout], [], [], wait_s)
         assert ready, f"no answer for {wait_s} s"
@@ -63,20 +63,20 @@ class RemotePeer:
 
     def call(self, call: str, *arguments: Any) -> Any:
         """Make a call and wait for its answer."""
-        self.ask(call, *arguments)
+        self.start(call, *arguments)
         return self.answer()
 
 
 def connect(receiver: RemotePeer, sender: RemotePeer) -> None:
     """Bring two peers together."""
     handle = receiver.call("listen")
-    receiver.ask("accept")
+    receiver.start("accept")
     assert sender.call("connect", handle) == 0
     assert receiver.answer() == 0
 
 
 def transfer(receiver: RemotePeer, sender: RemotePeer, count: int, size: int) -> None:
     """Move messages, and check that every byte is right."""
-    receiver.ask("transfer", count, size)
+    receiver.start("transfer", count, size)
     assert sender.call("transfer", count, size) == [0] * count
     assert receiver.answer() == [0] * count

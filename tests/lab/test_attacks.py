@@ -46,9 +46,9 @@ def start_attack(namespace: str, *words: str) -> subprocess.Popen[str]:
 
 
 def _finished(attack: subprocess.Popen[str]) -> Counter[str]:
-    said, _ = attack.communicate(timeout=ATTACK_S)
+    output, _ = attack.communicate(timeout=ATTACK_S)
     assert attack.returncode == 0
-    return Counter(json.loads(said))
+    return Counter(json.loads(output))
 
 
 def _attacked(
@@ -83,7 +83,7 @@ def test_unauthenticated_connections_before_the_peer(make_lab: MakeLab, plugin_f
     lab = make_lab(LabSpec(hosts=3))
     with _peers(lab, plugin_file, "thread") as (receiver, sender):
         handle = receiver.call("listen")
-        receiver.ask("accept")
+        receiver.start("accept")
         ports = _open_ports(lab, 0, "tcp")
         counts = _finished(start_attack(lab.hosts[ATTACKER], "connections", lab.address(0), *ports))
         assert counts["connections"] > 200
@@ -101,7 +101,7 @@ def test_peer_among_unauthenticated_connections(make_lab: MakeLab, plugin_file: 
     lab = make_lab(LabSpec(hosts=3))
     with _peers(lab, plugin_file, "inline") as (receiver, sender):
         handle = receiver.call("listen")
-        receiver.ask("accept")
+        receiver.start("accept")
         ports = _open_ports(lab, 0, "tcp")
         attack = start_attack(lab.hosts[ATTACKER], "connections", lab.address(0), *ports)
         assert sender.call("connect", handle) == 0

@@ -49,16 +49,16 @@ def rights(plugin_file: Path) -> Iterator[Rights]:
 
 def test_process_has_the_rights_of_the_pod(make_lab: MakeLab, rights: Rights) -> None:
     lab = make_lab(LabSpec())
-    told = run_command(
+    output = run_command(
         Command(tuple(lab.command(0, [*rights.words, "cat", "/proc/self/status", "/proc/self/limits"])))
     )
-    found = {line.partition(":")[0]: line.partition(":")[2].split() for line in told.splitlines()}
+    found = {line.partition(":")[0]: line.partition(":")[2].split() for line in output.splitlines()}
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert found[name] == ["0" * 16]
     assert found["Uid"] == found["Gid"] == [str(USER)] * 4
     assert found["Groups"] == []
     assert (found["NoNewPrivs"], found["Seccomp"]) == (["1"], ["2"])
-    limits = [line.split() for line in told.splitlines() if line.startswith("Max locked memory")]
+    limits = [line.split() for line in output.splitlines() if line.startswith("Max locked memory")]
     assert limits == [["Max", "locked", "memory", "65536", "65536", "bytes"]]
     refused = [*rights.words, "unshare", "--user", "true"]
     denied = run_command(Command(("sh", "-c", f"{' '.join(lab.command(0, refused))} 2>&1 || true")))

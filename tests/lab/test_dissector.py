@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorded job, read by what `harpctl dissector` writes: nothing is malformed, a flipped bit is told."""
+"""A recorded job, read by what `harpctl dissector` writes: nothing is malformed, a flipped bit is found."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def _recorded(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
     env = {"HARP_DRIVER": carrier, "HARP_PATHS": "2"}
     with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
         handle = receiver.call("listen")
-        receiver.ask("accept")
+        receiver.start("accept")
         assert sender.call("connect", handle) == 0
         assert receiver.answer() == 0
         for count, size in ((8, 8), (8, 5000), (4, 100_000), (2, 300_000)):
             transfer(receiver, sender, count, size)
         for peer in (sender, receiver):
             peer.call("close")
-    told, _ = recorder.communicate("", timeout=60)
-    said = json.loads(told)
-    assert said["kept"] > 10
-    assert not said["missed"]
+    output, _ = recorder.communicate("", timeout=60)
+    counts = json.loads(output)
+    assert counts["kept"] > 10
+    assert not counts["missed"]
     return bytes(layer().HarpHandle(bytes.fromhex(handle)).secret)
 
 
@@ -88,11 +88,11 @@ def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: st
         assert "JOIN" in {h.PACKET_TYPES[found[0].packet.type] for found, _ in records if found}
         assert sum(len(one.data) for found, _ in records for one in found) > 300_000
     seeds = _seeds(h, [found for found, _ in frames], secret)
-    learned, told = h.CrcCheck(), h.CrcCheck(seeds)
+    learned, seeded = h.CrcCheck(), h.CrcCheck(seeds)
     for one in whole:
         learned.add(one)
-        told.add(one)
-    assert {told.verdict(one) for one in whole} == {"right"}
+        seeded.add(one)
+    assert {seeded.verdict(one) for one in whole} == {"right"}
     verdicts = [learned.verdict(one) for one in whole]
     assert "wrong" not in verdicts
     assert verdicts.count("right") > verdicts.count("alone")

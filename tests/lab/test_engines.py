@@ -26,7 +26,7 @@ FEW = (*CONNECTIONS, "--iters", "4", "--warmup", "1")
 SIZES = "1,129,4096,16385,524288"
 MANY = (*CONNECTIONS, "--iters", "40", "--warmup", "10")
 LONG = (*CONNECTIONS, "--time", "600", "--warmup", "1")
-TOLD_S = 20.0
+REPORT_S = 20.0
 WHILE_OUT_BYTES = 128 << 20
 ENGINE = r"((?:\+?eni\d)+) engine (\d) \(core (\d+)\)"
 
@@ -46,15 +46,15 @@ def _connections(job: Job, rank: int) -> Counter[str]:
 
 
 def _assert_two_engines(job: Job, name: str) -> None:
-    """Both engines of each rank had as many connections, on a core each, and say what they moved."""
+    """Both engines of each rank had as many connections, on a core each, and report what they moved."""
     for rank in range(job.count):
         assert _connections(job, rank) == {"1": 4, "2": 4}
         engines = {found.groups() for found in re.finditer(ENGINE + ": connected", job.log(rank))}
         assert {engine[0] for engine in engines} == {name}
         assert len({engine[2] for engine in engines}) == 2
-        said = re.findall(ENGINE + ": " + STATISTICS.pattern, job.log(rank))
-        assert sorted(words[1] for words in said) == ["1", "2"]
-        assert all(" messages_sent " in words[3] for words in said)
+        lines = re.findall(ENGINE + ": " + STATISTICS.pattern, job.log(rank))
+        assert sorted(words[1] for words in lines) == ["1", "2"]
+        assert all(" messages_sent " in words[3] for words in lines)
 
 
 @pytest.mark.parametrize("enis", [1, 2])
@@ -84,19 +84,19 @@ def test_engines_share_the_queues(make_lab: MakeLab, plugin_file: Path, tmp_path
 
 
 def test_fewer_queues_than_cores(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
-    """Who asks for AF_XDP gets it, with as many engines as there are queues."""
+    """A job that requests AF_XDP gets it, with as many engines as there are queues."""
     lab = make_lab(LabSpec(enis=2, queues=4))
     env = {**_conf(tmp_path / "conf", 1, more="queues = 1\n"), **XDP}
     with Job(lab, plugin_file, mode="bidir", words=FEW, env=env) as job:
         job.finish()
         for rank in range(2):
-            said = r"generic copy: other engines of this process have all 1 .*; continuing with 1 engine"
-            assert re.search(said, job.log(rank))
+            pattern = r"generic copy: other engines of this process have all 1 .*; continuing with 1 engine"
+            assert re.search(pattern, job.log(rank))
             assert job.queues(rank) == "queue 0"
             assert _connections(job, rank) == {"1": 8}
 
 
-def test_a_lost_interface_is_told_once(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+def test_a_lost_interface_is_reported_once(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
     """Though both engines of a process lose it."""
     lab = make_lab(LabSpec(enis=2))
     env = _conf(tmp_path / "conf", 2)
@@ -107,11 +107,11 @@ def test_a_lost_interface_is_told_once(make_lab: MakeLab, plugin_file: Path, tmp
         job.until_moving()
         lab.set_link(1, 1, up=False)
         for rank in range(2):
-            until("told", lambda rank=rank: job.warns(rank) != [], TOLD_S)  # type: ignore[misc]
+            until("told", lambda rank=rank: job.warns(rank) != [], REPORT_S)  # type: ignore[misc]
         job.until_moving(WHILE_OUT_BYTES)
         lab.set_link(1, 1, up=True)
         for rank in range(2):
-            until("works", lambda rank=rank: "works again" in job.log(rank), TOLD_S)  # type: ignore[misc]
+            until("works", lambda rank=rank: "works again" in job.log(rank), REPORT_S)  # type: ignore[misc]
             assert len(job.warns(rank)) == 1, job.warns(rank)
             out = re.findall(r"nothing gets through (?:on this|to the) interface", job.log(rank))
             back = re.findall(r"works again$", job.log(rank), re.MULTILINE)

@@ -33,7 +33,7 @@ def _running(lab: Lab, plugin: Path, *, mode: str = "bidir", **env: str) -> Job:
 
 
 def _until_error(job: Job, rank: int, within_s: float) -> str:
-    """Wait for a rank's plugin to fail, and give the WARN that it said before."""
+    """Wait for a rank's plugin to fail, and return the WARN that it logged before."""
     start = time.monotonic()
     until(f"rank {rank} logs a WARN", lambda: bool(job.warns(rank)), within_s + 30)
     took_s = time.monotonic() - start
@@ -42,7 +42,7 @@ def _until_error(job: Job, rank: int, within_s: float) -> str:
 
 
 def _cut_off(lab: Lab, host: int) -> None:
-    """Take down all links of a host: its ranks can't tell each other either."""
+    """Take down all links of a host: its ranks can't notify each other either."""
     for eni in range(lab.spec.enis):
         lab.set_link(host, eni, up=False)
 
@@ -86,7 +86,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, victim: int
 
 @pytest.mark.parametrize(("mode", "timeout_s"), [("stream", 1), ("bidir", 4), ("stream", 10)])
 def test_link_down_for_good(make_lab: MakeLab, plugin_file: Path, mode: str, timeout_s: int) -> None:
-    """Both ranks find it by themselves; to a receiver only its control connection tells."""
+    """Both ranks find it by themselves; a receiver learns it from its control connection alone."""
     lab = make_lab(LabSpec(enis=2))
     with _running(lab, plugin_file, mode=mode, HARP_PEER_TIMEOUT=str(timeout_s)) as job:
         job.until_moving()
@@ -129,7 +129,7 @@ def test_link_down_for_a_while(make_lab: MakeLab, plugin_file: Path, paths: int)
 
 @pytest.mark.parametrize("blind", [0, 1])
 def test_udp_blocked(make_lab: MakeLab, plugin_file: Path, blind: int) -> None:
-    """A firewall that lets TCP through and UDP not, from the start: said after the peer timeout."""
+    """A firewall that lets TCP through and UDP not, from the start: reported after the peer timeout."""
     lab = make_lab(LabSpec(enis=2))
     drop(lab, blind, "meta l4proto udp")
     with _running(lab, plugin_file, mode="stream", HARP_PEER_TIMEOUT="2") as job:

@@ -66,8 +66,8 @@ def test_both_families_in_one_device(make_lab: MakeLab, start: StartJob) -> None
         assert "2 path(s)" in job.log(0)
 
 
-def test_an_interface_without_a_partner_is_told(make_lab: MakeLab, start: StartJob) -> None:
-    """Its family is not among the peer's: the others carry all, and a line says so."""
+def test_an_interface_without_a_partner_is_reported(make_lab: MakeLab, start: StartJob) -> None:
+    """Its family is not among the peer's: the others carry all, and a line of the log reports it."""
     lab = make_lab(LabSpec(enis=2, subnets=Subnets.ONE, switch=True))
     _only_ipv6(lab, 1, 1)
     with start(lab) as job:

@@ -67,9 +67,9 @@ def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         handle = receiver.call("listen")
-        receiver.ask("accept")
+        receiver.start("accept")
         drop(lab, 0, CONFIRM)
-        sender.ask("connect", handle)
+        sender.start("connect", handle)
         until("the CONFIRM is lost", lambda: dropped(lab, 0) > 0)
         lost = time.monotonic()
         waited_s = UNAUTHENTICATED_S + 1

@@ -64,7 +64,7 @@ def test_nothing_is_allocated_per_message(
 ) -> None:
     lab = make_lab(LabSpec(enis=2))
     counter = compile_c("count_malloc", "-shared", "-fPIC", "-ldl")
-    # Both ranks count into one file, which tells as well whether anybody allocates.
+    # Both ranks count into one file, which shows as well whether anybody allocates.
     env = {"LD_PRELOAD": str(counter), "COUNT_MALLOC_FILE": str(tmp_path / "count"), "HARP_ENGINE": engine}
 
     def calls() -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks on kernels that lack what later ones have, as far as a filter of system calls can make them lack it.
 
-docs/kernels.md says which kernels these stand for, and what ran on real ones.
+docs/kernels.md lists which kernels these stand for, and what ran on real ones.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_beside_a_current_one(
 def test_tcp_is_slow_and_works(
     make_lab: MakeLab, plugin_file: Path, old: Callable[[str], dict[str, str]]
 ) -> None:
-    """What a kernel does not tell of its progress is no sign that there is none."""
+    """What a kernel does not report of its progress is no sign that there is none."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=SLOW_MBPS))
     words = ("--iters", "4", "--warmup", "0", "--inflight", "2")
     env = {**old("3.10"), "HARP_DRIVER": "udp+tcp"}

@@ -23,9 +23,9 @@ MakeLab = Callable[[LabSpec], Lab]
 FEW = ("--iters", "24", "--warmup", "4")
 FIRST_PORT = 21000
 PORTS = 32
-# What no network does to a packet, and no peer says: each of them would be a bug of ours.
+# What no network does to a packet, and no peer sends: each of them would be a bug of ours.
 ERRORS = ("SHORT", "VERSION", "TYPE", "FIELD", "PATH", "CRC", "CONTRADICTION", "STALE_ACK", "DIRECTION")
-TOLD = ("probe_timeouts", "lost_packets", "spurious_losses", "tx_busy", "path_down", "path_up")
+PRINTED = ("probe_timeouts", "lost_packets", "spurious_losses", "tx_busy", "path_down", "path_up")
 
 
 def _checked(job: Job, paths: int) -> Counter[str]:
@@ -34,7 +34,7 @@ def _checked(job: Job, paths: int) -> Counter[str]:
     counted = job.statistics()
     assert f"{paths} path(s) of datagrams, " in job.log(0)
     assert {name: counted[f"drop_{name}"] for name in ERRORS} == dict.fromkeys(ERRORS, 0)
-    print(f"{paths} paths:", {name: counted[name] for name in TOLD})
+    print(f"{paths} paths:", {name: counted[name] for name in PRINTED})
     return counted
 
 

@@ -32,13 +32,13 @@ def _fake(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
 
 
 def test_client_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None:
-    """It is told both versions, the log too, and the listener goes on."""
+    """Its error contains both versions, the log too, and the listener goes on."""
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         handle = receiver.call("listen")
-        receiver.ask("accept")
-        said, _ = _fake(lab, 1, "client", handle).communicate(timeout=60)
-        assert json.loads(said) == {
+        receiver.start("accept")
+        output, _ = _fake(lab, 1, "client", handle).communicate(timeout=60)
+        assert json.loads(output) == {
             "type": "REFUSE",
             "version_min": layer().WIRE_VERSION,
             "version_max": layer().WIRE_VERSION,
@@ -62,9 +62,9 @@ def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None
         assert server.stdout is not None
         handle = server.stdout.readline().strip()
         assert sender.call("connect", handle) == abi.REMOTE
-        said, _ = server.communicate(timeout=60)
+        output, _ = server.communicate(timeout=60)
         ours = layer().WIRE_VERSION
-        assert json.loads(said) == {"type": "HELLO", "version_min": ours, "version_max": ours}
+        assert json.loads(output) == {"type": "HELLO", "version_min": ours, "version_max": ours}
         warns = [line for line in sender.call("log") if line.startswith("WARN")]
         assert len(warns) == 1
         assert BOTH_VERSIONS in warns[0]
@@ -74,7 +74,7 @@ def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None
 
 @pytest.mark.parametrize("handle", [bytes(128), bytes(range(128)), SOCKETS_HANDLE])
 def test_foreign_handle(make_lab: MakeLab, plugin_file: Path, handle: bytes) -> None:
-    """One WARN says what it may come from, and the plugin goes on to serve its own."""
+    """One WARN contains what it may come from, and the plugin goes on to serve its own."""
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         assert sender.call("connect", handle.hex()) == abi.REMOTE

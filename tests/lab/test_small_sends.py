@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small sends are done at once.
 
-What was said to be sent arrives, though the sender goes right then, over links that lose. A peer that dies or
+What was reported as sent arrives, though the sender closes at once, over links that lose. A peer that dies or
 stops before it arrives is an error, and holds nobody up for long.
 """
 
@@ -36,7 +36,7 @@ TIMEOUT_S = 2
 def test_sender_leaves_at_once(
     make_lab: MakeLab, plugin_file: Path, count: int, size: int, engine: str
 ) -> None:
-    """Test says done, the sender closes, finalizes and ends; then receives are posted, and get every byte."""
+    """Test returns done, the sender closes, finalizes and ends; receives posted later get every byte."""
     lab = make_lab(LabSpec(enis=2))
     env = {"HARP_ENGINE": engine}
     for host in range(2):
@@ -75,7 +75,7 @@ def test_peer_dies_before_it_arrives(make_lab: MakeLab, plugin_file: Path, engin
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 def test_peer_is_stopped_when_the_sender_leaves(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
-    """The last close waits for the peer timeout, and says what did not arrive."""
+    """The last close waits for the peer timeout, and logs what did not arrive."""
     lab = make_lab(LabSpec(enis=2))
     env = {"HARP_ENGINE": engine, "HARP_PEER_TIMEOUT": str(TIMEOUT_S)}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job that waits is told: exactly what keeps it, in its log and in its statistics."""
+"""What a job that waits reports: exactly what keeps it, in its log and in its statistics."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _is_moving(job: Job) -> bool:
     return all(_sent_messages(rank.pid) for rank in job.ranks)
 
 
-def _says(job: Job, *parts: str) -> bool:
+def _has_line(job: Job, *parts: str) -> bool:
     return any(all(part in line for part in parts) for line in job.log(0).splitlines())
 
 
@@ -127,9 +127,9 @@ def test_each_cause_is_named(
             "tcp": "nothing sent by TCP from eni2 is acknowledged",
             "alone": "nothing there answers",
         }
-        until("it is said", lambda: all(_says(jobs[n], heads[n], tails[n]) for n in heads))
-        until("and the lost interface", lambda: _says(jobs["one_of_two"], "eni5"))
-        assert not _says(jobs["one_of_two"], "NCCL has waited")
+        until("it is said", lambda: all(_has_line(jobs[n], heads[n], tails[n]) for n in heads))
+        until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
+        assert not _has_line(jobs["one_of_two"], "NCCL has waited")
         before = find(Host())
         time.sleep(0.6)  # engines write four times a second
         problems = {one.pid: one.problem for one in sample_of(before, find(Host())).processes}
@@ -148,8 +148,8 @@ def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, s
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         handle = receiver.call("listen")
         drop(lab, 0, "meta l4proto tcp")
-        receiver.ask("accept")
-        sender.ask("connect", handle)
+        receiver.start("accept")
+        sender.start("connect", handle)
         time.sleep(STALL_S + 0.5)  # it is what is to be waited for
         drop_no_more(lab, 0)
         assert sender.answer() == 0
@@ -161,7 +161,7 @@ def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, s
         assert f"has waited for {STALL_S} s for anybody to connect to {address}:" in accepting[0]
         assert f"has waited for {STALL_S} s for {address}:" in connecting[0]
         assert "a firewall that drops TCP" in connecting[0]
-        sender.ask("transfer", 1, 1 << 20)
+        sender.start("transfer", 1, 1 << 20)
         until("it is seen", lambda: _stall(sender.child.pid) == ("no receive at the peer", ""))
         assert receiver.call("transfer", 1, 1 << 20) == [0]
         assert sender.answer() == [0]
@@ -217,11 +217,11 @@ def test_an_engine_without_a_core(
         with _spinning_on(0):
             os.setpriority(os.PRIO_PROCESS, thread, 19)
             until("it is named", lambda: _stall(pid) == ("engine has no core", ""))
-            until("it is said", lambda: _says(job, STARVED))
-            assert not _says(job, "NCCL has waited")
+            until("it is said", lambda: _has_line(job, STARVED))
+            assert not _has_line(job, "NCCL has waited")
             os.setpriority(os.PRIO_PROCESS, thread, 0)
         began = time.monotonic()
         with _stopped_thread(thread):
-            until("it is said", lambda: _says(job, NOBODY))
+            until("it is said", lambda: _has_line(job, NOBODY))
             assert STALL_S - 1 < time.monotonic() - began < NAMED_S
         until("it goes on", lambda: _is_moving(job))

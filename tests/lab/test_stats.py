@@ -86,9 +86,9 @@ def session(pid: int) -> dict[str, Any]:
 
 def test_a_running_job_is_seen_whole(job: Job) -> None:
     pids = [rank.pid for rank in job.ranks]
-    code, told = stats(str(pids[0]))
+    code, document = stats(str(pids[0]))
     assert code == 0
-    (process,) = told["processes"]
+    (process,) = document["processes"]
     assert process["pid"] == pids[0]
     assert process["state"] == "running"
     assert "harp-perf" in process["command"]
@@ -157,7 +157,7 @@ def test_an_orderly_end_leaves_nothing(make_lab: MakeLab, plugin_file: Path, fol
 def test_no_disk_for_it(
     make_lab: MakeLab, plugin_file: Path, folder: Path, options: str, reason: str
 ) -> None:
-    """One line says so, and the job does not suffer."""
+    """One line reports it, and the job does not suffer."""
     folder.mkdir()
     mount = f'mount -t tmpfs -o {options} tmpfs {folder} && exec "$@"'
     start = ("unshare", "--mount", "sh", "-c", mount, "sh")

@@ -26,7 +26,7 @@ CAP_MBPS = 400.0
 LONG = ("--time", "600", "--iters", "10000000", "--warmup", "1")
 STRIPED = {"HARP_IFNAME": "eni"}
 CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
-TOLD_S = 20.0
+REPORT_S = 20.0
 OUT = re.compile(r"WARN .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*used again")
 WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*works again")
 
@@ -71,9 +71,9 @@ def _until_moving(job: Job, rank: int, bytes_: int = 1 << 20, without: frozenset
     until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved)
 
 
-def _until_told(job: Job, rank: int, what: re.Pattern[str], eni: int) -> None:
-    """Wait until a line tells of an ENI, ours or the peer's: which of them can't always be said."""
-    until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), TOLD_S)
+def _until_reported(job: Job, rank: int, what: re.Pattern[str], eni: int) -> None:
+    """Wait until a line reports an ENI, ours or the peer's: which of them is not always known."""
+    until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), REPORT_S)
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -93,7 +93,7 @@ def test_every_size(make_lab: MakeLab, start: StartJob) -> None:
 
 
 def test_many_connections(make_lab: MakeLab, start: StartJob) -> None:
-    """What they ask of paths that carry nothing does not bury what they have to say."""
+    """Probes of paths that carry nothing stay few beside the messages."""
     words = ("--iters", "100", "--inflight", "1", "--connections", "100")
     with start(make_lab(LabSpec(enis=4)), mode="bidir", sizes="1K", words=words) as job:
         assert job.wait() == [0, 0]
@@ -160,12 +160,12 @@ HURTS: dict[str, tuple[Hurt, Hurt]] = {
 def _replace(lab: Lab, host: int, eni: int) -> None:
     """Take an ENI out of the host, and put it in again: it gets another index, since its own is taken."""
     here, there, name = lab.hosts[host], lab.hosts[1 - host], eni_name(eni)
-    ask = run_inside(here, "cat", f"/sys/class/net/{name}/ifindex")
-    index = run_command(ask).strip()
+    read_index = run_inside(here, "cat", f"/sys/class/net/{name}/ifindex")
+    index = run_command(read_index).strip()
     run_command(ip_inside(here, "link", "set", name, "name", "away", "netns", there))
     run_command(ip_inside(here, "link", "add", "hold", "index", index, "type", "bridge"))
     run_command(ip_inside(there, "link", "set", "away", "name", name, "netns", here))
-    assert run_command(ask).strip() != index
+    assert run_command(read_index).strip() != index
 
 
 def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
@@ -174,10 +174,10 @@ def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
         _until_moving(job, 1)
         _replace(lab, 0, 1)
         _until_moving(job, 1, without=frozenset({"eni1"}))
-        _until_told(job, 0, OUT, 1)
+        _until_reported(job, 0, OUT, 1)
         lab.link_up(0, 1)
         lab.add_address(0, 1)
-        _until_told(job, 0, WORKS, 1)
+        _until_reported(job, 0, WORKS, 1)
         _until_moving(job, 1)
 
 
@@ -191,9 +191,9 @@ def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str) -> None:
         for eni in (1, 0):
             hurt(lab, eni)
             _until_moving(job, 1, without=frozenset({f"eni{eni}"}))
-            _until_told(job, 0, OUT, eni)
+            _until_reported(job, 0, OUT, eni)
             heal(lab, eni)
-            _until_told(job, 0, WORKS, eni)
+            _until_reported(job, 0, WORKS, eni)
             _until_moving(job, 1)
         assert OUT.findall(job.log(0)) == ["1", "0"]
         at_peer = OUT.findall(job.log(1))  # which may have found it as well
@@ -223,7 +223,7 @@ def _drop_in_its_own_firewall(lab: Lab, host: int) -> None:
 
 @pytest.mark.parametrize("left", [0, 1], ids=["sender", "receiver"])
 def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJob, left: int) -> None:
-    """A kernel whose own firewall drops its keepalives takes that for congestion, and asks forever."""
+    """A kernel whose own firewall drops its keepalives takes that for congestion, and probes forever."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         _until_moving(job, 1)

@@ -88,7 +88,7 @@ def _uncopied(lab: Lab, plugin: Path, wanted: str, start_by: tuple[str, ...] = (
 
 @pytest.mark.parametrize("wanted", ["auto", "on", "off"])
 def test_payload_without_a_copy(make_lab: MakeLab, plugin_file: Path, wanted: str) -> None:
-    """The lab's devices copy it all the same, which `auto` finds out; who asks for it gets it."""
+    """The lab's devices copy it all the same, which `auto` finds out; a job that requests it gets it."""
     with _uncopied(make_lab(LabSpec(enis=2)), plugin_file, wanted) as job:
         job.finish()
         sent = job.statistics()["tx_zerocopy"]
@@ -98,7 +98,7 @@ def test_payload_without_a_copy(make_lab: MakeLab, plugin_file: Path, wanted: st
 
 
 def test_payload_without_a_copy_is_refused(make_lab: MakeLab, plugin_file: Path) -> None:
-    """Without locked memory it goes with a copy, and the log says why."""
+    """Without locked memory it goes with a copy, and the log contains why."""
     start_by = ("prlimit", "--memlock=0", "setpriv", "--bounding-set=-ipc_lock")
     with _uncopied(make_lab(LabSpec(enis=2)), plugin_file, "on", start_by) as job:
         job.finish()
@@ -186,9 +186,9 @@ def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
             drop(lab, host, f"{_data(job)} numgen random mod 1000 < 10")
         job.until_moving()
         job.finish()
-        told = job.statistics()
-        assert told["tcp_avoided"] >= 1
-        assert told["tx_superframes"] > told["tx_records"]
+        counters = job.statistics()
+        assert counters["tcp_avoided"] >= 1
+        assert counters["tx_superframes"] > counters["tx_records"]
 
 
 def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -244,7 +244,7 @@ def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path, carrier: str)
 def test_an_interface_goes_and_returns(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str
 ) -> None:
-    """The job goes on over the other, then over both; only the outage itself is told."""
+    """The job goes on over the other, then over both; only the outage itself is reported."""
     lab = make_lab(LabSpec(enis=2))
     with _striped(lab, plugin_file, tmp_path / "meeting", TIMED, carrier) as job:
         job.until_moving()
@@ -264,8 +264,8 @@ def test_small_messages_without_datagrams(make_lab: MakeLab, plugin_file: Path) 
     words = ("--iters", "2000", "--connections", "8")
     with Job(lab, plugin_file, mode="bidir", sizes="8", words=words, env={"HARP_DRIVER": "tcp"}) as job:
         job.finish()
-        told = job.statistics()
-        assert (told["tx_superframes"], told["rx_superframes"]) == (0, 0)
+        counters = job.statistics()
+        assert (counters["tx_superframes"], counters["rx_superframes"]) == (0, 0)
         assert "path(s) from UDP port" not in job.log(0)
 
 
@@ -297,7 +297,7 @@ def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
 
 
 def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
-    """One sends datagrams only, the other none: an error that says what to do."""
+    """One sends datagrams only, the other none: an error with what to do."""
     lab = make_lab(LabSpec(enis=2))
     rank_env = ({"HARP_DRIVER": "tcp"}, {"HARP_DRIVER": "udp"})
     with Job(lab, plugin_file, sizes="64K", words=("--iters", "10"), rank_env=rank_env) as job:

@@ -134,7 +134,7 @@ def test_a_running_process_can_be_kept_as_a_dump(job: Job, tmp_path: Path) -> No
     assert {"SESSION_OPEN", "PATH_STATE", "STREAM_OPEN"} <= {event["event"] for event in found["events"]}
 
 
-def test_a_killed_process_tells_its_story_and_the_other_leaves_a_dump(job: Job, folder: Path) -> None:
+def test_a_killed_process_leaves_its_history_and_the_other_a_dump(job: Job, folder: Path) -> None:
     left, killed = (rank.pid for rank in job.ranks)
     os.kill(killed, signal.SIGKILL)
     job.ranks[1].wait()

@@ -70,11 +70,11 @@ def _queue_drops(lab: Lab) -> int:
 
 
 def test_what_a_process_may(make_lab: MakeLab) -> None:
-    """The kernel tells twice what it grants, and refuses more than the limit with EPERM."""
+    """The kernel reports twice what it grants, and refuses more than the limit with EPERM."""
     lab = make_lab(LabSpec(unprivileged=True))
-    told = run_command(Command(tuple(lab.command(0, [sys.executable, "-c", PRIVILEGES]))))
+    output = run_command(Command(tuple(lab.command(0, [sys.executable, "-c", PRIVILEGES]))))
     twice = 2 * DEFAULT_BUFFER_BYTES
-    assert json.loads(told) == {
+    assert json.loads(output) == {
         "SO_RCVBUF": twice,
         "SO_SNDBUF": twice,
         "SO_RCVBUFFORCE": 1,

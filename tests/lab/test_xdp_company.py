@@ -43,11 +43,11 @@ def _bystander(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
-def _say(lab: Lab, host: int, *words: str) -> dict[str, int]:
+def _run_talker(lab: Lab, host: int, *words: str) -> dict[str, int]:
     with _bystander(lab, host, *words) as talker:
-        said, _ = talker.communicate(timeout=TALK_S)
+        output, _ = talker.communicate(timeout=TALK_S)
         assert talker.returncode == 0
-    counts: dict[str, int] = json.loads(said)
+    counts: dict[str, int] = json.loads(output)
     return counts
 
 
@@ -88,7 +88,7 @@ def test_foreign_traffic(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, m
         for name in lab.hosts:
             run_command(ip_inside(name, "-6", "neighbour", "flush", "dev", ENI))
         addresses = [lab.address(0), "fd77::1"]
-        assert _say(lab, 1, "talk", str(ECHO_PORT), *addresses) == {"datagrams": 14, "streams": 2}
+        assert _run_talker(lab, 1, "talk", str(ECHO_PORT), *addresses) == {"datagrams": 14, "streams": 2}
         for address in addresses:
             run_command(run_inside(lab.hosts[1], "ping", "-c", "3", "-i", "0.01", "-s", "4000", address))
         assert [attached(lab, host).split()[0] for host in range(2)] == [mode, mode]
@@ -120,7 +120,7 @@ def test_tagged_frames_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None
             assert watcher.stdout is not None
             assert watcher.stdout.readline() == "ready\n"
             port = str(min(_udp_ports(lab, 0)))
-            sent = _say(lab, 1, "tagged", ENI, lab.address(1), lab.address(0), port)
+            sent = _run_talker(lab, 1, "tagged", ENI, lab.address(1), lab.address(0), port)
             assert json.loads(watcher.communicate(timeout=TALK_S)[0]) == {"seen": sent["frames"]}
         job.until_moving()
 
@@ -173,7 +173,7 @@ def test_ports_that_lead_to_our_queues(make_lab: MakeLab, plugin_file: Path, tmp
 
 
 def test_no_queue_is_left(make_lab: MakeLab, plugin_file: Path) -> None:
-    """Who asks for AF_XDP is told that it is taken; who leaves the choice works."""
+    """A job that requires AF_XDP gets an error that it is taken; one that leaves the choice works."""
     lab = make_lab(LabSpec(enis=2))
     with Job(lab, plugin_file, mode="bidir", words=LONG, env=XDP) as first:
         until_connected(first, 0)
@@ -200,12 +200,12 @@ def test_ports_of_the_killed_are_forgotten(make_lab: MakeLab, plugin_file: Path,
             until_connected(job, 0)
             port = min(ports - _udp_ports(lab, 0))
             with _echo(lab, 0, port):
-                assert _say(lab, 1, "hush", str(port), lab.address(0)) == {"datagrams": 1}
+                assert _run_talker(lab, 1, "hush", str(port), lab.address(0)) == {"datagrams": 1}
 
 
 @pytest.mark.parametrize("mode", ["generic", "native"])
 def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, mode: str) -> None:
-    """It stays: who forces AF_XDP is told so, who leaves the choice works."""
+    """It stays: a job that requires AF_XDP gets an error, one that leaves the choice works."""
     lab = make_lab(LabSpec(enis=2))
     with holding(lab, 0, xdp_hold, "foreign", mode):
         with Job(lab, plugin_file, words=FEW, env=XDP) as job:
@@ -221,7 +221,7 @@ def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, m
 
 
 def test_a_harp_program_in_the_other_mode(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
-    """It is joined as what it is, and the mode says so."""
+    """It is joined as what it is, and the mode shows it."""
     lab = make_lab(LabSpec(enis=2))
     with holding(lab, 1, xdp_hold, "harp", "native"):
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=XDP) as job:

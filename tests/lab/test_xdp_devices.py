@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AF_XDP on devices that lie over others, and what the kernel merges before a generic program sees it.
 
-None of those devices has native mode: the log says so, and generic mode is used.
+None of those devices has native mode: the log reports it, and generic mode is used.
 """
 
 from __future__ import annotations

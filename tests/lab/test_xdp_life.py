@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to an ENI while AF_XDP uses it: no wrong byte, no hang; the job goes on or says why not."""
+"""What happens to an ENI while AF_XDP uses it: no wrong byte, no hang; the job goes on or reports why not."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
 
 @ENGINES
 def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
-    """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP tells the new one."""
+    """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP finds the new one."""
     lab = make_lab(LabSpec(enis=2))
     with _job(lab, plugin_file, TIMED, HARP_ENGINE=engine) as job:
         job.until_moving()

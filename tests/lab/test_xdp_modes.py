@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each mode of AF_XDP that is refused says why, and what would help."""
+"""Each mode of AF_XDP that is refused reports why, and what would help."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_more_channels_than_native_mode_has(make_lab: MakeLab, plugin_file: Path
 
 
 def test_a_device_without_native_mode(make_lab: MakeLab, plugin_file: Path) -> None:
-    """Loopback has generic mode alone; what it says of the others is in the engine's line."""
+    """Loopback has generic mode alone; what it reports of the others is in the engine's line."""
     lab = make_lab(LabSpec(enis=2))
     done = _run(lab, plugin_file, "xdp", ifname="lo")
     assert done.returncode != 0 or "driver xdp generic copy" in done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the xdp driver ask of a lab: XDP programs on its ENIs, what its sockets received."""
+"""What the tests of the xdp driver query of a lab: XDP programs on its ENIs, what its sockets received."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOLDER_WORDS = [str(PLUGIN_DIR / "src" / f"{name}.c") for name in SOURCES]
 
 
 def attached(lab: Lab, host: int, ifname: str = ENI) -> str:
-    """Tell the mode and the name of the XDP program on an ENI, as in "generic harp_filter_3"; "" for none."""
+    """Return mode and name of the XDP program on an ENI, as in "generic harp_filter_3"; "" for none."""
     shown = run_command(ip_inside(lab.hosts[host], "-details", "-json", "link", "show", "dev", ifname))
     xdp = json.loads(shown)[0].get("xdp")
     return f"{MODES[xdp['mode']]} {xdp['prog']['name']}" if xdp and xdp.get("mode") else ""

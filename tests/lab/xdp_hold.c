@@ -4,7 +4,7 @@
  *
  *   xdp_hold harp|foreign native|generic IFNAME [QUEUE]
  *
- * With QUEUE, HARP's also has that queue's AF_XDP socket. Says "ready" when it holds. */
+ * With QUEUE, HARP's also has that queue's AF_XDP socket. Prints "ready" when it holds. */
 #include <linux/bpf.h>
 #include <net/if.h>
 #include <stdio.h>

@@ -152,7 +152,7 @@ struct duo_stream *duo_open(struct duo *d, const struct duo_stream_config *confi
   s->first = d->count;
   s->last_tx_delivered = s->last_rx_delivered = config->first_line;
   duo_stream_start(d, s);
-  if (!config->is_asked) duo_control_open(d, s);
+  if (!config->is_on_demand) duo_control_open(d, s);
   return s;
 }
 
@@ -482,7 +482,7 @@ static void maybe_sleep(struct duo *d, struct duo_end *e) {
   duo_window_on_sleep(e);
 }
 
-/* The host says that a link is down, rightly or not. */
+/* The host reports that a link is down, rightly or not. */
 static void maybe_down(struct duo *d, struct duo_end *e) {
   if (!d->faults || d->downs == DUO_DOWNS_MAX || !rng_chance(&d->rng, d->config.down_ppm)) return;
   if (!e->sender) e = &d->ends[1 - e->index];
@@ -582,7 +582,7 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
 
 bool duo_is_finished(const struct duo_stream *s) {
   if (s->tx_state == DUO_STREAM_CLOSED && s->rx_state == DUO_STREAM_CLOSED) return true;
-  return !s->config.is_asked && !s->config.forge_ppm && s->sent_count == s->count &&
+  return !s->config.is_on_demand && !s->config.forge_ppm && s->sent_count == s->count &&
          s->received_count == s->count;
 }
 

@@ -51,14 +51,15 @@ struct duo_stream_config {
   uint16_t id;
   uint32_t first_line, first_message;
   uint32_t in_flight_max; /* sends or receives that are open at once */
-  bool is_asked; /* opened by the control connection from open_at on, when the id is free; closed when done */
+  bool is_on_demand; /* opened by the control connection from open_at on, when the id is free; closed when
+                        done */
   harp_ns open_at;
   harp_ns abort_at; /* from then on one end closes it, whatever is under way; 0: never */
   bool is_aborted_by_receiver;
   uint32_t forge_ppm; /* of its packets that are forged. It must be aborted */
 };
 
-enum duo_stream_state { DUO_STREAM_NEW, DUO_STREAM_ASKED, DUO_STREAM_OPEN, DUO_STREAM_CLOSED };
+enum duo_stream_state { DUO_STREAM_NEW, DUO_STREAM_REQUESTED, DUO_STREAM_OPEN, DUO_STREAM_CLOSED };
 
 struct duo_stream {
   struct duo_stream_config config;
@@ -95,8 +96,8 @@ struct duo_config {
   harp_ns no_frame_ns;         /* for up to so long */
   uint32_t pause_ppm;          /* after an event, that end sleeps for up to pause_ns */
   harp_ns pause_ns;
-  uint32_t down_ppm;     /* after an event that end is told that the link of some path went down */
-  uint32_t stray_ppm;    /* of acknowledgements that tell the credit of a stream that is not open */
+  uint32_t down_ppm;     /* after an event that end's host reports that the link of some path went down */
+  uint32_t stray_ppm;    /* of acknowledgements with the credit of a stream that is not open */
   harp_ns control_ns[2]; /* of the control connection, to end 0 and to end 1: up to so long, as drawn */
   uint32_t watched_ppm;  /* of receives whose buffer is read while it fills */
   uint32_t avoid_ppm;    /* after an event some tcp path is avoided, or no more */
@@ -121,7 +122,7 @@ struct duo_end {
   struct harp_sender *sender;        /* NULL: the end does not send */
   struct harp_receiver *receiver;
   void *sender_memory, *receiver_memory;
-  harp_ns deadline_ns; /* by what the last pump said */
+  harp_ns deadline_ns; /* that the last pump returned */
   harp_ns users_ns;    /* when its users do something: as long as nothing happens at this end, if known */
   bool users_known;
   harp_ns asleep_until_ns;
@@ -129,13 +130,13 @@ struct duo_end {
   struct duo_control controls[DUO_CONTROLS_MAX]; /* under way to it */
   uint32_t control_head, control_tail;
   struct duo_stream *sends[DUO_IDS_MAX], *receives[DUO_IDS_MAX]; /* that are open, by id */
-  struct duo_stream *owners[DUO_IDS_MAX]; /* of the ids that it sends on, from asking to both ends' closing */
+  struct duo_stream *owners[DUO_IDS_MAX];    /* of the ids that it sends on, until both ends have closed */
   uint64_t superframes, rides, acks_alone;   /* sent */
   uint32_t window_bytes;                     /* that the other end announced last, as this one knows */
   uint64_t ack_next[SIMNET_PATHS_MAX];       /* of those that may announce it */
   uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* that came while it sleeps, by its interface */
   uint64_t overflows;
-  bool exceeds; /* it has sent data whatever the window said: as a probe */
+  bool exceeds; /* it has sent data beyond the window: as a probe */
 };
 
 struct duo_tcp;

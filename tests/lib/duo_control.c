@@ -6,9 +6,9 @@
 #include "lib/duo_stream.h"
 #include "lib/duo_tcp.h"
 
-enum { ASK, OPENED, CLOSED };
+enum { REQUEST, OPENED, CLOSED };
 
-static void tell(struct duo *d, struct duo_end *to, uint8_t kind, struct duo_stream *s) {
+static void send_control(struct duo *d, struct duo_end *to, uint8_t kind, struct duo_stream *s) {
   if (to->control_tail - to->control_head == DUO_CONTROLS_MAX) abort();
   harp_ns at = d->now + 1 + rng_below(&d->rng, d->config.control_ns[to->index] + 1);
   if (to->control_tail != to->control_head)
@@ -63,7 +63,7 @@ static void close_tx(struct duo *d, struct duo_stream *s) {
     e->sends[s->config.id] = NULL;
   }
   s->tx_state = DUO_STREAM_CLOSED;
-  tell(d, receiving_end(d, s), CLOSED, s);
+  send_control(d, receiving_end(d, s), CLOSED, s);
   note_free(d, s);
 }
 
@@ -75,7 +75,7 @@ static void close_rx(struct duo *d, struct duo_stream *s) {
   duo_stream_give_back(d, s);
   e->receives[s->config.id] = NULL;
   s->rx_state = DUO_STREAM_CLOSED;
-  tell(d, sending_end(d, s), CLOSED, s);
+  send_control(d, sending_end(d, s), CLOSED, s);
 }
 
 harp_ns duo_control_ns(const struct duo *d, const struct duo_end *e, const struct duo_stream *s) {
@@ -90,8 +90,8 @@ harp_ns duo_control_ns(const struct duo *d, const struct duo_end *e, const struc
 void duo_control_act(struct duo *d, struct duo_end *e, struct duo_stream *s) {
   if (s->tx_state == DUO_STREAM_NEW) {
     e->owners[s->config.id] = s;
-    s->tx_state = DUO_STREAM_ASKED;
-    tell(d, receiving_end(d, s), ASK, s);
+    s->tx_state = DUO_STREAM_REQUESTED;
+    send_control(d, receiving_end(d, s), REQUEST, s);
   } else if (s->config.way == e->index) {
     close_tx(d, s);
   } else {
@@ -101,10 +101,10 @@ void duo_control_act(struct duo *d, struct duo_end *e, struct duo_stream *s) {
 
 void duo_control_review(struct duo *d, struct duo_end *e, struct duo_stream *s) {
   if (s->config.way == e->index) {
-    bool done = s->config.is_asked && s->sent_count == s->count && !s->config.forge_ppm;
+    bool done = s->config.is_on_demand && s->sent_count == s->count && !s->config.forge_ppm;
     if (s->tx_state == DUO_STREAM_OPEN && done) close_tx(d, s);
   } else {
-    bool done = s->config.is_asked && s->received_count == s->count && !s->config.forge_ppm;
+    bool done = s->config.is_on_demand && s->received_count == s->count && !s->config.forge_ppm;
     if (s->rx_state == DUO_STREAM_OPEN && (done || s->rx->too_large)) close_rx(d, s);
   }
 }
@@ -136,12 +136,12 @@ static void on_sender_closed(struct duo *d, struct duo_stream *s) {
 void duo_control_on_message(struct duo *d, struct duo_end *e) {
   struct duo_control m = e->controls[e->control_head++ % DUO_CONTROLS_MAX];
   switch (m.kind) {
-  case ASK:
+  case REQUEST:
     open_rx(d, m.stream);
-    tell(d, sending_end(d, m.stream), OPENED, m.stream);
+    send_control(d, sending_end(d, m.stream), OPENED, m.stream);
     break;
   case OPENED:
-    if (m.stream->tx_state == DUO_STREAM_ASKED) open_tx(d, m.stream);
+    if (m.stream->tx_state == DUO_STREAM_REQUESTED) open_tx(d, m.stream);
     break;
   default:
     if (m.stream->config.way == e->index)

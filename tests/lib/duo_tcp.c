@@ -334,7 +334,7 @@ static harp_ns review_open(struct duo *d, struct duo_end *e, struct duo_tcp_end 
   return owes(e, p) ? HARP_MAX(p->look_ns, d->now + 1) : HARP_NEVER;
 }
 
-/* What the engine's statistics of the kernel say of a path, and what its keepalives ask. */
+/* In place of the engine: avoids paths as the kernel's statistics would, and requests keepalives. */
 static harp_ns keep(struct duo *d, struct duo_end *e) {
   struct duo_tcp *t = d->tcp;
   harp_ns quiet_ns = d->config.tcp.timeout_ns / KEEPALIVES;

@@ -37,7 +37,7 @@ harp_ns duo_tcp_next_ns(const struct duo *d, const struct duo_end *e);
 /* Does what is due: one read, write, connect or accept. */
 void duo_tcp_act(struct duo *d, struct duo_end *e);
 
-/* Tells the end's sender which paths go on, before it judges them by their silence. */
+/* Reports to the end's sender which paths go on, before it judges them by their silence. */
 void duo_tcp_note_progress(struct duo *d, struct duo_end *e);
 
 /* Opens connections and gives them up; returns when to do so again. */

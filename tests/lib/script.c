@@ -171,7 +171,7 @@ static void pump(struct script *s) {
     pump_receiver(s);
 }
 
-/* Moves to `until`, running what falls due on the way; stops early at the first output if asked to. */
+/* Moves to `until`, running what falls due on the way; stops early at the first output if requested. */
 static void advance(struct script *s, harp_ns until, bool to_output) {
   for (unsigned steps = 0; !s->failed; steps++) {
     if (to_output && s->out_head != s->out_tail) return;

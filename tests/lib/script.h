@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scripts of one side of a connection: at a time inject this, expect that, in the manner of packetdrill.
  *
- * A script is a text file. `#` starts a comment. The first line says which side is played and how:
+ * A script is a text file. `#` starts a comment. The first line names the side that is played and its
+ * settings:
  *
  *   sender   [paths=1] [lines=8] [cc=delay] [new]  lines: of the largest packet; new: paths are not up yet
  *   receiver [paths=1]

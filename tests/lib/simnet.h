@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network of datagrams on a virtual clock, with every fault that a seed or a test asks for.
+/* A network of datagrams on a virtual clock, with every fault that a seed or a test selects.
  *
- * One link per path and direction. Owned by a harness that moves the clock: it sends, asks when the next
+ * One link per path and direction. Owned by a harness that moves the clock: it sends, queries when the next
  * datagram arrives, and takes it then. Datagrams that arrive at the same instant keep the order in which they
  * were sent. */
 #ifndef HARP_TESTS_SIMNET_H
@@ -78,7 +78,7 @@ void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uin
 /* Returns when the next datagram arrives, HARP_NEVER when none is under way. */
 harp_ns simnet_next_ns(const struct simnet *n);
 
-/* Tells where the next datagram goes without taking it; the network must not be empty. */
+/* Returns where the next datagram goes without taking it; the network must not be empty. */
 enum simnet_way simnet_next_way(const struct simnet *n);
 
 /* Shows it; valid until the network changes. */

@@ -24,13 +24,13 @@ static harp_ns arrival_ns(const struct tcpnet *t, unsigned way, uint32_t bytes, 
 }
 
 /* An end hears that the connection is over, if it hears of it at all. */
-static void tell_over(struct tcpnet *t, unsigned end, harp_ns at) {
+static void schedule_end(struct tcpnet *t, unsigned end, harp_ns at) {
   if (at < t->over_ns[end]) t->over_ns[end] = at;
 }
 
 /* Nobody answers any more an end that waits for room. */
 static void time_out(struct tcpnet *t, unsigned end, harp_ns now) {
-  if (t->ways[end].room_ns == HARP_NEVER) tell_over(t, end, now + t->config.timeout_ns);
+  if (t->ways[end].room_ns == HARP_NEVER) schedule_end(t, end, now + t->config.timeout_ns);
 }
 
 static void start_way(struct tcpnet *t, struct tcpnet_way *w, bool is_cut, harp_ns now) {
@@ -50,7 +50,7 @@ void tcpnet_open(struct tcpnet *t, const struct tcpnet_config *config, const str
   bool is_cut = faults && rng_chance(rng, config->reset_ppm);
   uint64_t ways = is_cut ? rng_between(rng, 1, 3) : 0; /* either direction, or whichever comes first */
   for (unsigned way = 0; way < SIMNET_WAYS; way++) start_way(t, &t->ways[way], ways >> way & 1, now);
-  t->is_mute = is_cut && rng_chance(rng, config->mute_ppm);
+  t->is_silent = is_cut && rng_chance(rng, config->silent_ppm);
   t->closed[0] = t->closed[1] = false;
   t->over_ns[0] = t->over_ns[1] = HARP_NEVER;
   t->is_refused = faults && rng_chance(rng, config->refuse_ppm);
@@ -73,11 +73,11 @@ static void cut(struct tcpnet *t, harp_ns now) {
   for (unsigned way = 0; way < SIMNET_WAYS; way++) {
     if (t->ways[way].cut_at > t->ways[way].written) t->ways[way].cut_at = t->ways[way].written;
   }
-  uint64_t who = t->is_mute ? 0 : rng_between(t->rng, 1, 3);
-  if (who != 3 && rng_below(t->rng, 2)) t->is_mute = true; /* half-open */
+  uint64_t who = t->is_silent ? 0 : rng_between(t->rng, 1, 3);
+  if (who != 3 && rng_below(t->rng, 2)) t->is_silent = true; /* half-open */
   for (unsigned end = 0; end < 2; end++) {
     time_out(t, end, now);
-    if (who >> end & 1) tell_over(t, end, now + rng_below(t->rng, t->links[end]->delay_ns + HARP_MS(1)));
+    if (who >> end & 1) schedule_end(t, end, now + rng_below(t->rng, t->links[end]->delay_ns + HARP_MS(1)));
   }
 }
 
@@ -92,11 +92,11 @@ static void add_segment(struct tcpnet *t, unsigned end, uint64_t upto, harp_ns a
   w->last_ns = HARP_MAX(w->last_ns, at);
   harp_ns back = w->last_ns == HARP_NEVER ? HARP_NEVER : arrival_ns(t, 1 - end, 0, w->last_ns);
   if (since != HARP_NEVER && since + t->config.timeout_ns <= back)
-    tell_over(t, end, since + t->config.timeout_ns);
+    schedule_end(t, end, since + t->config.timeout_ns);
   w->last_ack_ns = HARP_MAX(w->last_ack_ns, back);
   append(w->segments, w->head, &w->tail, upto, w->last_ns);
   append(w->acks, w->ack_head, &w->ack_tail, upto, w->last_ack_ns);
-  if (t->closed[1 - end]) tell_over(t, end, back);
+  if (t->closed[1 - end]) schedule_end(t, end, back);
 }
 
 /* A middlebox changes a byte. */
@@ -209,10 +209,10 @@ void tcpnet_close(struct tcpnet *t, unsigned end, harp_ns now) {
   struct tcpnet_way *w = &t->ways[end];
   t->closed[end] = true;
   time_out(t, 1 - end, now);
-  if (t->is_mute && w->cut_at <= w->written) return;
+  if (t->is_silent && w->cut_at <= w->written) return;
   harp_ns at = arrival_ns(t, end, 0, now);
   if (had_unread || w->cut_at <= w->written || rng_below(t->rng, 2))
-    tell_over(t, 1 - end, at);
+    schedule_end(t, 1 - end, at);
   else
     w->fin_ns = HARP_MAX(at, w->last_ns);
 }

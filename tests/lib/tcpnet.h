@@ -23,7 +23,7 @@ struct tcpnet_config {
   uint32_t partial_ppm; /* chance that a write is taken in part only */
   uint32_t read_bytes;  /* a read brings at most so many, as drawn */
   uint32_t reset_ppm;   /* chance that a connection is cut at some byte */
-  uint32_t mute_ppm;    /* of those: neither end hears of it, nor of a close */
+  uint32_t silent_ppm;  /* of those: neither end hears of it, nor of a close */
   uint32_t refuse_ppm;  /* of attempts to connect */
   uint32_t spoil_ppm;   /* of writes of which a byte is changed on the way */
   harp_ns timeout_ns;   /* what was written and does not arrive for so long ends the connection there */
@@ -56,7 +56,7 @@ struct tcpnet {
   struct tcpnet_way ways[SIMNET_WAYS]; /* by the end that writes */
   harp_ns over_ns[2];                  /* when an end hears that it is over */
   bool closed[2];                      /* an end has closed it */
-  bool is_mute;
+  bool is_silent;
   harp_ns accepted_ns;  /* when end 1 sees it; HARP_NEVER: never */
   harp_ns connected_ns; /* when end 0 hears of that, or of its refusal */
   bool is_refused;

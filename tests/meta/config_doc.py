@@ -14,7 +14,7 @@ FILE = ROOT / "docs" / "configuration.md"
 
 KEYS_HEAD = "| section | key | expected | default | meaning |"
 VARIABLES_HEAD = "| variable | expected | default | meaning |"
-LINKS = {  # words of a meaning, and the page that says more
+LINKS = {  # words of a meaning, and the page with more about them
     "nearest ENI": "striping.md#what-nccl-sees",
     "one device over all ENIs": "striping.md",
     "in every NCCL": "operations.md#controls-by-nccl-release",

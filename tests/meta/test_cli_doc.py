@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cli.md says what the commands say."""
+"""docs/cli.md contains what the commands' help contains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harpctl.errors import ExitCode
 from tests.meta.cli_doc import CODES, FILE, generate
 
 
-def test_the_document_is_what_the_commands_say() -> None:
+def test_the_document_is_the_help_of_the_commands() -> None:
     assert FILE.read_text(encoding="utf-8") == generate(), "write it anew: python -m tests.meta.cli_doc"
 
 
@@ -16,7 +16,7 @@ def test_every_exit_code_is_explained() -> None:
     assert set(CODES) == set(ExitCode)
 
 
-def test_every_command_that_tells_something_has_json() -> None:
+def test_every_command_that_reports_has_json() -> None:
     for commands in COMMANDS.values():
         for command in commands:
             assert f"\n### harpctl {command}\n" in generate()

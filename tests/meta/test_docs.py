@@ -98,7 +98,7 @@ def code_lines(text: str) -> Iterator[str]:
     joined = text.replace("\\\n", " ")
     for line in joined.splitlines():
         words = line.split()
-        if line.startswith("    ") and words and not words[0].endswith(":"):  # else it is what a program says
+        if line.startswith("    ") and words and not words[0].endswith(":"):  # else it is a program's output
             yield " ".join(words)
     unfenced = re.sub(r"```.*?```", "", joined, flags=re.DOTALL)
     yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", unfenced))
@@ -231,14 +231,14 @@ def test_harp_setup_has_the_commands_named() -> None:
     script = read(ROOT / "harp_setup")
     used = commands("harp_setup")
     assert {"demo", "test"} <= {words[0] for words in used if words}
-    said = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
     for words in used:
         if not words:
             continue
-        assert re.search(rf"^\s+{re.escape(words[0])}\s", said, re.MULTILINE), words
+        assert re.search(rf"^\s+{re.escape(words[0])}\s", shown, re.MULTILINE), words
         assert re.search(rf"^\s+(?:\w+ \| )*{re.escape(words[0])}\b[^)]*\)", script, re.MULTILINE), words
         for option in words[1:]:
-            assert not option.startswith("--") or option in said, words
+            assert not option.startswith("--") or option in shown, words
 
 
 def _command_of(words: list[str]) -> list[str]:
@@ -251,11 +251,11 @@ def test_harpctl_has_the_commands_and_options_named() -> None:
     assert used
     for words in used:
         command = _command_of(words)
-        said = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
-        assert said.exit_code == 0, words
+        shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+        assert shown.exit_code == 0, words
         ours = words[len(command) : words.index("--") if "--" in words else None]
         for word in ours:
-            assert not word.startswith("--") or re.search(rf"(?<!\S){word}(?!\S)", said.output), words
+            assert not word.startswith("--") or re.search(rf"(?<!\S){word}(?!\S)", shown.output), words
 
 
 def test_harp_perf_has_the_options_named() -> None:
@@ -318,7 +318,7 @@ def test_barriers_are_those_of_the_code() -> None:
     assert stated == set(re.findall(r"(?<!\w)\([A-Z]\)", code))
 
 
-def test_glossary_is_sorted_and_says_each_word_once() -> None:
+def test_glossary_is_sorted_and_defines_each_word_once() -> None:
     words = [row[0] for row in table(read(GLOSSARY), "word", "meaning")]
     assert [word.casefold() for word in words] == sorted({word.casefold() for word in words})
     assert {"frame", "packet", "segment", "superframe", "message", "line", "burst", "flight"} <= set(words)

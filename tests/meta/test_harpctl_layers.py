@@ -181,7 +181,7 @@ def test_planners_carry_nothing_out(planner: str) -> None:
 
 
 def writers() -> set[str]:
-    """Return the methods of Host that change the machine: those below the comment that says so."""
+    """Return the methods of Host that change the machine: those below the comment that begins them."""
     text = MODULES["host.host"].read_text(encoding="utf-8")
     below = text[text.index("# ---- writing: only change/ calls these") : text.index("\ndef ")]
     found = set(re.findall(r"    def ([a-z]\w*)\(", below))

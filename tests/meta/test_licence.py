@@ -38,7 +38,7 @@ def test_every_source_names_its_licence(root: Path) -> None:
     assert {found[name] for name in others} == {"MIT OR GPL-2.0-only"}
 
 
-def test_the_kernel_is_told_the_same(root: Path) -> None:
+def test_the_licence_of_the_kernel_program_is_the_same(root: Path) -> None:
     assert '"Dual MIT/GPL"' in (root / "plugin/src/io/xdp/bpf.c").read_text(encoding="utf-8")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/operations.md does what it says: its commands on a tree, its paths, the contract's lines."""
+"""docs/operations.md is right: its commands on a tree, its paths, the contract's lines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_containers_line_is_the_contracts_own() -> None:
 
 def test_the_pods_manifest_keeps_what_the_contract_names() -> None:
     manifest = TEXT[TEXT.index("```yaml\n") :].split("```")[1]
-    said = " ".join(manifest.split())
+    text = " ".join(manifest.split())
     for part in (
         "apiVersion: kubeflow.org/v1 kind: MPIJob",
         "securityContext: {privileged: true}",
@@ -95,4 +95,4 @@ def test_the_pods_manifest_keeps_what_the_contract_names() -> None:
         "hugepages-1Gi: 50Gi memory: 100Gi nvidia.com/gpu: 8",
         "hostNetwork: true",
     ):
-        assert part in said, part
+        assert part in text, part

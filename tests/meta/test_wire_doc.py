@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/wire.md says what the code does: each table of a layout, each constant, each code, each key label."""
+"""docs/wire.md agrees with the code: each table of a layout, each constant, each code, each key label."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def dump(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    said = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    return {key: int(value) for key, value in (line.rsplit(" ", 1) for line in said.splitlines())}
+    output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    return {key: int(value) for key, value in (line.rsplit(" ", 1) for line in output.splitlines())}
 
 
 def test_layouts_are_those_of_the_structs(root: Path, tmp_path: Path) -> None:

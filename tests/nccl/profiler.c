@@ -82,7 +82,7 @@ static int end(void *context) {
   return 0;
 }
 
-__attribute__((destructor)) static void tell(void) {
+__attribute__((destructor)) static void write_counts(void) {
   const char *file = getenv("PROFILE_FILE");
   char line[256];
   int n = snprintf(line, sizeof line,

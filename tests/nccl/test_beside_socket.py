@@ -48,17 +48,17 @@ def test_benchmark(words: tuple[str, ...]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert [side["name"] for side in said["sides"]] == ["HARP", "Socket"]
-    for side in said["sides"]:
+    document = json.loads(done.stdout)
+    assert [side["name"] for side in document["sides"]] == ["HARP", "Socket"]
+    for side in document["sides"]:
         assert [row["bytes"] for row in side["rows"]] == [64, 4096, 1 << 20]
         assert {row["wrong"] for row in side["rows"]} == {0}
         assert all(0 < row["time_min_us"] <= row["time_us"] <= row["time_max_us"] for row in side["rows"])
-    assert all(0 < ratio["least"] <= ratio["greatest"] for ratio in said["ratios"])
+    assert all(0 < ratio["least"] <= ratio["greatest"] for ratio in document["ratios"])
 
 
 def test_net_that_is_not_used() -> None:
-    """A plugin that NCCL can't use is told, not measured as the sockets that NCCL takes instead."""
+    """A plugin that NCCL can't use is reported, not measured as the sockets that NCCL takes instead."""
     words = ("--sizes", "64", "--runs", "1", "--time", "0.05", "--env", "HARP_IFNAME=none-such")
     done = subprocess.run(
         [sys.executable, "-m", "harpctl", "bench", "--nccl", "--loopback", *words],

@@ -24,15 +24,15 @@ def ring(protocol: str) -> dict[str, str]:
 
 def check(run: NcclRun, sizes: list[int]) -> None:
     """Every size was there, no element was wrong, and the data went over HARP both ways."""
-    told = run.describe()
-    assert run.code == 0, told
-    assert [row.bytes for row in run.sizes] == sizes, told
-    assert {row.wrong for row in run.sizes} == {0}, told
-    assert "Using network HARP" in run.log, told
-    assert "[send] via NET/HARP/" in run.log, told  # NCCL 2.25 makes a device 1 of device 0 alone
-    assert "[receive] via NET/HARP/" in run.log, told
-    assert "via NET/Socket" not in run.log, told
-    assert not [line for line in run.log.splitlines() if "WARN NET/HARP" in line], told
+    description = run.describe()
+    assert run.code == 0, description
+    assert [row.bytes for row in run.sizes] == sizes, description
+    assert {row.wrong for row in run.sizes} == {0}, description
+    assert "Using network HARP" in run.log, description
+    assert "[send] via NET/HARP/" in run.log, description  # NCCL 2.25 makes a device 1 of device 0 alone
+    assert "[receive] via NET/HARP/" in run.log, description
+    assert "via NET/Socket" not in run.log, description
+    assert not [line for line in run.log.splitlines() if "WARN NET/HARP" in line], description
 
 
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
@@ -116,7 +116,7 @@ def test_each_way_to_run_an_engine(make_box: MakeBox, harp: dict[str, str], mode
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
 @pytest.mark.parametrize(
     "spec",
-    [LabSpec(offload=Offload.OFF, loss=0.01), LabSpec(mtu_bytes=9000)],
+    [LabSpec(offload=Offload.OFF, loss_share=0.01), LabSpec(mtu_bytes=9000)],
     ids=["loss", "jumbo"],
 )
 def test_other_networks(make_box: MakeBox, harp: dict[str, str], spec: LabSpec, protocol: str) -> None:

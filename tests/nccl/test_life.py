@@ -15,7 +15,7 @@ from tests.nccl.test_collectives import check
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
 
 REMOTE_ERROR = "remote process exited or there was a network error"
-# After so long without an error harp-nccl aborts as a framework's watchdog would, and says so. Twice what
+# After so long without an error harp-nccl aborts as a framework's watchdog would, and reports it. Twice what
 # HARP promises for a process that ended, since the operation began before that.
 PATIENCE_S = 2
 KILL_MS = 1500  # by then the first operation has made its connections
@@ -57,15 +57,15 @@ def test_rank_killed(make_box: MakeBox, harp: dict[str, str], killed: int, opera
         environment=harp,
         timeout_s=120,
     )
-    told = run.describe()
-    assert run.code == 0, told
-    assert [survivor.rank for survivor in run.survivors] == [1 - killed], told
+    description = run.describe()
+    assert run.code == 0, description
+    assert [survivor.rank for survivor in run.survivors] == [1 - killed], description
     survivor = run.survivors[0]
-    assert survivor.how == "asynchronous error", told
-    assert survivor.error == REMOTE_ERROR, told
-    assert survivor.abort == 0, told
-    assert "NET/HARP: lost" in survivor.last_error, told
-    assert f"10.77.0.{killed + 1}" in survivor.last_error, told
+    assert survivor.how == "asynchronous error", description
+    assert survivor.error == REMOTE_ERROR, description
+    assert survivor.abort == 0, description
+    assert "NET/HARP: lost" in survivor.last_error, description
+    assert f"10.77.0.{killed + 1}" in survivor.last_error, description
     print(f"{operation}: noticed after {survivor.noticed_s} s, aborted in {survivor.abort_s} s")
 
 
@@ -76,16 +76,16 @@ def test_rank_killed_of_four(make_box: MakeBox, harp: dict[str, str]) -> None:
         environment={**harp, "NCCL_ALGO": "Ring"},
         timeout_s=120,
     )
-    told = run.describe()
-    assert run.code == 0, told
-    assert [survivor.rank for survivor in run.survivors] == [0, 1, 3], told
-    assert {survivor.how for survivor in run.survivors} == {"asynchronous error"}, told
-    assert {survivor.error for survivor in run.survivors} == {REMOTE_ERROR}, told
-    assert {survivor.abort for survivor in run.survivors} == {0}, told
+    description = run.describe()
+    assert run.code == 0, description
+    assert [survivor.rank for survivor in run.survivors] == [0, 1, 3], description
+    assert {survivor.how for survivor in run.survivors} == {"asynchronous error"}, description
+    assert {survivor.error for survivor in run.survivors} == {REMOTE_ERROR}, description
+    assert {survivor.abort for survivor in run.survivors} == {0}, description
 
 
 def test_host_without_configuration(make_box: MakeBox, harp: dict[str, str], tmp_path: Path) -> None:
-    """The job runs all the same, over NCCL's sockets, and is told once per rank why and what to do."""
+    """The job runs all the same, over NCCL's sockets, and each rank logs once why and what to do."""
     environment = {**harp, "HARP_CONF_DIR": str(tmp_path)}
     del environment["HARP_IFNAME"], environment["NCCL_NET"]
     run = make_box(2).run(
@@ -93,16 +93,16 @@ def test_host_without_configuration(make_box: MakeBox, harp: dict[str, str], tmp
         environment=environment,
         timeout_s=120,
     )
-    told = run.describe()
-    assert run.code == 0, told
-    assert {row.wrong for row in run.sizes} == {0}, told
-    assert "[send] via NET/Socket/0" in run.log, told
-    assert "via NET/HARP" not in run.log, told
+    description = run.describe()
+    assert run.code == 0, description
+    assert {row.wrong for row in run.sizes} == {0}, description
+    assert "[send] via NET/Socket/0" in run.log, description
+    assert "via NET/HARP" not in run.log, description
     warnings = [line for line in run.log.splitlines() if "WARN NET/HARP" in line]
-    assert len(warnings) == 2, told
+    assert len(warnings) == 2, description
     for line in warnings:
         for part in (str(tmp_path), "ztcp*.conf", "HARP_IFNAME", "harpctl setup", "libnccl-net.so"):
-            assert part in line, told
+            assert part in line, description
 
 
 def test_host_without_configuration_where_harp_is_demanded(
@@ -112,7 +112,7 @@ def test_host_without_configuration_where_harp_is_demanded(
     environment = {**harp, "HARP_CONF_DIR": str(tmp_path)}
     del environment["HARP_IFNAME"]
     run = make_box(2).run("--op=allreduce", "--check", environment=environment, timeout_s=120)
-    told = run.describe()
-    assert run.code not in (0, WRONG_DATA), told
-    assert "Failed to initialize any NET plugin" in run.output + run.log, told
-    assert "no ztcp*.conf" in run.log, told
+    description = run.describe()
+    assert run.code not in (0, WRONG_DATA), description
+    assert "Failed to initialize any NET plugin" in run.output + run.log, description
+    assert "no ztcp*.conf" in run.log, description

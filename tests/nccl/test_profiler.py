@@ -39,7 +39,7 @@ def _counts(file: Path) -> list[Counter[str]]:
 
 @pytest.mark.parametrize("release", [wheels.NEWEST, V10], ids=str)
 @pytest.mark.parametrize("operation", ["allreduce", "sendrecv"])
-def test_every_transfer_is_told(
+def test_every_transfer_is_reported(
     make_box: MakeBox,
     harp: dict[str, str],
     profiler: Path,

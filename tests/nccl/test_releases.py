@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every release that asks for another version of the table finds the plugin and moves checked data."""
+"""Every release that uses another version of the table finds the plugin and moves checked data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_four_ranks(make_box: MakeBox, harp: dict[str, str], release: wheels.Rel
 
 @pytest.mark.parametrize("release", wheels.RELEASES, ids=str)
 def test_names(make_box: MakeBox, harp: dict[str, str], plugin_file: Path, release: wheels.Release) -> None:
-    """Unset, by either name, by its path, in a list: each release takes what harpctl says that it takes."""
+    """Unset, by either name, by its path, in a list: each release takes what harpctl predicts."""
     folder = harp["LD_LIBRARY_PATH"]
     assert library_version(Host(Path("/")), str(make_box(2, release).library)) == release.version
     for value in (None, "", "harp", NAME, str(plugin_file), "none-such,harp", "none"):

@@ -31,7 +31,7 @@ MOST_BYTES = 16 << 20
 SIZES = ("--min=64", f"--max={MOST_BYTES}", "--factor=4")
 CHECKED = ("--check", "--iters=0", "--rounds=4")
 FLAP_ROUNDS = 1200
-MERGES_SINCE = (2, 27)  # 2.25 asks for merged devices, and then does not use them
+MERGES_SINCE = (2, 27)  # 2.25 makes merged devices, and then does not use them
 MERGES_AGAIN_SINCE = (2, 30)  # before, only the first communicator of a process is without the parts
 VIA = re.compile(r"\[(?:send|receive)\] via NET/(\S+)")
 JOINED = re.compile(r"NET/HARP: (\S+): connected ")
@@ -67,19 +67,19 @@ def receiver(lab: Lab) -> Iterator[int]:
 
 def received(receiver: int) -> list[int]:
     """Read how many bytes each ENI of a process's host has received."""
-    said = Path(f"/proc/{receiver}/net/dev").read_text()
-    return [int(figure) for figure in re.findall(r"^ *eni\d+: *(\d+)", said, re.MULTILINE)]
+    text = Path(f"/proc/{receiver}/net/dev").read_text()
+    return [int(figure) for figure in re.findall(r"^ *eni\d+: *(\d+)", text, re.MULTILINE)]
 
 
 def check(run: NcclRun, sizes: list[int], joined: set[str]) -> None:
     """Every size was there and right, over HARP alone, on connections over these interfaces."""
-    told = run.describe()
-    assert run.code == 0, told
-    assert [row.bytes for row in run.sizes] == sizes, told
-    assert {row.wrong for row in run.sizes} == {0}, told
-    assert {via.partition("/")[0] for via in VIA.findall(run.log)} == {"HARP"}, told
-    assert set(JOINED.findall(run.log)) == joined, told
-    assert "WARN NET/HARP" not in run.log, told
+    description = run.describe()
+    assert run.code == 0, description
+    assert [row.bytes for row in run.sizes] == sizes, description
+    assert {row.wrong for row in run.sizes} == {0}, description
+    assert {via.partition("/")[0] for via in VIA.findall(run.log)} == {"HARP"}, description
+    assert set(JOINED.findall(run.log)) == joined, description
+    assert "WARN NET/HARP" not in run.log, description
 
 
 def run_checked(
@@ -141,10 +141,10 @@ def test_lost_and_back(
             lab.link_up(eni % 2, eni)
             flaps += went_on and _carried(receiver, running, {eni})
         run = running.result()
-    told = run.describe()
-    assert run.code == 0, told
-    assert [row.wrong for row in run.sizes] == [0], told
-    assert flaps > 1, f"the loop was over after {flaps} flaps\n{told}"
+    description = run.describe()
+    assert run.code == 0, description
+    assert [row.wrong for row in run.sizes] == [0], description
+    assert flaps > 1, f"the loop was over after {flaps} flaps\n{description}"
 
 
 def _carried(receiver: int, running: Future[NcclRun], enis: set[int]) -> bool:
@@ -177,7 +177,7 @@ def test_nccl_chooses(make_box: MakeBox, lab: Lab, separate: dict[str, str], rel
     assert "Made vNic" not in run.log, run.describe()
 
 
-FOUR, ONE = (0, 1, 2, 3), (0, 0, 0, 0)  # which PCI device each ENI is said to be
+FOUR, ONE = (0, 1, 2, 3), (0, 0, 0, 0)  # the PCI device that each ENI reports
 MERGES: dict[str, tuple[tuple[int, ...], dict[str, str], set[str]]] = {
     "forced": (FOUR, {"NCCL_NET_FORCE_MERGE": "eni0,eni1;eni2,eni3"}, {"eni0+eni1", "eni2+eni3"}),
     "level": (FOUR, {"NCCL_NET_MERGE_LEVEL": "PHB"}, {ALL}),

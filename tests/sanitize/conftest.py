@@ -26,7 +26,7 @@ REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error:|asser
 
 @functools.cache
 def _missing(variant: str, folder: Path) -> str:
-    """Say why programs of this build do not run here; empty when they do."""
+    """Return why programs of this build do not run here; empty when they do."""
     compiler = shutil.which("cc")
     if compiler is None:
         return "no C compiler"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin itself and harp-perf, both built with a sanitizer, over loopback: modes, both kinds of engine, a
-rank that dies and one that is told to stop. Nothing may be reported.
+rank that dies and one that gets SIGTERM. Nothing may be reported.
 
 AddressSanitizer also looks for leaks at exit; ThreadSanitizer sees several of NCCL's threads at once only in
 unit/test_threads, since harp-perf's ranks have one each.
@@ -112,6 +112,6 @@ def test_threads(variant: str) -> None:
         check=False,
         timeout=native.RUN_TIMEOUT_S,
     )
-    said = done.stdout + done.stderr
-    assert not REPORT.search(said), said[-native.TAIL_CHARS :]
-    assert done.returncode == 0, said[-native.TAIL_CHARS :]
+    output = done.stdout + done.stderr
+    assert not REPORT.search(output), output[-native.TAIL_CHARS :]
+    assert done.returncode == 0, output[-native.TAIL_CHARS :]

@@ -36,7 +36,7 @@ def plugin(variant: str) -> Path:
 
 @pytest.fixture
 def rest(request: pytest.FixtureRequest) -> None:
-    """Leave the test out unless it is asked for."""
+    """Leave the test out unless it is requested."""
     if not request.config.getoption("--xdp"):
         pytest.skip("asked for with --xdp")
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs every *.script file beside this one; lib/script.h says how they read. HARP_SCRIPTS names another
+/* Runs every *.script file beside this one; lib/script.h documents them. HARP_SCRIPTS names another
  * folder. */
 #include <dirent.h>
 #include <setjmp.h>

@@ -54,7 +54,7 @@ static const struct net nets[] = {
     {10 * (uint64_t)GBIT, 512 << 10, 69, HARP_US(20)}, {10 * (uint64_t)GBIT, 4 << 20, 11, HARP_US(100)},
 };
 
-static void say(const char *what, const struct net *n) {
+static void print_case(const char *what, const struct net *n) {
   print_message("%s, %llu Gbit/s, queue %u KiB, %u lines:", what, (unsigned long long)n->rate_bytes_s / GBIT,
                 n->queue_bytes >> 10, n->lines);
 }
@@ -72,7 +72,7 @@ static void test_equal_flows_share(void **state) {
     for (unsigned i = 0; i < FLOWS; i++) sum += got[i];
     uint32_t jain = crowd_jain_permille(got, FLOWS);
     uint32_t used = (uint32_t)(sum * HARP_MS(1) / (span / 2) * HARP_MS(1) / n->rate_bytes_s);
-    say("8 equal flows", n);
+    print_case("8 equal flows", n);
     print_message(" Jain %u, used %u permille, queue at most %llu KiB, %llu drops\n", jain, used,
                   (unsigned long long)wire.queue_max_bytes >> 10, (unsigned long long)wire.drops);
     assert_true(jain >= 950);
@@ -91,7 +91,7 @@ static void test_nobody_is_starved_by_loss_based_flows(void **state) {
     duos[0].ends[0].sender->paths[0].cc.ops = &harp_cc_reno;
     measure(2, duos[0].now + span / 8, duos[0].now + span, got);
     uint64_t sum = got[0] + got[1];
-    say("beside reno", n);
+    print_case("beside reno", n);
     print_message(" reno %llu, delay %llu permille, used %llu\n", (unsigned long long)(got[0] * 1000 / sum),
                   (unsigned long long)(got[1] * 1000 / sum),
                   (unsigned long long)(sum * HARP_MS(1) / (span * 7 / 8) * HARP_MS(1) / n->rate_bytes_s));
@@ -125,7 +125,7 @@ static void test_incast_is_orderly(void **state) {
     harp_ns median = took[count / 2], p99 = took[count * 99 / 100];
     uint64_t total = (uint64_t)count * (64 << 10);
     uint32_t used = (uint32_t)(total * HARP_MS(1) / (end - begin) * HARP_MS(1) / n->rate_bytes_s);
-    say("incast", n);
+    print_case("incast", n);
     print_message(" used %u permille, 64 KiB in %llu us, p99 %llu us, queue at most %llu KiB, %llu drops\n",
                   used, (unsigned long long)median / 1000, (unsigned long long)p99 / 1000,
                   (unsigned long long)wire.queue_max_bytes >> 10, (unsigned long long)wire.drops);

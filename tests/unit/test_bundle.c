@@ -106,7 +106,7 @@ static void test_every_member_and_port(void **state) {
   close_end(&b);
 }
 
-/* A member that always has something does not keep the others from being asked. */
+/* A member that always has something does not keep the others from being polled. */
 static void test_a_busy_member_starves_none(void **state) {
   (void)state;
   struct end a, b;

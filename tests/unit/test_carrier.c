@@ -92,8 +92,7 @@ static void test_a_long_good_time_makes_rests_short_again(void **state) {
   assert_in_range(rest(), HARP_CARRIER_REST_NS - LOOK_NS, HARP_CARRIER_REST_NS + LOOK_NS);
 }
 
-/* Where a kernel does not tell the segments they are worked out, and a larger packet size makes them fewer.
- */
+/* Where a kernel does not report the segments they are worked out; a larger packet size makes them fewer. */
 static void test_fewer_segments_than_before_hide_no_loss(void **state) {
   (void)state;
   assert_true(busy(HARP_MS(40), 1000, 0) >= HARP_MS(40));
@@ -152,7 +151,7 @@ static void test_who_sends_nothing_has_no_queue(void **state) {
   assert_true(busy(HARP_SEC(1), 0, 0) >= HARP_SEC(1));
 }
 
-static void test_a_kernel_that_does_not_tell_has_no_queue(void **state) {
+static void test_a_kernel_without_a_least_rtt_has_no_queue(void **state) {
   (void)state;
   counted.rtt_ns = HARP_SEC(1);
   counted.rtt_min_ns = 0;
@@ -173,7 +172,7 @@ int main(void) {
       T(test_a_queue_that_goes_again_does_not),
       T(test_a_queue_before_a_pause_is_another_one),
       T(test_who_sends_nothing_has_no_queue),
-      T(test_a_kernel_that_does_not_tell_has_no_queue),
+      T(test_a_kernel_without_a_least_rtt_has_no_queue),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

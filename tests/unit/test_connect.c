@@ -67,7 +67,7 @@ static bool control_is_ready(const struct harp_engine *e) {
   return poll(&p, 1, 0) > 0;
 }
 
-/* Does passes until the control epoll is ready or not, as `want` says. */
+/* Does passes until the control epoll is ready or not, as `want` selects. */
 static bool until_ready(struct harp_engine *e, bool want) {
   for (time_t limit = seconds() + LIMIT_S; seconds() < limit;) {
     if (control_is_ready(e) == want) return true;
@@ -76,11 +76,11 @@ static bool until_ready(struct harp_engine *e, bool want) {
   return false;
 }
 
-static unsigned told_count;
+static unsigned shortage_count;
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void count_shortages(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)level, (void)file, (void)line;
-  told_count += strstr(text, "lo: cannot accept a connection: Too many open files; raise") != NULL;
+  shortage_count += strstr(text, "lo: cannot accept a connection: Too many open files; raise") != NULL;
 }
 
 /* A shortage makes accept fail and leaves the socket ready: the engine must be able to sleep all the same,
@@ -97,7 +97,7 @@ static void test_shortage_of_files(void **state) {
   none = before;
   none.rlim_cur = 0;
   assert_true(control_is_ready(e));
-  harp_log_set_sink(hear);
+  harp_log_set_sink(count_shortages);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   for (unsigned i = 0; i < 100; i++) {
     e->control_check_ns = 0;
@@ -107,7 +107,7 @@ static void test_shortage_of_files(void **state) {
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   assert_false(control_is_ready(e));
   assert_int_equal(e->peer_count, 0);
-  assert_int_equal(told_count, 1);
+  assert_int_equal(shortage_count, 1);
   harp_log_set_sink(NULL);
   for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
   assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
@@ -123,20 +123,20 @@ static void test_shortage_of_files(void **state) {
 
 static unsigned slow_count;
 
-static void hear_slow(enum harp_log_level level, const char *file, int line, const char *text) {
+static void count_slow(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   slow_count += level == HARP_LOG_INFO && strstr(text, "lo: cannot watch the listening socket") != NULL &&
                 strstr(text, "max_user_watches") != NULL;
 }
 
-/* A listener that cannot end the engine's sleep is said to be slow, and accepts connections all the same. */
+/* A listener that cannot end the engine's sleep is logged as slow, and accepts connections all the same. */
 static void test_unwatched_listener(void **state) {
   (void)state;
   struct harp_engine *e = open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
   int control_fd = e->control_fd;
-  harp_log_set_sink(hear_slow);
+  harp_log_set_sink(count_slow);
   e->control_fd = -1;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   e->control_fd = control_fd;
@@ -252,11 +252,11 @@ struct crowd {
   unsigned met;
 };
 
-static unsigned refusals_heard;
+static unsigned refusal_count;
 
-static void hear_refusals(enum harp_log_level level, const char *file, int line, const char *text) {
+static void count_refusals(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)level, (void)file, (void)line;
-  refusals_heard += strstr(text, "too many connections wait") != NULL;
+  refusal_count += strstr(text, "too many connections wait") != NULL;
 }
 
 /* Polls all connects once. */
@@ -311,15 +311,15 @@ static void test_unaccepted_are_bounded(void **state) {
   static struct crowd c;
   struct harp_link *accepted, *link;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
-  harp_log_set_sink(hear_refusals);
+  harp_log_set_sink(count_refusals);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.connects); i++)
     assert_int_equal(harp_connect_open(&c.connects[i], e, &handle, -1), HARP_OK);
   run_crowd(e, &c, 3 * HARP_ARRAY_COUNT(c.connects));
   assert_int_equal(c.met, HARP_UNACCEPTED_MAX);
   assert_int_equal(atomic_load(&l->ready_count), HARP_UNACCEPTED_MAX);
   assert_int_equal(e->counters.connections, 2 * HARP_UNACCEPTED_MAX);
-  /* Said once here, and once by each that was refused. */
-  assert_int_equal(refusals_heard, 1 + HARP_ARRAY_COUNT(c.connects) - HARP_UNACCEPTED_MAX);
+  /* Logged once here, and once by each that was refused. */
+  assert_int_equal(refusal_count, 1 + HARP_ARRAY_COUNT(c.connects) - HARP_UNACCEPTED_MAX);
 
   link = connect_again(e, &accepted);
   assert_true(link && accepted);
@@ -537,7 +537,7 @@ static void break_socket(int fd) {
 }
 
 /* The server's end of a handshake breaks after its WELCOME: the client must not count itself connected, since
- * nothing might ever tell it otherwise, and tries again. */
+ * nothing might ever correct that, and tries again. */
 static void test_connect_is_done_when_the_server_knows(void **state) {
   static const bool none[2], first[2] = {true, false}, second[2] = {false, true};
   (void)state;
@@ -601,7 +601,7 @@ static void test_lost_control_connection_is_not_waited_for(void **state) {
 static char last_warn[1024], last_info[1024];
 static unsigned warn_count;
 
-static void hear_last(enum harp_log_level level, const char *file, int line, const char *text) {
+static void keep_last(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   snprintf(level == HARP_LOG_WARN ? last_warn : last_info, sizeof last_warn, "%s", text);
   warn_count += level == HARP_LOG_WARN;
@@ -671,7 +671,7 @@ static void test_each_limit_is_named(void **state) {
     for (time_t limit = seconds() + LIMIT_S; s[0].connects[0] && !s[0].links[0] && seconds() < limit;)
       run_some(s, first, both, 1);
     warn_count = 0;
-    harp_log_set_sink(hear_last);
+    harp_log_set_sink(keep_last);
     set_full(s, what, true);
     connect_other(s, 0, 1);
     for (time_t limit = seconds() + LIMIT_S; status == HARP_OK && seconds() < limit;) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control messages: framing, MAC, and what an endpoint may say. */
+/* Control messages: framing, MAC, and what an endpoint may contain. */
 #include "wire/control.h"
 
 #include <errno.h>

@@ -171,7 +171,7 @@ static void test_credit(void **state) {
   assert_int_equal(a.engine->outstanding, 1); /* NCCL waits for none of the copies */
   assert_int_equal(a.link->copies_outstanding, 0);
   for (unsigned i = 0; i < 20; i++) side_submit(b.link, i, to[i], sizeof to[i]);
-  pass_both(&a, &b, 4000); /* the sender asks for credit now and then */
+  pass_both(&a, &b, 4000); /* the sender requests credit now and then */
   assert_int_equal(a.engine->outstanding, 0);
   for (unsigned i = HARP_EARLY_MESSAGES + 1; i < 20 + HARP_EARLY_MESSAGES; i++)
     assert_true(send_small(a.link, from, sizeof from));
@@ -184,8 +184,8 @@ static void test_credit(void **state) {
   assert_int_equal(warn_count, 0);
 }
 
-/* NCCL closes the link when it was told that its sends are done: every byte arrives, under loss, though the
- * buffer holds something else by then, and the link goes. */
+/* NCCL closes the link when test has returned that its sends are done: every byte arrives, under loss, though
+ * the buffer holds something else by then, and the link goes. */
 static void test_closed_link_delivers(void **state) {
   (void)state;
   static uint8_t from[MESSAGE], to[MESSAGES][MESSAGE];
@@ -214,7 +214,7 @@ static void test_closed_link_delivers(void **state) {
   }
 }
 
-/* A peer that takes nothing is waited for until the peer timeout, and that is told. */
+/* A peer that takes nothing is waited for until the peer timeout, and that is logged. */
 static void test_drain_ends_in_time(void **state) {
   (void)state;
   struct side a, b;

@@ -44,7 +44,7 @@ static void limit_files(rlim_t most) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void on_line(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   if (level == HARP_LOG_WARN) {
     atomic_fetch_add(&warn_count, 1);
@@ -191,7 +191,7 @@ static int set_up(void **state) {
   atomic_store(&opened_count, 0);
   atomic_store(&closed_count, 0);
   atomic_store(&warn_count, 0);
-  harp_log_set_sink(hear);
+  harp_log_set_sink(on_line);
   return 0;
 }
 

@@ -27,7 +27,7 @@ enum { MISSING_CORE = HARP_CPU_MAX - 1, PORT = 47310 };
 static unsigned warn_count, missing_count, without_count, crowded_count;
 static char last_warn[HARP_LOG_LINE_BYTES];
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void count_lines(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   if (level == HARP_LOG_WARN) snprintf(last_warn, sizeof last_warn, "%s", text);
   warn_count += level == HARP_LOG_WARN;
@@ -59,7 +59,7 @@ static void give_cores(struct harp_instance *i, unsigned count, const uint16_t *
 static int set_up(void **state) {
   (void)state;
   warn_count = missing_count = without_count = crowded_count = 0;
-  harp_log_set_sink(hear);
+  harp_log_set_sink(count_lines);
   return 0;
 }
 
@@ -254,7 +254,7 @@ static void test_an_engine_that_can_not_be_opened(void **state) {
   harp_device_engines_drop(&other, users[0]);
 }
 
-/* By itself none asks for more than its part of the range. */
+/* By itself none requests more than its part of the range. */
 static void test_ports_are_shared(void **state) {
   static const struct {
     unsigned paths, ports, each;
@@ -320,7 +320,7 @@ static void test_the_eni_near_the_gpu_is_first(void **state) {
   assert_non_null(e);
   assert_int_equal(e->enis[0].speed_mbps, 7);
   assert_int_equal(device.arenas[0].numa, near.numa);
-  assert_ptr_equal(enis.at[0], &far); /* the device's own order is as NCCL was told */
+  assert_ptr_equal(enis.at[0], &far); /* the device's own order is as reported to NCCL */
   harp_device_engines_drop(&device, e);
 }
 
@@ -338,7 +338,7 @@ static int policy_at(const void *at, int *node) {
   return mode;
 }
 
-/* What the kernel says of an engine's memory: that it is preferred on the node of its core. */
+/* What the kernel reports of an engine's memory: that it is preferred on the node of its core. */
 static void test_memory_is_on_the_node_of_the_core(void **state) {
   struct harp_device_engines device = {0};
   struct harp_instance lo = loopback();

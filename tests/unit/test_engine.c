@@ -170,7 +170,7 @@ static unsigned counting_rx(struct harp_io *io, struct harp_rx_superframe *out, 
   return counted_ops->rx(io, out, max);
 }
 
-/* Tests `count` requests, none of which is done; returns how often the driver was asked for input. */
+/* Tests `count` requests, none of which is done; returns how often the driver was polled for input. */
 static unsigned test_pending(struct harp_link *link, unsigned first, unsigned count) {
   rx_count = 0;
   for (unsigned i = first; i < first + count; i++) {
@@ -197,7 +197,7 @@ static void test_a_look_stands_for_the_tests_of_other_requests(void **state) {
   counting.rx = counting_rx;
   b.engine->io->ops = &counting;
   for (unsigned m = 0; m < MESSAGES; m++) side_submit(b.link, m, to[m], sizeof to[m]);
-  for (unsigned i = 0; i < 1000; i++) { /* until the paths are probed and the receives told */
+  for (unsigned i = 0; i < 1000; i++) { /* until the paths are probed and the receives announced */
     harp_engine_pass(a.engine);
     harp_engine_pass(b.engine);
     sides_now_ns += HARP_US(5);

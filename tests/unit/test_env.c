@@ -83,7 +83,7 @@ static void test_only_1_disables(void **state) {
 }
 
 /* At INFO, never WARN: NCCL keeps a process's last WARN as the reason of a later error. */
-static void test_unknown_variables_are_said(void **state) {
+static void test_unknown_variables_are_logged(void **state) {
   (void)state;
   assert_int_equal(READ("HARP_PATH=4", "HARP_PEER_TIMOUT=3", "HARP_IFNAMES=eth0", "HARP_DRINE=udp",
                         "HARP_SOMETHING_ELSE=1", "HARPO=1", "HARP_=1", "HARP_NO_EQUALS"),
@@ -118,7 +118,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_empty_is_unset, tree_setup, tree_teardown),
       cmocka_unit_test(test_only_1_disables),
       cmocka_unit_test_setup_teardown(test_bad_values_name_variable_and_value, tree_setup, tree_teardown),
-      cmocka_unit_test_setup_teardown(test_unknown_variables_are_said, tree_setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_unknown_variables_are_logged, tree_setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_unknown_variables_are_bounded, tree_setup, tree_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

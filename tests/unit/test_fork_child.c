@@ -35,7 +35,7 @@ static time_t seconds(void) {
   return t.tv_sec;
 }
 
-/* The rank to be killed: connects, forks its worker, tells, waits. Never returns. */
+/* The rank to be killed: connects, forks its worker, reports, waits. Never returns. */
 static void rank(int handle_fd, int ready_fd) {
   struct harp_context *ctx;
   struct harp_comm *comm = NULL;
@@ -162,10 +162,10 @@ static void test_every_engines_sockets_are_closed(void **state) {
 
 /* ---- forks in the middle of a handshake, whose other side is played by hand ---- */
 
-/* Who has said what when the victim forks. */
+/* How far the handshake is when the victim forks. */
 enum step { AT_OPEN, AT_TCP, AT_HELLO, AT_WELCOME, AT_CONFIRM, STEP_COUNT };
 
-/* A process that is told what to do, byte by byte, and answers each with a number. */
+/* A process that takes commands of one byte, and answers each with a number. */
 struct puppet {
   pid_t pid;
   int wire; /* to it */
@@ -257,11 +257,11 @@ static struct puppet start_puppet(const struct harp_handle *handle) {
   return (struct puppet){pid, pair[0]};
 }
 
-static int tell(const struct puppet *p, char order) {
+static int send_order(const struct puppet *p, char order) {
   int answer = 0;
-  struct pollfd heard = {.fd = p->wire, .events = POLLIN};
+  struct pollfd answered = {.fd = p->wire, .events = POLLIN};
   assert_int_equal(write(p->wire, &order, 1), 1);
-  assert_int_equal(poll(&heard, 1, LIMIT_S * 1000), 1);
+  assert_int_equal(poll(&answered, 1, LIMIT_S * 1000), 1);
   assert_int_equal(read(p->wire, &answer, sizeof answer), sizeof answer);
   return answer;
 }
@@ -286,7 +286,7 @@ static void begin(struct hand *h, bool client) {
                       HARP_WIRE_VERSION, &self);
 }
 
-static void say(struct hand *h) {
+static void send_handshake(struct hand *h) {
   struct harp_handshake *s = &h->handshake;
   ssize_t bytes = s->out_bytes - s->out_sent;
   assert_true(bytes > 0);
@@ -294,7 +294,7 @@ static void say(struct hand *h) {
   s->out_sent = s->out_bytes;
 }
 
-static void hear(struct hand *h, enum harp_handshake_state until) {
+static void receive_handshake(struct hand *h, enum harp_handshake_state until) {
   uint8_t in[HARP_CONTROL_MAX_BYTES];
   while (h->handshake.state != until) {
     ssize_t n = recv(h->fd, in, harp_handshake_wants(&h->handshake), 0);
@@ -306,7 +306,7 @@ static void hear(struct hand *h, enum harp_handshake_state until) {
 }
 
 /* What shows a client that the handshake is done here too. */
-static void say_pong(struct hand *h) {
+static void send_pong(struct hand *h) {
   uint8_t pong[HARP_CONTROL_PING_BYTES];
   size_t bytes = harp_control_encode_pong(pong, h->handshake.control.tx, 0);
   assert_int_equal(send(h->fd, pong, bytes, 0), bytes);
@@ -352,23 +352,23 @@ static bool listens_and_forks(enum step step) {
   struct hand h = {.listen_fd = -1};
   pid_t worker = 0;
   assert_int_equal(read(p.wire, &h.handle, sizeof h.handle), sizeof h.handle);
-  if (step == AT_OPEN) worker = tell(&p, 'f');
+  if (step == AT_OPEN) worker = send_order(&p, 'f');
   h.fd = connect_by_hand(&h.handle);
   assert_true(h.fd >= 0);
-  tell(&p, 'g');
-  if (step == AT_TCP) worker = tell(&p, 'f');
+  send_order(&p, 'g');
+  if (step == AT_TCP) worker = send_order(&p, 'f');
   begin(&h, true);
   ssize_t part = 30; /* more than a header, less than a HELLO */
   assert_int_equal(send(h.fd, h.handshake.out, (size_t)part, 0), part);
   h.handshake.out_sent = (uint32_t)part;
-  if (step == AT_HELLO) worker = tell(&p, 'f');
-  say(&h);
-  hear(&h, HARP_HANDSHAKE_DONE);
-  if (step == AT_WELCOME) worker = tell(&p, 'f');
-  say(&h);
-  tell(&p, 'r');
-  if (step == AT_CONFIRM) worker = tell(&p, 'f');
-  tell(&p, 't');
+  if (step == AT_HELLO) worker = send_order(&p, 'f');
+  send_handshake(&h);
+  receive_handshake(&h, HARP_HANDSHAKE_DONE);
+  if (step == AT_WELCOME) worker = send_order(&p, 'f');
+  send_handshake(&h);
+  send_order(&p, 'r');
+  if (step == AT_CONFIRM) worker = send_order(&p, 'f');
+  send_order(&p, 't');
   bool soon = seen_to_die(&p, worker, h.fd);
   assert_int_equal(connect_by_hand(&h.handle), -1); /* nor does the worker listen */
   return soon;
@@ -389,16 +389,16 @@ static bool connects_and_forks(enum step step) {
   assert_true(h.fd >= 0);
   close(h.listen_fd);
   begin(&h, false);
-  if (step <= AT_TCP) worker = tell(&p, 'f');
-  tell(&p, 'p');
-  hear(&h, HARP_HANDSHAKE_WAIT_CONFIRM);
-  if (step == AT_HELLO) worker = tell(&p, 'f');
-  say(&h);
-  if (step == AT_WELCOME) worker = tell(&p, 'f');
-  say_pong(&h);
-  tell(&p, 'c');
-  if (step == AT_CONFIRM) worker = tell(&p, 'f');
-  hear(&h, HARP_HANDSHAKE_DONE);
+  if (step <= AT_TCP) worker = send_order(&p, 'f');
+  send_order(&p, 'p');
+  receive_handshake(&h, HARP_HANDSHAKE_WAIT_CONFIRM);
+  if (step == AT_HELLO) worker = send_order(&p, 'f');
+  send_handshake(&h);
+  if (step == AT_WELCOME) worker = send_order(&p, 'f');
+  send_pong(&h);
+  send_order(&p, 'c');
+  if (step == AT_CONFIRM) worker = send_order(&p, 'f');
+  receive_handshake(&h, HARP_HANDSHAKE_DONE);
   uint8_t ping[HARP_CONTROL_PING_BYTES];
   assert_int_equal(recv(h.fd, ping, sizeof ping, MSG_WAITALL), sizeof ping);
   return seen_to_die(&p, worker, h.fd);

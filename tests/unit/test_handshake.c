@@ -130,7 +130,7 @@ static void test_peers_agree_whatever_the_pieces(void **state) {
   }
 }
 
-/* docs/wire.md tells how. The numbers come from another implementation of SipHash: `openssl mac -macopt
+/* As docs/wire.md defines them. The numbers come from another implementation of SipHash: `openssl mac -macopt
  * hexkey:SECRET -macopt size:16 -in LABEL+VERSION+NONCES SIPHASH`. */
 static void test_keys_are_those_of_the_document(void **state) {
   struct pair p;
@@ -313,7 +313,7 @@ static void test_old_refusals_do_not_count(void **state) {
   assert_int_equal(q.client.peer_version_max, 0);
 }
 
-static void test_senseless_endpoints_are_refused_and_told(void **state) {
+static void test_senseless_endpoints_are_refused_and_reported(void **state) {
   struct pair p;
   (void)state;
   prepare(&p);
@@ -336,7 +336,7 @@ static void test_senseless_endpoints_are_refused_and_told(void **state) {
 /* A client that has proved the secret gets the reason; any other gets no answer. The server knows its
  * endpoint.
  */
-static void test_server_says_why_not(void **state) {
+static void test_server_sends_the_reason_of_a_refusal(void **state) {
   static const enum harp_refusal whys[] = {HARP_REFUSAL_BUSY, HARP_REFUSAL_CROSSED, HARP_REFUSAL_LIMIT};
   struct pair p;
   uint8_t other[HARP_SECRET_BYTES] = {1};
@@ -447,8 +447,8 @@ int main(void) {
       cmocka_unit_test(test_hello_of_a_later_version_is_answered),
       cmocka_unit_test(test_server_may_not_choose_an_older_version),
       cmocka_unit_test(test_old_refusals_do_not_count),
-      cmocka_unit_test(test_senseless_endpoints_are_refused_and_told),
-      cmocka_unit_test(test_server_says_why_not),
+      cmocka_unit_test(test_senseless_endpoints_are_refused_and_reported),
+      cmocka_unit_test(test_server_sends_the_reason_of_a_refusal),
       cmocka_unit_test(test_unauthenticated_peers_are_refused_at_once),
       cmocka_unit_test(test_own_hello_sent_back_is_refused),
       cmocka_unit_test(test_every_changed_bit_is_noticed),

@@ -82,31 +82,31 @@ static int random_refused(void) {
 
 /* ---- fork ---- */
 
-static int ask_child(void) {
+static int query_child(void) {
   return harp_fork_is_child();
 }
 
-static int init_and_ask_child(void) {
+static int init_and_query_child(void) {
   harp_fork_init();
   return harp_fork_is_child();
 }
 
-static int grandchild_asks(void) {
-  return in_child(ask_child);
+static int query_grandchild(void) {
+  return in_child(query_child);
 }
 
 /* The whole life, in a process of its own: nothing before init, a child and its child after it. Returns 0 or
  * the step that failed. */
 static int fork_life(void) {
   if (harp_fork_is_child()) return 1;
-  if (in_child(ask_child) != 0) return 2;
-  if (in_child(init_and_ask_child) != 0) return 3; /* nobody has: so the child may for itself */
+  if (in_child(query_child) != 0) return 2;
+  if (in_child(init_and_query_child) != 0) return 3; /* nobody has: so the child may for itself */
   harp_fork_init();
   harp_fork_init();
   if (harp_fork_is_child()) return 4;
-  if (in_child(ask_child) != 1) return 5;
-  if (in_child(init_and_ask_child) != 1) return 6; /* a child stays one, whatever it calls */
-  if (in_child(grandchild_asks) != 1) return 7;
+  if (in_child(query_child) != 1) return 5;
+  if (in_child(init_and_query_child) != 1) return 6; /* a child stays one, whatever it calls */
+  if (in_child(query_grandchild) != 1) return 7;
   return harp_fork_is_child() ? 8 : 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a build says of itself. The tests are linked with an id of their own, see tests.mk. */
+/* What a build reports of itself. The tests are linked with an id of their own, see tests.mk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -20,6 +20,25 @@
 #include "lib/new_link.h"
 
 #define PEER_TIMEOUT_NS HARP_SEC(8)
+#define STALL_NS        HARP_SEC(10)
+#define SHORT_NS        HARP_MS(10)  /* in which the link handles what has come */
+#define PASS_NS         HARP_US(500) /* between two passes */
+#define LONG_PASS_NS    HARP_MS(1)
+
+enum {
+  MTU = 1500,
+  PORT = 1000,
+  SLOT_TOKEN = 0x10000, /* the link's token, less its slot */
+  PEER_TOKEN = 0x20000,
+  IN_BYTES = 65536, /* more than the link sends in a test */
+  PINGS_MAX = 32,   /* of one stall */
+  WAITS_MAX = 2000,
+  OTHER_STREAM = 9,
+  UNKNOWN_REASON = 77,
+  UNKNOWN_STREAM = 0xffff,
+};
+
+static uint8_t payload[64]; /* of all requests */
 
 static harp_ns now_ns;
 static harp_ns virtual_clock(void) {
@@ -50,7 +69,7 @@ static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, u
                             .name = "host"};
   for (unsigned i = 0; i < eni_count; i++)
     e.enis[i] = (struct harp_endpoint_eni){
-        .family = 4, .mtu = 1500, .port_count = 1, .ports = {s->engine->io->info.ports[0]}};
+        .family = 4, .mtu = MTU, .port_count = 1, .ports = {s->engine->io->info.ports[0]}};
   return e;
 }
 
@@ -59,13 +78,10 @@ static bool epoll_is_full;
 
 /* A peer with so many interfaces. */
 static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_enis) {
-  struct harp_instance instance = {.ifname = "sim0",
-                                   .mtu = 1500,
-                                   .paths = 1,
-                                   .peer_timeout_ns = PEER_TIMEOUT_NS,
-                                   .stall_ns = HARP_SEC(10)};
+  struct harp_instance instance = {
+      .ifname = "sim0", .mtu = MTU, .paths = 1, .peer_timeout_ns = PEER_TIMEOUT_NS, .stall_ns = STALL_NS};
   struct harp_io_sim_config config = {
-      .port_count = 1, .first_port = 1000, .send = carry, .wire = s, .counters = &s->wire_counters};
+      .port_count = 1, .first_port = PORT, .send = carry, .wire = s, .counters = &s->wire_counters};
   struct harp_error error = {0};
   int pair[2];
   instance.addr.ss_family = AF_INET;
@@ -79,8 +95,8 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
   memset(&s->keys.tx, 1, sizeof s->keys.tx);
   memset(&s->keys.rx, 2, sizeof s->keys.rx);
   int slot = harp_engine_reserve_slot(s->engine);
-  struct harp_endpoint self = endpoint_of(s, 0x10000u | (uint64_t)slot, 1);
-  struct harp_endpoint peer = endpoint_of(s, 0x20000, peer_enis);
+  struct harp_endpoint self = endpoint_of(s, SLOT_TOKEN | (uint64_t)slot, 1);
+  struct harp_endpoint peer = endpoint_of(s, PEER_TOKEN, peer_enis);
   struct harp_peer_config link = {
       .is_client = role == HARP_ROLE_SENDER,
       .slot = (uint32_t)slot,
@@ -108,10 +124,10 @@ static void close_scene(struct scene *s) {
   if (s->peer >= 0) close(s->peer);
 }
 
-static void submit(struct harp_link *link, void *data, uint32_t bytes) {
+static void submit(struct harp_link *link) {
   struct harp_request *r = &link->requests[0];
-  r->data = data;
-  r->capacity = bytes;
+  r->data = payload;
+  r->capacity = sizeof payload;
   atomic_store(&r->state, HARP_REQUEST_POSTED);
   assert_true(harp_spsc_push(&link->submit, r));
   harp_engine_ring_mt(link->engine, link->slot);
@@ -128,10 +144,9 @@ static bool control_is_ready(const struct scene *s) {
   return poll(&p, 1, 0) > 0;
 }
 
-/* Reads what the link has said to the peer; returns how many PINGs were among it, and answers each if it is
- * to. */
-static unsigned hear_pings(struct scene *s, bool answer) {
-  static uint8_t in[65536];
+/* Reads what the link has sent to the peer; returns the number of PINGs in it; `answer`: answers each. */
+static unsigned receive_pings(struct scene *s, bool answer) {
+  static uint8_t in[IN_BYTES];
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   unsigned pings = 0;
   ssize_t n = recv(s->peer, in, sizeof in, MSG_DONTWAIT);
@@ -162,9 +177,9 @@ static void flood(struct scene *s, const uint8_t *last, size_t last_bytes) {
   assert_int_equal(send(s->peer, out, bytes, 0), bytes);
 }
 
-/* Reads what the link has said; returns how many messages of a type were among it. */
-static unsigned hear_count(struct scene *s, enum harp_control_type type) {
-  static uint8_t in[65536];
+/* Reads what the link has sent; returns the number of messages of a type in it. */
+static unsigned receive_count(struct scene *s, enum harp_control_type type) {
+  static uint8_t in[IN_BYTES];
   unsigned count = 0;
   ssize_t n = recv(s->peer, in, sizeof in, MSG_DONTWAIT);
   for (ssize_t at = 0; at < n;) {
@@ -187,10 +202,10 @@ static void test_a_flood_of_pings_is_read_in_parts(void **state) {
   flood(&s, NULL, 0);
   while (m->rx_count < FLOOD_PINGS) {
     uint32_t before = m->rx_count;
-    assert_true(control_is_ready(&s)); /* nothing is left that nobody is told of */
+    assert_true(control_is_ready(&s)); /* what is left is still reported */
     harp_monitor_on_readable(s.link->peer, now_ns);
     assert_in_range(m->rx_count - before, 1, HARP_CONTROL_MAX_BYTES / HARP_CONTROL_PING_BYTES);
-    assert_int_equal(hear_count(&s, HARP_CONTROL_PONG), 1);
+    assert_int_equal(receive_count(&s, HARP_CONTROL_PONG), 1);
   }
   assert_false(control_is_ready(&s));
   assert_int_equal(m->in_bytes, 0);
@@ -201,13 +216,12 @@ static void test_a_flood_of_pings_is_read_in_parts(void **state) {
 static void test_end_behind_a_flood_is_seen(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   uint8_t final[HARP_CONTROL_MAX_BYTES];
   open_scene(&s, HARP_ROLE_RECEIVER);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   flood(&s, final, harp_control_encode_final(final, s.keys.rx, FLOOD_PINGS, &(struct harp_final){0}));
   shutdown(s.peer, SHUT_WR);
-  run_for(&s, HARP_MS(200), HARP_US(500));
+  run_for(&s, HARP_MS(200), PASS_NS);
   assert_true(s.link->peer->monitor.final_received);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "closed its connection"));
@@ -215,31 +229,32 @@ static void test_end_behind_a_flood_is_seen(void **state) {
   close_scene(&s);
 }
 
-/* Nor does it hold up a close, which reads so that what it says itself is not overtaken by a reset. */
+/* Nor does it hold up a close, which reads so that a reset does not overtake what it sends itself. */
 static void test_close_reads_only_so_much(void **state) {
   (void)state;
+  enum { READS_MAX = 4 };
   struct scene s;
   open_scene(&s, HARP_ROLE_RECEIVER);
   flood(&s, NULL, 0);
   harp_monitor_close(s.link->peer);
-  assert_in_range(s.link->peer->monitor.rx_count, 1, 4 * HARP_CONTROL_MAX_BYTES / HARP_CONTROL_PING_BYTES);
-  assert_int_equal(hear_count(&s, HARP_CONTROL_FINAL), 1);
+  assert_in_range(s.link->peer->monitor.rx_count, 1,
+                  READS_MAX * HARP_CONTROL_MAX_BYTES / HARP_CONTROL_PING_BYTES);
+  assert_int_equal(receive_count(&s, HARP_CONTROL_FINAL), 1);
   close_scene(&s);
 }
 
 /* A closed socket is readable for ever; an engine that went on polling for it would never sleep again. */
 static void end_without_requests(enum harp_role role) {
   struct scene s;
-  static uint8_t data[64];
   open_scene(&s, role);
   close(s.peer);
   s.peer = -1;
   assert_true(control_is_ready(&s));
-  run_for(&s, HARP_MS(10), HARP_US(500));
+  run_for(&s, SHORT_NS, PASS_NS);
   assert_false(control_is_ready(&s));
   assert_int_equal(atomic_load(&s.link->status), HARP_OK); /* nothing waits for the peer */
-  submit(s.link, data, sizeof data);
-  run_for(&s, HARP_MS(10), HARP_US(500));
+  submit(s.link);
+  run_for(&s, SHORT_NS, PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE); /* now something does */
   close_scene(&s);
 }
@@ -256,7 +271,7 @@ static void test_nonsense_is_not_waited_for_again(void **state) {
   static uint8_t junk[300];
   open_scene(&s, HARP_ROLE_RECEIVER);
   assert_int_equal(send(s.peer, junk, sizeof junk, 0), sizeof junk);
-  run_for(&s, HARP_MS(10), HARP_US(500));
+  run_for(&s, SHORT_NS, PASS_NS);
   assert_false(control_is_ready(&s));
   close_scene(&s);
 }
@@ -266,19 +281,18 @@ static void test_nonsense_is_not_waited_for_again(void **state) {
 static void test_answering_peer_without_packets_fails(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   unsigned pings = 0;
   open_scene(&s, HARP_ROLE_SENDER);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   harp_ns begin = now_ns;
   while (!atomic_load(&s.link->status) && now_ns < begin + 2 * PEER_TIMEOUT_NS) {
-    run_for(&s, HARP_MS(5), HARP_US(500));
-    pings += hear_pings(&s, true);
+    run_for(&s, SHORT_NS / 2, PASS_NS);
+    pings += receive_pings(&s, true);
   }
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "is UDP allowed"));
   assert_true(now_ns - begin >= PEER_TIMEOUT_NS && now_ns - begin < PEER_TIMEOUT_NS + HARP_SEC(1));
-  assert_in_range(pings, 2, 32);
+  assert_in_range(pings, 2, PINGS_MAX);
   close_scene(&s);
 }
 
@@ -287,40 +301,39 @@ static void test_answering_peer_without_packets_fails(void **state) {
 static void test_woken_peer_is_given_time(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene(&s, HARP_ROLE_SENDER);
-  submit(s.link, data, sizeof data);
-  run_for(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
+  submit(s.link);
+  run_for(&s, 3 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
-  assert_true(hear_pings(&s, true) > 0);
-  run_for(&s, HARP_SEC(1), HARP_MS(1));
+  assert_true(receive_pings(&s, true) > 0);
+  run_for(&s, HARP_SEC(1), LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
   /* But it is not given more than some time. */
-  for (unsigned i = 0; i < 2000 && !atomic_load(&s.link->status); i++) {
-    run_for(&s, HARP_MS(5), HARP_MS(1));
-    hear_pings(&s, true);
+  for (unsigned i = 0; i < WAITS_MAX && !atomic_load(&s.link->status); i++) {
+    run_for(&s, SHORT_NS / 2, LONG_PASS_NS);
+    receive_pings(&s, true);
   }
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   close_scene(&s);
 }
 
-/* It answered when the paths fell silent, and was stopped then: its silence says nothing about the paths. */
+/* It answered when the paths fell silent, and was stopped then: its silence is no sign about the paths. */
 static void test_peer_stopped_in_a_stall_is_waited_for(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene(&s, HARP_ROLE_SENDER);
-  submit(s.link, data, sizeof data);
-  for (unsigned i = 0; i < 1000 && !hear_pings(&s, true); i++) run_for(&s, HARP_MS(5), HARP_MS(1));
+  submit(s.link);
+  for (unsigned i = 0; i < WAITS_MAX && !receive_pings(&s, true); i++)
+    run_for(&s, SHORT_NS / 2, LONG_PASS_NS);
   assert_int_equal(s.pongs, 1);
-  run_for(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
+  run_for(&s, 3 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
   close_scene(&s);
 }
 
 /* Fills the socket towards the peer, so that no message fits. */
 static size_t fill_socket(struct scene *s) {
-  static const uint8_t junk[1024];
+  static const uint8_t junk[HARP_CONTROL_MAX_BYTES];
   size_t total = 0;
   ssize_t n;
   while ((n = send(s->link->peer->monitor.fd, junk, sizeof junk, MSG_DONTWAIT)) > 0) total += (size_t)n;
@@ -328,7 +341,7 @@ static size_t fill_socket(struct scene *s) {
 }
 
 static void drain_socket(struct scene *s, size_t bytes) {
-  static uint8_t junk[1024];
+  static uint8_t junk[HARP_CONTROL_MAX_BYTES];
   while (bytes) {
     ssize_t n = recv(s->peer, junk, HARP_MIN(bytes, sizeof junk), MSG_DONTWAIT);
     assert_true(n > 0);
@@ -340,32 +353,30 @@ static void drain_socket(struct scene *s, size_t bytes) {
 static void test_dropped_ping_is_sent_later(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene(&s, HARP_ROLE_SENDER);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   size_t filled = fill_socket(&s);
-  run_for(&s, PEER_TIMEOUT_NS / 2, HARP_MS(1));
+  run_for(&s, PEER_TIMEOUT_NS / 2, LONG_PASS_NS);
   drain_socket(&s, filled);
   harp_ns begin = now_ns;
   while (!atomic_load(&s.link->status) && now_ns < begin + 2 * PEER_TIMEOUT_NS) {
-    run_for(&s, HARP_MS(5), HARP_US(500));
-    hear_pings(&s, true);
+    run_for(&s, SHORT_NS / 2, PASS_NS);
+    receive_pings(&s, true);
   }
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "is UDP allowed"));
   close_scene(&s);
 }
 
-/* A control connection that broke off within a message cannot ask any more. */
-static void test_mute_monitor_comes_to_a_verdict(void **state) {
+/* A control connection that broke off within a message sends no PING any more. */
+static void test_stopped_monitor_comes_to_a_verdict(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene(&s, HARP_ROLE_SENDER);
-  s.link->peer->monitor.mute = true;
-  submit(s.link, data, sizeof data);
+  s.link->peer->monitor.tx_stopped = true;
+  submit(s.link);
   harp_ns begin = now_ns;
-  run_for(&s, 2 * PEER_TIMEOUT_NS, HARP_MS(1));
+  run_for(&s, 2 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "takes no more messages"));
   assert_in_range(now_ns - begin, PEER_TIMEOUT_NS, PEER_TIMEOUT_NS + HARP_SEC(1));
@@ -374,9 +385,9 @@ static void test_mute_monitor_comes_to_a_verdict(void **state) {
 
 /* ---- last words ---- */
 
-/* Reads what was said to the peer up to a message of this type; false: there is none. */
-static bool hear(struct scene *s, enum harp_control_type type, struct harp_control_message *msg) {
-  static uint8_t in[65536];
+/* Reads what was sent to the peer up to a message of this type; false: there is none. */
+static bool receive(struct scene *s, enum harp_control_type type, struct harp_control_message *msg) {
+  static uint8_t in[IN_BYTES];
   ssize_t n = recv(s->peer, in, sizeof in, MSG_DONTWAIT);
   msg->type = HARP_CONTROL_PING;
   for (ssize_t at = 0; at < n && msg->type != type;) {
@@ -387,17 +398,16 @@ static bool hear(struct scene *s, enum harp_control_type type, struct harp_contr
   return msg->type == type;
 }
 
-/* A buffer that is taken away in use fails the link alone, and the peer is told why at once. */
-static void quiesce_tells_the_peer(enum harp_role role) {
+/* A buffer that is taken away in use fails the link alone, and the peer gets the reason at once. */
+static void quiesce_notifies_the_peer(enum harp_role role) {
   struct scene s;
   struct harp_control_message msg;
-  static uint8_t data[64];
   open_scene(&s, role);
-  submit(s.link, data, sizeof data);
-  run_for(&s, HARP_MS(10), HARP_US(500));
-  harp_link_quiesce(s.link, data, sizeof data);
+  submit(s.link);
+  run_for(&s, SHORT_NS, PASS_NS);
+  harp_link_quiesce(s.link, payload, sizeof payload);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_INTERNAL);
-  assert_true(hear(&s, HARP_CONTROL_CLOSE, &msg));
+  assert_true(receive(&s, HARP_CONTROL_CLOSE, &msg));
   assert_int_equal(msg.close.stream, 0);
   assert_int_equal(msg.close.is_sender, role == HARP_ROLE_SENDER);
   assert_int_equal(msg.close.reason, HARP_ERR_INTERNAL);
@@ -406,25 +416,25 @@ static void quiesce_tells_the_peer(enum harp_role role) {
   close_scene(&s);
 }
 
-static void test_quiesce_tells_the_peer(void **state) {
+static void test_quiesce_notifies_the_peer(void **state) {
   (void)state;
-  quiesce_tells_the_peer(HARP_ROLE_SENDER);
-  quiesce_tells_the_peer(HARP_ROLE_RECEIVER);
+  quiesce_notifies_the_peer(HARP_ROLE_SENDER);
+  quiesce_notifies_the_peer(HARP_ROLE_RECEIVER);
 }
 
 static const struct {
   uint32_t reason;
-  const char *says;
+  const char *text;
 } reasons[] = {{HARP_ERR_REMOTE, "nothing from here reaches it"},
                {HARP_ERR_SYSTEM, "its operating system"},
-               {77, "its side failed"},
+               {UNKNOWN_REASON, "its side failed"},
                {HARP_ERR_INTERNAL, "deregistered a buffer"} /* of CLOSE alone */};
 
-static void fails_at_once(struct scene *s, const uint8_t *word, size_t bytes, const char *says) {
+static void fails_at_once(struct scene *s, const uint8_t *word, size_t bytes, const char *text) {
   assert_int_equal(send(s->peer, word, bytes, 0), bytes);
-  run_for(s, HARP_MS(10), HARP_US(500));
+  run_for(s, SHORT_NS, PASS_NS);
   assert_int_equal(atomic_load(&s->link->status), HARP_ERR_REMOTE);
-  assert_non_null(strstr(s->link->error, says));
+  assert_non_null(strstr(s->link->error, text));
   assert_non_null(strstr(s->link->error, s->link->peer->name));
 }
 
@@ -436,7 +446,7 @@ static void test_final_with_a_reason_fails(void **state) {
     uint8_t out[HARP_CONTROL_MAX_BYTES];
     struct harp_final final = {.reason = reasons[i / 2].reason};
     open_scene(&s, i % 2 ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER);
-    fails_at_once(&s, out, harp_control_encode_final(out, s.keys.rx, 0, &final), reasons[i / 2].says);
+    fails_at_once(&s, out, harp_control_encode_final(out, s.keys.rx, 0, &final), reasons[i / 2].text);
     assert_int_equal(s.link->peer->session.state, HARP_SESSION_FAILED);
     close_scene(&s);
   }
@@ -451,10 +461,11 @@ static void test_close_with_a_reason_fails(void **state) {
     uint8_t out[HARP_CONTROL_MAX_BYTES];
     enum harp_role role = i % 2 ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER;
     open_scene(&s, role);
-    assert_int_equal(
-        harp_link_create(&other, s.link->peer, &(struct harp_link_config){.role = role, .stream = 9}), 0);
+    assert_int_equal(harp_link_create(&other, s.link->peer,
+                                      &(struct harp_link_config){.role = role, .stream = OTHER_STREAM}),
+                     0);
     struct harp_close end = {.is_sender = role == HARP_ROLE_RECEIVER, .reason = reasons[i / 2].reason};
-    fails_at_once(&s, out, harp_control_encode_close(out, s.keys.rx, 0, &end), reasons[i / 2].says);
+    fails_at_once(&s, out, harp_control_encode_close(out, s.keys.rx, 0, &end), reasons[i / 2].text);
     assert_int_equal(s.link->peer->session.state, HARP_SESSION_OPEN);
     assert_int_equal(atomic_load(&other->status), HARP_OK);
     harp_link_destroy(other);
@@ -469,11 +480,12 @@ static void test_close_of_no_stream_is_ignored(void **state) {
   open_scene(&s, HARP_ROLE_RECEIVER);
   for (unsigned i = 0; i < 4; i++) {
     uint8_t out[HARP_CONTROL_MAX_BYTES];
-    struct harp_close end = {.stream = i % 2 ? 0xffff : 1, .is_sender = i / 2, .reason = HARP_ERR_SYSTEM};
+    struct harp_close end = {
+        .stream = i % 2 ? UNKNOWN_STREAM : 1, .is_sender = i / 2, .reason = HARP_ERR_SYSTEM};
     size_t bytes = harp_control_encode_close(out, s.keys.rx, i, &end);
     assert_int_equal(send(s.peer, out, bytes, 0), bytes);
   }
-  run_for(&s, HARP_MS(10), HARP_US(500));
+  run_for(&s, SHORT_NS, PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
   close_scene(&s);
 }
@@ -490,7 +502,7 @@ static void test_unwatched_link_fails(void **state) {
   assert_non_null(strstr(s.link->error, "cannot watch the control connection"));
   assert_non_null(strstr(s.link->error, strerror(EBADF)));
   assert_non_null(strstr(s.link->error, "max_user_watches"));
-  assert_true(hear(&s, HARP_CONTROL_FINAL, &msg));
+  assert_true(receive(&s, HARP_CONTROL_FINAL, &msg));
   assert_int_equal(msg.final.reason, HARP_ERR_SYSTEM);
   close_scene(&s);
 }
@@ -503,11 +515,11 @@ static void reset(struct scene *s) {
   assert_int_equal(send(s->link->peer->monitor.fd, "unread", 6, MSG_NOSIGNAL), 6);
   close(s->peer);
   s->peer = -1;
-  run_for(s, HARP_MS(10), HARP_US(500));
+  run_for(s, SHORT_NS, PASS_NS);
 }
 
 /* The same while packets come. */
-static void run_hearing(struct scene *s, harp_ns ns, harp_ns step_ns) {
+static void run_receiving(struct scene *s, harp_ns ns, harp_ns step_ns) {
   for (harp_ns end = now_ns + ns; now_ns < end && !atomic_load(&s->link->status); now_ns += step_ns) {
     s->link->peer->last_received_ns = now_ns;
     harp_engine_pass(s->engine);
@@ -517,9 +529,8 @@ static void run_hearing(struct scene *s, harp_ns ns, harp_ns step_ns) {
 static void test_reset_with_one_interface_fails(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene(&s, HARP_ROLE_RECEIVER);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   reset(&s);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_false(s.link->peer->monitor.lost);
@@ -529,19 +540,18 @@ static void test_reset_with_one_interface_fails(void **state) {
 /* It goes on while anything is heard, whatever waits for the peer; silence for the peer timeout ends it. */
 static void lost_and_then_silent(enum harp_role role) {
   struct scene s;
-  static uint8_t data[64];
   open_scene_with(&s, role, 2);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   reset(&s);
   assert_true(s.link->peer->monitor.lost && !s.link->peer->monitor.gone);
   assert_false(control_is_ready(&s)); /* nor does it keep the runner awake */
-  run_hearing(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
+  run_receiving(&s, 3 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
   harp_ns begin = now_ns;
-  run_for(&s, 2 * PEER_TIMEOUT_NS, HARP_MS(1));
+  run_for(&s, 2 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "nothing has come over any path for 8 s"));
-  assert_in_range(now_ns - begin, PEER_TIMEOUT_NS - HARP_MS(2), PEER_TIMEOUT_NS * 5 / 4);
+  assert_in_range(now_ns - begin, PEER_TIMEOUT_NS - 2 * LONG_PASS_NS, PEER_TIMEOUT_NS * 5 / 4);
   close_scene(&s);
 }
 
@@ -555,15 +565,14 @@ static void test_lost_and_then_silent(void **state) {
 static void test_silence_while_stopped_is_nobodys(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   reset(&s);
-  run_hearing(&s, PEER_TIMEOUT_NS, HARP_MS(1));
+  run_receiving(&s, PEER_TIMEOUT_NS, LONG_PASS_NS);
   now_ns += 3 * PEER_TIMEOUT_NS;
-  run_for(&s, PEER_TIMEOUT_NS / 2, HARP_MS(1));
+  run_for(&s, PEER_TIMEOUT_NS / 2, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
-  run_for(&s, PEER_TIMEOUT_NS, HARP_MS(1));
+  run_for(&s, PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   close_scene(&s);
 }
@@ -572,13 +581,12 @@ static void test_silence_while_stopped_is_nobodys(void **state) {
 static void test_lost_without_requests_waits(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
   reset(&s);
-  run_for(&s, 3 * PEER_TIMEOUT_NS, HARP_MS(1));
+  run_for(&s, 3 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
-  submit(s.link, data, sizeof data);
-  run_for(&s, PEER_TIMEOUT_NS, HARP_MS(1));
+  submit(s.link);
+  run_for(&s, PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   close_scene(&s);
 }
@@ -587,28 +595,26 @@ static void test_lost_without_requests_waits(void **state) {
 static void test_end_with_several_interfaces_fails(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   close(s.peer);
   s.peer = -1;
-  run_for(&s, HARP_MS(10), HARP_US(500));
+  run_for(&s, SHORT_NS, PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "the process ended"));
   close_scene(&s);
 }
 
-/* Nor is one that said goodbye, whatever its kernel did afterwards. */
+/* Nor is one that sent FINAL, whatever its kernel did afterwards. */
 static void test_reset_after_final_fails(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t data[64];
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
-  submit(s.link, data, sizeof data);
+  submit(s.link);
   size_t bytes = harp_control_encode_final(out, s.keys.rx, 0, &(struct harp_final){0});
   assert_int_equal(send(s.peer, out, bytes, 0), bytes);
-  run_for(&s, HARP_MS(10), HARP_US(500));
+  run_for(&s, SHORT_NS, PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
   reset(&s);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
@@ -627,8 +633,8 @@ int main(void) {
       cmocka_unit_test(test_woken_peer_is_given_time),
       cmocka_unit_test(test_peer_stopped_in_a_stall_is_waited_for),
       cmocka_unit_test(test_dropped_ping_is_sent_later),
-      cmocka_unit_test(test_mute_monitor_comes_to_a_verdict),
-      cmocka_unit_test(test_quiesce_tells_the_peer),
+      cmocka_unit_test(test_stopped_monitor_comes_to_a_verdict),
+      cmocka_unit_test(test_quiesce_notifies_the_peer),
       cmocka_unit_test(test_final_with_a_reason_fails),
       cmocka_unit_test(test_close_with_a_reason_fails),
       cmocka_unit_test(test_close_of_no_stream_is_ignored),

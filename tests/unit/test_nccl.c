@@ -77,7 +77,7 @@ static void test_levels_are_nccls(void **state) {
   assert_int_equal(seen.count, 3);
 }
 
-static void test_line_says_who_and_where(void **state) {
+static void test_line_contains_who_and_where(void **state) {
   (void)state;
   HARP_WARN("100%% of %d", 7);
   assert_int_equal(seen.line, __LINE__ - 1);
@@ -105,7 +105,7 @@ int main(void) {
       cmocka_unit_test(test_each_status_has_its_result),
       cmocka_unit_test(test_old_nccl_knows_no_remote_error),
       cmocka_unit_test_setup_teardown(test_levels_are_nccls, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_line_says_who_and_where, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_line_contains_who_and_where, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_text_is_never_a_format, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_no_logger_drops_lines, set_up, tear_down),
   };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to a peer as the kernel tells it, in a network namespace: next hops of both IP versions, and which
- * changes are noticed. And netlink's attributes as bytes: found, not there, cut off. */
+/* The way to a peer as the kernel reports it, in a network namespace: next hops of both IP versions, and
+ * which changes are noticed. And netlink's attributes as bytes: found, not there, cut off. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -94,7 +94,7 @@ static void test_a_gateway_of_the_other_ip_version(void **state) {
   uint8_t found[6];
   if (!has_namespace) skip();
   netns_run("ip route add 10.11.0.0/16 via inet6 fd09::fe dev v0");
-  netns_run("ip neighbour replace 10.11.0.1 lladdr 02:00:00:00:00:99 dev v0 nud permanent"); /* not asked */
+  netns_run("ip neighbour replace 10.11.0.1 lladdr 02:00:00:00:00:99 dev v0 nud permanent"); /* not used */
   assert_int_equal(find("10.9.0.1", "10.11.0.1", found), -EAGAIN);
   netns_run("ip neighbour replace fd09::fe lladdr " MAC " dev v0 nud permanent");
   expect_mac("10.9.0.1", "10.11.0.1");
@@ -118,7 +118,7 @@ static void test_peers_that_no_frame_of_ours_reaches(void **state) {
 
 /* ---- changes ---- */
 
-/* Looks until there is nothing more to say; returns whether something was. */
+/* Looks until nothing more is reported; returns whether something was. */
 static bool take_changes(void) {
   struct pollfd watch = {.fd = watch_fd, .events = POLLIN};
   bool changed = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which interfaces are told to be out: when, once, by which name, and that they are forgotten. Links over two
- * interfaces each way on a virtual clock; the states of their paths are set by hand. */
+/* Which interfaces are reported to be out: when, once, by which name, and that they are forgotten. Links over
+ * two interfaces each way on a virtual clock; the states of their paths are set by hand. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static harp_ns virtual_clock(void) {
 static unsigned warn_count, info_count;
 static char last_warn[HARP_LOG_LINE_BYTES], last_info[HARP_LOG_LINE_BYTES];
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void keep_line(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   if (!strstr(text, "nothing gets through") && !strstr(text, "works again")) return;
   *(level == HARP_LOG_WARN ? &warn_count : &info_count) += 1;
@@ -114,7 +114,7 @@ static void open_scene(struct scene *s, unsigned links) {
   }
   assert_int_equal(harp_engine_open_with(&s->engine, &enis, bundle, virtual_clock, &error), 0);
   for (unsigned i = 0; i < links; i++) s->links[i] = connect_to(s, 2 + i);
-  harp_log_set_sink(hear);
+  harp_log_set_sink(keep_line);
 }
 
 static void close_scene(struct scene *s) {
@@ -146,7 +146,7 @@ static void review_for(struct scene *s, harp_ns ns) {
   for (harp_ns end = now_ns + ns; now_ns < end; now_ns += HARP_MS(1)) harp_outages_review(s->engine, now_ns);
 }
 
-static void test_ours_is_told_once_and_by_name(void **state) {
+static void test_ours_is_logged_once_and_by_name(void **state) {
   (void)state;
   struct scene s;
   open_scene(&s, 2);
@@ -158,7 +158,7 @@ static void test_ours_is_told_once_and_by_name(void **state) {
   assert_int_equal(warn_count, 1);
   assert_non_null(strstr(last_warn, "eth0: nothing gets through on this interface (10.0.0.1)"));
   assert_non_null(strstr(last_warn, "eth0+eth1"));
-  review_for(&s, HARP_SEC(20)); /* nor are the peers' interfaces told, which have no other way */
+  review_for(&s, HARP_SEC(20)); /* nor are the peers' interfaces, which have no other way */
   assert_int_equal(warn_count, 1);
   assert_int_equal(info_count, 0);
   move(&s, 1, 0, ANY, HARP_PATH_UP);
@@ -172,7 +172,7 @@ static void test_ours_is_told_once_and_by_name(void **state) {
   close_scene(&s);
 }
 
-static void test_a_short_one_is_not_told(void **state) {
+static void test_a_short_one_is_not_logged(void **state) {
   (void)state;
   struct scene s;
   open_scene(&s, 1);
@@ -186,7 +186,7 @@ static void test_a_short_one_is_not_told(void **state) {
   close_scene(&s);
 }
 
-static void test_a_peers_is_told_where_ours_works(void **state) {
+static void test_a_peers_is_logged_where_ours_works(void **state) {
   (void)state;
   struct scene s;
   open_scene(&s, 2);
@@ -203,7 +203,7 @@ static void test_a_peers_is_told_where_ours_works(void **state) {
   close_scene(&s);
 }
 
-/* The reason of one WARN is not told by another. */
+/* The reason of one WARN is not in another. */
 static void test_beside_ours_a_peers_is_only_noted(void **state) {
   (void)state;
   struct scene s;
@@ -221,7 +221,7 @@ static void test_beside_ours_a_peers_is_only_noted(void **state) {
   close_scene(&s);
 }
 
-/* A link with no path left may have lost its peer: it says nothing of interfaces. */
+/* A link with no path left may have lost its peer: it is no sign about interfaces. */
 static void test_a_link_without_paths_is_no_witness(void **state) {
   (void)state;
   struct scene s;
@@ -233,7 +233,7 @@ static void test_a_link_without_paths_is_no_witness(void **state) {
 }
 
 /* Paths that are up for want of proof, while nothing is heard on any: nor does that. */
-static void test_a_link_that_hears_nothing_is_no_witness(void **state) {
+static void test_a_link_that_receives_nothing_proves_nothing(void **state) {
   (void)state;
   struct scene s;
   open_scene(&s, 1);
@@ -244,7 +244,7 @@ static void test_a_link_that_hears_nothing_is_no_witness(void **state) {
   close_scene(&s);
 }
 
-/* What was about to be told when the last link that knew of it went, says nothing of what comes later. */
+/* What was about to be reported when the last link that knew of it went is forgotten. */
 static void test_what_nobody_knows_of_any_more_is_forgotten(void **state) {
   (void)state;
   struct scene s;
@@ -262,7 +262,7 @@ static void test_what_nobody_knows_of_any_more_is_forgotten(void **state) {
   close_scene(&s);
 }
 
-/* Told as back by a new link, whose paths never were down. */
+/* Reported as back by a new link, whose paths never were down. */
 static void test_a_new_link_shows_that_it_works(void **state) {
   (void)state;
   struct scene s;
@@ -303,7 +303,7 @@ static void review_both(struct scene s[2], harp_ns ns) {
 }
 
 /* A process with an engine for each core: what it loses, all of them lose. */
-static void test_engines_tell_it_once_together(void **state) {
+static void test_engines_log_it_once_together(void **state) {
   (void)state;
   struct scene s[2];
   open_scene(&s[0], 1);
@@ -331,16 +331,16 @@ static void test_engines_tell_it_once_together(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_ours_is_told_once_and_by_name),
-      cmocka_unit_test(test_a_short_one_is_not_told),
-      cmocka_unit_test(test_a_peers_is_told_where_ours_works),
+      cmocka_unit_test(test_ours_is_logged_once_and_by_name),
+      cmocka_unit_test(test_a_short_one_is_not_logged),
+      cmocka_unit_test(test_a_peers_is_logged_where_ours_works),
       cmocka_unit_test(test_beside_ours_a_peers_is_only_noted),
       cmocka_unit_test(test_a_link_without_paths_is_no_witness),
-      cmocka_unit_test(test_a_link_that_hears_nothing_is_no_witness),
+      cmocka_unit_test(test_a_link_that_receives_nothing_proves_nothing),
       cmocka_unit_test(test_what_nobody_knows_of_any_more_is_forgotten),
       cmocka_unit_test(test_a_new_link_shows_that_it_works),
       cmocka_unit_test(test_outages_of_peers_that_left_make_room),
-      cmocka_unit_test(test_engines_tell_it_once_together),
+      cmocka_unit_test(test_engines_log_it_once_together),
   };
   return cmocka_run_group_tests(tests, NULL, silence);
 }

@@ -44,7 +44,7 @@ static void test_one_pair_has_its_ports(void **state) {
     assert_int_equal(out[i].client_port, i);
     assert_int_equal(out[i].server_port, i);
   }
-  a.enis[0].port_count = 1; /* the other side's ports tell them apart */
+  a.enis[0].port_count = 1; /* the other side's ports distinguish them */
   assert_int_equal(harp_pairing_make(&a, &b, out), 4);
   assert_int_equal(out[3].client_port, 0);
   assert_int_equal(out[3].server_port, 3);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sockets have something: the kernel is asked when no mark is left, seldom while one is or while all
+/* Which sockets have something: the kernel is queried when no mark is left, seldom while one is or while all
  * comes from one socket, and no socket waits long for another. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,10 +15,10 @@
 
 enum { SOCKETS = 100 };
 
-static unsigned questions;
+static unsigned queries;
 
 int epoll_wait(int fd, struct epoll_event *events, int max, int timeout_ms) {
-  questions++;
+  queries++;
   return (int)syscall(SYS_epoll_pwait, fd, events, max, timeout_ms, NULL, 0);
 }
 
@@ -27,7 +27,7 @@ static int ends[SOCKETS][2];
 
 static int open_all(void **state) {
   (void)state;
-  questions = 0;
+  queries = 0;
   assert_int_equal(harp_io_ready_open(&ready), 0);
   for (unsigned i = 0; i < SOCKETS; i++) {
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends[i]), 0);
@@ -59,18 +59,18 @@ static bool take(unsigned i) {
   return false;
 }
 
-static void test_idle_asks_each_time(void **state) {
+static void test_idle_queries_each_time(void **state) {
   (void)state;
   for (unsigned n = 1; n <= 20; n++) {
     harp_io_ready_refresh(&ready);
-    assert_int_equal(questions, n);
+    assert_int_equal(queries, n);
   }
   bring(SOCKETS - 1);
   harp_io_ready_refresh(&ready);
   for (unsigned i = 0; i < SOCKETS; i++) assert_int_equal(take(i), i == SOCKETS - 1);
 }
 
-static void test_a_busy_socket_is_not_asked_about(void **state) {
+static void test_a_busy_socket_is_not_queried(void **state) {
   (void)state;
   enum { CALLS = 10 * HARP_READY_EVERY };
   for (unsigned n = 0; n < CALLS; n++) {
@@ -78,7 +78,7 @@ static void test_a_busy_socket_is_not_asked_about(void **state) {
     harp_io_ready_refresh(&ready);
     assert_true(take(3));
   }
-  assert_in_range(questions, 1, CALLS / HARP_READY_EVERY + 1);
+  assert_in_range(queries, 1, CALLS / HARP_READY_EVERY + 1);
 }
 
 static void test_a_busy_socket_starves_none(void **state) {
@@ -111,7 +111,7 @@ static void test_the_only_busy_socket_is_tried(void **state) {
     harp_io_ready_refresh(&ready);
     (void)take(3);
   }
-  assert_in_range(questions, CALLS / HARP_READY_EVERY, CALLS / HARP_READY_EVERY + 4);
+  assert_in_range(queries, CALLS / HARP_READY_EVERY, CALLS / HARP_READY_EVERY + 4);
   while (take(3)) continue;
   bring(4);
   unsigned waited = 0;
@@ -123,10 +123,10 @@ static void test_the_only_busy_socket_is_tried(void **state) {
   assert_in_range(waited, 1, HARP_READY_EVERY);
   assert_false(take(4));
   for (unsigned n = 0; n < 20; n++) {
-    unsigned i = 3 + n % 2, before = questions;
+    unsigned i = 3 + n % 2, before = queries;
     bring(i);
     harp_io_ready_refresh(&ready);
-    assert_int_equal(questions, before + 1);
+    assert_int_equal(queries, before + 1);
     assert_true(take(i));
     assert_false(take(i));
   }
@@ -135,7 +135,7 @@ static void test_the_only_busy_socket_is_tried(void **state) {
   for (unsigned i = 0; i < SOCKETS; i++) assert_false(take(i));
 }
 
-/* More are ready than the kernel tells at once: all get their turn. */
+/* More are ready than the kernel returns at once: all get their turn. */
 static void test_all_at_once(void **state) {
   (void)state;
   unsigned left = SOCKETS;
@@ -156,7 +156,7 @@ static void test_marks_are_level_triggered(void **state) {
     assert_true(harp_io_ready_marked(&ready, 5));
     harp_io_ready_unmark(&ready, 5); /* after an error, say */
   }
-  assert_int_equal(questions, 3);
+  assert_int_equal(queries, 3);
   harp_io_ready_refresh(&ready);
   assert_true(take(5));
   assert_false(take(5));
@@ -165,8 +165,8 @@ static void test_marks_are_level_triggered(void **state) {
 int main(void) {
 #define ROW(test) cmocka_unit_test_setup_teardown(test, open_all, close_all)
   const struct CMUnitTest tests[] = {
-      ROW(test_idle_asks_each_time),
-      ROW(test_a_busy_socket_is_not_asked_about),
+      ROW(test_idle_queries_each_time),
+      ROW(test_a_busy_socket_is_not_queried),
       ROW(test_a_busy_socket_starves_none),
       ROW(test_the_only_busy_socket_is_tried),
       ROW(test_all_at_once),

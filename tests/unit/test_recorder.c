@@ -23,12 +23,12 @@
 
 enum { MESSAGES = 16, BYTES = 100000 };
 
-static char stats_dir[1][HARP_STATS_DIR_BYTES], dump_dir[1][HARP_STATS_DIR_BYTES], said[8192];
+static char stats_dir[1][HARP_STATS_DIR_BYTES], dump_dir[1][HARP_STATS_DIR_BYTES], log_text[8192];
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void keep_line(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
-  size_t n = strlen(said);
-  snprintf(said + n, sizeof said - n, "%s %s\n", level == HARP_LOG_INFO ? "INFO" : "WARN", text);
+  size_t n = strlen(log_text);
+  snprintf(log_text + n, sizeof log_text - n, "%s %s\n", level == HARP_LOG_INFO ? "INFO" : "WARN", text);
 }
 
 static int setup(void **state) {
@@ -36,8 +36,8 @@ static int setup(void **state) {
   snprintf(stats_dir[0], sizeof stats_dir[0], "/tmp/harp-stats-XXXXXX");
   snprintf(dump_dir[0], sizeof dump_dir[0], "/tmp/harp-dumps-XXXXXX");
   sides_now_ns = HARP_SEC(1);
-  said[0] = 0;
-  harp_log_set_sink(hear);
+  log_text[0] = 0;
+  harp_log_set_sink(keep_line);
   return mkdtemp(stats_dir[0]) && mkdtemp(dump_dir[0]) ? 0 : -1;
 }
 
@@ -158,7 +158,7 @@ static void test_a_failure_leaves_a_dump(void **state) {
   assert_int_equal(last.event, HARP_EVENT_SESSION_STATE);
   assert_int_equal(st.st_size, h.rings.at + offsetof(struct harp_trace_ring, heads));
   close(fd);
-  assert_non_null(strstr(said, name));
+  assert_non_null(strstr(log_text, name));
   side_close(&a);
   side_close(&b);
   assert_int_equal(dumps(name, sizeof name), 1);
@@ -241,7 +241,8 @@ static int fail_on(const char *options) {
   fail_session(&a, "lost it");
   sides_now_ns += 2 * HARP_DUMP_PAUSE_NS;
   fail_session(&b, "lost it");
-  const char *warn = strstr(said, "WARN"), *why = flags ? "Read-only file system" : "No space left on device";
+  const char *warn = strstr(log_text, "WARN"),
+             *why = flags ? "Read-only file system" : "No space left on device";
   char name[512];
   if (!warn || strstr(warn + 1, "WARN")) return 1; /* one of them */
   if (!strstr(warn, why) || !strstr(warn, "HARP_DUMP_DIR")) return 2;

@@ -19,9 +19,14 @@ enum {
   STREAM = 3,
   UDP = 0,
   TCP = 1,
-  LARGE = HARP_RECORD_WHOLE_BYTES + 5 * HARP_LINE_BYTES + 7, /* is read in place */
-  SMALL = 1000,
+  TAIL_BYTES = 7,
+  LARGE = HARP_RECORD_WHOLE_BYTES + 5 * HARP_LINE_BYTES + TAIL_BYTES, /* is read in place */
+  SMALL = 8 * HARP_LINE_BYTES,
+  PIECE = 32 * HARP_LINE_BYTES, /* of datagrams */
   SCRAP = 4096,
+  READ_BYTES = 5000, /* of one read, when a record takes several */
+  CUT_STEP = 331,    /* where each cut would take too long */
+  UNTOUCHED = 0xee,
 };
 static const struct harp_session_keys keys = {.rx_token = 0x0123456789abcdef, .rx_seed = 0x1badcafe};
 
@@ -65,7 +70,7 @@ static void begin(void) {
   harp_receiver_open(r, &stream, &sc);
   harp_session_init(&session, &keys, NULL, r);
   harp_records_init(&in, &session, TCP, ahead);
-  memset(buffer, 0xee, sizeof buffer);
+  memset(buffer, UNTOUCHED, sizeof buffer);
   assert_int_equal(harp_receiver_post(r, &stream, buffer, LARGE, watched, buffer, &place, &early, HARP_US(1)),
                    0);
   byte_count = fed = 0;
@@ -165,7 +170,7 @@ static bool is_done(void) {
 
 static void assert_untouched(size_t from) {
   static uint8_t untouched[sizeof buffer];
-  if (!untouched[0]) memset(untouched, 0xee, sizeof untouched);
+  if (!untouched[0]) memset(untouched, UNTOUCHED, sizeof untouched);
   assert_int_equal(memcmp(buffer + from, untouched, sizeof buffer - from), 0); /* cmocka's is slow */
 }
 
@@ -186,13 +191,14 @@ static void test_cut_at_every_byte(void **state) {
 
 static void test_a_few_bytes_at_a_time(void **state) {
   (void)state;
-  for (size_t at_once = 1; at_once < 400; at_once += at_once / 3 + 1) {
+  enum { AT_ONCE_MAX = 400 };
+  for (size_t at_once = 1; at_once < AT_ONCE_MAX; at_once += at_once / 3 + 1) {
     begin();
     struct harp_packet probe = {.type = HARP_PACKET_PROBE, .path = TCP, .token = keys.rx_token};
-    struct harp_packet first = packet(TCP, NUMBER, 0, 1024),
-                       rest = packet(TCP, NUMBER + 1, 1024, LARGE - 1024);
-    put(&first, payload, 1024);
-    put(&rest, payload + 1024, LARGE - 1024);
+    struct harp_packet first = packet(TCP, NUMBER, 0, SMALL),
+                       rest = packet(TCP, NUMBER + 1, SMALL, LARGE - SMALL);
+    put(&first, payload, SMALL);
+    put(&rest, payload + SMALL, LARGE - SMALL);
     probe.number = NUMBER + 2;
     put(&probe, payload, 0);
     feed_to(byte_count, at_once);
@@ -224,7 +230,7 @@ static void test_what_follows_is_read_with_it(void **state) {
 static void test_lines_that_came_by_another_path_stay(void **state) {
   static const struct {
     uint32_t offset, length;
-  } cases[] = {{0, 1024}, {2048, 1024}, {LARGE - 7 - 1024, 1024 + 7}};
+  } cases[] = {{0, SMALL}, {2 * SMALL, SMALL}, {LARGE - TAIL_BYTES - SMALL, SMALL + TAIL_BYTES}};
   (void)state;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
     for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 5) {
@@ -251,9 +257,9 @@ static void test_nothing_is_written_to_a_message_that_is_done(void **state) {
     begin();
     put_whole(payload);
     feed_to(cut, SIZE_MAX);
-    for (uint32_t at = 0; at < LARGE; at += 4096) arrive_by_udp(at, HARP_MIN(LARGE - at, 4096u));
+    for (uint32_t at = 0; at < LARGE; at += PIECE) arrive_by_udp(at, HARP_MIN(LARGE - at, PIECE + 0u));
     assert_true(is_done());
-    memset(buffer, 0xee, sizeof buffer); /* its owner uses it for something else */
+    memset(buffer, UNTOUCHED, sizeof buffer); /* its owner uses it for something else */
     feed_to(byte_count, SIZE_MAX);
     assert_false(broken);
     assert_untouched(0);
@@ -267,7 +273,7 @@ static void test_nothing_is_written_for_a_stream_that_is_closed(void **state) {
     put_whole(payload);
     feed_to(cut, SIZE_MAX);
     harp_receiver_close(r, &stream);
-    memset(buffer, 0xee, sizeof buffer);
+    memset(buffer, UNTOUCHED, sizeof buffer);
     feed_to(byte_count, SIZE_MAX);
     assert_false(broken);
     assert_int_equal(scrapped, 1);
@@ -278,7 +284,7 @@ static void test_nothing_is_written_for_a_stream_that_is_closed(void **state) {
 /* What could not be placed once is not taken later, though its receive is posted by then. */
 static void test_what_was_refused_at_first_is_not_taken(void **state) {
   (void)state;
-  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 97) {
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += CUT_STEP / 3) {
     const uint8_t *early;
     begin();
     struct harp_packet p = packet(TCP, NUMBER, 0, LARGE);
@@ -297,16 +303,16 @@ static void test_what_was_refused_at_first_is_not_taken(void **state) {
 
 static void test_a_payload_that_is_wrong_ends_it(void **state) {
   (void)state;
-  for (size_t at = HARP_RECORD_HEAD_BYTES; at < LARGE + HARP_RECORD_HEAD_BYTES; at += 331) {
+  for (size_t at = HARP_RECORD_HEAD_BYTES; at < LARGE + HARP_RECORD_HEAD_BYTES; at += CUT_STEP) {
     begin();
     put_whole(payload);
     bytes[at] ^= 0x40;
-    feed_to(byte_count, 5000);
+    feed_to(byte_count, READ_BYTES);
     assert_true(broken);
     assert_int_equal(in.why, HARP_DROP_CRC);
     assert_false(is_done()); /* it comes again by another path */
-    arrive_by_udp(0, 4096);
-    assert_memory_equal(buffer, other, 4096);
+    arrive_by_udp(0, PIECE);
+    assert_memory_equal(buffer, other, PIECE);
   }
 }
 
@@ -372,14 +378,14 @@ static enum harp_records_event feed_beside(size_t end) {
 /* What comes of a record that was changed on its way must not go over the same lines of a good one. */
 static void test_who_begins_last_has_the_lines(void **state) {
   (void)state;
-  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += 331) {
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += CUT_STEP) {
     begin();
     put_whole(payload);
     bytes[byte_count - 1] ^= 0x40;
     begin_beside();
-    feed_to(cut, 5000);
+    feed_to(cut, READ_BYTES);
     assert_int_equal(feed_beside(sizeof beside_bytes - 1), HARP_RECORDS_MORE);
-    feed_to(byte_count, 5000);
+    feed_to(byte_count, READ_BYTES);
     assert_true(broken);
     assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_PLACED);
     assert_memory_equal(buffer, other, LARGE);
@@ -393,7 +399,7 @@ static void test_one_that_ends_is_forgotten(void **state) {
   (void)state;
   begin();
   put_whole(payload);
-  feed_to(LARGE / 2, 5000);
+  feed_to(LARGE / 2, READ_BYTES);
   assert_ptr_equal(session.reading, &in);
   harp_records_end(&in);
   harp_records_end(&in);
@@ -406,8 +412,8 @@ static void test_one_that_ends_is_forgotten(void **state) {
 static void test_a_small_payload_that_is_wrong_is_never_placed(void **state) {
   (void)state;
   begin();
-  struct harp_packet p = packet(TCP, NUMBER, 0, 1024);
-  put(&p, payload, 1024);
+  struct harp_packet p = packet(TCP, NUMBER, 0, SMALL);
+  put(&p, payload, SMALL);
   bytes[HARP_RECORD_HEAD_BYTES + 9] ^= 1;
   feed_to(byte_count, SIZE_MAX);
   assert_true(broken);
@@ -428,15 +434,15 @@ static void test_a_head_that_is_wrong_ends_it(void **state) {
 }
 
 static void test_records_of_others_end_it(void **state) {
-  struct harp_packet cases[4] = {packet(UDP, NUMBER, 0, 1024), packet(TCP, NUMBER, 0, 1024),
-                                 packet(TCP, NUMBER, 0, 1024), packet(TCP + 1, NUMBER, 0, 1024)};
-  static const enum harp_drop why[4] = {HARP_DROP_PATH, HARP_DROP_TOKEN, HARP_DROP_FIELD, HARP_DROP_PATH};
+  struct harp_packet cases[] = {packet(UDP, NUMBER, 0, SMALL), packet(TCP, NUMBER, 0, SMALL),
+                                packet(TCP, NUMBER, 0, SMALL), packet(TCP + 1, NUMBER, 0, SMALL)};
+  static const enum harp_drop why[] = {HARP_DROP_PATH, HARP_DROP_TOKEN, HARP_DROP_FIELD, HARP_DROP_PATH};
   (void)state;
   cases[1].token++;
   cases[2].type = HARP_PACKET_JOIN;
-  for (unsigned i = 0; i < 4; i++) {
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
     begin();
-    put(&cases[i], payload, 1024);
+    put(&cases[i], payload, SMALL);
     feed_to(byte_count, SIZE_MAX);
     assert_true(broken);
     assert_int_equal(in.why, why[i]);
@@ -468,7 +474,7 @@ static void test_a_watched_buffer_gets_whole_lines(void **state) {
     size_t there = (cut - HARP_RECORD_HEAD_BYTES) / HARP_LINE_BYTES * HARP_LINE_BYTES;
     begin();
     put_whole(payload);
-    feed_to(cut, 5000);
+    feed_to(cut, READ_BYTES);
     assert_memory_equal(buffer, payload, there);
     assert_untouched(there);
   }

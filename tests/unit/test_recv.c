@@ -335,8 +335,8 @@ static void test_messages_keep_apart_across_the_wrap(void **state) {
   }
 }
 
-/* A large message waits for its credit, so that is told at once; a small one comes early, and its credit is
- * told with what else goes, until half of the early places may be taken. */
+/* A large message waits for its credit, so that is sent at once; a small one comes early, and its credit is
+ * sent with what else goes, until half of the early places may be taken. */
 static void test_credit_of_small_receives_waits_for_company(void **state) {
   (void)state;
   const uint8_t *early;

@@ -20,27 +20,27 @@
 
 enum { BYTES = 100000 };
 
-static char said[8192];
-static unsigned said_count;
+static char log_text[8192];
+static unsigned log_count;
 static struct side a, b;
 static uint8_t from[BYTES], to[BYTES];
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void keep_line(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   assert_int_equal(level, HARP_LOG_INFO);
   if (!strstr(text, "NCCL") && !strstr(text, "thread")) return;
-  size_t n = strlen(said);
-  snprintf(said + n, sizeof said - n, "%s\n", text);
-  said_count++;
+  size_t n = strlen(log_text);
+  snprintf(log_text + n, sizeof log_text - n, "%s\n", text);
+  log_count++;
 }
 
 static int setup(void **state) {
   (void)state;
-  said[0] = 0;
-  said_count = 0;
+  log_text[0] = 0;
+  log_count = 0;
   a = b = (struct side){0};
   sides_now_ns = HARP_SEC(1);
-  harp_log_set_sink(hear);
+  harp_log_set_sink(keep_line);
   side_open(&a, &b, false, 1000, 0);
   side_open(&b, &a, false, 2000, 0);
   sides_connect(&a, &b, 0);
@@ -70,21 +70,21 @@ static void test_no_receive(void **state) {
   (void)state;
   side_submit(a.link, 0, from, BYTES);
   step(HARP_SEC(9), HARP_MS(1));
-  assert_int_equal(said_count, 0);
+  assert_int_equal(log_count, 0);
   assert_int_equal(reason(&a), HARP_STALL_NONE);
   step(HARP_SEC(3), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NO_RECEIVE);
   assert_int_equal(reason(&b), HARP_STALL_NONE);
-  assert_non_null(strstr(said,
+  assert_non_null(strstr(log_text,
                          "sim0: NCCL has waited for 10 s for host (0.0.0.0) process 7 (1 requests): it has "
                          "posted no receive"));
   step(HARP_SEC(60), HARP_MS(1));
-  assert_int_equal(said_count, 3); /* at 10, 40 and 70 s */
+  assert_int_equal(log_count, 3); /* at 10, 40 and 70 s */
   assert_int_equal(a.link->peer->stall.count, 1);
   side_submit(b.link, 0, to, BYTES);
   step(HARP_SEC(5), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NONE);
-  assert_int_equal(said_count, 3);
+  assert_int_equal(log_count, 3);
 }
 
 static void test_nothing_is_sent(void **state) {
@@ -92,8 +92,8 @@ static void test_nothing_is_sent(void **state) {
   side_submit(b.link, 0, to, BYTES);
   step(HARP_SEC(13), HARP_MS(1));
   assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
-  assert_int_equal(said_count, 1);
-  assert_non_null(strstr(said, "nothing of what it is to send has come"));
+  assert_int_equal(log_count, 1);
+  assert_non_null(strstr(log_text, "nothing of what it is to send has come"));
   side_submit(a.link, 0, from, BYTES);
   step(HARP_SEC(5), HARP_MS(1));
   assert_int_equal(reason(&b), HARP_STALL_NONE);
@@ -106,34 +106,34 @@ static void test_no_packet_gets_through(void **state) {
   a.loss_permille = 1000;
   step(HARP_SEC(13), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NOT_THROUGH);
-  assert_non_null(strstr(said, "nothing sent by UDP from sim0 is acknowledged: look for a firewall or "
-                               "security group that drops UDP"));
+  assert_non_null(strstr(log_text, "nothing sent by UDP from sim0 is acknowledged: look for a firewall or "
+                                   "security group that drops UDP"));
   a.loss_permille = 0;
   step(HARP_SEC(5), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NONE);
 }
 
-/* A peer that has not answered a PING, and whose kernel has: there is no socket here to ask. */
+/* A peer that has not answered a PING, and whose kernel has: there is no socket here to query. */
 static void test_a_peer_that_does_not_answer(void **state) {
   (void)state;
   side_submit(b.link, 0, to, BYTES);
   b.link->peer->monitor.ping_ns = sides_now_ns + HARP_SEC(7);
   step(HARP_SEC(13), HARP_MS(1));
   assert_int_equal(reason(&b), HARP_STALL_STOPPED);
-  assert_non_null(strstr(said, "its process does not"));
+  assert_non_null(strstr(log_text, "its process does not"));
   side_submit(a.link, 0, from, BYTES);
   step(HARP_SEC(5), HARP_MS(1));
 }
 
-/* We were stopped ourselves: that is said, and the peer is not blamed. */
+/* We were stopped ourselves: that is logged, and the peer is not blamed. */
 static void test_no_core(void **state) {
   (void)state;
   side_submit(b.link, 0, to, BYTES);
   step(HARP_SEC(2), HARP_MS(1));
   sides_now_ns += HARP_SEC(20);
   step(HARP_SEC(5), HARP_MS(1));
-  assert_int_equal(said_count, 1);
-  assert_non_null(strstr(said, "this engine has had no pass for "));
+  assert_int_equal(log_count, 1);
+  assert_non_null(strstr(log_text, "this engine has had no pass for "));
   assert_int_equal(reason(&b), HARP_STALL_NONE);
   side_submit(a.link, 0, from, BYTES);
   step(HARP_SEC(2), HARP_MS(1));
@@ -149,14 +149,15 @@ static void test_a_core_that_is_shared(void **state) {
     harp_stalls_note_delay(b.engine, delay += HARP_MS(40), sides_now_ns);
   }
   assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
-  said[0] = 0, said_count = 0;
+  log_text[0] = 0, log_count = 0;
   for (unsigned i = 0; i < 200; i++) {
     step(HARP_MS(100), HARP_MS(1));
     harp_stalls_note_delay(b.engine, delay += HARP_MS(90), sides_now_ns);
     assert_int_equal(reason(&b) == HARP_STALL_NO_CORE, i >= 99);
   }
-  assert_int_equal(said_count, 1); /* no peer is blamed */
-  assert_non_null(strstr(said, "sim0: of the last 10 s this engine's thread has waited for a core for 9 s"));
+  assert_int_equal(log_count, 1); /* no peer is blamed */
+  assert_non_null(
+      strstr(log_text, "sim0: of the last 10 s this engine's thread has waited for a core for 9 s"));
   step(HARP_SEC(4), HARP_MS(1));
   harp_stalls_note_delay(b.engine, delay, sides_now_ns);
   assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
@@ -169,21 +170,21 @@ static void visit(harp_ns for_ns) {
     harp_stall_watch_mt(b.engine);
 }
 
-/* It does not run at all: NCCL's thread says so. */
+/* It does not run at all: NCCL's thread logs it. */
 static void test_a_thread_that_does_not_run(void **state) {
   (void)state;
   b.engine->turn_count = 5;
   visit(HARP_SEC(40));
-  assert_int_equal(said_count, 0); /* an engine without a thread of its own */
+  assert_int_equal(log_count, 0); /* an engine without a thread of its own */
   b.engine->threaded = true;
   visit(HARP_SEC(9));
-  assert_int_equal(said_count, 0);
+  assert_int_equal(log_count, 0);
   b.engine->turn_count++;
   visit(HARP_SEC(9));
-  assert_int_equal(said_count, 0);
+  assert_int_equal(log_count, 0);
   visit(HARP_SEC(40));
-  assert_int_equal(said_count, 2); /* at 10 and 40 s */
-  assert_non_null(strstr(said, "sim0: NCCL waits, and this engine's thread has not run for 10 s"));
+  assert_int_equal(log_count, 2); /* at 10 and 40 s */
+  assert_non_null(strstr(log_text, "sim0: NCCL waits, and this engine's thread has not run for 10 s"));
   b.engine->threaded = false;
 }
 
@@ -196,14 +197,14 @@ static void test_an_accept_that_waits(void **state) {
   for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) l->pending[i].fd = -1;
   harp_ns now = HARP_SEC(100);
   for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_accept(l, now);
-  assert_int_equal(said_count, 2);
-  assert_non_null(strstr(said, "sim0: an accept of NCCL has waited for 10 s for anybody to connect to "));
+  assert_int_equal(log_count, 2);
+  assert_non_null(strstr(log_text, "sim0: an accept of NCCL has waited for 10 s for anybody to connect to "));
   struct sockaddr_in *addr = (struct sockaddr_in *)&l->pending[3].peer_addr;
   *addr = (struct sockaddr_in){
       .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
   l->pending[3].fd = 0;
   harp_stall_review_accept(l, now + HARP_SEC(30));
-  assert_non_null(strstr(said, "for a process at 10.0.0.7:99: it has connected"));
+  assert_non_null(strstr(log_text, "for a process at 10.0.0.7:99: it has connected"));
   free(l);
 }
 
@@ -212,10 +213,10 @@ static void test_the_time_is_the_operators(void **state) {
   a.engine->instance.stall_ns = HARP_SEC(2);
   side_submit(a.link, 0, from, BYTES);
   step(HARP_MS(1800), HARP_MS(1));
-  assert_int_equal(said_count, 0);
+  assert_int_equal(log_count, 0);
   step(HARP_MS(600), HARP_MS(1));
   assert_int_equal(reason(&a), HARP_STALL_NO_RECEIVE);
-  assert_non_null(strstr(said, "waited for 2 s"));
+  assert_non_null(strstr(log_text, "waited for 2 s"));
   side_submit(b.link, 0, to, BYTES);
   step(HARP_SEC(2), HARP_MS(1));
 }
@@ -228,22 +229,22 @@ static void test_a_connect_that_waits(void **state) {
       .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
   harp_ns now = HARP_SEC(100);
   for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_connect(&d, now);
-  assert_int_equal(said_count, 2); /* at 10 and 40 s */
+  assert_int_equal(log_count, 2); /* at 10 and 40 s */
   assert_non_null(
-      strstr(said, "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99: Connection refused\n"));
+      strstr(log_text, "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99: Connection refused\n"));
   d.connected = true;
   harp_stall_review_connect(&d, now + HARP_SEC(30));
-  assert_non_null(strstr(said, "has not answered"));
+  assert_non_null(strstr(log_text, "has not answered"));
 }
 
-static void test_an_idle_job_says_nothing(void **state) {
+static void test_an_idle_job_logs_nothing(void **state) {
   (void)state;
   side_submit(b.link, 0, to, BYTES);
   side_submit(a.link, 0, from, BYTES);
   step(HARP_SEC(2), HARP_MS(1));
   assert_int_equal(atomic_load(&b.link->requests[0].state), HARP_REQUEST_DONE);
   step(HARP_SEC(3600), HARP_MS(100));
-  assert_int_equal(said_count, 0);
+  assert_int_equal(log_count, 0);
 }
 
 int main(void) {
@@ -259,7 +260,7 @@ int main(void) {
       TEST(test_an_accept_that_waits),
       TEST(test_the_time_is_the_operators),
       TEST(test_a_connect_that_waits),
-      TEST(test_an_idle_job_says_nothing),
+      TEST(test_an_idle_job_logs_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,20 +23,20 @@
 #include "base/log.h"
 #include "host/stats_file.h"
 
-static char dir[64], said[4096];
+static char dir[64], log_text[4096];
 static struct harp_error error;
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void keep_line(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
-  size_t n = strlen(said);
-  snprintf(said + n, sizeof said - n, "%s %s\n", level == HARP_LOG_INFO ? "INFO" : "WARN", text);
+  size_t n = strlen(log_text);
+  snprintf(log_text + n, sizeof log_text - n, "%s %s\n", level == HARP_LOG_INFO ? "INFO" : "WARN", text);
 }
 
 static int setup(void **state) {
   (void)state;
   snprintf(dir, sizeof dir, "/tmp/harp-stats-XXXXXX");
-  said[0] = 0;
-  harp_log_set_sink(hear);
+  log_text[0] = 0;
+  harp_log_set_sink(keep_line);
   return mkdtemp(dir) ? 0 : -1;
 }
 
@@ -118,7 +118,7 @@ static void test_entries(void **state) {
   harp_stats_file_close(file);
 }
 
-/* What does not fit is counted while it is there, and said once. */
+/* What does not fit is counted while it is there, and logged once. */
 static void test_full_table(void **state) {
   (void)state;
   struct harp_stats_file *file = open_it();
@@ -128,9 +128,10 @@ static void test_full_table(void **state) {
   assert_int_equal(header_of(file).tables[HARP_STATS_SESSIONS].missing, 5);
   harp_stats_give(file, HARP_STATS_SESSIONS, -1, 2);
   assert_int_equal(header_of(file).tables[HARP_STATS_SESSIONS].missing, 3);
-  assert_non_null(strstr(said, "INFO "));
-  assert_non_null(strstr(said, "not all entries of the table `session` are in the statistics: it is full\n"));
-  assert_null(strstr(strchr(said, '\n') + 1, "statistics"));
+  assert_non_null(strstr(log_text, "INFO "));
+  assert_non_null(
+      strstr(log_text, "not all entries of the table `session` are in the statistics: it is full\n"));
+  assert_null(strstr(strchr(log_text, '\n') + 1, "statistics"));
   harp_stats_file_close(file);
 }
 
@@ -246,7 +247,7 @@ static void test_nowhere(void **state) {
   assert_string_equal(error.text, "no statistics file in /proc/harp: No such file or directory");
 }
 
-/* Mounts a small file system in a mount namespace of its own; the exit code says what went wrong there. */
+/* Mounts a small file system in a mount namespace of its own; the exit code is what went wrong there. */
 static int on_small_disk(const char *options, int (*body)(void)) {
   pid_t child = fork();
   if (!child) {
@@ -268,7 +269,7 @@ static int no_room_for_entries(void) {
   if (harp_stats_file_open(&file, dir, &error)) return 1;
   if (harp_stats_take(file, HARP_STATS_ENGINES, 1)) return 2;
   if (harp_stats_take(file, HARP_STATS_PATHS, 4096) != -1) return 3;
-  if (!strstr(said, "No space left on device")) return 4;
+  if (!strstr(log_text, "No space left on device")) return 4;
   return header_of(file).tables[HARP_STATS_PATHS].missing == 4096 ? 0 : 5;
 }
 

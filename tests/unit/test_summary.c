@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said at the end: all counters, drops first, in lines that fit; sessions that lost much. */
+/* What is logged at the end: all counters, drops first, in lines that fit; sessions that lost much. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ enum { LINES_MAX = 16, NCCL_LINE_BYTES = 900 };
 static char lines[LINES_MAX][HARP_LOG_LINE_BYTES];
 static unsigned line_count;
 
-static void hear(enum harp_log_level level, const char *file, int line, const char *text) {
+static void keep_line(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file, (void)line;
   assert_int_equal(level, HARP_LOG_INFO);
   assert_true(line_count < LINES_MAX);
@@ -30,7 +30,7 @@ static int setup(void **state) {
   (void)state;
   line_count = 0;
   sides_now_ns = HARP_SEC(1);
-  harp_log_set_sink(hear);
+  harp_log_set_sink(keep_line);
   return 0;
 }
 
@@ -41,7 +41,7 @@ static int teardown(void **state) {
 }
 
 /* Even the largest numbers are all there, and no line is cut. */
-static void test_everything_is_said(void **state) {
+static void test_everything_is_logged(void **state) {
   (void)state;
   static struct harp_engine e = {.name = "eth1+eth2 engine 2 (core 5)"};
   memset(&e.counters, 0xff, sizeof e.counters);
@@ -112,7 +112,7 @@ static void test_sessions_that_lost_much(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(test_everything_is_said),
+      TEST(test_everything_is_logged),
       TEST(test_zeros_are_left_out),
       TEST(test_sessions_that_lost_much),
   };

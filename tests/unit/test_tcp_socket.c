@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of connections that carry records, over loopback; what the kernel tells of a connection, and
- * what is worked out where an older one tells less. */
+/* The options of connections that carry records, over loopback; what the kernel reports of a connection, and
+ * what is worked out where an older one reports less. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -131,13 +131,13 @@ static void test_segments_are_worked_out(void **state) {
   (void)state;
   fill();
   drain();
-  uint32_t told = look(CURRENT).segments;
-  assert_true(told > 0);
+  uint32_t counted = look(CURRENT).segments;
+  assert_true(counted > 0);
   const socklen_t kernels[] = {LINUX_3_10, LINUX_4_1};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(kernels); i++) {
     uint32_t worked_out = look(kernels[i]).segments;
     assert_true(worked_out > 0);
-    assert_in_range(worked_out, told / 3, told + 1);
+    assert_in_range(worked_out, counted / 3, counted + 1);
   }
 }
 

@@ -122,7 +122,7 @@ static void test_parts_do_not_push_each_other_out(void **state) {
   assert_int_equal((uint8_t)(ring.recovery[0].order - ring.state[0].order), 1);
 }
 
-/* A ring tells another process where its parts are. */
+/* A ring contains where its parts are, for another process. */
 static void test_heads_describe_the_ring(void **state) {
   (void)state;
   for (unsigned part = 0; part < HARP_TRACE_PARTS; part++) {

@@ -16,7 +16,10 @@
 
 #include "io/io.h"
 
-enum { TX_FRAMES = 2, RX_SLOT_BYTES = 9216, PATIENCE_MS = 5000, BLOCK_PORTS = 8, SUPERFRAMES = 40 };
+enum { TX_FRAMES = 2, GRO_SLOTS = 16, RX_SLOT_BYTES = 9216 }; /* as in udp.c */
+enum { PAGE_BYTES = 4096, PATIENCE_MS = 5000, BLOCK_PORTS = 8, SUPERFRAMES = 40, HEAD_BYTES = 44 };
+enum { SMALL_BYTES = 100, PACKET_BYTES = 1452 /* of MTU 1500 */, JUMBO_BYTES = 8876 /* of MTU 9000 */ };
+enum { NO_OFFLOAD = HARP_IO_NO_GSO | HARP_IO_NO_GRO, NO_FEATURE = NO_OFFLOAD | HARP_IO_NO_GATHER };
 
 static const struct harp_io_ops *const ops = &harp_io_udp;
 
@@ -41,7 +44,7 @@ static int try_open(struct end *e, int family, uint32_t disable, unsigned ports,
   memset(e, 0, sizeof *e);
   e->addr = loopback(family);
   size_t bytes = ops->frames_bytes(NULL);
-  e->frames = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  e->frames = aligned_alloc(PAGE_BYTES, harp_align_up(bytes, PAGE_BYTES));
   assert_non_null(e->frames);
   struct harp_io_config config = {
       .addr = &e->addr,
@@ -99,7 +102,7 @@ static unsigned receive(struct end *e, void (*each)(const uint8_t *packet, uint3
   struct harp_rx_superframe got[HARP_RX_BATCH_MAX];
   struct pollfd fds[HARP_IO_FDS_MAX];
   unsigned count = ops->fds(e->io, fds), packets = 0;
-  assert_int_equal(count, 1); /* several ports are asked about together */
+  assert_int_equal(count, 1); /* several ports are polled together */
   if (poll(fds, count, PATIENCE_MS) <= 0) return 0;
   unsigned n = ops->rx(e->io, got, e->io->info.rx_batch);
   for (unsigned i = 0; i < n; i++) {
@@ -132,7 +135,6 @@ static void check_packet(const uint8_t *packet, uint32_t bytes, void *arg) {
 
 static void send_superframe(struct end *e, struct harp_io_route *route, const struct expected *x,
                             bool gather) {
-  enum { HEAD_BYTES = 44 };
   static uint8_t payload[HARP_SEGMENTS_MAX][HARP_SUPERFRAME_MAX_BYTES];
   struct harp_tx_superframe sf;
   assert_true(ops->tx_take(e->io, route, x->segment_bytes, &sf));
@@ -162,7 +164,7 @@ static void exchange(int family, uint32_t disable_tx, uint32_t disable_rx, uint3
     if (most > a.io->info.segments_max) most = a.io->info.segments_max;
     struct expected x = {
         .superframe = n, .count = n % 3 ? 1 + n * 7 % most : most, .segment_bytes = segment_bytes};
-    x.last_bytes = n % 2 ? segment_bytes : 45 + n * 31 % (segment_bytes - 45);
+    x.last_bytes = n % 2 ? segment_bytes : HEAD_BYTES + 1 + n * 31 % (segment_bytes - HEAD_BYTES - 1);
     send_superframe(&a, route, &x, a.io->info.gather && n % 4 == 1);
     struct expected want = x;
     while (want.segment < want.count)
@@ -186,9 +188,9 @@ static bool has_ip6(void) {
 }
 
 static void every_combination(int family) {
-  static const uint32_t sizes[] = {100, 1452, 8876};
-  for (uint32_t tx = 0; tx < 8; tx++)
-    for (uint32_t rx = 0; rx < 4; rx += HARP_IO_NO_GRO)
+  static const uint32_t sizes[] = {SMALL_BYTES, PACKET_BYTES, JUMBO_BYTES};
+  for (uint32_t tx = 0; tx <= NO_FEATURE; tx++)
+    for (uint32_t rx = 0; rx <= HARP_IO_NO_GRO; rx += HARP_IO_NO_GRO)
       for (unsigned s = 0; s < HARP_ARRAY_COUNT(sizes); s++) exchange(family, tx, rx, sizes[s]);
 }
 
@@ -207,16 +209,16 @@ static void test_mode_names_what_is_used(void **state) {
   (void)state;
   static const char *const names[] = {"udp gso+gro", "udp sendmmsg+gro", "udp gso+recvmmsg",
                                       "udp sendmmsg+recvmmsg"};
-  for (uint32_t disable = 0; disable < 8; disable++) {
+  for (uint32_t disable = 0; disable <= NO_FEATURE; disable++) {
     struct end e;
     open_end(&e, AF_INET, disable, 1);
     const struct harp_io_info *info = &e.io->info;
-    assert_string_equal(info->mode, names[disable & 3]);
+    assert_string_equal(info->mode, names[disable & NO_OFFLOAD]);
     assert_int_equal(info->gather, !(disable & HARP_IO_NO_GATHER));
-    assert_int_equal(!info->why_not[0], !(disable & 3));
+    assert_int_equal(!info->why_not[0], !(disable & NO_OFFLOAD));
     assert_int_equal(!!strstr(info->why_not, "GSO is switched off"), !!(disable & HARP_IO_NO_GSO));
     assert_int_equal(!!strstr(info->why_not, "GRO is switched off"), !!(disable & HARP_IO_NO_GRO));
-    assert_int_equal(info->rx_batch, disable & HARP_IO_NO_GRO ? HARP_RX_BATCH_MAX : 16);
+    assert_int_equal(info->rx_batch, disable & HARP_IO_NO_GRO ? HARP_RX_BATCH_MAX : GRO_SLOTS);
     assert_true(info->buffer_bytes > 0);
     close_end(&e);
   }
@@ -244,7 +246,8 @@ static int connect_raw(const struct end *to) {
 /* An empty datagram and one larger than a slot are counted, and the next one arrives. */
 static void test_what_is_empty_or_too_large_is_counted(void **state) {
   (void)state;
-  static uint8_t big[60000];
+  enum { LARGE_BYTES = 60000, LAST_BYTES = 77 };
+  static uint8_t big[LARGE_BYTES];
   for (uint32_t disable = 0; disable <= HARP_IO_NO_GRO; disable += HARP_IO_NO_GRO) {
     struct end e;
     uint32_t seen[2] = {0};
@@ -253,8 +256,8 @@ static void test_what_is_empty_or_too_large_is_counted(void **state) {
     assert_int_equal(send(fd, big, 0, 0), 0);
     assert_int_equal(send(fd, big, sizeof big, 0), sizeof big);
     assert_int_equal(send(fd, big, RX_SLOT_BYTES, 0), RX_SLOT_BYTES);
-    assert_int_equal(send(fd, big, 77, 0), 77);
-    while (!seen[0] || seen[1] != 77) {
+    assert_int_equal(send(fd, big, LAST_BYTES, 0), LAST_BYTES);
+    while (!seen[0] || seen[1] != LAST_BYTES) {
       unsigned before = seen[0];
       uint64_t dropped = e.counters.drops[HARP_DROP_SHORT];
       receive(&e, count_packet, seen);
@@ -300,13 +303,13 @@ static void test_refused_send(void **state) {
     struct harp_tx_superframe sf;
     open_end(&e, AF_INET, disable, 1);
     struct sockaddr_storage nowhere = at_port(&e, 0);
-    ((struct sockaddr_in *)&nowhere)->sin_addr.s_addr = htonl(0x08080808); /* not reached from 127.0.0.1 */
+    ((struct sockaddr_in *)&nowhere)->sin_addr.s_addr = htonl(0x08080808); /* no way from 127.0.0.1 */
     struct harp_io_route *route = ops->route_open(e.io, 0, &nowhere, -1);
     for (unsigned n = 1; n <= 3 * TX_FRAMES; n++) {
-      assert_true(ops->tx_take(e.io, route, 200, &sf));
-      memset(sf.base, 0, 400);
+      assert_true(ops->tx_take(e.io, route, SMALL_BYTES, &sf));
+      memset(sf.base, 0, 2 * SMALL_BYTES);
       sf.count = 2;
-      sf.last_bytes = 200;
+      sf.last_bytes = SMALL_BYTES;
       assert_true(ops->tx_submit(e.io, &sf) < 0);
       assert_int_equal(e.counters.tx_busy, n);
     }
@@ -325,57 +328,59 @@ static void test_frames_are_accounted_for(void **state) {
   struct harp_tx_superframe sf[TX_FRAMES + 1];
   for (unsigned round = 0; round < 3; round++) {
     for (unsigned i = 0; i < TX_FRAMES; i++) {
-      assert_true(ops->tx_take(e.io, route, 1452, &sf[i]));
-      assert_int_equal(sf[i].count_max, HARP_SUPERFRAME_MAX_BYTES / 1452);
+      assert_true(ops->tx_take(e.io, route, PACKET_BYTES, &sf[i]));
+      assert_int_equal(sf[i].count_max, HARP_SUPERFRAME_MAX_BYTES / PACKET_BYTES);
       memset(sf[i].base, (int)i, HARP_SUPERFRAME_MAX_BYTES);
       for (unsigned j = 0; j < i; j++) assert_ptr_not_equal(sf[i].base, sf[j].base);
     }
-    assert_false(ops->tx_take(e.io, route, 1452, &sf[TX_FRAMES]));
+    assert_false(ops->tx_take(e.io, route, PACKET_BYTES, &sf[TX_FRAMES]));
     for (unsigned i = 0; i < TX_FRAMES; i++) {
       assert_int_equal(sf[i].base[HARP_SUPERFRAME_MAX_BYTES - 1], i);
       ops->tx_give_back(e.io, &sf[i]);
     }
   }
-  assert_true(ops->tx_take(e.io, route, 20, &sf[0]));
+  assert_true(ops->tx_take(e.io, route, HARP_SUPERFRAME_MAX_BYTES / HARP_SEGMENTS_MAX / 2, &sf[0]));
   assert_int_equal(sf[0].count_max, HARP_SEGMENTS_MAX);
   ops->tx_give_back(e.io, &sf[0]);
   ops->route_close(e.io, route);
   close_end(&e);
 }
 
-/* Several ports, all full: none starves, and one call gives no more than was asked for. */
+/* Several ports, all full: none starves, and one call returns no more than was requested. */
 static void test_ports_take_turns(void **state) {
   (void)state;
+  enum { PORTS = 4, PORT_PACKETS = 6, PACKETS = PORTS * PORT_PACKETS, CALLS_MAX = 1000 };
   for (uint32_t disable = 0; disable <= HARP_IO_NO_GRO; disable += HARP_IO_NO_GRO) {
     struct end a, b;
-    unsigned seen[4] = {0}, total = 0;
+    unsigned seen[PORTS] = {0}, total = 0;
     open_end(&a, AF_INET, HARP_IO_NO_GSO, 1);
-    open_end(&b, AF_INET, disable, 4);
-    for (unsigned p = 0; p < 4; p++) {
+    open_end(&b, AF_INET, disable, PORTS);
+    for (unsigned p = 0; p < PORTS; p++) {
       struct harp_io_route *route = route_to(&a, 0, &b, p);
-      for (unsigned n = 0; n < 6; n++) {
+      for (unsigned n = 0; n < PORT_PACKETS; n++) {
         struct harp_tx_superframe sf;
-        assert_true(ops->tx_take(a.io, route, 100 + p * 10 + n, &sf));
-        memset(sf.base, (int)p, 200);
+        uint32_t bytes = SMALL_BYTES + p * PORT_PACKETS + n; /* all differ, so that they don't merge */
+        assert_true(ops->tx_take(a.io, route, bytes, &sf));
+        memset(sf.base, (int)p, bytes);
         sf.count = 1;
-        sf.last_bytes = 100 + p * 10 + n; /* of different sizes, so that they don't merge */
+        sf.last_bytes = bytes;
         assert_int_equal(ops->tx_submit(a.io, &sf), 0);
       }
       ops->route_close(a.io, route);
     }
-    for (unsigned calls = 0; total < 24; calls++) {
+    for (unsigned calls = 0; total < PACKETS; calls++) {
       struct harp_rx_superframe got[HARP_RX_BATCH_MAX];
       unsigned n = ops->rx(b.io, got, 1);
       assert_true(n <= 1);
-      if (!n && calls > 1000) fail_msg("%u of 24 came", total);
+      if (!n && calls > CALLS_MAX) fail_msg("%u of %u came", total, PACKETS);
       if (!n) continue;
       seen[got[0].data[0]]++;
       total++;
-      if (total == 4 && !disable)
-        for (unsigned p = 0; p < 4; p++) assert_int_equal(seen[p], 1);
+      if (total == PORTS && !disable)
+        for (unsigned p = 0; p < PORTS; p++) assert_int_equal(seen[p], 1);
       ops->rx_release(b.io, got, n);
     }
-    for (unsigned p = 0; p < 4; p++) assert_int_equal(seen[p], 6);
+    for (unsigned p = 0; p < PORTS; p++) assert_int_equal(seen[p], PORT_PACKETS);
     close_end(&a);
     close_end(&b);
   }
@@ -385,7 +390,8 @@ static void test_ports_take_turns(void **state) {
 
 /* Finds a run of ports of which all are free. */
 static uint16_t free_block(void) {
-  for (unsigned low = 30001; low < 60000; low += 997) {
+  enum { FIRST = 30001, END = 60000, STEP = 997 };
+  for (unsigned low = FIRST; low < END; low += STEP) {
     struct end e;
     struct harp_error error = {0};
     if (try_open(&e, AF_INET, 0, BLOCK_PORTS, (uint16_t)low, (uint16_t)(low + BLOCK_PORTS - 1), &error))
@@ -399,25 +405,26 @@ static uint16_t free_block(void) {
 
 static void test_port_range(void **state) {
   (void)state;
+  enum { PORTS = 3, LEFT = BLOCK_PORTS - 2 * PORTS };
   uint16_t low = free_block(), high = (uint16_t)(low + BLOCK_PORTS - 1);
   struct end a, b, c;
   struct harp_error error = {0};
   char expected[64];
-  assert_int_equal(try_open(&a, AF_INET, 0, 3, low, high, &error), 0);
-  assert_int_equal(try_open(&b, AF_INET, 0, 3, low, high, &error), 0);
-  for (unsigned i = 0; i < 3; i++) {
+  assert_int_equal(try_open(&a, AF_INET, 0, PORTS, low, high, &error), 0);
+  assert_int_equal(try_open(&b, AF_INET, 0, PORTS, low, high, &error), 0);
+  for (unsigned i = 0; i < PORTS; i++) {
     assert_int_equal(a.io->info.ports[i], low + i);
-    assert_int_equal(b.io->info.ports[i], low + 3 + i);
+    assert_int_equal(b.io->info.ports[i], low + PORTS + i);
   }
-  /* Two are left: not enough, which is said with the range; and none of those tried stays bound. */
-  assert_int_equal(try_open(&c, AF_INET, 0, 3, low, high, &error), -EADDRINUSE);
-  snprintf(expected, sizeof expected, "cannot bind 3 of the UDP ports %u to %u: ", low, high);
+  /* Too few are left: the error contains the range, and none of those tried stays bound. */
+  assert_int_equal(try_open(&c, AF_INET, 0, PORTS, low, high, &error), -EADDRINUSE);
+  snprintf(expected, sizeof expected, "cannot bind %u of the UDP ports %u to %u: ", PORTS, low, high);
   assert_non_null(strstr(error.text, expected));
-  assert_int_equal(try_open(&c, AF_INET, 0, 2, low, high, &error), 0);
-  assert_int_equal(c.io->info.ports[1], high);
+  assert_int_equal(try_open(&c, AF_INET, 0, LEFT, low, high, &error), 0);
+  assert_int_equal(c.io->info.ports[LEFT - 1], high);
   close_end(&a);
   close_end(&c);
-  assert_int_equal(try_open(&a, AF_INET, 0, 5, low, high, &error), 0);
+  assert_int_equal(try_open(&a, AF_INET, 0, PORTS + LEFT, low, high, &error), 0);
   close_end(&a);
   close_end(&b);
 }
@@ -426,11 +433,11 @@ static void test_highest_port(void **state) {
   (void)state;
   struct end a, b;
   struct harp_error error = {0};
-  int err = try_open(&a, AF_INET, 0, 1, 65535, 65535, &error);
+  int err = try_open(&a, AF_INET, 0, 1, UINT16_MAX, UINT16_MAX, &error);
   if (err == -EADDRINUSE) skip();
   assert_int_equal(err, 0);
-  assert_int_equal(a.io->info.ports[0], 65535);
-  assert_int_equal(try_open(&b, AF_INET, 0, 1, 65535, 65535, &error), -EADDRINUSE);
+  assert_int_equal(a.io->info.ports[0], UINT16_MAX);
+  assert_int_equal(try_open(&b, AF_INET, 0, 1, UINT16_MAX, UINT16_MAX, &error), -EADDRINUSE);
   close_end(&a);
 }
 

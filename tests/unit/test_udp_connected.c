@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connected sockets beside a port's own: who sends to a peer has one, shared by all routes to it, closed with
- * the last of them. Packets of unknown hosts still arrive, what ICMP says harms nothing, and nobody else gets
- * the port. Where there can be no more of them, the port's own socket sends. */
+ * the last of them. Packets of unknown hosts still arrive, what ICMP reports harms nothing, and nobody else
+ * gets the port. Where there can be no more of them, the port's own socket sends. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -18,8 +18,10 @@
 #include <cmocka.h>
 
 #include "io/io.h"
+#include "lib/netns.h"
 
-enum { PATIENCE_MS = 5000, PACKET_BYTES = 300, MANY = 40, CONNECTED_MAX = 32, CLASS = 0x68 };
+enum { PAGE_BYTES = 4096, PATIENCE_MS = 5000, TRIES = 100, PACKET_BYTES = 300, BYTE = 9, CLASS = 0x68 };
+enum { CONNECTED_MAX = 32, CONNECTED_SHARE = 16, MANY = CONNECTED_MAX + 8 }; /* the first two as in udp.c */
 
 struct end {
   struct harp_io *io;
@@ -38,14 +40,14 @@ static int try_open(struct end *e, unsigned ports, uint16_t low) {
   memset(e, 0, sizeof *e);
   memcpy(&addr, &in, sizeof in);
   size_t bytes = harp_io_udp.frames_bytes(NULL);
-  e->frames = aligned_alloc(4096, harp_align_up(bytes, 4096));
+  e->frames = aligned_alloc(PAGE_BYTES, harp_align_up(bytes, PAGE_BYTES));
   struct harp_io_config config = {.addr = &addr,
                                   .port_low = low,
                                   .port_high = low,
                                   .port_count = ports,
                                   .is_each_receiving = is_each_receiving,
                                   .is_one_of_many = is_one_of_many,
-                                  .ifindex = 1,
+                                  .ifindex = NETNS_LO,
                                   .frames = e->frames,
                                   .frames_bytes = bytes,
                                   .counters = &e->counters};
@@ -89,7 +91,7 @@ static void send_byte(struct end *e, struct harp_io_route *r, uint8_t byte) {
 static uint8_t receive(struct end *e) {
   struct harp_rx_superframe got;
   struct pollfd fds[HARP_IO_FDS_MAX];
-  for (unsigned tries = 0; tries < 100; tries++) {
+  for (unsigned tries = 0; tries < TRIES; tries++) {
     assert_true(poll(fds, e->io->ops->fds(e->io, fds), PATIENCE_MS) > 0);
     if (!e->io->ops->rx(e->io, &got, 1)) continue;
     assert_int_equal(got.segment_bytes, PACKET_BYTES);
@@ -123,13 +125,13 @@ static unsigned sockets_on(uint16_t port, bool connected) {
 
 static void test_both_ways_and_unknown_senders(void **state) {
   (void)state;
-  enum { ENDS = 3 };
+  enum { ENDS = 3, ROUNDS = 20 };
   struct end ends[ENDS];
   struct harp_io_route *routes[ENDS][ENDS];
   for (unsigned i = 0; i < ENDS; i++) open_end(&ends[i], 1);
   for (unsigned i = 0; i < ENDS; i++)
     for (unsigned j = 0; j < ENDS; j++) routes[i][j] = route(&ends[i], 0, ends[j].io->info.ports[0], -1);
-  for (unsigned round = 0; round < 20; round++) {
+  for (unsigned round = 0; round < ROUNDS; round++) {
     for (unsigned i = 0; i < ENDS; i++) { /* in the first round, before the others have sent anything */
       for (unsigned j = 0; j < ENDS; j++) {
         send_byte(&ends[i], routes[i][j], (uint8_t)(round * ENDS + i));
@@ -166,7 +168,7 @@ static unsigned sources_to(uint16_t port, uint16_t *sources, unsigned most) {
 /* What any port sends comes to the first one of the peer, which alone is looked at. */
 static void test_the_first_port_receives_for_all(void **state) {
   (void)state;
-  enum { PORTS = 3 };
+  enum { PORTS = 3, ROUNDS = 10, BACK = 100 /* what marks the bytes sent back */ };
   struct end a, b;
   struct harp_io_route *there[PORTS], *back[PORTS];
   uint16_t sources[PORTS + 1];
@@ -178,12 +180,12 @@ static void test_the_first_port_receives_for_all(void **state) {
     there[i] = route(&a, i, b.io->info.ports[i], -1);
     back[i] = route(&b, i, a.io->info.ports[i], -1);
   }
-  for (uint8_t round = 0; round < 10; round++) {
+  for (uint8_t round = 0; round < ROUNDS; round++) {
     for (unsigned i = 0; i < PORTS; i++) {
       send_byte(&a, there[i], (uint8_t)(round * PORTS + i));
       assert_int_equal(receive(&b), round * PORTS + i);
-      send_byte(&b, back[i], (uint8_t)(100 + round * PORTS + i));
-      assert_int_equal(receive(&a), 100 + round * PORTS + i);
+      send_byte(&b, back[i], (uint8_t)(BACK + round * PORTS + i));
+      assert_int_equal(receive(&a), BACK + round * PORTS + i);
     }
   }
   assert_int_equal(sources_to(b.io->info.ports[0], sources, PORTS + 1), PORTS);
@@ -234,9 +236,10 @@ static void test_routes_to_a_peer_share_one(void **state) {
 }
 
 /* The peer's process ends and another one takes its port: each packet that is sent then arrives, and what
- * ICMP said before is neither an error nor a drop. */
+ * ICMP reported before is neither an error nor a drop. */
 static void test_a_peer_that_comes_back(void **state) {
   (void)state;
+  enum { LOST_PACKETS = 5, FIRST_BYTE = 3, LAST_BYTE = 7 };
   struct end a, b, gone;
   open_end(&a, 1);
   open_end(&gone, 1);
@@ -244,13 +247,13 @@ static void test_a_peer_that_comes_back(void **state) {
   struct harp_io_route *r = route(&a, 0, port, -1);
   send_byte(&a, r, 1);
   close_end(&gone);
-  for (unsigned n = 0; n < 5; n++) {
+  for (unsigned n = 0; n < LOST_PACKETS; n++) {
     struct harp_rx_superframe got;
     send_byte(&a, r, 2);
     if (n % 2) assert_int_equal(a.io->ops->rx(a.io, &got, 1), 0);
   }
   if (try_open(&b, 1, port)) skip(); /* somebody was quicker */
-  for (uint8_t byte = 3; byte < 8; byte++) {
+  for (uint8_t byte = FIRST_BYTE; byte <= LAST_BYTE; byte++) {
     send_byte(&a, r, byte);
     assert_int_equal(receive(&b), byte);
   }
@@ -260,6 +263,7 @@ static void test_a_peer_that_comes_back(void **state) {
 }
 
 static void send_to_many(bool some_connected) {
+  enum { ROUNDS = 3 };
   struct end a, b[MANY];
   struct harp_io_route *routes[MANY];
   open_end(&a, 1);
@@ -267,7 +271,7 @@ static void send_to_many(bool some_connected) {
     open_end(&b[i], 1);
     routes[i] = route(&a, 0, b[i].io->info.ports[0], -1);
   }
-  for (uint8_t round = 0; round < 3; round++) {
+  for (uint8_t round = 0; round < ROUNDS; round++) {
     for (unsigned i = 0; i < MANY; i++) {
       send_byte(&a, routes[i], round);
       assert_int_equal(receive(&b[i]), round);
@@ -284,21 +288,21 @@ static void test_only_so_many_peers_have_one(void **state) {
   send_to_many(true);
 }
 
-/* The process may open few files: all are left to others. */
+/* The process may open too few files for one connected socket: all are left to others. */
 static void test_files_are_scarce(void **state) {
   (void)state;
   struct rlimit before, few;
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
   few = before;
-  few.rlim_cur = 15;
+  few.rlim_cur = CONNECTED_SHARE - 1;
   struct end a, b;
   open_end(&a, 1);
   open_end(&b, 1);
   struct harp_io_route *r = route(&a, 0, b.io->info.ports[0], -1);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-  send_byte(&a, r, 9);
+  send_byte(&a, r, BYTE);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-  assert_int_equal(receive(&b), 9);
+  assert_int_equal(receive(&b), BYTE);
   assert_int_equal(sockets_on(a.io->info.ports[0], true), 0);
   a.io->ops->route_close(a.io, r);
   close_end(&a);
@@ -314,15 +318,15 @@ static void test_one_of_many_interfaces_has_none(void **state) {
   open_end(&b, 1);
   is_one_of_many = false;
   struct harp_io_route *r = route(&a, 0, b.io->info.ports[0], -1);
-  send_byte(&a, r, 9);
-  assert_int_equal(receive(&b), 9);
+  send_byte(&a, r, BYTE);
+  assert_int_equal(receive(&b), BYTE);
   assert_int_equal(sockets_on(a.io->info.ports[0], true), 0);
   a.io->ops->route_close(a.io, r);
   close_end(&a);
   close_end(&b);
 }
 
-/* Whoever does not share the socket gets no share of the port, whatever he asks for. */
+/* Whoever does not share the socket gets no share of the port, whatever option it sets. */
 static void test_the_port_stays_ours(void **state) {
   (void)state;
   struct end a, b;

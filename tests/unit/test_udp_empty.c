@@ -22,7 +22,8 @@ enum {
   SUPERFRAME_PACKETS = 4,
   PACKETS = PORTS * ROUNDS * SUPERFRAME_PACKETS,
   PACKET_BYTES = 1068,
-  CALL_DROPS_MAX = 64, /* more than one rx call may drop */
+  LAST_PACKET_BYTES = PACKET_BYTES - 100, /* of a superframe */
+  CALL_DROPS_MAX = 64,                    /* more than one rx call may drop */
   WAIT_MS = 10000,
 };
 
@@ -75,7 +76,7 @@ static void send_packets(struct driver *d, struct harp_io_route *route, unsigned
   assert_true(d->io->ops->tx_take(d->io, route, PACKET_BYTES, &sf));
   assert_true(sf.count_max >= count);
   for (unsigned k = 0; k < count; k++) {
-    uint32_t bytes = k + 1 == count ? PACKET_BYTES - 100 : PACKET_BYTES;
+    uint32_t bytes = k + 1 == count ? LAST_PACKET_BYTES : PACKET_BYTES;
     uint8_t *at = sf.base + (size_t)k * sf.stride;
     for (uint32_t i = 0; i < bytes; i++) at[i] = byte_of(first + k, i);
     sf.last_bytes = bytes;

@@ -17,12 +17,13 @@
 #include "io/bundle.h"
 #include "lib/netns.h"
 
-enum { PORTS = 3, TX_FRAMES = 2, SEGMENT_BYTES = 1000, HEAD_BYTES = 44, PATIENCE_MS = 5000 };
+enum { PORTS = 3, TX_FRAMES = 2, HEAD_BYTES = 44, PAGE_BYTES = 4096, PATIENCE_MS = 5000, REUSED = 0xee };
+enum { SEGMENT_BYTES = 1000, SHORT = SEGMENT_BYTES / 2, BYTES = 2 * SEGMENT_BYTES + SHORT };
 
 /* ---- the kernel, as the driver sees it ---- */
 
 static uint16_t full_port;      /* whose sockets take nothing; 0: none */
-static int refusal = EAGAIN;    /* what they say */
+static int refusal = EAGAIN;    /* their errno */
 static unsigned messages_taken; /* of the next sendmmsg there, before it is full */
 
 static uint16_t port_of(int fd) {
@@ -64,7 +65,7 @@ static void open_at(struct end *e, const char *addr, uint32_t disable, unsigned 
   memset(e, 0, sizeof *e);
   memcpy(&e->addr, &in, sizeof in);
   size_t bytes = harp_io_udp.frames_bytes(NULL);
-  e->frames = aligned_alloc(4096, harp_align_up(bytes, 4096));
+  e->frames = aligned_alloc(PAGE_BYTES, harp_align_up(bytes, PAGE_BYTES));
   struct harp_io_config config = {.addr = &e->addr,
                                   .port_count = ports,
                                   .is_each_receiving = true,
@@ -125,7 +126,7 @@ static int send_one(struct end *e, struct harp_io_route *r, unsigned n, uint32_t
   struct harp_tx_superframe sf;
   build(e, r, n, bytes, gather, &sf);
   int err = e->io->ops->tx_submit(e->io, &sf);
-  if (gather) memset(payload, 0xee, sizeof payload); /* its owner has it back */
+  if (gather) memset(payload, REUSED, sizeof payload); /* its owner has it back */
   return err;
 }
 
@@ -161,7 +162,8 @@ static bool can_take(struct end *e, struct harp_io_route *r) {
 /* Each way of sending, by copy and by reference, from single packets to full superframes. */
 static void test_what_is_refused_leaves_later(void **state) {
   (void)state;
-  static const uint32_t sizes[] = {70, 1000, 2500, 60001};
+  enum { FLUSHES = 3 };
+  static const uint32_t sizes[] = {HEAD_BYTES + 26, SEGMENT_BYTES, BYTES, 60 * SEGMENT_BYTES + 1};
   for (uint32_t disable = 0; disable <= HARP_IO_NO_GSO; disable += HARP_IO_NO_GSO) {
     for (unsigned n = 0; n < 2 * HARP_ARRAY_COUNT(sizes); n++) {
       struct end a, b;
@@ -173,7 +175,7 @@ static void test_what_is_refused_leaves_later(void **state) {
       full_port = a.io->info.ports[1];
       messages_taken = bytes > SEGMENT_BYTES;
       assert_int_equal(send_one(&a, routes[1], n, bytes, n % 2), 0);
-      for (unsigned tries = 0; tries < 3; tries++) a.io->ops->tx_flush(a.io);
+      for (unsigned tries = 0; tries < FLUSHES; tries++) a.io->ops->tx_flush(a.io);
       assert_false(can_take(&a, routes[1]));
       full_port = 0;
       a.io->ops->tx_flush(a.io);
@@ -193,6 +195,7 @@ static void test_what_is_refused_leaves_later(void **state) {
 /* Other ports send while one waits, but each of them that waits too keeps one more frame. */
 static void test_other_ports_go_on(void **state) {
   (void)state;
+  enum { FIRST = 1, LAST = 20 }; /* superframes: the two that wait */
   struct end a, b;
   struct harp_io_route *routes[PORTS];
   struct pollfd fds[HARP_IO_FDS_MAX];
@@ -201,26 +204,26 @@ static void test_other_ports_go_on(void **state) {
   fill_route(&a, routes, &b);
   assert_int_equal(a.io->ops->fds(a.io, fds), 1);
   full_port = a.io->info.ports[0];
-  assert_int_equal(send_one(&a, routes[0], 1, 3000, false), 0);
-  for (unsigned n = 2; n < 20; n++) {
-    assert_int_equal(send_one(&a, routes[2], n, 3000, false), 0);
-    expect(&b, n, 3000);
+  assert_int_equal(send_one(&a, routes[0], FIRST, BYTES, false), 0);
+  for (unsigned n = FIRST + 1; n < LAST; n++) {
+    assert_int_equal(send_one(&a, routes[2], n, BYTES, false), 0);
+    expect(&b, n, BYTES);
   }
   assert_int_equal(a.io->ops->fds(a.io, fds), 2);
   assert_int_equal(port_of(fds[1].fd), full_port);
   assert_int_equal(fds[1].events, POLLOUT);
   full_port = a.io->info.ports[2];
-  assert_int_equal(send_one(&a, routes[2], 20, 3000, false), 0);
+  assert_int_equal(send_one(&a, routes[2], LAST, BYTES, false), 0);
   assert_int_equal(a.io->ops->fds(a.io, fds), 1 + TX_FRAMES);
   for (unsigned p = 0; p < PORTS; p++) assert_false(can_take(&a, routes[p]));
   a.io->ops->tx_flush(a.io); /* the first has room by now */
-  expect(&b, 1, 3000);
+  expect(&b, FIRST, BYTES);
   assert_true(can_take(&a, routes[0]));
   assert_true(can_take(&a, routes[1]));
   assert_false(can_take(&a, routes[2]));
   full_port = 0;
   a.io->ops->tx_flush(a.io);
-  expect(&b, 20, 3000);
+  expect(&b, LAST, BYTES);
   assert_int_equal(a.io->ops->fds(a.io, fds), 1);
   assert_int_equal(a.counters.tx_deferred, 2);
   close_routes(&a, routes);
@@ -236,14 +239,14 @@ static void test_two_of_one_port(void **state) {
   open_at(&a, "127.0.0.1", 0, 1);
   open_at(&b, "127.0.0.1", 0, 1);
   struct harp_io_route *r = route(&a, 0, "127.0.0.1", b.io->info.ports[0]);
-  for (unsigned i = 0; i < TX_FRAMES; i++) build(&a, r, 1, 500, false, &sf[i]);
+  for (unsigned i = 0; i < TX_FRAMES; i++) build(&a, r, 1, SHORT, false, &sf[i]);
   full_port = a.io->info.ports[0];
   for (unsigned i = 0; i < TX_FRAMES; i++) assert_int_equal(a.io->ops->tx_submit(a.io, &sf[i]), 0);
   assert_false(can_take(&a, r));
   full_port = 0;
   a.io->ops->tx_flush(a.io);
   assert_true(can_take(&a, r));
-  for (unsigned i = 0; i < TX_FRAMES; i++) expect(&b, 1, 500);
+  for (unsigned i = 0; i < TX_FRAMES; i++) expect(&b, 1, SHORT);
   a.io->ops->route_close(a.io, r);
   close_end(&a);
   close_end(&b);
@@ -258,12 +261,12 @@ static void test_the_route_goes_first(void **state) {
     open_at(&b, "127.0.0.1", 0, 1);
     struct harp_io_route *r = route(&a, 0, "127.0.0.1", b.io->info.ports[0]);
     full_port = a.io->info.ports[0];
-    assert_int_equal(send_one(&a, r, 7, 2500, true), 0);
+    assert_int_equal(send_one(&a, r, 1, BYTES, true), 0);
     a.io->ops->route_close(a.io, r);
     full_port = 0;
     if (!last) {
       a.io->ops->tx_flush(a.io);
-      expect(&b, 7, 2500);
+      expect(&b, 1, BYTES);
     }
     close_end(&a);
     close_end(&b);
@@ -279,11 +282,11 @@ static void test_other_refusals_are_losses(void **state) {
   struct harp_io_route *r = route(&a, 0, "127.0.0.1", b.io->info.ports[0]);
   full_port = a.io->info.ports[0];
   refusal = EPERM;
-  assert_int_equal(send_one(&a, r, 1, 500, false), -EPERM);
+  assert_int_equal(send_one(&a, r, 1, SHORT, false), -EPERM);
   assert_int_equal(a.counters.tx_busy, 1);
   assert_true(can_take(&a, r));
   refusal = ENOBUFS;
-  assert_int_equal(send_one(&a, r, 1, 500, false), 0);
+  assert_int_equal(send_one(&a, r, 1, SHORT, false), 0);
   assert_int_equal(a.counters.tx_deferred, 1);
   refusal = EPERM;
   a.io->ops->tx_flush(a.io);
@@ -323,23 +326,23 @@ static void test_member_of_a_bundle(void **state) {
   struct harp_io_route *r = a.io->ops->route_open(a.io, harp_io_bundle_port(0, 1), &to, -1);
   struct end member = {.io = harp_io_bundle_member(a.io, 0)};
   full_port = member.io->info.ports[1];
-  assert_int_equal(send_one(&a, r, 3, 2500, true), 0);
+  assert_int_equal(send_one(&a, r, 1, BYTES, true), 0);
   assert_false(can_take(&a, r));
   assert_int_equal(a.io->ops->fds(a.io, fds), 2);
   assert_int_equal(port_of(fds[1].fd), full_port);
   full_port = 0;
   a.io->ops->tx_flush(a.io);
-  expect(&b, 3, 2500);
+  expect(&b, 1, BYTES);
   assert_true(can_take(&a, r));
   a.io->ops->route_close(a.io, r);
   close_end(&a);
   close_end(&b);
 }
 
-/* A real link, slower than its sender: the buffer fills, and poll says when there is room. */
+/* A real link, slower than its sender: the buffer fills, and poll reports when there is room. */
 static void test_a_slow_link(void **state) {
   (void)state;
-  enum { ENOUGH = 4096, BYTES = 64000 };
+  enum { ENOUGH = 4096, FULL = 64 * SEGMENT_BYTES, PEER_PORT = 9999, FDS_MAX = 256, ROUNDS = 3 };
   struct end a;
   struct pollfd fds[HARP_IO_FDS_MAX];
   int buffer_bytes = 128 << 10;
@@ -349,14 +352,14 @@ static void test_a_slow_link(void **state) {
             "ip neighbour add 10.9.0.7 lladdr 02:48:41:52:50:07 dev v0 nud permanent && "
             "tc qdisc add dev v0 root tbf rate 200mbit burst 128k limit 64m");
   open_at(&a, "10.9.0.1", 0, 1);
-  struct harp_io_route *r = route(&a, 0, "10.9.0.7", 9999);
-  assert_int_equal(send_one(&a, r, 0, BYTES, false), 0);
-  for (int fd = 0; fd < 256; fd++)
+  struct harp_io_route *r = route(&a, 0, "10.9.0.7", PEER_PORT);
+  assert_int_equal(send_one(&a, r, 0, FULL, false), 0);
+  for (int fd = 0; fd < FDS_MAX; fd++)
     if (port_of(fd) == a.io->info.ports[0])
       assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes), 0);
-  for (unsigned round = 0; round < 3; round++) {
+  for (unsigned round = 0; round < ROUNDS; round++) {
     unsigned n = 0;
-    for (; can_take(&a, r) && n < ENOUGH; n++) assert_int_equal(send_one(&a, r, n, BYTES, n % 2), 0);
+    for (; can_take(&a, r) && n < ENOUGH; n++) assert_int_equal(send_one(&a, r, n, FULL, n % 2), 0);
     assert_in_range(n, 1, ENOUGH - 1);
     assert_int_equal(a.counters.tx_deferred, round + 1);
     unsigned count = a.io->ops->fds(a.io, fds);

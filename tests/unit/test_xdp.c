@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The xdp driver in a network namespace of its own: which queue it takes, how long it waits for one that is
- * being let go, and what it makes of a kernel that sends later, not at all, or never says that it has sent.
+ * being let go, and what it makes of a kernel that sends later, not at all, or never completes what it has
+ * sent.
  *
  * For the latter this program has its own sendto, poll and clock_gettime, which the driver's calls reach.
  * Whole jobs are in tests/lab. Needs root; skipped without. */
@@ -188,7 +189,7 @@ static void test_loopback_has_generic_mode(void **state) {
   assert_int_equal(program_on_lo(), 0);
 }
 
-/* AF_XDP on a part of the queues asks for more ports than sockets alone. */
+/* AF_XDP on a part of the queues needs more ports than sockets alone. */
 static void test_too_few_ports_for_shared_queues(void **state) {
   (void)state;
   enum { PORT_LOW = 4002 };
@@ -248,7 +249,7 @@ static void test_waits_for_the_queue_of_a_killed_process(void **state) {
   if (!has_namespace) skip();
   if (harp_xdp_filter_open(&others, LO, HARP_XDP_GENERIC, false, &error)) fail_msg("%s", error.text);
   assert_int_equal(harp_xdp_filter_add_port(&others, &its, ITS_PORT, 1, 0), 0);
-  pid_t holder = start_holder(5 * HELD_POLLS); /* native mode is asked for first */
+  pid_t holder = start_holder(5 * HELD_POLLS); /* native mode is tried first */
   ;
   int err = try_open(&io, &frames, HARP_IO_XDP_COPY, &error);
   if (err) fail_msg("open: %d %s", err, error.text);
@@ -354,7 +355,7 @@ static void expect_fallback(const char *why) {
   assert_int_equal(counters.driver_fallbacks, 1);
   assert_non_null(strstr(eni.io->info.mode, "udp "));
   assert_string_equal(eni.io->info.queues, "");
-  assert_in_range(eni.io->info.buffer_bytes, 1, SOCKET_BUFFER_MAX_BYTES); /* peers met from now on are told */
+  assert_in_range(eni.io->info.buffer_bytes, 1, SOCKET_BUFFER_MAX_BYTES); /* peers met from now on get it */
   assert_non_null(strstr(eni.io->info.why_not, why));
   assert_int_equal(harp_nic_xdp_program(netns_index("v0"), true, &(uint32_t){1}), 0);
   send_one(); /* through a socket */
@@ -622,7 +623,8 @@ static void test_engines_share_the_umem(void **state) {
 }
 
 /* The first of two engines gets the one queue, and ports among which some would lead there if there were
- * more; the second is told who has it, or uses sockets, with no more ports than those need. */
+ * more; the second gets an error that names the owner, or uses sockets, with no more ports than those need.
+ */
 static void test_engines_share_the_queues(void **state) {
   (void)state;
   if (!has_namespace) skip();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The headers that the xdp driver writes and reads: every byte of a packet against what the RFCs say,
+/* The headers that the xdp driver writes and reads: every byte of a packet against the RFCs,
  * checksums against a plain sum, and frames whose lengths lie. */
 #include <arpa/inet.h>
 #include <setjmp.h>

@@ -25,7 +25,7 @@
 
 enum {
   PORT = 43210,
-  OUR_QUEUE = 0, /* where the kernel says that a test packet came in */
+  OUR_QUEUE = 0, /* where the kernel reports that a test packet came in */
   FRAME = 2048,
   PAYLOAD_AT = 128,
   PAYLOAD_BYTES = 128, /* bytes of a data packet's payload */

@@ -149,7 +149,7 @@ static void test_frames_circulate(void **state) {
   assert_int_equal(q.counts[HARP_XDP_FILL], RX);
 }
 
-static void test_no_wakeup_where_none_is_asked_for(void **state) {
+static void test_no_wakeup_where_none_is_needed(void **state) {
   (void)state;
   fill.flags = tx.flags = 0;
   harp_xdp_queue_refill(&q);
@@ -162,7 +162,7 @@ static void test_no_wakeup_where_none_is_asked_for(void **state) {
   assert_int_equal(tx.producer, 1);
 }
 
-/* It looked at the ring before there was anything in it, and says that it sleeps after we have asked. */
+/* It looked at the ring before there was anything in it, and sets its flag after we have read it. */
 static void test_a_flag_that_is_set_late_is_seen(void **state) {
   (void)state;
   uint32_t run, bytes = 60;
@@ -465,7 +465,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_a_target_bounds_the_kernels_frames_and_grows_when_used_up, setup),
       cmocka_unit_test_setup(test_frames_circulate, setup),
-      cmocka_unit_test_setup(test_no_wakeup_where_none_is_asked_for, setup),
+      cmocka_unit_test_setup(test_no_wakeup_where_none_is_needed, setup),
       cmocka_unit_test_setup(test_a_flag_that_is_set_late_is_seen, setup),
       cmocka_unit_test_setup(test_a_packet_of_several_frames, setup),
       cmocka_unit_test_setup(test_a_packet_in_too_many_frames_is_dropped_whole, setup),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When payload goes to the kernel without a copy: what was asked for, what was measured, what the kernel
- * says. */
+/* When payload goes to the kernel without a copy: what was requested, what was measured, what the kernel
+ * reports. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void test_a_small_gain_is_none(void **state) {
   assert_false(harp_zerocopy_wants(&z, RECORD_BYTES));
   measure(200, 100);
   assert_int_equal(z.state, HARP_ZEROCOPY_OFF);
-  measure(0, 0); /* a clock that stands still says nothing */
+  measure(0, 0); /* a clock that stands still proves nothing */
   assert_int_equal(z.state, HARP_ZEROCOPY_OFF);
 }
 
@@ -68,7 +68,7 @@ static void test_a_kernel_that_copies_ends_the_trial(void **state) {
   assert_false(harp_zerocopy_on_failure(&z, HARP_ZEROCOPY_COPIED));
 }
 
-static void test_who_asks_for_it_gets_it_until_it_is_refused(void **state) {
+static void test_on_by_configuration_it_lasts_until_it_is_refused(void **state) {
   (void)state;
   harp_zerocopy_init(&z, HARP_ZEROCOPY_ON);
   assert_false(harp_zerocopy_on_failure(&z, HARP_ZEROCOPY_COPIED));
@@ -83,7 +83,7 @@ int main(void) {
       cmocka_unit_test(test_a_small_gain_is_none),
       cmocka_unit_test(test_small_records_are_copied_and_not_measured),
       cmocka_unit_test(test_a_kernel_that_copies_ends_the_trial),
-      cmocka_unit_test(test_who_asks_for_it_gets_it_until_it_is_refused),
+      cmocka_unit_test(test_on_by_configuration_it_lasts_until_it_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ def booted(
         print(*(guest.kernel for guest in both))
         yield both
         for guest in both:
-            complaints = guest.machine.ask("dmesg | grep -E 'WARNING|BUG|Oops|Call Trace'")
+            complaints = guest.machine.execute("dmesg | grep -E 'WARNING|BUG|Oops|Call Trace'")
             assert complaints.code, complaints.text
 
 

@@ -77,7 +77,7 @@ class Guest:
         self.machine.run(f"mkdir -p /run/{folder}; cat >/run/{folder}/ztcp0.conf <<'END'\n{conf}END")
 
     def _counters(self, nic: str) -> Counter[str]:
-        listed = self.machine.ask(f"ethtool -S {nic}").text  # nothing where the NIC is gone
+        listed = self.machine.execute(f"ethtool -S {nic}").text  # nothing where the NIC is gone
         found = {name: re.findall(rf"\b{name}: (\d+)", listed) for name in COUNTERS}
         return Counter({name: int(counts[0]) for name, counts in found.items() if counts})
 

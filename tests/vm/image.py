@@ -81,7 +81,7 @@ FILES = {  # path: text, mode
 
 
 def run_tool(argv: list[str]) -> None:
-    """Run a tool of the host to its end; what it said is in the error."""
+    """Run a tool of the host to its end; its output is in the error."""
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,

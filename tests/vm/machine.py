@@ -28,7 +28,7 @@ SCRIPT_BYTES_MAX = 2048  # what the serial line surely takes in one piece
 CONSOLE_LINES = 60  # shown when something went wrong
 
 
-class Said(NamedTuple):
+class Result(NamedTuple):
     """What a script in the machine returned."""
 
     code: int
@@ -203,20 +203,20 @@ class Machine:
 
     # ---- what tests call ----
 
-    def ask(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Said:
+    def execute(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Result:
         """Run a shell script as root in the machine; give exit code and output."""
         token = self._send(script)
         end = time.monotonic() + timeout_s
         code = int(self._wait_for(f"BEGIN {token} ", end, script))
         data = self._read_line(end, script)
         self._wait_for(f"END {token}", end, script)
-        return Said(code, base64.b64decode(data).decode(errors="replace"))
+        return Result(code, base64.b64decode(data).decode(errors="replace"))
 
     def run(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
         """Run a shell script that must succeed; return its output."""
-        said = self.ask(script, timeout_s)
-        assert said.code == 0, f"{script}: exit code {said.code}\n{said.text}"
-        return said.text
+        result = self.execute(script, timeout_s)
+        assert result.code == 0, f"{script}: exit code {result.code}\n{result.text}"
+        return result.text
 
     @property
     def monitor(self) -> Monitor:
@@ -228,7 +228,7 @@ class Machine:
     def reboot(self) -> None:
         """Reboot through firmware and boot loader, and wait until the machine is back."""
         before = self.run("cat /proc/sys/kernel/random/boot_id").strip()
-        self._send("systemctl reboot")  # whose end nobody may live to tell
+        self._send("systemctl reboot")  # it may not live to report its end
         end = time.monotonic() + BOOT_TIMEOUT_S
         while self._wait_for("READY ", end, "reboot") == before:
             pass

@@ -22,7 +22,7 @@ class Monitor:
         self._events: list[dict[str, Any]] = []
         self._line = self._connect(path, time.monotonic() + ANSWER_S)
         self._next(time.monotonic() + ANSWER_S)  # its greeting
-        self.tell("qmp_capabilities")
+        self.execute("qmp_capabilities")
 
     @staticmethod
     def _connect(path: Path, end: float) -> socket.socket:
@@ -42,22 +42,22 @@ class Monitor:
             assert data, "qemu is gone"
             self._received += data
         line, _newline, self._received = self._received.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        message: dict[str, Any] = json.loads(line)
+        return message
 
-    def tell(self, command: str, **arguments: object) -> None:
+    def execute(self, command: str, **arguments: object) -> None:
         """Have a command carried out; fail where qemu refuses it."""
         self._line.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
         end = time.monotonic() + ANSWER_S
         while True:
-            said = self._next(end)
-            assert "error" not in said, f"{command} {arguments}: {said['error']['desc']}"
-            if "return" in said:
+            message = self._next(end)
+            assert "error" not in message, f"{command} {arguments}: {message['error']['desc']}"
+            if "return" in message:
                 return
-            self._events.append(said)
+            self._events.append(message)
 
     def wait_for(self, event: str, device: str, timeout_s: float = ANSWER_S) -> None:
-        """Wait until qemu has said this of a device, since the monitor was opened."""
+        """Wait until qemu has reported this of a device, since the monitor was opened."""
         end = time.monotonic() + timeout_s
         while not any(e["event"] == event and e["data"].get("device") == device for e in self._events):
             self._events.append(self._next(end))

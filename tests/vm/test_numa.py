@@ -21,7 +21,7 @@ JOB = "--nranks 2 --log info --mode bidir --sizes 64K --iters 100000000 --rendez
 MOVING = "grep -q 'connected to' /run/log0"
 PLACED = re.compile(r" prefer[^:]*:(\d+) (.*)")
 PAGES = re.compile(r"\bN(\d+)=(\d+)")
-PAGES_MIN = 1024  # of an engine's memory; what else is asked of a node is smaller
+PAGES_MIN = 1024  # of an engine's memory; what else a node allocates is smaller
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,11 @@ def test_memory_is_on_the_node_of_the_core(machine: Machine) -> None:
         )
     machine.run(f"for i in $(seq 600); do {MOVING} && exit 0; sleep 0.2; done; cat /run/log0; exit 1", 240)
     for rank in range(2):
-        said = machine.run(f"cat /proc/$(cat /run/pid{rank})/numa_maps")
+        text = machine.run(f"cat /proc/$(cat /run/pid{rank})/numa_maps")
         found = {}
-        for line in said.splitlines():
+        for line in text.splitlines():
             match = PLACED.search(line)
             pages = {int(node): int(count) for node, count in PAGES.findall(line)}
             if match and sum(pages.values()) >= PAGES_MIN:
                 found[int(match[1])] = set(pages)
-        assert found == {0: {0}, 1: {1}}, said
+        assert found == {0: {0}, 1: {1}}, text

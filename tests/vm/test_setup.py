@@ -70,9 +70,9 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     before, cmdline = machine.run(INVENTORY), machine.run("cat /proc/cmdline")
     assert meminfo(machine)["HugePages_Total"] == 0
 
-    said = machine.run(f"{PIPE} -s -- {OPTIONS}", timeout_s=TIMEOUT_S)
-    assert SUCCESS in said.splitlines(), said
-    assert "eboot" in said, said
+    output = machine.run(f"{PIPE} -s -- {OPTIONS}", timeout_s=TIMEOUT_S)
+    assert SUCCESS in output.splitlines(), output
+    assert "eboot" in output, output
     after = machine.run(INVENTORY)
     assert any(CONF[1:] in line for line in difference(before, after))
     conf = machine.run(f"cat {CONF}")
@@ -89,7 +89,7 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     assert machine.run(f"cat {CONF}") == conf
     assert "hugetlbfs" in machine.run("grep ' /dev/hugepages ' /proc/mounts")
     assert "10.7.1.11/24" in machine.run("ip -br address show eth1")
-    unit = machine.ask(
+    unit = machine.execute(
         "systemctl show -P Result -P ExecMainStatus -P ActiveState harp.service; journalctl -u harp"
     )
     assert unit.text.split()[:3] == ["success", "0", "active"], unit.text
@@ -101,6 +101,6 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     machine.reboot()
     assert meminfo(machine)["HugePages_Total"] == 0
     assert machine.run("cat /proc/cmdline") == cmdline
-    assert machine.ask("harpctl --version").code == 127, "the command is still there"
+    assert machine.execute("harpctl --version").code == 127, "the command is still there"
     machine.run(f"bash /{TOOL}/*/harp_setup.sh uninstall")
     assert difference(before, machine.run(INVENTORY)) == []
