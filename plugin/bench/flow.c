@@ -21,8 +21,8 @@ enum {
   TAIL_BYTE = 0x5C,
   HEALTH_STEPS = 512, /* of flows, between two looks at the clock */
   HANDLE_GUARD_BYTE = 0x3C,
-  WRONG_TOLD_MAX = 8, /* wrong messages that are described */
-  FILES_ELSE = 64,    /* open ones that are no connection's */
+  WRONG_PRINTED_MAX = 8, /* wrong messages that are described */
+  FILES_ELSE = 64,       /* open ones that are no connection's */
 };
 #define HEALTH_NS HARP_MS(20) /* between two looks at the other ranks */
 
@@ -368,7 +368,7 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
     right = right && harp_pattern_check(slot, mesh->message_bytes, key_of(flow, flow->done));
     if (flow->tail_marked[flow->done % mesh->opt->inflight]) right &= tail(mesh, slot, false);
   }
-  if (!right && mesh->wrong_printed < WRONG_TOLD_MAX) {
+  if (!right && mesh->wrong_printed < WRONG_PRINTED_MAX) {
     mesh->wrong_printed++;
     print_wrong(mesh, flow, received_bytes);
   }

@@ -381,8 +381,8 @@ static struct box_place place_of(struct reader *r, const struct entry *member, s
   return place;
 }
 
-static void tell_members(struct reader *r, const struct entry *of, int64_t base_bit, const char *prefix,
-                         int depth) {
+static void visit_members(struct reader *r, const struct entry *of, int64_t base_bit, const char *prefix,
+                          int depth) {
   if (!of->has_children || depth > DEPTH_MAX) return;
   struct entry member;
   for (const uint8_t *at = of->next; at < r->unit.end && read_entry(r, at, &member); at = after(r, &member)) {
@@ -393,7 +393,7 @@ static void tell_members(struct reader *r, const struct entry *of, int64_t base_
     const char *dot = *prefix && member.name ? "." : "";
     snprintf(path, sizeof path, "%s%s%s", prefix, dot, member.name ? member.name : "");
     if (member.name) r->on_member(r->index, path, &place, r->context);
-    if (has_members(type.tag)) tell_members(r, &type, place.bit, path, depth + 1);
+    if (has_members(type.tag)) visit_members(r, &type, place.bit, path, depth + 1);
   }
 }
 
@@ -453,7 +453,7 @@ void box_dwarf_read(const struct box_elf *elf, const char *const *names, size_t 
         found[r.index] = true;
         left--;
         on_struct(r.index, (uint64_t)e.bytes, context);
-        tell_members(&r, &e, 0, "", 0);
+        visit_members(&r, &e, 0, "", 0);
       }
     c.at = r.unit.end;
   }

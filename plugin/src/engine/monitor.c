@@ -46,15 +46,15 @@ static void flush(struct harp_monitor *m) {
  * waits. */
 static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
   struct harp_monitor *m = &peer->monitor;
-  if (m->fd < 0 || m->gone || m->lost || m->mute) return false;
+  if (m->fd < 0 || m->gone || m->lost || m->tx_stopped) return false;
   HARP_ASSERT(bytes && bytes <= HARP_CONTROL_MAX_BYTES);
   HARP_ASSERT(m->out_first + m->out_bytes <= sizeof m->out);
   if (m->out_first + m->out_bytes + bytes > sizeof m->out) {
     memmove(m->out, m->out + m->out_first, m->out_bytes);
     m->out_first = 0;
   }
-  m->mute = m->out_bytes + bytes > sizeof m->out;
-  if (m->mute) return false;
+  m->tx_stopped = m->out_bytes + bytes > sizeof m->out;
+  if (m->tx_stopped) return false;
   memcpy(m->out + m->out_first + m->out_bytes, message, bytes);
   m->out_bytes += (uint32_t)bytes;
   flush(m);
@@ -118,7 +118,7 @@ static bool may_be_of_network(int error) {
 static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (peer->is_multihomed && !m->final_received && may_be_of_network(error)) {
-    m->lost = m->mute = true;
+    m->lost = m->tx_stopped = true;
     harp_connects_forget(peer);
     harp_engine_ignore_control(peer->engine, peer);
     HARP_INFO("%s: the control connection with %s broke (%s); the connection continues over other interfaces",
@@ -291,17 +291,17 @@ enum stall_verdict {
   STALL_WAITS,       /* nothing yet */
   STALL_UDP_BLOCKED, /* the process answers on the control connection */
   STALL_DOWN,        /* nothing answers, on the control connection either */
-  STALL_MUTE,        /* the control connection takes no more messages */
+  STALL_TX_STOPPED,  /* the control connection takes no more messages */
 };
 
 static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns since, harp_ns limit,
                                       harp_ns now) {
-  harp_ns asked_ns = m->ping_ns ? now - m->ping_ns : 0;
+  harp_ns ping_age_ns = m->ping_ns ? now - m->ping_ns : 0;
   if (now - since < limit) return STALL_WAITS;
-  if (m->pong_ns > since && asked_ns < limit / 4) return STALL_UDP_BLOCKED;
+  if (m->pong_ns > since && ping_age_ns < limit / 4) return STALL_UDP_BLOCKED;
   /* TCP's own timeout would show it as well, but it began with the PING. */
-  if (asked_ns >= limit / 2 && is_unacknowledged(m->fd)) return STALL_DOWN;
-  return m->mute ? STALL_MUTE : STALL_WAITS;
+  if (ping_age_ns >= limit / 2 && is_unacknowledged(m->fd)) return STALL_DOWN;
+  return m->tx_stopped ? STALL_TX_STOPPED : STALL_WAITS;
 }
 
 static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, harp_ns since, harp_ns now) {
@@ -329,7 +329,7 @@ static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, har
 }
 
 /* Sends the peer's process a PING; logs once that it does not answer while its kernel does. */
-static void ask_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
+static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (!m->ping_ns) {
     if (now - m->pong_ns >= limit / 8)
@@ -351,7 +351,7 @@ void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
   if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
   enum stall_verdict verdict = judge_stall(m, since, limit, now);
   if (verdict == STALL_WAITS)
-    ask_stalled(peer, limit, now);
+    ping_stalled(peer, limit, now);
   else
     fail_stalled(peer, verdict, since, now);
 }

@@ -27,7 +27,7 @@ struct harp_monitor {
   uint32_t tx_count, rx_count; /* of messages, for their MACs */
   bool final_received;         /* the peer sent FINAL: it closes in order */
   bool pong_due;               /* a PING was read */
-  bool mute;                   /* more waits to be sent than fits `out`: no message is sent any more */
+  bool tx_stopped;             /* more waits to be sent than fits `out`: no message is sent any more */
   bool gone;                   /* the connection is closed or broken */
   bool lost;                   /* the network under it broke, but there are other interfaces */
   harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */

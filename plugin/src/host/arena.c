@@ -167,11 +167,11 @@ static int prepare_pages(uint8_t *base, size_t bytes, enum harp_page_size size, 
 /* Tries one page size. Returns 0, or -errno with the reason in the note. */
 static int try_size(struct harp_arena *arena, enum harp_page_size size) {
   size_t page_bytes = page_bytes_of(size);
-  if (arena->asked_bytes > SIZE_MAX / 2) {
+  if (arena->requested_bytes > SIZE_MAX / 2) {
     note_refusal(arena, size, "size", ENOMEM);
     return -ENOMEM;
   }
-  size_t bytes = harp_align_up(arena->asked_bytes, page_bytes);
+  size_t bytes = harp_align_up(arena->requested_bytes, page_bytes);
   if (size == HARP_PAGE_THP && thp_is_off()) {
     note_refusal(arena, size, "transparent_hugepage/enabled is never", EOPNOTSUPP);
     return -EOPNOTSUPP;
@@ -199,7 +199,7 @@ static int try_size(struct harp_arena *arena, enum harp_page_size size) {
 int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size want, int numa) {
   memset(arena, 0, sizeof *arena);
   arena->numa = numa;
-  arena->asked_bytes = bytes;
+  arena->requested_bytes = bytes;
   if (bytes == 0) return -EINVAL;
   HARP_ASSERT(want <= HARP_PAGE_4K);
   enum harp_page_size size = want;
