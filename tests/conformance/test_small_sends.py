@@ -170,7 +170,7 @@ def test_close_reports_what_no_call_has_reported(net: Net) -> None:
         warns.extend(net.warns())
         return any("a message of 1000 bytes was sent to" in line for line in warns)
 
-    until("it is told", is_reported, GONE_S)
+    until("the error of the message is in the log", is_reported, GONE_S)
 
 
 def test_error_before_the_first_test(net: Net) -> None:

@@ -127,7 +127,7 @@ def test_each_cause_is_named(
             "tcp": "nothing sent by TCP from eni2 is acknowledged",
             "alone": "nothing there answers",
         }
-        until("it is said", lambda: all(_has_line(jobs[n], heads[n], tails[n]) for n in heads))
+        until("the log lines are there", lambda: all(_has_line(jobs[n], heads[n], tails[n]) for n in heads))
         until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
         assert not _has_line(jobs["one_of_two"], "NCCL has waited")
         before = find(Host())
@@ -217,11 +217,11 @@ def test_an_engine_without_a_core(
         with _spinning_on(0):
             os.setpriority(os.PRIO_PROCESS, thread, 19)
             until("it is named", lambda: _stall(pid) == ("engine has no core", ""))
-            until("it is said", lambda: _has_line(job, STARVED))
+            until("the log line is there", lambda: _has_line(job, STARVED))
             assert not _has_line(job, "NCCL has waited")
             os.setpriority(os.PRIO_PROCESS, thread, 0)
         began = time.monotonic()
         with _stopped_thread(thread):
-            until("it is said", lambda: _has_line(job, NOBODY))
+            until("the log line is there", lambda: _has_line(job, NOBODY))
             assert STALL_S - 1 < time.monotonic() - began < NAMED_S
         until("it goes on", lambda: _is_moving(job))

@@ -284,6 +284,24 @@ static void test_failed_link(void **state) {
   close_both(&a, &b);
 }
 
+/* A copy that turns out to be undeliverable while its link is being closed is logged: no call reports it. */
+static void test_link_fails_as_it_is_closed(void **state) {
+  (void)state;
+  const struct harp_close close = {.is_sender = false};
+  struct side a, b;
+  static uint8_t from[8];
+  open_both(&a, &b, 0);
+  harp_engine_lock(a.engine);
+  harp_link_on_close(a.link, &close, sides_now_ns);
+  harp_engine_unlock(a.engine);
+  assert_true(send_small(a.link, from, sizeof from));
+  assert_int_equal(atomic_load(&a.link->status), HARP_OK);
+  harp_link_destroy(a.link);
+  assert_null(a.engine->draining);
+  assert_int_equal(warn_count, 1);
+  close_both(&a, &b);
+}
+
 /* Nothing that lies in a buffer of NCCL's is borrowed by a copy: it may be deregistered at once. */
 static void test_quiesce_leaves_copies_alone(void **state) {
   (void)state;
@@ -335,6 +353,7 @@ int main(void) {
       cmocka_unit_test(test_drain_ends_in_time),
       cmocka_unit_test(test_drain_ends_with_the_peer),
       cmocka_unit_test(test_failed_link),
+      cmocka_unit_test(test_link_fails_as_it_is_closed),
       cmocka_unit_test(test_quiesce_leaves_copies_alone),
       cmocka_unit_test(test_only_large_messages_are_hurried),
   };

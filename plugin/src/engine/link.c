@@ -184,6 +184,8 @@ void harp_link_destroy(struct harp_link *link) {
   harp_engine_lock(e);
   harp_ns now = e->clock();
   if (link->tx) harp_link_take_submissions(link, now);
+  harp_copies_collect(link);
+  if (harp_copies_count(&link->copies)) (void)harp_link_error(link); /* no later call reports it */
   if (harp_drain_is_needed(link)) {
     harp_drain_begin(link, now);
     harp_peer_touch(peer);

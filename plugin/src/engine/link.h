@@ -83,7 +83,8 @@ void harp_link_end(struct harp_link *link);
 
 /* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
  * lock, so after it the engine touches no buffer of NCCL's. Where only copies are under way, the engine keeps
- * the link until they are delivered: drain.h. */
+ * the link until they are delivered: drain.h. Logs the error of a link that failed with copies undelivered,
+ * which NCCL takes for sent. */
 void harp_link_destroy(struct harp_link *link);
 
 /* Makes the engine forget every request whose buffer overlaps [data, data + bytes): after this nothing writes

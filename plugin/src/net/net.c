@@ -370,8 +370,6 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
 void harp_net_close_comm(struct harp_comm *comm) {
   if (!comm || harp_fork_is_child()) return;
   struct harp_engine *e = comm->link->engine;
-  harp_copies_collect(comm->link);
-  if (harp_copies_count(&comm->link->copies)) (void)harp_link_error(comm->link); /* no later call tells it */
   harp_link_destroy(comm->link);
   harp_runner_wake_mt(e);
   leave_device(comm->dev, e);
