@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/carrier.h"
 
+#include "base/assert.h"
+
 /* Counts are of the last few of these: older ones are stale. */
 #define PERIOD_NS HARP_MS(100)
 /* A queue that was seen before such a pause is not the same. */
@@ -37,6 +39,7 @@ static bool is_queued(struct harp_carrier *c, const struct harp_carrier_sample *
 }
 
 static void avoid(struct harp_carrier *c, enum harp_carrier_why why, harp_ns now) {
+  HARP_ASSERT(!c->avoided && c->rest_ns);
   if (now - c->since_ns >= HARP_CARRIER_GOOD_NS) c->rest_ns = HARP_CARRIER_REST_NS;
   c->avoided = true;
   c->why = why;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/flows.h"
 
+#include "base/assert.h"
+
 /* The rate is taken over so much time with something in flight, and over so many round trips. */
 #define PERIOD_NS HARP_MS(8)
 enum { PERIOD_ROUNDS = 4 };
@@ -31,6 +33,7 @@ static void begin_period(struct harp_flows *f, bool warm, harp_ns now) {
 }
 
 static void begin_trial(struct harp_flows *f, unsigned wanted, uint64_t rate_bytes_s) {
+  HARP_ASSERT(!f->before && wanted && wanted <= f->count && wanted != f->wanted);
   f->before = f->wanted;
   f->rate_bytes_s = rate_bytes_s;
   f->wanted = wanted;

@@ -60,6 +60,7 @@ static unsigned in_use(const struct harp_sender *s, const struct harp_flows *f) 
 /* Notes how many paths share a queue, as far as is known: those that paid have one each. */
 static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
   unsigned count = in_use(s, f);
+  HARP_ASSERT(f->proven);
   HARP_EACH_BIT (i, f->paths) {
     struct harp_path *p = &s->paths[i];
     p->cc.sharers = (count + f->proven - 1) / f->proven;
@@ -130,6 +131,7 @@ static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_s
 }
 
 void harp_path_health_want_probe(struct harp_sender *s, struct harp_path *p, bool wanted) {
+  HARP_ASSERT(!wanted || p->state != HARP_PATH_DORMANT);
   p->probe_due = wanted;
   s->probes_due = wanted ? s->probes_due | bit_of(p) : s->probes_due & ~bit_of(p);
 }
@@ -152,6 +154,7 @@ static void give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 }
 
 static void begin_probing(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  HARP_ASSERT(p->state == HARP_PATH_NEW || p->state == HARP_PATH_DOWN);
   p->proof_number = p->next_number;
   p->probe_count = 0;
   p->probed_ns = now;
@@ -267,6 +270,7 @@ static void rest_surplus(struct harp_sender *s, const struct harp_flows *f, cons
 /* Wakes and rests paths between two ENIs until as many answer as are wanted. What they may have in flight
  * stays the same. */
 static void settle(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
+  HARP_ASSERT(f->wanted && f->wanted <= f->count);
   if (f->count == 1) return;
   struct census c = census_of(s, f);
   unsigned count = in_use(s, f);
@@ -521,6 +525,7 @@ static void probe_or_drain(struct harp_sender *s, struct harp_path *p, bool else
 }
 
 static void on_pto(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  HARP_ASSERT(p->state == HARP_PATH_UP && p->pto_from_ns <= now);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_PTO,
                                        .path = p->index,

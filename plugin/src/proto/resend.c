@@ -36,6 +36,7 @@ void harp_resend_add(struct harp_resend *r, uint32_t line, uint32_t count, uint3
   }
   if (!r->count || harp_seq_before(line, r->lowest)) r->lowest = line;
   r->count += change(r, line, count, true);
+  HARP_ASSERT(r->count <= HARP_WINDOW_LINES);
 }
 
 void harp_resend_remove(struct harp_resend *r, uint32_t line, uint32_t count) {

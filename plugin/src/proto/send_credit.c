@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/assert.h"
 #include "proto/path_health.h"
 #include "proto/send_parts.h"
 
@@ -40,6 +41,7 @@ void harp_sender_on_credit_time(struct harp_sender *s, harp_ns now) {
     harp_path_health_want_probe(s, p, true);
   }
   for (struct harp_tx_stream *st = s->waiting_first; st; st = st->next_waiting) {
+    HARP_ASSERT(st->is_waiting && harp_tx_stream_lacks_credit(st));
     harp_ns wait_ns = HARP_MIN(CREDIT_PROBE_FIRST_NS << HARP_MIN(st->credit_probes, 7u), CREDIT_PROBE_MAX_NS);
     if (p && st->credit_probe_ns <= now + wait_ns / 2) {
       st->credit_probes++;

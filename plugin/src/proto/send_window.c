@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/assert.h"
 #include "proto/send_parts.h"
 
 /* A window announced longer ago than this is stale: the receiver may have shared it out to others. A sender
@@ -13,6 +14,7 @@ struct harp_window *harp_sender_window_to(struct harp_sender *s, unsigned remote
 }
 
 static void set_windows(struct harp_sender *s, uint32_t bytes) {
+  HARP_ASSERT(bytes == harp_window_bounded(bytes));
   for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) s->windows[i].bytes = bytes;
 }
 

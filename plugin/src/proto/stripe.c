@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/stripe.h"
 
+#include "base/assert.h"
 #include "wire/record.h"
 
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
@@ -29,6 +30,7 @@ static bool worth_the_wait(const struct harp_path *paths, const struct harp_stri
   HARP_EACH_BIT (i, stripe->among) {
     const struct harp_path *p = &paths[i];
     harp_ns at = p->pto_count ? HARP_NEVER : delivery_ns(p, stripe->backlog_bytes, now);
+    HARP_ASSERT(p->drain_q16);
     if (at < limit_ns) bytes += ((limit_ns - at) << 16) / p->drain_q16;
   }
   return bytes >= stripe->backlog_bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tail_duplication.h"
 
+#include "base/assert.h"
 #include "base/seq.h"
 
 /* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
@@ -61,6 +62,7 @@ bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_ch
     struct harp_stripe others = {.among = among(s) & ~(1ull << p->index), .start = s->start};
     const struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
     if (!q || q->pto_count) continue;
+    HARP_ASSERT(q != p && choice->lines);
     choice->kind = HARP_TX_COPY;
     choice->path = q->index;
     return true;
