@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.numbers import parse_share
 from harpctl.testbed.lab.plan import LabSpec
 from harpctl.testbed.lab.rules import IN, OUT
 
 _FORM = re.compile(
-    r"^(?:(?P<host>\d+)/)?eni(?P<eni>\d+):(?P<kind>[a-z-]+)(?:=(?P<figure>\d+(?:\.\d+)?))?@(?P<at>\d+(?:\.\d+)?)(?:\+(?P<for>\d+(?:\.\d+)?))?$"
+    r"^(?:(?P<host>\d+)/)?eni(?P<eni>\d+):(?P<kind>[a-z-]+)(?:=(?P<figure>\d+(?:\.\d+)?)(?P<percent>%)?)?@(?P<at>\d+(?:\.\d+)?)(?:\+(?P<for>\d+(?:\.\d+)?))?$"
 )
 
 
@@ -73,7 +74,12 @@ def parse_failure(text: str, spec: LabSpec) -> Failure:
     match = _FORM.match(text.strip())
     kinds = {kind.value: kind for kind in Kind}
     kind = kinds.get(match["kind"]) if match else None
-    if not match or not kind or (kind in WITH_FIGURE) != (match["figure"] is not None):
+    if (
+        not match
+        or not kind
+        or (kind in WITH_FIGURE) != (match["figure"] is not None)
+        or (match["percent"] and kind is not Kind.DROP)
+    ):
         raise HarpError(
             f"{text!r} is not a failure.",
             "Write [HOST/]eniN:KIND@SECONDS[+SECONDS], as eni1:down@3+4; kinds are "
@@ -91,7 +97,14 @@ def parse_failure(text: str, spec: LabSpec) -> Failure:
     if kind is Kind.UNPLUG and not spec.has_fabric:
         raise HarpError(f"{text!r} needs a switch.", "Add --switch.", ExitCode.USAGE)
     lasts = float(match["for"]) if match["for"] else None
-    return Failure(host, eni, kind, float(match["at"]), lasts, float(match["figure"] or 0))
+    figure = parse_share((match["figure"] or "0") + (match["percent"] or ""))
+    if kind is Kind.DROP and figure > 1:
+        raise HarpError(
+            f"{text!r} drops more packets than there are.",
+            "Write drop=0.01 or drop=1% for one of a hundred.",
+            ExitCode.USAGE,
+        )
+    return Failure(host, eni, kind, float(match["at"]), lasts, figure)
 
 
 def events_of(failures: Sequence[Failure]) -> list[Event]:

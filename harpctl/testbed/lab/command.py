@@ -16,7 +16,7 @@ from harpctl.option_types import AsJson
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss, parse_share
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
@@ -45,14 +45,6 @@ class LabList(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool = True
     labs: list[persistent.LabStatus]
-
-
-def parse_share(text: str) -> float:
-    """Read a share of packets: 0.01 or 1%."""
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise HarpError(f"{text!r} is not a share of packets.", "Write 0.01 or 1%.", ExitCode.USAGE) from None
 
 
 def _progress(*, as_json: bool) -> Progress:

@@ -47,6 +47,14 @@ def parse_caps(text: str | None) -> float | tuple[float, ...] | None:
     return caps[0] if len(caps) == 1 else caps
 
 
+def parse_share(text: str) -> float:
+    """Read a share of packets: 0.01 or 1%."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise HarpError(f"{text!r} is not a share of packets.", "Write 0.01 or 1%.", ExitCode.USAGE) from None
+
+
 def parse_loss(text: str) -> float:
     """Read a loss in percent, 0.1 or 0.1%, into a share of what arrives."""
     try:

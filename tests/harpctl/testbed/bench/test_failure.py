@@ -17,7 +17,8 @@ def test_failures_as_written() -> None:
     assert parse_failure("eni1:down@3+4", FOUR) == Failure(0, 1, Kind.DOWN, 3.0, 4.0)
     assert parse_failure("1/eni0:silent-out@0.5", FOUR) == Failure(1, 0, Kind.SILENT_OUT, 0.5, None)
     assert parse_failure("eni1:down@3+4", FOUR).end_s() == 7.0
-    assert parse_failure("eni3:drop=0.01@1", FOUR) == Failure(0, 3, Kind.DROP, 1.0, None, 0.01)
+    for share in ("0.01", "1%"):
+        assert parse_failure(f"eni3:drop={share}@1", FOUR) == Failure(0, 3, Kind.DROP, 1.0, None, 0.01)
     assert parse_failure("eni3:cap=250@1", FOUR).name() == "host 0 eni3 cap 250"
 
 
@@ -34,6 +35,8 @@ def test_failures_as_written() -> None:
         "eni1:down@-1",
         "eni1:down=2@1",
         "eni1:drop@1",
+        "eni1:drop=x@1",
+        "eni1:cap=10%@1",
     ],
 )
 def test_what_is_no_failure(text: str) -> None:
@@ -41,6 +44,12 @@ def test_what_is_no_failure(text: str) -> None:
         parse_failure(text, FOUR)
     assert caught.value.exit_code is ExitCode.USAGE
     assert "eni1:down@3+4" in caught.value.hint
+
+
+def test_more_than_all_packets() -> None:
+    with pytest.raises(HarpError, match="drops more packets than there are") as caught:
+        parse_failure("eni1:drop=2@1", FOUR)
+    assert caught.value.hint == "Write drop=0.01 or drop=1% for one of a hundred."
 
 
 @pytest.mark.parametrize("text", ["eni4:down@1", "2/eni0:down@1"])

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab import persistent as standing
-from harpctl.testbed.lab.command import parse_fault, parse_share
+from harpctl.testbed.lab.command import parse_fault
 from harpctl.testbed.lab.lab import RUN_DIR, namespaces_there
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss
+from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss, parse_share
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 
