@@ -75,14 +75,14 @@ def page(
     rows: Mapping[str, Sequence[Row]],
     *,
     age_s: float = 0.0,
-    later_s: float = 0.0,
+    now_s: float | None = None,
     version: int = FORMAT,
     missing: int = 0,
     sequence: int = 2,
     namespace: int = NAMESPACE,
 ) -> bytes:
-    """Return a file's bytes; each row may name its id. `later_s` moves the time of writing on."""
-    written_ns = int((time.monotonic() - age_s + later_s) * 1e9)
+    """Return a file's bytes; each row may name its id. It was written `age_s` before `now_s`, or before now."""
+    written_ns = int(((time.monotonic() if now_s is None else now_s) - age_s) * 1e9)
     at = HEADER_BYTES
     tables, data = b"", b""
     for name in FIELDS:
