@@ -81,7 +81,7 @@ def page(
     sequence: int = 2,
     namespace: int = NAMESPACE,
 ) -> bytes:
-    """Return a file's bytes; each row may name its id. It was written `age_s` before `now_s`, or before now."""
+    """Return a file's bytes, written `age_s` before `now_s` (or now); each row may name its id."""
     written_ns = int(((time.monotonic() if now_s is None else now_s) - age_s) * 1e9)
     at = HEADER_BYTES
     tables, data = b"", b""
