@@ -14,7 +14,7 @@ from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names,
 
 BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1
-FLOW_CLASSES = 256  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
+FLOW_CLASSES = 2048  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
 TOTAL_CLASS = "1:fff"  # of all flows together
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.lab.caps import FLOW_CLASSES
 from harpctl.testbed.lab.lab import _congestion_control, raise_backlog, run_command, stale_namespaces
 from harpctl.testbed.lab.plan import (
     Command,
@@ -68,11 +69,11 @@ def test_flow_cap_has_a_class_per_low_bits_of_the_source_port() -> None:
     plan = plan_build(LabSpec(flow_cap_mbps=500), "p-")
     (batch, *_) = (command for command in plan if "-batch" in command.argv)
     classes = [line for line in batch.stdin.splitlines() if line.startswith("class add")]
-    assert len(classes) == len(set(classes)) == 256
+    assert len(classes) == len(set(classes)) == FLOW_CLASSES
     assert all("htb rate 500mbit" in line for line in classes)
     (rules, *_) = (command for command in plan if "nft" in command.argv)
-    assert "th sport and 255 map" in rules.stdin
-    assert "255 : 1:100 }" in rules.stdin
+    assert f"th sport and {FLOW_CLASSES - 1} map" in rules.stdin
+    assert f"{FLOW_CLASSES - 1} : 1:{FLOW_CLASSES:x} }}" in rules.stdin
 
 
 def test_each_host_has_its_core_for_what_arrives() -> None:
@@ -130,8 +131,8 @@ def test_flows_share_the_cap_of_their_eni() -> None:
     plan = plan_build(LabSpec(flow_cap_mbps=500, cap_mbps=2000), "p-")
     (batch, *_) = (command for command in plan if "-batch" in command.argv)
     assert "parent 1: classid 1:fff htb rate 2000mbit" in batch.stdin
-    assert batch.stdin.count("parent 1:fff classid") == 256
-    assert batch.stdin.count("ceil 500mbit") == 256
+    assert batch.stdin.count("parent 1:fff classid") == FLOW_CLASSES
+    assert batch.stdin.count("ceil 500mbit") == FLOW_CLASSES
 
 
 def test_hosts_may_have_different_numbers_of_enis() -> None:
