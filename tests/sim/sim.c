@@ -81,7 +81,11 @@ _Noreturn static void not_live(void) {
 /* Whether an end announces a small window, or the connections of a network with TCP hold little. */
 static bool has_small_window(void) {
   uint32_t least = duo_tcp_count(&duo) ? duo.config.tcp.room_bytes : UINT32_MAX;
-  for (unsigned i = 0; i < DUO_ENDS; i++) least = HARP_MIN(least, duo.ends[i].window_bytes);
+  for (unsigned i = 0; i < DUO_ENDS; i++) {
+    const struct duo_end *e = &duo.ends[i];
+    least = HARP_MIN(least, e->window_bytes);
+    if (e->receiver) least = HARP_MIN(least, e->receiver->window_bytes); /* announced, and on its way */
+  }
   return least <= 64 << 10;
 }
 
