@@ -232,7 +232,7 @@ static void test_a_link_without_paths_is_no_witness(void **state) {
   close_scene(&s);
 }
 
-/* Paths that are up for want of proof, while nothing is heard on any: nor does that. */
+/* Paths that are up for want of proof, while nothing comes on any: nor does that. */
 static void test_a_link_that_receives_nothing_proves_nothing(void **state) {
   (void)state;
   struct scene s;

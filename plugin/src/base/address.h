@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IPv4 and IPv6 addresses with their ports, in the kernel's structure. The only place that tells the two
- * versions apart by the layout of that structure. Pure functions; any thread may call them. */
+/* IPv4 and IPv6 addresses with their ports, in the kernel's structure. The only place that distinguishes
+ * the two versions by the layout of that structure. Pure functions; any thread may call them. */
 #ifndef HARP_BASE_ADDRESS_H
 #define HARP_BASE_ADDRESS_H
 

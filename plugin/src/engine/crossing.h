@@ -23,8 +23,8 @@ bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int 
 void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class);
 
 /* Returns whether another handshake may soon bring a connection with that engine, so that this connect waits
- * before it begins its own: another connect's, one whose WELCOME we sent, or the one that the peer said had
- * won. */
+ * before it begins its own: another connect's, one whose WELCOME we sent, or the one that the peer reported
+ * as the winner. */
 bool harp_crossing_is_awaited(const struct harp_connect *c, harp_ns now);
 
 #endif

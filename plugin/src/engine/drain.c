@@ -41,7 +41,7 @@ void harp_drain_review(struct harp_engine *e, harp_ns now) {
     HARP_ASSERT(link->is_draining && link->engine == e);
     if (is_over(link, now)) {
       *at = link->next_draining;
-      (void)harp_link_error(link); /* no call of NCCL's tells it any more */
+      (void)harp_link_error(link); /* no later call of NCCL's reports it */
       harp_link_end(link);
     } else {
       e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);

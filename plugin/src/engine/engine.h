@@ -219,7 +219,7 @@ void harp_engine_remove_link(struct harp_engine *e, struct harp_link *link);
 void *harp_engine_take_block(struct harp_engine *e);
 void harp_engine_give_block(struct harp_engine *e, void *block);
 
-/* Any thread: tells the engine that the link's submit ring has something. */
+/* Any thread: notifies the engine that the link's submit ring has something. */
 void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot);
 
 #endif

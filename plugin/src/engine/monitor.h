@@ -44,7 +44,7 @@ void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control
                        harp_ns peer_timeout_ns);
 
 /* Reads once, up to a frame's size; fails the peer or its links, completes messages, opens and closes streams
- * or answers as that says. What is left keeps the socket ready. */
+ * or answers, as the frame requires. What is left keeps the socket ready. */
 void harp_monitor_on_readable(struct harp_peer *peer, harp_ns now);
 
 /* Decides what a stalled sender means for the peer; called now and then while something is in flight. */

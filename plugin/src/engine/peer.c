@@ -76,7 +76,7 @@ static void log_idle_enis(const struct harp_peer *peer, uint32_t used) {
   }
 }
 
-/* A speed that somebody knows; 0: what a virtual interface without a device tells is made up. */
+/* A speed that is known; 0: what a virtual interface without a device reports is made up. */
 static uint32_t speed_of(const struct harp_instance *eni) {
   bool known =
       eni->speed_source == HARP_SPEED_CONF || (eni->pci_path[0] && eni->speed_source != HARP_SPEED_ASSUMED);

@@ -99,7 +99,7 @@ static void receive_superframe(struct harp_engine *e, const struct harp_rx_super
   e->counters.rx_bytes += sf->bytes;
 }
 
-/* While messages come over TCP and no datagram has come for DATAGRAMS_IDLE_NS, the driver is asked once in
+/* While messages come over TCP and no datagram has come for DATAGRAMS_IDLE_NS, the driver is polled once in
  * DATAGRAMS_POLL_NS: a receive that finds nothing takes about 1 us. */
 static bool skips_datagrams(const struct harp_engine *e) {
   return e->tcp && harp_tcp_is_live(e->tcp, e->looked_ns) && e->looked_ns < e->datagrams_poll_ns;

@@ -19,8 +19,8 @@ enum {
   EVENTS = 32,
   TRIES = 8, /* of the path that alone brings something: for so many passes others may have to wait */
 };
-/* While nothing comes, an engine that has datagrams as well asks the kernel once in POLL_IDLE_NS: the
- * question takes 0.5 us, a tenth of the time of a message of 4 KiB. */
+/* While nothing comes, an engine that has datagrams as well calls epoll_wait once in POLL_IDLE_NS: the
+ * call takes 0.5 us, a tenth of the time of a message of 4 KiB. */
 #define POLL_IDLE_NS HARP_US(20)
 
 /* ---- opening ---- */
@@ -133,8 +133,8 @@ static void poll_events(struct harp_engine *e, harp_ns now) {
   for (int i = 0; i < n; i++) on_event(e, &events[i], now);
 }
 
-/* Returns the path to read next; NULL: nothing has come. While one path alone brings something it is tried
- * between the questions to the kernel, which costs no more than to ask. */
+/* Returns the path to read next; NULL: nothing has come. While one path alone brings something it is read
+ * between the calls of epoll_wait, which costs no more than such a call. */
 static struct harp_tcp_path *next_to_read(struct harp_engine *e, harp_ns now) {
   struct harp_tcp *t = e->tcp;
   bool is_live = harp_tcp_is_live(t, now);

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "wire/crc32c.h"
 
-/* Sends without a copy before the kernel is asked about them: each takes of a bounded memory until then. */
+/* Sends without a copy before their completions are read: each takes of a bounded memory until then. */
 enum { UNREAPED_MAX = 16 };
 
 _Static_assert(HARP_TCP_OUT_BYTES >=

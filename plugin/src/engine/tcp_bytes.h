@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a tcp path: records are encoded and written to its connection, what is read goes to the
- * session as records. Called by tcp_path.c, which ends the connection where these say that it is of no use.
- * Under the engine's lock. */
+ * session as records. Called by tcp_path.c, which ends the connection where these report that it is of no
+ * use. Under the engine's lock. */
 #ifndef HARP_TCP_BYTES_H
 #define HARP_TCP_BYTES_H
 
@@ -34,10 +34,10 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
  * Returns why the connection is of no use any more; NULL: it is. */
 const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now);
 
-/* Takes what the kernel tells of payload that went without a copy. */
+/* Reads the kernel's completions of payload that went without a copy. */
 void harp_tcp_bytes_reap(struct harp_tcp_path *p);
 
-/* Reads once and takes the records that are complete. READ_END: *why says why. */
+/* Reads once and takes the records that are complete. READ_END: *why has the reason. */
 enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns now);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events for NCCL's profiler plugins: one for each request, from isend or irecv until test tells that it is
+/* Events for NCCL's profiler plugins: one for each request, from isend or irecv until test reports that it is
  * done or failed, or its comm is closed. They are described as NCCL's own Socket describes its.
  *
  * Called by NCCL's threads, as net/net.h describes. Without a profiler each call is one branch. */
@@ -12,7 +12,7 @@
 enum harp_nccl_profile_op { HARP_NCCL_PROFILE_SEND = 0, HARP_NCCL_PROFILE_RECEIVE = 1 };
 
 /* Takes the callback of init; NULL is fine. The process has one: a second NCCL in it ends new events, since
- * nothing tells whose a request is. */
+ * nothing shows whose a request is. */
 void harp_nccl_profile_use(harp_nccl_profiler profiler);
 
 /* Begins the event of a request that isend or irecv returned. `phandle` NULL: NCCL records none. */

@@ -13,8 +13,8 @@
 
 enum { DEVICE_NAME_BYTES = 64 };
 
-/* What NCCL knows by a number; complete before made_count tells of it, and unchanged from then on but for
- * its engines. */
+/* A device of NCCL's; complete before made_count includes it, and unchanged from then on but for its
+ * engines. */
 struct device {
   char name[DEVICE_NAME_BYTES];
   struct harp_engine_enis enis;

@@ -65,8 +65,8 @@ static void maybe_excuse(struct harp_cc *cc) {
   cc->cut_level_q4 = 0;
 }
 
-/* An eighth; after a loss that counted a packet while there is a queue, as everybody does, else ever more the
- * longer nothing speaks against it. */
+/* An eighth; after a loss that counted a packet while there is a queue, as other flows do, else the more
+ * the longer neither delay nor loss is seen. */
 static uint64_t growth_bytes(const struct harp_cc *cc, bool slow) {
   if (cc->slow_start) return cc->window_bytes;
   if (cc->good_rounds >= GROWTH_ROUNDS) return HARP_MAX(cc->window_bytes / GROWTH_SHARE, cc->packet_bytes);

@@ -126,7 +126,7 @@ static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
 /* Notes travel_ns and drain_q16, after RTT or window have changed. */
 void harp_path_note_speed(struct harp_path *p);
 
-/* Notes them anew: what was measured of a tcp path before says nothing. */
+/* Resets them: earlier measurements of a tcp path do not apply any more. */
 void harp_path_restart_speed(struct harp_path *p);
 
 /* Notes drain_q16 of a tcp path: a record was acknowledged `rtt_ns` after it was sent, as the last of

@@ -165,7 +165,7 @@ static inline struct harp_tx_stream *harp_sender_take_done(struct harp_sender *s
 }
 
 /* Probes a path of each of our ENIs over which nothing has come for so long: an idle one is then known to
- * work, and the receiver hears from us. */
+ * work, and the receiver gets a packet. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
 /* Takes a path DOWN because its connection or link is known to be down: its flight moves to the others. */

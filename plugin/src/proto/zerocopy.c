@@ -26,7 +26,7 @@ bool harp_zerocopy_on_sent(struct harp_zerocopy *z, bool used, uint32_t bytes, h
 }
 
 bool harp_zerocopy_on_failure(struct harp_zerocopy *z, enum harp_zerocopy_why why) {
-  /* Who asked for it gets it, though the kernel copies. */
+  /* A user who requested it gets it, though the kernel copies. */
   if (z->state == HARP_ZEROCOPY_OFF || (z->state == HARP_ZEROCOPY_ON && why == HARP_ZEROCOPY_COPIED))
     return false;
   z->state = HARP_ZEROCOPY_OFF;

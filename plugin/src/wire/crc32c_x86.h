@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the x86-64 kernels share: what the CPU can do, and the crc32 instruction over short runs and tails.
- * Internal to the crc32c files; any thread; no state. The CPU is asked by instruction, not through the
+ * Internal to the crc32c files; any thread; no state. The CPU is queried by an instruction, not through the
  * compiler's library, so that these objects need nothing from it. */
 #ifndef HARP_CRC32C_X86_H
 #define HARP_CRC32C_X86_H
