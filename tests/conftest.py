@@ -83,6 +83,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs"
     )
+    group.addoption(
+        "--driver", choices=("udp", "tcp"), help="run the conformance cases over one carrier alone"
+    )
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")

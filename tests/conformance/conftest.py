@@ -23,6 +23,8 @@ def _environment(request: pytest.FixtureRequest) -> Iterator[None]:
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("HARP_")]:
         del os.environ[name]
+    if driver := request.config.getoption("--driver"):
+        ENVIRONMENT["HARP_DRIVER"] = driver
     os.environ.update(ENVIRONMENT)
     if request.config.getoption("--xdp"):
         os.environ["HARP_DRIVER"] = "xdp"
