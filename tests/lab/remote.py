@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,10 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from harpctl.testbed.lab.lab import Lab
-from tests.lab.job import ENI
+from tests.lab.job import ENI, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER_S = 90.0
+
+
+def _state(task: Path) -> str:
+    """Return the state of a thread, as in "S"."""
+    return (task / "stat").read_text().rpartition(") ")[2][0]
 
 
 class RemotePeer:
@@ -45,6 +51,12 @@ class RemotePeer:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+    def stop(self) -> None:
+        """Stop the process; return when none of its threads runs any more."""
+        self.child.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.child.pid}/task")
+        until("all threads have stopped", lambda: all(_state(task) == "T" for task in tasks.iterdir()))
 
     def start(self, call: str, *arguments: Any) -> None:
         """Start a call."""

@@ -7,7 +7,6 @@ stops before it arrives is an error, and holds nobody up for long.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +59,7 @@ def test_peer_dies_before_it_arrives(make_lab: MakeLab, plugin_file: Path, engin
     env = {"HARP_ENGINE": engine}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         connect(receiver, sender)
-        receiver.child.send_signal(signal.SIGSTOP)
+        receiver.stop()
         assert sender.call("transfer", 4, 1000) == [0] * 4
         receiver.child.kill()
         receiver.child.wait()
@@ -80,7 +79,7 @@ def test_peer_is_stopped_when_the_sender_leaves(make_lab: MakeLab, plugin_file: 
     env = {"HARP_ENGINE": engine, "HARP_PEER_TIMEOUT": str(TIMEOUT_S)}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         connect(receiver, sender)
-        receiver.child.send_signal(signal.SIGSTOP)
+        receiver.stop()
         assert sender.call("transfer", 4, 1000) == [0] * 4
         start = time.monotonic()
         (warn,) = [line for line in sender.call("close") if line.startswith("WARN")]
