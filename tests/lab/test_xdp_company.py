@@ -163,12 +163,13 @@ def test_ports_that_lead_to_our_queues(
     """The peer's packets are spread over queues by their ports; it learns which ports lead to ours.
 
     In native mode: a generic program leaves all packets of a peer on sockets to the kernel. Without what is
-    learned, half of the jobs would get most of their packets from the socket.
+    learned, half of the jobs would get most of their packets from the socket; until it is learned, which takes
+    some round trips, all jobs may.
     """
     lab = make_lab(LabSpec(enis=2, queues=2))
     env = _conf(tmp_path / "conf", queues=1)
     sockets = {**env, "HARP_DRIVER": "udp"}
-    words = ("--iters", "1000", "--warmup", "100")
+    words = ("--iters", "10000", "--warmup", "100")
     for turn in range(4):
         before = socket_datagrams(lab, 1)
         with (
@@ -178,8 +179,8 @@ def test_ports_that_lead_to_our_queues(
             job.finish()
             assert (job.driver_mode(1), job.queues(1)) == (NATIVE, "queue 0")
             counted = job.statistics_of(1)
-        assert counted["rx_packets"] > 20000
-        assert socket_datagrams(lab, 1) - before < counted["rx_superframes"] / 20
+        assert counted["rx_packets"] > 200_000
+        assert socket_datagrams(lab, 1) - before < counted["rx_superframes"] / 10
 
 
 def test_no_queue_is_left(make_lab: MakeLab, plugin_file: Path) -> None:
