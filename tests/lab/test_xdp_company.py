@@ -162,9 +162,9 @@ def test_ports_that_lead_to_our_queues(
 ) -> None:
     """The peer's packets are spread over queues by their ports; it learns which ports lead to ours.
 
-    In native mode: a generic program leaves all packets of a peer on sockets to the kernel. Without what is
-    learned, half of the jobs would get most of their packets from the socket; until it is learned, which takes
-    some round trips, all jobs may.
+    In native mode: a generic program leaves all packets of a peer on sockets to the kernel. Packets come from
+    the socket until it is learned, which takes some round trips; without it half of the jobs would get
+    most of theirs from there.
     """
     lab = make_lab(LabSpec(enis=2, queues=2))
     env = _conf(tmp_path / "conf", queues=1)
