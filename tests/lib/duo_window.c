@@ -50,6 +50,7 @@ void duo_window_check(const struct duo *d, const struct duo_end *e, const struct
     if (eni_of(d, 1 - e->index, i) != eni) continue;
     for (uint32_t k = f->head; k != f->tail; k++) {
       const struct harp_burst *b = harp_flight_at(f, k);
+      if (b->outside_window && !b->lines_per_packet) continue; /* a probe of a path that is not UP */
       bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * (b->packet_bytes + HARP_WINDOW_PACKET_BYTES);
     }
   }

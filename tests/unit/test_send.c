@@ -571,6 +571,16 @@ static void test_all_paths_to_an_interface_share_its_window(void **state) {
   assert_in_range(fill(HARP_US(9)), 2 * window - 2 * COST, 2 * window);
 }
 
+/* Many paths that do not answer must not stop those that do. */
+static void test_probes_of_a_path_that_is_down_take_nothing_of_the_window(void **state) {
+  (void)state;
+  struct harp_path *down = &s->paths[1];
+  harp_path_health_down(s, down, HARP_US(1));
+  assert_int_equal(fill(HARP_US(2)), 0);
+  assert_int_equal(down->flight.tail - down->flight.head, 1);
+  assert_int_equal(down->inflight_bytes, HARP_DATA_HEADER_BYTES);
+}
+
 static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   (void)state;
   assert_int_equal(counters.absurd_windows, 0);
@@ -769,6 +779,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_choice_contains_the_size_that_comes, init, fini),
       cmocka_unit_test_setup_teardown(test_a_path_that_is_down_moves_its_flight, init, fini),
       cmocka_unit_test_setup_teardown(test_all_paths_to_an_interface_share_its_window, init, fini),
+      cmocka_unit_test_setup_teardown(test_probes_of_a_path_that_is_down_take_nothing_of_the_window, init,
+                                      fini),
       cmocka_unit_test_setup_teardown(test_an_absurd_window_is_bounded_and_counted, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used, init, fini),
   };

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/base.h"
+#include "proto/window.h"
 
 enum {
   HARP_FLIGHT_RECORDS_MAX = 1024,   /* of one path */
@@ -32,6 +33,7 @@ struct harp_burst {
   uint16_t last_lines;       /* of its last packet */
   uint8_t count;             /* packets */
   bool copied;               /* sent once more on another path: tail duplication */
+  bool outside_window;       /* takes nothing of the peer's window: of a path that was not UP */
 };
 
 struct harp_flight {
@@ -64,6 +66,10 @@ static inline struct harp_burst *harp_flight_at(const struct harp_flight *f, uin
 }
 static inline uint64_t harp_burst_mask(const struct harp_burst *b) {
   return b->count == 64 ? ~0ull : (1ull << b->count) - 1;
+}
+/* Returns what so many of its packets take of the peer's window. */
+static inline uint32_t harp_burst_cost_bytes(const struct harp_burst *b, uint32_t packets) {
+  return b->outside_window ? 0 : harp_window_cost_bytes(packets, b->packet_bytes);
 }
 /* Returns the packets that are neither acknowledged nor lost, one bit each. */
 static inline uint64_t harp_burst_pending(const struct harp_burst *b) {

@@ -11,7 +11,7 @@ static uint64_t ones(uint32_t from, uint32_t to) { /* bits [from, to) */
 }
 
 static void settle(struct harp_path *p, const struct harp_burst *b, uint32_t packets, uint32_t *bytes) {
-  uint32_t n = packets * b->packet_bytes, cost = harp_window_cost_bytes(packets, b->packet_bytes);
+  uint32_t n = packets * b->packet_bytes, cost = harp_burst_cost_bytes(b, packets);
   HARP_ASSERT(p->inflight_bytes >= n && p->to->inflight_bytes >= cost);
   p->inflight_bytes -= n;
   p->to->inflight_bytes -= cost;

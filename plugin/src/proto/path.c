@@ -99,11 +99,13 @@ static harp_ns pace_ns(const struct harp_path *p, uint64_t bytes) {
 }
 
 uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now) {
+  HARP_ASSERT(p->state == HARP_PATH_UP || !burst->lines_per_packet);
   uint64_t bytes = (uint64_t)burst->packet_bytes * burst->count;
   burst->number = p->next_number;
   burst->sent_ns = now;
   burst->acked = burst->lost = 0;
   burst->copied = false;
+  burst->outside_window = p->state != HARP_PATH_UP;
   burst->flight_bytes = p->inflight_bytes + (uint32_t)bytes;
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
@@ -112,7 +114,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->inflight_bytes += (uint32_t)bytes;
   p->unrequested_bytes += (uint32_t)bytes;
   p->unrequested_bursts++;
-  p->to->inflight_bytes += harp_window_cost_bytes(burst->count, burst->packet_bytes);
+  p->to->inflight_bytes += harp_burst_cost_bytes(burst, burst->count);
   if (!p->is_tcp) p->pace_next_ns = HARP_MAX(p->pace_next_ns, now) + pace_ns(p, bytes);
   return burst->number;
 }

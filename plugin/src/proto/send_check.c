@@ -23,7 +23,7 @@ static uint32_t cost_of_flight(const struct harp_flight *f) {
   uint32_t cost = 0;
   for (uint32_t k = f->head; k != f->tail; k++) {
     const struct harp_burst *b = harp_flight_at(f, k);
-    cost += harp_window_cost_bytes(harp_popcount(harp_burst_pending(b)), b->packet_bytes);
+    cost += harp_burst_cost_bytes(b, harp_popcount(harp_burst_pending(b)));
   }
   return cost;
 }

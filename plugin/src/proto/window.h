@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a sender may have in flight towards one interface of its peer: the window that the peer announces, so
- * that its receive buffer holds all of it. Paths to the same interface share one. Owned by the sender.
+ * that its receive buffer holds all of it. Paths to the same interface share one. Probes of paths that are
+ * not UP take nothing of it: each such path has one in flight nearly always, and few of them arrive. Owned by
+ * the sender.
  *
  * A packet takes more of a buffer than its bytes: each counts as HARP_WINDOW_PACKET_BYTES more. */
 #ifndef HARP_WINDOW_H
