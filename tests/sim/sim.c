@@ -67,6 +67,13 @@ static uint64_t lost_packets(void) {
   return duo.ends[0].counters.lost_packets + duo.ends[1].counters.lost_packets;
 }
 
+/* A probe may carry lines that are on their way already; where their stream was closed meanwhile and its id
+ * is in use again, the receiver refuses them. */
+static uint64_t refused_copies(const struct scenario *s) {
+  if (!s->churns) return 0;
+  return duo.ends[0].counters.drops[HARP_DROP_WINDOW] + duo.ends[1].counters.drops[HARP_DROP_WINDOW];
+}
+
 _Noreturn static void not_live(void) {
   for (unsigned i = 0; i < duo.stream_count; i++) {
     const struct duo_stream *s = &duo.streams[i];
@@ -101,11 +108,12 @@ static void run_seed(uint64_t seed, bool trace) {
     if (!duo_run(&duo, duo.now + (has_small_window() ? LIVE_SMALL_WINDOW_NS : LIVE_NS))) not_live();
   }
   duo_check_buffers(&duo);
-  if (s.clean && lost_packets())
+  if (s.clean && lost_packets() > refused_copies(&s))
     duo_fail(&duo, "%" PRIu64 " packets called lost in a clean network", lost_packets());
 
   duo_heal(&duo);
   harp_ns calm = HARP_MAX(duo.now, s.heal) + CALM_NS;
+  if (duo_tcp_count(&duo)) calm += duo.config.tcp.timeout_ns; /* until then a silent connection ends */
   while (duo_step(&duo, calm)) {
   }
   /* Probes of a dead path go on, and with each one a live path may look for its packet size. */
