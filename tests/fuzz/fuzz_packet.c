@@ -330,7 +330,7 @@ static void sender_post(struct sending *s, struct fuzz_input *in) {
   bytes <<= fuzz_u8(in) % 9u;
   bool full = s->stream.tail - s->stream.done == HARP_MESSAGES_MAX;
   bytes = HARP_MIN(bytes, (uint32_t)sizeof source);
-  FUZZ_CHECK((harp_sender_post(s->sender, &s->stream, source, bytes, source, s->now) != 0) == full);
+  FUZZ_CHECK((harp_sender_post(s->sender, &s->stream, source, bytes, source, true, s->now) != 0) == full);
 }
 
 /* Sends what may be sent, a few superframes at most. */

@@ -6,7 +6,7 @@
 
 #include "base/seq.h"
 
-enum { POISON = 0x96 };
+enum { POISON = 0x96, UNAWAITED_MAX_BYTES = 8192 };
 
 static unsigned index_of(const struct duo *d, const struct duo_stream *s) {
   return (unsigned)(s - d->streams);
@@ -262,9 +262,12 @@ harp_ns duo_stream_send_ns(const struct duo *d, const struct duo_stream *s) {
 
 void duo_stream_send(struct duo *d, struct duo_stream *s) {
   struct duo_message *m = duo_message(d, s, s->send_next++);
+  unsigned i = index_of(d, s);
+  bool is_awaited =
+      m->bytes > UNAWAITED_MAX_BYTES || i % 2 == 0; /* as the engine's, which copies small messages */
   m->posted_at = d->now;
-  if (harp_sender_post(d->ends[s->config.way].sender, s->tx, m->content, m->bytes, m, d->now))
-    duo_fail(d, "stream %u: send refused", index_of(d, s));
+  if (harp_sender_post(d->ends[s->config.way].sender, s->tx, m->content, m->bytes, m, is_awaited, d->now))
+    duo_fail(d, "stream %u: send refused", i);
 }
 
 void duo_stream_complete_sends(struct duo *d, struct duo_stream *s) {

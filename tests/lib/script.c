@@ -315,11 +315,11 @@ static bool on_packet(struct script *s, enum harp_packet_type type) {
   return expect_placement(s, "place", &place);
 }
 
-static bool on_post(struct script *s, char *sizes) {
+static bool on_post(struct script *s, char *sizes, bool is_awaited) {
   for (char *end; *sizes; sizes = end) {
     uint32_t bytes = (uint32_t)strtoul(sizes, &end, 0);
     if (end == sizes) break;
-    if (harp_sender_post(s->sender, s->tx, s->buffer, bytes, NULL, s->now))
+    if (harp_sender_post(s->sender, s->tx, s->buffer, bytes, NULL, is_awaited, s->now))
       return fail(s, "the send was refused");
   }
   return true;
@@ -383,7 +383,8 @@ static bool start(struct script *s) {
 
 static bool act(struct script *s, char *words) {
   char *rest = words + strcspn(words, " ");
-  if (!strncmp(words, "post", 4) && s->is_sender) return on_post(s, rest);
+  if (!strncmp(words, "post", 4) && s->is_sender) return on_post(s, rest, true);
+  if (!strncmp(words, "copy", 4) && s->is_sender) return on_post(s, rest, false);
   if (!strncmp(words, "ack", 3) && s->is_sender) return on_ack(s);
   if (!strncmp(words, "down", 4) && s->is_sender)
     return harp_sender_path_down(s->sender, number_of(s, "path", 0), s->now), true;

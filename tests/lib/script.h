@@ -11,14 +11,18 @@
  * Timers that fall due on the way run at their own time. Numbers of packets, messages and lines count from 0
  * in scripts. A line that is no `expect` fails when the side has sent something that no `expect` took.
  *
- *   T post BYTES...                                      messages to send (sender)
- *   T ack path=P ranges=A-B,C-D delivered=L posted=M [delay=T] [drop=REASON]      (B, D: one above; highest
- * first) T down path=P      T final delivered=L T recv CAPACITY... [early=FROM+BYTES,...]            receives
- * to post (receiver) T data path=P number=N message=M line=L offset=O length=B size=S [soon]
- * [place=FROM+BYTES,...] [drop=REASON] T probe path=P number=N [soon] T expect data|probe|ack KEY=VALUE...
- * the next thing sent, at T at the latest; checks what is named T nothing until T nothing more was sent T
- * done COUNT         T received COUNT [bytes=B]      messages completed so far; size of the last T path P
- * KEY=VALUE...                                state of a sender's path: state= lines= inflight= pto= stalled=
+ * - `T post BYTES...`: messages to send (sender); `T copy BYTES...`: likewise, but nobody waits for them.
+ * - `T ack path=P ranges=A-B,C-D delivered=L posted=M [delay=T] [drop=REASON]`: B and D are one above, the
+ *   highest range is first.
+ * - `T down path=P`, `T final delivered=L`.
+ * - `T recv CAPACITY... [early=FROM+BYTES,...]`: receives to post (receiver).
+ * - `T data path=P number=N message=M line=L offset=O length=B size=S [soon] [place=FROM+BYTES,...]
+ *   [drop=REASON]`
+ * - `T probe path=P number=N [soon]`
+ * - `T expect data|probe|ack KEY=VALUE...`: the next thing sent, at T at the latest; checks what is named.
+ * - `T nothing`: until T nothing more was sent.
+ * - `T done COUNT`, `T received COUNT [bytes=B]`: messages completed so far; size of the last.
+ * - `T path P KEY=VALUE...`: state of a sender's path: state= lines= inflight= pto= stalled=.
  */
 #ifndef HARP_TESTS_SCRIPT_H
 #define HARP_TESTS_SCRIPT_H

@@ -86,7 +86,7 @@ static void post(struct transfer *t) {
     t->posted_receives++;
   }
   while (t->posted_sends < MESSAGES && t->posted_sends - t->sent < IN_FLIGHT) {
-    if (harp_sender_post(t->sender, &t->tx_stream, t->from, MESSAGE_BYTES, t->from, t->now)) abort();
+    if (harp_sender_post(t->sender, &t->tx_stream, t->from, MESSAGE_BYTES, t->from, true, t->now)) abort();
     t->posted_sends++;
   }
 }

@@ -28,7 +28,7 @@ static int init(void **state) {
   load = (struct harp_tx_load){0};
   harp_tx_stream_init(&st, &(struct harp_tx_stream_config){.id = 0}, &load, NULL, &counters);
   harp_tx_stream_on_credit(&st, 1);
-  assert_int_equal(harp_tx_stream_post(&st, NULL, HARP_MESSAGE_MAX_BYTES, NULL, 0), 0);
+  assert_int_equal(harp_tx_stream_post(&st, NULL, HARP_MESSAGE_MAX_BYTES, NULL, true, 0), 0);
   result = (struct harp_loss_result){0};
   return 0;
 }

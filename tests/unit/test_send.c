@@ -81,14 +81,15 @@ static enum harp_drop feed(struct harp_packet p) {
 
 static void test_posting_is_bounded(void **state) {
   (void)state;
-  for (int i = 0; i < HARP_MESSAGES_MAX; i++) assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, 0), 0);
-  assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, 0), -EAGAIN);
+  for (int i = 0; i < HARP_MESSAGES_MAX; i++)
+    assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, true, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 1, NULL, true, 0), -EAGAIN);
 }
 
 static void test_a_message_is_cut_into_packets(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   assert_int_equal(run.type, HARP_PACKET_DATA);
   assert_int_equal(run.count, 3);
@@ -107,7 +108,7 @@ static void test_a_message_is_cut_into_packets(void **state) {
 static void test_a_superframe_takes_no_more_than_requested(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, 2));
   assert_int_equal(run.count, 2);
   assert_int_equal(run.last_bytes, PACKET_BYTES);
@@ -122,7 +123,7 @@ static void test_an_empty_message_takes_one_line_and_no_bytes(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
-  assert_int_equal(harp_sender_post(s, &st, NULL, 0, data, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, NULL, 0, data, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   assert_int_equal(run.count, 1);
   assert_int_equal(run.last_bytes, 0);
@@ -135,11 +136,11 @@ static void test_an_empty_message_takes_one_line_and_no_bytes(void **state) {
 static void test_early_messages_are_small_and_few(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, HARP_EARLY_MAX_BYTES + 1, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, HARP_EARLY_MAX_BYTES + 1, NULL, true, 0), 0);
   assert_false(take(&run, HARP_BURST_MAX_PACKETS)); /* too large without credit */
   assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   while (take(&run, HARP_BURST_MAX_PACKETS)) assert_int_equal(run.message, FIRST_MESSAGE);
-  for (int i = 0; i < 12; i++) assert_int_equal(harp_sender_post(s, &st, data, 8, NULL, 0), 0);
+  for (int i = 0; i < 12; i++) assert_int_equal(harp_sender_post(s, &st, data, 8, NULL, true, 0), 0);
   uint32_t sent = 0;
   for (; take(&run, HARP_BURST_MAX_PACKETS); sent++) {
   }
@@ -150,7 +151,7 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
   (void)state;
   struct harp_tx_run run;
   void *cookie;
-  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   uint32_t n = FIRST_NUMBER;
   assert_int_equal(feed(ack(run.path, n, n + 4, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
@@ -176,7 +177,7 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
 /* The credit of an earlier stream of the same id may come late: it must not count as this one's. */
 static void test_credit_that_no_receiver_can_give_is_ignored(void **state) {
   (void)state;
-  assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, true, 0), 0);
   assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX + 1)), HARP_DROP_NONE);
   assert_int_equal(st.posted, FIRST_MESSAGE);
   assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX)), HARP_DROP_NONE);
@@ -192,13 +193,13 @@ static void test_credit_is_requested_while_others_are_busy(void **state) {
   unsigned requested = 0;
   harp_ns first_ns = 0, now = 0;
   harp_sender_open(s, &own_stream, &other);
-  assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, now), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, true, now), 0);
   for (; now <= HARP_MS(20); now += HARP_US(20)) {
     void *cookie;
     while (harp_tx_stream_poll_done(&own_stream, &cookie)) {
     }
     if (own_stream.tail - own_stream.done < 4)
-      assert_int_equal(harp_sender_post(s, &own_stream, data, 1000, NULL, now), 0);
+      assert_int_equal(harp_sender_post(s, &own_stream, data, 1000, NULL, true, now), 0);
     harp_sender_on_timeout(s, now);
     while (send_next(s, HARP_BURST_MAX_PACKETS, &run, now)) {
       assert_int_equal(harp_sender_on_ack(s, &last, harp_sender_ack_number(s, &last), now), HARP_DROP_NONE);
@@ -247,11 +248,11 @@ static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
   harp_sender_open(own, &own_stream, &other);
   bring_up(own, now);
   assert_true(harp_tx_stream_on_credit(&own_stream, FIRST_MESSAGE + 30));
-  assert_int_equal(harp_sender_post(own, &refused, data, 9000, NULL, now), 0);
+  assert_int_equal(harp_sender_post(own, &refused, data, 9000, NULL, true, now), 0);
   for (unsigned k = 0; k < 20; k++) {
     void *cookie;
     refuse_stream(own, &now, HARP_MS(30) * k);
-    assert_int_equal(harp_sender_post(own, &own_stream, data, 100, NULL, now), 0);
+    assert_int_equal(harp_sender_post(own, &own_stream, data, 100, NULL, true, now), 0);
     harp_ns posted = now;
     while (!harp_tx_stream_poll_done(&own_stream, &cookie)) {
       refuse_stream(own, &now, HARP_US(100));
@@ -269,7 +270,7 @@ static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
 static void test_an_old_acknowledgement_takes_nothing_back(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_MESSAGE + 3)), HARP_DROP_NONE);
   assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
@@ -283,7 +284,7 @@ static void test_messages_complete_in_order(void **state) {
   void *cookie;
   struct harp_packet acks[3];
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(harp_sender_post(s, &st, data, 100, data + i, 0), 0);
+    assert_int_equal(harp_sender_post(s, &st, data, 100, data + i, true, 0), 0);
     assert_true(take(&run, HARP_BURST_MAX_PACKETS));
     acks[i] = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
   }
@@ -310,7 +311,7 @@ static void test_a_choice_contains_the_size_that_comes(void **state) {
   assert_int_equal(choice.kind, HARP_TX_NOTHING);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(sizes); i++) {
     harp_ns now = HARP_US(20) * (i + 1);
-    assert_int_equal(harp_sender_post(s, &st, data, sizes[i][0], NULL, now), 0);
+    assert_int_equal(harp_sender_post(s, &st, data, sizes[i][0], NULL, true, now), 0);
     choice = harp_sender_choose(s, now);
     if (choice.kind == HARP_TX_NOTHING) choice = harp_sender_choose(s, choice.deadline_ns); /* corked */
     assert_int_equal(choice.kind, HARP_TX_NEW);
@@ -324,7 +325,7 @@ static void test_a_choice_contains_the_size_that_comes(void **state) {
 static void test_a_path_that_is_down_moves_its_flight(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   unsigned first = run.path;
   harp_sender_path_down(s, first, HARP_US(2));
@@ -401,7 +402,7 @@ static void test_one_path_between_two_enis_is_used(void **state) {
     assert_int_equal(own->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES);
     assert_int_equal(own->paths[i].flight.records, HARP_FLIGHT_RECORDS_TOTAL / 4);
   }
-  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   for (harp_ns now = 0; now < HARP_SEC(3); now += HARP_MS(1)) {
     harp_sender_on_timeout(own, now);
     harp_sender_keepalive(own, HARP_MS(100), now);
@@ -423,7 +424,7 @@ static void test_a_silent_path_gets_company(void **state) {
   struct harp_packet credit = ack(1, 0, 0, FIRST_MESSAGE + 1);
   feed_to(own, credit, 0);
   harp_path_health_down(own, &own->paths[1], 0);
-  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   harp_ns now = until_it_leaves(own, 2, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
   assert_true(now < HARP_MS(60)); /* two timeouts, at the RTT that is assumed until one is known */
   assert_int_equal(own->paths[0].state, HARP_PATH_UP);
@@ -445,7 +446,7 @@ static void test_a_path_that_goes_to_rest_gives_up_an_overdue_probe(void **state
   bring_up(own, 0);
   feed_to(own, ack(1, 0, 0, FIRST_MESSAGE + 1), 0);
   harp_path_health_down(own, &own->paths[1], 0);
-  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   harp_ns now = until_it_leaves(own, 3, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
   assert_true(company->inflight_bytes);
   now = harp_path_pto_ns(company);
@@ -489,7 +490,8 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
   assert_int_equal(own->eligible, 4 | 8);
   for (; now < HARP_MS(200) && own->paths[2].state == HARP_PATH_UP && own->paths[3].state == HARP_PATH_UP;
        now += HARP_US(50)) {
-    if (own->load.messages < 4) assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, now), 0);
+    if (own->load.messages < 4)
+      assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, now), 0);
     harp_sender_on_timeout(own, now);
     harp_path_health_want_probe(own, &own->paths[0], true);
     while (send_next(own, 1, &run, now)) {
@@ -556,7 +558,7 @@ static enum harp_drop announce(uint32_t window_bytes, uint32_t number, harp_ns n
 static void test_all_paths_to_an_interface_share_its_window(void **state) {
   (void)state;
   uint32_t window = 100 << 10;
-  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, HARP_US(1)), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, HARP_US(1)), 0);
   assert_int_equal(feed(ack(1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   assert_int_equal(announce(window, FIRST_NUMBER, HARP_US(2)), HARP_DROP_NONE);
   assert_in_range(fill(HARP_US(3)), window - 2 * COST, window);
@@ -584,7 +586,7 @@ static void test_probes_of_a_path_that_is_down_take_nothing_of_the_window(void *
 static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   (void)state;
   assert_int_equal(counters.absurd_windows, 0);
-  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, HARP_US(1)), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, HARP_US(1)), 0);
   assert_int_equal(feed(ack(1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   assert_int_equal(announce(0, FIRST_NUMBER, HARP_US(2)), HARP_DROP_NONE);
   assert_int_equal(counters.absurd_windows, 1);
@@ -604,7 +606,7 @@ static void test_an_absurd_window_is_bounded_and_counted(void **state) {
 static void test_a_stale_window_is_not_used(void **state) {
   (void)state;
   harp_ns later = HARP_MS(60);
-  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, later), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, later), 0);
   harp_tx_stream_on_credit(&st, FIRST_MESSAGE + 1);
   assert_in_range(fill(later), COST, 64 << 10);
   uint32_t low = s->windows[0].inflight_bytes;
@@ -656,7 +658,7 @@ static void test_connections_begin_with_different_paths(void **state) {
     harp_sender_init(own, &c, NULL, &counters, 0);
     harp_sender_open(own, &own_stream, &stream);
     bring_up(own, 0);
-    assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, 0), 0);
+    assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
     struct harp_tx_choice choice = {.kind = HARP_TX_NOTHING};
     for (harp_ns now = HARP_US(1); choice.kind == HARP_TX_NOTHING && now <= HARP_US(50); now += HARP_US(1))
       choice = harp_sender_choose(own, now);
@@ -698,11 +700,11 @@ static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
   harp_sender_init(own, &c, NULL, &counters, 0);
   harp_sender_open(own, &own_stream, &stream);
   bring_up(own, *now);
-  assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, *now), 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, true, *now), 0);
   harp_sender_on_ack(own, &credit, harp_sender_ack_number(own, &credit), *now);
   assert_true(send_next(own, HARP_BURST_MAX_PACKETS, &run, *now));
   *on = run.path;
-  assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, *now), 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 1408, NULL, true, *now), 0);
   while (!send_next(own, HARP_BURST_MAX_PACKETS, &run, *now)) *now += HARP_US(1);
   assert_int_equal(choose_copy(own, now).line, FIRST_LINE);
   return own;

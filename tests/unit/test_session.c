@@ -206,7 +206,7 @@ static void test_life_goes_one_way(void **state) {
 static void test_a_closed_sender_runs_no_timer(void **state) {
   (void)state;
   struct harp_tx_run run;
-  assert_int_equal(harp_sender_post(sender, &tx_stream, buffer, 100, NULL, 0), 0);
+  assert_int_equal(harp_sender_post(sender, &tx_stream, buffer, 100, NULL, true, 0), 0);
   assert_true(send_next(sender, 1, &run, 0));
   assert_true(harp_sender_choose(sender, 0).deadline_ns != HARP_NEVER);
   harp_session_close(&tx, 1);

@@ -137,7 +137,7 @@ static void send_record(void) {
   ack.ack.echo_time = harp_ticks_from_ns(now);
   now += HARP_US(10);
   assert_int_equal(harp_sender_on_ack(s, &ack, harp_sender_ack_number(s, &ack), now), HARP_DROP_NONE);
-  assert_int_equal(harp_sender_post(s, &st, data, BYTES, NULL, now), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, BYTES, NULL, true, now), 0);
   c = harp_sender_choose(s, now);
   assert_int_equal(c.kind, HARP_TX_NEW);
   assert_int_equal(c.path, TCP);

@@ -104,7 +104,7 @@ static void bring_both_up(void) {
 }
 
 static void post(uint32_t bytes) {
-  assert_int_equal(harp_sender_post(s, &st, data, bytes, NULL, now), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, bytes, NULL, true, now), 0);
 }
 
 static void test_one_that_is_not_connected_takes_nothing(void **state) {

@@ -199,7 +199,7 @@ void harp_link_destroy(struct harp_link *link) {
 /* ---- moving ---- */
 
 static int submit_send(struct harp_link *link, struct harp_request *r, harp_ns now) {
-  return harp_sender_post(link->peer->session.sender, link->tx, r->data, r->capacity, r, now);
+  return harp_sender_post(link->peer->session.sender, link->tx, r->data, r->capacity, r, !r->is_copy, now);
 }
 
 static int submit_receive(struct harp_link *link, struct harp_request *r, harp_ns now) {

@@ -9,24 +9,24 @@
 
 /* When an acknowledgement leaves. At once: something is out of order, or a part of our window is used. Soon:
  * the sender requests it, as it does when it has used a part of its own window, or waits; a few microseconds
- * let the receiving thread hand the message to its caller first. Else it may ride with a later one. */
+ * let the receiving thread hand the message to its caller first. Else late: it may ride on data until then.
+ */
 enum {
   ACK_WINDOW_PARTS = 4,
   ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */
   ACK_REPEATS = 4, /* a range that did not change is repeated so often, in case acknowledgements get lost */
   CREDIT_REPEATS = 4, /* and a credit */
-  MIXED_ACKS = 8,     /* so many later it is forgotten that packets came over several paths */
 };
 #define ACK_SOON_NS HARP_US(1)
-/* Where nothing more comes it is the end of something, and may be the last that the sender waits for. While
- * packets come over several paths each gets less, with gaps. */
-#define ACK_QUIET_NS  HARP_US(25)
-#define ACK_LATE_NS   HARP_US(200)
-#define ACK_CREDIT_NS HARP_US(50)
+#define ACK_LATE_NS HARP_US(200)
+/* For the credit of a receive: where the sender may need it for its next message, and where it has some left.
+ */
+#define ACK_NEXT_CREDIT_NS HARP_US(20)
+#define ACK_CREDIT_NS      HARP_US(50)
 /* An acknowledgement rides on data when it falls due within this. Tried: all that wait ride. Then each
  * superframe brings one, each makes room for a few packets, and superframes shrink: 2870 of them carried what
- * 1250 do without riding, and 1202 do with this (tests/script/test_streams.c). */
-#define RIDE_NS HARP_US(1)
+ * 1250 do without riding (tests/script/test_streams.c). */
+#define RIDE_NS HARP_US(25)
 
 static size_t closed_words(unsigned stream_max) {
   return (stream_max + 63) / 64;
@@ -54,7 +54,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->ack_due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = config->first_number;
-    r->paths[i].ack_due_ns = r->paths[i].late_ns = HARP_NEVER;
+    r->paths[i].ack_due_ns = HARP_NEVER;
   }
 }
 
@@ -66,7 +66,6 @@ void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
 /* ---- acknowledgements ---- */
 
 static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
-  r->paths[path].late_ns = HARP_MIN(r->paths[path].late_ns, at);
   if (at >= r->paths[path].ack_due_ns) return;
   r->paths[path].ack_due_ns = at;
   r->ack_due_ns = HARP_MIN(r->ack_due_ns, at);
@@ -81,21 +80,8 @@ static harp_ns first_due_ns(const struct harp_receiver *r, uint64_t except) {
 
 /* The acknowledgement of a path is on its way. */
 static void ack_sent(struct harp_receiver *r, unsigned path) {
-  r->paths[path].ack_due_ns = r->paths[path].late_ns = HARP_NEVER;
+  r->paths[path].ack_due_ns = HARP_NEVER;
   r->waiting &= ~(1ull << path);
-  r->ack_due_ns = first_due_ns(r, 0);
-}
-
-/* Sends it once no more comes, and at last after ACK_LATE_NS. */
-static void ack_late(struct harp_receiver *r, unsigned path, harp_ns now) {
-  struct harp_rx_path *p = &r->paths[path];
-  p->late_ns = HARP_MIN(p->late_ns, now + ACK_LATE_NS);
-  if (r->mixed) {
-    ack_by(r, path, p->late_ns);
-    return;
-  }
-  r->waiting |= 1ull << path;
-  p->ack_due_ns = HARP_MIN(now + ACK_QUIET_NS, p->late_ns);
   r->ack_due_ns = first_due_ns(r, 0);
 }
 
@@ -110,12 +96,10 @@ static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uin
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
-  if (harp_unlikely(p->path != r->recent)) r->recent = p->path, r->mixed = MIXED_ACKS;
   if (harp_unlikely(number > path->next_number)) trace_gap(r, p->path, number, now);
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
   path->echo_time = p->data.time;
-  bool later = path->echo_arrival_ns != now || !(r->waiting >> p->path & 1);
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
@@ -123,8 +107,8 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
-  else if (later)
-    ack_late(r, p->path, now);
+  else
+    ack_by(r, p->path, now + ACK_LATE_NS);
 }
 
 /* Announces the credit of a stream in the next acknowledgements, on whichever path. */
@@ -197,7 +181,6 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   path->unacked_bytes = 0;
   announce_credits(r, ack, credits_max);
   if (r->unannounced) ack_by(r, i, now); /* more than fits one acknowledgement */
-  r->mixed -= r->mixed > 0;
   r->counters->tx_acks++;
   harp_trace(r->trace, now,
              (struct harp_trace_entry){
@@ -266,18 +249,27 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
   st->announces_left = 0;
 }
 
+/* Returns how long the credit of a receive may wait for data to ride on. `is_small`: what fits into the
+ * receive may come without its credit, while early places are left. NCCL posts receives as large as its
+ * buffers, for messages of any size: where the last one was small, the next is taken for small as well. If it
+ * is not, it waits for ACK_NEXT_CREDIT_NS. */
+static harp_ns credit_delay_ns(const struct harp_rx_stream *st, bool is_small) {
+  uint32_t left = st->announced - st->done, ahead = st->posted - st->done;
+  bool is_likely_small = is_small || harp_rx_stream_was_small(st);
+  uint32_t spare = is_likely_small ? HARP_EARLY_MESSAGES / 2 : 0;
+  if (!harp_seq_after(st->announced + spare, st->done + 1)) return ACK_SOON_NS;
+  if (2 * left > ahead) return ACK_LATE_NS;
+  return is_small || !is_likely_small ? ACK_CREDIT_NS : ACK_NEXT_CREDIT_NS;
+}
+
 int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void *data, uint32_t capacity,
                        bool is_watched, void *cookie, struct harp_placement *place, const uint8_t **early,
                        harp_ns now) {
   int err = harp_rx_stream_post(st, data, capacity, is_watched, cookie, place, early, now);
   if (err) return err;
-  /* Announce credit at once when what was announced last is used up, soon when half of it is. What fits into
-   * this receive may come early, while early places are left. */
-  uint32_t left = st->announced - st->done, ahead = st->posted - st->done;
-  uint32_t spare = capacity <= HARP_EARLY_MAX_BYTES ? HARP_EARLY_MESSAGES / 2 : 0;
-  bool starved = !harp_seq_after(st->announced + spare, st->done + 1);
+  bool is_small = capacity <= HARP_EARLY_MAX_BYTES;
   announce(r, st);
-  ack_by(r, r->latest, now + (starved ? ACK_SOON_NS : 2 * left <= ahead ? ACK_CREDIT_NS : ACK_LATE_NS));
+  ack_by(r, r->latest, now + credit_delay_ns(st, is_small));
   return 0;
 }
 

@@ -28,7 +28,6 @@ struct harp_rx_path {
   uint32_t unacked_bytes;
   uint64_t received_bytes; /* statistics: acknowledged, with headers */
   harp_ns ack_due_ns;      /* HARP_NEVER: nothing to acknowledge */
-  harp_ns late_ns;         /* it is due then, however much comes meanwhile; HARP_NEVER as above */
 };
 
 struct harp_receiver {
@@ -45,8 +44,6 @@ struct harp_receiver {
   harp_ns ack_due_ns;                                    /* the first of the paths' */
   uint64_t waiting; /* paths with an acknowledgement to send, a bit each */
   uint8_t latest;   /* the path that brought data last, or the first packet of all: news travel there */
-  uint8_t recent;   /* the path of the last packet */
-  uint8_t mixed;    /* acknowledgements for which packets still count as coming over several paths */
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };

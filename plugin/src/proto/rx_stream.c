@@ -124,7 +124,7 @@ static enum harp_drop find_message(struct harp_rx_stream *st, const struct harp_
     msg->capacity = HARP_EARLY_MAX_BYTES;
   }
   msg->begun = true;
-  msg->size = p->data.size;
+  st->last_size = msg->size = p->data.size;
   msg->line = start;
   msg->lines = msg->missing = lines;
   return HARP_DROP_NONE;

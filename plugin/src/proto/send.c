@@ -34,9 +34,9 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
 }
 
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
-                     void *cookie, harp_ns now) {
+                     void *cookie, bool is_awaited, harp_ns now) {
   bool was_idle = !s->load.messages;
-  int err = harp_tx_stream_post(st, data, bytes, cookie, now);
+  int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
   if (!err && was_idle) harp_sender_on_busy(s, now);
   if (!err && was_idle && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
   harp_sender_note_waiting(s, st, now);

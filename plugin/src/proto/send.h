@@ -121,7 +121,7 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st);
 
 /* Posts a message on an open stream: harp_tx_stream_post. */
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
-                     void *cookie, harp_ns now) HARP_MUST_CHECK;
+                     void *cookie, bool is_awaited, harp_ns now) HARP_MUST_CHECK;
 
 /* Returns the open stream of this id; NULL: there is none. */
 static inline struct harp_tx_stream *harp_sender_stream(const struct harp_sender *s, uint16_t id) {

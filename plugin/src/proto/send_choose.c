@@ -4,22 +4,35 @@
 #include "proto/tail_duplication.h"
 
 #define CORK_NS HARP_US(10)
-enum { CORK_FLIGHT_BYTES = 4096, CORK_BURSTS = 3 };
+enum { CORK_FLIGHT_BYTES = 4096, CORK_BURSTS = 3, CORK_LOOK_BURSTS = 16 };
+
+/* What was sent within CORK_NS and has not been acknowledged. */
+struct recent {
+  uint64_t bytes;
+  uint32_t bursts;
+};
+
+static void add_recent(struct recent *r, const struct harp_flight *f, harp_ns now) {
+  for (uint32_t i = f->tail; i != f->head && r->bursts < CORK_LOOK_BURSTS; i--) {
+    const struct harp_burst *b = harp_flight_at(f, i - 1);
+    if (b->sent_ns + CORK_NS <= now) return;
+    r->bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
+    r->bursts++;
+  }
+}
 
 /* Small messages that follow one another travel together, since a superframe costs a system call however
- * little it holds: while more is in flight than waits to be sent, acknowledgements will soon request the
- * rest. Bounded in time, and never for the first few packets, so that single messages go at once. (Nagle's
- * rule, RFC 896, by bytes.) */
+ * little it holds: while more was sent in the last moments than waits to be sent, the rest waits for more.
+ * Bounded in time, and never for the first few packets, so that single messages go at once. (Nagle's rule,
+ * RFC 896, by bytes and time: what was sent earlier may stay unacknowledged for long, where nobody waits for
+ * it.) */
 static bool corked(struct harp_sender *s, harp_ns now) {
-  uint64_t waiting = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES, flying = 0;
-  uint32_t bursts = 0;
-  HARP_EACH_BIT (i, waiting < HARP_SENDER_CORK_BYTES ? s->eligible : 0) {
-    const struct harp_path *p = &s->paths[i];
-    flying += p->inflight_bytes;
-    bursts += harp_flight_count(&p->flight);
-  }
-  if (waiting >= HARP_SENDER_CORK_BYTES || waiting >= flying ||
-      (bursts < CORK_BURSTS && flying < CORK_FLIGHT_BYTES)) {
+  uint64_t waiting = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
+  struct recent sent = {0};
+  HARP_EACH_BIT (i, waiting < HARP_SENDER_CORK_BYTES ? s->eligible : 0)
+    add_recent(&sent, &s->paths[i].flight, now);
+  if (waiting >= HARP_SENDER_CORK_BYTES || waiting >= sent.bytes ||
+      (sent.bursts < CORK_BURSTS && sent.bytes < CORK_FLIGHT_BYTES)) {
     s->cork_ns = HARP_NEVER;
     return false;
   }

@@ -5,8 +5,9 @@
 
 #define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
 #define SIZE_PROBE_AGAIN_NS    HARP_MS(100)
-/* Acknowledgements requested for each window: the receiver does not know how large it is. */
-enum { ACK_REQUEST_PARTS = 4 };
+/* Acknowledgements requested for each window, and for as many messages as a stream may have under way: the
+ * receiver does not know how large the window is. */
+enum { ACK_REQUEST_PARTS = 4, UNAWAITED_PER_ACK = HARP_MESSAGES_MAX / ACK_REQUEST_PARTS };
 
 /* Makes the run for the first `lines` lines of a choice and books it on the path. */
 static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t lines, struct harp_tx_run *run,
@@ -114,13 +115,21 @@ static bool awaits_ack(const struct harp_path *p) {
   return p->inflight_bytes && (!p->any_acked || p->ack_request_number > p->largest_acked);
 }
 
-/* Whether the last packet is to request an acknowledgement: a part of the window is used, or the sender can
- * go on only when one comes. What is left may be held back by credit or by the cork, or by the window; then
- * an acknowledgement that is to come anyway is enough. */
-static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+/* Whether this was the last of what there is to send for now. What is left may be held back by credit or by
+ * the cork. */
+static bool is_last_for_now(struct harp_sender *s) {
   uint64_t left = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
+  return !s->load.resend_lines && (left < HARP_SENDER_CORK_BYTES || !harp_sender_next_stream(s));
+}
+
+/* Whether the last packet is to request an acknowledgement: a part of the window is used, or it is the last
+ * packet for now of messages that somebody waits for, or the window is full and no acknowledgement is to
+ * come anyway. While nobody waits for any message, one acknowledgement for several messages suffices. */
+static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   if (used_its_part(p)) return true;
-  if (!s->load.resend_lines && (left < HARP_SENDER_CORK_BYTES || !harp_sender_next_stream(s))) return true;
+  if (s->load.awaited ? is_last_for_now(s)
+                      : p->unrequested_bursts * harp_popcount(s->eligible) >= UNAWAITED_PER_ACK)
+    return true;
   return !awaits_ack(p) && !harp_path_allowance(p, now);
 }
 

@@ -84,12 +84,12 @@ static void note_ready(struct harp_tx_stream *st) {
 }
 
 int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
-                        harp_ns now) {
+                        bool is_awaited, harp_ns now) {
   HARP_ASSERT(bytes <= HARP_MESSAGE_MAX_BYTES);
   if (st->tail - st->done == HARP_MESSAGES_MAX) return -EAGAIN;
   uint32_t lines = harp_lines_of(bytes);
   st->messages[st->tail % HARP_MESSAGES_MAX] =
-      (struct harp_send_message){data, cookie, bytes, st->tail_line, lines};
+      (struct harp_send_message){data, cookie, bytes, st->tail_line, lines, is_awaited};
   if (harp_trace_is_long(st->trace, bytes))
     harp_trace(st->trace, now,
                (struct harp_trace_entry){
@@ -97,6 +97,7 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
+  st->load->awaited += is_awaited;
   let_go(st);
   note_ready(st);
   return 0;
@@ -144,6 +145,7 @@ static void complete(struct harp_tx_stream *st, harp_ns now) {
                  (struct harp_trace_entry){.event = HARP_EVENT_SENT, .stream = st->id, .number = st->oldest});
     st->oldest++;
     st->load->messages--;
+    st->load->awaited -= m->is_awaited;
     st->counters->messages_sent++;
     list_done(st);
   }
@@ -254,6 +256,8 @@ bool harp_tx_stream_poll_done(struct harp_tx_stream *st, void **cookie) {
 void harp_tx_stream_close(struct harp_tx_stream *st) {
   struct harp_tx_load *load = st->load;
   load->messages -= st->tail - st->oldest;
+  for (uint32_t m = st->oldest; m != st->tail; m++)
+    load->awaited -= harp_tx_stream_message(st, m)->is_awaited;
   load->waiting_lines -= harp_tx_stream_waiting_lines(st);
   load->resend_lines -= st->resend.count;
   struct harp_tx_stream **done = &load->done_first;

@@ -33,6 +33,7 @@ struct harp_tx_list {
 /* What the streams of one sender have to send together. */
 struct harp_tx_load {
   uint32_t messages;      /* posted and not done */
+  uint32_t awaited;       /* of them, those whose poster waits until they are delivered */
   uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
   struct harp_tx_list ready[HARP_TX_CLASSES];
@@ -43,6 +44,7 @@ struct harp_send_message {
   const uint8_t *data; /* borrowed from the poster until done */
   void *cookie;
   uint32_t bytes, line, lines;
+  bool is_awaited;
 };
 
 struct harp_tx_stream {
@@ -88,10 +90,10 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
                          struct harp_tx_load *load, const struct harp_trace *trace,
                          struct harp_counters *counters);
 
-/* Posts a message. The data is borrowed until poll_done gives back `cookie`. Returns -EAGAIN when
- * HARP_MESSAGES_MAX messages are under way. */
+/* Posts a message. The data is borrowed until poll_done gives back `cookie`; is_awaited: somebody waits for
+ * that. Returns -EAGAIN when HARP_MESSAGES_MAX messages are under way. */
 int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
-                        harp_ns now) HARP_MUST_CHECK;
+                        bool is_awaited, harp_ns now) HARP_MUST_CHECK;
 
 /* Takes the receiver's credit: messages before `posted` have their receive. Returns whether that is news; it
  * is not when no receiver can have posted so many, since it is then about an earlier stream of the same id.
