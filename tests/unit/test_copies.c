@@ -184,6 +184,25 @@ static void test_credit(void **state) {
   assert_int_equal(warn_count, 0);
 }
 
+/* What is larger than an early place is copied only where its receive is posted. */
+static void test_credit_of_larger_ones(void **state) {
+  (void)state;
+  struct side a, b;
+  static uint8_t from[HARP_EARLY_MAX_BYTES + 1], to[sizeof from];
+  open_both(&a, &b, 0);
+  for (unsigned i = 0; i < 2; i++) side_submit(b.link, i, to, sizeof to);
+  assert_true(send_small(a.link, from, HARP_EARLY_MAX_BYTES));
+  pass_both(&a, &b, 200);
+  assert_true(send_small(a.link, from, sizeof from));
+  assert_false(send_small(a.link, from, sizeof from));
+  side_submit(b.link, 2, to, sizeof to);
+  pass_both(&a, &b, 200);
+  assert_int_equal(a.engine->outstanding, 0);
+  assert_int_equal(atomic_load(&b.link->requests[2].state), HARP_REQUEST_DONE);
+  harp_link_destroy(a.link);
+  close_both(&a, &b);
+}
+
 /* NCCL closes the link when test has returned that its sends are done: every byte arrives, under loss, though
  * the buffer holds something else by then, and the link goes. */
 static void test_closed_link_delivers(void **state) {
@@ -318,9 +337,9 @@ static void test_quiesce_leaves_copies_alone(void **state) {
   close_both(&a, &b);
 }
 
-/* What came and is small is done at the peer already: its acknowledgement waits for data to ride on. A large
- * one is done when we acknowledge it, so that leaves though NCCL may not call again. */
-static void test_only_large_messages_are_hurried(void **state) {
+/* What was copied is done at the peer already: its acknowledgement waits for data to ride on. Another one is
+ * done when we acknowledge it, so that leaves though NCCL may not call again. */
+static void test_only_awaited_messages_are_hurried(void **state) {
   (void)state;
   static uint8_t from[MESSAGE + HARP_COPY_MAX_BYTES], to[sizeof from];
   static const uint32_t sizes[] = {MESSAGE, sizeof from};
@@ -352,13 +371,14 @@ int main(void) {
       cmocka_unit_test(test_ring),
       cmocka_unit_test(test_ring_turns),
       cmocka_unit_test(test_credit),
+      cmocka_unit_test(test_credit_of_larger_ones),
       cmocka_unit_test(test_closed_link_delivers),
       cmocka_unit_test(test_drain_ends_in_time),
       cmocka_unit_test(test_drain_ends_with_the_peer),
       cmocka_unit_test(test_failed_link),
       cmocka_unit_test(test_link_fails_as_it_is_closed),
       cmocka_unit_test(test_quiesce_leaves_copies_alone),
-      cmocka_unit_test(test_only_large_messages_are_hurried),
+      cmocka_unit_test(test_only_awaited_messages_are_hurried),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,9 @@ struct harp_link;
 struct harp_request;
 
 enum {
-  HARP_COPY_MAX_BYTES = 8 * 1024, /* of a message that is copied (docs/decisions/0007-small-sends.md) */
-  HARP_COPIES_BYTES = 64 * 1024,  /* of a link's ring; a power of two */
-  HARP_COPIES_MAX = 64,           /* as many as a link has requests */
+  HARP_COPY_MAX_BYTES = 32 * 1024, /* of a message that is copied (docs/decisions/0007-small-sends.md) */
+  HARP_COPIES_BYTES = 128 * 1024,  /* of a link's ring; a power of two */
+  HARP_COPIES_MAX = 64,            /* as many as a link has requests */
 };
 
 struct harp_copies {

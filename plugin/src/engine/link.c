@@ -258,7 +258,6 @@ unsigned harp_link_complete(struct harp_link *link) {
     r->bytes = link->tx ? r->capacity : bytes;
     done_bytes += r->bytes;
     copies += r->is_copy;
-    if (bytes > HARP_COPY_MAX_BYTES) link->peer->is_awaited = true;
     atomic_store_explicit(&r->state, HARP_REQUEST_DONE, memory_order_release); /* (E) */
     n++;
   }

@@ -34,7 +34,6 @@ struct harp_peer {
   bool is_client;      /* we began the handshake */
   bool is_multihomed;  /* one of the ends has several interfaces */
   bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
-  bool is_awaited;     /* a large message came: its sender's request is done only when it is acknowledged */
   _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;

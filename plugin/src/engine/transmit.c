@@ -29,21 +29,14 @@ static int path_of_ack(struct harp_peer *peer, unsigned path) {
   return -1;
 }
 
-/* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. It does
- * not wait where what came was small, and an answer, if there is one, carries the acknowledgement. */
-static void hurry_acks(struct harp_peer *peer, harp_ns now) {
-  bool is_idle = !peer->engine->outstanding;
-  if (is_idle && peer->is_awaited) harp_receiver_ack_now(peer->session.receiver, now);
-  peer->is_awaited = peer->is_awaited && !is_idle;
-}
-
 /* Sends the acknowledgements that are due. Returns how many. */
 static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
   struct harp_receiver *r = peer->session.receiver;
   uint64_t held = 0; /* paths whose acknowledgements nothing takes now */
   unsigned sent = 0;
   int path;
-  hurry_acks(peer, now);
+  /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
+  if (!peer->engine->outstanding) harp_receiver_ack_requested(r, now);
   while ((path = harp_receiver_next_ack(r, held, now)) >= 0) {
     int over = path_of_ack(peer, (unsigned)path);
     if (over < 0) {

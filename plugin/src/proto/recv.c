@@ -82,6 +82,7 @@ static harp_ns first_due_ns(const struct harp_receiver *r, uint64_t except) {
 static void ack_sent(struct harp_receiver *r, unsigned path) {
   r->paths[path].ack_due_ns = HARP_NEVER;
   r->waiting &= ~(1ull << path);
+  if (!r->waiting) r->is_requested = false;
   r->ack_due_ns = first_due_ns(r, 0);
 }
 
@@ -103,6 +104,7 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
+  if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = true;
   if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
@@ -217,8 +219,8 @@ bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t roo
   return true;
 }
 
-void harp_receiver_ack_now(struct harp_receiver *r, harp_ns now) {
-  HARP_EACH_BIT (i, r->waiting) ack_by(r, (unsigned)i, now);
+void harp_receiver_ack_requested(struct harp_receiver *r, harp_ns now) {
+  HARP_EACH_BIT (i, r->is_requested ? r->waiting : 0) ack_by(r, (unsigned)i, now);
 }
 
 harp_ns harp_receiver_deadline_ns(const struct harp_receiver *r, uint64_t except) {
@@ -346,5 +348,5 @@ void harp_receiver_check(const struct harp_receiver *r) {
     harp_rx_stream_check(r->streams[i]);
     listed -= r->streams[i]->announces_left != 0;
   }
-  HARP_ASSERT(!listed);
+  HARP_ASSERT(!listed && (r->waiting || !r->is_requested));
 }

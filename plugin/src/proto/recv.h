@@ -42,8 +42,9 @@ struct harp_receiver {
   struct harp_rx_stream *announce_first, *announce_last; /* whose credit is to be announced, in turn */
   uint32_t unannounced;                                  /* those of them not announced since it changed */
   harp_ns ack_due_ns;                                    /* the first of the paths' */
-  uint64_t waiting; /* paths with an acknowledgement to send, a bit each */
-  uint8_t latest;   /* the path that brought data last, or the first packet of all: news travel there */
+  uint64_t waiting;  /* paths with an acknowledgement to send, a bit each */
+  bool is_requested; /* the sender has requested one since none was waiting */
+  uint8_t latest;    /* the path that brought data last, or the first packet of all: news travel there */
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };
@@ -102,8 +103,9 @@ uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, 
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
                             struct harp_packet *ack, uint64_t *number, harp_ns now);
 
-/* Makes every acknowledgement that waits due at once. */
-void harp_receiver_ack_now(struct harp_receiver *r, harp_ns now);
+/* Makes every acknowledgement that waits due at once, if the sender has requested one: it waits for a message
+ * that may have come over several paths. */
+void harp_receiver_ack_requested(struct harp_receiver *r, harp_ns now);
 
 /* Returns when an acknowledgement falls due, of a path that is none of `except`; HARP_NEVER if none is
  * waiting. */
