@@ -125,8 +125,8 @@ static void all_but_one(void) {
 static void failover(void) {
   start("failover", 2, 26);
   message(5000, 0);
-  message(20000, HARP_US(200));
-  for (unsigned i = 0; i < 4; i++) message(20000, HARP_MS(15) * (i + 1));
+  message(40000, HARP_US(200));
+  for (unsigned i = 0; i < 4; i++) message(40000, HARP_MS(15) * (i + 1));
   darken(0, duo.now + HARP_US(150), duo.now + HARP_MS(50));
 }
 

@@ -15,7 +15,7 @@
 #include "lib/sides.h"
 #include "net/net.h"
 
-enum { MESSAGE = 3000, MESSAGES = 8 };
+enum { MESSAGE = 3000, MESSAGES = HARP_EARLY_MESSAGES };
 
 static unsigned warn_count;
 
@@ -182,25 +182,6 @@ static void test_credit(void **state) {
   assert_int_equal(a.engine->link_count, 0);
   close_both(&a, &b);
   assert_int_equal(warn_count, 0);
-}
-
-/* What is larger than an early place is copied only where its receive is posted. */
-static void test_credit_of_larger_ones(void **state) {
-  (void)state;
-  struct side a, b;
-  static uint8_t from[HARP_EARLY_MAX_BYTES + 1], to[sizeof from];
-  open_both(&a, &b, 0);
-  for (unsigned i = 0; i < 2; i++) side_submit(b.link, i, to, sizeof to);
-  assert_true(send_small(a.link, from, HARP_EARLY_MAX_BYTES));
-  pass_both(&a, &b, 200);
-  assert_true(send_small(a.link, from, sizeof from));
-  assert_false(send_small(a.link, from, sizeof from));
-  side_submit(b.link, 2, to, sizeof to);
-  pass_both(&a, &b, 200);
-  assert_int_equal(a.engine->outstanding, 0);
-  assert_int_equal(atomic_load(&b.link->requests[2].state), HARP_REQUEST_DONE);
-  harp_link_destroy(a.link);
-  close_both(&a, &b);
 }
 
 /* NCCL closes the link when test has returned that its sends are done: every byte arrives, under loss, though
@@ -371,7 +352,6 @@ int main(void) {
       cmocka_unit_test(test_ring),
       cmocka_unit_test(test_ring_turns),
       cmocka_unit_test(test_credit),
-      cmocka_unit_test(test_credit_of_larger_ones),
       cmocka_unit_test(test_closed_link_delivers),
       cmocka_unit_test(test_drain_ends_in_time),
       cmocka_unit_test(test_drain_ends_with_the_peer),

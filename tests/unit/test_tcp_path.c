@@ -154,7 +154,7 @@ static void test_small_messages_do_not(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  post(HARP_EARLY_MAX_BYTES);
+  post(HARP_SMALL_MAX_BYTES);
   assert_true(take(&run));
   assert_int_equal(run.path, UDP);
 }

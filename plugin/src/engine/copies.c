@@ -8,6 +8,7 @@
 #include "base/seq.h"
 #include "engine/link.h"
 
+_Static_assert(HARP_COPY_MAX_BYTES <= (int)HARP_EARLY_MAX_BYTES, "credit counts early places for all copies");
 _Static_assert(HARP_COPIES_MAX == (int)HARP_REQUESTS_MAX, "a link has as many copies as requests at most");
 _Static_assert(HARP_COPIES_BYTES >= 2 * HARP_COPY_MAX_BYTES, "one may be under way while another is made");
 
@@ -44,18 +45,12 @@ static uint8_t *take_room(struct harp_copies *c, uint32_t bytes) {
   return c->memory + (c->end - need) % HARP_COPIES_BYTES;
 }
 
-/* Whether the peer takes the next message of this size in any case: its receive is posted, or it is small
- * enough for an early place and one is free. */
-static bool is_taken(const struct harp_link *link, uint32_t bytes) {
-  uint32_t credit = atomic_load_explicit(&link->credit, memory_order_relaxed);
-  uint32_t early = bytes > HARP_EARLY_MAX_BYTES ? HARP_EARLY_MESSAGES : 0; /* credit counts these, too */
-  return harp_seq_before(link->submitted + early, credit);
-}
-
 bool harp_copies_take(struct harp_link *link, struct harp_request *r) {
   struct harp_copies *c = &link->copies;
   HARP_ASSERT(link->role == HARP_ROLE_SENDER);
-  if (r->capacity > HARP_COPY_MAX_BYTES || !is_taken(link, r->capacity)) return false;
+  if (r->capacity > HARP_COPY_MAX_BYTES) return false;
+  uint32_t credit = atomic_load_explicit(&link->credit, memory_order_relaxed);
+  if (!harp_seq_before(link->submitted, credit)) return false;
   uint8_t *copy = take_room(c, r->capacity);
   if (!copy) return false;
   HARP_ASSERT(c->next - c->first < HARP_COPIES_MAX);

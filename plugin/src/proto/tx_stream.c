@@ -71,7 +71,7 @@ struct harp_tx_stream *harp_tx_list_pop(struct harp_tx_list *list) {
 
 unsigned harp_tx_stream_class(const struct harp_tx_stream *st) {
   uint32_t m = st->resend.count ? st->oldest : st->next;
-  return harp_tx_stream_message(st, m)->bytes <= HARP_EARLY_MAX_BYTES ? HARP_TX_SMALL : HARP_TX_LARGE;
+  return harp_tx_stream_message(st, m)->bytes <= HARP_SMALL_MAX_BYTES ? HARP_TX_SMALL : HARP_TX_LARGE;
 }
 
 /* Puts the stream among those that may have something to send. The sender takes it out when it has not. */
