@@ -27,7 +27,7 @@ MEETING_ENI = 1
 MEETING_PORT = 20500
 WAIT_S = 60.0
 POLL_S = 0.01
-ALL_SIZES = "1,7,8,16,127,128,129,1000,4096,16384,16385,65536,131072,524288,1M,4M"
+ALL_SIZES = "1,7,8,16,127,128,129,1000,4096,16384,16385,32768,32769,65536,131072,524288,1M,4M"
 STATISTICS = re.compile(r"statistics:((?: \w+ \d+)+)")
 DRIVER = re.compile(
     r": driver ([a-z0-9+ -]+?)(?: \((queues? [0-9,-]+)\))?(?::.*)?, \d+ path\(s\) from UDP port"

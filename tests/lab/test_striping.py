@@ -87,7 +87,7 @@ def test_all_are_used(make_lab: MakeLab, start: StartJob, subnets: Subnets, engi
 
 
 def test_every_size(make_lab: MakeLab, start: StartJob) -> None:
-    sizes = "1,7,8,16,127,128,129,1000,4096,16384,16385,65536,131072,524288,1M,4M"
+    sizes = "1,7,8,16,127,128,129,1000,4096,16384,16385,32768,32769,65536,131072,524288,1M,4M"
     with start(make_lab(LabSpec(enis=3)), mode="bidir", sizes=sizes, words=("--iters", "40")) as job:
         job.finish()
 
