@@ -57,7 +57,7 @@ def check_installed(context: Context) -> Iterator[CheckResult]:
             named = ", ".join(str(one) for one in context.settings if one.name == PLUGIN_VARIABLE)
             yield warn(f"NCCL takes {there[0].path} by {named} alone.", "harpctl install --name plain")
     elif parked := _parked(context):
-        yield warn(f"It is turned off: parked as {parked[0].path}.", "harpctl enable")
+        yield warn(f"It is disabled as {parked[0].path}.", "harpctl enable")
     else:
         yield warn(f"No {NAME} is in the loader's path here; an image may carry its own.", "harpctl install")
 
@@ -85,7 +85,7 @@ def check_first(context: Context) -> Iterator[CheckResult]:
 
 @check("plugin.once", "HARP's plugin is there once", needs.plugin, validates=False)
 def check_once(context: Context) -> Iterator[CheckResult]:
-    """Look for several installed ones, and for one that is installed and parked."""
+    """Look for several installed ones, and for one that is installed and disabled."""
     ours = [copy for copy in context.copies if copy.is_harp]
     extra = (
         [copy for copy in ours if copy is not context.plugin and copy.name == context.plugin.name]
@@ -129,7 +129,7 @@ def check_fits(context: Context) -> Iterator[CheckResult]:
             yield fail(f"{copy.path} {unfit}.", "harpctl install")
 
 
-@check("plugin.soname", "ldconfig cannot turn a parked plugin on again", validates=False)
+@check("plugin.soname", "ldconfig cannot turn a disabled plugin on again", validates=False)
 def check_soname(context: Context) -> Iterator[CheckResult]:
     """Look for a SONAME: with one, ldconfig links the plugin's name to any parked lib* file."""
     for copy in context.copies:

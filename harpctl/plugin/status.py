@@ -126,7 +126,7 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform) ->
             notes.append(f"ldconfig will enable {copy.path} again: its SONAME is {NAME}.")
     parked = [copy.path for copy in copies if copy.form != INSTALLED]
     if len(parked) > len({copy.name for copy in copies if copy.form != INSTALLED}):
-        notes.append(f"There are {len(parked)} parked copies: {', '.join(parked)}.")
+        notes.append(f"There are {len(parked)} disabled copies: {', '.join(parked)}.")
     return notes
 
 

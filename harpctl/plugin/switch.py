@@ -254,7 +254,7 @@ def _one_of_each(parked: Sequence[Copy]) -> list[Copy]:
     """Return the parked copy of each name."""
     if not parked:
         raise HarpError(
-            f"HARP is not on this host: no {NAME}, installed or parked.",
+            f"HARP is not on this host: no {NAME}, installed or disabled.",
             "Run: harpctl install",
             ExitCode.MISSING,
         )
@@ -262,7 +262,7 @@ def _one_of_each(parked: Sequence[Copy]) -> list[Copy]:
         same = [copy for copy in parked if copy.name == name]
         if len(same) > 1:
             raise HarpError(
-                f"There are {len(same)} parked copies, and only one can be enabled: {_list(same)}.",
+                f"There are {len(same)} disabled copies, and only one can be enabled: {_list(same)}.",
                 f"Remove the others, for example: rm {same[-1].path}",
                 ExitCode.REFUSED,
             )
@@ -273,7 +273,7 @@ def _checked(host: Host, copy: Copy, *, force: bool) -> Elf:
     """Refuse to enable what is no plugin for this host, and what is not HARP unless forced."""
     if copy.elf is None or copy.problem:
         raise HarpError(
-            f"The parked copy cannot be enabled: {copy.problem}",
+            f"The disabled copy cannot be enabled: {copy.problem}",
             f"Remove it (rm {copy.path}) and run: harpctl install",
             ExitCode.WRONG_DATA,
         )

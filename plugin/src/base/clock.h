@@ -2,7 +2,7 @@
 /* The one clock of the product: nanoseconds of CLOCK_MONOTONIC. No state; any thread.
  *
  * An engine reads it once per pass and passes it down as `now`. proto/ takes time as a parameter and must not
- * include this; io/ reads it only while it opens and closes. */
+ * include this; io/ reads it while it opens and closes, and the xdp driver for its periodic checks. */
 #ifndef HARP_CLOCK_H
 #define HARP_CLOCK_H
 

@@ -2,9 +2,9 @@
 /* Copies of small messages: a send of at most HARP_COPY_MAX_BYTES is copied when NCCL's thread submits it,
  * and is done for NCCL at once, while the copy travels as any message does.
  *
- * The memory is a ring of each link that sends, in the order of its messages: one thread takes from it and
- * gives back to it, what the engine has delivered it sees by the requests' states, and so the ring needs no
- * lock and no atomic of its own. A link whose peer takes nothing fills its own ring alone.
+ * The memory is a ring of each link that sends, in the order of its messages. One thread takes from the ring
+ * and returns to it. It sees by the requests' states what the engine has delivered. So the ring needs no lock
+ * and no atomic of its own. A link whose peer takes nothing fills its own ring alone.
  *
  * A message is copied only where the peer's engine will take it whatever the peer's NCCL does: its receive is
  * posted, or an early place is free for it. So when NCCL closes the link, what is left of its copies is

@@ -173,7 +173,7 @@ size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned co
   return harp_align_up(HARP_MAX(bytes, frames_bytes), HARP_BLOCK_BYTES);
 }
 
-/* Logs an interface's driver, its queues, and why no better driver was opened. */
+/* Writes an interface's driver, its queues, and why no better driver was opened; returns `text`. */
 static const char *describe_driver(const struct harp_io_info *info, char *text, size_t bytes) {
   snprintf(text, bytes, "driver %s%s%s%s%s%s", info->mode, info->queues[0] ? " (" : "", info->queues,
            info->queues[0] ? ")" : "", info->why_not[0] ? ": " : "", info->why_not);

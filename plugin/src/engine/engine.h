@@ -84,10 +84,10 @@ struct harp_engine {
    * engine, and then returns true. */
   bool (*on_tick)(struct harp_engine *e, harp_ns now);
   harp_ns tick_ns; /* the runner's: the next call of on_tick */
-
-  /* owned by the lock's holder */
   /* Turns of the engine's own thread, its only writer; wraps. */
   HARP_CACHE_ALIGNED _Atomic uint32_t turn_count;
+
+  /* owned by the lock's holder */
   struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
   harp_ns looked_ns;  /* when the last pass looked for input */
   /* When the last datagrams came, and when the driver is polled for them next. */

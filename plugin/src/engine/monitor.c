@@ -288,43 +288,48 @@ bool harp_monitor_is_unacknowledged(const struct harp_peer *peer) {
 
 /* What a sender that is stalled since then shows of its peer. */
 enum stall_verdict {
-  STALL_WAITS,       /* nothing yet */
-  STALL_UDP_BLOCKED, /* the process answers on the control connection */
-  STALL_DOWN,        /* nothing answers, on the control connection either */
-  STALL_TX_STOPPED,  /* the control connection takes no more messages */
+  STALL_WAITS,      /* nothing yet */
+  STALL_BLOCKED,    /* the process answers on the control connection */
+  STALL_DOWN,       /* nothing answers, on the control connection either */
+  STALL_TX_STOPPED, /* the control connection takes no more messages */
 };
 
 static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns since, harp_ns limit,
                                       harp_ns now) {
   harp_ns ping_age_ns = m->ping_ns ? now - m->ping_ns : 0;
   if (now - since < limit) return STALL_WAITS;
-  if (m->pong_ns > since && ping_age_ns < limit / 4) return STALL_UDP_BLOCKED;
+  if (m->pong_ns > since && ping_age_ns < limit / 4) return STALL_BLOCKED;
   /* TCP's own timeout would show it as well, but it began with the PING. */
   if (ping_age_ns >= limit / 2 && is_unacknowledged(m->fd)) return STALL_DOWN;
   return m->tx_stopped ? STALL_TX_STOPPED : STALL_WAITS;
 }
 
+/* What carries the engine's data. */
+static const char *carrier_of(const struct harp_engine *e) {
+  return !e->tcp ? "UDP" : e->tcp->is_alone ? "TCP" : "UDP or TCP";
+}
+
 static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, harp_ns since, harp_ns now) {
-  const char *name = peer->engine->name;
+  const char *name = peer->engine->name, *carrier = carrier_of(peer->engine);
   unsigned long long seconds = (now - since) / HARP_SEC(1);
-  if (verdict == STALL_UDP_BLOCKED)
+  if (verdict == STALL_BLOCKED)
     harp_peer_fail(
         peer, HARP_ERR_REMOTE, now,
-        "no UDP packet from %s to %s was acknowledged for %llu s, though its process answers on the "
-        "control connection: is UDP allowed between the hosts?",
-        name, peer->name, seconds);
+        "nothing sent from %s to %s by %s was acknowledged for %llu s, though its process answers on the "
+        "control connection: is %s allowed between the hosts?",
+        name, peer->name, carrier, seconds, carrier);
   else if (verdict == STALL_DOWN)
     harp_peer_fail(
         peer, HARP_ERR_REMOTE, now,
-        "lost %s: neither its control connection nor UDP has brought anything to %s for %llu s: the "
+        "lost %s: neither its control connection nor %s has brought anything to %s for %llu s: the "
         "host or the network in between is down",
-        peer->name, name, seconds);
+        peer->name, carrier, name, seconds);
   else
     harp_peer_fail(
         peer, HARP_ERR_REMOTE, now,
-        "no UDP packet from %s to %s was acknowledged for %llu s, and its control connection takes "
-        "no more messages: is UDP allowed between the hosts, and does the process run?",
-        name, peer->name, seconds);
+        "nothing sent from %s to %s by %s was acknowledged for %llu s, and its control connection takes "
+        "no more messages: is %s allowed between the hosts, and does the process run?",
+        name, peer->name, carrier, seconds, carrier);
   harp_monitor_leave(peer);
 }
 

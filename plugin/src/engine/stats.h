@@ -41,8 +41,9 @@ struct harp_peer_stats {
  * copied. Changes nothing while there is one. */
 void harp_stats_set_dirs(const char dirs[][HARP_STATS_DIR_BYTES], unsigned count);
 
-/* Takes entries for an engine with its drivers, makes the file if there is none yet; gives them back. */
+/* Takes entries for an engine with its drivers; makes the file if there is none yet. */
 void harp_stats_join(struct harp_engine *e);
+/* Frees the entries. */
 void harp_stats_leave(struct harp_engine *e);
 
 /* The same for peers and links; under the engine's lock. */

@@ -10,6 +10,10 @@
 #include "engine/engine.h"
 #include "wire/crc32c.h"
 
+#ifndef MSG_ZEROCOPY
+#define MSG_ZEROCOPY 0x4000000 /* Linux 4.14, include/linux/socket.h */
+#endif
+
 /* Sends without a copy before their completions are read: each takes of a bounded memory until then. */
 enum { UNREAPED_MAX = 16 };
 
@@ -79,7 +83,7 @@ static ssize_t give(struct harp_tcp_path *p) {
   msg.msg_iovlen = 1;
   if (heads) return sendmsg(p->fd, &msg, flags | MSG_MORE);
   msg.msg_iov++;
-  ssize_t n = sendmsg(p->fd, &msg, flags | 0x4000000 /* MSG_ZEROCOPY */);
+  ssize_t n = sendmsg(p->fd, &msg, flags | MSG_ZEROCOPY);
   if (n >= 0 && ++p->unreaped >= UNREAPED_MAX) harp_tcp_bytes_reap(p);
   if (n >= 0 || (errno != ENOBUFS && errno != EFAULT && errno != EINVAL)) return n;
   note_failure(p, HARP_ZEROCOPY_REFUSED);

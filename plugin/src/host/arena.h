@@ -26,7 +26,7 @@ enum {
 
 struct harp_arena {
   void *base;             /* aligned to its page size; NULL when closed */
-  size_t bytes;           /* asked_bytes, rounded up to whole pages */
+  size_t bytes;           /* requested_bytes, rounded up to whole pages */
   size_t requested_bytes; /* as given to harp_arena_open */
   enum harp_page_size page_size;
   bool limited; /* huge pages could be mapped but not populated: a limit applies */

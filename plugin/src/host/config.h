@@ -3,7 +3,7 @@
  * by the environment and checked against the interfaces of this host.
  *
  * No state: a struct harp_config is a value of the caller's, complete after harp_config_load and constant
- * from then on. Called by nccl/ and engine/ at init, from the initialising thread. Only reads, and keeps
+ * from then on. Called by net/ at init, from the initialising thread. Only reads, and keeps
  * nothing open. setting.h has the settings, conf.h the file format, env.h the variables, eni.h the
  * interfaces. */
 #ifndef HARP_HOST_CONFIG_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the HARP_ variables; setting.h defines them.
  *
- * No state. Called by config.c at init; nothing else in the plugin reads the environment. An empty variable
- * counts as unset. */
+ * No state. Called by config.c and net/ at init; only nccl/ops.c reads a variable elsewhere, one of NCCL's.
+ * An empty variable counts as unset. */
 #ifndef HARP_HOST_ENV_H
 #define HARP_HOST_ENV_H
 

@@ -42,7 +42,7 @@ enum {
   G(core, "-", "core that it is pinned to, -1: any") \
   G(thread, "-", "thread id of its runner, 0: none yet") \
   G(updated_ns, "nanoseconds", "when the entry was written, CLOCK_MONOTONIC") \
-  G(eni_first, "-", "index of its first entry in the table enis") \
+  G(eni_first, "-", "index of its first entry in the table eni") \
   G(eni_count, "-", "how many entries of that table are its interfaces") \
   G(session_count, "sessions", "sessions that it has, handshakes under way included") \
   G(stream_count, "streams", "NCCL connections that it has") \
@@ -77,7 +77,7 @@ enum {
   G(engine, "-", "index of its engine's entry") \
   G(peer_pid, "-", "process id of the peer") \
   G(mark, "-", "number of its first packet, the same at both ends") \
-  G(path_first, "-", "index of its first entry in the table paths") \
+  G(path_first, "-", "index of its first entry in the table path") \
   G(path_count, "paths", "how many entries of that table are its paths") \
   G(stream_count, "streams", "NCCL connections that it has") \
   G(outstanding, "requests", "requests that NCCL waits for") \
@@ -93,14 +93,14 @@ enum {
   C(lost_packets, "packets", "packets found lost") \
   C(resent_packets, "packets", "packets that repeat lost data") \
   C(probe_timeouts, "timeouts", "probe timeouts") \
-  C(stalls, "stalls", "times that it began to wait for 10 s or longer")
+  C(stalls, "stalls", "times that it began to wait for the stall time (10 s) or longer")
 
 #define HARP_STATS_PATH(C, G, T) \
   T(address, 56, "address of the peer's interface") \
   T(state, 16, "new, up, silent, down or dormant") \
-  T(kind, 16, "udp or tcp, with standby where it is one") \
+  T(kind, 16, "udp, udp standby or tcp") \
   G(session, "-", "index of its session's entry") \
-  G(eni, "-", "index of its own interface in the table enis") \
+  G(eni, "-", "index of its own interface in the table eni") \
   G(peer_eni, "-", "which of the peer's interfaces it leads to, from 0") \
   G(packet_bytes, "bytes", "payload of a full packet now") \
   G(rtt_ns, "nanoseconds", "smoothed RTT, 0: not known") \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads properties of a network interface from the kernel: its driver, queues, MAC address, XDP program.
  *
- * No state; changes nothing; does not block. Called by the drivers at open and after changes. Sources:
- * rtnetlink(7), Linux include/uapi/linux/ethtool.h. */
+ * No state; changes nothing; waits for the kernel's answer. Called by the drivers at open and after changes.
+ * Sources: rtnetlink(7), Linux include/uapi/linux/ethtool.h. */
 #ifndef HARP_IO_NIC_H
 #define HARP_IO_NIC_H
 

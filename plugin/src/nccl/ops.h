@@ -4,7 +4,7 @@
  *
  * What every version needs beyond net/net.h is here: outputs are written on every way out (NCCL tests
  * whatever a request holds), NULL arguments are our caller's mistake and end in one WARN and INTERNAL_ERROR,
- * never in a crash. No call blocks. Threads: as net/net.h describes. */
+ * never in a crash. Which calls wait, and threads: as net/net.h describes. */
 #ifndef HARP_NCCL_OPS_H
 #define HARP_NCCL_OPS_H
 

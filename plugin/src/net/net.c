@@ -409,6 +409,8 @@ enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr) {
 
 /* ---- data ---- */
 
+_Static_assert(HARP_NET_MAX_BYTES == (int)HARP_MESSAGE_MAX_BYTES, "what a comm takes, its stream carries");
+
 /* Returns why a comm takes no request of this role, with one WARN; HARP_OK: it takes one. */
 static enum harp_status check_comm(const struct harp_comm *comm, enum harp_role role) {
   struct harp_link *link = comm->link;

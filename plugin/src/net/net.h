@@ -2,10 +2,12 @@
 /* What nccl/ calls: the network, without any version of NCCL's ABI.
  *
  * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device is all
- * configured ENIs together, or one of them, as configured, or some that NCCL merged; its engine
- * runs while anything is open on it. All calls may come from any
- * thread, but one comm is used by one thread at a time. None blocks. In a forked child every call fails, or
- * does nothing where it closes. */
+ * configured ENIs together, or one of them, as configured, or some that NCCL merged; its engine runs while
+ * anything is open on it. All calls may come from any thread, but one comm is used by one thread at a time.
+ *
+ * Calls that move data do not block. Listen and connect may wait for seconds while an engine opens. The last
+ * close on a device waits until copies are delivered, at most for the peer timeout. In a forked child every
+ * call fails, or does nothing where it closes. */
 #ifndef HARP_NET_H
 #define HARP_NET_H
 
@@ -33,7 +35,6 @@ struct harp_device {
 };
 
 enum {
-  HARP_NET_REQUESTS = 64,       /* open requests of one comm */
   HARP_NET_MAX_BYTES = 1 << 30, /* of one message */
   HARP_NET_COMMS_MAX = 4096,    /* of one device */
 };

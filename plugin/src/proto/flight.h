@@ -43,8 +43,8 @@ struct harp_flight {
 };
 
 /* Returns how many records each of so many primary paths has: a power of two, fewer where paths are many.
- * They have half of all where there are both first paths of their ENIs and others, else all. Each record
- * stands for a superframe, or for a packet where the driver sends them one by one. */
+ * `half`: there are first paths of pairs of ENIs and others; each group has one half of the records. Each
+ * record stands for a superframe, or for a packet where the driver sends them one by one. */
 static inline uint32_t harp_flight_records(unsigned count, bool half) {
   uint32_t records = HARP_FLIGHT_RECORDS_MAX;
   while (records * count > HARP_FLIGHT_RECORDS_TOTAL / (half ? 2u : 1u)) records /= 2;

@@ -3,7 +3,7 @@
  * same 128-bit secret from NCCL's handle prove it to each other, agree on a wire version and exchange
  * endpoints and keys.
  *
- * client (NCCL's connect, the sender)          server (NCCL's accept, the receiver)
+ * client (it connected)                        server (it listens)
  *   HELLO   versions, nonce, endpoint    ->
  *                                        <-    WELCOME version, nonce, endpoint   | REFUSE why
  *   CONFIRM                              ->

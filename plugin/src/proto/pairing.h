@@ -9,7 +9,7 @@
 #include "proto/limits.h"
 #include "wire/control.h"
 
-/* One path: an ENI of each side, and which of that ENI's ports. Client: who connected, and sends. */
+/* One path: an ENI of each side, and which of that ENI's ports. Client: the side that connected. */
 struct harp_pairing {
   uint8_t client_eni, client_port, server_eni, server_port;
   bool standby; /* only for when neither of its ENIs has another path that is up */

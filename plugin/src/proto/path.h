@@ -21,7 +21,7 @@ enum harp_path_state {
   HARP_PATH_NEW,     /* nothing has been acknowledged yet: probed */
   HARP_PATH_UP,      /* works in both directions */
   HARP_PATH_DOWN,    /* not acknowledging: drained to the others, probed until it returns */
-  HARP_PATH_DORMANT, /* others between the same ENIs do: nothing goes out */
+  HARP_PATH_DORMANT, /* not in use, others between the same ENIs are: nothing is sent on it */
 };
 
 /* After so many probe timeouts in a row a path is silent: only probes go out until something is acknowledged.

@@ -6,18 +6,22 @@
 /* A path that is silent for so long while another answers goes DOWN; at once if a standby path is to replace
  * it. */
 #define PATH_DOWN_NS HARP_MS(30)
-/* Probes of a path that is not UP: first, and at most, apart; a while later, and where nothing depends on it.
- */
-#define PROBE_FIRST_NS HARP_MS(2)
-#define PROBE_MAX_NS   HARP_MS(50)
-#define PROBE_RARE_NS  HARP_SEC(1)
+/* Intervals between probes of a path that is not UP. */
+#define PROBE_FIRST_NS HARP_MS(2)  /* the first; each is twice the one before */
+#define PROBE_MAX_NS   HARP_MS(50) /* at most, for the first PROBES_OFTEN probes */
+#define PROBE_RARE_NS  HARP_SEC(1) /* at most, later, of a standby path, or without messages under way */
 enum { PROBES_OFTEN = 100 };
 /* Interval of probes on a path that is idle while there is work: they keep its RTT and state fresh. */
 #define IDLE_PROBE_NS    HARP_MS(500)
 #define STANDBY_PROBE_NS HARP_SEC(5)
-/* From here on a probe timeout gives up the whole flight, so that its ring cannot fill with probes; sooner if
- * it is full already, since the probe needs a record too. */
-enum { DRAIN_PTOS = 2, PROBE_ALL_PTOS = 4, GIVE_UP_PTOS = 6 };
+/* Probe timeouts in a row. */
+enum {
+  DRAIN_PTOS = 2,     /* the path is drained where others progress */
+  PROBE_ALL_PTOS = 4, /* all idle paths are probed */
+  /* Each gives up the whole flight, so that its ring cannot fill with probes; sooner if it is full already,
+   * since the probe needs a record too. */
+  GIVE_UP_PTOS = 6,
+};
 
 static uint64_t bit_of(const struct harp_path *p) {
   return 1ull << p->index;
@@ -233,7 +237,7 @@ static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows 
   return bytes;
 }
 
-/* Gives each path in use the same part of a window. Where none answered, new ones look for a better one. */
+/* Gives each path in use the same part of a window. Where no path answered, new ones begin in slow start. */
 static void divide_window(struct harp_sender *s, const struct harp_flows *f, uint64_t bytes, bool answered) {
   unsigned count = in_use(s, f);
   HARP_EACH_BIT (i, f->paths) {

@@ -19,10 +19,9 @@ enum {
 };
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(200)
-/* For the credit of a receive: where the sender may need it for its next message, and where it has some left.
- */
-#define ACK_NEXT_CREDIT_NS HARP_US(20)
-#define ACK_CREDIT_NS      HARP_US(50)
+/* For the credit of a receive. */
+#define ACK_NEXT_CREDIT_NS HARP_US(20) /* the sender may need it for its next message */
+#define ACK_CREDIT_NS      HARP_US(50) /* it has some left */
 /* An acknowledgement rides on data when it falls due within this. Tried: all that wait ride. Then each
  * superframe brings one, each makes room for a few packets, and superframes shrink: 2870 of them carried what
  * 1250 do without riding (tests/script/test_streams.c). */

@@ -105,7 +105,7 @@ def test_errors_have_a_remedy_and_a_code(image: Image, plugin_file: Path) -> Non
     code, out, err = run(image, "enable")
     assert (code, out) == (4, "")
     assert err.splitlines() == [
-        f"harpctl: HARP is not on this host: no {NAME}, installed or parked.",
+        f"harpctl: HARP is not on this host: no {NAME}, installed or disabled.",
         f"  Run: harpctl install --root={image.root}",
     ]
     code, _out, err = run(image, "install", "--plugin", str(plugin_file), "--dir", "/none")

@@ -139,7 +139,7 @@ static int attach_program(const struct harp_xdp_program *p, unsigned ifindex, en
   return link_fd >= 0 ? link_fd : set_attach_error(link_fd, mode, error);
 }
 
-/* Does the same. If a NIC driver refuses the program, retries with one that accepts packets of several
+/* Attaches the program. If a NIC driver refuses the program, retries with one that accepts packets of several
  * buffers: the MTU may be too large for one buffer of the driver though not for one frame. */
 static int attach_with_fallback(const struct harp_xdp_program *p, unsigned ifindex, enum harp_xdp_mode mode,
                                 bool frags, struct harp_error *error) {

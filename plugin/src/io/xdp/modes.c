@@ -214,8 +214,9 @@ static bool may_be_released(const struct harp_xdp_nic *nic) {
   return ~taken & (all < 64 ? (1ull << all) - 1 : UINT64_MAX);
 }
 
-/* Does the same, and retries while queues or locked memory may still be released: the kernel releases those
- * of a closed socket asynchronously, so a job that follows another may find them in use. */
+/* Opens as many queues as are wanted, and retries while queues or locked memory may still be released: the
+ * kernel releases those of a closed socket asynchronously, so a job that follows another may find them in
+ * use. */
 static int open_enough_queues(struct harp_xdp_nic *nic, const struct mode *mode,
                               const struct harp_io_config *config, struct harp_error *error) {
   unsigned wanted = queues_wanted(nic, config);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MAC address of the next hop to a peer, from the kernel's routing and neighbour tables.
  *
- * Read by netlink, which answers at once; nothing here sends ARP or waits for it. To resolve an address the
+ * Read by netlink; nothing here sends ARP or waits for it. To resolve an address the
  * driver sends through an ordinary socket meanwhile, and the kernel does the rest. Called by the xdp driver's
  * thread. Source: rtnetlink(7). */
 #ifndef HARP_IO_XDP_NEIGHBOUR_H

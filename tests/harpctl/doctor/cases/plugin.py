@@ -18,7 +18,7 @@ def not_installed(world: World) -> None:
     world.copies = ()
 
 
-@case("plugin.installed", "warn", f"parked as {PARKED}", "harpctl enable")
+@case("plugin.installed", "warn", f"disabled as {PARKED}", "harpctl enable")
 def turned_off(world: World) -> None:
     world.copies = (plugin(PARKED, "bak."),)
 
