@@ -9,8 +9,7 @@
 
 /* When an acknowledgement leaves. At once: something is out of order, or a part of our window is used. Soon:
  * the sender requests it, as it does when it has used a part of its own window, or waits; a few microseconds
- * let the receiving thread hand the message to its caller first. Else late: it may ride on data until then.
- */
+ * let the receiving thread hand the message to its caller first. Else late: it may ride on data. */
 enum {
   ACK_WINDOW_PARTS = 4,
   ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */

@@ -20,6 +20,7 @@ void harp_rx_stream_init(struct harp_rx_stream *st, const struct harp_rx_stream_
   st->counters = counters;
   st->id = config->id;
   st->done = st->posted = st->announced = config->first_message;
+  st->last_size = UINT32_MAX;
   st->delivered = config->first_line;
   st->staging = config->staging;
 }

@@ -62,7 +62,7 @@ struct harp_rx_stream {
   uint32_t posted;    /* first message without a posted receive */
   uint32_t announced; /* the `posted` last sent */
   uint32_t delivered; /* first line that has not arrived */
-  uint32_t last_size; /* of the message that began last; 0 as well: none has */
+  uint32_t last_size; /* of the message that began last; UINT32_MAX: none has */
   bool too_large;     /* the peer sent more than a receive holds: message, size and capacity are below */
   uint32_t too_large_message, too_large_size, too_large_capacity;
   uint8_t *staging;
@@ -127,7 +127,7 @@ enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct 
 
 /* Returns whether the message that began last was one that may come before its receive. */
 static inline bool harp_rx_stream_was_small(const struct harp_rx_stream *st) {
-  return st->last_size && st->last_size <= HARP_EARLY_MAX_BYTES;
+  return st->last_size <= HARP_EARLY_MAX_BYTES;
 }
 
 /* Takes a received message, oldest first: returns true, its cookie and size. */
