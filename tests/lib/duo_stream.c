@@ -6,7 +6,7 @@
 
 #include "base/seq.h"
 
-enum { POISON = 0x96, UNAWAITED_MAX_BYTES = 8192 };
+enum { POISON = 0x96, UNAWAITED_MAX_BYTES = HARP_EARLY_MAX_BYTES };
 
 static unsigned index_of(const struct duo *d, const struct duo_stream *s) {
   return (unsigned)(s - d->streams);

@@ -25,12 +25,11 @@ static void add_recent(struct recent *r, const struct harp_flight *f, harp_ns no
  * little it holds: while more was sent in the last moments than waits to be sent, the rest waits for more.
  * Bounded in time, and never for the first few packets, so that single messages go at once. (Nagle's rule,
  * RFC 896, by bytes and time: what was sent earlier may stay unacknowledged for long, where nobody waits for
- * it.) */
-static bool corked(struct harp_sender *s, harp_ns now) {
+ * it.) `among`: the paths of small messages. */
+static bool corked(struct harp_sender *s, uint64_t among, harp_ns now) {
   uint64_t waiting = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
   struct recent sent = {0};
-  HARP_EACH_BIT (i, waiting < HARP_SENDER_CORK_BYTES ? s->eligible : 0)
-    add_recent(&sent, &s->paths[i].flight, now);
+  HARP_EACH_BIT (i, waiting < HARP_SENDER_CORK_BYTES ? among : 0) add_recent(&sent, &s->paths[i].flight, now);
   if (waiting >= HARP_SENDER_CORK_BYTES || waiting >= sent.bytes ||
       (sent.bursts < CORK_BURSTS && sent.bytes < CORK_FLIGHT_BYTES)) {
     s->cork_ns = HARP_NEVER;
@@ -182,7 +181,7 @@ static bool choose(struct harp_sender *s, struct harp_tx_choice *c, harp_ns now)
   if (!s->eligible) return false;
   if (st) {
     uint64_t among = s->by_class[st->class];
-    if (!s->load.resend_lines && !(among & s->tcp) && corked(s, now)) return false;
+    if (!s->load.resend_lines && !(among & s->tcp) && corked(s, among, now)) return false;
     p = pick_best(s, among, now);
     return p && choose_data(s, st, p, c, now);
   }

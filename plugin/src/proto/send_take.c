@@ -127,8 +127,9 @@ static bool is_last_for_now(struct harp_sender *s) {
  * come anyway. While nobody waits for any message, one acknowledgement for several messages suffices. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   if (used_its_part(p)) return true;
-  if (s->load.awaited ? is_last_for_now(s)
-                      : p->unrequested_bursts * harp_popcount(s->eligible) >= UNAWAITED_PER_ACK)
+  if (s->load.awaited
+          ? is_last_for_now(s)
+          : p->unrequested_bursts * harp_popcount(s->by_class[HARP_TX_SMALL]) >= UNAWAITED_PER_ACK)
     return true;
   return !awaits_ack(p) && !harp_path_allowance(p, now);
 }
