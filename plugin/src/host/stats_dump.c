@@ -60,7 +60,8 @@ struct harp_stats_dump *harp_stats_dump_begin(const struct harp_stats_file *file
     struct harp_stats_table_header *to = &h->tables[t];
     to->at = at;
     to->entry_bytes = from->tables[t].entry_bytes;
-    to->entry_max = to->used = used[t];
+    to->entry_max = used[t];
+    to->used = used[t];
     at += (uint64_t)used[t] * to->entry_bytes;
   }
   harp_stats_dump_add(d, HARP_STATS_ENGINES, engine, 1);
