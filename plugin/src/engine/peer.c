@@ -16,6 +16,7 @@
 #include "engine/opening.h"
 #include "engine/summary.h"
 #include "engine/tcp.h"
+#include "host/sparse.h"
 #include "proto/pairing.h"
 
 /* Peers without links are looked at so often. */
@@ -131,7 +132,7 @@ static bool make_tcp(struct harp_peer *peer, const struct harp_peer_config *c,
                      const struct harp_path_config *paths) {
   peer->tcp_count = peer->path_count - peer->route_count;
   if (!peer->tcp_count) return true;
-  peer->tcp = malloc(peer->tcp_count * sizeof *peer->tcp);
+  peer->tcp = harp_sparse_map(peer->tcp_count * sizeof *peer->tcp);
   if (!peer->tcp) return false;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     unsigned path = peer->route_count + i, eni = paths[path].remote_eni;
@@ -176,7 +177,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
 static void free_peer(struct harp_peer *peer) {
   struct harp_engine *e = peer->engine;
   for (unsigned i = 0; i < peer->route_count; i++) e->io->ops->route_close(e->io, peer->routes[i]);
-  free(peer->tcp);
+  harp_sparse_unmap(peer->tcp, peer->tcp_count * sizeof *peer->tcp);
   free(peer->session.sender);
   free(peer->session.receiver);
   free(peer);
