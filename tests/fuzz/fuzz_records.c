@@ -63,7 +63,7 @@ static void begin(struct reader *r) {
   memset(r, 0, sizeof *r);
   r->receiver = malloc(harp_receiver_bytes(&config));
   r->staging = malloc(HARP_STAGING_BYTES);
-  r->ahead = malloc(HARP_RECORDS_AHEAD_BYTES);
+  r->ahead = malloc(HARP_RECORDS_BUFFER_BYTES);
   r->scrap = malloc(SCRAP_BYTES);
   FUZZ_CHECK(r->receiver && r->staging && r->ahead && r->scrap);
   harp_receiver_init(r->receiver, &config, NULL, &r->counters);

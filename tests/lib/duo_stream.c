@@ -151,6 +151,24 @@ void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t m
       duo_fail(d, "stream %u, message %u: line %u is read once more", i, k, line);
 }
 
+/* Whether all of it is as it was before the receive was posted. */
+static bool is_poison(const uint8_t *bytes, uint32_t count) {
+  return bytes[0] == POISON && !memcmp(bytes, bytes + 1, count - 1);
+}
+
+void duo_stream_check_watched(struct duo *d, const struct duo_stream *s) {
+  for (uint32_t k = s->received_count; !s->forged && k < s->recv_next; k++) {
+    const struct duo_message *m = duo_message(d, s, k);
+    if (!m->is_watched || m->bytes > m->capacity) continue;
+    for (uint32_t at = 0; at < m->bytes; at += HARP_LINE_BYTES) {
+      uint32_t bytes = HARP_MIN(m->bytes - at, (uint32_t)HARP_LINE_BYTES);
+      if (!marked(m->placed, at, bytes) && !is_poison(m->buffer + at, bytes))
+        duo_fail(d, "stream %u, message %u: bytes at %u of a watched buffer that were not checked",
+                 index_of(d, s), k, at);
+    }
+  }
+}
+
 void duo_stream_note_read(struct duo *d, struct duo_stream *s, const struct harp_packet *p) {
   if (s->forged) return;
   uint32_t k = p->data.message - s->config.first_message, line = p->data.offset / HARP_LINE_BYTES;
@@ -191,7 +209,7 @@ void duo_stream_give_back(struct duo *d, struct duo_stream *s) {
 void duo_stream_check_poison(struct duo *d, const struct duo_stream *s, uint32_t k) {
   const struct duo_message *m = duo_message(d, s, k);
   if (!m->poisoned) return;
-  if (m->buffer[0] != POISON || memcmp(m->buffer, m->buffer + 1, m->poisoned - 1))
+  if (!is_poison(m->buffer, m->poisoned))
     duo_fail(d, "stream %u, message %u: written after its buffer was given back", index_of(d, s), k);
 }
 
@@ -208,6 +226,7 @@ void duo_stream_receive(struct duo *d, struct duo_stream *s) {
   struct harp_placement p;
   const uint8_t *early;
   m->is_watched = rng_chance(&d->rng, d->config.watched_ppm);
+  if (m->is_watched) memset(m->buffer, POISON, HARP_MIN(m->bytes, m->capacity));
   if (harp_receiver_post(e->receiver, s->rx, m->buffer, m->capacity, m->is_watched, m, &p, &early, d->now))
     duo_fail(d, "stream %u: receive %u refused", i, s->recv_next);
   check_ascending(d, &p);

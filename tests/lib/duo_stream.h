@@ -30,6 +30,9 @@ void duo_stream_place(struct duo *d, struct duo_stream *s, const struct harp_pac
 void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t message, uint32_t offset,
                            const uint8_t *dst, uint32_t bytes);
 
+/* Checks that of a message whose buffer is watched nothing was written but lines that were taken. */
+void duo_stream_check_watched(struct duo *d, const struct duo_stream *s);
+
 /* Books a record whose payload was read to its place. */
 void duo_stream_note_read(struct duo *d, struct duo_stream *s, const struct harp_packet *p);
 

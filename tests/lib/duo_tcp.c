@@ -136,6 +136,8 @@ void duo_tcp_end_path(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   if (!e->index) retry_later(d, p);
   if (!was_open) return;
+  for (unsigned i = 0; i < DUO_IDS_MAX; i++)
+    if (e->receives[i]) duo_stream_check_watched(d, e->receives[i]);
   harp_records_end(&p->in);
   d->tcp->tally.ended++;
   harp_sender_block(e->sender, p->path, d->now);

@@ -73,8 +73,6 @@ static void take_records(struct duo *d, struct duo_end *e, struct duo_tcp_end *p
     enum harp_records_event event = harp_records_next(&p->in);
     switch (event) {
     case HARP_RECORDS_MORE:
-      if (p->in.in_place && p->in.is_watched && p->in.done % HARP_LINE_BYTES)
-        duo_fail(d, "%s: part of a line in a watched buffer", e->name);
       return;
     case HARP_RECORDS_BROKEN:
       if (p->conn->net.ways[1 - e->index].spoiled_at >= p->came && !d->forged)

@@ -37,7 +37,7 @@ struct duo_tcp_end {
   uint8_t out[DUO_TCP_OUT_BYTES];
 
   struct harp_records in;
-  uint8_t ahead[HARP_RECORDS_AHEAD_BYTES];
+  uint8_t ahead[HARP_RECORDS_BUFFER_BYTES];
 };
 
 struct duo_tcp {

@@ -36,7 +36,7 @@ static struct harp_rx_stream stream;
 static struct harp_records in;
 static struct harp_counters counters;
 static struct harp_placement place;
-static uint8_t staging[HARP_STAGING_BYTES], ahead[HARP_RECORDS_AHEAD_BYTES], scrap[SCRAP];
+static uint8_t staging[HARP_STAGING_BYTES], ahead[HARP_RECORDS_BUFFER_BYTES], scrap[SCRAP];
 static uint8_t buffer[2 * LARGE], payload[LARGE], other[LARGE], bytes[8 * LARGE];
 static size_t byte_count, fed;
 static bool broken, watched; /* a GPU reads the buffer: lines are written in order */
@@ -133,15 +133,15 @@ static void take_all(void) {
   }
 }
 
-/* Feeds bytes up to `end`, as readv would, never more than `at_once`. */
-static void feed_to(size_t end, size_t at_once) {
+/* Feeds what is at `from` up to `end`, as readv would, never more than `at_once`. */
+static void feed_from(const uint8_t *from, size_t end, size_t at_once) {
   while (fed < end && !broken) {
     struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
     unsigned n = harp_records_room(&in, scrap, sizeof scrap, room);
     size_t left = HARP_MIN(end - fed, at_once), read = 0;
     for (unsigned i = 0; i < n && left; i++) {
       size_t part = HARP_MIN(left, room[i].iov_len);
-      memcpy(room[i].iov_base, bytes + fed + read, part);
+      memcpy(room[i].iov_base, from + fed + read, part);
       read += part, left -= part;
     }
     assert_true(read > 0);
@@ -150,6 +150,10 @@ static void feed_to(size_t end, size_t at_once) {
     take_all();
     harp_receiver_check(r);
   }
+}
+
+static void feed_to(size_t end, size_t at_once) {
+  feed_from(bytes, end, at_once);
 }
 
 /* The same lines come by the other path, with other bytes, so that it shows whose were kept. */
@@ -244,7 +248,7 @@ static void test_lines_that_came_by_another_path_stay(void **state) {
       assert_int_equal(memcmp(buffer, payload, from), 0);
       /* They are other bytes, so the record's would show. */
       size_t head = HARP_RECORD_HEAD_BYTES;
-      if (cut <= head + from) assert_memory_equal(buffer + from, other + from, to - from);
+      if (watched || cut <= head + from) assert_memory_equal(buffer + from, other + from, to - from);
       assert_int_equal(memcmp(buffer + to, payload + to, LARGE - to), 0);
       assert_true(is_done());
     }
@@ -295,9 +299,10 @@ static void test_what_was_refused_at_first_is_not_taken(void **state) {
         harp_receiver_post(r, &stream, buffer + LARGE, LARGE, watched, buffer, &place, &early, HARP_US(1)),
         0);
     feed_to(byte_count, SIZE_MAX);
-    assert_int_equal(placed, cut == HARP_RECORD_HEAD_BYTES ? placed : 0);
+    assert_int_equal(placed, 0);
+    assert_int_equal(scrapped, 1);
     assert_false(broken);
-    if (!placed) assert_untouched(0);
+    assert_untouched(0);
   }
 }
 
@@ -310,6 +315,7 @@ static void test_a_payload_that_is_wrong_ends_it(void **state) {
     feed_to(byte_count, READ_BYTES);
     assert_true(broken);
     assert_int_equal(in.why, HARP_DROP_CRC);
+    if (watched) assert_untouched(0);
     assert_false(is_done()); /* it comes again by another path */
     arrive_by_udp(0, PIECE);
     assert_memory_equal(buffer, other, PIECE);
@@ -327,6 +333,7 @@ static void test_a_payload_without_a_crc(void **state) {
     memcpy(bytes + HARP_RECORD_HEAD_BYTES, payload, LARGE);
     byte_count = HARP_RECORD_HEAD_BYTES + LARGE;
     feed_to(cut, SIZE_MAX);
+    if (watched && cut < byte_count) assert_untouched(0);
     feed_to(byte_count, SIZE_MAX);
     assert_int_equal(placed, 1);
     assert_int_equal(memcmp(buffer, payload, LARGE), 0);
@@ -343,8 +350,9 @@ static void test_a_payload_without_a_crc(void **state) {
 
 /* A connection beside the first: one record with the same lines and other bytes. */
 static struct harp_records beside;
-static uint8_t beside_ahead[HARP_RECORDS_AHEAD_BYTES], beside_bytes[LARGE + HARP_RECORD_HEAD_BYTES];
+static uint8_t beside_ahead[HARP_RECORDS_BUFFER_BYTES], beside_bytes[LARGE + HARP_RECORD_HEAD_BYTES];
 static size_t beside_fed;
+static enum harp_drop beside_drop; /* what the session said of its payload that was placed */
 
 static void begin_beside(void) {
   struct harp_packet p = packet(UDP, NUMBER, 0, LARGE);
@@ -371,7 +379,7 @@ static enum harp_records_event feed_beside(size_t end) {
     event = harp_records_next(&beside);
   }
   if (event == HARP_RECORDS_PLACED)
-    assert_int_equal(harp_session_on_record(&session, &beside.record, beside.number, NULL, HARP_US(2)), 0);
+    beside_drop = harp_session_on_record(&session, &beside.record, beside.number, NULL, HARP_US(2));
   return event;
 }
 
@@ -388,6 +396,7 @@ static void test_who_begins_last_has_the_lines(void **state) {
     feed_to(byte_count, READ_BYTES);
     assert_true(broken);
     assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_PLACED);
+    assert_int_equal(beside_drop, HARP_DROP_NONE);
     assert_memory_equal(buffer, other, LARGE);
     assert_untouched(LARGE);
     assert_true(is_done());
@@ -400,12 +409,13 @@ static void test_one_that_ends_is_forgotten(void **state) {
   begin();
   put_whole(payload);
   feed_to(LARGE / 2, READ_BYTES);
-  assert_ptr_equal(session.reading, &in);
+  assert_ptr_equal(session.reading, watched ? NULL : &in);
   harp_records_end(&in);
   harp_records_end(&in);
   assert_null(session.reading);
   begin_beside();
   assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_PLACED);
+  assert_int_equal(beside_drop, HARP_DROP_NONE);
   assert_memory_equal(buffer, other, LARGE);
 }
 
@@ -467,17 +477,88 @@ static int set_unwatched(void **state) {
   return 0;
 }
 
-/* Only whole lines appear, and the end. */
-static void test_a_watched_buffer_gets_whole_lines(void **state) {
+static void test_a_watched_buffer_gets_nothing_before_all_came(void **state) {
   (void)state;
-  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut++) {
-    size_t there = (cut - HARP_RECORD_HEAD_BYTES) / HARP_LINE_BYTES * HARP_LINE_BYTES;
+  for (size_t cut = 0; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut++) {
     begin();
     put_whole(payload);
     feed_to(cut, READ_BYTES);
-    assert_memory_equal(buffer, payload, there);
-    assert_untouched(there);
+    assert_untouched(0);
   }
+}
+
+/* The first one that is there with the right CRC is placed; of the other nothing is written. */
+static void test_a_watched_buffer_gets_each_line_once(void **state) {
+  (void)state;
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += CUT_STEP) {
+    begin();
+    put_whole(payload);
+    begin_beside();
+    feed_to(cut, READ_BYTES);
+    assert_int_equal(feed_beside(sizeof beside_bytes - 1), HARP_RECORDS_MORE);
+    feed_to(byte_count, READ_BYTES);
+    assert_int_equal(placed, 1);
+    assert_true(is_done());
+    memset(buffer, UNTOUCHED, sizeof buffer); /* its owner uses it for something else */
+    assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_PLACED);
+    assert_int_equal(beside_drop, HARP_DROP_DUPLICATE);
+    assert_untouched(0);
+  }
+}
+
+/* What was read ahead for a watched buffer goes to scrap with the rest where its stream was closed; a receive
+ * of the next stream with the same numbers is another one's. */
+static void test_a_receive_that_is_watched_later_is_not_read_into(void **state) {
+  static const struct harp_rx_stream_config sc = {
+      .id = STREAM, .first_line = LINE, .first_message = MESSAGE, .staging = staging};
+  (void)state;
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += CUT_STEP) {
+    const uint8_t *early;
+    watched = false;
+    begin();
+    watched = true;
+    put_whole(payload);
+    feed_to(cut, SIZE_MAX);
+    harp_receiver_close(r, &stream);
+    memset(buffer, UNTOUCHED, sizeof buffer);
+    harp_receiver_open(r, &stream, &sc);
+    assert_int_equal(
+        harp_receiver_post(r, &stream, buffer, LARGE, watched, buffer, &place, &early, HARP_US(1)), 0);
+    feed_to(byte_count, SIZE_MAX);
+    assert_int_equal(scrapped, 1);
+    assert_untouched(0);
+  }
+}
+
+/* ---- the longest record ---- */
+
+enum { LONGEST_BYTES = 2 * HARP_RECORD_HEAD_BYTES + 2 * HARP_RECORD_MAX_BYTES };
+
+/* Puts two of the longest records behind each other, and feeds them. */
+static void test_the_longest_record(void **state) {
+  (void)state;
+  static uint8_t wire[LONGEST_BYTES], got[2][HARP_RECORD_MAX_BYTES], sent[2][HARP_RECORD_MAX_BYTES];
+  const uint8_t *early;
+  for (unsigned i = 0; i < HARP_RECORD_MAX_BYTES; i++)
+    sent[0][i] = (uint8_t)(i * 5 + i / 253), sent[1][i] = (uint8_t)~sent[0][i];
+  begin();
+  for (unsigned i = 0; i < 2; i++) {
+    uint8_t *head = wire + i * (LONGEST_BYTES / 2);
+    struct harp_packet p = packet(TCP, NUMBER + i, 0, HARP_RECORD_MAX_BYTES);
+    p.data.message += 1 + i;
+    p.data.size = HARP_RECORD_MAX_BYTES;
+    p.data.line += harp_lines_of(LARGE) + i * HARP_RECORD_MAX_LINES;
+    harp_record_encode(head, &p, HARP_RECORD_MAX_BYTES, harp_crc32c(0, sent[i], HARP_RECORD_MAX_BYTES),
+                       p.number, keys.rx_seed);
+    memcpy(head + HARP_RECORD_HEAD_BYTES, sent[i], HARP_RECORD_MAX_BYTES);
+    assert_int_equal(harp_receiver_post(r, &stream, got[i], HARP_RECORD_MAX_BYTES, watched, got[i], &place,
+                                        &early, HARP_US(1)),
+                     0);
+  }
+  feed_from(wire, sizeof wire, SIZE_MAX);
+  assert_false(broken);
+  assert_int_equal(placed, 2);
+  assert_int_equal(memcmp(got, sent, sizeof got), 0);
 }
 
 #define BOTH_WAYS(test)                                                                                      \
@@ -501,7 +582,10 @@ int main(void) {
       BOTH_WAYS(test_a_small_payload_that_is_wrong_is_never_placed),
       BOTH_WAYS(test_a_head_that_is_wrong_ends_it),
       BOTH_WAYS(test_records_of_others_end_it),
-      cmocka_unit_test_setup(test_a_watched_buffer_gets_whole_lines, set_watched),
+      BOTH_WAYS(test_the_longest_record),
+      cmocka_unit_test_setup(test_a_watched_buffer_gets_nothing_before_all_came, set_watched),
+      cmocka_unit_test_setup(test_a_watched_buffer_gets_each_line_once, set_watched),
+      cmocka_unit_test_setup(test_a_receive_that_is_watched_later_is_not_read_into, set_watched),
   };
   return cmocka_run_group_tests(tests, init, fini);
 }

@@ -71,7 +71,7 @@ struct harp_tcp_path {
 
   /* bytes that were read */
   struct harp_records in;
-  uint8_t ahead[HARP_RECORDS_AHEAD_BYTES];
+  uint8_t ahead[HARP_RECORDS_BUFFER_BYTES];
 };
 
 /* A connection that was accepted and has not sent its JOIN, which names its path. */

@@ -10,9 +10,41 @@
 
 _Static_assert(HARP_RECORDS_AHEAD_BYTES >= 2 * (HARP_RECORD_HEAD_BYTES + HARP_RECORD_WHOLE_BYTES),
                "a whole record fits behind the rest of another");
+_Static_assert(HARP_RECORDS_BUFFER_BYTES >= (int)HARP_RECORDS_AHEAD_BYTES, "most reads take no more");
+
+/* Begins with a head, or with the payload behind it. */
+static void begin(struct harp_records *r) {
+  r->need = HARP_RECORD_HEAD_BYTES;
+  r->done = r->crc = 0;
+}
 
 void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead) {
   *r = (struct harp_records){.session = session, .path = path, .ahead = ahead};
+  begin(r);
+}
+
+static uint32_t left_of(const struct harp_records *r) {
+  return r->record.length - r->done;
+}
+
+/* Decides where the payload of the record belongs now from byte `at` on. */
+static struct harp_rx_target target_of(const struct harp_records *r, uint32_t at) {
+  const struct harp_packet *p = &r->record.packet;
+  struct harp_rx_stream *st = harp_receiver_stream(r->session->receiver, p->data.stream);
+  if (!st || r->session->state != HARP_SESSION_OPEN)
+    return (struct harp_rx_target){.bytes = r->record.length - at, .is_refused = true};
+  return harp_rx_stream_target(st, p, at);
+}
+
+static enum harp_records_event broken(struct harp_records *r, enum harp_drop why) {
+  r->why = why;
+  return HARP_RECORDS_BROKEN;
+}
+
+static enum harp_records_event placed_or_scrap(struct harp_records *r, bool is_refused) {
+  if (!is_refused) return HARP_RECORDS_PLACED;
+  r->why = HARP_DROP_CLOSED;
+  return HARP_RECORDS_SCRAP;
 }
 
 /* ---- payload in place ---- */
@@ -43,39 +75,23 @@ void harp_records_end(struct harp_records *r) {
   if (r->in_place) end_reading(r);
 }
 
-static uint32_t left_of(const struct harp_records *r) {
-  return r->record.length - r->done;
-}
-
 /* Names the place of the payload from byte `at` on; NULL: scrap. */
 static uint32_t target(struct harp_records *r, uint32_t at, uint8_t **dst) {
-  const struct harp_packet *p = &r->record.packet;
-  struct harp_rx_stream *st = harp_receiver_stream(r->session->receiver, p->data.stream);
-  bool refused = true;
-  *dst = NULL;
-  uint32_t bytes = r->record.length - at;
-  if (st && r->session->state == HARP_SESSION_OPEN) bytes = harp_rx_stream_target(st, p, at, dst, &refused);
-  /* What was not written once is missing for good, even if the stream took it now. */
-  r->refused |= refused;
-  if (r->refused) *dst = NULL;
-  return bytes;
-}
-
-/* How much of so many bytes may be written now: of a watched buffer whole lines, and the end. */
-static uint32_t whole_lines(const struct harp_records *r, uint32_t bytes) {
-  return r->is_watched && bytes < left_of(r) ? bytes / HARP_LINE_BYTES * HARP_LINE_BYTES : bytes;
+  struct harp_rx_target t = target_of(r, at);
+  /* What was not written once is missing for good, even if the stream took it now. A watched buffer is of a
+   * receive posted since. */
+  r->refused |= t.is_refused || t.is_watched;
+  *dst = r->refused ? NULL : t.dst;
+  return t.bytes;
 }
 
 /* Copies payload that was read ahead to its place, and takes its CRC. `dst` NULL: it goes nowhere. */
 static void copy_payload(struct harp_records *r, uint8_t *dst, const uint8_t *src, uint32_t bytes) {
   bool is_checked = harp_record_is_checked(&r->record);
-  if (dst && is_checked && !r->is_watched) {
+  if (dst && is_checked)
     r->crc = harp_crc32c_copy(r->crc, dst, src, bytes);
-    return;
-  }
-  if (is_checked) r->crc = harp_crc32c(r->crc, src, bytes);
-  if (dst && r->is_watched)
-    harp_copy_lines(dst, src, bytes);
+  else if (is_checked)
+    r->crc = harp_crc32c(r->crc, src, bytes);
   else if (dst)
     memcpy(dst, src, bytes);
 }
@@ -83,7 +99,7 @@ static void copy_payload(struct harp_records *r, uint8_t *dst, const uint8_t *sr
 /* Copies what is there already of the payload to its place. */
 static void take_ahead(struct harp_records *r) {
   uint32_t bytes;
-  while ((bytes = whole_lines(r, HARP_MIN(r->to - r->from, left_of(r))))) {
+  while ((bytes = HARP_MIN(r->to - r->from, left_of(r)))) {
     const uint8_t *src = r->ahead + r->from;
     uint8_t *dst;
     bytes = HARP_MIN(bytes, target(r, r->done, &dst));
@@ -98,8 +114,7 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
   unsigned n = 0;
   uint32_t at = r->done;
   r->piece_count = 0;
-  bool direct = r->in_place && !r->is_watched;
-  while (direct && at < r->record.length && n < HARP_RECORDS_PIECES_MAX) {
+  while (r->in_place && at < r->record.length && n < HARP_RECORDS_PIECES_MAX) {
     uint8_t *dst;
     uint32_t bytes = target(r, at, &dst);
     if (!dst) bytes = HARP_MIN(bytes, scrap_bytes);
@@ -109,13 +124,16 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
     if (!dst) break; /* the scrap is used up */
   }
   r->piece_count = n;
-  if (direct && at < r->record.length) return n;
+  if (r->in_place && at < r->record.length) return n;
   if (r->from) {
     memmove(r->ahead, r->ahead + r->from, r->to - r->from);
     r->to -= r->from;
     r->from = 0;
   }
-  room[n] = (struct iovec){r->ahead + r->to, HARP_RECORDS_AHEAD_BYTES - r->to};
+  /* Behind a record that is longer than most reads only the next head: no more of it is moved. */
+  uint32_t end = HARP_MAX(r->need + HARP_RECORD_HEAD_BYTES, (uint32_t)HARP_RECORDS_AHEAD_BYTES);
+  HARP_ASSERT(r->to < end && end <= HARP_RECORDS_BUFFER_BYTES);
+  room[n] = (struct iovec){r->ahead + r->to, end - r->to};
   return n + 1;
 }
 
@@ -128,12 +146,7 @@ void harp_records_on_read(struct harp_records *r, size_t bytes) {
   }
   r->piece_count = 0;
   r->to += (uint32_t)bytes;
-  HARP_ASSERT(r->to <= HARP_RECORDS_AHEAD_BYTES);
-}
-
-static enum harp_records_event broken(struct harp_records *r, enum harp_drop why) {
-  r->why = why;
-  return HARP_RECORDS_BROKEN;
+  HARP_ASSERT(r->to <= HARP_RECORDS_BUFFER_BYTES);
 }
 
 /* The payload has come: is it right? */
@@ -141,20 +154,47 @@ static enum harp_records_event end_in_place(struct harp_records *r) {
   if (left_of(r)) return HARP_RECORDS_MORE;
   end_reading(r);
   if (!harp_record_payload_ok(&r->record, r->crc)) return broken(r, HARP_DROP_CRC);
-  if (!r->refused) return HARP_RECORDS_PLACED;
-  r->why = HARP_DROP_CLOSED;
-  return HARP_RECORDS_SCRAP;
+  begin(r);
+  return placed_or_scrap(r, r->refused);
 }
 
-static enum harp_records_event begin_in_place(struct harp_records *r) {
-  const struct harp_rx_stream *st = harp_receiver_stream(r->session->receiver, r->record.packet.data.stream);
+static enum harp_records_event begin_in_place(struct harp_records *r, bool is_refused) {
   r->from += HARP_RECORD_HEAD_BYTES;
-  r->refused = false;
+  r->refused = is_refused;
+  begin(r);
   begin_reading(r);
-  r->is_watched = st && harp_rx_stream_is_watched(st, r->record.packet.data.message);
-  r->done = r->crc = 0;
   take_ahead(r);
   return end_in_place(r);
+}
+
+/* ---- records that are read whole ---- */
+
+/* Copies checked payload of any length to where it belongs now. */
+static enum harp_records_event place_whole(struct harp_records *r, const uint8_t *payload) {
+  bool is_refused = false;
+  for (uint32_t at = 0; at < r->record.length && !is_refused;) {
+    struct harp_rx_target t = target_of(r, at);
+    if (t.dst) harp_copy_lines(t.dst, payload + at, t.bytes);
+    is_refused = t.is_refused;
+    at += t.bytes;
+  }
+  return placed_or_scrap(r, is_refused);
+}
+
+/* Takes a record once all of it is there. A long one goes to a watched buffer. */
+static enum harp_records_event take_whole(struct harp_records *r) {
+  const uint8_t *payload = r->ahead + r->from + HARP_RECORD_HEAD_BYTES;
+  uint32_t there = HARP_MIN(r->to - r->from - HARP_RECORD_HEAD_BYTES, r->record.length);
+  if (harp_record_is_checked(&r->record)) r->crc = harp_crc32c(r->crc, payload + r->done, there - r->done);
+  r->done = there;
+  r->need = HARP_RECORD_HEAD_BYTES + r->record.length;
+  if (left_of(r)) return HARP_RECORDS_MORE;
+  if (!harp_record_payload_ok(&r->record, r->crc)) return broken(r, HARP_DROP_CRC);
+  r->from += r->need;
+  begin(r);
+  if (r->record.length > HARP_RECORD_WHOLE_BYTES) return place_whole(r, payload);
+  r->record.packet.data.payload = payload;
+  return HARP_RECORDS_PACKET;
 }
 
 enum harp_records_event harp_records_next(struct harp_records *r) {
@@ -167,11 +207,9 @@ enum harp_records_event harp_records_next(struct harp_records *r) {
   enum harp_drop drop = harp_record_decode(head, &r->record);
   if (!drop) drop = harp_session_on_head(r->session, r->path, head, &r->record, &r->number);
   if (drop) return broken(r, drop);
-  if (r->record.length > HARP_RECORD_WHOLE_BYTES) return begin_in_place(r);
-  if (r->to - r->from < HARP_RECORD_HEAD_BYTES + r->record.length) return HARP_RECORDS_MORE;
-  const uint8_t *payload = r->record.packet.data.payload = head + HARP_RECORD_HEAD_BYTES;
-  if (!harp_record_payload_ok(&r->record, harp_crc32c(0, payload, r->record.length)))
-    return broken(r, HARP_DROP_CRC);
-  r->from += HARP_RECORD_HEAD_BYTES + r->record.length;
-  return HARP_RECORDS_PACKET;
+  if (r->record.length > HARP_RECORD_WHOLE_BYTES) {
+    struct harp_rx_target t = target_of(r, 0);
+    if (!t.is_watched) return begin_in_place(r, t.is_refused);
+  }
+  return take_whole(r);
 }

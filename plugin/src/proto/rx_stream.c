@@ -210,34 +210,27 @@ enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct ha
   return take(st, p, msg, place);
 }
 
-/* ---- packets that are read in place ---- */
+/* ---- packets that are larger than a datagram ---- */
 
-enum harp_drop harp_rx_stream_judge(struct harp_rx_stream *st, const struct harp_packet *p) {
-  struct harp_recv_message *msg;
-  return judge(st, p, &msg);
-}
-
-bool harp_rx_stream_is_watched(const struct harp_rx_stream *st, uint32_t message) {
-  return st->messages[message % MESSAGE_SLOTS].is_watched;
-}
-
-uint32_t harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t from,
-                               uint8_t **dst, bool *refused) {
+struct harp_rx_target harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p,
+                                            uint32_t from) {
   struct harp_recv_message *msg;
   uint32_t line = p->data.line + from / HARP_LINE_BYTES, left = p->data.length - from;
+  struct harp_rx_target t = {.bytes = left};
   enum harp_drop drop = judge(st, p, &msg);
-  *dst = NULL;
-  *refused = drop && drop != HARP_DROP_DUPLICATE;
-  if (drop) return left;
+  t.is_refused = drop && drop != HARP_DROP_DUPLICATE;
+  if (drop) return t;
+  t.is_watched = msg->is_watched;
   uint32_t lines = harp_lines_of(p->data.length) - from / HARP_LINE_BYTES;
   if (harp_seq_before(line, st->delivered)) {
     lines = HARP_MIN(lines, st->delivered - line);
   } else {
     bool arrived = st->ahead && harp_linemap_test(&st->arrived, line);
     if (st->ahead) lines = harp_linemap_run(&st->arrived, line, lines, arrived);
-    if (!arrived) *dst = msg->data + p->data.offset + from;
+    if (!arrived) t.dst = msg->data + p->data.offset + from;
   }
-  return HARP_MIN(lines * HARP_LINE_BYTES - from % HARP_LINE_BYTES, left);
+  t.bytes = HARP_MIN(lines * HARP_LINE_BYTES - from % HARP_LINE_BYTES, left);
+  return t;
 }
 
 uint8_t *harp_rx_stream_target_unverified(const struct harp_rx_stream *st, const struct harp_packet *p) {

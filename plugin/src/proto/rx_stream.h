@@ -102,20 +102,20 @@ int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity
 enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
                                       struct harp_placement *place);
 
-/* A packet whose payload is read straight to its place, in pieces, is fed in three steps: */
+/* A packet that is larger than a datagram is fed in two steps: first, as often as needed, where its payload
+ * belongs now; then that all of it is there. */
 
-/* Checks it before its payload is read, as on_data does, and changes nothing. */
-enum harp_drop harp_rx_stream_judge(struct harp_rx_stream *st, const struct harp_packet *p);
+/* Where the payload of a packet belongs from one of its bytes on. */
+struct harp_rx_target {
+  uint8_t *dst;    /* NULL: nowhere, since the packet is refused or these lines have arrived by another one */
+  uint32_t bytes;  /* for how many bytes that holds */
+  bool is_refused; /* the packet is not to be taken at all any more */
+  bool is_watched; /* the buffer is read while it fills: only what was checked is written, line by line */
+};
 
-/* Decides where the payload from byte `from` on is to be read now. Returns for how many bytes the answer
- * holds, and the place in *dst; NULL: nowhere, since these lines have arrived by another packet. *refused is
- * set where the packet is not to be taken at all any more. */
-uint32_t harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t from,
-                               uint8_t **dst, bool *refused);
-
-/* Returns whether a posted message's buffer is read while it fills: then only whole lines may be written to
- * it, in order (base/copy.h). */
-bool harp_rx_stream_is_watched(const struct harp_rx_stream *st, uint32_t message);
+/* Decides where the payload from byte `from` on belongs now; begins its message as on_data does. */
+struct harp_rx_target harp_rx_stream_target(struct harp_rx_stream *st, const struct harp_packet *p,
+                                            uint32_t from);
 
 /* Returns where the payload of a packet may be written before its CRC is known: the message has begun, nobody
  * reads its buffer, and none of these lines has arrived, so that wrong bytes are overwritten by the packet
