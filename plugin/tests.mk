@@ -36,10 +36,10 @@ FUZZ := $(patsubst $(T)/fuzz/fuzz_%.c,%,$(sort $(wildcard $(T)/fuzz/fuzz_*.c)))
 SECONDS ?= 10
 $(B)/fuzz/replay_%: $(T)/fuzz/fuzz_%.c $(CORE_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$(T) -DHARP_FUZZ_MAIN -o $@ $^ $(LDFLAGS) -lpthread -lm
+	$(CC) $(ALL_CFLAGS) -I$(T) -DHARP_FUZZ_MAIN -o $@ $(filter %.c %.o,$^) $(LDFLAGS) -lpthread -lm
 $(B)/fuzz/fuzz_%: $(T)/fuzz/fuzz_%.c $(CORE_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$(T) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) -lpthread -lm
+	$(CC) $(ALL_CFLAGS) -I$(T) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDFLAGS) -lpthread -lm
 fuzz-run: $(FUZZ:%=$(B)/fuzz/fuzz_%)
 	@set -e; for f in $(FUZZ); do mkdir -p $(B)/fuzz/corpus/$$f; \
 	  $(B)/fuzz/fuzz_$$f -max_total_time=$(SECONDS) $(B)/fuzz/corpus/$$f $(T)/fuzz/corpus/$$f; done
