@@ -4,7 +4,8 @@
  * path, receives are posted and the stream is closed.
  *
  * Besides what the sanitizers see, these must hold after every step: the receiver's own invariants; nothing
- * is written to a buffer that is not posted, or behind its end. */
+ * is written to a buffer that is not posted, or behind its end; a watched buffer has only lines that were
+ * taken, with the bytes of the first that brought them. */
 #include "proto/records.h"
 #include "wire/crc32c.h"
 
@@ -15,14 +16,20 @@ enum {
   PATHS = 2,
   STREAM = 0,
   RECEIVES = 8,
-  CAPACITY = 40000,
+  CAPACITY = HARP_RECORDS_AHEAD_BYTES + HARP_RECORD_WHOLE_BYTES + 5, /* records of several reads */
+  EXCESS_BYTES = CAPACITY / 16,                                      /* of a message beyond its receive */
   GUARD = 64,
   GUARD_BYTE = 0xa7,
+  UNWRITTEN = 0x5c,
+  UDP_BYTES = 8 * HARP_LINE_BYTES,
   SCRAP_BYTES = 4096,
   STEPS = 200,
 };
 
 static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
+
+/* What each message contains. */
+static uint8_t content[CAPACITY + EXCESS_BYTES];
 
 struct reader {
   struct harp_counters counters;
@@ -33,6 +40,7 @@ struct reader {
   bool is_open, is_broken;
   unsigned posted, done;
   uint8_t *buffers[RECEIVES]; /* CAPACITY and GUARD bytes each; those of done receives are freed */
+  uint8_t *shadows[RECEIVES]; /* of watched buffers: what they must contain; else NULL */
   uint8_t *staging, *ahead, *scrap;
 };
 
@@ -52,9 +60,39 @@ static void run_decoder(struct fuzz_input *in) {
   free(head);
 }
 
-static void check_guards(const struct reader *r) {
-  for (unsigned i = r->done; i < r->posted; i++)
+static void check_buffers(const struct reader *r) {
+  for (unsigned i = r->done; i < r->posted; i++) {
     for (unsigned k = 0; k < GUARD; k++) FUZZ_CHECK(r->buffers[i][CAPACITY + k] == GUARD_BYTE);
+    FUZZ_CHECK(!r->shadows[i] || !memcmp(r->buffers[i], r->shadows[i], CAPACITY));
+  }
+}
+
+static void free_receive(struct reader *r, unsigned i) {
+  free(r->buffers[i]);
+  free(r->shadows[i]);
+}
+
+/* Copies the runs of a payload to their place, as the engine does. Message numbers begin at 0. */
+static void copy_runs(struct reader *r, uint32_t message, const struct harp_placement *place,
+                      const uint8_t *payload) {
+  uint8_t *shadow = message < r->posted ? r->shadows[message] : NULL;
+  for (uint32_t i = 0; i < place->count; i++) {
+    uint32_t from = place->runs[i].from, bytes = place->runs[i].bytes;
+    memcpy(place->dst + from, payload + from, bytes);
+    if (shadow) memcpy(shadow + (place->dst - r->buffers[message]) + from, payload + from, bytes);
+  }
+}
+
+/* Notes that a record is in its place: of its lines those that nobody had brought may be there now. (Not all:
+ * this peer may give two messages the same lines.) */
+static void note_placed(struct reader *r, const struct harp_packet *p) {
+  uint8_t *shadow = r->shadows[p->data.message];
+  const uint8_t *buffer = r->buffers[p->data.message];
+  for (uint32_t at = p->data.offset, end = at + p->data.length; shadow && at < end; at += HARP_LINE_BYTES) {
+    uint32_t bytes = HARP_MIN(end - at, (uint32_t)HARP_LINE_BYTES);
+    bool is_new = shadow[at] == UNWRITTEN && !memcmp(shadow + at, shadow + at + 1, bytes - 1);
+    if (is_new && !memcmp(buffer + at, content + at, bytes)) memcpy(shadow + at, content + at, bytes);
+  }
 }
 
 static void begin(struct reader *r) {
@@ -75,7 +113,9 @@ static void begin(struct reader *r) {
 }
 
 static void end(struct reader *r) {
-  for (unsigned i = r->done; i < r->posted; i++) free(r->buffers[i]);
+  harp_records_end(&r->in);
+  FUZZ_CHECK(!r->session.reading);
+  for (unsigned i = r->done; i < r->posted; i++) free_receive(r, i);
   free(r->receiver);
   free(r->staging);
   free(r->ahead);
@@ -89,11 +129,16 @@ static void post(struct reader *r, bool is_watched) {
   uint8_t *buffer = r->buffers[r->posted] = malloc(CAPACITY + GUARD);
   FUZZ_CHECK(buffer);
   memset(buffer + CAPACITY, GUARD_BYTE, GUARD);
+  if (is_watched) {
+    uint8_t *shadow = r->shadows[r->posted] = malloc(CAPACITY);
+    FUZZ_CHECK(shadow);
+    memset(shadow, UNWRITTEN, CAPACITY);
+    memset(buffer, UNWRITTEN, CAPACITY);
+  }
   r->posted++;
   FUZZ_CHECK(!harp_receiver_post(r->receiver, &r->stream, buffer, CAPACITY, is_watched, buffer, &place,
                                  &early, HARP_US(1)));
-  for (uint32_t i = 0; i < place.count; i++)
-    memcpy(place.dst + place.runs[i].from, early + place.runs[i].from, place.runs[i].bytes);
+  if (early) copy_runs(r, r->posted - 1, &place, early);
 }
 
 /* A receive that is done is its owner's, who may free it. */
@@ -102,7 +147,7 @@ static void take_done(struct reader *r) {
   uint32_t bytes;
   while (r->is_open && harp_rx_stream_poll_done(&r->stream, &cookie, &bytes)) {
     FUZZ_CHECK(bytes <= CAPACITY && cookie == r->buffers[r->done]);
-    free(r->buffers[r->done++]);
+    free_receive(r, r->done++);
   }
 }
 
@@ -110,8 +155,7 @@ static void feed_packet(struct reader *r, struct harp_packet *p) {
   struct harp_placement place;
   enum harp_drop drop =
       harp_receiver_on_packet(r->receiver, p, harp_receiver_number(r->receiver, p), &place, HARP_US(2));
-  for (uint32_t i = 0; !drop && i < place.count; i++)
-    memcpy(place.dst + place.runs[i].from, p->data.payload + place.runs[i].from, place.runs[i].bytes);
+  if (!drop) copy_runs(r, p->data.message, &place, p->data.payload);
 }
 
 static void take_all(struct reader *r) {
@@ -125,12 +169,14 @@ static void take_all(struct reader *r) {
       return;
     }
     if (event == HARP_RECORDS_SCRAP || r->in.record.packet.type == HARP_PACKET_ACK) continue;
+    const struct harp_packet *p = &r->in.record.packet;
     bool placed = event == HARP_RECORDS_PLACED;
     enum harp_drop drop =
         harp_session_on_record(&r->session, &r->in.record, r->in.number, placed ? NULL : &place, HARP_US(2));
-    for (uint32_t i = 0; !drop && !placed && i < place.count; i++)
-      memcpy(place.dst + place.runs[i].from, r->in.record.packet.data.payload + place.runs[i].from,
-             place.runs[i].bytes);
+    if (!drop && placed) note_placed(r, p);
+    if (!drop && !placed && p->type == HARP_PACKET_DATA)
+      copy_runs(r, p->data.message, &place, p->data.payload);
+    check_buffers(r);
     take_done(r);
   }
 }
@@ -149,36 +195,43 @@ static size_t read_some(struct reader *r, const uint8_t *bytes, size_t count) {
   harp_records_on_read(&r->in, taken);
   take_all(r);
   harp_receiver_check(r->receiver);
-  check_guards(r);
+  check_buffers(r);
   return taken;
+}
+
+/* The UDP path delivers lines of the record that is being read. */
+static void deliver_by_udp(struct reader *r, uint32_t at) {
+  struct harp_packet p = r->in.record.packet;
+  bool is_under_way = r->in.in_place || r->in.need > HARP_RECORD_HEAD_BYTES;
+  if (!is_under_way || !r->is_open || p.type != HARP_PACKET_DATA) return;
+  at = at % p.data.length / HARP_LINE_BYTES * HARP_LINE_BYTES;
+  p.path = 0;
+  p.data.offset += at, p.data.line += at / HARP_LINE_BYTES;
+  p.data.length = HARP_MIN(p.data.length - at, (uint32_t)UDP_BYTES);
+  p.data.payload = content + p.data.offset;
+  feed_packet(r, &p);
+  take_done(r);
+}
+
+static void close_stream(struct reader *r) {
+  harp_receiver_close(r->receiver, &r->stream);
+  for (; r->done < r->posted; r->done++) free_receive(r, r->done);
+  r->is_open = false;
 }
 
 /* What else may happen between two reads. */
 static void disturb(struct reader *r, uint8_t what) {
-  static uint8_t payload[8192];
-  switch (what % 8) {
+  enum { KINDS = 8, CLOSE_VALUE = 31, IS_WATCHED = 8 };
+  switch (what % KINDS) {
   case 0:
   case 1:
-    post(r, what & 8);
+    post(r, what & IS_WATCHED);
     break;
-  case 2: /* the UDP path delivers lines of the record that is being read */
-    if (r->in.in_place && r->is_open) {
-      struct harp_packet p = r->in.record.packet;
-      uint32_t at = (what / 8u) * 1024 % p.data.length / HARP_LINE_BYTES * HARP_LINE_BYTES;
-      p.path = 0;
-      p.data.offset += at, p.data.line += at / HARP_LINE_BYTES;
-      p.data.length = HARP_MIN(p.data.length - at, 1024u);
-      p.data.payload = payload;
-      feed_packet(r, &p);
-      take_done(r);
-    }
+  case 2:
+    deliver_by_udp(r, (uint32_t)what / KINDS * HARP_RECORD_WHOLE_BYTES / KINDS);
     break;
   case 3:
-    if (what / 8 == 31 && r->is_open) {
-      harp_receiver_close(r->receiver, &r->stream);
-      for (; r->done < r->posted; r->done++) free(r->buffers[r->done]);
-      r->is_open = false;
-    }
+    if (what / KINDS == CLOSE_VALUE && r->is_open) close_stream(r);
     break;
   default:
     break;
@@ -192,26 +245,27 @@ enum {
   ONE_RECORD = 32, /* at most RECORD_BYTES */
   ANY_MESSAGE = 64,
   ANY_LINE = 128,
-  PART_BYTES = 1024,
-  RECORD_BYTES = 17920,
-  RECORD_BYTES_MAX = 18000,
-  EXCESS_BYTES = 100, /* of a message beyond its receive */
-  BIT_ERROR = 250,    /* greater input bytes: one bit is wrong */
+  PART_BYTES = 8 * HARP_LINE_BYTES,
+  RECORD_BYTES = HARP_RECORD_WHOLE_BYTES + HARP_LINE_BYTES, /* hardly too long to be read whole */
+  SIZE_STEP = 2,                                            /* a size is so many times 16 bits of the input */
+  BIT_ERROR = 250,                                          /* greater input bytes: one bit is wrong */
+  UNCHECKED = 240, /* greater ones that are no error: the payload has no CRC */
 };
+
+_Static_assert(UINT16_MAX *SIZE_STEP >= CAPACITY + EXCESS_BYTES, "every size can come");
 
 /* Makes a record as the input selects; returns its length. */
 static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number, uint32_t *line) {
-  static uint8_t payload[CAPACITY + EXCESS_BYTES];
   uint8_t how = fuzz_u8(in);
   struct harp_packet p = {.type = (how & TYPE_MASK) == 0 ? (enum harp_packet_type)(fuzz_u8(in) % 6)
                                                          : HARP_PACKET_DATA,
                           .path = TCP,
                           .token = keys.rx_token,
                           .number = (*number)++};
-  uint32_t size = fuzz_u16(in) % (CAPACITY + EXCESS_BYTES), offset = 0, length = size;
+  uint32_t size = fuzz_u16(in) * SIZE_STEP % (CAPACITY + EXCESS_BYTES), offset = 0, length = size;
   if (how & PART && size > PART_BYTES)
     offset = PART_BYTES * (fuzz_u8(in) % (size / PART_BYTES + 1)), length = size - offset;
-  if (how & ONE_RECORD && length > RECORD_BYTES_MAX) length = RECORD_BYTES;
+  if (how & ONE_RECORD && length > RECORD_BYTES) length = RECORD_BYTES;
   p.data.message = how & ANY_MESSAGE ? fuzz_u8(in) % 16 : 0;
   p.data.line = *line + offset / HARP_LINE_BYTES;
   p.data.offset = offset;
@@ -219,9 +273,12 @@ static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number,
   p.data.length = length;
   if (how & ANY_LINE) p.data.line = fuzz_u16(in), *line = p.data.line;
   if (p.type != HARP_PACKET_DATA) length = p.type == HARP_PACKET_ACK ? HARP_ACK_HEADER_BYTES : 0;
-  harp_record_encode(out, &p, length, harp_crc32c(0, payload, length), p.number, keys.rx_seed);
-  memcpy(out + HARP_RECORD_HEAD_BYTES, payload, length);
   uint8_t spoil = fuzz_u8(in);
+  bool is_checked = spoil <= UNCHECKED || spoil > BIT_ERROR || p.type != HARP_PACKET_DATA;
+  if (!is_checked) p.flags = HARP_FLAG_UNCHECKED;
+  uint32_t crc = is_checked ? harp_crc32c(0, content + offset, length) : 0;
+  harp_record_encode(out, &p, length, crc, p.number, keys.rx_seed);
+  memcpy(out + HARP_RECORD_HEAD_BYTES, content + offset, length);
   if (spoil > BIT_ERROR) out[fuzz_u16(in) % (HARP_RECORD_HEAD_BYTES + length)] ^= 1;
   return HARP_RECORD_HEAD_BYTES + length;
 }
@@ -243,6 +300,9 @@ static void run_reader(struct fuzz_input *in) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+  enum { FACTOR = 7, PERIOD = 251 }; /* so that no line is like another near it */
+  for (uint32_t i = 0; !content[1] && i < sizeof content; i++)
+    content[i] = (uint8_t)(i * FACTOR + i / PERIOD);
   struct fuzz_input in = {data, bytes};
   if (fuzz_u8(&in) % 8 == 0)
     run_decoder(&in);
