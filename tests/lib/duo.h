@@ -125,6 +125,7 @@ struct duo_end {
   harp_ns deadline_ns; /* that the last pump returned */
   harp_ns users_ns;    /* when its users do something: as long as nothing happens at this end, if known */
   bool users_known;
+  harp_ns tcp_ns; /* when its connections bring or take something, as duo_next_ns found it */
   harp_ns asleep_until_ns;
   harp_ns no_frame_until_ns;                     /* before this it may take input, and send nothing */
   struct duo_control controls[DUO_CONTROLS_MAX]; /* under way to it */
@@ -153,7 +154,8 @@ struct duo {
   uint32_t arena_used, bits_used;
   struct duo_stream streams[DUO_STREAMS_MAX];
   unsigned stream_count;
-  unsigned finished; /* streams before this one are */
+  uint16_t live[DUO_STREAMS_MAX]; /* those that are not finished, or were not when duo_complete last looked */
+  unsigned live_count;
   struct duo_message messages[DUO_MESSAGES_MAX];
   uint32_t count;
   uint32_t downs;
@@ -183,7 +185,7 @@ bool duo_complete(struct duo *d);
 bool duo_is_finished(const struct duo_stream *s);
 
 /* Returns when the next event is; HARP_NEVER: none. */
-harp_ns duo_next_ns(const struct duo *d);
+harp_ns duo_next_ns(struct duo *d);
 
 /* Runs one event if there is one before `until_ns`; else moves the clock there and returns false. */
 bool duo_step(struct duo *d, harp_ns until_ns);
