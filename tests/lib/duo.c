@@ -112,7 +112,7 @@ static void start_end(struct duo *d, unsigned index) {
   e->users_known = false;
   e->tcp_ns = HARP_NEVER;
   e->control_head = e->control_tail = 0;
-  e->superframes = e->rides = e->acks_alone = 0;
+  e->superframes = e->rides = e->acks_alone = e->prompts = 0;
   if (!d->config.is_one_way || !index) start_sender(d, e);
   if (!d->config.is_one_way || index) start_receiver(d, e);
   duo_window_start(d, e);
@@ -387,11 +387,19 @@ static harp_ns send_data(struct duo *d, struct duo_end *e) {
   }
 }
 
+/* Answers requests at once, or not, as drawn: an inline engine does when NCCL waits for nothing. */
+static void maybe_answer(struct duo *d, struct duo_end *e) {
+  if (!rng_chance(&d->rng, d->config.prompt_ppm)) return;
+  e->prompts += e->receiver->is_requested;
+  harp_receiver_ack_requested(e->receiver, d->now);
+}
+
 static harp_ns send_acks(struct duo *d, struct duo_end *e) {
   static struct superframe sf;
   struct harp_packet ack;
   uint64_t number, held = 0; /* paths whose acknowledgements nothing takes now */
   int path;
+  maybe_answer(d, e);
   for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, held, d->now)) >= 0; polls++) {
     int over = duo_tcp_path_of_ack(d, e, (unsigned)path);
     if (over < 0) {
@@ -435,8 +443,8 @@ static void pump(struct duo *d, struct duo_end *e) {
   harp_ns review_ns = has_tcp ? duo_tcp_review(d, e) : HARP_NEVER;
   e->deadline_ns = HARP_NEVER;
   if (e->sender) e->deadline_ns = send_data(d, e);
-  if (e->receiver && e->deadline_ns > d->now) e->deadline_ns = HARP_MIN(e->deadline_ns, send_acks(d, e));
-  e->deadline_ns = HARP_MIN(e->deadline_ns, review_ns);
+  harp_ns acks_ns = e->receiver && e->deadline_ns > d->now ? send_acks(d, e) : HARP_NEVER;
+  e->deadline_ns = HARP_MIN(HARP_MIN(e->deadline_ns, acks_ns), review_ns);
 }
 
 /* ---- what an end receives ---- */

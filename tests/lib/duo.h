@@ -89,6 +89,7 @@ struct duo_config {
   const struct harp_cc_ops *cc;
   uint32_t superframe_packets; /* most packets that the driver takes at once */
   bool pad;                    /* short packets in mid-superframe are padded, else they end it */
+  uint32_t prompt_ppm;         /* of an end's passes that answer requests for acknowledgement at once */
   bool ride;                   /* an acknowledgement that waits goes with the data of its path */
   bool batch;                  /* all that is due is posted before anything is sent, else one by one */
   uint32_t refuse_ppm;         /* the driver drops a superframe that was polled already */
@@ -133,6 +134,7 @@ struct duo_end {
   struct duo_stream *sends[DUO_IDS_MAX], *receives[DUO_IDS_MAX]; /* that are open, by id */
   struct duo_stream *owners[DUO_IDS_MAX];    /* of the ids that it sends on, until both ends have closed */
   uint64_t superframes, rides, acks_alone;   /* sent */
+  uint64_t prompts;                          /* passes that answered at once */
   uint32_t window_bytes;                     /* that the other end announced last, as this one knows */
   uint64_t ack_next[SIMNET_PATHS_MAX];       /* of those that may announce it */
   uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* that came while it sleeps, by its interface */

@@ -42,7 +42,7 @@ static int ride = -1; /* of acknowledgements on data: the seed's value, or 0 or 
 static struct tally {
   _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
       up, duplicates, bad_crc, smaller, tails, striped, streams, failed, both_ways, superframes, alone, rides,
-      with_tcp, tcp_alone, records, in_place, scrapped, connections, ended, broken;
+      prompts, with_tcp, tcp_alone, records, in_place, scrapped, connections, ended, broken;
 } * tally;
 
 static void on_signal(int number) {
@@ -144,6 +144,7 @@ static void count_end(const struct duo_end *e) {
   tally->bad_crc += c->drops[HARP_DROP_CRC];
   tally->smaller += smaller;
   tally->tails += c->tail_duplicates;
+  tally->prompts += e->prompts;
   if (duo.config.is_one_way) return;
   tally->superframes += e->superframes;
   tally->alone += e->acks_alone;
@@ -182,8 +183,9 @@ static void print_tally(void) {
   printf("early messages %" PRIu64 ", paths down %" PRIu64 " and up %" PRIu64
          ", seeds that end with smaller packets %" PRIu64 "\n",
          tally->early, tally->down, tally->up, tally->smaller);
-  printf("tails sent twice %" PRIu64 ", seeds with 5 to 64 paths %" PRIu64 "\n", tally->tails,
-         tally->striped);
+  printf("tails sent twice %" PRIu64 ", seeds with 5 to 64 paths %" PRIu64
+         ", acknowledgements sent at once on request %" PRIu64 "\n",
+         tally->tails, tally->striped, tally->prompts);
   printf("both ways at once: seeds %" PRIu64 ", superframes %" PRIu64
          ", of them acknowledgements alone %" PRIu64 ", acknowledgements that rode on data %" PRIu64 "\n",
          tally->both_ways, tally->superframes, tally->alone, tally->rides);
