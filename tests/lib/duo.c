@@ -13,7 +13,8 @@
 #include "lib/duo_window.h"
 
 enum {
-  PATTERN_BYTES = 4 << 20,
+  CONTENT_SPREAD_BYTES = 64 << 10, /* where messages begin in the pattern; little of it, which stays cached */
+  PATTERN_BYTES = DUO_MESSAGE_MAX_BYTES + CONTENT_SPREAD_BYTES,
   BITS_WORDS = DUO_ARENA_BYTES / HARP_LINE_BYTES / 64 * 2 + 4 * DUO_MESSAGES_MAX,
   SAME_INSTANT_MAX = 20000, /* events at one moment of virtual time */
   POLLS_MAX = 100000,       /* superframes out of one pass */
@@ -21,6 +22,7 @@ enum {
   GUARD = 0xC3,
   CHECKED_STREAMS = 8, /* with more of them, all are checked only now and then */
   CHECK_STEPS = 32,
+  LIVE_STEPS = 64, /* until finished streams are sorted out */
   CHECK_TAKES = 4, /* steps, of which one checks between the packets of a superframe */
 };
 
@@ -70,7 +72,8 @@ static void start_sender(struct duo *d, struct duo_end *e) {
     if (e->index) sc.paths[i].local_eni = p->remote_eni, sc.paths[i].remote_eni = p->local_eni;
   }
   /* Nothing may rely on fresh memory being zero. */
-  e->sender_memory = duo_must(realloc(e->sender_memory, harp_sender_bytes(&sc)));
+  free(e->sender_memory); /* without what realloc would copy */
+  e->sender_memory = duo_must(malloc(harp_sender_bytes(&sc)));
   memset(e->sender_memory, 0x5A, harp_sender_bytes(&sc));
   e->sender = e->sender_memory;
   harp_sender_init(e->sender, &sc, config->trace ? &e->trace : NULL, &e->counters, d->now);
@@ -84,7 +87,8 @@ static void start_receiver(struct duo *d, struct duo_end *e) {
       .path_count = d->config.path_count,
       .window_bytes = config->window_bytes,
   };
-  e->receiver_memory = duo_must(realloc(e->receiver_memory, harp_receiver_bytes(&rc)));
+  free(e->receiver_memory);
+  e->receiver_memory = duo_must(malloc(harp_receiver_bytes(&rc)));
   memset(e->receiver_memory, 0x5A, harp_receiver_bytes(&rc));
   e->receiver = e->receiver_memory;
   harp_receiver_init(e->receiver, &rc, d->config.trace ? &e->trace : NULL, &e->counters);
@@ -106,8 +110,9 @@ static void start_end(struct duo *d, unsigned index) {
   e->asleep_until_ns = e->no_frame_until_ns = 0;
   e->deadline_ns = d->now;
   e->users_known = false;
+  e->tcp_ns = HARP_NEVER;
   e->control_head = e->control_tail = 0;
-  e->superframes = e->rides = e->acks_alone = 0;
+  e->superframes = e->rides = e->acks_alone = e->prompts = 0;
   if (!d->config.is_one_way || !index) start_sender(d, e);
   if (!d->config.is_one_way || index) start_receiver(d, e);
   duo_window_start(d, e);
@@ -123,7 +128,7 @@ void duo_start(struct duo *d, const struct duo_config *config) {
   simnet_reset(&d->net, config->seed ^ 0x4E7);
   d->now = HARP_MS(1);
   d->arena_used = d->bits_used = 0;
-  d->stream_count = d->finished = 0;
+  d->stream_count = d->live_count = 0;
   d->count = 0;
   d->faults = true;
   d->forged = false;
@@ -146,7 +151,8 @@ void duo_fini(struct duo *d) {
 
 struct duo_stream *duo_open(struct duo *d, const struct duo_stream_config *config) {
   if (d->stream_count == DUO_STREAMS_MAX || config->id >= d->config.stream_max) abort();
-  struct duo_stream *s = &d->streams[d->stream_count++];
+  struct duo_stream *s = &d->streams[d->stream_count];
+  d->live[d->live_count++] = (uint16_t)d->stream_count++;
   *s = (struct duo_stream){.config = *config, .tx = s->tx, .rx = s->rx, .staging = s->staging};
   if (!s->config.in_flight_max) s->config.in_flight_max = HARP_MESSAGES_MAX;
   s->first = d->count;
@@ -171,7 +177,7 @@ void duo_add(struct duo *d, uint32_t bytes, uint32_t capacity, harp_ns send_at, 
   uint32_t lines = harp_lines_of(bytes), inside = HARP_MIN(bytes, capacity);
   d->streams[d->stream_count - 1].count++;
   *m = (struct duo_message){.bytes = bytes, .capacity = capacity, .send_at = send_at, .recv_at = recv_at};
-  m->content = d->pattern + rng_below(&d->rng, PATTERN_BYTES - DUO_MESSAGE_MAX_BYTES);
+  m->content = d->pattern + rng_below(&d->rng, CONTENT_SPREAD_BYTES);
   m->placed = take_bits(d, lines);
   m->staged = take_bits(d, lines);
   if (d->arena_used + capacity + 2 * DUO_GUARD_BYTES + 8 > DUO_ARENA_BYTES) abort();
@@ -276,7 +282,6 @@ static void check_run(struct duo *d, struct duo_end *e, const struct harp_tx_run
   if (!s) duo_fail(d, "run of stream %u, which is not open", run->stream);
   duo_stream_check_run(d, s, run);
   e->exceeds |= probing;
-  if (!probing) duo_window_check(d, e, p);
   if (!probing && p->inflight_bytes > p->cc.window_bytes)
     duo_fail(d, "path %u: %u bytes in flight, window %u", run->path, p->inflight_bytes, p->cc.window_bytes);
 }
@@ -340,7 +345,7 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
   sf.segment_bytes = sf.last_bytes = HARP_DATA_HEADER_BYTES + choice.bytes;
   sf.count = 0;
   sf.count_max = HARP_MIN(d->config.superframe_packets, DATAGRAM_MAX / sf.segment_bytes);
-  bool rides = may_ride(d, e, &sf);
+  bool rides = may_ride(d, e, &sf), fills = false;
   sf.count_max -= rides;
   do {
     bool probing = choice.kind == HARP_TX_PROBE;
@@ -355,8 +360,10 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
     if (run.count > room) duo_fail(d, "%u packets where %u were asked for", run.count, room);
     add_run(d, e, &sf, &run);
     if (run.type == HARP_PACKET_PROBE) break;
+    fills = !probing;
     choice = harp_sender_choose_more(e->sender, choice.path, d->now);
   } while (choice.kind != HARP_TX_NOTHING && may_follow(d, &sf, HARP_DATA_HEADER_BYTES + choice.bytes));
+  if (fills) duo_window_check(d, e, p); /* what is in flight only grew since the first run */
   sf.count_max += rides;
   if (rides) let_ride(d, e, &sf);
   submit(d, e, &sf);
@@ -380,11 +387,19 @@ static harp_ns send_data(struct duo *d, struct duo_end *e) {
   }
 }
 
+/* Answers requests at once, or not, as drawn: an inline engine does when NCCL waits for nothing. */
+static void maybe_answer(struct duo *d, struct duo_end *e) {
+  if (!rng_chance(&d->rng, d->config.prompt_ppm)) return;
+  e->prompts += e->receiver->is_requested;
+  harp_receiver_ack_requested(e->receiver, d->now);
+}
+
 static harp_ns send_acks(struct duo *d, struct duo_end *e) {
   static struct superframe sf;
   struct harp_packet ack;
   uint64_t number, held = 0; /* paths whose acknowledgements nothing takes now */
   int path;
+  maybe_answer(d, e);
   for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, held, d->now)) >= 0; polls++) {
     int over = duo_tcp_path_of_ack(d, e, (unsigned)path);
     if (over < 0) {
@@ -416,8 +431,8 @@ static harp_ns send_acks(struct duo *d, struct duo_end *e) {
 }
 
 static void pump(struct duo *d, struct duo_end *e) {
-  for (unsigned i = d->finished; i < d->stream_count; i++) {
-    struct duo_stream *s = &d->streams[i];
+  for (unsigned i = 0; i < d->live_count; i++) {
+    struct duo_stream *s = &d->streams[d->live[i]];
     if (s->config.way == e->index && s->tx_state == DUO_STREAM_OPEN) duo_stream_complete_sends(d, s);
     if (s->config.way != e->index && s->rx_state == DUO_STREAM_OPEN) duo_stream_complete_receives(d, s);
     duo_control_review(d, e, s);
@@ -428,8 +443,8 @@ static void pump(struct duo *d, struct duo_end *e) {
   harp_ns review_ns = has_tcp ? duo_tcp_review(d, e) : HARP_NEVER;
   e->deadline_ns = HARP_NEVER;
   if (e->sender) e->deadline_ns = send_data(d, e);
-  if (e->receiver && e->deadline_ns > d->now) e->deadline_ns = HARP_MIN(e->deadline_ns, send_acks(d, e));
-  e->deadline_ns = HARP_MIN(e->deadline_ns, review_ns);
+  harp_ns acks_ns = e->receiver && e->deadline_ns > d->now ? send_acks(d, e) : HARP_NEVER;
+  e->deadline_ns = HARP_MIN(HARP_MIN(e->deadline_ns, acks_ns), review_ns);
 }
 
 /* ---- what an end receives ---- */
@@ -498,8 +513,8 @@ static harp_ns post_ns(const struct duo *d, const struct duo_end *e, const struc
 /* When one of the end's users does something. */
 static harp_ns users_ns(const struct duo *d, const struct duo_end *e) {
   harp_ns at = HARP_NEVER;
-  for (unsigned i = d->finished; i < d->stream_count; i++) {
-    const struct duo_stream *s = &d->streams[i];
+  for (unsigned i = 0; i < d->live_count; i++) {
+    const struct duo_stream *s = &d->streams[d->live[i]];
     at = HARP_MIN(at, HARP_MIN(post_ns(d, e, s), duo_control_ns(d, e, s)));
   }
   return at;
@@ -515,8 +530,8 @@ static harp_ns next_ns(const struct duo *d, const struct duo_end *e) {
 
 /* What the end's users do: posts what is due, or the first of it. */
 static void act(struct duo *d, struct duo_end *e) {
-  for (unsigned i = d->finished; i < d->stream_count; i++) {
-    struct duo_stream *s = &d->streams[i];
+  for (unsigned i = 0; i < d->live_count; i++) {
+    struct duo_stream *s = &d->streams[d->live[i]];
     if (duo_control_ns(d, e, s) <= d->now) duo_control_act(d, e, s);
     while (post_ns(d, e, s) <= d->now) {
       if (s->config.way == e->index)
@@ -528,11 +543,15 @@ static void act(struct duo *d, struct duo_end *e) {
   }
 }
 
-harp_ns duo_next_ns(const struct duo *d) {
+harp_ns duo_next_ns(struct duo *d) {
   harp_ns at = simnet_next_ns(&d->net);
   for (unsigned i = 0; i < DUO_ENDS; i++)
     at = HARP_MIN(at, HARP_MIN(next_ns(d, &d->ends[i]), duo_control_arrival_ns(&d->ends[i])));
-  for (unsigned i = 0; d->tcp && i < DUO_ENDS; i++) at = HARP_MIN(at, duo_tcp_next_ns(d, &d->ends[i]));
+  if (!duo_tcp_count(d)) return HARP_MAX(at, d->now);
+  for (unsigned i = 0; i < DUO_ENDS; i++) {
+    d->ends[i].tcp_ns = duo_tcp_next_ns(d, &d->ends[i]);
+    at = HARP_MIN(at, d->ends[i].tcp_ns);
+  }
   return HARP_MAX(at, d->now);
 }
 
@@ -560,8 +579,8 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
   } else if (duo_control_arrival_ns(&d->ends[0]) <= at || duo_control_arrival_ns(&d->ends[1]) <= at) {
     e = &d->ends[duo_control_arrival_ns(&d->ends[0]) > at];
     duo_control_on_message(d, e);
-  } else if (d->tcp && (duo_tcp_next_ns(d, &d->ends[0]) <= at || duo_tcp_next_ns(d, &d->ends[1]) <= at)) {
-    e = &d->ends[duo_tcp_next_ns(d, &d->ends[0]) > at];
+  } else if (d->ends[0].tcp_ns <= at || d->ends[1].tcp_ns <= at) {
+    e = &d->ends[d->ends[0].tcp_ns > at];
     duo_tcp_act(d, e);
   } else {
     e = &d->ends[next_ns(d, &d->ends[0]) > at];
@@ -587,8 +606,13 @@ bool duo_is_finished(const struct duo_stream *s) {
 }
 
 bool duo_complete(struct duo *d) {
-  while (d->finished < d->stream_count && duo_is_finished(&d->streams[d->finished])) d->finished++;
-  return d->finished == d->stream_count;
+  unsigned kept = 0;
+  if (!d->live_count) return true;
+  if (d->steps % LIVE_STEPS && !duo_is_finished(&d->streams[d->live[0]])) return false;
+  for (unsigned i = 0; i < d->live_count; i++)
+    if (!duo_is_finished(&d->streams[d->live[i]])) d->live[kept++] = d->live[i];
+  d->live_count = kept;
+  return !kept;
 }
 
 bool duo_run(struct duo *d, harp_ns until_ns) {
@@ -604,6 +628,10 @@ void duo_heal(struct duo *d) {
   d->faults = false;
 }
 
+static bool is_guard(const uint8_t *at, uint32_t bytes) {
+  return at[0] == GUARD && !memcmp(at, at + 1, bytes - 1);
+}
+
 void duo_check_buffers(struct duo *d) {
   for (unsigned i = 0; i < d->stream_count; i++) {
     const struct duo_stream *s = &d->streams[i];
@@ -611,10 +639,10 @@ void duo_check_buffers(struct duo *d) {
       const struct duo_message *m = duo_message(d, s, k);
       uint32_t end = s->forged || m->poisoned == m->capacity ? m->capacity : HARP_MIN(m->bytes, m->capacity);
       duo_stream_check_poison(d, s, k);
-      for (uint32_t at = end; at < m->capacity + DUO_GUARD_BYTES; at++)
-        if (m->buffer[at] != GUARD) duo_fail(d, "a write behind message %u of stream %u", k, i);
-      for (uint32_t at = 1; at <= DUO_GUARD_BYTES; at++)
-        if (m->buffer[-(int)at] != GUARD) duo_fail(d, "a write before message %u of stream %u", k, i);
+      if (!is_guard(m->buffer + end, m->capacity - end + DUO_GUARD_BYTES))
+        duo_fail(d, "a write behind message %u of stream %u", k, i);
+      if (!is_guard(m->buffer - DUO_GUARD_BYTES, DUO_GUARD_BYTES))
+        duo_fail(d, "a write before message %u of stream %u", k, i);
     }
   }
 }

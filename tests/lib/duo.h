@@ -89,6 +89,7 @@ struct duo_config {
   const struct harp_cc_ops *cc;
   uint32_t superframe_packets; /* most packets that the driver takes at once */
   bool pad;                    /* short packets in mid-superframe are padded, else they end it */
+  uint32_t prompt_ppm;         /* of an end's passes that answer requests for acknowledgement at once */
   bool ride;                   /* an acknowledgement that waits goes with the data of its path */
   bool batch;                  /* all that is due is posted before anything is sent, else one by one */
   uint32_t refuse_ppm;         /* the driver drops a superframe that was polled already */
@@ -125,6 +126,7 @@ struct duo_end {
   harp_ns deadline_ns; /* that the last pump returned */
   harp_ns users_ns;    /* when its users do something: as long as nothing happens at this end, if known */
   bool users_known;
+  harp_ns tcp_ns; /* when its connections bring or take something, as duo_next_ns found it */
   harp_ns asleep_until_ns;
   harp_ns no_frame_until_ns;                     /* before this it may take input, and send nothing */
   struct duo_control controls[DUO_CONTROLS_MAX]; /* under way to it */
@@ -132,6 +134,7 @@ struct duo_end {
   struct duo_stream *sends[DUO_IDS_MAX], *receives[DUO_IDS_MAX]; /* that are open, by id */
   struct duo_stream *owners[DUO_IDS_MAX];    /* of the ids that it sends on, until both ends have closed */
   uint64_t superframes, rides, acks_alone;   /* sent */
+  uint64_t prompts;                          /* passes that answered at once */
   uint32_t window_bytes;                     /* that the other end announced last, as this one knows */
   uint64_t ack_next[SIMNET_PATHS_MAX];       /* of those that may announce it */
   uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* that came while it sleeps, by its interface */
@@ -153,7 +156,8 @@ struct duo {
   uint32_t arena_used, bits_used;
   struct duo_stream streams[DUO_STREAMS_MAX];
   unsigned stream_count;
-  unsigned finished; /* streams before this one are */
+  uint16_t live[DUO_STREAMS_MAX]; /* those that are not finished, or were not when duo_complete last looked */
+  unsigned live_count;
   struct duo_message messages[DUO_MESSAGES_MAX];
   uint32_t count;
   uint32_t downs;
@@ -183,7 +187,7 @@ bool duo_complete(struct duo *d);
 bool duo_is_finished(const struct duo_stream *s);
 
 /* Returns when the next event is; HARP_NEVER: none. */
-harp_ns duo_next_ns(const struct duo *d);
+harp_ns duo_next_ns(struct duo *d);
 
 /* Runs one event if there is one before `until_ns`; else moves the clock there and returns false. */
 bool duo_step(struct duo *d, harp_ns until_ns);

@@ -28,22 +28,34 @@ void duo_stream_fini(struct duo_stream *s) {
 
 /* ---- bits of lines ---- */
 
-/* Tests and sets the bits of the lines that [from, from + bytes) of a message covers; false if one was set.
- */
-static bool mark(uint64_t *bits, uint32_t from, uint32_t bytes) {
-  uint32_t end = (from + bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
-  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line++) {
-    if (bits[line / 64] >> (line % 64) & 1) return false;
-    bits[line / 64] |= 1ull << (line % 64);
-  }
-  return true;
+/* Returns the bits of the word that `line` is in, of the lines from it up to `end`. */
+static uint64_t bits_of_word(uint32_t line, uint32_t end) {
+  uint32_t count = HARP_MIN(end - line, 64 - line % 64);
+  return (count < 64 ? (1ull << count) - 1 : UINT64_MAX) << line % 64;
 }
 
 static bool marked(const uint64_t *bits, uint32_t from, uint32_t bytes) {
   uint32_t end = (from + bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
-  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line++) {
-    if (!(bits[line / 64] >> (line % 64) & 1)) return false;
+  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line = (line / 64 + 1) * 64) {
+    if (~bits[line / 64] & bits_of_word(line, end)) return false;
   }
+  return true;
+}
+
+static bool marked_in_part(const uint64_t *bits, uint32_t from, uint32_t bytes) {
+  uint32_t end = (from + bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
+  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line = (line / 64 + 1) * 64) {
+    if (bits[line / 64] & bits_of_word(line, end)) return true;
+  }
+  return false;
+}
+
+/* Sets the bits of the lines that [from, from + bytes) of a message covers; returns false if one was set. */
+static bool mark(uint64_t *bits, uint32_t from, uint32_t bytes) {
+  uint32_t end = (from + bytes + HARP_LINE_BYTES - 1) / HARP_LINE_BYTES;
+  if (marked_in_part(bits, from, bytes)) return false;
+  for (uint32_t line = from / HARP_LINE_BYTES; line < end; line = (line / 64 + 1) * 64)
+    bits[line / 64] |= bits_of_word(line, end);
   return true;
 }
 
@@ -66,9 +78,8 @@ enum source {
   COPIED, /* from the packet, by the session */
 };
 
-static void copy(struct duo *d, uint8_t *dst, const uint8_t *src, uint32_t bytes, enum source source) {
+static void copy(uint8_t *dst, const uint8_t *src, uint32_t bytes, enum source source) {
   if (source != COPIED) memcpy(dst, src, bytes);
-  if (memcmp(dst, src, bytes)) duo_fail(d, "a packet was taken whose payload the session did not copy");
 }
 
 /* Checks one run of a placement into the posted buffer (or staging), does the copy, and books its lines. */
@@ -77,7 +88,8 @@ static void place(struct duo *d, struct duo_stream *s, uint32_t k, uint8_t *dst,
   unsigned i = index_of(d, s);
   if (s->forged) {
     if (!is_inside(d, s, dst, bytes)) duo_fail(d, "stream %u: a write outside its buffers", i);
-    copy(d, dst, src, bytes, source);
+    copy(dst, src, bytes, source);
+    if (memcmp(dst, src, bytes)) duo_fail(d, "a packet was taken whose payload the session did not copy");
     return;
   }
   struct duo_message *m = duo_message(d, s, k);
@@ -89,8 +101,6 @@ static void place(struct duo *d, struct duo_stream *s, uint32_t k, uint8_t *dst,
   if (bytes % HARP_LINE_BYTES && offset + bytes != m->bytes)
     duo_fail(d, "stream %u, message %u: run %u+%u ends within a line", i, k, offset, bytes);
   if (m->received) duo_fail(d, "stream %u, message %u: placed after it was done", i, k);
-  if (memcmp(src, m->content + offset, bytes))
-    duo_fail(d, "stream %u, message %u: wrong bytes at %u+%u", i, k, offset, bytes);
   if ((posted && m->capacity >= m->bytes) || source == FROM_STAGING) {
     if (dst != m->buffer + offset)
       duo_fail(d, "stream %u, message %u: run %u+%u at the wrong address", i, k, offset, bytes);
@@ -108,7 +118,9 @@ static void place(struct duo *d, struct duo_stream *s, uint32_t k, uint8_t *dst,
     if (!mark(m->staged, offset, bytes))
       duo_fail(d, "stream %u, message %u: run %u+%u staged twice", i, k, offset, bytes);
   }
-  copy(d, dst, src, bytes, source);
+  copy(dst, src, bytes, source);
+  if (memcmp(dst, m->content + offset, bytes))
+    duo_fail(d, "stream %u, message %u: wrong bytes at %u+%u", i, k, offset, bytes);
 }
 
 static void check_ascending(struct duo *d, const struct harp_placement *p) {
@@ -134,7 +146,7 @@ void duo_stream_place(struct duo *d, struct duo_stream *s, const struct harp_pac
 
 void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t message, uint32_t offset,
                            const uint8_t *dst, uint32_t bytes) {
-  uint32_t k = message - s->config.first_message, line = offset / HARP_LINE_BYTES;
+  uint32_t k = message - s->config.first_message;
   unsigned i = index_of(d, s);
   if (s->forged) {
     if (!is_inside(d, s, dst, bytes)) duo_fail(d, "stream %u: a read outside its buffers", i);
@@ -146,9 +158,8 @@ void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t m
   if (m->is_watched) duo_fail(d, "stream %u, message %u: a read into a watched buffer", i, k);
   if (offset + bytes > m->bytes || m->bytes > m->capacity || dst != m->buffer + offset)
     duo_fail(d, "stream %u, message %u: %u+%u is read to the wrong address", i, k, offset, bytes);
-  for (; line * HARP_LINE_BYTES < offset + bytes; line++)
-    if (m->placed[line / 64] >> (line % 64) & 1)
-      duo_fail(d, "stream %u, message %u: line %u is read once more", i, k, line);
+  if (marked_in_part(m->placed, offset, bytes))
+    duo_fail(d, "stream %u, message %u: a line of %u+%u is read once more", i, k, offset, bytes);
 }
 
 /* Whether all of it is as it was before the receive was posted. */

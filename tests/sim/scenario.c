@@ -8,7 +8,8 @@
 #include "proto/pairing.h"
 
 #define FAULTS_MAX_NS HARP_SEC(3)
-enum { TCP_ONE_IN = 4, TOTAL_MAX_BYTES = 3 << 20, LONG_MESSAGES = 11, EDGE_MESSAGES = 8 };
+enum { PPM_ALWAYS = 1000000 };
+enum { TCP_ONE_IN = 4, PROMPT_ONE_IN = 4, TOTAL_MAX_BYTES = 3 << 20, LONG_MESSAGES = 11, EDGE_MESSAGES = 8 };
 
 static struct duo *duo; /* of the scenario that is drawn */
 
@@ -191,6 +192,14 @@ static void draw_tcp(struct rng *r, struct duo_config *c, bool clean) {
   c->avoid_ppm = draw_ppm(r, 10000, 2);
   c->tcp.spoil_ppm = draw_ppm(r, 20000, 3);
   draw_tcp_faults(r, c);
+}
+
+/* Whether the ends answer requests for acknowledgement at once: never, in some passes or in all. Its own
+ * numbers are drawn for that, as above. */
+static void draw_prompt(uint64_t seed, struct duo_config *c) {
+  struct rng r = {seed * 0xD1B54A32D192ED03ull + 5};
+  if (rng_below(&r, PROMPT_ONE_IN)) return;
+  c->prompt_ppm = rng_below(&r, 2) ? PPM_ALWAYS : (uint32_t)rng_below(&r, PPM_ALWAYS);
 }
 
 static uint32_t near_wrap(struct rng *r, bool wrap, uint32_t span) {
@@ -416,6 +425,7 @@ struct scenario scenario_start(struct duo *d, uint64_t seed, bool trace, int rid
   duo = d;
   draw_config(&r, &c, s.clean);
   draw_tcp(&tcp, &c, s.clean);
+  draw_prompt(seed, &c);
   if (ride >= 0) c.ride = ride;
   s.churns = !rng_below(&r, 3);
   s.misused = !s.clean && !rng_below(&r, 10);
