@@ -30,6 +30,11 @@ struct harp_rx_path {
   harp_ns ack_due_ns;      /* HARP_NEVER: nothing to acknowledge */
 };
 
+/* Open streams, in the order in which they came to the list. */
+struct harp_rx_list {
+  struct harp_rx_stream *first, *last;
+};
+
 struct harp_receiver {
   const struct harp_trace *trace;
   bool packet_trace; /* of each packet that comes: for tests */
@@ -39,12 +44,13 @@ struct harp_receiver {
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
-  struct harp_rx_stream *announce_first, *announce_last; /* whose credit is to be announced, in turn */
-  uint32_t unannounced;                                  /* those of them not announced since it changed */
-  harp_ns ack_due_ns;                                    /* the first of the paths' */
-  uint64_t waiting;  /* paths with an acknowledgement to send, a bit each */
-  bool is_requested; /* the sender has requested one since none was waiting */
-  uint8_t latest;    /* the path that brought data last, or the first packet of all: news travel there */
+  /* Each open stream is in one: its credit is to be announced, to be repeated, or was told often enough. */
+  struct harp_rx_list fresh, repeated, told;
+  uint32_t fresh_count;
+  harp_ns ack_due_ns; /* the first of the paths' */
+  uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
+  bool is_requested;  /* the sender has requested one since none was waiting */
+  uint8_t latest;     /* the path that brought data last, or the first packet of all: news travel there */
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };
