@@ -36,8 +36,11 @@ static bool has_credit(const struct harp_tx_stream *st, uint32_t m) {
 
 /* Lets the messages go that credit covers by now. */
 static void let_go(struct harp_tx_stream *st) {
-  while (st->let_go != st->tail && has_credit(st, st->let_go))
-    st->load->waiting_lines += harp_tx_stream_message(st, st->let_go++)->lines;
+  while (st->let_go != st->tail && has_credit(st, st->let_go)) {
+    const struct harp_send_message *m = harp_tx_stream_message(st, st->let_go++);
+    st->load->waiting_lines += m->lines;
+    st->load->awaited += m->is_awaited;
+  }
 }
 
 uint32_t harp_tx_stream_waiting_lines(const struct harp_tx_stream *st) {
@@ -97,7 +100,6 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
-  st->load->awaited += is_awaited;
   let_go(st);
   note_ready(st);
   return 0;
@@ -256,7 +258,7 @@ bool harp_tx_stream_poll_done(struct harp_tx_stream *st, void **cookie) {
 void harp_tx_stream_close(struct harp_tx_stream *st) {
   struct harp_tx_load *load = st->load;
   load->messages -= st->tail - st->oldest;
-  for (uint32_t m = st->oldest; m != st->tail; m++)
+  for (uint32_t m = st->oldest; m != st->let_go; m++)
     load->awaited -= harp_tx_stream_message(st, m)->is_awaited;
   load->waiting_lines -= harp_tx_stream_waiting_lines(st);
   load->resend_lines -= st->resend.count;

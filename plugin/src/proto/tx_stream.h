@@ -33,7 +33,7 @@ struct harp_tx_list {
 /* What the streams of one sender have to send together. */
 struct harp_tx_load {
   uint32_t messages;      /* posted and not done */
-  uint32_t awaited;       /* of them, those whose poster waits until they are delivered */
+  uint32_t awaited;       /* of them, those with credit whose poster waits until they are delivered */
   uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
   struct harp_tx_list ready[HARP_TX_CLASSES];
