@@ -161,10 +161,14 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
 }
 
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now) {
+  int longest = -1;
+  harp_ns before_ns = now + 1;
   HARP_EACH_BIT (i, r->ack_due_ns <= now ? r->waiting & ~except : 0) {
-    if (r->paths[i].ack_due_ns <= now) return (int)i;
+    if (r->paths[i].ack_due_ns >= before_ns) continue;
+    before_ns = r->paths[i].ack_due_ns;
+    longest = (int)i;
   }
-  return -1;
+  return longest;
 }
 
 /* Makes the acknowledgement of a path, with the credit of at most so many streams. */

@@ -93,7 +93,8 @@ static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
 
-/* Returns a path whose acknowledgement is due, none of `except` (a bit each); -1 when none is. */
+/* Returns the path whose acknowledgement has been due longest, none of `except` (a bit each); -1 when none is
+ * due. */
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now);
 
 /* Takes the acknowledgement of a path, ready to encode but for the token. */
