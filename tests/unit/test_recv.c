@@ -424,6 +424,37 @@ static void test_all_credit_is_told_on_request(void **state) {
   assert_int_equal(ack.ack.credits[0].stream, STREAM);
 }
 
+static void feed_probe(uint8_t path, uint32_t number, uint8_t flags, harp_ns now) {
+  struct harp_packet ack, p = {.type = HARP_PACKET_PROBE, .path = path, .number = number, .flags = flags};
+  uint64_t ack_number;
+  assert_int_equal(harp_receiver_on_packet(r, &p, harp_receiver_number(r, &p), &place, now), HARP_DROP_NONE);
+  while (poll_ack(r, &ack, &ack_number, now + HARP_MS(1))) assert_int_equal(ack.path, path);
+}
+
+/* Posts a receive; returns the path over which its credit leaves. */
+static int path_of_credit(harp_ns now) {
+  struct harp_packet ack;
+  uint64_t number;
+  const uint8_t *early;
+  assert_int_equal(harp_receiver_post(r, &stream, buffer, sizeof buffer, false, NULL, &place, &early, now),
+                   0);
+  assert_true(poll_ack(r, &ack, &number, now + HARP_MS(1)));
+  assert_int_equal(ack.ack.credits[0].posted, stream.posted);
+  assert_false(poll_ack(r, &ack, &number, now + HARP_MS(1)));
+  return ack.path;
+}
+
+/* New credit goes over a path that the sender takes for one that works. */
+static void test_credit_goes_where_it_was_requested(void **state) {
+  (void)state;
+  feed_probe(1, NUMBER, HARP_FLAG_ACK_SOON, HARP_MS(1)); /* the first packet: path 0 may not work at all */
+  assert_int_equal(path_of_credit(HARP_MS(10)), 1);
+  feed_probe(0, NUMBER, HARP_FLAG_ACK_SOON, HARP_MS(20)); /* it may be probed since nothing answers there */
+  assert_int_equal(path_of_credit(HARP_MS(30)), 1);
+  feed_probe(0, NUMBER + 1, HARP_FLAG_ACK_SOON | HARP_FLAG_CREDIT, HARP_MS(40));
+  assert_int_equal(path_of_credit(HARP_MS(50)), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_posted_message_is_placed_and_done, init, fini),
@@ -443,6 +474,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_company, init, fini),
       cmocka_unit_test_setup_teardown(test_new_credit_goes_before_repeated_credit, init, fini),
       cmocka_unit_test_setup_teardown(test_all_credit_is_told_on_request, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_goes_where_it_was_requested, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,7 +296,9 @@ static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet 
 }
 
 static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
-  if (!(p->flags & HARP_FLAG_CREDIT)) return;
+  bool is_request = p->flags & HARP_FLAG_CREDIT;
+  if (is_request || !r->paths[r->latest].received.count) r->latest = p->path;
+  if (!is_request) return;
   while (r->told.first) announce(r, r->told.first);
   while (r->repeated.first) announce(r, r->repeated.first);
 }

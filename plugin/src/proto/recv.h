@@ -50,7 +50,9 @@ struct harp_receiver {
   harp_ns ack_due_ns; /* the first of the paths' */
   uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
   bool is_requested;  /* the sender has requested one since none was waiting */
-  uint8_t latest;     /* the path that brought data last, or the first packet of all: news travel there */
+  /* Where new credit goes: the path that brought data or a request for credit last, since the sender takes it
+   * for one that works; before those the path that brought the first packet. */
+  uint8_t latest;
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };
