@@ -19,6 +19,7 @@ harp_ns sides_clock(void) {
 }
 
 uint32_t sides_mtu = 1500;
+unsigned sides_paths = 2;
 bool sides_gather;
 
 static uint32_t draw(struct side *s) {
@@ -36,13 +37,13 @@ void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, co
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
   struct harp_instance instance = {.ifname = "sim0",
                                    .mtu = sides_mtu,
-                                   .paths = 2,
+                                   .paths = sides_paths,
                                    .peer_timeout_ns = HARP_SEC(10),
                                    .stall_ns = HARP_SEC(10)};
   instance.addr.ss_family = AF_INET;
   struct harp_io_sim_config config = {.framed = framed,
                                       .gather = sides_gather,
-                                      .port_count = 2,
+                                      .port_count = sides_paths,
                                       .first_port = port,
                                       .send = side_carry,
                                       .wire = s,
@@ -61,15 +62,12 @@ static struct harp_endpoint endpoint_of(const struct side *s, uint32_t first) {
                             .first_message = first,
                             .first_number = first,
                             .window_bytes = s->engine->io->info.buffer_bytes,
-                            .path_count = 2,
+                            .path_count = (uint16_t)sides_paths,
                             .eni_count = 1,
                             .pid = 7,
                             .name = "host"};
-  e.enis[0] =
-      (struct harp_endpoint_eni){.family = 4,
-                                 .mtu = sides_mtu,
-                                 .port_count = 2,
-                                 .ports = {s->engine->io->info.ports[0], s->engine->io->info.ports[1]}};
+  e.enis[0] = (struct harp_endpoint_eni){.family = 4, .mtu = sides_mtu, .port_count = (uint8_t)sides_paths};
+  for (unsigned i = 0; i < sides_paths; i++) e.enis[0].ports[i] = s->engine->io->info.ports[i];
   return e;
 }
 

@@ -23,13 +23,14 @@ harp_ns sides_clock(void);
 
 /* Of engines that are opened from now on. */
 extern uint32_t sides_mtu;
-extern bool sides_gather; /* their drivers take payload from where it lies */
+extern unsigned sides_paths; /* of each connection */
+extern bool sides_gather;    /* their drivers take payload from where it lies */
 
 /* The sim driver's sending function: hands a superframe to the other side, or loses it. */
 void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
                 uint32_t bytes);
 
-/* Opens an engine with two paths; its driver packs as GSO does, or frames as AF_XDP. */
+/* Opens an engine; its driver packs as GSO does, or frames as AF_XDP. */
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss);
 
 /* Gives each side a peer, without a control connection, with one link: a sends. */

@@ -39,6 +39,9 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned 
                                   .window_bytes = (8u << 20) / enis,
                                   .cc = &harp_cc_delay,
                                   .first_number = 0};
+  for (unsigned i = 0; i < paths; i++)
+    sc.paths[i] = (struct harp_path_config){
+        .lines_max = lines, .local_eni = (uint8_t)(i % enis), .remote_eni = (uint8_t)(i % enis)};
   struct harp_session_keys tx = {1, 2, 3, 4}, rx = {2, 1, 4, 3};
   t->from = malloc(MESSAGE_BYTES);
   t->to = malloc((size_t)IN_FLIGHT * MESSAGE_BYTES);
@@ -53,9 +56,6 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned 
   struct harp_rx_stream_config rs = {.staging = t->staging};
   t->receiver = malloc(harp_receiver_bytes(&rc));
   if (!t->receiver) abort();
-  for (unsigned i = 0; i < paths; i++)
-    sc.paths[i] = (struct harp_path_config){
-        .lines_max = lines, .local_eni = (uint8_t)(i % enis), .remote_eni = (uint8_t)(i % enis)};
   t->now = HARP_MS(1);
   t->trace = (struct harp_trace){.ring = malloc(sizeof *t->trace.ring),
                                  .message_min_bytes = HARP_TRACE_MESSAGE_BYTES};

@@ -184,6 +184,23 @@ static void test_credit(void **state) {
   assert_int_equal(warn_count, 0);
 }
 
+/* Credit that comes alone, while nothing is under way, counts for the next sends. */
+static void test_credit_counts_at_once(void **state) {
+  (void)state;
+  enum { POSTED = 20 };
+  struct side a, b;
+  static uint8_t from[8], to[POSTED][8];
+  open_both(&a, &b, 0);
+  for (unsigned i = 0; i < POSTED; i++) side_submit(b.link, i, to[i], sizeof to[i]);
+  pass_both(&a, &b, 200);
+  for (unsigned i = 0; i < POSTED + HARP_EARLY_MESSAGES; i++)
+    assert_true(send_small(a.link, from, sizeof from));
+  assert_false(send_small(a.link, from, sizeof from));
+  pass_both(&a, &b, 200);
+  harp_link_destroy(a.link);
+  close_both(&a, &b);
+}
+
 /* NCCL closes the link when test has returned that its sends are done: every byte arrives, under loss, though
  * the buffer holds something else by then, and the link goes. */
 static void test_closed_link_delivers(void **state) {
@@ -352,6 +369,7 @@ int main(void) {
       cmocka_unit_test(test_ring),
       cmocka_unit_test(test_ring_turns),
       cmocka_unit_test(test_credit),
+      cmocka_unit_test(test_credit_counts_at_once),
       cmocka_unit_test(test_closed_link_delivers),
       cmocka_unit_test(test_drain_ends_in_time),
       cmocka_unit_test(test_drain_ends_with_the_peer),

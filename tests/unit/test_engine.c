@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/runner.h"
+#include "engine/transmit.h"
 #include "io/sim.h"
 #include "lib/sides.h"
 #include "net/net.h"
@@ -117,6 +118,57 @@ static void test_acknowledgements_ride_where_payload_is_gathered(void **state) {
   both_ways();
   sides_mtu = 1500;
   sides_gather = false;
+}
+
+/* A packet comes over each of the first `count` paths, and requests its acknowledgement. */
+static void feed_probes(struct harp_peer *peer, unsigned count) {
+  struct harp_placement place;
+  for (unsigned i = 0; i < count; i++) {
+    struct harp_receiver *r = peer->session.receiver;
+    struct harp_packet p = {.type = HARP_PACKET_PROBE, .path = (uint8_t)i, .flags = HARP_FLAG_ACK_SOON};
+    uint64_t number = r->paths[i].next_number;
+    assert_int_equal(harp_receiver_on_packet(r, &p, number, &place, sides_now_ns), HARP_DROP_NONE);
+  }
+  harp_peer_touch(peer);
+}
+
+/* A pass sends a bounded number of acknowledgements, however many paths a peer has. Those left over are first
+ * in the next pass, though others are due again. */
+static void test_the_acknowledgements_of_a_pass_are_bounded(void **state) {
+  (void)state;
+  enum { PATHS = 2 * HARP_TRANSMIT_PEER_ACKS };
+  struct side a = {0}, b = {0};
+  sides_now_ns = HARP_SEC(1);
+  sides_paths = PATHS;
+  side_open(&a, &b, false, 1000, 0);
+  side_open(&b, &a, false, 2000, 0);
+  sides_connect(&a, &b, 5);
+  sides_paths = 2;
+  for (unsigned i = 0; i < 100; i++) { /* until nothing is left to acknowledge */
+    harp_engine_pass(a.engine);
+    harp_engine_pass(b.engine);
+    sides_now_ns += HARP_US(20);
+  }
+  struct harp_peer *peer = b.link->peer;
+  const struct harp_receiver *r = peer->session.receiver;
+  assert_int_equal(peer->path_count, PATHS);
+  assert_int_equal(r->waiting, 0);
+
+  const uint64_t first = (1ull << HARP_TRANSMIT_PEER_ACKS) - 1; /* the paths whose turn is first */
+  feed_probes(peer, PATHS);
+  sides_now_ns += HARP_US(20);
+  harp_engine_pass(b.engine);
+  assert_int_equal(r->waiting, first << HARP_TRANSMIT_PEER_ACKS);
+  assert_true(harp_engine_deadline_ns(b.engine) <= sides_now_ns);
+  feed_probes(peer, HARP_TRANSMIT_PEER_ACKS);
+  assert_int_equal(__builtin_popcountll(r->waiting), PATHS);
+  sides_now_ns += HARP_US(20);
+  harp_engine_pass(b.engine);
+  assert_int_equal(r->waiting, first);
+  harp_engine_pass(b.engine);
+  assert_int_equal(r->waiting, 0);
+  side_close(&a);
+  side_close(&b);
 }
 
 static void test_packed(void **state) {
@@ -332,6 +384,7 @@ static void test_interfaces_are_configured_as_one(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_acknowledgements_of_a_pass_are_bounded),
       cmocka_unit_test(test_packed),
       cmocka_unit_test(test_acknowledgements_ride_on_data),
       cmocka_unit_test(test_acknowledgements_ride_where_payload_is_gathered),

@@ -15,8 +15,10 @@ static struct harp_receiver *r;
 static struct harp_rx_stream stream;
 static struct harp_counters counters;
 static struct harp_placement place;
+static struct harp_rx_stream second; /* opened by tests that need it */
 static uint8_t staging[HARP_STAGING_BYTES], buffer[1 << 20], payload[HARP_PACKET_MAX_PAYLOAD_BYTES];
-enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3 };
+static uint8_t second_staging[HARP_STAGING_BYTES];
+enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3, SECOND = 1 };
 enum {
   EARLY = 2000 /* bytes of a message that comes before its receive */,
   ROOM = 9000 /* for any acknowledgement */
@@ -355,6 +357,104 @@ static void test_credit_of_small_receives_waits_for_company(void **state) {
   assert_true(harp_receiver_next_ack(r, 0, HARP_US(10)) >= 0);
 }
 
+static void open_second(void) {
+  struct harp_rx_stream_config sc = {
+      .id = SECOND, .first_line = LINE, .first_message = MESSAGE, .staging = second_staging};
+  harp_receiver_open(r, &second, &sc);
+}
+
+static void post_on(struct harp_rx_stream *st) {
+  const uint8_t *early;
+  assert_int_equal(harp_receiver_post(r, st, buffer, EARLY, false, buffer, &place, &early, HARP_US(1)), 0);
+}
+
+/* Where not all credit fits, what is new goes before what is repeated: no acknowledgement follows alone. */
+static void test_new_credit_goes_before_repeated_credit(void **state) {
+  (void)state;
+  enum { ONE_CREDIT = HARP_ACK_HEADER_BYTES + HARP_ACK_RANGE_BYTES + HARP_ACK_CREDIT_BYTES };
+  struct harp_packet ack;
+  uint64_t number;
+  open_second();
+  post_on(&stream);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(1)));
+  assert_int_equal(ack.ack.credits[0].stream, STREAM);
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, 8, 8), HARP_DROP_NONE);
+  post_on(&second);
+  assert_true(harp_receiver_ride_ack(r, 0, ONE_CREDIT, &ack, &number, HARP_MS(1)));
+  assert_int_equal(ack.ack.credit_count, 1);
+  assert_int_equal(ack.ack.credits[0].stream, SECOND);
+  assert_int_equal(ack.ack.credits[0].posted, MESSAGE + 1);
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(2)));
+
+  assert_int_equal(feed(NUMBER + 1, MESSAGE + 1, LINE + 1, 0, 8, 8), HARP_DROP_NONE);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(3)));
+  assert_int_equal(ack.ack.credit_count, 2); /* both again, each once */
+  assert_int_equal(ack.ack.credits[0].stream, STREAM);
+  assert_int_equal(ack.ack.credits[1].stream, SECOND);
+  harp_receiver_close(r, &second);
+}
+
+/* A request for credit is answered with that of all open streams, also of those told often enough. */
+static void test_all_credit_is_told_on_request(void **state) {
+  (void)state;
+  struct harp_packet ack, p = {.type = HARP_PACKET_PROBE, .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON};
+  uint64_t number;
+  uint32_t next = 0;
+  open_second();
+  post_on(&stream);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(1)));
+  while (stream.announces_left) { /* until the acknowledgements tell it no more */
+    assert_int_equal(feed(NUMBER + next, MESSAGE + next, LINE + next, 0, 8, 8), HARP_DROP_NONE);
+    next++;
+    assert_true(poll_ack(r, &ack, &number, HARP_MS(1)));
+  }
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER + next, &place, HARP_MS(2)), HARP_DROP_NONE);
+  harp_receiver_check(r);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(3)));
+  assert_int_equal(ack.ack.credit_count, 2);
+  assert_int_equal(ack.ack.credits[0].stream, SECOND); /* nothing was told of it yet */
+  assert_int_equal(ack.ack.credits[0].posted, MESSAGE);
+  assert_int_equal(ack.ack.credits[1].stream, STREAM);
+  assert_int_equal(ack.ack.credits[1].posted, MESSAGE + 1);
+
+  harp_receiver_close(r, &second);
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER + next + 1, &place, HARP_MS(4)), HARP_DROP_NONE);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(5)));
+  assert_int_equal(ack.ack.credit_count, 1);
+  assert_int_equal(ack.ack.credits[0].stream, STREAM);
+}
+
+static void feed_probe(uint8_t path, uint32_t number, uint8_t flags, harp_ns now) {
+  struct harp_packet ack, p = {.type = HARP_PACKET_PROBE, .path = path, .number = number, .flags = flags};
+  uint64_t ack_number;
+  assert_int_equal(harp_receiver_on_packet(r, &p, harp_receiver_number(r, &p), &place, now), HARP_DROP_NONE);
+  while (poll_ack(r, &ack, &ack_number, now + HARP_MS(1))) assert_int_equal(ack.path, path);
+}
+
+/* Posts a receive; returns the path over which its credit leaves. */
+static int path_of_credit(harp_ns now) {
+  struct harp_packet ack;
+  uint64_t number;
+  const uint8_t *early;
+  assert_int_equal(harp_receiver_post(r, &stream, buffer, sizeof buffer, false, NULL, &place, &early, now),
+                   0);
+  assert_true(poll_ack(r, &ack, &number, now + HARP_MS(1)));
+  assert_int_equal(ack.ack.credits[0].posted, stream.posted);
+  assert_false(poll_ack(r, &ack, &number, now + HARP_MS(1)));
+  return ack.path;
+}
+
+/* New credit goes over a path that the sender takes for one that works. */
+static void test_credit_goes_where_it_was_requested(void **state) {
+  (void)state;
+  feed_probe(1, NUMBER, HARP_FLAG_ACK_SOON, HARP_MS(1)); /* the first packet: path 0 may not work at all */
+  assert_int_equal(path_of_credit(HARP_MS(10)), 1);
+  feed_probe(0, NUMBER, HARP_FLAG_ACK_SOON, HARP_MS(20)); /* it may be probed since nothing answers there */
+  assert_int_equal(path_of_credit(HARP_MS(30)), 1);
+  feed_probe(0, NUMBER + 1, HARP_FLAG_ACK_SOON | HARP_FLAG_CREDIT, HARP_MS(40));
+  assert_int_equal(path_of_credit(HARP_MS(50)), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_posted_message_is_placed_and_done, init, fini),
@@ -372,6 +472,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_empty_messages_complete_in_turn, init, fini),
       cmocka_unit_test_setup_teardown(test_messages_keep_apart_across_the_wrap, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_company, init, fini),
+      cmocka_unit_test_setup_teardown(test_new_credit_goes_before_repeated_credit, init, fini),
+      cmocka_unit_test_setup_teardown(test_all_credit_is_told_on_request, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_goes_where_it_was_requested, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

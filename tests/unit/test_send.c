@@ -184,6 +184,33 @@ static void test_credit_that_no_receiver_can_give_is_ignored(void **state) {
   assert_int_equal(st.posted, FIRST_MESSAGE + HARP_MESSAGES_MAX);
 }
 
+/* A large message that waits for its receive is not under way yet: meanwhile messages that nobody waits for
+ * request no acknowledgement each. */
+static void test_a_message_without_credit_hurries_no_other(void **state) {
+  (void)state;
+  enum { LARGE = HARP_EARLY_MAX_BYTES + 1, SMALL = 8 };
+  const struct harp_tx_stream_config other = {.id = STREAM - 1, .first_message = FIRST_MESSAGE};
+  struct harp_tx_run run;
+  harp_sender_open(s, &own_stream, &other);
+  assert_int_equal(harp_sender_post(s, &own_stream, data, LARGE, NULL, true, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, SMALL, NULL, false, 0), 0);
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
+  assert_int_equal(run.stream, STREAM);
+  assert_int_equal(run.flags & HARP_FLAG_ACK_SOON, 0);
+  harp_sender_check(s);
+
+  struct harp_packet credit = ack(run.path, 0, 0, FIRST_MESSAGE + 1);
+  credit.ack.credits[0].stream = STREAM - 1;
+  assert_int_equal(feed(credit), HARP_DROP_NONE);
+  while (take(&run, HARP_BURST_MAX_PACKETS)) assert_int_equal(run.stream, STREAM - 1);
+  assert_int_equal(run.flags, HARP_FLAG_ACK_SOON); /* the last of it */
+  assert_int_equal(harp_sender_post(s, &st, data, SMALL, NULL, false, 0), 0);
+  assert_true(take(&run, HARP_BURST_MAX_PACKETS));
+  assert_int_equal(run.flags, HARP_FLAG_ACK_SOON); /* now somebody waits for what is under way */
+  harp_sender_check(s);
+  harp_sender_close(s, &own_stream);
+}
+
 /* All acknowledgements with a stream's credit may have been lost while other streams continued. */
 static void test_credit_is_requested_while_others_are_busy(void **state) {
   (void)state;
@@ -775,6 +802,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_nonsense_is_dropped_and_changes_nothing, init, fini),
       cmocka_unit_test_setup_teardown(test_an_old_acknowledgement_takes_nothing_back, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_that_no_receiver_can_give_is_ignored, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_message_without_credit_hurries_no_other, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_is_requested_while_others_are_busy, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stream_that_is_refused_holds_up_no_other, init, fini),
       cmocka_unit_test_setup_teardown(test_messages_complete_in_order, init, fini),

@@ -99,7 +99,7 @@ enum harp_status harp_link_error(struct harp_link *link);
 
 /* Posts what NCCL's thread submitted on the stream. */
 void harp_link_take_submissions(struct harp_link *link, harp_ns now);
-/* Marks delivered and received messages as done. Returns how many. */
+/* Marks delivered and received messages as done, and publishes the credit. Returns how many are done. */
 unsigned harp_link_complete(struct harp_link *link);
 /* Fails the link alone, with the one sentence that the user will see, closes its stream and sends CLOSE.
  * Later calls change nothing. */

@@ -7,7 +7,8 @@
  *   transmit    for the active peers in turn: timers, data, acknowledgements (transmit.h)
  *   control     now and then: what the control connections say
  *
- * Each stage has a budget, so a pass is bounded and no peer starves another. */
+ * Each stage has a budget, so a pass is bounded and no peer starves another. The mailbox needs none: each
+ * link has at most HARP_REQUESTS_MAX submissions, and NCCL's threads submit no more before some are done. */
 #include <sys/epoll.h>
 
 #include "base/assert.h"

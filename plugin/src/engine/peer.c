@@ -266,7 +266,7 @@ void harp_peer_touch(struct harp_peer *peer) {
 
 void harp_peer_settle(struct harp_peer *peer) {
   struct harp_tx_stream *st;
-  while ((st = harp_sender_take_done(peer->session.sender))) {
+  while ((st = harp_sender_take_changed(peer->session.sender))) {
     HARP_ASSERT(st->owner);
     harp_link_complete(st->owner);
   }

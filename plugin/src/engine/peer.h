@@ -95,7 +95,7 @@ void harp_peer_complete(struct harp_peer *peer);
 /* Makes the peer due: this pass, or the next, visits it. */
 void harp_peer_touch(struct harp_peer *peer);
 
-/* Marks what was acknowledged on its links, and touches it. */
+/* Marks what was acknowledged on its links, publishes their credit, and touches it. */
 void harp_peer_settle(struct harp_peer *peer);
 
 /* Finds the usable peer that is the engine of this id at this address, for this traffic class; NULL: none. */

@@ -6,8 +6,8 @@
 #include "engine/superframe.h"
 
 enum {
-  TX_BUDGET = 8,      /* superframes a pass */
-  TX_PEER_BUDGET = 4, /* of them for one peer, and its acknowledgements */
+  TX_BUDGET = 8,      /* superframes and acknowledgements a pass; then no other peer is visited */
+  TX_PEER_BUDGET = 4, /* superframes for one peer */
   TX_RECORD_COST = 4, /* what a record of a tcp path counts as */
 };
 
@@ -29,7 +29,7 @@ static int path_of_ack(struct harp_peer *peer, unsigned path) {
   return -1;
 }
 
-/* Sends the acknowledgements that are due. Returns how many. */
+/* Sends the acknowledgements that are due, at most HARP_TRANSMIT_PEER_ACKS. Returns how many. */
 static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
   struct harp_receiver *r = peer->session.receiver;
   uint64_t held = 0; /* paths whose acknowledgements nothing takes now */
@@ -37,7 +37,7 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
   int path;
   /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
   if (!peer->engine->outstanding) harp_receiver_ack_requested(r, now);
-  while ((path = harp_receiver_next_ack(r, held, now)) >= 0) {
+  while (sent < HARP_TRANSMIT_PEER_ACKS && (path = harp_receiver_next_ack(r, held, now)) >= 0) {
     int over = path_of_ack(peer, (unsigned)path);
     if (over < 0) {
       held |= 1ull << path;

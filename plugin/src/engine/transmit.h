@@ -9,6 +9,10 @@
 
 struct harp_engine;
 
+/* Acknowledgements that travel alone to one peer in a pass, at most: a peer may have dozens of paths. Those
+ * left over are due longest, and so are first in the next pass. */
+enum { HARP_TRANSMIT_PEER_ACKS = 8 };
+
 /* Sends what is due, a bounded part of it. Returns how many superframes and acknowledgements were sent; a
  * record counts as several. */
 unsigned harp_transmit_due(struct harp_engine *e, harp_ns now);

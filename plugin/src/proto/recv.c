@@ -61,6 +61,55 @@ void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
   r->ack_every_bytes = HARP_MIN(r->window_bytes / ACK_WINDOW_PARTS, (uint32_t)ACK_EVERY_MAX_BYTES);
 }
 
+/* ---- credit ---- */
+
+static struct harp_rx_list *list_of(struct harp_receiver *r, const struct harp_rx_stream *st) {
+  if (!st->announces_left) return &r->told;
+  return st->announces_left == CREDIT_REPEATS ? &r->fresh : &r->repeated;
+}
+
+static void enlist(struct harp_receiver *r, struct harp_rx_stream *st, uint8_t announces_left) {
+  st->announces_left = announces_left;
+  struct harp_rx_list *list = list_of(r, st);
+  st->next = NULL;
+  st->previous = list->last;
+  *(list->last ? &list->last->next : &list->first) = st;
+  list->last = st;
+  r->fresh_count += list == &r->fresh;
+}
+
+static void unlist(struct harp_receiver *r, struct harp_rx_stream *st) {
+  struct harp_rx_list *list = list_of(r, st);
+  *(st->previous ? &st->previous->next : &list->first) = st->next;
+  *(st->next ? &st->next->previous : &list->last) = st->previous;
+  r->fresh_count -= list == &r->fresh;
+}
+
+/* Announces the credit of a stream in the next acknowledgements, on whichever path. */
+static void announce(struct harp_receiver *r, struct harp_rx_stream *st) {
+  if (st->announces_left == CREDIT_REPEATS) return;
+  unlist(r, st);
+  enlist(r, st, CREDIT_REPEATS);
+}
+
+static void put_credit(struct harp_receiver *r, struct harp_packet *ack, struct harp_rx_stream *st) {
+  HARP_ASSERT(st->announces_left);
+  ack->ack.credits[ack->ack.credit_count++] = (struct harp_credit){st->id, st->posted};
+  st->announced = st->posted;
+  unlist(r, st);
+  enlist(r, st, (uint8_t)(st->announces_left - 1));
+}
+
+/* Puts the credit of streams into an acknowledgement, of at most so many: first what is new, which would
+ * otherwise need an acknowledgement of its own, then what is repeated. */
+static void put_credits(struct harp_receiver *r, struct harp_packet *ack, uint32_t most) {
+  struct harp_rx_stream *last = r->repeated.last; /* those behind it come to the list just now */
+  ack->ack.credit_count = 0;
+  while (ack->ack.credit_count < most && r->fresh.first) put_credit(r, ack, r->fresh.first);
+  for (struct harp_rx_stream *st = NULL; last && st != last && ack->ack.credit_count < most;)
+    put_credit(r, ack, st = r->repeated.first);
+}
+
 /* ---- acknowledgements ---- */
 
 static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
@@ -111,52 +160,15 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
     ack_by(r, p->path, now + ACK_LATE_NS);
 }
 
-/* Announces the credit of a stream in the next acknowledgements, on whichever path. */
-static void announce(struct harp_receiver *r, struct harp_rx_stream *st) {
-  bool is_listed = st->announces_left;
-  r->unannounced += st->announces_left != CREDIT_REPEATS;
-  st->announces_left = CREDIT_REPEATS;
-  if (is_listed) return;
-  st->next_announced = NULL;
-  if (r->announce_last)
-    r->announce_last->next_announced = st;
-  else
-    r->announce_first = st;
-  r->announce_last = st;
-}
-
-static struct harp_rx_stream *take_listed(struct harp_receiver *r) {
-  struct harp_rx_stream *st = r->announce_first;
-  if (!st) return NULL;
-  r->announce_first = st->next_announced;
-  if (!r->announce_first) r->announce_last = NULL;
-  return st;
-}
-
-/* Puts the credit of streams into an acknowledgement, of at most so many. */
-static void announce_credits(struct harp_receiver *r, struct harp_packet *ack, uint32_t most) {
-  struct harp_rx_stream *st, *end = r->announce_last;
-  ack->ack.credit_count = 0;
-  for (bool last = false; !last && ack->ack.credit_count < most && (st = take_listed(r));) {
-    uint8_t left = st->announces_left;
-    last = st == end;
-    r->unannounced -= left == CREDIT_REPEATS;
-    ack->ack.credits[ack->ack.credit_count++] = (struct harp_credit){st->id, st->posted};
-    st->announced = st->posted;
-    st->announces_left = 0;
-    if (left > 1) {
-      announce(r, st);
-      r->unannounced--;
-      st->announces_left = (uint8_t)(left - 1);
-    }
-  }
-}
-
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now) {
+  int longest = -1;
+  harp_ns before_ns = now + 1;
   HARP_EACH_BIT (i, r->ack_due_ns <= now ? r->waiting & ~except : 0) {
-    if (r->paths[i].ack_due_ns <= now) return (int)i;
+    if (r->paths[i].ack_due_ns >= before_ns) continue;
+    before_ns = r->paths[i].ack_due_ns;
+    longest = (int)i;
   }
-  return -1;
+  return longest;
 }
 
 /* Makes the acknowledgement of a path, with the credit of at most so many streams. */
@@ -179,8 +191,8 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   ack_sent(r, i);
   path->received_bytes += path->unacked_bytes;
   path->unacked_bytes = 0;
-  announce_credits(r, ack, credits_max);
-  if (r->unannounced) ack_by(r, i, now); /* more than fits one acknowledgement */
+  put_credits(r, ack, credits_max);
+  if (r->fresh_count) ack_by(r, i, now); /* more than fits one acknowledgement */
   r->counters->tx_acks++;
   harp_trace(r->trace, now,
              (struct harp_trace_entry){
@@ -202,17 +214,17 @@ void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_
 uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, harp_ns now) {
   HARP_ASSERT(path < r->path_count);
   if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return 0;
-  /* Where more credit than fits is to be announced, the rest would have to follow alone. */
-  if (r->unannounced > HARP_ACK_CREDITS_MAX) return 0;
+  /* Where more new credit than fits is to be announced, the rest would have to follow alone. */
+  if (r->fresh_count > HARP_ACK_CREDITS_MAX) return 0;
   return HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES +
-         r->unannounced * HARP_ACK_CREDIT_BYTES;
+         r->fresh_count * HARP_ACK_CREDIT_BYTES;
 }
 
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
                             struct harp_packet *ack, uint64_t *number, harp_ns now) {
   uint32_t bytes = harp_receiver_ride_bytes(r, path, now);
   if (!bytes || bytes > room_bytes) return false;
-  uint32_t credits = r->unannounced + (room_bytes - bytes) / HARP_ACK_CREDIT_BYTES;
+  uint32_t credits = r->fresh_count + (room_bytes - bytes) / HARP_ACK_CREDIT_BYTES;
   make_ack(r, path, HARP_MIN(credits, HARP_ACK_CREDITS_MAX + 0u), ack, number, now);
   return true;
 }
@@ -233,6 +245,7 @@ void harp_receiver_open(struct harp_receiver *r, struct harp_rx_stream *st,
   harp_rx_stream_init(st, config, r->trace, r->counters);
   r->streams[config->id] = st;
   r->closed[config->id / 64] &= ~(1ull << config->id % 64);
+  enlist(r, st, 0);
 }
 
 void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
@@ -240,13 +253,7 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
   r->streams[st->id] = NULL;
   /* A message that was too large must not count as delivered. */
   if (!st->too_large) r->closed[st->id / 64] |= 1ull << st->id % 64;
-  struct harp_rx_stream **at = &r->announce_first, *before = NULL;
-  if (!st->announces_left) return;
-  while (*at != st) before = *at, at = &(*at)->next_announced;
-  *at = st->next_announced;
-  if (r->announce_last == st) r->announce_last = before;
-  r->unannounced -= st->announces_left == CREDIT_REPEATS;
-  st->announces_left = 0;
+  unlist(r, st);
 }
 
 /* Returns how long the credit of a receive may wait for data to ride on. `is_small`: what fits into the
@@ -289,9 +296,11 @@ static enum harp_drop on_data(struct harp_receiver *r, const struct harp_packet 
 }
 
 static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
-  if (!(p->flags & HARP_FLAG_CREDIT)) return;
-  for (unsigned i = 0; i < r->stream_max; i++)
-    if (r->streams[i]) announce(r, r->streams[i]);
+  bool is_request = p->flags & HARP_FLAG_CREDIT;
+  if (is_request || !r->paths[r->latest].received.count) r->latest = p->path;
+  if (!is_request) return;
+  while (r->told.first) announce(r, r->told.first);
+  while (r->repeated.first) announce(r, r->repeated.first);
 }
 
 /* Records what was dropped; in tests each packet. Out of line, which keeps its work off the others. */
@@ -333,18 +342,27 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
   return drop;
 }
 
-void harp_receiver_check(const struct harp_receiver *r) {
-  uint32_t listed = 0, unannounced = 0;
-  for (const struct harp_rx_stream *st = r->announce_first; st; st = st->next_announced) {
-    HARP_ASSERT(st->announces_left && r->streams[st->id] == st &&
-                (st->next_announced || r->announce_last == st));
-    listed++, unannounced += st->announces_left == CREDIT_REPEATS;
+static uint32_t check_list(const struct harp_receiver *r, const struct harp_rx_list *list, unsigned least,
+                           unsigned most) {
+  const struct harp_rx_stream *before = NULL;
+  uint32_t count = 0;
+  for (const struct harp_rx_stream *st = list->first; st; before = st, st = st->next, count++) {
+    HARP_ASSERT(r->streams[st->id] == st && st->previous == before);
+    HARP_ASSERT(st->announces_left >= least && st->announces_left <= most);
   }
-  HARP_ASSERT(unannounced == r->unannounced);
+  HARP_ASSERT(list->last == before);
+  return count;
+}
+
+void harp_receiver_check(const struct harp_receiver *r) {
+  uint32_t open = 0;
   for (unsigned i = 0; i < r->stream_max; i++) {
     if (!r->streams[i]) continue;
     harp_rx_stream_check(r->streams[i]);
-    listed -= r->streams[i]->announces_left != 0;
+    open++;
   }
-  HARP_ASSERT(!listed && (r->waiting || !r->is_requested));
+  uint32_t fresh = check_list(r, &r->fresh, CREDIT_REPEATS, CREDIT_REPEATS);
+  uint32_t repeated = check_list(r, &r->repeated, 1, CREDIT_REPEATS - 1);
+  HARP_ASSERT(fresh == r->fresh_count && open == fresh + repeated + check_list(r, &r->told, 0, 0));
+  HARP_ASSERT(r->waiting || !r->is_requested);
 }

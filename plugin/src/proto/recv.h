@@ -30,6 +30,11 @@ struct harp_rx_path {
   harp_ns ack_due_ns;      /* HARP_NEVER: nothing to acknowledge */
 };
 
+/* Open streams, in the order in which they came to the list. */
+struct harp_rx_list {
+  struct harp_rx_stream *first, *last;
+};
+
 struct harp_receiver {
   const struct harp_trace *trace;
   bool packet_trace; /* of each packet that comes: for tests */
@@ -39,12 +44,15 @@ struct harp_receiver {
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
-  struct harp_rx_stream *announce_first, *announce_last; /* whose credit is to be announced, in turn */
-  uint32_t unannounced;                                  /* those of them not announced since it changed */
-  harp_ns ack_due_ns;                                    /* the first of the paths' */
-  uint64_t waiting;  /* paths with an acknowledgement to send, a bit each */
-  bool is_requested; /* the sender has requested one since none was waiting */
-  uint8_t latest;    /* the path that brought data last, or the first packet of all: news travel there */
+  /* Each open stream is in one: its credit is to be announced, to be repeated, or was told often enough. */
+  struct harp_rx_list fresh, repeated, told;
+  uint32_t fresh_count;
+  harp_ns ack_due_ns; /* the first of the paths' */
+  uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
+  bool is_requested;  /* the sender has requested one since none was waiting */
+  /* Where new credit goes: the path that brought data or a request for credit last, since the sender takes it
+   * for one that works; before those the path that brought the first packet. */
+  uint8_t latest;
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };
@@ -87,7 +95,8 @@ static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
 
-/* Returns a path whose acknowledgement is due, none of `except` (a bit each); -1 when none is. */
+/* Returns the path whose acknowledgement has been due longest, none of `except` (a bit each); -1 when none is
+ * due. */
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now);
 
 /* Takes the acknowledgement of a path, ready to encode but for the token. */

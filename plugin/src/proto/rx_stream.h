@@ -54,9 +54,9 @@ struct harp_rx_stream {
   uint16_t id; /* in packets */
   void *owner; /* whose it is: the opener's to set */
 
-  /* the receiver's: how often the credit is still to be announced */
+  /* the receiver's: how often the credit is still to be announced, and the list that goes with it */
   uint8_t announces_left;
-  struct harp_rx_stream *next_announced;
+  struct harp_rx_stream *next, *previous;
 
   uint32_t done;      /* first message that poll_done has not given back */
   uint32_t posted;    /* first message without a posted receive */

@@ -159,9 +159,9 @@ static inline void harp_sender_excuse_stall(struct harp_sender *s, harp_ns now) 
   if (s->stalled_since_ns) s->stalled_since_ns = now;
 }
 
-/* Takes a stream that has delivered messages to poll; NULL: none has. */
-static inline struct harp_tx_stream *harp_sender_take_done(struct harp_sender *s) {
-  return harp_tx_load_take_done(&s->load);
+/* Takes a stream that has delivered messages to poll, or more credit; NULL: none has. */
+static inline struct harp_tx_stream *harp_sender_take_changed(struct harp_sender *s) {
+  return harp_tx_load_take_changed(&s->load);
 }
 
 /* Probes a path of each of our ENIs over which nothing has come for so long: an idle one is then known to

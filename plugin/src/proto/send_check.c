@@ -45,7 +45,7 @@ void harp_sender_check(const struct harp_sender *s) {
     harp_tx_stream_check(st);
     HARP_ASSERT(!harp_tx_stream_lacks_credit(st) || (st->is_waiting && s->credit_probe_ns != HARP_NEVER));
     messages += st->tail - st->oldest, resend += st->resend.count;
-    for (uint32_t m = st->oldest; m != st->tail; m++) awaited += harp_tx_stream_message(st, m)->is_awaited;
+    for (uint32_t m = st->oldest; m != st->let_go; m++) awaited += harp_tx_stream_message(st, m)->is_awaited;
     waiting += harp_tx_stream_waiting_lines(st);
   }
   HARP_ASSERT(s->load.messages == messages && s->load.awaited == awaited);

@@ -16,8 +16,8 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
   st->counters = counters;
   st->id = config->id;
   st->owner = NULL;
-  st->is_ready = st->is_waiting = st->is_done_listed = false;
-  st->next_ready = st->next_waiting = st->next_done = NULL;
+  st->is_ready = st->is_waiting = st->is_changed = false;
+  st->next_ready = st->next_waiting = st->next_changed = NULL;
   st->deficit_lines = 0;
   st->done = st->oldest = st->next = st->let_go = st->tail = st->posted = config->first_message;
   st->delivered = st->sent_line = st->tail_line = config->first_line;
@@ -36,8 +36,11 @@ static bool has_credit(const struct harp_tx_stream *st, uint32_t m) {
 
 /* Lets the messages go that credit covers by now. */
 static void let_go(struct harp_tx_stream *st) {
-  while (st->let_go != st->tail && has_credit(st, st->let_go))
-    st->load->waiting_lines += harp_tx_stream_message(st, st->let_go++)->lines;
+  while (st->let_go != st->tail && has_credit(st, st->let_go)) {
+    const struct harp_send_message *m = harp_tx_stream_message(st, st->let_go++);
+    st->load->waiting_lines += m->lines;
+    st->load->awaited += m->is_awaited;
+  }
 }
 
 uint32_t harp_tx_stream_waiting_lines(const struct harp_tx_stream *st) {
@@ -83,6 +86,25 @@ static void note_ready(struct harp_tx_stream *st) {
   harp_tx_list_push(&st->load->ready[st->class], st);
 }
 
+/* ---- what the caller is to look at ---- */
+
+static void note_changed(struct harp_tx_stream *st) {
+  if (st->is_changed) return;
+  st->is_changed = true;
+  st->next_changed = st->load->changed_first;
+  st->load->changed_first = st;
+}
+
+struct harp_tx_stream *harp_tx_load_take_changed(struct harp_tx_load *load) {
+  struct harp_tx_stream *st = load->changed_first;
+  if (!st) return NULL;
+  load->changed_first = st->next_changed;
+  st->is_changed = false;
+  return st;
+}
+
+/* ---- messages and credit ---- */
+
 int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
                         bool is_awaited, harp_ns now) {
   HARP_ASSERT(bytes <= HARP_MESSAGE_MAX_BYTES);
@@ -97,7 +119,6 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
-  st->load->awaited += is_awaited;
   let_go(st);
   note_ready(st);
   return 0;
@@ -107,6 +128,7 @@ bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted) {
   if (!harp_seq_after(posted, st->posted)) return false;
   if (harp_seq_after(posted, st->next + HARP_MESSAGES_MAX)) return false; /* no receiver posts so many */
   st->posted = posted;
+  note_changed(st);
   let_go(st);
   note_ready(st);
   return true;
@@ -118,21 +140,6 @@ static void remove_resend(struct harp_tx_stream *st, uint32_t line, uint32_t lin
   uint32_t before = st->resend.count;
   harp_resend_remove(&st->resend, line, lines);
   st->load->resend_lines -= before - st->resend.count;
-}
-
-static void list_done(struct harp_tx_stream *st) {
-  if (st->is_done_listed) return;
-  st->is_done_listed = true;
-  st->next_done = st->load->done_first;
-  st->load->done_first = st;
-}
-
-struct harp_tx_stream *harp_tx_load_take_done(struct harp_tx_load *load) {
-  struct harp_tx_stream *st = load->done_first;
-  if (!st) return NULL;
-  load->done_first = st->next_done;
-  st->is_done_listed = false;
-  return st;
 }
 
 /* Completes the messages that `delivered` has passed; more of the window is free now. */
@@ -147,7 +154,7 @@ static void complete(struct harp_tx_stream *st, harp_ns now) {
     st->load->messages--;
     st->load->awaited -= m->is_awaited;
     st->counters->messages_sent++;
-    list_done(st);
+    note_changed(st);
   }
   note_ready(st);
 }
@@ -256,14 +263,14 @@ bool harp_tx_stream_poll_done(struct harp_tx_stream *st, void **cookie) {
 void harp_tx_stream_close(struct harp_tx_stream *st) {
   struct harp_tx_load *load = st->load;
   load->messages -= st->tail - st->oldest;
-  for (uint32_t m = st->oldest; m != st->tail; m++)
+  for (uint32_t m = st->oldest; m != st->let_go; m++)
     load->awaited -= harp_tx_stream_message(st, m)->is_awaited;
   load->waiting_lines -= harp_tx_stream_waiting_lines(st);
   load->resend_lines -= st->resend.count;
-  struct harp_tx_stream **done = &load->done_first;
-  while (st->is_done_listed && *done != st) done = &(*done)->next_done;
-  if (st->is_done_listed) *done = st->next_done;
-  st->is_done_listed = false;
+  struct harp_tx_stream **changed = &load->changed_first;
+  while (st->is_changed && *changed != st) changed = &(*changed)->next_changed;
+  if (st->is_changed) *changed = st->next_changed;
+  st->is_changed = false;
   if (!st->is_ready) return;
   struct harp_tx_list *list = &load->ready[st->class];
   struct harp_tx_stream **at = &list->first, *before = NULL;

@@ -33,11 +33,11 @@ struct harp_tx_list {
 /* What the streams of one sender have to send together. */
 struct harp_tx_load {
   uint32_t messages;      /* posted and not done */
-  uint32_t awaited;       /* of them, those whose poster waits until they are delivered */
+  uint32_t awaited;       /* of them, those with credit whose poster waits until they are delivered */
   uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
   struct harp_tx_list ready[HARP_TX_CLASSES];
-  struct harp_tx_stream *done_first; /* have delivered messages since they were last taken from here */
+  struct harp_tx_stream *changed_first; /* streams that the caller is to look at */
 };
 
 struct harp_send_message {
@@ -57,8 +57,8 @@ struct harp_tx_stream {
   bool is_ready; /* in one of the load's lists: */
   uint8_t class;
   struct harp_tx_stream *next_ready;
-  bool is_done_listed; /* in the load's list */
-  struct harp_tx_stream *next_done;
+  bool is_changed; /* in the load's list: messages were delivered, or credit came, since it was taken there */
+  struct harp_tx_stream *next_changed;
   int32_t deficit_lines; /* that it may still send before it is another's turn */
 
   /* the sender's, while credit is lacking */
@@ -143,8 +143,8 @@ static inline bool harp_tx_stream_holds(const struct harp_tx_stream *st, uint32_
   return message - st->done < st->tail - st->done;
 }
 
-/* Takes a stream of the load that has delivered messages to poll; NULL: none has. */
-struct harp_tx_stream *harp_tx_load_take_done(struct harp_tx_load *load);
+/* Takes a stream of the load that has delivered messages to poll, or more credit; NULL: none has. */
+struct harp_tx_stream *harp_tx_load_take_changed(struct harp_tx_load *load);
 
 /* Removes the stream from the load: none of its lines is sent any more. */
 void harp_tx_stream_close(struct harp_tx_stream *st);
