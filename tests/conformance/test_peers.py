@@ -67,7 +67,9 @@ def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -
 CROSSINGS, CROSSING_THREADS = 12, 4
 PEERS, COMMS = 8, 2048
 COMM_BYTES, COMMS_BYTES = 200_000, 300_000_000  # what may be taken for each comm, and for all
-SLOW_US = 100_000  # to open a stream, on a loaded machine: what it takes is printed (pytest -rP)
+# To open a stream takes less than 100 us in the lab; the fastest of many, on a loaded machine too, less than
+# this. A timer or a poll that one of the sides waited for would be in each of them.
+FASTEST_US = 500
 
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
@@ -132,11 +134,12 @@ def test_a_further_stream_opens_soon(start: Start) -> None:
             assert child.read_line() == {step: True}
         for child in (one, other):
             child.send_line()
-    times = sorted(one.read_line()["connect_us"])
+    _handshake, *further = one.read_line()["connect_us"]
+    times = sorted(further)
     print(f"connect takes {times[len(times) // 10]}, {times[len(times) // 2]} and", end=" ")
-    print(f"{times[len(times) * 9 // 10]} us (10th, 50th and 90th of 100)")
+    print(f"{times[len(times) * 9 // 10]} us (10th, 50th and 90th of 100), at least {times[0]}")
     assert other.read_line()["warns"] == []
-    assert times[len(times) // 2] < SLOW_US
+    assert times[0] < FASTEST_US
     for child in (one, other):
         child.send_line()
         child.end()

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "engine/engine.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
@@ -368,21 +370,6 @@ static void test_dropped_ping_is_sent_later(void **state) {
   close_scene(&s);
 }
 
-/* A control connection that broke off within a message sends no PING any more. */
-static void test_stopped_monitor_comes_to_a_verdict(void **state) {
-  (void)state;
-  struct scene s;
-  open_scene(&s, HARP_ROLE_SENDER);
-  s.link->peer->monitor.tx_stopped = true;
-  submit(s.link);
-  harp_ns begin = now_ns;
-  run_for(&s, 2 * PEER_TIMEOUT_NS, LONG_PASS_NS);
-  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
-  assert_non_null(strstr(s.link->error, "takes no more messages"));
-  assert_in_range(now_ns - begin, PEER_TIMEOUT_NS, PEER_TIMEOUT_NS + HARP_SEC(1));
-  close_scene(&s);
-}
-
 /* ---- last words ---- */
 
 /* Reads what was sent to the peer up to a message of this type; false: there is none. */
@@ -504,6 +491,90 @@ static void test_unwatched_link_fails(void **state) {
   assert_non_null(strstr(s.link->error, "max_user_watches"));
   assert_true(receive(&s, HARP_CONTROL_FINAL, &msg));
   assert_int_equal(msg.final.reason, HARP_ERR_SYSTEM);
+  close_scene(&s);
+}
+
+/* ---- a peer that does not read ---- */
+
+/* Sends CLOSE messages until one finds no room; returns how many had. */
+static unsigned overflow(struct scene *s) {
+  struct harp_close end = {.stream = UNKNOWN_STREAM};
+  unsigned sent = 0;
+  while (harp_monitor_send_close(s->link->peer, &end)) sent++;
+  return sent;
+}
+
+static unsigned warn_count;
+static char last_warn[HARP_LOG_LINE_BYTES];
+
+static void count_warns(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  if (level != HARP_LOG_WARN) return;
+  warn_count++;
+  snprintf(last_warn, sizeof last_warn, "%s", text);
+}
+
+/* What had no room is lost, so nothing of the session can be relied on: all of its streams fail, whether they
+ * wait for anything or not, with one WARN. */
+static void test_message_without_room_fails_the_peer_at_once(void **state) {
+  (void)state;
+  for (enum harp_role role = HARP_ROLE_SENDER; role <= HARP_ROLE_RECEIVER; role++) {
+    struct scene s;
+    struct harp_link *other;
+    open_scene(&s, role);
+    assert_int_equal(harp_link_create(&other, s.link->peer,
+                                      &(struct harp_link_config){.role = role, .stream = OTHER_STREAM}),
+                     0);
+    submit(s.link);
+    run_for(&s, SHORT_NS, PASS_NS);
+    fill_socket(&s);
+    overflow(&s);
+    assert_false(harp_peer_is_usable(s.link->peer)); /* no stream is opened on it from here on */
+    assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+    run_for(&s, SHORT_NS, PASS_NS);
+    assert_int_equal(s.link->peer->session.state, HARP_SESSION_FAILED);
+    warn_count = 0;
+    harp_log_set_sink(count_warns);
+    assert_int_equal(harp_link_error(s.link), HARP_ERR_REMOTE);
+    assert_int_equal(harp_link_error(other), HARP_ERR_REMOTE);
+    harp_log_set_sink(NULL);
+    assert_int_equal(warn_count, 1);
+    assert_non_null(strstr(last_warn, s.link->peer->name));
+    assert_non_null(strstr(last_warn, "does not read its control connection"));
+    harp_link_destroy(other);
+    close_scene(&s);
+  }
+}
+
+/* A peer that reads again finds every message that was taken, then why there are no more. */
+static void test_final_is_behind_all_that_had_room(void **state) {
+  (void)state;
+  struct scene s;
+  static uint8_t in[IN_BYTES];
+  struct harp_control_message msg = {0};
+  open_scene(&s, HARP_ROLE_RECEIVER);
+  size_t filled = fill_socket(&s), bytes = 0;
+  unsigned closes = overflow(&s), got = 0;
+  assert_in_range(closes, 1, HARP_MONITOR_OUT_BYTES / HARP_CONTROL_CLOSE_BYTES);
+  run_for(&s, SHORT_NS, PASS_NS);
+  drain_socket(&s, filled);
+  ssize_t n = 1;
+  for (unsigned i = 0; i < WAITS_MAX && n; i++) {
+    harp_engine_pass(s.engine);
+    now_ns += LONG_PASS_NS;
+    n = recv(s.peer, in + bytes, sizeof in - bytes, MSG_DONTWAIT);
+    bytes += n > 0 ? (size_t)n : 0;
+  }
+  assert_int_equal(n, 0); /* the end */
+  for (size_t at = 0; at < bytes;) {
+    int used = harp_control_decode(in + at, bytes - at, s.keys.tx, &msg);
+    assert_true(used > 0);
+    at += (size_t)used;
+    got += msg.type == HARP_CONTROL_CLOSE;
+  }
+  assert_int_equal(got, closes);
+  assert_int_equal(msg.type, HARP_CONTROL_FINAL);
+  assert_int_equal(msg.final.reason, HARP_ERR_REMOTE);
   close_scene(&s);
 }
 
@@ -633,7 +704,8 @@ int main(void) {
       cmocka_unit_test(test_woken_peer_is_given_time),
       cmocka_unit_test(test_peer_stopped_in_a_stall_is_waited_for),
       cmocka_unit_test(test_dropped_ping_is_sent_later),
-      cmocka_unit_test(test_stopped_monitor_comes_to_a_verdict),
+      cmocka_unit_test(test_message_without_room_fails_the_peer_at_once),
+      cmocka_unit_test(test_final_is_behind_all_that_had_room),
       cmocka_unit_test(test_quiesce_notifies_the_peer),
       cmocka_unit_test(test_final_with_a_reason_fails),
       cmocka_unit_test(test_close_with_a_reason_fails),

@@ -326,7 +326,11 @@ static void test_messages_complete_in_order(void **state) {
   harp_tx_stream_on_delivered(&st, FIRST_LINE + 3, HARP_US(200)); /* over the control connection */
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
   assert_ptr_equal(cookie, data + 2);
-  harp_tx_stream_on_delivered(&st, FIRST_LINE + 99, HARP_US(200)); /* more than was ever sent */
+  harp_tx_stream_on_delivered(&st, FIRST_LINE + 1, HARP_US(200)); /* less than is known */
+  assert_int_equal(counters.absurd_deliveries, 0);
+  harp_tx_stream_on_delivered(&st, FIRST_LINE + 4, HARP_US(200)); /* more than was ever sent */
+  harp_tx_stream_on_delivered(&st, FIRST_LINE + (uint32_t)INT32_MAX, HARP_US(200));
+  assert_int_equal(counters.absurd_deliveries, 2);
   assert_int_equal(st.delivered, FIRST_LINE + 3);
 }
 
@@ -629,6 +633,37 @@ static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   assert_int_equal(s->windows[0].bytes, HARP_WINDOW_MAX_BYTES);
 }
 
+static void test_absurd_credit_is_ignored_and_counted(void **state) {
+  enum { FAR = 1 << 20 };
+  (void)state;
+  static const uint32_t never[] = {HARP_MESSAGES_MAX + 1, FAR, INT32_MAX, 1u << 31, -FAR, -1};
+  static const uint16_t never_open[] = {0, STREAM - 1, STREAM + 1, HARP_STREAMS_MAX, UINT16_MAX};
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(never); i++) {
+    assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + never[i])), HARP_DROP_NONE);
+    assert_int_equal(counters.absurd_credits, i + 1);
+    assert_int_equal(st.posted, FIRST_MESSAGE);
+  }
+  counters.absurd_credits = 0;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(never_open); i++) {
+    struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE + 1);
+    p.ack.credits[0].stream = never_open[i];
+    assert_int_equal(feed(p), HARP_DROP_NONE);
+    assert_int_equal(counters.absurd_credits, i + 1);
+  }
+}
+
+/* What is told again, was overtaken or is of a stream that has just been closed. */
+static void test_late_credit_is_not_absurd(void **state) {
+  static const uint32_t posted[] = {0, HARP_MESSAGES_MAX, 1, HARP_MESSAGES_MAX, 0};
+  (void)state;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(posted); i++)
+    assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + posted[i])), HARP_DROP_NONE);
+  assert_int_equal(st.posted, FIRST_MESSAGE + HARP_MESSAGES_MAX);
+  harp_sender_close(s, &st);
+  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE)), HARP_DROP_NONE);
+  assert_int_equal(counters.absurd_credits, 0);
+}
+
 /* After a while without work the receiver may have given the window to others. */
 static void test_a_stale_window_is_not_used(void **state) {
   (void)state;
@@ -812,6 +847,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_probes_of_a_path_that_is_down_take_nothing_of_the_window, init,
                                       fini),
       cmocka_unit_test_setup_teardown(test_an_absurd_window_is_bounded_and_counted, init, fini),
+      cmocka_unit_test_setup_teardown(test_absurd_credit_is_ignored_and_counted, init, fini),
+      cmocka_unit_test_setup_teardown(test_late_credit_is_not_absurd, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

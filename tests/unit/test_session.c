@@ -92,6 +92,28 @@ static void test_a_bad_packet_is_counted_and_changes_nothing(void **state) {
   assert_memory_equal(before, receiver, harp_receiver_bytes(&rc));
 }
 
+/* It acknowledges packets that were never sent, or is nonsense: whichever, its reason is counted. */
+static void test_an_impossible_acknowledgement_is_counted(void **state) {
+  (void)state;
+  enum { FIRST = 50, FAR = 1000 };
+  static const struct {
+    uint32_t begin, end;
+    enum harp_drop drop;
+  } cases[] = {{FIRST + FAR, FIRST + FAR + 1, HARP_DROP_STALE_ACK}, {FIRST, FIRST, HARP_DROP_FIELD}};
+  uint64_t used = tx_counters.rx_acks;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 2}, p;
+    f.ack.range_count = 1;
+    f.ack.ranges[0].begin = cases[i].begin;
+    f.ack.ranges[0].end = cases[i].end;
+    size_t bytes = harp_packet_encode_ack(wire, &f, i, ACK_SEED);
+    assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
+    assert_int_equal(harp_session_on_packet(&tx, wire, &p, &place, HARP_US(1)), cases[i].drop);
+    assert_int_equal(tx_counters.drops[cases[i].drop], 1);
+  }
+  assert_int_equal(tx_counters.rx_acks, used);
+}
+
 /* ---- a payload that is copied in the pass that verifies it ---- */
 
 enum { PART_BYTES = 24 * HARP_LINE_BYTES, PARTS = 4 };
@@ -218,6 +240,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_good_packet_is_taken, init, fini),
       cmocka_unit_test_setup_teardown(test_a_bad_packet_is_counted_and_changes_nothing, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_impossible_acknowledgement_is_counted, init, fini),
       cmocka_unit_test_setup_teardown(test_a_payload_is_copied_while_it_is_verified, init, fini),
       cmocka_unit_test_setup_teardown(test_what_has_arrived_is_not_overwritten_by_unverified_bytes, init,
                                       fini),

@@ -60,6 +60,8 @@ const char *harp_drop_name(enum harp_drop drop);
   X(messages_received, "messages", "messages received whole")                                                \
   X(early_messages, "messages", "of them those that came before their receive was posted")                   \
   X(absurd_windows, "packets", "acknowledgements with a window out of range")                                \
+  X(absurd_credits, "credits", "credits that no receiver can have given for a stream of ours")               \
+  X(absurd_deliveries, "messages", "CLOSE messages with more delivered than was ever sent")                  \
   X(tx_records, "records", "records sent on TCP connections")                                                \
   X(rx_records, "records", "records received on TCP connections")                                            \
   X(tx_zerocopy, "records", "records sent whose payload the kernel took without a copy")                     \

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/opening.h"
+#include "engine/runner.h"
 #include "io/tcp_socket.h"
 
 /* Reads before a close, of a message's size each: more than a peer that keeps the protocol has unread. */
@@ -29,7 +30,8 @@ void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-/* Sends what waits. Bytes that the connection does not take for good are the reader's to find out about. */
+/* Sends what waits, and ends our half behind FINAL. Bytes that the connection does not take for good are the
+ * reader's to find out about. */
 static void flush(struct harp_monitor *m) {
   while (m->out_bytes) {
     ssize_t n = send(m->fd, m->out + m->out_first, m->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -39,27 +41,42 @@ static void flush(struct harp_monitor *m) {
     m->out_bytes -= (uint32_t)n;
   }
   m->out_first = 0;
+  if (m->is_leaving) shutdown(m->fd, SHUT_WR);
 }
 
-/* Messages are small and rare. One that does not fit the socket's buffer waits in `out`; where that is full
- * as well the peer has not read for long, and no more are sent. Returns whether the message was sent, or
- * waits. */
-static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
+/* Puts a message behind those that wait for the socket, and sends what that takes. Returns false if more than
+ * `limit` bytes would wait. */
+static bool queue_message(struct harp_peer *peer, const uint8_t *message, size_t bytes, size_t limit) {
   struct harp_monitor *m = &peer->monitor;
-  if (m->fd < 0 || m->gone || m->lost || m->tx_stopped) return false;
-  HARP_ASSERT(bytes && bytes <= HARP_CONTROL_MAX_BYTES);
+  HARP_ASSERT(bytes && bytes <= HARP_CONTROL_MAX_BYTES && limit <= sizeof m->out);
   HARP_ASSERT(m->out_first + m->out_bytes <= sizeof m->out);
+  if (m->out_bytes + bytes > limit) return false;
   if (m->out_first + m->out_bytes + bytes > sizeof m->out) {
     memmove(m->out, m->out + m->out_first, m->out_bytes);
     m->out_first = 0;
   }
-  m->tx_stopped = m->out_bytes + bytes > sizeof m->out;
-  if (m->tx_stopped) return false;
   memcpy(m->out + m->out_first + m->out_bytes, message, bytes);
   m->out_bytes += (uint32_t)bytes;
   flush(m);
   if (m->out_bytes) harp_engine_watch_control(peer->engine, peer, true);
   return true;
+}
+
+bool harp_monitor_takes_messages(const struct harp_monitor *m) {
+  return m->fd >= 0 && !m->gone && !m->lost && !m->overflowed && !m->is_leaving;
+}
+
+/* Messages are small and rare. One that does not fit the socket's buffer waits in `out`; where that is full
+ * as well the peer has not read for long, and is given up by the next review: callers are in the middle of
+ * something. Returns whether the message was sent, or waits. */
+static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
+  struct harp_monitor *m = &peer->monitor;
+  if (!harp_monitor_takes_messages(m)) return false;
+  if (queue_message(peer, message, bytes, sizeof m->out - HARP_CONTROL_FINAL_BYTES)) return true;
+  m->overflowed = true;
+  harp_peer_touch(peer);
+  harp_runner_wake_mt(peer->engine);
+  return false;
 }
 
 void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now) {
@@ -118,7 +135,7 @@ static bool may_be_of_network(int error) {
 static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   if (peer->is_multihomed && !m->final_received && may_be_of_network(error)) {
-    m->lost = m->tx_stopped = true;
+    m->lost = true;
     harp_connects_forget(peer);
     harp_engine_ignore_control(peer->engine, peer);
     HARP_INFO("%s: the control connection with %s broke (%s); the connection continues over other interfaces",
@@ -263,8 +280,13 @@ void harp_monitor_leave(struct harp_peer *peer) {
   struct harp_monitor *m = &peer->monitor;
   uint8_t out[HARP_CONTROL_FINAL_BYTES];
   struct harp_final final = {.reason = peer->session.status};
-  send_message(peer, out, harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final));
-  if (m->fd >= 0) shutdown(m->fd, SHUT_WR);
+  if (m->fd < 0 || m->is_leaving) return;
+  m->is_leaving = true;
+  size_t bytes = harp_control_encode_final(out, m->keys.tx, m->tx_count++, &final);
+  if (m->gone || m->lost)
+    shutdown(m->fd, SHUT_WR);
+  else if (!queue_message(peer, out, bytes, sizeof m->out))
+    HARP_ASSERT(!"there is always room for FINAL");
 }
 
 void harp_monitor_ping(struct harp_peer *peer, harp_ns now) {
@@ -288,10 +310,9 @@ bool harp_monitor_is_unacknowledged(const struct harp_peer *peer) {
 
 /* What a sender that is stalled since then shows of its peer. */
 enum stall_verdict {
-  STALL_WAITS,      /* nothing yet */
-  STALL_BLOCKED,    /* the process answers on the control connection */
-  STALL_DOWN,       /* nothing answers, on the control connection either */
-  STALL_TX_STOPPED, /* the control connection takes no more messages */
+  STALL_WAITS,   /* nothing yet */
+  STALL_BLOCKED, /* the process answers on the control connection */
+  STALL_DOWN,    /* nothing answers, on the control connection either */
 };
 
 static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns since, harp_ns limit,
@@ -301,7 +322,7 @@ static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns sinc
   if (m->pong_ns > since && ping_age_ns < limit / 4) return STALL_BLOCKED;
   /* TCP's own timeout would show it as well, but it began with the PING. */
   if (ping_age_ns >= limit / 2 && is_unacknowledged(m->fd)) return STALL_DOWN;
-  return m->tx_stopped ? STALL_TX_STOPPED : STALL_WAITS;
+  return STALL_WAITS;
 }
 
 /* What carries the engine's data. */
@@ -318,18 +339,12 @@ static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, har
         "nothing sent from %s to %s by %s was acknowledged for %llu s, though its process answers on the "
         "control connection: is %s allowed between the hosts?",
         name, peer->name, carrier, seconds, carrier);
-  else if (verdict == STALL_DOWN)
+  else
     harp_peer_fail(
         peer, HARP_ERR_REMOTE, now,
         "lost %s: neither its control connection nor %s has brought anything to %s for %llu s: the "
         "host or the network in between is down",
         peer->name, carrier, name, seconds);
-  else
-    harp_peer_fail(
-        peer, HARP_ERR_REMOTE, now,
-        "nothing sent from %s to %s by %s was acknowledged for %llu s, and its control connection takes "
-        "no more messages: is %s allowed between the hosts, and does the process run?",
-        name, peer->name, carrier, seconds, carrier);
   harp_monitor_leave(peer);
 }
 
@@ -348,17 +363,31 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
             peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
 }
 
-void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now) {
+static void review_stall(struct harp_peer *peer, harp_ns now) {
   const struct harp_monitor *m = &peer->monitor;
   harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
-  HARP_ASSERT(since); /* the sender is stalled */
-  if (m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
+  if (!since || m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;
   enum stall_verdict verdict = judge_stall(m, since, limit, now);
   if (verdict == STALL_WAITS)
     ping_stalled(peer, limit, now);
   else
     fail_stalled(peer, verdict, since, now);
+}
+
+/* What did not fit is lost, and the peer may wait for it: no stream can be relied on any more. */
+static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
+  harp_peer_fail(
+      peer, HARP_ERR_REMOTE, now,
+      "lost %s: it does not read its control connection to %s, and no more messages fit there: its "
+      "process is stopped, starved or misbehaves",
+      peer->name, peer->engine->name);
+  harp_monitor_leave(peer);
+}
+
+void harp_monitor_review(struct harp_peer *peer, harp_ns now) {
+  review_stall(peer, now);
+  if (harp_unlikely(peer->monitor.overflowed)) fail_overflowed(peer, now);
 }
 
 void harp_monitor_close(struct harp_peer *peer) {

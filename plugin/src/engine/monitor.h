@@ -8,8 +8,12 @@
  * The connection runs over one pair of interfaces. Where the peer has others, it may break without harm
  * ("lost"), by a timeout here, or by a reset when the peer's kernel timed out first. From then on only
  * packets show that the peer runs, and silence for the peer timeout fails it. Senders with several interfaces
- * probe idle paths, so that a peer that runs is never silent. All calls under the engine's lock; none blocks.
- */
+ * probe idle paths, so that a peer that runs is never silent.
+ *
+ * What the socket does not take waits in `out`. A message that does not fit there would be lost, and the peer
+ * would wait for ever for what it says: the peer is given up instead, with FINAL as the last message.
+ *
+ * All calls under the engine's lock; none blocks. */
 #ifndef HARP_MONITOR_H
 #define HARP_MONITOR_H
 
@@ -18,7 +22,7 @@
 
 struct harp_peer;
 
-/* What may wait for the socket: about 200 messages about streams. */
+/* What may wait for the socket: about 200 messages about streams, and FINAL. */
 enum { HARP_MONITOR_OUT_BYTES = 8192 };
 
 struct harp_monitor {
@@ -27,7 +31,8 @@ struct harp_monitor {
   uint32_t tx_count, rx_count; /* of messages, for their MACs */
   bool final_received;         /* the peer sent FINAL: it closes in order */
   bool pong_due;               /* a PING was read */
-  bool tx_stopped;             /* more waits to be sent than fits `out`: no message is sent any more */
+  bool overflowed;             /* a message did not fit `out`: the next review fails the peer */
+  bool is_leaving;             /* FINAL is the last message that was sent, or waits for the socket */
   bool gone;                   /* the connection is closed or broken */
   bool lost;                   /* the network under it broke, but there are other interfaces */
   harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */
@@ -47,8 +52,12 @@ void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control
  * or answers, as the frame requires. What is left keeps the socket ready. */
 void harp_monitor_on_readable(struct harp_peer *peer, harp_ns now);
 
-/* Decides what a stalled sender means for the peer; called now and then while something is in flight. */
-void harp_monitor_on_stall(struct harp_peer *peer, harp_ns now);
+/* Decides what `out` and a stalled sender mean for the peer, and fails it if need be; called at each visit of
+ * the pass. */
+void harp_monitor_review(struct harp_peer *peer, harp_ns now);
+
+/* Returns whether messages can be sent. */
+bool harp_monitor_takes_messages(const struct harp_monitor *m);
 
 /* Fails a peer with several interfaces when nothing has come from it for the peer timeout, and its control
  * connection is lost or as silent. */
@@ -72,8 +81,8 @@ bool harp_monitor_send_open(struct harp_peer *peer, const struct harp_open *open
 bool harp_monitor_send_opened(struct harp_peer *peer, const struct harp_opened *opened);
 bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *close);
 
-/* Sends FINAL and shuts our half of the connection down, so that the other side learns at once that the peer
- * has failed. The peer stays. */
+/* Sends FINAL and shuts our half of the connection down, both behind what waits for the socket, so that the
+ * other side learns at once that the peer has failed. The peer stays. */
 void harp_monitor_leave(struct harp_peer *peer);
 
 /* Sends FINAL and closes the socket without resetting it. */

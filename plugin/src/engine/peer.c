@@ -234,7 +234,7 @@ void harp_peer_destroy(struct harp_peer *peer) {
 
 bool harp_peer_is_usable(const struct harp_peer *peer) {
   const struct harp_monitor *m = &peer->monitor;
-  return peer->session.state == HARP_SESSION_OPEN && m->fd >= 0 && !m->gone && !m->lost && !m->final_received;
+  return peer->session.state == HARP_SESSION_OPEN && harp_monitor_takes_messages(m) && !m->final_received;
 }
 
 struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,

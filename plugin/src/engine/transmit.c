@@ -72,7 +72,6 @@ static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns n
       sent++;
     }
   }
-  if (harp_sender_stalled_since_ns(peer->session.sender)) harp_monitor_on_stall(peer, now);
   return sent;
 }
 
@@ -85,6 +84,7 @@ static unsigned transmit_peer(struct harp_peer *peer, unsigned budget, harp_ns n
   harp_ns review_ns = peer->tcp_count ? harp_tcp_review(peer, now) : HARP_NEVER;
   unsigned sent = transmit_data(peer, budget, now);
   sent += transmit_acks(peer, now);
+  harp_monitor_review(peer, now);
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, review_ns);
   return sent;
 }

@@ -21,6 +21,7 @@ void harp_sender_open(struct harp_sender *s, struct harp_tx_stream *st,
   HARP_ASSERT(config->id < s->stream_max && !s->streams[config->id]);
   harp_tx_stream_init(st, config, &s->load, s->trace, s->counters);
   s->streams[config->id] = st;
+  s->was_open[config->id / 64] |= 1ull << config->id % 64;
 }
 
 void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
@@ -66,10 +67,14 @@ uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_p
   return harp_seq_widen(p->number, s->paths[p->path].ack_next);
 }
 
-/* A stream that was closed meanwhile needs no credit. */
+/* A stream that was closed meanwhile needs no credit; for one that never was, none can be given. */
 static void on_credit(struct harp_sender *s, const struct harp_credit *credit) {
-  struct harp_tx_stream *st = credit->stream < s->stream_max ? s->streams[credit->stream] : NULL;
-  if (st) harp_tx_stream_on_credit(st, credit->posted);
+  uint16_t id = credit->stream;
+  struct harp_tx_stream *st = id < s->stream_max ? s->streams[id] : NULL;
+  if (st)
+    harp_tx_stream_on_credit(st, credit->posted);
+  else if (id >= s->stream_max || !(s->was_open[id / 64] >> id % 64 & 1))
+    s->counters->absurd_credits++;
 }
 
 enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number,

@@ -68,6 +68,7 @@ struct harp_sender {
   struct harp_tx_load load; /* of all streams */
   unsigned stream_max;
   struct harp_tx_stream **streams; /* by id; NULL: none. Memory behind the flights */
+  uint64_t *was_open;              /* ids that a stream has had, a bit each. Memory behind those */
 
   struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
   harp_ns credit_probe_ns;              /* when to request it; HARP_NEVER: none is waiting */

@@ -42,9 +42,14 @@ static uint32_t records_of(const struct harp_sender_config *config, unsigned pat
   return config->paths[path].standby ? HARP_MIN(records, (uint32_t)HARP_FLIGHT_RECORDS_STANDBY) : records;
 }
 
+static size_t id_words(unsigned stream_max) {
+  return (stream_max + 63) / 64;
+}
+
 size_t harp_sender_bytes(const struct harp_sender_config *config) {
   size_t bytes = sizeof(struct harp_sender) + config->path_count * sizeof(struct harp_path) +
                  config->stream_max * sizeof(struct harp_tx_stream *) +
+                 id_words(config->stream_max) * sizeof(uint64_t) +
                  pair_count(config, false) * sizeof(struct harp_flows);
   for (unsigned i = 0; i < config->path_count; i++)
     bytes += records_of(config, i) * sizeof(struct harp_burst);
@@ -95,6 +100,8 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   init_pairs(s, config, now);
   s->streams = (struct harp_tx_stream **)&s->flows[s->pair_count];
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
+  s->was_open = (uint64_t *)&s->streams[s->stream_max];
+  memset(s->was_open, 0, id_words(s->stream_max) * sizeof s->was_open[0]);
   s->start = config->first_number % HARP_MAX(pair_count(config, true), 1u);
   s->waits = false;
   s->copy_budget_bytes = HARP_TAIL_DUPLICATION_BUDGET_BYTES;

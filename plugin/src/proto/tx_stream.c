@@ -21,7 +21,7 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
   st->deficit_lines = 0;
   st->done = st->oldest = st->next = st->let_go = st->tail = st->posted = config->first_message;
   st->delivered = st->sent_line = st->tail_line = config->first_line;
-  st->ahead = 0;
+  st->ahead = st->credited = 0;
   memset(&st->acked, 0, sizeof st->acked);
   harp_resend_init(&st->resend, config->first_line);
 }
@@ -124,9 +124,18 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   return 0;
 }
 
+/* How far back credit may be that newer one has overtaken: later it would be for numbers that have wrapped.
+ */
+#define CREDITED_MAX (1u << 30)
+
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted) {
-  if (!harp_seq_after(posted, st->posted)) return false;
-  if (harp_seq_after(posted, st->next + HARP_MESSAGES_MAX)) return false; /* no receiver posts so many */
+  bool is_news = harp_seq_after(posted, st->posted);
+  if (is_news ? harp_seq_after(posted, st->next + HARP_MESSAGES_MAX) : st->posted - posted > st->credited) {
+    st->counters->absurd_credits++;
+    return false;
+  }
+  if (!is_news) return false;
+  st->credited = HARP_MIN(st->credited + (posted - st->posted), CREDITED_MAX);
   st->posted = posted;
   note_changed(st);
   let_go(st);
@@ -203,7 +212,9 @@ void harp_tx_stream_on_acked(struct harp_tx_stream *st, uint32_t line, uint32_t 
 }
 
 void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, harp_ns now) {
-  if (!harp_seq_after(delivered, st->delivered) || harp_seq_after(delivered, st->sent_line)) return;
+  bool is_absurd = harp_seq_after(delivered, st->sent_line);
+  st->counters->absurd_deliveries += is_absurd;
+  if (is_absurd || !harp_seq_after(delivered, st->delivered)) return;
   harp_tx_stream_on_acked(st, st->delivered, delivered - st->delivered, now);
 }
 

@@ -75,6 +75,7 @@ struct harp_tx_stream {
   uint32_t sent_line; /* first line never sent */
   uint32_t tail_line; /* first line of no message */
   uint32_t posted;    /* messages before this one have their receive posted */
+  uint32_t credited;  /* by so much it has risen; no more than CREDITED_MAX */
   uint32_t ahead;     /* lines that were acknowledged beyond `delivered`: the members of `acked` */
   struct harp_send_message messages[HARP_MESSAGES_MAX];
   struct harp_linemap acked;
@@ -95,15 +96,15 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
 int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
                         bool is_awaited, harp_ns now) HARP_MUST_CHECK;
 
-/* Takes the receiver's credit: messages before `posted` have their receive. Returns whether that is news; it
- * is not when no receiver can have posted so many, since it is then about an earlier stream of the same id.
- */
+/* Takes the receiver's credit: messages before `posted` have their receive. Returns whether that is news.
+ * Credit that no receiver of this stream can have given, for more receives than it can have or from before
+ * the first message, is ignored and counted: it is nonsense, or of an earlier stream of the same id. */
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted);
 
 /* Notes that a run of lines arrived. Each of them was sent. */
 void harp_tx_stream_on_acked(struct harp_tx_stream *st, uint32_t line, uint32_t lines, harp_ns now);
 
-/* Notes that all lines before `delivered` arrived; ignores what was never sent. */
+/* Notes that all lines before `delivered` arrived; ignores and counts what was never sent. */
 void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, harp_ns now);
 
 /* Notes that a run of lines was lost; those that arrived by other packets are not sent again. */
