@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harp-perf: how fast and how right is a NCCL net plugin? The ranks are other processes, which a launcher or
- * a person starts, or, with no word about ranks, children that this file forks. See options.c for the command
- * line. */
+/* harp-perf: how fast and how right is a NCCL net plugin, and how far apart are two cores? The ranks are
+ * other processes, which a launcher or a person starts, or, with no word about ranks, children that this file
+ * forks. See options.c for the command line. */
+#include "core_latency.h"
 #include "fail.h"
 #include "options.h"
 #include "rank.h"
@@ -71,12 +72,25 @@ static int run_all_here(struct harp_options *opt) {
   return harp_fail_code() ? -1 : code;
 }
 
+static int print_core_latency(const struct harp_options *opt) {
+  double round_trip_ns;
+  if (harp_core_latency_measure(opt->cores, &round_trip_ns)) return -1;
+  printf("%.1f\n", round_trip_ns);
+  return HARP_EXIT_OK;
+}
+
+/* Returns an exit code, or -1 with a recorded error. */
+static int run(struct harp_options *opt) {
+  if (opt->core_latency) return print_core_latency(opt);
+  return opt->rank < 0 ? run_all_here(opt) : harp_rank_run(opt, -1);
+}
+
 int main(int argc, char **argv) {
   struct harp_options opt;
   harp_interrupt_init();
   int rc = harp_options_parse(&opt, argc, argv);
   if (rc > 0) return HARP_EXIT_OK;
-  if (!rc) rc = opt.rank < 0 ? run_all_here(&opt) : harp_rank_run(&opt, -1);
+  if (!rc) rc = run(&opt);
   if (rc >= 0) return rc;
   fprintf(stderr, "harp-perf: %s\n", harp_fail_text());
   return harp_fail_code();

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "fail.h"
+#include "host/cpu.h"
 #include "nccl/abi.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 
 static const char help_text[] =
     "Usage: harp-perf --plugin PATH --mode MODE [options]\n"
+    "       harp-perf --core-latency A,B\n"
     "\n"
     "Drives a NCCL net plugin (v4 to v12) the way NCCL's proxy thread does, without NCCL and without a GPU, "
     "and\n"
@@ -76,6 +78,12 @@ static const char help_text[] =
     "standard error\n"
     "                         (default: the environment's NCCL_DEBUG, else none)\n"
     "  --version              print the version\n"
+    "\n"
+    "Cores\n"
+    "  --core-latency A,B     print how long a cache line takes from core A to core B and back, in "
+    "nanoseconds: the\n"
+    "                         least mean of batches within 20 ms; a virtual machine's cores may move apart "
+    "and together\n"
     "\n"
     "Columns\n"
     "  count   messages received by all ranks together\n"
@@ -183,6 +191,18 @@ static int make_size_range(struct harp_options *opt, size_t min, size_t max, dou
   opt->size_count = 0;
   for (double bytes = (double)min; bytes <= (double)max; bytes *= factor)
     if (add_size(opt, (size_t)bytes)) return -1;
+  return 0;
+}
+
+static int parse_cores(struct harp_options *opt, const char *text) {
+  unsigned first, second;
+  int end = 0;
+  sscanf(text, "%5u,%5u%n", &first, &second, &end);
+  if (!end || text[end] || first == second || first >= HARP_CPU_MAX || second >= HARP_CPU_MAX)
+    return harp_fail(HARP_EXIT_USAGE, "--core-latency %s: expected two different cores, such as 0,1", text);
+  opt->cores[0] = (uint16_t)first;
+  opt->cores[1] = (uint16_t)second;
+  opt->core_latency = true;
   return 0;
 }
 
@@ -318,6 +338,7 @@ enum {
   OPT_TIMEOUT,
   OPT_JSON,
   OPT_LOG,
+  OPT_CORE_LATENCY,
   OPT_HELP,
   OPT_VERSION
 };
@@ -346,6 +367,7 @@ static const struct option long_options[] = {
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"json", required_argument, NULL, OPT_JSON},
     {"log", required_argument, NULL, OPT_LOG},
+    {"core-latency", required_argument, NULL, OPT_CORE_LATENCY},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -432,6 +454,8 @@ static int apply_option(struct harp_options *opt, struct size_range *range, int 
     return opt->log_level >= 0
                ? 0
                : harp_fail(HARP_EXIT_USAGE, "--log %s: expected none, version, warn, info or trace", arg);
+  case OPT_CORE_LATENCY:
+    return parse_cores(opt, arg);
   default:
     return harp_fail(HARP_EXIT_USAGE, "try harp-perf --help"); /* getopt said which option */
   }
@@ -464,6 +488,7 @@ int harp_options_parse(struct harp_options *opt, int argc, char **argv) {
   }
   if (optind < argc)
     return harp_fail(HARP_EXIT_USAGE, "unexpected argument %s; try harp-perf --help", argv[optind]);
+  if (opt->core_latency) return 0;
   if (!opt->plugin_path) return harp_fail(HARP_EXIT_USAGE, "--plugin is missing; try harp-perf --help");
   if (opt->mode == HARP_MODE_COUNT)
     return harp_fail(HARP_EXIT_USAGE, "--mode is missing; try harp-perf --help");

@@ -28,6 +28,8 @@ enum {
 #define HARP_MESSAGE_BYTES_MAX ((size_t)1 << 30)
 
 struct harp_options {
+  bool core_latency; /* measure the cores below and nothing else; the fields after them do not count */
+  uint16_t cores[2];
   const char *plugin_path;
   int abi; /* 4 to 12, 0: the newest the plugin exports */
   enum harp_mode mode;

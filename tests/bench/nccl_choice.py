@@ -21,7 +21,8 @@ from pathlib import Path
 
 from harpctl.testbed.bench.baseline import cache_dir
 from harpctl.testbed.bench.command import find_program
-from harpctl.testbed.bench.nccl_command import available_cores, choose_cores
+from harpctl.testbed.bench.cores import available_cores
+from harpctl.testbed.bench.nccl_command import choose_cores
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
 from harpctl.testbed.bench.nccl_run import run_nccl
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of

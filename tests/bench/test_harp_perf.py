@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import resource
@@ -442,11 +443,44 @@ def test_log_level(perf: Perf) -> None:
     assert line in perf.run("--mode", "ring", *FEW, env={"NCCL_DEBUG": "INFO"}).err
 
 
+def core_latency(perf: Perf, cores: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(perf.program), "--core-latency", cores]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_core_latency(perf: Perf) -> None:
+    """One figure, and no plugin is needed; either core may ask."""
+    cores = [str(core) for core in sorted(os.sched_getaffinity(0))[:2]]
+    for pair in (cores, cores[::-1]):
+        ended = core_latency(perf, ",".join(pair))
+        assert ended.returncode == OK, ended.stderr
+        assert re.fullmatch(r"\d+\.\d\n", ended.stdout)
+        assert float(ended.stdout) > 0
+
+
+@pytest.mark.parametrize("cores", ["", "0", "0,", "0,0", "0,1,2", "0,x", "-1,0", "0,4096"])
+def test_core_latency_takes_two_cores(perf: Perf, cores: str) -> None:
+    ended = core_latency(perf, cores)
+    assert ended.returncode == USAGE
+    assert f"--core-latency {cores}: expected two different cores, such as 0,1" in ended.stderr
+
+
+@pytest.mark.parametrize("cores", ["{have},4095", "4095,{have}"])
+def test_core_that_cannot_be_had(perf: Perf, cores: str) -> None:
+    """Either core may be the one, and nothing is printed for the other."""
+    ended = core_latency(perf, cores.format(have=min(os.sched_getaffinity(0))))
+    assert ended.returncode == USAGE
+    assert not ended.stdout
+    assert "core 4095 is not available to this process (Invalid argument): name two of those" in ended.stderr
+
+
 def test_help_names_every_option(perf: Perf) -> None:
     ended = perf.run("--help")
     assert ended.code == OK
     options = "plugin abi mode sizes min max factor connections inflight time iters warmup check no-check dev"
-    for option in (*options.split(), "json", "rank", "nranks", "rendezvous", "timeout", "log"):
+    options += " json rank nranks rendezvous timeout log core-latency"
+    for option in options.split():
         assert f"--{option}" in ended.out
 
 

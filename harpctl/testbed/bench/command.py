@@ -23,6 +23,7 @@ from harpctl.confs.table import VARIABLES
 from harpctl.errors import ExitCode, HarpError
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
+from harpctl.testbed.bench.cores import OpenWatch, available_cores, parse_cores, watch_opener
 from harpctl.testbed.bench.failover import print_timed_runs
 from harpctl.testbed.bench.failure import parse_failure
 from harpctl.testbed.bench.hosts import SSH, LabHosts, LoopbackHosts, Program, SshHosts
@@ -148,7 +149,13 @@ def _own_env(driver: str | None, engine: str | None, paths: int | None, env: Seq
 
 @contextlib.contextmanager
 def _open_hosts(
-    spec: LabSpec, given: str | None, ifname: str, ssh: Sequence[str], *, loopback: bool
+    spec: LabSpec,
+    given: str | None,
+    ifname: str,
+    ssh: Sequence[str],
+    *,
+    loopback: bool,
+    cores: Sequence[int],
 ) -> Iterator[Opened]:
     """Provide the hosts, a line that describes them, and notes."""
     if given:
@@ -158,10 +165,10 @@ def _open_hosts(
         with SshHosts(names, ifname, ssh) as hosts:
             yield hosts, f"{len(names)} hosts over ssh: {', '.join(names)}", []
     elif loopback:
-        yield LoopbackHosts(spec.hosts), f"{spec.hosts} processes over the loopback interface", []
+        yield LoopbackHosts(spec.hosts, cores), f"{spec.hosts} processes over the loopback interface", []
     else:
         with Lab(spec) as lab:
-            yield LabHosts(lab), f"lab: {spec.describe()}", lab.notes
+            yield LabHosts(lab, cores), f"lab: {spec.describe()}", lab.notes
 
 
 def _write_json(target: str, content: bytes) -> None:
@@ -206,7 +213,12 @@ def _run_by_clock(sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, 
 
 
 def _run_counted(
-    sides: Sequence[Side], job: PerfJob, runs: int, open_hosts: OpenHosts, output: _Output
+    sides: Sequence[Side],
+    job: PerfJob,
+    runs: int,
+    open_hosts: OpenHosts,
+    open_watch: OpenWatch,
+    output: _Output,
 ) -> None:
     """Measure each size as often as asked, print, write and draw."""
     total = steps_total(sides, job, runs)
@@ -215,9 +227,11 @@ def _run_counted(
         open_hosts() as (where, place, notes),
         _progress(Console(stderr=True), total) as step,
     ):
-        measured = measure(where, sides, job, runs, step)
-    if output.write(document(place, job, runs, sides, measured)):
-        print_measured(Console(), place, job, runs, measured, [*notes, *_variables(sides)])
+        watch = open_watch(len(sides) * len(job.sizes_bytes) * runs)
+        measured = measure(where, sides, job, runs, step, watch=watch)
+    if output.write(document(place, job, runs, sides, measured, watch.figures())):
+        about = [*watch.notes(), *notes, *_variables(sides)]
+        print_measured(Console(), place, job, runs, measured, about)
     if output.plot:
         named = list(zip(measured.names, measured.rows, strict=True))
         plot(output.plot, f"{job.mode}, {place}", job.mode, named)
@@ -229,13 +243,26 @@ def _plugin_file(given: str | None) -> Path | None:
     return None if given == SOCKET else find_program(Path(given) if given else None, "libnccl-net.so")
 
 
-def _refuse_with_nccl(given: dict[str, bool]) -> None:
+def _refuse_with(chosen: str, given: dict[str, bool], hint: str = "Leave out one of the two.") -> None:
     for option, is_given in given.items():
         if is_given:
-            raise HarpError(f"--nccl does not take {option}.", "Leave out one of the two.", ExitCode.USAGE)
+            raise HarpError(f"{chosen} does not take {option}.", hint, ExitCode.USAGE)
 
 
-def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback: bool) -> None:
+def _read_cores(text: str | None, beside: dict[str, bool]) -> tuple[int, ...]:
+    """Read --cores; not beside what places ranks itself, and for counted runs only."""
+    if text is None:
+        return ()
+    hint = (
+        "It is for counted runs in the lab or over loopback, not for hosts over ssh; --rps places ranks too."
+    )
+    _refuse_with("--cores", beside, hint)
+    return parse_cores(text, available_cores())
+
+
+def _run_nccl(
+    options: NcclOptions, spec: LabSpec, open_watch: OpenWatch, output: _Output, *, loopback: bool
+) -> None:
     """Run official NCCL over both sides in turns, print and write."""
     if platform.machine() != "x86_64":
         raise HarpError(
@@ -251,6 +278,7 @@ def _run_nccl(options: NcclOptions, spec: LabSpec, output: _Output, *, loopback:
             find_program(None, PROGRAM),
             loopback=loopback,
             progress=lambda total: _progress(console, total),
+            open_watch=open_watch,
         )
     if output.write(content):
         print_nccl(measured, notes)
@@ -494,6 +522,14 @@ def bench(
     ssh: Annotated[
         str, typer.Option(help="The command that reaches a host.", rich_help_panel=_PLACE)
     ] = shlex.join(SSH),
+    cores: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep ranks to these cores in turn, as 0,1; make a run again beside which a cache line took "
+            "more than twice the least time between the first two.",
+            rich_help_panel=_PLACE,
+        ),
+    ] = None,
     perf: Annotated[Path | None, typer.Option(help="Run this harp-perf.", rich_help_panel=_OUTPUT)] = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Draw the results: FILE.png.", rich_help_panel=_OUTPUT)
@@ -527,8 +563,13 @@ def bench(
         for command in plan_build(spec, "lab-"):
             typer.echo(str(command))
         return
+    by_clock = seconds is not None or bool(fail) or beside_tcp
+    elsewhere = {"--hosts": hosts is not None, "--rps": rps, "a run by the clock": by_clock}
+    pinned = _read_cores(cores, elsewhere)
+    open_watch = watch_opener(pinned, lambda: find_program(perf, "harp-perf"))
     if nccl:
-        _refuse_with_nccl(
+        _refuse_with(
+            "--nccl",
             {
                 "--mode": mode is not Mode.STREAM,
                 "--connections": connections != 1,
@@ -543,7 +584,7 @@ def bench(
                 "--plot": plot_file is not None,
                 "--perf": perf is not None,
                 "--enis with a list": bool(host_enis),
-            }
+            },
         )
         own = _own_env(driver, engine, paths, env or [])
         options = NcclOptions(
@@ -565,11 +606,11 @@ def bench(
             against=_plugin_file(against or SOCKET),
             against_env=dict(parse_assignment(word) for word in against_env or []),
             best=against_best,
+            cores=pinned,
         )
-        _run_nccl(options, spec, _Output(json_file, None), loopback=loopback)
+        _run_nccl(options, spec, open_watch, _Output(json_file, None), loopback=loopback)
         return
     failures = [parse_failure(text, spec) for text in fail or []]
-    by_clock = seconds is not None or bool(failures) or beside_tcp
     if (failures or beside_tcp or unprivileged) and (hosts or loopback):
         raise HarpError(
             "--fail, --beside-tcp and --unprivileged work in the lab only.",
@@ -599,10 +640,11 @@ def bench(
         sides = with_distinct_names(sides)
 
     def open_hosts() -> contextlib.AbstractContextManager[Opened]:
-        return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback)
+        return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback, cores=pinned)
 
     if by_clock:
         what = timed_job(job, seconds, failures, beside_tcp=beside_tcp)
         _run_by_clock(sides, what, open_hosts, output)
     else:
-        _run_counted(sides, job, runs or (RUNS_AGAINST if against else RUNS_ALONE), open_hosts, output)
+        count = runs or (RUNS_AGAINST if against else RUNS_ALONE)
+        _run_counted(sides, job, count, open_hosts, open_watch, output)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from harpctl.errors import HarpError
+from harpctl.testbed.bench.cores import pinned_words
 from harpctl.testbed.lab.lab import Lab
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -92,12 +93,13 @@ def _with_env(env: Mapping[str, str], argv: Sequence[str]) -> list[str]:
 class LabHosts:
     """Ranks on the hosts of a lab, one each; all ENIs are named to either transport.
 
-    With receive packet steering a rank keeps to the core after the one that handles what arrives at its host.
+    A rank keeps to one of the given cores. Without these, and with receive packet steering, it keeps to the
+    core after the one that handles what arrives there.
     The ranks meet at a file, which the hosts share: no ENI is needed for it, and none carries it.
     """
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
+    def __init__(self, lab: Lab, cores: Sequence[int] = ()) -> None:
+        self._lab, self._cores = lab, cores
         self._folder = tempfile.TemporaryDirectory(prefix="harp-bench-")
         self._runs = 0
 
@@ -124,9 +126,11 @@ class LabHosts:
         return self._lab.command(rank, [*self._pinning(rank), *_with_env(env, argv)])
 
     def _pinning(self, rank: int) -> list[str]:
-        """Keep a rank off the core that handles what arrives at its host, where that is one core."""
-        cores = self._lab.spec.rps_cores
-        return ["taskset", "-c", str((rank + 1) % cores)] if cores > 1 else []
+        """Keep a rank to its core, or off the one core that handles what arrives at its host."""
+        steered = self._lab.spec.rps_cores
+        if self._cores or steered < 2:
+            return pinned_words(self._cores, rank)
+        return pinned_words(range(steered), rank + 1)
 
     def cpu(self) -> CpuTimes:
         return _own_cpu()
@@ -135,8 +139,8 @@ class LabHosts:
 class LoopbackHosts:
     """Ranks on this machine over the loopback interface: what an ordinary user can run."""
 
-    def __init__(self, ranks: int = 2) -> None:
-        self._ranks = ranks
+    def __init__(self, ranks: int = 2, cores: Sequence[int] = ()) -> None:
+        self._ranks, self._cores = ranks, cores
 
     def count(self) -> int:
         return self._ranks
@@ -154,8 +158,7 @@ class LoopbackHosts:
             return f"127.0.0.1:{probe.getsockname()[1]}"
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        del rank
-        return _with_env(env, argv)
+        return [*pinned_words(self._cores, rank), *_with_env(env, argv)]
 
     def cpu(self) -> CpuTimes:
         return _own_cpu()

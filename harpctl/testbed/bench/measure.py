@@ -4,7 +4,7 @@
 One harp-perf run measures one size of one side, so that the two sides' runs of a size are neighbours in time
 and the machine's own drift falls on both. A measured run sends a fixed count of messages, found by a trial;
 the machine time holds the measured messages and a constant start-up, which is measured once per side and
-taken off.
+taken off. A watch takes the measured runs, and may make one again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harpctl.testbed.bench.cores import UNWATCHED, Watch
 from harpctl.testbed.bench.hosts import Hosts, Program
 from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_perf
 from harpctl.testbed.bench.sizes import format_size
@@ -102,10 +103,10 @@ class SideMeter:
             job = dataclasses.replace(job, iterations=max(count, 1))
         return job, setting
 
-    def take(self, job: PerfJob, into: SideRuns, label: str) -> None:
+    def take(self, job: PerfJob, into: SideRuns, label: str, watch: Watch) -> None:
         """Measure once."""
         self._step(f"{format_size(job.sizes_bytes[0])} {self.side.name} {label}")
-        done = self._perf(job, into.setting)
+        done = watch.take(lambda: self._perf(job, into.setting), _is_wrong)
         into.results.append(_only_result(done, job))
         into.cpu.append(cpu_s_per_gb(done, self._startup_s))
 
@@ -115,7 +116,13 @@ class SideMeter:
 
 
 def measure(
-    hosts: Hosts, sides: Sequence[Side], job: PerfJob, runs: int, step: Step, run: Runner = run_perf
+    hosts: Hosts,
+    sides: Sequence[Side],
+    job: PerfJob,
+    runs: int,
+    step: Step,
+    run: Runner = run_perf,
+    watch: Watch = UNWATCHED,
 ) -> Measured:
     """Measure every size: for each, all sides in turn, as often as there are runs."""
     meters = [SideMeter(hosts, side, job, step, run) for side in sides]
@@ -125,7 +132,7 @@ def measure(
         row = [SideRuns(setting, job.check) for _, setting in prepared]
         for number in range(runs):
             for meter, (one, _), into in zip(meters, prepared, row, strict=True):
-                meter.take(one, into, f"{number + 1}/{runs}")
+                meter.take(one, into, f"{number + 1}/{runs}", watch)
         for side, into in zip(runs_by_side, row, strict=True):
             side.append(into)
     by_time = job.mode == Mode.PINGPONG.value
@@ -136,6 +143,10 @@ def measure(
         tuple(tuple(into.setting for into in side) for side in runs_by_side),
         tuple(compare(a.results, b.results, a.row(), b.row(), by_time=by_time) for a, b in pairs),
     )
+
+
+def _is_wrong(done: PerfRun) -> bool:
+    return any(result.wrong for result in done.report.results)
 
 
 def _only_result(done: PerfRun, job: PerfJob) -> PerfResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.baseline import cache_dir
+from harpctl.testbed.bench.cores import OpenWatch, available_cores
 from harpctl.testbed.bench.hosts import Hosts, LabHosts, LoopbackHosts
 from harpctl.testbed.bench.measure import Step, setting_text
 from harpctl.testbed.bench.nccl_measure import (
@@ -61,6 +61,7 @@ class NcclOptions:
     against: Path | None  # likewise
     against_env: Mapping[str, str]
     best: bool
+    cores: tuple[int, ...]  # empty: those that the process may use
 
     def job(self, ranks: int) -> NcclJob:
         """Make the job. Raises HarpError for what NCCL does not have."""
@@ -102,11 +103,6 @@ class NcclOptions:
         return [*sides, plugin_side(name, self.against, folder / "2", theirs, "")]
 
 
-def available_cores() -> list[int]:
-    """Return the cores that this process may use."""
-    return sorted(os.sched_getaffinity(0))
-
-
 def choose_cores(ranks: int, rps_cores: int, available: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
     """Choose a core for each rank; a note where ranks have to share one."""
     if rps_cores > 1:  # the core before is the one that handles what arrives at the host
@@ -140,7 +136,13 @@ Progress = Callable[[int], AbstractContextManager[Step]]
 
 
 def run_nccl_bench(
-    options: NcclOptions, spec: LabSpec, program: Path, *, loopback: bool, progress: Progress
+    options: NcclOptions,
+    spec: LabSpec,
+    program: Path,
+    *,
+    loopback: bool,
+    progress: Progress,
+    open_watch: OpenWatch,
 ) -> tuple[NcclMeasured, bytes, list[str]]:
     """Measure all sides in turn; return what was measured, the JSON, and the notes."""
     job = options.job(spec.hosts)
@@ -148,7 +150,7 @@ def run_nccl_bench(
         library, version = options.library, str(options.library)
     else:
         library, version = fetch(wheel_of(options.version), cache_dir()), options.version
-    cores, core_notes = choose_cores(spec.hosts, spec.rps_cores, available_cores())
+    cores, core_notes = choose_cores(spec.hosts, spec.rps_cores, options.cores or available_cores())
     with (
         tempfile.TemporaryDirectory(prefix="harp-nccl-") as folder,
         open_place(spec, loopback=loopback) as (hosts, namespaces, where, notes),
@@ -156,13 +158,14 @@ def run_nccl_bench(
         sides = options.sides(Path(folder))
         place = NcclPlace(program, library, namespaces, cores, hosts.env(0))
         with progress(len(sides) * options.runs) as step:
-            runs_by_side = alternate(place, sides, job, options.runs, step)
+            watch = open_watch(len(sides) * options.runs)
+            runs_by_side = alternate(place, sides, job, options.runs, step, watch=watch)
     measured = fold(sides, runs_by_side, job.sizes_bytes)
-    document = nccl_document(where, version, place, job, options.runs, sides, measured)
+    document = nccl_document(where, version, place, job, options.runs, sides, measured, watch.figures())
     given = zip(measured.names, options.variables(), strict=True)
     variables = [f"{name} with {setting_text(env)}" for name, env in given if env]
     about = nccl_notes(where, version, job, options.runs, measured)
-    return measured, document, [*about, *notes, *core_notes, *variables]
+    return measured, document, [*about, *watch.notes(), *notes, *core_notes, *variables]
 
 
 def print_nccl(measured: NcclMeasured, notes: Sequence[str]) -> None:

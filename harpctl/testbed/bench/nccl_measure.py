@@ -8,6 +8,7 @@ alternate, so that run i of one is the neighbour of run i of the other, and the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.baseline import BEST_OF
 from harpctl.testbed.bench.compare import divided
+from harpctl.testbed.bench.cores import UNWATCHED, Watch
 from harpctl.testbed.bench.measure import Step, setting_text
 from harpctl.testbed.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
 from harpctl.testbed.bench.sizes import format_size
@@ -169,14 +171,19 @@ def alternate(
     runs: int,
     step: Step,
     run: Runner = run_nccl,
+    watch: Watch = UNWATCHED,
 ) -> list[list[Runs]]:
-    """Run all sides in turn, that many times; return each side's runs."""
+    """Run all sides in turn, that many times; return each side's runs. The watch may make one again."""
     runs_by_side: list[list[Runs]] = [[] for _ in sides]
     for number in range(runs):
         for side, into in zip(sides, runs_by_side, strict=True):
             step(f"{side.name} {side.setting} {number + 1}/{runs}".replace("  ", " "))
-            into.append(run_side(place, side, job, run))
+            into.append(watch.take(functools.partial(run_side, place, side, job, run), _is_wrong))
     return runs_by_side
+
+
+def _is_wrong(run: Runs) -> bool:
+    return any(size.wrong for size in run.values())
 
 
 def row_of(side: NcclSide, runs: Sequence[Runs], size_bytes: int) -> NcclRow:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harpctl.testbed.bench.cores import CoreFigures
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
 from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.table import count_text, figure_text
@@ -82,6 +83,7 @@ def nccl_document(
     runs: int,
     sides: Sequence[NcclSide],
     measured: NcclMeasured,
+    cores: CoreFigures | None,
 ) -> bytes:
     """Write the whole measurement as JSON: what was run, where, and every row."""
     content = {
@@ -90,6 +92,7 @@ def nccl_document(
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "nccl": version,
         "cores": place.cores,
+        "core_latency": cores,
         "job": {name: value for name, value in dataclasses.asdict(job).items() if name != "sizes_bytes"},
         "runs": runs,
         "sides": [

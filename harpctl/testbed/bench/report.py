@@ -11,13 +11,21 @@ from collections.abc import Sequence
 import msgspec
 from rich.console import Console
 
+from harpctl.testbed.bench.cores import CoreFigures
 from harpctl.testbed.bench.measure import Measured, Side, setting_text
 from harpctl.testbed.bench.perf import Mode, PerfJob
 from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.table import print_rows, single_table, versus_table
 
 
-def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measured: Measured) -> bytes:
+def document(
+    place: str,
+    job: PerfJob,
+    runs: int,
+    sides: Sequence[Side],
+    measured: Measured,
+    cores: CoreFigures | None = None,
+) -> bytes:
     """Write the whole measurement as JSON: what was run, where, and every row."""
     content = {
         "place": place,
@@ -25,6 +33,7 @@ def document(place: str, job: PerfJob, runs: int, sides: Sequence[Side], measure
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "job": {name: value for name, value in dataclasses.asdict(job).items() if name != "sizes_bytes"},
         "runs": runs,
+        "core_latency": cores,
         "sides": [
             {
                 "name": side.name,

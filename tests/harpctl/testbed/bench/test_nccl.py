@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from harpctl import build_info
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench import command, nccl_command, nccl_wheel
+from harpctl.testbed.bench import command, cores, nccl_command, nccl_wheel
 from harpctl.testbed.bench.nccl_measure import (
     NcclJob,
     NcclPlace,
@@ -128,6 +128,35 @@ def test_sides_take_turns(base: list[str], calls: Path) -> None:
     assert {"--op=allreduce", "--ranks=2", "--sizes=64,4096", "--time=0.01", "--check"} <= set(made[0][1])
 
 
+def test_runs_are_watched_on_given_cores(
+    base: list[str], calls: Path, fake_perf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks are on these cores in turn, and a run beside which they were apart is made again."""
+    monkeypatch.setattr(cores, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(command, "available_cores", lambda: [0, 1])
+    file = fake_perf.with_name("readings")
+    file.write_text("60 " * cores.FIRST_READINGS + "60 60  60 350  60")
+    done = call(*base, "--runs", "2", "--cores", "1,0", "--json", "-", FAKE_LATENCIES=str(file))
+    assert done.exit_code == 0, done.output
+    made = read(calls)
+    assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "HARP", "Socket"]
+    assert all("--cores=1,0" in words for _, words, _ in made)
+    found = json.loads(done.stdout)["core_latency"]
+    assert (found["cores"], found["made_again"], found["kept_apart"]) == ([1, 0], 1, 0)
+
+
+def test_wrong_data_beside_far_cores_is_an_error(
+    base: list[str], calls: Path, fake_perf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(command, "available_cores", lambda: [0, 1])
+    file = fake_perf.with_name("readings")
+    file.write_text("60 " * cores.FIRST_READINGS + "350")
+    done = call(*base, "--runs", "1", "--cores", "0,1", "--env", "FAKE_WRONG=3", FAKE_LATENCIES=str(file))
+    assert done.exit_code == ExitCode.WRONG_DATA
+    assert [net for net, _, _ in read(calls)][:2] == ["HARP", "Socket"]
+
+
 def test_json(base: list[str]) -> None:
     done = call(*base, "--runs", "1", "--op", "alltoall", "--no-check", "--iters", "7", "--json", "-")
     assert done.exit_code == 0, done.output
@@ -227,8 +256,8 @@ def test_other_machines(base: list[str], monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_core_for_each_rank() -> None:
     assert nccl_command.choose_cores(2, 0, [3, 5, 7]) == ((3, 5), [])
-    cores, notes = nccl_command.choose_cores(4, 0, [0, 1])
-    assert cores == (0, 1, 0, 1)
+    shared, notes = nccl_command.choose_cores(4, 0, [0, 1])
+    assert shared == (0, 1, 0, 1)
     assert "4 ranks share 2 core(s)" in notes[0]
     assert nccl_command.choose_cores(2, 2, [0, 1]) == ((1, 0), [])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.testbed.bench.hosts import LabHosts
+from harpctl.testbed.bench.hosts import LabHosts, LoopbackHosts
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.spec import LabSpec
 
@@ -15,8 +15,8 @@ def no_compiler_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harpctl.testbed.lab.lab.unprivileged_words", lambda: ["setpriv", "--none"])
 
 
-def _words(spec: LabSpec, rank: int) -> list[str]:
-    hosts = LabHosts(Lab(spec, prefix="places-"))
+def _words(spec: LabSpec, rank: int, cores: tuple[int, ...] = ()) -> list[str]:
+    hosts = LabHosts(Lab(spec, prefix="places-"), cores)
     return hosts.command(rank, ["harp-perf"], {"A": "1"})[4:]
 
 
@@ -34,3 +34,11 @@ def test_ranks_lose_their_privileges_inside_their_host() -> None:
 
 def test_ranks_run_anywhere_else() -> None:
     assert _words(LabSpec(), 0) == _words(LabSpec(rps_cores=1), 0) == ["env", "A=1", "harp-perf"]
+
+
+def test_ranks_keep_to_given_cores_in_turn() -> None:
+    for rank, core in enumerate(("4", "2", "4")):
+        words = ["taskset", "-c", core, "env", "A=1", "harp-perf"]
+        assert _words(LabSpec(hosts=3), rank, (4, 2)) == words
+        assert LoopbackHosts(3, (4, 2)).command(rank, ["harp-perf"], {"A": "1"}) == words
+    assert LoopbackHosts().command(0, ["harp-perf"], {"A": "1"}) == ["env", "A=1", "harp-perf"]
