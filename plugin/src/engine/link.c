@@ -212,6 +212,15 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
   return 0;
 }
 
+/* The peer is gone: fails the link, which still waits. */
+static void fail_as_gone(struct harp_link *link, harp_ns now) {
+  if (link->is_ended)
+    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                   link->peer->name, link->engine->name);
+  else
+    harp_monitor_on_gone(link->peer, now);
+}
+
 void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   struct harp_request *r;
   while ((r = harp_spsc_peek(&link->submit))) {
@@ -230,7 +239,7 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   }
   if (harp_unlikely(link->outstanding && (link->is_ended || link->peer->monitor.gone))) {
     harp_link_complete(link); /* what had arrived before is no transfer that the peer left unfinished */
-    if (link->outstanding) harp_link_on_gone(link, now);
+    if (link->outstanding) fail_as_gone(link, now);
   }
   harp_link_check(link, now);
 }
@@ -342,15 +351,7 @@ void harp_link_on_close(struct harp_link *link, const struct harp_close *close, 
     harp_link_fail(link, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; see its log",
                    link->peer->name, link->engine->name, reason_text(close->reason));
   else if (link->outstanding)
-    harp_link_on_gone(link, now);
-}
-
-void harp_link_on_gone(struct harp_link *link, harp_ns now) {
-  if (link->is_ended)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
-                   link->peer->name, link->engine->name);
-  else
-    harp_monitor_on_gone(link->peer, now);
+    fail_as_gone(link, now);
 }
 
 static bool overlaps(const struct harp_request *r, const void *data, size_t bytes) {

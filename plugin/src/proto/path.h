@@ -96,9 +96,6 @@ struct harp_path {
   struct harp_flight flight;
 };
 
-/* Sizes that the search steps through, in lines: jumbo, single-buffer XDP, Ethernet, IPv6 minimum. */
-extern const uint32_t harp_path_sizes[4];
-
 /* `to` is the window of the peer's interface, borrowed. `ring` is the memory of the path's flight: `records`
  * of them, a power of two. */
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
@@ -161,9 +158,6 @@ static inline bool harp_path_owes(const struct harp_path *p) {
 static inline bool harp_path_silent(const struct harp_path *p) {
   return p->state != HARP_PATH_UP || p->drained || p->pto_count >= HARP_PATH_SILENT_PTOS;
 }
-
-/* Returns how long an answer may take before it is late: RTT, its variation, and a margin. */
-harp_ns harp_path_patience_ns(const struct harp_path *p);
 
 /* Goes down to the smallest packets, and lets the size search try the largest as soon as something is
  * acknowledged. */
