@@ -15,10 +15,9 @@
 /* ---- making ---- */
 
 int harp_link_free_stream(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
-  for (unsigned i = 0; i < s->stream_max; i++) {
-    unsigned id = (peer->stream_next + i) % s->stream_max;
-    if (!harp_sender_stream(s, (uint16_t)id)) return (int)id;
+  for (unsigned i = 0; i < HARP_STREAMS_MAX; i++) {
+    unsigned id = (peer->stream_next + i) % HARP_STREAMS_MAX;
+    if (!harp_sender_stream(peer->session.sender, (uint16_t)id)) return (int)id;
   }
   return -1;
 }

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/listener.h"
 #include "host/cpu.h"
+#include "proto/path_report.h"
 
 enum {
   LOOK_SLOTS = 512, /* of links, in one pass */
@@ -72,24 +73,26 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 /* ---- finding the reason ---- */
 
 /* Whether a path in use carries nothing. */
-static bool carries_nothing(const struct harp_path *p) {
-  return p->state != HARP_PATH_DORMANT && harp_path_silent(p);
+static bool carries_nothing(const struct harp_path_report *p) {
+  return p->state != HARP_PATH_DORMANT && p->is_silent;
 }
 
 /* An interface of which a path carries nothing; -1: there is none. */
 static int silent_eni(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
-  for (unsigned i = 0; i < s->path_count; i++)
-    if (carries_nothing(&s->paths[i])) return s->paths[i].local_eni;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
+    if (carries_nothing(&p)) return p.local_eni;
+  }
   return -1;
 }
 
 /* What does not get through. */
 static const char *silent_carrier(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
   bool udp = false, tcp = false;
-  for (unsigned i = 0; i < s->path_count; i++)
-    if (carries_nothing(&s->paths[i])) *(s->paths[i].is_tcp ? &tcp : &udp) = true;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
+    if (carries_nothing(&p)) *(p.is_tcp ? &tcp : &udp) = true;
+  }
   return udp && tcp ? "UDP and TCP" : tcp ? "TCP" : "UDP";
 }
 
