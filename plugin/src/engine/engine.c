@@ -408,7 +408,7 @@ void harp_engine_give_block(struct harp_engine *e, void *block) {
   e->block_free = block;
 }
 
-/* ---- mailbox ---- */
+/* ---- submissions ---- */
 
 void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot) {
   HARP_ASSERT(slot < HARP_ENGINE_LINKS_MAX);
