@@ -337,7 +337,7 @@ static void test_messages_keep_apart_across_the_wrap(void **state) {
 
 /* A large message waits for its credit, so that is sent at once; a small one comes early, and its credit is
  * sent with what else goes, until half of the early places may be taken. */
-static void test_credit_of_small_receives_waits_for_company(void **state) {
+static void test_credit_of_small_receives_waits_for_more(void **state) {
   (void)state;
   const uint8_t *early;
   for (unsigned i = 0; i < HARP_EARLY_MESSAGES / 2 - 1; i++) {
@@ -371,7 +371,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_receives_are_bounded, init, fini),
       cmocka_unit_test_setup_teardown(test_empty_messages_complete_in_turn, init, fini),
       cmocka_unit_test_setup_teardown(test_messages_keep_apart_across_the_wrap, init, fini),
-      cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_company, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_more, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -344,7 +344,7 @@ static void test_one_that_goes_on_without_an_acknowledgement_is_probed(void **st
   assert_int_equal(run.type, HARP_PACKET_PROBE);
 }
 
-/* Small messages wait for company, but not on a tcp path. */
+/* Small messages wait for others, but not on a tcp path. */
 static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   (void)state;
   struct harp_tx_run run;

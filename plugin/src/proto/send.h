@@ -74,7 +74,7 @@ struct harp_sender {
   bool credit_wanted;                   /* the next probe requests the credit of all streams */
   /* Lines of small messages sent before large ones, minus those of large ones sent since. */
   uint32_t small_lines;
-  harp_ns cork_ns;          /* until then small messages wait for company; HARP_NEVER: none waits */
+  harp_ns cork_ns;          /* until then small messages wait for others; HARP_NEVER: none waits */
   harp_ns stalled_since_ns; /* first time that a path fell silent, with no packet received since; 0: not
                                stalled */
 
