@@ -94,7 +94,8 @@ static const char *path_state(const struct harp_path_report *p) {
 }
 
 static const char *path_kind(const struct harp_path_report *p) {
-  return p->is_tcp ? "tcp" : p->is_standby ? "udp standby" : "udp";
+  if (p->is_tcp) return p->is_standby ? "tcp standby" : "tcp";
+  return p->is_standby ? "udp standby" : "udp";
 }
 
 /* Sets a counter of a path, and adds what is new to that of its interface. */
