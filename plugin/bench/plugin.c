@@ -85,8 +85,8 @@ int harp_plugin_fail(const struct harp_plugin *net, const char *function, enum h
 
 #define TABLE(v) ((const struct harp_nccl_net_v##v *)net->table)
 
-/* Returns from the calling function what `call`, a field with its arguments, returns in this table's version.
- */
+/* Returns from the calling function what `call`, a field with its arguments, returns in this table's
+ * version. */
 #define RETURN_CALL(call)                                                                                    \
   switch (net->abi) {                                                                                        \
   case 4:                                                                                                    \

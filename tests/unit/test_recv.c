@@ -75,8 +75,8 @@ static void test_a_posted_message_is_placed_and_done(void **state) {
   uint32_t bytes;
   assert_int_equal(post(5000, &early), 0);
   assert_null(early);
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE + 8, LINES(8), 276, LINES(8) + 276),
-                   HARP_DROP_NONE); /* the end comes first */
+  /* the end comes first */
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE + 8, LINES(8), 276, LINES(8) + 276), HARP_DROP_NONE);
   assert_ptr_equal(place.dst, buffer + LINES(8));
   assert_int_equal(place.count, 1);
   assert_int_equal(place.runs[0].from, 0);
@@ -108,8 +108,8 @@ static void test_only_new_lines_are_placed(void **state) {
   assert_int_equal(place.runs[2].bytes, LINES(3));
 }
 
-/* The map of what has arrived is a ring of one window: behind the window its bits are those of other lines.
- */
+/* The map of what has arrived is a ring of one window: behind the window its bits are those of other
+ * lines. */
 static void test_an_early_message_at_the_edge_of_the_window(void **state) {
   (void)state;
   enum { BIG = HARP_WINDOW_LINES - 3, LOST = 11, ARRIVED = 3 * HARP_LINE_BYTES };
@@ -135,8 +135,8 @@ static void test_early_data_waits_in_staging(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY),
-                   HARP_DROP_NONE); /* of the second message */
+  /* of the second message */
+  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY), HARP_DROP_NONE);
   uint8_t *slot = staging + (MESSAGE + 1) % HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES;
   assert_ptr_equal(place.dst, slot + LINES(8));
   assert_int_equal(post(100, &early), 0);
@@ -170,8 +170,8 @@ static void test_bounds_and_contradictions(void **state) {
   assert_int_equal(feed(NUMBER, MESSAGE, LINE + HARP_WINDOW_LINES, 0, LINES(1), LINES(1)), HARP_DROP_WINDOW);
   assert_int_equal(feed(NUMBER, MESSAGE + 5000, LINE, 0, LINES(1), LINES(1)), HARP_DROP_WINDOW);
   assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(1), INT32_MAX), HARP_DROP_FIELD);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, LINES(1), LINES(1), LINES(4)),
-                   HARP_DROP_CONTRADICTION); /* would start before its turn */
+  /* would start before its turn */
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, LINES(1), LINES(1), LINES(4)), HARP_DROP_CONTRADICTION);
   assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(1), LINES(4)), HARP_DROP_NONE);
   assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 1, LINES(1), LINES(1), LINES(5)),
                    HARP_DROP_CONTRADICTION); /* another size */

@@ -215,8 +215,8 @@ static void pass_once(void) {
   now += HARP_MS(1);
 }
 
-/* Passes time in steps, and answers what goes over UDP; returns when the tcp path went DOWN, 0: it did not.
- */
+/* Passes time in steps, and answers what goes over UDP; returns when the tcp path went DOWN, 0: it did
+ * not. */
 static harp_ns pass(harp_ns span_ns, bool progress) {
   for (harp_ns end = now + span_ns; now < end;) {
     pass_once();

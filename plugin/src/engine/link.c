@@ -227,8 +227,8 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
                 atomic_load_explicit(&r->state, memory_order_relaxed) == HARP_REQUEST_POSTED);
     if (link->is_open) {
       int err = link->role == HARP_ROLE_SENDER ? submit_send(link, r, now) : submit_receive(link, r, now);
-      HARP_ASSERT(
-          !err); /* there are as many message slots as requests, and done ones are collected at once */
+      /* there are as many message slots as requests, and done ones are collected at once */
+      HARP_ASSERT(!err);
       link->outstanding++;
       link->copies_outstanding += r->is_copy;
       link->peer->outstanding++;

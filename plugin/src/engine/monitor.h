@@ -8,8 +8,8 @@
  * The connection runs over one pair of interfaces. Where the peer has others, it may break without harm
  * ("lost"), by a timeout here, or by a reset when the peer's kernel timed out first. From then on only
  * packets show that the peer runs, and silence for the peer timeout fails it. Senders with several interfaces
- * probe idle paths, so that a peer that runs is never silent. All calls under the engine's lock; none blocks.
- */
+ * probe idle paths, so that a peer that runs is never silent. All calls under the engine's lock; none
+ * blocks. */
 #ifndef HARP_MONITOR_H
 #define HARP_MONITOR_H
 

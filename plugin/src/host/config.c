@@ -159,8 +159,8 @@ static int gather_ifname(struct loader *loader) {
 
 /* ---- the ENI of an instance ---- */
 
-/* Sets the error for a key that contradicts the host: the file is another host's, or interfaces were renamed.
- */
+/* Sets the error for a key that contradicts the host: the file is another host's, or interfaces were
+ * renamed. */
 static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_setting_id id,
                          const char *value, const char *have) {
   char place[PLACE_BYTES];

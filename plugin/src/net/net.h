@@ -67,8 +67,8 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
                                   struct harp_comm **comm);
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm);
 
-/* Registers a buffer, host memory only. Nothing is pinned; the registration only names what deregister ends.
- */
+/* Registers a buffer, host memory only. Nothing is pinned; the registration only names what deregister
+ * ends. */
 enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t bytes, void **mr);
 /* After this returns nothing touches the buffer any more. Always succeeds. */
 enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr);

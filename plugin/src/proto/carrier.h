@@ -22,8 +22,8 @@ enum {
 #define HARP_CARRIER_QUEUE_FOR_NS HARP_MS(80) /* it lasts, or it was a pause of a host */
 #define HARP_CARRIER_AVOID_NS     HARP_SEC(1)
 #define HARP_CARRIER_AVOID_MAX_NS HARP_SEC(64)
-#define HARP_CARRIER_GOOD_NS      HARP_SEC(10) /* of use without a reason: the next time is the first one again \
-                                                */
+/* Of use without a reason: then it is avoided as briefly as the first time. */
+#define HARP_CARRIER_GOOD_NS HARP_SEC(10)
 
 /* What a connection's kernel has counted since it began. Wraps. */
 struct harp_carrier_sample {

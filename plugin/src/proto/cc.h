@@ -84,8 +84,8 @@ uint32_t harp_cc_min_bytes(const struct harp_cc *cc);
 /* Sets the window, bounded below by harp_cc_min_bytes and above by window_max_bytes. */
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
 
-/* Adds a sample to the round. Returns whether the round has ended, so that the algorithm sets a new window.
- */
+/* Adds a sample to the round. Returns whether the round has ended, so that the algorithm sets a new
+ * window. */
 bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
 
 /* Returns whether the network limited the path in the round that the sample ends: the window was in use, and

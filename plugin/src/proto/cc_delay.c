@@ -56,8 +56,8 @@ static uint32_t tolerated_q4(const struct harp_cc *cc, harp_ns queue_ns) {
   return HARP_MAX(LOSS_TOLERATED_PERMILLE * 16u, cc->loss_excused_q4);
 }
 
-/* If cutting the window does not reduce the loss, it is not congestion: from then on only more loss counts.
- */
+/* If cutting the window does not reduce the loss, it is not congestion: from then on only more loss
+ * counts. */
 static void maybe_excuse(struct harp_cc *cc) {
   if (!cc->cut_level_q4) cc->cut_level_q4 = cc->loss_permille_q4, cc->cut_rounds = 0;
   if (++cc->cut_rounds < EXCUSE_ROUNDS || cc->loss_permille_q4 < cc->cut_level_q4 * 3 / 4) return;

@@ -119,8 +119,8 @@ static void report_state(struct harp_sender *s, const struct harp_path *p, enum 
   if (p->state == HARP_PATH_DOWN) s->counters->path_up++;
 }
 
-/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
- */
+/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to
+ * NEW. */
 static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now) {
   static const bool allowed[4][4] = {
       [HARP_PATH_NEW] = {[HARP_PATH_UP] = true, [HARP_PATH_DORMANT] = true},

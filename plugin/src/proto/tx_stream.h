@@ -96,8 +96,8 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
                         bool is_awaited, harp_ns now) HARP_MUST_CHECK;
 
 /* Takes the receiver's credit: messages before `posted` have their receive. Returns whether that is news; it
- * is not when no receiver can have posted so many, since it is then about an earlier stream of the same id.
- */
+ * is not when no receiver can have posted so many, since it is then about an earlier stream of the same
+ * id. */
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted);
 
 /* Notes that a run of lines arrived. Each of them was sent. */
