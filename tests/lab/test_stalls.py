@@ -71,7 +71,7 @@ def _has_line(job: Job, *parts: str) -> bool:
 
 
 def _tcp_ports(job: Job) -> str:
-    until("the ports are told", lambda: all(PORT.search(job.log(rank)) for rank in range(2)))
+    until("the ports are logged", lambda: all(PORT.search(job.log(rank)) for rank in range(2)))
     return ", ".join(PORT.findall(job.log(0)) + PORT.findall(job.log(1)))
 
 

@@ -56,7 +56,7 @@ static int fini(void **state) {
   return 0;
 }
 
-/* Encodes a packet of 100 bytes as the sender would and gives it to `to`. */
+/* Encodes a packet of 100 bytes as the sender would and feeds it to `to`. */
 static enum harp_drop data_to(struct harp_session *to, uint8_t path, uint64_t number, uint32_t seed) {
   static const uint8_t payload[100] = "payload";
   struct harp_packet f = {.type = HARP_PACKET_DATA,

@@ -208,7 +208,7 @@ def _run_by_clock(sides: Sequence[Side], what: TimedJob, open_hosts: OpenHosts, 
 def _run_counted(
     sides: Sequence[Side], job: PerfJob, runs: int, open_hosts: OpenHosts, output: _Output
 ) -> None:
-    """Measure each size as often as asked, print, write and draw."""
+    """Measure each size as often as requested, print, write and draw."""
     total = steps_total(sides, job, runs)
     with (
         interrupted_by_signals(),

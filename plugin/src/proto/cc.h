@@ -18,7 +18,7 @@ struct harp_cc;
 /* What one acknowledgement showed. */
 struct harp_cc_sample {
   harp_ns now;
-  harp_ns rtt_ns;          /* of this acknowledgement; 0 if it gave none */
+  harp_ns rtt_ns;          /* of this acknowledgement; 0 if it brought none */
   harp_ns rtt_min_ns;      /* the path's base RTT */
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */

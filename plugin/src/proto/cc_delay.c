@@ -3,7 +3,7 @@
  *
  * Idea (after TIMELY/Swift, and BBR's tolerance of random loss): once per round trip compare the round's
  * *lowest* RTT with the path's base RTT. A queue in the network lifts every sample of a round, a host that
- * was descheduled only some, so the lowest one tells them apart. Below the target the window grows by an
+ * was descheduled only some, so the lowest one distinguishes them. Below the target the window grows by an
  * eighth, above it shrinks in proportion. Where threads wait for cores every sample shows
  * that wait and no queue at all, so delay alone shrinks the window to DELAY_FLOOR_BYTES and no further; to
  * the path's share of them where several of the connection run between the same ENIs.
