@@ -2,7 +2,7 @@
 """The command line: options common to all commands, and errors turned into one readable line.
 
 A command's own module holds what it does; this file only names the commands, in the order of their use, and
-imports those that are asked for.
+imports those that are requested.
 """
 
 from __future__ import annotations

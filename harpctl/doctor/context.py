@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check gets: the host, its facts, its conf files, the environment, and what was asked for."""
+"""What a check gets: the host, its facts, its conf files, the environment, and what was requested."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def check_program(context: Context) -> Iterator[CheckResult]:
 
 @check("drivers.modes", "Every driver mode is available", needs.machine, validates=False)
 def check_modes(context: Context) -> Iterator[CheckResult]:
-    """Report the modes that are not available, asked for or not: the drivers fall back to the others."""
+    """Report the modes that are not available, requested or not: the drivers fall back to the others."""
     for mode in MODES:
         if missing := lacks(context, mode):
             yield skip(f"{mode.driver} would lack {', '.join(missing)}.")

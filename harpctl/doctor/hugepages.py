@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the hugepages: there, as many as asked for, where they are needed, and usable by this process."""
+"""Checks of the hugepages: there, as many as requested, where they are needed, and usable by this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cgroup_limit(context: Context) -> CgroupPages | None:
 
 
 def brings(context: Context, cmdline: str) -> int:
-    """Return how many pages of the wanted size a kernel command line asks for."""
+    """Return how many pages of the wanted size a kernel command line requests."""
     return reserved_pages(cmdline).get(context.page_size, 0)
 
 

@@ -11,7 +11,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import kernel_release
 from harpctl.doctor.model import CheckResult, check, skip, warn
 
-SOCKET_BUFFER = 8 << 20  # what the udp driver asks for (plugin/src/io/udp_socket.c)
+SOCKET_BUFFER = 8 << 20  # what the udp driver requests (plugin/src/io/udp_socket.c)
 NOFILE_MIN = 4096
 MEMLOCK_MIN = 64 << 20  # bytes
 NET = "/proc/sys/net/core"
@@ -57,7 +57,7 @@ def _buffer(context: Context, name: str) -> Iterator[CheckResult]:
     if have < 0 or have >= SOCKET_BUFFER:
         return
     if "cap_net_admin" in (context.facts.limits.capabilities or ()):
-        return  # it then takes what it asks for, whatever the limit
+        return  # it then takes what it requests, whatever the limit
     step = SetControl(
         path=f"{NET}/{name}", value=str(SOCKET_BUFFER), why="room for a burst in the udp driver"
     )

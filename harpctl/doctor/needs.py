@@ -30,7 +30,7 @@ def two(context: Context) -> str:
 
 
 def wanted(context: Context) -> str:
-    """Need conf files that ask for hugepages; without any the default asks for them."""
+    """Need conf files that request hugepages; without any the default requests them."""
     return "" if context.page_size else "The conf files ask for no hugepages."
 
 

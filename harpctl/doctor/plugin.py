@@ -123,7 +123,7 @@ def check_sound(context: Context) -> Iterator[CheckResult]:
 
 @check("plugin.fits", "The plugin is for this machine and needs no newer glibc than it has")
 def check_fits(context: Context) -> Iterator[CheckResult]:
-    """Hold the ELF machine, and the newest symbol version that it asks for, against the host's."""
+    """Hold the ELF machine, and the newest symbol version that it requires, against the host's."""
     for copy in installed(context):
         if copy.elf and copy.is_harp and (unfit := incompatibility(copy.elf, context.platform)):
             yield fail(f"{copy.path} {unfit}.", "harpctl install")

@@ -2,7 +2,7 @@
 """The other side of `harpctl doctor --peer`: answers its probes for a while, and nothing else.
 
 It answers only what is a probe, with as many bytes as it got, so many times a second at most, and ends by
-itself. One socket per address of this host, so that an answer leaves from the address that was asked.
+itself. One socket per address of this host, so that an answer leaves from the address that was queried.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     bits: int
     soname: str = ""
     needed: tuple[str, ...] = ()  # DT_NEEDED
-    glibc: str = ""  # the newest symbol version of glibc that it asks for
+    glibc: str = ""  # the newest symbol version of glibc that it requires
     glibc_defined: str = ""  # the newest that it provides: libc.so.6 itself
     abis: tuple[int, ...] = ()  # N of each ncclNetPlugin_vN exported, newest first
     name: str = ""  # what the newest of these tables calls itself: "Using network NAME"

@@ -75,7 +75,7 @@ class NoRunner:
     runs = False
 
     def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
-        """Refuse; that a plan asks for it is our own mistake."""
+        """Refuse; that a plan requires it is our own mistake."""
         del timeout_s
         raise HarpError(
             f"`{' '.join(argv)}` was to run for a directory tree.",

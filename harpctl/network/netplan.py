@@ -17,7 +17,7 @@ from harpctl.network.model import EniPlan
 from harpctl.network.owned_files import plan_files
 
 PATH = "/etc/netplan/90-harp.yaml"
-MODE = 0o600  # as netplan asks of all its files
+MODE = 0o600  # as netplan requires of all its files
 DROPIN = "/etc/systemd/network/10-netplan-{name}.network.d/90-harp.conf"
 HEAD = "# Written by harpctl setup; harpctl rollback takes it away. Addresses of the ENIs that HARP uses.\n"
 

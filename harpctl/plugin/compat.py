@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is a plugin for a host: its machine, its exports, and the glibc that it asks for."""
+"""Whether a file is a plugin for a host: its machine, its exports, and the glibc that it requires."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def run_setup(
 ) -> SetupResult:
     """Do one setup of a host. Raises with nothing changed, or returns in the result what does not hold."""
     if not dry_run:
-        _require_root(host)
+        require_root(host)
         recover(host, progress=progress)
     with progress.working("Looking at the host"):
         facts = collect_facts(host, options)
@@ -177,10 +177,6 @@ def run_setup(
         transaction=transaction,
         unmet=left,
     )
-
-
-def _require_root(host: Host) -> None:
-    require_root(host)
 
 
 def _apply(plan: Plan, host: Host, progress: Progress) -> str:

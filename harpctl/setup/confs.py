@@ -64,7 +64,7 @@ def confs_by_interface(host: Host) -> dict[str, Conf]:
 
 
 def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
-    """Return the MTU that an earlier setup gave an ENI, by its conf file; None: there is none to keep.
+    """Return the MTU that an earlier setup set for an ENI, by its conf file; None: there is none to keep.
 
     One below what the ENI has was put into the file by hand, and is for the plugin only.
     """

@@ -17,10 +17,8 @@ from harpctl.setup.choose import Choice
 
 ENGINE_BYTES = 16 * MIB
 BLOCKS_BYTES = 8 * MIB  # of an engine, beside the packets
-XDP_BYTES, XDP_BYTES_SHARE_MIN = (
-    64 * MIB,
-    4 * MIB,
-)  # of an ENI's packets: of all engines together, and of each
+# Of an ENI's packets: of all engines together, and of each.
+XDP_BYTES, XDP_BYTES_SHARE_MIN = 64 * MIB, 4 * MIB
 UDP_BYTES = 2 * MIB  # of an ENI's packets, with every driver
 AUTO = "auto"
 XDP_DRIVERS = {word for word in KEYS["driver"].words if word.startswith("xdp")}

@@ -87,7 +87,7 @@ def _node_pages(node: Node, page_size: int) -> int:
 def plan_now(facts: Facts, options: SetupOptions, count: int) -> Group:
     """Ask the running kernel for the pages, spread over the nodes as at boot; it may give fewer.
 
-    Nothing is asked where there are as many already: pages on a node more than its share stay there.
+    Nothing is requested where there are as many already: pages on a node more than its share stay there.
     """
     if pages_now(facts, options.page_size) >= count:
         return Group(name="hugepages at run time", steps=())

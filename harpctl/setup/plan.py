@@ -120,7 +120,7 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
 
 
 def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: SetupOptions) -> str:
-    """Return why a reboot is needed for all that was asked to hold; "" when none is."""
+    """Return why a reboot is needed for all that was requested to hold; "" when none is."""
     have = pages_now(facts, wanted.page_size)
     if have >= wanted.count:
         return ""
@@ -141,7 +141,7 @@ def _pages(facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOp
 
 
 def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
-    """Plan everything that was asked, but for the steps that already hold. Raises with nothing changed."""
+    """Plan all that was requested, but for the steps that already hold. Raises with nothing changed."""
     _check_system(facts, options)
     choices = choose(facts, options)
     enis = [choice.eni for choice in choices]
@@ -190,7 +190,7 @@ def _unmet_entries(boot: Boot, wanted: HugepageArgs) -> list[str]:
 
 
 def unmet(facts: Facts, host: Host, options: SetupOptions) -> list[str]:
-    """Return what was asked and does not hold, from fresh facts: empty is what success means.
+    """Return what was requested and does not hold, from fresh facts: empty is what success means.
 
     Pages that the kernel arguments bring at the next boot count as held.
     """

@@ -49,7 +49,7 @@ def has_program(host: Host, options: SetupOptions) -> bool:
 
 
 def _channels(host: Host, options: SetupOptions) -> int | None:
-    """Return the channels to set at boot: those asked for, else those of an earlier setup."""
+    """Return the channels to set at boot: those requested, else those of an earlier setup."""
     earlier = re.search(r"^ExecStart=.* --channels (\d+)$", host.read_text(PATH) or "", re.MULTILINE)
     return options.channels or (int(earlier[1]) if earlier else None)
 

@@ -38,7 +38,7 @@ def _described(host: Host, process: Process) -> dict[str, str]:
 
 
 class Collector:
-    """What prometheus_client asks for the metrics at each scrape."""
+    """What prometheus_client calls for the metrics at each scrape."""
 
     def __init__(self, host: Host, peers_max: int = PEERS_MAX) -> None:
         self._host = host

@@ -12,7 +12,7 @@ LOSS_PERCENT = 0.1  # of packets sent; less is not called wrong
 IDLE_STATES = {"dormant", "new"}
 PROBLEM_OF_STATE = {
     "stopped": (80, "the process is stopped (SIGSTOP, or a debugger): `kill -CONT {pid}`"),
-    "late": (80, "no engine has run for {late_s:.0f} s: the process gets no core, or hangs in the kernel"),
+    "late": (80, "no engine has run for {late_s:.0f} s: the process lacks a core, or hangs in the kernel"),
     "gone": (10, "the process ended without closing its connections: these are its last values"),
     "elsewhere": (10, "a process of another container; it has not written for {late_s:.0f} s"),
 }

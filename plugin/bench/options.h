@@ -48,9 +48,9 @@ struct harp_options {
   double timeout_s;      /* for the ranks to connect, and for the plugin to make progress */
   int log_level;         /* enum harp_nccl_log_level: which of the plugin's lines are printed */
   int nranks;
-  int rank;                            /* -1: start all ranks here */
-  char rendezvous[HARP_ADDRESS_BYTES]; /* "HOST:PORT", or "@NAME" for a name in this host's abstract Unix
-                                          sockets */
+  int rank; /* -1: start all ranks here */
+  /* "HOST:PORT", or "@NAME" for a name in this host's abstract Unix sockets. */
+  char rendezvous[HARP_ADDRESS_BYTES];
 };
 
 /* Fills `opt` from the arguments and the environment. Returns 0, 1 after --help (already printed), or -1. */

@@ -85,8 +85,8 @@ int harp_plugin_fail(const struct harp_plugin *net, const char *function, enum h
 
 #define TABLE(v) ((const struct harp_nccl_net_v##v *)net->table)
 
-/* Returns from the calling function what `call`, a field with its arguments, returns in this table's version.
- */
+/* Returns from the calling function what `call`, a field with its arguments, returns in this table's
+ * version. */
 #define RETURN_CALL(call)                                                                                    \
   switch (net->abi) {                                                                                        \
   case 4:                                                                                                    \
@@ -240,7 +240,7 @@ static enum harp_nccl_result call_devices(const struct harp_plugin *net, int *nd
   RETURN_CALL(devices(ndev))
 }
 
-/* Gives the plugin the hint about traffic that NCCL gives before it connects, with nothing stated. */
+/* Passes the plugin the hint about traffic that NCCL passes before it connects, with nothing stated. */
 static enum harp_nccl_result call_set_attr(struct harp_plugin *net) {
   struct harp_nccl_attr_v11 attr;
   memset(&attr, 0xff, sizeof attr); /* every field HARP_NCCL_UNDEFINED */

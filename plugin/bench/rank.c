@@ -104,8 +104,8 @@ static int run_timed(struct harp_rank *rank, size_t bytes, uint64_t *count, harp
   return 0;
 }
 
-/* Makes the sum that of the window, without what was drained after it. Returns the messages per connection.
- */
+/* Makes the sum that of the window, without what was drained after it. Returns the messages per
+ * connection. */
 static uint64_t count_window(const struct harp_window *window, size_t bytes, struct harp_tally *sum) {
   sum->bytes = 0;
   for (unsigned i = 0; i < window->connection_count; i++) sum->bytes += window->connections[i].bytes;

@@ -5,9 +5,8 @@
 
 #include "options.h"
 
-/* Runs rank opt->rank; `listen_fd` as harp_rendezvous_open's. Prints errors. Returns the exit code of the
- * process.
- */
+/* Runs rank opt->rank; `listen_fd` as harp_rendezvous_open's. Prints errors. Returns the exit
+ * code of the process. */
 int harp_rank_run(const struct harp_options *opt, int listen_fd);
 
 #endif

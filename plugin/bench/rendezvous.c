@@ -19,7 +19,7 @@
 
 enum { FRAME_DATA = 0x48500001, FRAME_FAILURE = 0x48500002 };
 enum { RETRY_MS = 50, HELLO_WAIT_MS = 2000, KEEPALIVE_S = 5, PEER_SILENT_MS = 30000, LEFT_GRACE_S = 3 };
-#define HELLO_MAGIC UINT64_C(0x4841525050455246) /* also tells the byte order */
+#define HELLO_MAGIC UINT64_C(0x4841525050455246) /* also shows the byte order */
 
 struct frame_head {
   uint32_t type;

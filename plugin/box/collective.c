@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of steps of each algorithm, as NCCL's proxy expects it, which counts the steps of each
- * connection. Ring: each chunk goes from neighbour to neighbour. Tree: reduced towards the root, then
- * broadcast.
- */
+ * connection. Ring: each chunk goes from neighbour to neighbour. Tree: reduced towards the
+ * root, then broadcast. */
 #include "collective.h"
 
 #include "layout.h"

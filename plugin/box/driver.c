@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of the CUDA driver that NCCL gets from the runtime or looks up in libcuda.so.
- */
+/* The functions of the CUDA driver that NCCL gets from the runtime or looks up in
+ * libcuda.so. */
 #include "device.h"
 #include "entry.h"
 #include "memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fibers: the thread blocks of a kernel and their groups of warps, which a GPU runs side by side and wait for
- * one another and for NCCL's proxy, share the one thread that runs the kernel. A set belongs to that thread.
- */
+ * one another and for NCCL's proxy, share the one thread that runs the kernel. A set belongs to that
+ * thread. */
 #ifndef HARP_BOX_FIBER_H
 #define HARP_BOX_FIBER_H
 
@@ -15,8 +15,8 @@ struct box_fibers {
   const uint32_t *abort_flag;
 };
 
-/* What a fiber waits for: tested between the others' turns, so that it is resumed only when it can continue.
- */
+/* What a fiber waits for: tested between the others' turns, so that it is resumed only when it can
+ * continue. */
 struct box_wait {
   bool (*is_over)(const struct box_wait *wait);
   const void *at;

@@ -169,8 +169,8 @@ static void name_by_rows(void) {
 
 /* ---- up to 2.18 ---- */
 
-/* What the order of unsigned integers makes that of the type, and the lesser or greater chosen; see reduce.h.
- */
+/* What the order of unsigned integers makes that of the type, and the lesser or greater chosen; see
+ * reduce.h. */
 static uint64_t order_argument(enum box_type type, bool greater) {
   const struct box_type_info *info = &box_types[type];
   if (!info->is_integer) return greater;

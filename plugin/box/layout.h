@@ -172,8 +172,8 @@ extern size_t box_struct_bytes[BOX_STRUCT_COUNT];
 /* Reads the layout of all structures. */
 void box_layout_load(const struct box_elf *elf);
 
-/* Returns whether kernels can be run with what was read; without it communicators can be made and destroyed.
- */
+/* Returns whether kernels can be run with what was read; without it communicators can be made and
+ * destroyed. */
 bool box_layout_is_known(void);
 
 static inline bool box_has(enum box_field field) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The libnccl.so.2 of this process: loaded, its calls of CUDA and NVML redirected to this program's
- * functions.
- */
+/* The libnccl.so.2 of this process: loaded, its calls of CUDA and NVML redirected to
+ * this program's functions. */
 #ifndef HARP_BOX_LIBRARY_H
 #define HARP_BOX_LIBRARY_H
 

@@ -29,8 +29,8 @@ static uint64_t *line_at(const struct box_pipe *p, const struct kind *kind, int6
   return (uint64_t *)(void *)(p->buffer + offset);
 }
 
-/* Before the flags of LL wrap around, all of a slot is sent, so that no old flag can be taken for a new one.
- */
+/* Before the flags of LL wrap around, all of a slot is sent, so that no old flag can be taken for a new
+ * one. */
 static bool is_cleaning(const struct box_pipe *p) {
   const uint64_t last = 0x7ffffff8;
   return (p->step & last) == last;

@@ -152,8 +152,8 @@ void box_stream_destroy(struct box_stream *s) {
   let_go_of_stream(s);
 }
 
-/* The list is copied: while this waits for a kernel, the proxy that the kernel waits for may create a stream.
- */
+/* The list is copied: while this waits for a kernel, the proxy that the kernel waits for may create a
+ * stream. */
 void box_stream_wait_all(void) {
   pthread_mutex_lock(&list_lock);
   size_t count = 0;

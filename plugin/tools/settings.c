@@ -66,7 +66,7 @@ static const struct {
   const char *name;
   unsigned value;
 } bounds[] = {
-    {"conf_files_max", HARP_MAX_INSTANCES},
+    {"conf_files_max", HARP_INSTANCES_MAX},
     {"conf_file_bytes_max", HARP_CONF_FILE_BYTES_MAX},
     {"conf_line_bytes_max", HARP_CONF_LINE_BYTES_MAX},
     {"quote_bytes", HARP_QUOTE_BYTES},

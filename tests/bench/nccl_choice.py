@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--time", type=float, default=0.1, help="seconds of each size of a run")
     parser.add_argument("--mtu", type=int, default=1500)
-    parser.add_argument("--speeds", default="10000", help="Mbit/s that HARP tells of the interface, several")
+    parser.add_argument("--speeds", default="10000", help="speeds that HARP reports, in Mbit/s")
     parser.add_argument("--plugin", type=Path, default=BUILD_DIR / "libnccl-net.so")
     given = parser.parse_args(argv)
     sizes = parse_sizes(given.sizes)

@@ -68,8 +68,8 @@ static void cut_check(struct harp_xdp_program *p) {
   }
 }
 
-/* Looks for the token of a packet over IPv4, or over IPv6, in the map; passes what is too short or not there.
- */
+/* Looks for the token of a packet over IPv4, or over IPv6, in the map; passes what is too short or not
+ * there. */
 static void put_lookup(struct harp_xdp_program *p, int header_bytes) {
   const int at = header_bytes + 8;
   const struct harp_bpf_insn code[] = {

@@ -2,13 +2,13 @@
 """NCCL's interface as Python declares it to cffi: written apart from the plugin's own header, so that the two
 check each other.
 
-A version is its oldest members plus what each later version changed; `declaration` gives the C text.
+A version is its oldest members plus what each later version changed; `declaration` returns the C text.
 """
 
 from __future__ import annotations
 
 VERSIONS = tuple(range(4, 13))
-CONTEXT_VERSION = 11  # from here on init gives a context, and there is finalize
+CONTEXT_VERSION = 11  # from here on init returns a context, and there is finalize
 
 SUCCESS, SYSTEM, INTERNAL, ARGUMENT, USAGE, REMOTE = 0, 2, 3, 4, 5, 6
 PTR_HOST, PTR_CUDA = 1, 2

@@ -50,9 +50,9 @@ static bool drop_some(void *context, enum simnet_way way, unsigned path, uint64_
   return true;
 }
 
-static void darken(unsigned path, harp_ns from_ns, harp_ns to_ns) {
-  simnet_darken(&duo.net.links[SIMNET_THERE][path], from_ns, to_ns);
-  simnet_darken(&duo.net.links[SIMNET_BACK][path], from_ns, to_ns);
+static void drop_all_on(unsigned path, harp_ns from_ns, harp_ns to_ns) {
+  simnet_blackhole(&duo.net.links[SIMNET_THERE][path], from_ns, to_ns);
+  simnet_blackhole(&duo.net.links[SIMNET_BACK][path], from_ns, to_ns);
 }
 
 /* Three messages, the last of them empty, on a network without fault. */
@@ -91,14 +91,14 @@ static void blackhole(void) {
   start("blackhole", 1, 11);
   message(5000, 0);
   message(5000, HARP_MS(1));
-  darken(0, duo.now + HARP_US(500), duo.now + HARP_MS(40));
+  drop_all_on(0, duo.now + HARP_US(500), duo.now + HARP_MS(40));
 }
 
 static void path_death(void) {
   start("path_death", 2, 26);
   message(5000, 0);
   message(60000, HARP_US(200));
-  darken(0, duo.now + HARP_US(150), HARP_NEVER);
+  drop_all_on(0, duo.now + HARP_US(150), HARP_NEVER);
 }
 
 /* Two hosts of two ENIs each: paths 0 and 1 are primary, 2 joins ENI 0 to ENI 1, 3 the other way round. ENI 0
@@ -118,7 +118,8 @@ static void all_but_one(void) {
   message(5000, 0);
   message(5000, HARP_MS(1));
   message(5000, HARP_MS(60));
-  for (unsigned i = 0; i < 3; i++) darken(i, duo.now + (local[i] ? HARP_MS(50) : HARP_US(500)), HARP_NEVER);
+  for (unsigned i = 0; i < 3; i++)
+    drop_all_on(i, duo.now + (local[i] ? HARP_MS(50) : HARP_US(500)), HARP_NEVER);
 }
 
 /* A path that fails comes back, and is used again. */
@@ -127,7 +128,7 @@ static void failover(void) {
   message(5000, 0);
   message(40000, HARP_US(200));
   for (unsigned i = 0; i < 4; i++) message(40000, HARP_MS(15) * (i + 1));
-  darken(0, duo.now + HARP_US(150), duo.now + HARP_MS(50));
+  drop_all_on(0, duo.now + HARP_US(150), duo.now + HARP_MS(50));
 }
 
 /* One flow between two ENIs is lost: another, which was dormant, takes its place. */
@@ -141,7 +142,7 @@ static void flow_death(void) {
     duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
   message(5000, 0);
   message(60000, HARP_US(200));
-  darken(0, duo.now + HARP_US(150), HARP_NEVER);
+  drop_all_on(0, duo.now + HARP_US(150), HARP_NEVER);
 }
 
 struct story {

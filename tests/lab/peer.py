@@ -38,7 +38,7 @@ class Peer:
         return bytes(ffi.buffer(handle)).hex()
 
     def accept(self) -> int:
-        """Return the result of the accept that gave a comm or failed."""
+        """Return the result of the accept that returned a comm or failed."""
         result = abi.SUCCESS
 
         def poll() -> bool:
@@ -50,7 +50,7 @@ class Peer:
         return result
 
     def connect(self, handle_hex: str) -> int:
-        """Return the result of the connect that gave a comm or failed."""
+        """Return the result of the connect that returned a comm or failed."""
         handle, result = ffi.new("char[]", bytes.fromhex(handle_hex)), abi.SUCCESS
 
         def poll() -> bool:

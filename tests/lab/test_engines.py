@@ -107,7 +107,7 @@ def test_a_lost_interface_is_reported_once(make_lab: MakeLab, plugin_file: Path,
         job.until_moving()
         lab.set_link(1, 1, up=False)
         for rank in range(2):
-            until("told", lambda rank=rank: job.warns(rank) != [], REPORT_S)  # type: ignore[misc]
+            until("logged", lambda rank=rank: job.warns(rank) != [], REPORT_S)  # type: ignore[misc]
         job.until_moving(WHILE_OUT_BYTES)
         lab.set_link(1, 1, up=True)
         for rank in range(2):

@@ -71,7 +71,7 @@ def _has_line(job: Job, *parts: str) -> bool:
 
 
 def _tcp_ports(job: Job) -> str:
-    until("the ports are told", lambda: all(PORT.search(job.log(rank)) for rank in range(2)))
+    until("the ports are logged", lambda: all(PORT.search(job.log(rank)) for rank in range(2)))
     return ", ".join(PORT.findall(job.log(0)) + PORT.findall(job.log(1)))
 
 
@@ -216,7 +216,7 @@ def test_an_engine_without_a_core(
         thread = int(engine["thread"])
         with _spinning_on(0):
             os.setpriority(os.PRIO_PROCESS, thread, 19)
-            until("it is named", lambda: _stall(pid) == ("engine has no core", ""))
+            until("it is named", lambda: _stall(pid) == ("engine lacks a core", ""))
             until("the log line is there", lambda: _has_line(job, STARVED))
             assert not _has_line(job, "NCCL has waited")
             os.setpriority(os.PRIO_PROCESS, thread, 0)

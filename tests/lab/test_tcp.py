@@ -36,7 +36,7 @@ def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = TIMED, **env: str) -> 
 
 
 def _port(job: Job, rank: int) -> int:
-    until("the port is told", lambda: PORT.search(job.log(rank)) is not None)
+    until("the port is logged", lambda: PORT.search(job.log(rank)) is not None)
     found = PORT.search(job.log(rank))
     assert found
     return int(found[1])

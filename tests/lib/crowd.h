@@ -12,8 +12,8 @@ bool crowd_run(struct duo *duos, unsigned count, harp_ns until_ns);
 /* Returns the payload bytes of the messages that a connection has received whole. */
 uint64_t crowd_received_bytes(const struct duo *d);
 
-/* Returns Jain's index of the numbers, in permille: 1000 when all are equal, 1000 / count when one has all.
- */
+/* Returns Jain's index of the numbers, in permille: 1000 when all are equal, 1000 / count when one has
+ * all. */
 uint32_t crowd_jain_permille(const uint64_t *numbers, unsigned count);
 
 #endif

@@ -357,7 +357,7 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
     check_run(d, e, &run, p, probing);
     if (p->lines != lines) duo_fail(d, "the packet size changed within a superframe");
     if (run.type == HARP_PACKET_PROBE && sf.count) duo_fail(d, "a probe in mid-superframe");
-    if (run.count > room) duo_fail(d, "%u packets where %u were asked for", run.count, room);
+    if (run.count > room) duo_fail(d, "%u packets where %u were requested", run.count, room);
     add_run(d, e, &sf, &run);
     if (run.type == HARP_PACKET_PROBE) break;
     fills = !probing;

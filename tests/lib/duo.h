@@ -51,8 +51,8 @@ struct duo_stream_config {
   uint16_t id;
   uint32_t first_line, first_message;
   uint32_t in_flight_max; /* sends or receives that are open at once */
-  bool is_on_demand; /* opened by the control connection from open_at on, when the id is free; closed when
-                        done */
+  /* Opened by the control connection from open_at on, when the id is free; closed when done. */
+  bool is_on_demand;
   harp_ns open_at;
   harp_ns abort_at; /* from then on one end closes it, whatever is under way; 0: never */
   bool is_aborted_by_receiver;

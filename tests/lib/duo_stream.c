@@ -293,8 +293,8 @@ harp_ns duo_stream_send_ns(const struct duo *d, const struct duo_stream *s) {
 void duo_stream_send(struct duo *d, struct duo_stream *s) {
   struct duo_message *m = duo_message(d, s, s->send_next++);
   unsigned i = index_of(d, s);
-  bool is_awaited =
-      m->bytes > UNAWAITED_MAX_BYTES || i % 2 == 0; /* as the engine's, which copies small messages */
+  /* as the engine's, which copies small messages */
+  bool is_awaited = m->bytes > UNAWAITED_MAX_BYTES || i % 2 == 0;
   m->posted_at = d->now;
   if (harp_sender_post(d->ends[s->config.way].sender, s->tx, m->content, m->bytes, m, is_awaited, d->now))
     duo_fail(d, "stream %u: send refused", i);

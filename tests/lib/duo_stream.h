@@ -36,8 +36,8 @@ void duo_stream_check_watched(struct duo *d, const struct duo_stream *s);
 /* Books a record whose payload was read to its place. */
 void duo_stream_note_read(struct duo *d, struct duo_stream *s, const struct harp_packet *p);
 
-/* Returns whether a packet of the stream that nobody damaged may be dropped for this; NULL: it is not open.
- */
+/* Returns whether a packet of the stream that nobody damaged may be dropped for this; NULL: it is not
+ * open. */
 bool duo_stream_expects_drop(struct duo *d, const struct duo_stream *s, const struct harp_packet *p,
                              enum harp_drop drop);
 

@@ -21,8 +21,8 @@ static inline struct harp_link *new_link(struct harp_engine *e, const struct har
   return link;
 }
 
-/* Makes a peer with one link at each of two engines, a as the client. Fills in the tokens of the endpoints.
- */
+/* Makes a peer with one link at each of two engines, a as the client. Fills in the tokens of the
+ * endpoints. */
 static inline void new_link_pair(struct harp_engine *a, struct harp_endpoint *of_a, struct harp_link **link_a,
                                  struct harp_engine *b, struct harp_endpoint *of_b,
                                  struct harp_link **link_b) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A seeded generator for tests: splitmix64. The same seed gives the same numbers on every machine. */
+/* A seeded generator for tests: splitmix64. The same seed makes the same numbers on every machine. */
 #ifndef HARP_TESTS_RNG_H
 #define HARP_TESTS_RNG_H
 

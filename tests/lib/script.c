@@ -214,7 +214,8 @@ static bool expect_pairs(struct script *s, const char *key, uint32_t have[][2], 
 static bool expect_ack(struct script *s, const struct out *o) {
   const struct harp_packet *a = &o->ack;
   char text[32];
-  if (value_of(s, "posted", text, sizeof text) && !a->ack.credit_count) return fail(s, "no credit was told");
+  if (value_of(s, "posted", text, sizeof text) && !a->ack.credit_count)
+    return fail(s, "no credit was announced");
   uint32_t ranges[HARP_RANGES_MAX][2];
   for (uint32_t i = 0; i < a->ack.range_count; i++) {
     ranges[i][0] = a->ack.ranges[i].begin - FIRST_NUMBER;

@@ -22,8 +22,8 @@
  * - `T expect data|probe|ack KEY=VALUE...`: the next thing sent, at T at the latest; checks what is named.
  * - `T nothing`: until T nothing more was sent.
  * - `T done COUNT`, `T received COUNT [bytes=B]`: messages completed so far; size of the last.
- * - `T path P KEY=VALUE...`: state of a sender's path: state= lines= inflight= pto= stalled=.
- */
+ * - `T path P KEY=VALUE...`: state of a sender's path: state= lines= inflight= pto=
+ * stalled=. */
 #ifndef HARP_TESTS_SCRIPT_H
 #define HARP_TESTS_SCRIPT_H
 

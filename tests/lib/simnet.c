@@ -72,15 +72,15 @@ void simnet_fini(struct simnet *n) {
   free(n->heap);
 }
 
-static bool is_dark(const struct simnet_link *l, harp_ns now) {
-  for (unsigned i = 0; i < l->dark_count; i++) {
-    if (l->dark[i].from_ns <= now && now < l->dark[i].to_ns) return true;
+static bool is_in_blackhole(const struct simnet_link *l, harp_ns now) {
+  for (unsigned i = 0; i < l->blackhole_count; i++) {
+    if (l->blackholes[i].from_ns <= now && now < l->blackholes[i].to_ns) return true;
   }
   return false;
 }
 
 static bool is_lost(struct simnet *n, struct simnet_link *l, uint32_t bytes, harp_ns now) {
-  if (is_dark(l, now) || (l->mtu_bytes && now >= l->mtu_from_ns && bytes > l->mtu_bytes)) return true;
+  if (is_in_blackhole(l, now) || (l->mtu_bytes && now >= l->mtu_from_ns && bytes > l->mtu_bytes)) return true;
   if (l->burst_left) {
     l->burst_left--;
     return true;
@@ -189,8 +189,8 @@ void simnet_heal(struct simnet *n) {
   }
 }
 
-void simnet_darken(struct simnet_link *l, harp_ns from_ns, harp_ns to_ns) {
-  if (l->dark_count == SIMNET_DARK_MAX) abort();
-  l->dark[l->dark_count].from_ns = from_ns;
-  l->dark[l->dark_count++].to_ns = to_ns;
+void simnet_blackhole(struct simnet_link *l, harp_ns from_ns, harp_ns to_ns) {
+  if (l->blackhole_count == SIMNET_BLACKHOLES_MAX) abort();
+  l->blackholes[l->blackhole_count].from_ns = from_ns;
+  l->blackholes[l->blackhole_count++].to_ns = to_ns;
 }

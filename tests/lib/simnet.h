@@ -9,7 +9,7 @@
 
 #include "lib/rng.h"
 
-enum { SIMNET_PATHS_MAX = 64, SIMNET_DARK_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
+enum { SIMNET_PATHS_MAX = 64, SIMNET_BLACKHOLES_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
 
 enum simnet_way { SIMNET_THERE, SIMNET_BACK, SIMNET_WAYS }; /* from end 0 to end 1, from end 1 to end 0 */
 
@@ -34,8 +34,8 @@ struct simnet_link {
   harp_ns mtu_from_ns;
   struct {
     harp_ns from_ns, to_ns;
-  } dark[SIMNET_DARK_MAX]; /* nothing passes */
-  unsigned dark_count;
+  } blackholes[SIMNET_BLACKHOLES_MAX]; /* nothing passes */
+  unsigned blackhole_count;
   /* state */
   uint32_t burst_left;
   uint64_t sent; /* datagrams given to the link */
@@ -94,10 +94,10 @@ void simnet_postpone(struct simnet *n, harp_ns at);
 void simnet_take(struct simnet *n, struct simnet_datagram *d);
 void simnet_release(struct simnet *n, struct simnet_datagram *d);
 
-/* Ends every fault but darkness that lasts for ever, MTU, rate and delay. */
+/* Ends every fault but blackholes that last for ever, MTU, rate and delay. */
 void simnet_heal(struct simnet *n);
 
-/* Makes the link (or path, both ways) dark during [from_ns, to_ns). */
-void simnet_darken(struct simnet_link *l, harp_ns from_ns, harp_ns to_ns);
+/* Drops all that is sent on the link during [from_ns, to_ns). */
+void simnet_blackhole(struct simnet_link *l, harp_ns from_ns, harp_ns to_ns);
 
 #endif

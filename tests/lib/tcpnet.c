@@ -14,10 +14,10 @@ static harp_ns arrival_ns(const struct tcpnet *t, unsigned way, uint32_t bytes, 
   if (l->own.rate_bytes_s) at += (harp_ns)bytes * HARP_SEC(1) / l->own.rate_bytes_s;
   if (rng_chance(t->rng, l->loss_ppm)) at += rng_below(t->rng, 2 * l->delay_ns + LATE_NS);
   if (rng_chance(t->rng, l->late_ppm)) at += l->late_ns;
-  for (unsigned i = 0; i < l->dark_count; i++) {
-    if (at < l->dark[i].from_ns || at >= l->dark[i].to_ns) continue;
-    if (l->dark[i].to_ns == HARP_NEVER) return HARP_NEVER;
-    at = l->dark[i].to_ns + rng_below(t->rng, LATE_NS);
+  for (unsigned i = 0; i < l->blackhole_count; i++) {
+    if (at < l->blackholes[i].from_ns || at >= l->blackholes[i].to_ns) continue;
+    if (l->blackholes[i].to_ns == HARP_NEVER) return HARP_NEVER;
+    at = l->blackholes[i].to_ns + rng_below(t->rng, LATE_NS);
     i = 0;
   }
   return at;

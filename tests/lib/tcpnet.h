@@ -2,7 +2,7 @@
 /* TCP connections on a virtual clock, as the kernels at their two ends show them: bytes in order, partial
  * writes and reads, stalls, resets at any byte that one end or both ends hear of, or none (half-open).
  *
- * A connection runs over the links of a simnet: their delay, rate and darkness hold for it; what they lose
+ * A connection runs over the links of a simnet: their delay, rate and blackholes hold for it; what they lose
  * comes later. End 0 connects. Owned by a harness that moves the clock. */
 #ifndef HARP_TESTS_TCPNET_H
 #define HARP_TESTS_TCPNET_H

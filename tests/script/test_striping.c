@@ -124,8 +124,8 @@ static void test_a_dying_path_costs_little(void **state) {
     start("one of 4 x 1 Gbit/s dies", ways, 4, round & 1 ? 69 : 11);
     add(256 << 10, 120);
     harp_ns at = duo.now + HARP_MS(5) + HARP_US(700) * round;
-    if (round % 3 != 1) simnet_darken(&duo.net.links[SIMNET_THERE][round % 4], at, HARP_NEVER);
-    if (round % 3 != 0) simnet_darken(&duo.net.links[SIMNET_BACK][round % 4], at, HARP_NEVER);
+    if (round % 3 != 1) simnet_blackhole(&duo.net.links[SIMNET_THERE][round % 4], at, HARP_NEVER);
+    if (round % 3 != 0) simnet_blackhole(&duo.net.links[SIMNET_BACK][round % 4], at, HARP_NEVER);
     assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
     worst = HARP_MAX(worst, longest_gap());
   }
@@ -142,7 +142,7 @@ static void test_a_path_returns(void **state) {
     start("one of 2 x 1 Gbit/s flaps", ways, 2, 69);
     add(512 << 10, 90);
     harp_ns from = duo.now + HARP_MS(5), to = from + HARP_MS(10) + HARP_MS(13) * round;
-    for (unsigned way = 0; way < SIMNET_WAYS; way++) simnet_darken(&duo.net.links[way][1], from, to);
+    for (unsigned way = 0; way < SIMNET_WAYS; way++) simnet_blackhole(&duo.net.links[way][1], from, to);
     duo_run(&duo, to);
     uint64_t before = duo.path_packets[1];
     while (duo.path_packets[1] < before + 20) assert_true(duo_step(&duo, to + HARP_SEC(1)));
@@ -232,8 +232,8 @@ static void test_a_lost_flow_is_replaced(void **state) {
     start_flows("the flow in use is lost", 4, 0, GBIT, 4 << 20);
     add(256 << 10, 120);
     harp_ns at = duo.now + HARP_MS(5) + HARP_US(700) * round;
-    if (round % 3 != 1) simnet_darken(&duo.net.links[SIMNET_THERE][0], at, HARP_NEVER);
-    if (round % 3 != 0) simnet_darken(&duo.net.links[SIMNET_BACK][0], at, HARP_NEVER);
+    if (round % 3 != 1) simnet_blackhole(&duo.net.links[SIMNET_THERE][0], at, HARP_NEVER);
+    if (round % 3 != 0) simnet_blackhole(&duo.net.links[SIMNET_BACK][0], at, HARP_NEVER);
     assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
     duo_check_buffers(&duo);
     worst = HARP_MAX(worst, longest_gap());
@@ -278,11 +278,11 @@ static void start_hosts(const char *name, unsigned client_enis, unsigned server_
   }
 }
 
-static void darken_eni(bool local, unsigned eni, harp_ns from, harp_ns to) {
+static void blackhole_eni(bool local, unsigned eni, harp_ns from, harp_ns to) {
   for (unsigned i = 0; i < duo.config.path_count; i++) {
     const struct harp_path_config *p = &duo.config.paths[i];
     if ((local ? p->local_eni : p->remote_eni) != eni) continue;
-    for (unsigned way = 0; way < SIMNET_WAYS; way++) simnet_darken(&duo.net.links[way][i], from, to);
+    for (unsigned way = 0; way < SIMNET_WAYS; way++) simnet_blackhole(&duo.net.links[way][i], from, to);
   }
 }
 
@@ -321,8 +321,8 @@ static void test_all_but_one_eni_may_fail(void **state) {
     add(256 << 10, 120);
     harp_ns at = duo.now + HARP_MS(3), back = at + HARP_MS(200);
     for (unsigned k = 0; k < 3; k++) {
-      darken_eni(true, local[k], at + HARP_MS(40) * k, back + HARP_MS(5) * k);
-      darken_eni(false, remote[k], at + HARP_MS(40) * k + (round & 1 ? HARP_MS(20) : 0), back);
+      blackhole_eni(true, local[k], at + HARP_MS(40) * k, back + HARP_MS(5) * k);
+      blackhole_eni(false, remote[k], at + HARP_MS(40) * k + (round & 1 ? HARP_MS(20) : 0), back);
     }
     assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
     duo_check_buffers(&duo);

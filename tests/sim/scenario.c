@@ -64,19 +64,19 @@ static void draw_link(struct rng *r, struct simnet_link *l, harp_ns start, harp_
     l->own.rate_bytes_s = rng_between(r, 4, 1000) * 1000000;
     if (rng_below(r, 2)) l->own.queue_bytes = (uint32_t)rng_between(r, 20000, 400000);
   }
-  if (!rng_below(r, 8)) { /* dark for a while, once or flapping */
+  if (!rng_below(r, 8)) { /* nothing passes for a while, once or repeatedly */
     harp_ns from = start + rng_below(r, HARP_MS(200));
     for (uint64_t n = rng_between(r, 1, 4); n--;) {
       harp_ns to = from + rng_below(r, HARP_MS(400));
-      simnet_darken(l, from, HARP_MIN(to, heal));
+      simnet_blackhole(l, from, HARP_MIN(to, heal));
       from = to + rng_below(r, HARP_MS(100));
     }
   }
 }
 
-static void darken_both(struct simnet *n, unsigned path, harp_ns from, harp_ns to) {
-  simnet_darken(&n->links[SIMNET_THERE][path], from, to);
-  simnet_darken(&n->links[SIMNET_BACK][path], from, to);
+static void blackhole_both(struct simnet *n, unsigned path, harp_ns from, harp_ns to) {
+  simnet_blackhole(&n->links[SIMNET_THERE][path], from, to);
+  simnet_blackhole(&n->links[SIMNET_BACK][path], from, to);
 }
 
 /* Two hosts with ENIs, joined as a connection would join them. Returns the number of paths. */
@@ -128,7 +128,7 @@ static void draw_eni_faults(struct rng *r, struct scenario *s) {
         const struct harp_path_config *p = &duo->config.paths[i];
         if ((local ? p->local_eni : p->remote_eni) != (k & 7)) continue;
         for (unsigned way = 0; way < SIMNET_WAYS; way++) {
-          if (ways >> way & 1) simnet_darken(&duo->net.links[way][i], from, to);
+          if (ways >> way & 1) simnet_blackhole(&duo->net.links[way][i], from, to);
         }
         if (for_good) s->dead |= 1ull << i;
       }
@@ -259,16 +259,16 @@ static void draw_network(struct rng *r, struct scenario *s) {
       if (i == live || rng_below(r, 2)) continue;
       harp_ns from = duo->now + rng_below(r, HARP_MS(20));
       if (rng_below(r, 2))
-        simnet_darken(&duo->net.links[rng_below(r, 2)][i], from, HARP_NEVER);
+        simnet_blackhole(&duo->net.links[rng_below(r, 2)][i], from, HARP_NEVER);
       else
-        darken_both(&duo->net, i, from, HARP_NEVER);
+        blackhole_both(&duo->net, i, from, HARP_NEVER);
       s->dead |= 1ull << i;
     }
   }
   if (!rng_below(r, 64)) { /* silence that no timer may grow tired of */
     harp_ns from = duo->now + rng_below(r, HARP_MS(2));
     s->heal += HARP_SEC(300);
-    for (unsigned i = 0; i < paths; i++) darken_both(&duo->net, i, from, from + HARP_SEC(300));
+    for (unsigned i = 0; i < paths; i++) blackhole_both(&duo->net, i, from, from + HARP_SEC(300));
   }
 }
 

@@ -37,8 +37,8 @@ static struct duo duo;
 static char replay[96];
 static int ride = -1; /* of acknowledgements on data: the seed's value, or 0 or 1 */
 
-/* What happened in all seeds: shows that the scenarios reach what they are meant to. Shared by the processes.
- */
+/* What happened in all seeds: shows that the scenarios reach what they are meant to. Shared by the
+ * processes. */
 static struct tally {
   _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
       up, duplicates, bad_crc, smaller, tails, striped, streams, failed, both_ways, superframes, alone, rides,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fixed transfer without loss, straight from the sender's calls to the receiver's, to count instructions.
- */
+/* A fixed transfer without loss, straight from the sender's calls to the receiver's, to count
+ * instructions. */
 #ifndef HARP_TESTS_TRANSFER_H
 #define HARP_TESTS_TRANSFER_H
 

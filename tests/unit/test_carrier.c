@@ -39,8 +39,8 @@ static harp_ns busy(harp_ns span_ns, uint32_t segments, uint32_t repeated_of_100
   return now - since;
 }
 
-/* Rests until it is tried again; returns how long that took. */
-static harp_ns rest(void) {
+/* Waits until it is tried again; returns how long that took. */
+static harp_ns avoided_for(void) {
   harp_ns since = now;
   while (!harp_carrier_on_time(&c, now)) {
     assert_true(c.avoided);
@@ -69,27 +69,27 @@ static void test_loss_turns_the_choice_soon(void **state) {
 
 static void test_it_is_tried_again_ever_more_rarely(void **state) {
   (void)state;
-  harp_ns expected = HARP_CARRIER_REST_NS, tried = 0, rested = 0;
+  harp_ns expected = HARP_CARRIER_AVOID_NS, tried = 0, avoided = 0;
   for (unsigned i = 0; i < 12; i++) {
     tried += busy(HARP_SEC(1), 1000, 10000);
     assert_true(c.avoided);
-    harp_ns took = rest();
-    rested += took;
+    harp_ns took = avoided_for();
+    avoided += took;
     assert_in_range(took, expected - LOOK_NS, expected + LOOK_NS);
-    expected = HARP_MIN(2 * expected, HARP_CARRIER_REST_MAX_NS);
+    expected = HARP_MIN(2 * expected, HARP_CARRIER_AVOID_MAX_NS);
   }
-  assert_true(tried * 100 <= rested); /* what a return costs: at most 1 % */
+  assert_true(tried * 100 <= avoided); /* what a return costs: at most 1 % */
 }
 
-static void test_a_long_good_time_makes_rests_short_again(void **state) {
+static void test_a_long_good_time_makes_times_short_again(void **state) {
   (void)state;
   for (unsigned i = 0; i < 5; i++) {
     (void)busy(HARP_SEC(1), 1000, 10000);
-    (void)rest();
+    (void)avoided_for();
   }
   assert_true(busy(HARP_SEC(11), 8000, 0) >= HARP_SEC(11));
   (void)busy(HARP_SEC(1), 1000, 10000);
-  assert_in_range(rest(), HARP_CARRIER_REST_NS - LOOK_NS, HARP_CARRIER_REST_NS + LOOK_NS);
+  assert_in_range(avoided_for(), HARP_CARRIER_AVOID_NS - LOOK_NS, HARP_CARRIER_AVOID_NS + LOOK_NS);
 }
 
 /* Where a kernel does not report the segments they are worked out; a larger packet size makes them fewer. */
@@ -117,7 +117,7 @@ static void test_a_queue_that_stays_turns_the_choice(void **state) {
   assert_true(busy(HARP_SEC(1), 1000, 0) <= HARP_MS(100));
   assert_true(c.avoided);
   assert_int_equal(c.why, HARP_CARRIER_QUEUE);
-  (void)rest();
+  (void)avoided_for();
   counted.rtt_ns = counted.rtt_min_ns;
   assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
   (void)busy(HARP_SEC(1), 1000, 10000);
@@ -165,7 +165,7 @@ int main(void) {
       T(test_a_few_repeated_segments_are_no_loss),
       T(test_loss_turns_the_choice_soon),
       T(test_it_is_tried_again_ever_more_rarely),
-      T(test_a_long_good_time_makes_rests_short_again),
+      T(test_a_long_good_time_makes_times_short_again),
       T(test_fewer_segments_than_before_hide_no_loss),
       T(test_another_connection_counts_from_zero),
       T(test_a_queue_that_stays_turns_the_choice),

@@ -404,8 +404,8 @@ static void test_nearness_to_the_gpu(void **state) {
   tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth1\n[engine]\ngpu = 1\n");
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[engine]\ngpu = 0\n");
   assert_int_equal(LOAD(), 0);
-  assert_true(cfg.instances[0].gpu_nearness <
-              cfg.instances[1].gpu_nearness); /* the files' word counts more */
+  /* the files' word counts more */
+  assert_true(cfg.instances[0].gpu_nearness < cfg.instances[1].gpu_nearness);
 }
 
 int main(void) {

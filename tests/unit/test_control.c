@@ -85,7 +85,7 @@ static void test_words_about_streams_come_back(void **state) {
   assert_memory_equal(m.close.detail, a_close.detail, sizeof a_close.detail);
 }
 
-/* Any other secret, token or field gives another proof. */
+/* Any other secret, token or field makes another proof. */
 static void test_a_proof_is_of_one_opening(void **state) {
   struct harp_open open = {.stream = 1, .port = 2, .first_line = 3, .first_message = 4};
   uint8_t proof[HARP_CONTROL_MAC_BYTES], other[HARP_CONTROL_MAC_BYTES];

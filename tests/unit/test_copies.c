@@ -157,8 +157,8 @@ static void test_ring_turns(void **state) {
   harp_copies_fini(&link.copies);
 }
 
-/* Without a posted receive as many are copied as there are early places, and more when the peer has posted.
- */
+/* Without a posted receive as many are copied as there are early places, and more when the peer has
+ * posted. */
 static void test_credit(void **state) {
   (void)state;
   struct side a, b;
@@ -272,8 +272,8 @@ static void test_drain_ends_with_the_peer(void **state) {
   close_both(&a, &b);
 }
 
-/* A link that has failed before NCCL tests a copy is an error, once WARN; what was delivered before is done.
- */
+/* A link that has failed before NCCL tests a copy is an error, once WARN; what was delivered before is
+ * done. */
 static void test_failed_link(void **state) {
   (void)state;
   struct side a, b;

@@ -151,8 +151,8 @@ static void test_all_lengths(void **state) {
   for_each_kernel(check_all_lengths);
 }
 
-/* Each way that dst and src can stand in a cache line, at lengths on both sides of every kernel's thresholds.
- */
+/* Each way that dst and src can stand in a cache line, at lengths on both sides of every kernel's
+ * thresholds. */
 static void check_all_alignments(void) {
   static const size_t lengths[] = {127, 128, 191, 192, 255, 256, 320,
                                    511, 512, 515, 575, 576, 768, PAYLOAD_BYTES};
@@ -249,8 +249,8 @@ __attribute__((no_sanitize("thread"))) static void *scribble(void *arg) {
 }
 
 /* While a thread keeps changing the source, the checksum is still that of what was stored. Goes on until
- * enough copies had the source change under them; on a busy machine that waits for the thread to get a CPU.
- */
+ * enough copies had the source change under them; on a busy machine that waits for the thread to get a
+ * CPU. */
 static void check_changing_source(void) {
   enum { ENOUGH_CHANGED = 20, YIELD_EVERY = 4096, MOST_SECONDS = 60 };
   static HARP_CACHE_ALIGNED uint8_t src[PAYLOAD_BYTES], dst[PAYLOAD_BYTES + 64];

@@ -168,7 +168,7 @@ static void test_fewest_users_first(void **state) {
   assert_int_equal(device.count, 0);
 }
 
-/* Another process has one of two cores, and gives it back; then it has both. */
+/* Another process has one of two cores, and returns it; then it has both. */
 static void test_cores_that_others_have(void **state) {
   struct harp_instance lo = loopback();
   struct harp_engine_enis enis = {1, {&lo}};

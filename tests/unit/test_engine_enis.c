@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two engines over two interfaces each, on a virtual clock: an interface whose driver sends no more, and
- * gives no frames back, holds up neither the data nor the acknowledgements that others can carry. */
+ * returns no frames, holds up neither the data nor the acknowledgements that others can carry. */
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -122,7 +122,7 @@ static void test_what_brings_nothing_goes(void **state) {
 }
 
 /* An application that sends little needs one, and has all again at once when it sends much. */
-static void test_pauses_lay_paths_to_rest(void **state) {
+static void test_pauses_make_paths_dormant(void **state) {
   (void)state;
   struct network n = {GBIT, 100 * GBIT, true};
   struct harp_flows f = start(PATHS, 0);
@@ -147,7 +147,7 @@ int main(void) {
       cmocka_unit_test(test_without_a_cap_one_is_used),
       cmocka_unit_test(test_nothing_is_tried_without_reason),
       cmocka_unit_test(test_what_brings_nothing_goes),
-      cmocka_unit_test(test_pauses_lay_paths_to_rest),
+      cmocka_unit_test(test_pauses_make_paths_dormant),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -333,9 +333,8 @@ static void test_senseless_endpoints_are_refused_and_reported(void **state) {
   assert_int_equal(p.client.out_bytes, p.client.out_sent); /* no CONFIRM */
 }
 
-/* A client that has proved the secret gets the reason; any other gets no answer. The server knows its
- * endpoint.
- */
+/* A client that has proved the secret gets the reason; any other gets no answer. The server
+ * knows its endpoint. */
 static void test_server_sends_the_reason_of_a_refusal(void **state) {
   static const enum harp_refusal whys[] = {HARP_REFUSAL_BUSY, HARP_REFUSAL_CROSSED, HARP_REFUSAL_LIMIT};
   struct pair p;

@@ -9,10 +9,10 @@ static struct harp_error error;
 static const char *pick_family(const char *list, int family) {
   static char text[HARP_ERROR_BYTES];
   struct harp_ifname_filter filter;
-  struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
+  struct harp_ifname_choice choices[HARP_INSTANCES_MAX];
   if (harp_ifname_parse(&filter, list, &error) < 0) return error.text;
   int count =
-      harp_ifname_select(&filter, tree_enis, tree_eni_count, family, choices, HARP_MAX_INSTANCES, &error);
+      harp_ifname_select(&filter, tree_enis, tree_eni_count, family, choices, HARP_INSTANCES_MAX, &error);
   if (count < 0) return error.text;
   text[0] = 0;
   for (int i = 0; i < count; i++) {

@@ -171,8 +171,8 @@ static void test_giving_up_settles_everything(void **state) {
   harp_tx_stream_on_delivered(&st, 2 * LINES, HARP_US(120));
   harp_loss_give_up(&p, &result, NULL, HARP_MS(1));
   assert_int_equal(p.inflight_bytes, 0);
-  assert_int_equal(st.resend.count,
-                   (67 - 1 - 2) * LINES); /* but the acknowledged packet and what was delivered */
+  /* but the acknowledged packet and what was delivered */
+  assert_int_equal(st.resend.count, (67 - 1 - 2) * LINES);
 }
 
 /* A full ring whose only pending packet turns out lost must have room for its resend. */

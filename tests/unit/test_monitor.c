@@ -168,6 +168,7 @@ static unsigned receive_pings(struct scene *s, bool answer) {
 /* ---- a peer that writes as fast as it can ---- */
 
 enum { FLOOD_PINGS = 1000 };
+#define FLOOD_NS HARP_MS(200) /* in which the link has read all of them */
 
 /* Fills the control connection with PINGs, and what is given behind them. */
 static void flood(struct scene *s, const uint8_t *last, size_t last_bytes) {
@@ -223,7 +224,7 @@ static void test_end_behind_a_flood_is_seen(void **state) {
   submit(s.link);
   flood(&s, final, harp_control_encode_final(final, s.keys.rx, FLOOD_PINGS, &(struct harp_final){0}));
   shutdown(s.peer, SHUT_WR);
-  run_for(&s, HARP_MS(200), PASS_NS);
+  run_for(&s, FLOOD_NS, PASS_NS);
   assert_true(s.link->peer->monitor.final_received);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_non_null(strstr(s.link->error, "closed its connection"));
@@ -270,7 +271,8 @@ static void test_end_is_not_waited_for_again(void **state) {
 static void test_nonsense_is_not_waited_for_again(void **state) {
   (void)state;
   struct scene s;
-  static uint8_t junk[300];
+  enum { JUNK_BYTES = 300 };
+  static uint8_t junk[JUNK_BYTES];
   open_scene(&s, HARP_ROLE_RECEIVER);
   assert_int_equal(send(s.peer, junk, sizeof junk, 0), sizeof junk);
   run_for(&s, SHORT_NS, PASS_NS);

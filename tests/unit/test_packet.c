@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datagrams: documented bytes, every field there and back, what is dropped and why, and what the CRC notices.
- */
+/* Datagrams: documented bytes, every field there and back, what is dropped and why, and what the CRC
+ * notices. */
 #include "wire/packet.h"
 
 #include <setjmp.h>

@@ -235,8 +235,8 @@ static void test_tcp_alone(void **state) {
   assert_int_equal(harp_pairing_make(&a, &b, out), 0);
 }
 
-/* As many connections as paths of datagrams, for networks that cap each flow; the first of all pairs first.
- */
+/* As many connections as paths of datagrams, for networks that cap each flow; the first of all pairs
+ * first. */
 static void test_several_tcp_paths(void **state) {
   (void)state;
   struct harp_endpoint a = host(4, 5, NULL), b = host(4, 5, NULL);

@@ -19,6 +19,7 @@ enum {
   STREAM = 3,
   UDP = 0,
   TCP = 1,
+  PATHS = 2,
   TAIL_BYTES = 7,
   LARGE = HARP_RECORD_WHOLE_BYTES + 5 * HARP_LINE_BYTES + TAIL_BYTES, /* is read in place */
   SMALL = 8 * HARP_LINE_BYTES,
@@ -42,14 +43,19 @@ static size_t byte_count, fed;
 static bool broken, watched; /* a GPU reads the buffer: lines are written in order */
 static unsigned placed, packets, scrapped;
 
+/* Returns byte `i` of a payload: neighbours differ, and what lies a line or a page apart. */
+static uint8_t byte_of(uint32_t i) {
+  enum { STEP = 7, TURN = 251 };
+  return (uint8_t)(i * STEP + i / TURN);
+}
+
 static int init(void **state) {
   static const struct harp_receiver_config config = {
-      .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
+      .first_number = NUMBER, .path_count = PATHS, .stream_max = STREAM + 1};
   (void)state;
   r = malloc(harp_receiver_bytes(&config));
   assert_non_null(r);
-  for (unsigned i = 0; i < LARGE; i++)
-    payload[i] = (uint8_t)(i * 7 + i / 251), other[i] = (uint8_t)~payload[i];
+  for (unsigned i = 0; i < LARGE; i++) payload[i] = byte_of(i), other[i] = (uint8_t)~payload[i];
   return 0;
 }
 
@@ -62,7 +68,7 @@ static int fini(void **state) {
 /* Begins anew, with one receive posted. */
 static void begin(void) {
   static const struct harp_receiver_config config = {
-      .first_number = NUMBER, .path_count = 2, .stream_max = STREAM + 1};
+      .first_number = NUMBER, .path_count = PATHS, .stream_max = STREAM + 1};
   static const struct harp_rx_stream_config sc = {
       .id = STREAM, .first_line = LINE, .first_message = MESSAGE, .staging = staging};
   const uint8_t *early;
@@ -540,7 +546,7 @@ static void test_the_longest_record(void **state) {
   static uint8_t wire[LONGEST_BYTES], got[2][HARP_RECORD_MAX_BYTES], sent[2][HARP_RECORD_MAX_BYTES];
   const uint8_t *early;
   for (unsigned i = 0; i < HARP_RECORD_MAX_BYTES; i++)
-    sent[0][i] = (uint8_t)(i * 5 + i / 253), sent[1][i] = (uint8_t)~sent[0][i];
+    sent[0][i] = byte_of(i), sent[1][i] = (uint8_t)~sent[0][i];
   begin();
   for (unsigned i = 0; i < 2; i++) {
     uint8_t *head = wire + i * (LONGEST_BYTES / 2);

@@ -77,8 +77,8 @@ static void test_a_posted_message_is_placed_and_done(void **state) {
   uint32_t bytes;
   assert_int_equal(post(5000, &early), 0);
   assert_null(early);
-  assert_int_equal(feed(NUMBER, MESSAGE, LINE + 8, LINES(8), 276, LINES(8) + 276),
-                   HARP_DROP_NONE); /* the end comes first */
+  /* the end comes first */
+  assert_int_equal(feed(NUMBER, MESSAGE, LINE + 8, LINES(8), 276, LINES(8) + 276), HARP_DROP_NONE);
   assert_ptr_equal(place.dst, buffer + LINES(8));
   assert_int_equal(place.count, 1);
   assert_int_equal(place.runs[0].from, 0);
@@ -110,8 +110,8 @@ static void test_only_new_lines_are_placed(void **state) {
   assert_int_equal(place.runs[2].bytes, LINES(3));
 }
 
-/* The map of what has arrived is a ring of one window: behind the window its bits are those of other lines.
- */
+/* The map of what has arrived is a ring of one window: behind the window its bits are those of other
+ * lines. */
 static void test_an_early_message_at_the_edge_of_the_window(void **state) {
   (void)state;
   enum { BIG = HARP_WINDOW_LINES - 3, LOST = 11, ARRIVED = 3 * HARP_LINE_BYTES };
@@ -137,8 +137,8 @@ static void test_early_data_waits_in_staging(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY),
-                   HARP_DROP_NONE); /* of the second message */
+  /* of the second message */
+  assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY), HARP_DROP_NONE);
   uint8_t *slot = staging + (MESSAGE + 1) % HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES;
   assert_ptr_equal(place.dst, slot + LINES(8));
   assert_int_equal(post(100, &early), 0);
@@ -172,8 +172,8 @@ static void test_bounds_and_contradictions(void **state) {
   assert_int_equal(feed(NUMBER, MESSAGE, LINE + HARP_WINDOW_LINES, 0, LINES(1), LINES(1)), HARP_DROP_WINDOW);
   assert_int_equal(feed(NUMBER, MESSAGE + 5000, LINE, 0, LINES(1), LINES(1)), HARP_DROP_WINDOW);
   assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(1), INT32_MAX), HARP_DROP_FIELD);
-  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, LINES(1), LINES(1), LINES(4)),
-                   HARP_DROP_CONTRADICTION); /* would start before its turn */
+  /* would start before its turn */
+  assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE, LINES(1), LINES(1), LINES(4)), HARP_DROP_CONTRADICTION);
   assert_int_equal(feed(NUMBER, MESSAGE, LINE, 0, LINES(1), LINES(4)), HARP_DROP_NONE);
   assert_int_equal(feed(NUMBER + 1, MESSAGE, LINE + 1, LINES(1), LINES(1), LINES(5)),
                    HARP_DROP_CONTRADICTION); /* another size */
@@ -339,7 +339,7 @@ static void test_messages_keep_apart_across_the_wrap(void **state) {
 
 /* A large message waits for its credit, so that is sent at once; a small one comes early, and its credit is
  * sent with what else goes, until half of the early places may be taken. */
-static void test_credit_of_small_receives_waits_for_company(void **state) {
+static void test_credit_of_small_receives_waits_for_more(void **state) {
   (void)state;
   const uint8_t *early;
   for (unsigned i = 0; i < HARP_EARLY_MESSAGES / 2 - 1; i++) {
@@ -395,7 +395,7 @@ static void test_new_credit_goes_before_repeated_credit(void **state) {
 }
 
 /* A request for credit is answered with that of all open streams, also of those told often enough. */
-static void test_all_credit_is_told_on_request(void **state) {
+static void test_all_credit_is_reported_on_request(void **state) {
   (void)state;
   struct harp_packet ack, p = {.type = HARP_PACKET_PROBE, .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON};
   uint64_t number;
@@ -471,9 +471,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_receives_are_bounded, init, fini),
       cmocka_unit_test_setup_teardown(test_empty_messages_complete_in_turn, init, fini),
       cmocka_unit_test_setup_teardown(test_messages_keep_apart_across_the_wrap, init, fini),
-      cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_company, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_of_small_receives_waits_for_more, init, fini),
       cmocka_unit_test_setup_teardown(test_new_credit_goes_before_repeated_credit, init, fini),
-      cmocka_unit_test_setup_teardown(test_all_credit_is_told_on_request, init, fini),
+      cmocka_unit_test_setup_teardown(test_all_credit_is_reported_on_request, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_goes_where_it_was_requested, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

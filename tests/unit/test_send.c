@@ -56,7 +56,7 @@ static int fini(void **state) {
   return 0;
 }
 
-/* Takes what there is to send, within the time that small messages may wait for company. */
+/* Takes what there is to send, within the time that small messages may wait for others. */
 static bool take(struct harp_tx_run *run, uint32_t max) {
   for (harp_ns now = HARP_US(1); now <= HARP_US(50); now += HARP_US(1)) {
     if (send_next(s, max, run, now)) return true;
@@ -447,8 +447,9 @@ static void test_one_path_between_two_enis_is_used(void **state) {
   free(own);
 }
 
-/* One that is silent is given company long before it is given up; which goes to rest when it answers. */
-static void test_a_silent_path_gets_company(void **state) {
+/* Beside one that is silent another is used long before it is given up, which becomes dormant when it
+ * answers. */
+static void test_another_is_used_beside_a_silent_path(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   bring_up(own, 0);
@@ -470,27 +471,27 @@ static void test_a_silent_path_gets_company(void **state) {
 }
 
 /* It may do so while timers run, after its own was looked at: it must not be due then. */
-static void test_a_path_that_goes_to_rest_gives_up_an_overdue_probe(void **state) {
+static void test_a_path_that_becomes_dormant_gives_up_an_overdue_probe(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
-  const struct harp_path *company = &own->paths[2];
+  const struct harp_path *other = &own->paths[2];
   bring_up(own, 0);
   feed_to(own, ack(1, 0, 0, FIRST_MESSAGE + 1), 0);
   harp_path_health_down(own, &own->paths[1], 0);
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   harp_ns now = until_it_leaves(own, 3, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
-  assert_true(company->inflight_bytes);
-  now = harp_path_pto_ns(company);
+  assert_true(other->inflight_bytes);
+  now = harp_path_pto_ns(other);
   uint32_t last = (uint32_t)own->paths[0].next_number;
   assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
-  assert_int_equal(company->state, HARP_PATH_DORMANT);
-  assert_int_equal(company->inflight_bytes, 0);
+  assert_int_equal(other->state, HARP_PATH_DORMANT);
+  assert_int_equal(other->inflight_bytes, 0);
   harp_sender_check(own);
   free(own);
 }
 
 /* A first path that never answers is replaced by the second, that by the third. */
-static void test_a_path_that_never_answers_gets_company(void **state) {
+static void test_another_is_used_for_one_that_never_answers(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   assert_true(until_it_leaves(own, 2, HARP_PATH_DORMANT, 0, HARP_MS(20)) < HARP_MS(20));
@@ -820,9 +821,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory_is_bounded_with_many_paths),
       cmocka_unit_test(test_one_path_between_two_enis_is_used),
-      cmocka_unit_test(test_a_silent_path_gets_company),
-      cmocka_unit_test(test_a_path_that_goes_to_rest_gives_up_an_overdue_probe),
-      cmocka_unit_test(test_a_path_that_never_answers_gets_company),
+      cmocka_unit_test(test_another_is_used_beside_a_silent_path),
+      cmocka_unit_test(test_a_path_that_becomes_dormant_gives_up_an_overdue_probe),
+      cmocka_unit_test(test_another_is_used_for_one_that_never_answers),
       cmocka_unit_test(test_no_path_goes_down_early_beside_its_like),
       cmocka_unit_test(test_detours_are_avoided),
       cmocka_unit_test(test_paths_between_the_same_enis_share),

@@ -56,7 +56,7 @@ static int fini(void **state) {
   return 0;
 }
 
-/* Encodes a packet of 100 bytes as the sender would and gives it to `to`. */
+/* Encodes a packet of 100 bytes as the sender would and feeds it to `to`. */
 static enum harp_drop data_to(struct harp_session *to, uint8_t path, uint64_t number, uint32_t seed) {
   static const uint8_t payload[100] = "payload";
   struct harp_packet f = {.type = HARP_PACKET_DATA,
@@ -82,8 +82,8 @@ static void test_a_bad_packet_is_counted_and_changes_nothing(void **state) {
   assert_true(harp_receiver_bytes(&rc) <= sizeof before);
   memcpy(before, receiver, harp_receiver_bytes(&rc));
   assert_int_equal(data_to(&rx, 0, 50, SEED + 1), HARP_DROP_CRC);
-  assert_int_equal(data_to(&rx, 0, 50 + (1ull << 32), SEED),
-                   HARP_DROP_CRC); /* of another turn of the number */
+  /* of another turn of the number */
+  assert_int_equal(data_to(&rx, 0, 50 + (1ull << 32), SEED), HARP_DROP_CRC);
   assert_int_equal(data_to(&rx, 1, 50, SEED), HARP_DROP_PATH);
   assert_int_equal(data_to(&rx, 255, 50, SEED), HARP_DROP_PATH);
   assert_int_equal(place.count, 0);

@@ -25,8 +25,8 @@ static void test_each_is_there_once(void **state) {
     for (unsigned other = 0; other < id; other++) {
       const struct harp_setting *a = &harp_setting_table[id], *b = &harp_setting_table[other];
       assert_true(!a->variable || !b->variable || strcmp(a->variable, b->variable) != 0);
-      assert_true(!a->key || !b->key ||
-                  strcmp(a->key, b->key) != 0); /* in Conf of harpctl they share one name space */
+      /* in Conf of harpctl they share one name space */
+      assert_true(!a->key || !b->key || strcmp(a->key, b->key) != 0);
       assert_true(a->offset == SIZE_MAX || a->offset != b->offset);
     }
   }

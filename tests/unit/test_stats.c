@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "engine/stats_write.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"
 
@@ -120,6 +121,28 @@ static void test_sums(void **state) {
   side_close(&b);
 }
 
+/* The kind says how a path carries data, and whether it does so only while others fail. */
+static void test_kinds_of_paths(void **state) {
+  (void)state;
+  static const char *const kinds[2][2] = {{"udp", "udp standby"}, {"tcp", "tcp standby"}};
+  struct side a = {0}, b = {0};
+  open_both(&a, &b);
+  struct harp_peer *peer = a.link->peer;
+  struct harp_path *path = &peer->session.sender->paths[1], before = *path;
+  const struct harp_endpoint endpoint = {.name = "host"};
+  const struct harp_peer_config config = {.peer = &endpoint};
+  for (unsigned is_tcp = 0; is_tcp < 2; is_tcp++) {
+    for (unsigned standby = 0; standby < 2; standby++) {
+      path->is_tcp = is_tcp, path->standby = standby;
+      harp_stats_name_peer(peer, &config);
+      assert_string_equal(ENTRY(&a, path, PATH, peer->stats.path_first + 1)->kind, kinds[is_tcp][standby]);
+    }
+  }
+  *path = before;
+  side_close(&a);
+  side_close(&b);
+}
+
 /* A session that ends takes its entries along; what it counted stays with its interface. */
 static void test_end_of_a_session(void **state) {
   (void)state;
@@ -174,8 +197,8 @@ static void test_without_a_file(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(test_what_moved), TEST(test_sums),           TEST(test_end_of_a_session),
-      TEST(test_rounds),     TEST(test_without_a_file),
+      TEST(test_what_moved),       TEST(test_sums),   TEST(test_kinds_of_paths),
+      TEST(test_end_of_a_session), TEST(test_rounds), TEST(test_without_a_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

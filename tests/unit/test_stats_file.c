@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statistics file: entries, readers beside a writer, exits, forks, left files, full and read-only disks.
- */
+/* The statistics file: entries, readers beside a writer, exits, forks, left files, full and read-only
+ * disks. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

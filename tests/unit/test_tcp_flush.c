@@ -279,8 +279,8 @@ static void test_an_end_is_reported_once(void **state) {
   assert_int_equal(reports_of_end(false), 1);
 }
 
-/* At the end of a job all connections with the peer end, and the message that it leaves comes by another one.
- */
+/* At the end of a job all connections with the peer end, and the message that it leaves comes by another
+ * one. */
 static void test_an_end_with_the_peer_is_not_reported(void **state) {
   (void)state;
   assert_int_equal(reports_of_end(true), 0);

@@ -12,10 +12,18 @@
 #include "proto/path_health.h"
 #include "wire/record.h"
 
-enum { UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, CREDIT_MESSAGES = 8, PACKET_LINES = 11 };
+enum { UDP, FIRST = UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, CREDIT_MESSAGES = 8, PACKET_LINES = 11 };
 enum { LARGE = 1 << 20, MEDIUM = LARGE / 4, SMALL = 1000, WINDOW_BYTES = 4 * LARGE, PASSES_MAX = 1000 };
 #define RTT_NS         HARP_US(50)
-#define GIVE_UP_MIN_NS HARP_MS(10) /* a path that makes no progress */
+#define STEP_NS        HARP_MS(1)
+#define PROBE_STEP_NS  HARP_MS(20)  /* a path that is not UP would be probed once in so long */
+#define PROBING_NS     HARP_MS(100) /* several probes of a path that does not answer */
+#define PROGRESS_NS    HARP_MS(200) /* progress without an acknowledgement, until the path is probed */
+#define PAUSE_NS       HARP_SEC(1)  /* nothing is in flight for so long, or nobody answers */
+#define SLOW_NS        HARP_SEC(2)  /* what a slow connection takes for a message */
+#define UNSEEN_NS      HARP_MS(50)  /* a timeout passes, and nobody looks */
+#define CORK_PASSED_NS HARP_US(20)  /* small messages wait no longer */
+#define GIVE_UP_MIN_NS HARP_MS(10)  /* a path that makes no progress */
 #define GIVE_UP_MAX_NS HARP_MS(100)
 static struct harp_sender *s;
 static struct harp_tx_stream st;
@@ -48,7 +56,7 @@ static int init(void **state) {
   return init_with(true);
 }
 
-/* Two tcp paths between the same ENIs, of which the second rests. */
+/* Two tcp paths between the same ENIs, of which the second is dormant. */
 static int init_alone(void **state) {
   (void)state;
   return init_with(false);
@@ -112,7 +120,7 @@ static void test_one_that_is_not_connected_takes_nothing(void **state) {
   enum { TRIES = 20 };
   struct harp_tx_run run;
   answer(UDP);
-  for (unsigned i = 0; i < TRIES; i++, now += HARP_MS(20)) assert_false(take(&run)); /* no probe either */
+  for (unsigned i = 0; i < TRIES; i++, now += PROBE_STEP_NS) assert_false(take(&run)); /* no probe either */
   post(MEDIUM);
   assert_true(take(&run));
   assert_int_equal(run.path, UDP);
@@ -137,7 +145,7 @@ static void test_large_messages_take_it_in_large_records(void **state) {
   struct harp_tx_run run;
   bring_both_up();
   post(LARGE);
-  for (unsigned i = 0; i < 2; i++) {
+  for (unsigned i = 0; i < LARGE / HARP_RECORD_MAX_BYTES; i++) {
     assert_true(take(&run));
     assert_int_equal(run.path, TCP);
     assert_int_equal(run.count, 1);
@@ -212,11 +220,11 @@ static void pass_once(void) {
     else
       assert_int_equal(run.type, HARP_PACKET_PROBE);
   }
-  now += HARP_MS(1);
+  now += STEP_NS;
 }
 
-/* Passes time in steps, and answers what goes over UDP; returns when the tcp path went DOWN, 0: it did not.
- */
+/* Passes time in steps, and answers what goes over UDP; returns when the tcp path went DOWN, 0: it did
+ * not. */
 static harp_ns pass(harp_ns span_ns, bool progress) {
   for (harp_ns end = now + span_ns; now < end;) {
     pass_once();
@@ -234,7 +242,7 @@ static void stop_and_give_up(bool blocked) {
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
   if (blocked) harp_sender_block(s, TCP, now);
-  harp_ns since = now, down = pass(HARP_SEC(1), false);
+  harp_ns since = now, down = pass(PAUSE_NS, false);
   assert_in_range(down - since, GIVE_UP_MIN_NS, GIVE_UP_MAX_NS);
   void *cookie;
   bool done = false;
@@ -257,10 +265,10 @@ static void test_so_is_one_that_is_blocked(void **state) {
 static void test_so_is_one_that_is_blocked_by_acknowledgements(void **state) {
   (void)state;
   bring_both_up();
-  now += HARP_SEC(1);
+  now += PAUSE_NS;
   harp_sender_block(s, TCP, now);
   post(MEDIUM);
-  harp_ns since = now, down = pass(HARP_SEC(1), false);
+  harp_ns since = now, down = pass(PAUSE_NS, false);
   assert_in_range(down - since, GIVE_UP_MIN_NS, GIVE_UP_MAX_NS);
   void *cookie;
   bool done = false;
@@ -274,8 +282,8 @@ static void test_one_that_takes_acknowledgements_slowly_is_not(void **state) {
   bring_both_up();
   harp_sender_block(s, TCP, now);
   post(MEDIUM);
-  assert_int_equal(pass(HARP_SEC(2), true), 0);
-  now += HARP_MS(50); /* the timeout has passed once, and nobody has looked */
+  assert_int_equal(pass(SLOW_NS, true), 0);
+  now += UNSEEN_NS; /* the timeout has passed once, and nobody has looked */
   harp_sender_on_timeout(s, now);
   harp_sender_unblock(s, TCP, now);
   do assert_true(take(&run));
@@ -289,7 +297,7 @@ static void test_one_that_is_slow_is_not(void **state) {
   bring_both_up();
   post(MEDIUM);
   assert_true(take(&run));
-  assert_int_equal(pass(HARP_SEC(2), true), 0);
+  assert_int_equal(pass(SLOW_NS, true), 0);
   acknowledge(TCP, run.number + 1);
   void *cookie;
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
@@ -301,7 +309,7 @@ static void test_it_comes_back_with_another_connection(void **state) {
   bring_both_up();
   harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
-  now += HARP_SEC(1);
+  now += PAUSE_NS;
   harp_sender_unblock(s, TCP, now);
   answer(TCP);
   post(MEDIUM);
@@ -317,7 +325,7 @@ static void test_what_went_over_an_old_connection_proves_nothing(void **state) {
   bring_both_up();
   harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
-  now += HARP_SEC(1);
+  now += PAUSE_NS;
   harp_sender_unblock(s, TCP, now);
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
@@ -336,7 +344,7 @@ static void test_one_that_goes_on_without_an_acknowledgement_is_probed(void **st
   assert_true(take(&run));
   assert_int_equal(run.path, TCP);
   run.path = UDP;
-  for (harp_ns end = now + HARP_MS(200); now < end && run.path != TCP; now += HARP_MS(1)) {
+  for (harp_ns end = now + PROGRESS_NS; now < end && run.path != TCP; now += STEP_NS) {
     harp_sender_on_progress(s, TCP, now);
     while (take(&run) && run.path != TCP) acknowledge(UDP, run.number + run.count);
   }
@@ -344,7 +352,7 @@ static void test_one_that_goes_on_without_an_acknowledgement_is_probed(void **st
   assert_int_equal(run.type, HARP_PACKET_PROBE);
 }
 
-/* Small messages wait for company, but not on a tcp path. */
+/* Small messages wait for others, but not on a tcp path. */
 static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   (void)state;
   struct harp_tx_run run;
@@ -357,7 +365,7 @@ static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   while (s->load.resend_lines);
   assert_int_equal(run.path, TCP);
   harp_sender_block(s, TCP, now);
-  now += HARP_US(20);
+  now += CORK_PASSED_NS;
   assert_false(take(&run)); /* it checks that there is a deadline */
 }
 
@@ -365,23 +373,23 @@ static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
 static bool sends(unsigned path, harp_ns span_ns) {
   struct harp_tx_run run;
   bool sent = false;
-  for (harp_ns end = now + span_ns; now < end; now += HARP_MS(1))
+  for (harp_ns end = now + span_ns; now < end; now += STEP_NS)
     while (take(&run)) sent |= run.path == path;
   return sent;
 }
 
-static void test_one_that_rests_takes_the_place_of_one_that_does_not_connect(void **state) {
+static void test_one_that_is_dormant_takes_the_place_of_one_that_does_not_connect(void **state) {
   (void)state;
-  harp_sender_unblock(s, 1, now);
-  assert_true(harp_sender_is_dormant(s, 1));
+  harp_sender_unblock(s, TCP, now);
+  assert_true(harp_sender_is_dormant(s, TCP));
   post(MEDIUM);
-  assert_true(sends(1, HARP_MS(100)));
+  assert_true(sends(TCP, PROBING_NS));
 }
 
 static void test_where_none_connects_nothing_goes_on(void **state) {
   (void)state;
   post(MEDIUM);
-  assert_false(sends(0, HARP_MS(100)));
+  assert_false(sends(FIRST, PROBING_NS));
   assert_int_not_equal(harp_sender_stalled_since_ns(s), 0);
 }
 
@@ -405,7 +413,7 @@ int main(void) {
       T(test_what_went_over_an_old_connection_proves_nothing),
       T(test_one_that_goes_on_without_an_acknowledgement_is_probed),
       T(test_it_does_not_wait_for_what_holds_back_datagrams),
-      A(test_one_that_rests_takes_the_place_of_one_that_does_not_connect),
+      A(test_one_that_is_dormant_takes_the_place_of_one_that_does_not_connect),
       A(test_where_none_connects_nothing_goes_on),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

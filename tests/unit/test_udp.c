@@ -93,7 +93,8 @@ static struct harp_io_route *route_to(struct end *from, unsigned port, const str
 }
 
 static uint8_t byte_of(unsigned superframe, unsigned segment, unsigned at) {
-  return (uint8_t)(superframe * 131 + segment * 29 + at * 7 + (at >> 8));
+  enum { OF_SUPERFRAME = 131, OF_SEGMENT = 29, OF_BYTE = 7 }; /* odd: neighbours differ */
+  return (uint8_t)(superframe * OF_SUPERFRAME + segment * OF_SEGMENT + at * OF_BYTE + (at >> 8));
 }
 
 /* Takes what has arrived, waiting for it; every superframe is handed to `each`. Returns how many packets. */
@@ -155,17 +156,20 @@ static void send_superframe(struct end *e, struct harp_io_route *route, const st
 }
 
 static void exchange(int family, uint32_t disable_tx, uint32_t disable_rx, uint32_t segment_bytes) {
+  enum { FROM_PORTS = 2, TO_PORTS = 3 };
+  enum { FULL_EVERY = 3, COUNT_STEP = 7, LAST_STEP = 31, GATHERED_EVERY = 4 }; /* superframes of all kinds */
   struct end a, b;
-  open_end(&a, family, disable_tx, 2);
-  open_end(&b, family, disable_rx, 3);
-  struct harp_io_route *route = route_to(&a, 1, &b, 2);
+  open_end(&a, family, disable_tx, FROM_PORTS);
+  open_end(&b, family, disable_rx, TO_PORTS);
+  struct harp_io_route *route = route_to(&a, FROM_PORTS - 1, &b, TO_PORTS - 1);
   for (unsigned n = 0; n < SUPERFRAMES; n++) {
     unsigned most = HARP_SUPERFRAME_MAX_BYTES / segment_bytes;
     if (most > a.io->info.segments_max) most = a.io->info.segments_max;
-    struct expected x = {
-        .superframe = n, .count = n % 3 ? 1 + n * 7 % most : most, .segment_bytes = segment_bytes};
-    x.last_bytes = n % 2 ? segment_bytes : HEAD_BYTES + 1 + n * 31 % (segment_bytes - HEAD_BYTES - 1);
-    send_superframe(&a, route, &x, a.io->info.gather && n % 4 == 1);
+    struct expected x = {.superframe = n,
+                         .count = n % FULL_EVERY ? 1 + n * COUNT_STEP % most : most,
+                         .segment_bytes = segment_bytes};
+    x.last_bytes = n % 2 ? segment_bytes : HEAD_BYTES + 1 + n * LAST_STEP % (segment_bytes - HEAD_BYTES - 1);
+    send_superframe(&a, route, &x, a.io->info.gather && n % GATHERED_EVERY == 1);
     struct expected want = x;
     while (want.segment < want.count)
       if (!receive(&b, check_packet, &want)) fail_msg("%u of %u packets came", want.segment, want.count);
@@ -274,14 +278,17 @@ static void test_what_is_empty_or_too_large_is_counted(void **state) {
 /* Nobody listens there any more: the refusal that comes back harms neither this nor other destinations. */
 static void test_a_port_without_listener(void **state) {
   (void)state;
+  enum { ROUNDS = 8, SEGMENTS = 3, SEGMENT_BYTES = 500, TAIL_BYTES = 300 };
   struct end a, b, gone;
   open_end(&a, AF_INET, 0, 1);
   open_end(&b, AF_INET, 0, 1);
   open_end(&gone, AF_INET, 0, 1);
   struct harp_io_route *to_gone = route_to(&a, 0, &gone, 0), *to_b = route_to(&a, 0, &b, 0);
   close_end(&gone);
-  for (unsigned n = 0; n < 8; n++) {
-    struct expected x = {.superframe = n, .count = 3, .segment_bytes = 500, .last_bytes = 300}, want = x;
+  for (unsigned n = 0; n < ROUNDS; n++) {
+    struct expected x = {
+        .superframe = n, .count = SEGMENTS, .segment_bytes = SEGMENT_BYTES, .last_bytes = TAIL_BYTES};
+    struct expected want = x;
     send_superframe(&a, to_gone, &x, false);
     send_superframe(&a, to_b, &x, false);
     while (want.segment < want.count)

@@ -18,6 +18,7 @@
 #include "lib/netns.h"
 
 enum { PORTS = 3, TX_FRAMES = 2, HEAD_BYTES = 44, PAGE_BYTES = 4096, PATIENCE_MS = 5000, REUSED = 0xee };
+enum { TINY = HEAD_BYTES + 26, LARGE_SEGMENTS = 60 };
 enum { SEGMENT_BYTES = 1000, SHORT = SEGMENT_BYTES / 2, BYTES = 2 * SEGMENT_BYTES + SHORT };
 
 /* ---- the kernel, as the driver sees it ---- */
@@ -101,7 +102,8 @@ static void close_routes(struct end *e, struct harp_io_route *routes[PORTS]) {
 }
 
 static uint8_t byte_of(unsigned superframe, unsigned at) {
-  return (uint8_t)(superframe * 131 + at * 7 + (at >> 8));
+  enum { OF_SUPERFRAME = 131, OF_BYTE = 7 }; /* odd: neighbours differ */
+  return (uint8_t)(superframe * OF_SUPERFRAME + at * OF_BYTE + (at >> 8));
 }
 
 static uint8_t payload[HARP_SUPERFRAME_MAX_BYTES];
@@ -163,7 +165,7 @@ static bool can_take(struct end *e, struct harp_io_route *r) {
 static void test_what_is_refused_leaves_later(void **state) {
   (void)state;
   enum { FLUSHES = 3 };
-  static const uint32_t sizes[] = {HEAD_BYTES + 26, SEGMENT_BYTES, BYTES, 60 * SEGMENT_BYTES + 1};
+  static const uint32_t sizes[] = {TINY, SEGMENT_BYTES, BYTES, LARGE_SEGMENTS * SEGMENT_BYTES + 1};
   for (uint32_t disable = 0; disable <= HARP_IO_NO_GSO; disable += HARP_IO_NO_GSO) {
     for (unsigned n = 0; n < 2 * HARP_ARRAY_COUNT(sizes); n++) {
       struct end a, b;

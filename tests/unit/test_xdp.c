@@ -623,8 +623,8 @@ static void test_engines_share_the_umem(void **state) {
 }
 
 /* The first of two engines gets the one queue, and ports among which some would lead there if there were
- * more; the second gets an error that names the owner, or uses sockets, with no more ports than those need.
- */
+ * more; the second gets an error that names the owner, or uses sockets, with no more ports than those
+ * need. */
 static void test_engines_share_the_queues(void **state) {
   (void)state;
   if (!has_namespace) skip();

@@ -95,11 +95,11 @@ static void test_what_was_written_is_read(void **state) {
     const uint8_t *f = write_packet(&h, 1000, 7);
     assert_int_equal(harp_xdp_header_read(f, h.bytes + 1000, h.bytes + 1000, &got), h.bytes);
     assert_int_equal(got, 1000);
-    assert_int_equal(harp_xdp_header_read(f, h.bytes + 1000, h.bytes + 1018, &got),
-                     h.bytes); /* padding behind */
+    /* padding behind */
+    assert_int_equal(harp_xdp_header_read(f, h.bytes + 1000, h.bytes + 1018, &got), h.bytes);
     assert_int_equal(got, 1000);
-    assert_int_equal(harp_xdp_header_read(f, 100, h.bytes + 1000, &got),
-                     h.bytes); /* the rest in other frames */
+    /* the rest in other frames */
+    assert_int_equal(harp_xdp_header_read(f, 100, h.bytes + 1000, &got), h.bytes);
     assert_int_equal(got, 1000);
   }
 }

@@ -231,9 +231,8 @@ static void test_a_queue_without_a_socket_passes(void **state) {
   for (int f = 0; f < 2; f++) expect(families[f], put_packet(HARP_PACKET_DATA, TOKEN), XDP_PASS);
 }
 
-/* Packets of a socket, which may be superframes: generic mode passes them to the kernel, whatever their
- * token.
- */
+/* Packets of a socket, which may be superframes: generic mode passes them to the kernel, whatever
+ * their token. */
 static void test_packets_of_sockets(void **state) {
   (void)state;
   if (!may_load) skip();

@@ -44,7 +44,7 @@ class Ended(NamedTuple):
     code: int
     log: str
     statistics: Counter[str]
-    redirected: int  # packets that the XDP program gave to a socket
+    redirected: int  # packets that the XDP program redirected to a socket
     sent: int  # packets that the NIC took out of our frames
 
 

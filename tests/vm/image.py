@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disk of the virtual machine: a small Debian out of Debian's packages, with the real GRUB on it.
 
-Made once and kept in .cache/vm under a name that its recipe gives. The partition is filled without loop
+Made once and kept in .cache/vm under a name made from its recipe. The partition is filled without loop
 devices; GRUB is then installed by the machine itself, on a first boot that qemu starts the kernel of.
 """
 

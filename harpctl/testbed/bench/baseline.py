@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer to be measured against: NCCL's own Socket transport as a net plugin.
 
-NCCL is fetched only when asked for (nccl_wheel.py). The shim is compiled into the user's cache, under another
+NCCL is fetched only when requested (nccl_wheel.py). The shim is compiled into the user's cache, under another
 name, and renamed, so that two processes may do it at once.
 """
 

@@ -220,7 +220,7 @@ def _run_counted(
     open_watch: OpenWatch,
     output: _Output,
 ) -> None:
-    """Measure each size as often as asked, print, write and draw."""
+    """Measure each size as often as requested, print, write and draw."""
     total = steps_total(sides, job, runs)
     with (
         interrupted_by_signals(),

@@ -115,7 +115,7 @@ def choose_cores(ranks: int, rps_cores: int, available: Sequence[int]) -> tuple[
 
 @contextlib.contextmanager
 def open_place(spec: LabSpec, *, loopback: bool) -> Iterator[tuple[Hosts, tuple[str, ...], str, list[str]]]:
-    """Open the lab, or loopback where it is asked for, or where this machine can't have a plain lab."""
+    """Open the lab, or loopback where it is requested, or where this machine can't have a plain lab."""
     notes: list[str] = []
     with contextlib.ExitStack() as stack:
         if not loopback:

@@ -52,7 +52,7 @@ class NcclJob:
         return [*words, "--check"] if self.check else words
 
     def timeout_s(self) -> float:
-        """Bound a run: what it was asked to take, and generous start-up and calibration."""
+        """Bound a run: the time that it was set to take, and generous start-up and calibration."""
         per_size_s = 60.0 if self.iterations is not None else self.time_s * 4 + 10.0
         return START_S + per_size_s * len(self.sizes_bytes)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official NCCL libraries: fetched from PyPI when they are first asked for, and kept in the user's cache.
+"""The official NCCL libraries: fetched from PyPI when they are first requested, and kept in the user's cache.
 
 A wheel is 150 to 350 MB. What is fetched is written under another name and renamed, so that two processes may
 do it at once.

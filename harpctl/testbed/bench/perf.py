@@ -119,7 +119,7 @@ class PerfJob:
     warmup: int | None = None  # messages per connection before each size
 
     def timeout_s(self) -> float:
-        """Bound a run: what it was asked to take, and generous start-up and calibration."""
+        """Bound a run: the time that it was set to take, and generous start-up and calibration."""
         per_size_s = 60.0 if self.iterations is not None else self.time_s * 4 + 10.0
         return 60.0 + per_size_s * len(self.sizes_bytes)
 

@@ -104,7 +104,7 @@ class CompetingFlow:
 
 
 def _output(child: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert child.stdout is not None  # noqa: S101  (it was asked for)
+    assert child.stdout is not None  # noqa: S101  (it was requested)
     return child.stdout
 
 

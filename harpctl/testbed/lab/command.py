@@ -172,7 +172,7 @@ def run_on_host(
     """Run a command on a host of the lab, in place of harpctl: its output and exit code are the command's."""
     lab = persistent.find(name)
     argv = lab.command(_number(host, "host", lab.spec.hosts), command)
-    os.execvp(argv[0], argv)  # noqa: S606 -- exactly that is asked for
+    os.execvp(argv[0], argv)  # noqa: S606 -- exactly that is requested
 
 
 def fault(

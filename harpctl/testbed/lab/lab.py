@@ -215,7 +215,7 @@ class Lab:
         return eni_address(host, eni)
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """Wrap a command so that it runs on that host, with the privileges that the lab gives."""
+        """Wrap a command so that it runs on that host, with the privileges that the lab has."""
         words = unprivileged_words() if self.spec.unprivileged else []
         return ["ip", "netns", "exec", self.hosts[host], *words, *argv]
 

@@ -50,9 +50,8 @@ __all__ = [
     "tools_needed",
 ]
 
-INDEX_FIRST = (
-    1000  # not its peer's: Linux takes a link between equal indices for a real one, and is a second late
-)
+# Not its peer's: Linux takes a link between equal indices for a real one, and is a second late.
+INDEX_FIRST = 1000
 
 
 def tools_needed(spec: LabSpec) -> list[str]:

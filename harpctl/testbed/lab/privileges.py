@@ -3,7 +3,7 @@
 
 The limits (net.core.rmem_max, wmem_max) belong to the machine, not to a network namespace, and a machine may
 have raised them. So they are left alone, and a preloaded library (plugin/lab/default_buffers.c) applies the
-defaults to what the process asks for. What may pass the limits, SO_RCVBUFFORCE and SO_SNDBUFFORCE, the kernel
+defaults to what the process requests. What may pass the limits, SO_RCVBUFFORCE and SO_SNDBUFFORCE, the kernel
 itself refuses to a process without CAP_NET_ADMIN.
 """
 

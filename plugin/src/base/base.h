@@ -38,9 +38,6 @@ typedef uint64_t harp_ns;
 #define HARP_MS(n)  ((harp_ns)(n)*1000000)
 #define HARP_SEC(n) ((harp_ns)(n)*1000000000)
 
-static inline bool harp_is_pow2(uint64_t n) {
-  return n && !(n & (n - 1));
-}
 /* Returns how many bits are set. The built-in would be a call into libgcc on CPUs without the instruction. */
 static inline uint32_t harp_popcount(uint64_t n) {
   n -= n >> 1 & 0x5555555555555555;

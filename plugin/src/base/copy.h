@@ -9,7 +9,7 @@
 
 /* Copies `bytes` bytes upwards, in lines of 128, and the last 8 bytes of each line after the rest of it: a
  * GPU that polls NCCL's LL128 lines in `dst` takes a line as complete once the flag at its end is there.
- * memcpy gives no such order: the C library's stores the first bytes of a block last. No 8 aligned bytes are
+ * memcpy has no such order: the C library's stores the first bytes of a block last. No 8 aligned bytes are
  * torn, as LL needs. */
 static inline void harp_copy_lines(uint8_t *dst, const uint8_t *src, size_t bytes) {
   enum { LINE_BYTES = 128, FLAG_BYTES = 8 };

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-enum harp_log_level { HARP_LOG_WARN, HARP_LOG_INFO, HARP_LOG_TRACE };
+enum harp_log_level { HARP_LOG_WARN, HARP_LOG_INFO };
 
 /* Receives one finished line, without newline, at most HARP_LOG_LINE_BYTES - 1 long. */
 typedef void (*harp_log_sink)(enum harp_log_level level, const char *file, int line, const char *text);
@@ -21,8 +21,7 @@ void harp_log_set_sink(harp_log_sink sink);
 /* Formats one line and passes it to the sink. Use the macros below. */
 void harp_log(enum harp_log_level level, const char *file, int line, const char *fmt, ...) HARP_PRINTF(4, 5);
 
-#define HARP_WARN(...)  harp_log(HARP_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
-#define HARP_INFO(...)  harp_log(HARP_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
-#define HARP_TRACE(...) harp_log(HARP_LOG_TRACE, __FILE__, __LINE__, __VA_ARGS__)
+#define HARP_WARN(...) harp_log(HARP_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
+#define HARP_INFO(...) harp_log(HARP_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 
 #endif

@@ -6,9 +6,6 @@
 
 #include "base/base.h"
 
-static inline int32_t harp_seq_diff(uint32_t a, uint32_t b) {
-  return (int32_t)(a - b);
-}
 static inline bool harp_seq_before(uint32_t a, uint32_t b) {
   return (int32_t)(a - b) < 0;
 }

@@ -3,8 +3,8 @@
  *
  * The producer owns tail, the consumer head; each has its own cache line. Items are borrowed.
  * (A) release of tail pairs with (B) acquire of tail: the consumer sees the slot's content.
- * (C) release of head pairs with (D) acquire of head: the producer overwrites a slot only after it was read.
- */
+ * (C) release of head pairs with (D) acquire of head: the producer overwrites a slot only after it was
+ * read. */
 #ifndef HARP_SPSC_H
 #define HARP_SPSC_H
 

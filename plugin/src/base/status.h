@@ -13,7 +13,4 @@ enum harp_status {
   HARP_ERR_INTERNAL, /* the interface was misused, or an impossible state */
 };
 
-/* Returns the name of a status for logs. */
-const char *harp_status_name(enum harp_status s);
-
 #endif

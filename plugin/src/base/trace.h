@@ -55,7 +55,7 @@
   X(TCP_CLOSED, STATE, "path {path} its TCP connection ended")                                               \
   X(STALL, STATE,                                                                                            \
     "NCCL has waited for {b} ms: {a:nothing|no receive at the peer|peer sends nothing|peer stopped|"         \
-    "peer unreachable|no packet gets through|engine has no core}")                                           \
+    "peer unreachable|no packet gets through|engine lacks a core}")                                          \
   X(NO_PASS, STATE, "the engine has had no pass for {b} ms")
 
 enum harp_event {

@@ -18,8 +18,8 @@ struct harp_connect {
   struct harp_stall_wait wait;
 
   /* the stream that was requested */
-  struct harp_peer
-      *peer; /* that is to answer; NULL: no request is open, or it was answered, or the peer is gone */
+  /* The peer that is to answer; NULL: no request is open, or it was answered, or the peer is gone. */
+  struct harp_peer *peer;
   struct harp_connect *next_of_peer;
   struct harp_link *link; /* of that stream; NULL: none was requested */
   bool is_handshaken; /* the link is of our own handshake, and the peer must show that it is done there too */
@@ -38,8 +38,8 @@ struct harp_connect {
   struct harp_pending_peer pending;
   bool connected;       /* TCP is up and the handshake runs */
   harp_ns connected_ns; /* when it came up */
-  /* When to give up. Extended by the time that TCP is up: the peer's process runs and may be slow to accept.
-   */
+  /* When to give up. Extended by the time that TCP is up: the peer's process runs and may be slow to
+   * accept. */
   harp_ns deadline_ns;
   harp_ns retry_ns;
   unsigned turn; /* our interface whose address the next attempt uses */

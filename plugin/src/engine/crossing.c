@@ -29,8 +29,8 @@ void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_
   for (struct harp_connect *c = e->connects; c; c = c->next) {
     if (!c->hello_ns || c->has_yielded || !is_connecting(c, engine_id, traffic_class)) continue;
     c->has_yielded = true;
-    shutdown(c->pending.fd,
-             SHUT_RDWR); /* the fd is closed by the thread that polls the connect, perhaps never */
+    /* the fd is closed by the thread that polls the connect, perhaps never */
+    shutdown(c->pending.fd, SHUT_RDWR);
   }
 }
 

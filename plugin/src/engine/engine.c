@@ -34,8 +34,8 @@ static int open_fds(struct harp_engine *e, struct harp_error *error) {
                         strerror(err));
 }
 
-/* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a thread.
- */
+/* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a
+ * thread. */
 static void join_instances(struct harp_engine *e, const struct harp_engine_enis *enis) {
   size_t length = 0;
   HARP_ASSERT(enis->count >= 1 && enis->count <= HARP_ENGINE_ENIS_MAX);
@@ -408,7 +408,7 @@ void harp_engine_give_block(struct harp_engine *e, void *block) {
   e->block_free = block;
 }
 
-/* ---- mailbox ---- */
+/* ---- submissions ---- */
 
 void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot) {
   HARP_ASSERT(slot < HARP_ENGINE_LINKS_MAX);

@@ -6,7 +6,7 @@
  * thread, or a control call (connect, close, deregMr). The data path only ever tries the lock; control calls
  * wait for it, and a pass is bounded, so that wait is too.
  *
- *   one pass: reap - receive - mailbox - timers and transmit - control connections */
+ *   one pass: reap - receive - submissions - timers and transmit - control connections */
 #ifndef HARP_ENGINE_H
 #define HARP_ENGINE_H
 
@@ -66,7 +66,7 @@ struct harp_engine {
   HARP_CACHE_ALIGNED _Atomic uint32_t locked;
   _Atomic uint32_t lock_waiters; /* control calls that wait: passes leave the lock to them */
 
-  /* mailbox: links with submissions; a bit per slot, and a summary bit for some words of 64 */
+  /* links with submissions: a bit per slot, and a summary bit for some words of 64 */
   HARP_CACHE_ALIGNED _Atomic uint64_t doorbell_words;
   _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
 

@@ -15,10 +15,9 @@
 /* ---- making ---- */
 
 int harp_link_free_stream(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
-  for (unsigned i = 0; i < s->stream_max; i++) {
-    unsigned id = (peer->stream_next + i) % s->stream_max;
-    if (!harp_sender_stream(s, (uint16_t)id)) return (int)id;
+  for (unsigned i = 0; i < HARP_STREAMS_MAX; i++) {
+    unsigned id = (peer->stream_next + i) % HARP_STREAMS_MAX;
+    if (!harp_sender_stream(peer->session.sender, (uint16_t)id)) return (int)id;
   }
   return -1;
 }
@@ -212,6 +211,15 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
   return 0;
 }
 
+/* The peer is gone: fails the link, which still waits. */
+static void fail_as_gone(struct harp_link *link, harp_ns now) {
+  if (link->is_ended)
+    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                   link->peer->name, link->engine->name);
+  else
+    harp_monitor_on_gone(link->peer, now);
+}
+
 void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   struct harp_request *r;
   while ((r = harp_spsc_peek(&link->submit))) {
@@ -219,8 +227,8 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
                 atomic_load_explicit(&r->state, memory_order_relaxed) == HARP_REQUEST_POSTED);
     if (link->is_open) {
       int err = link->role == HARP_ROLE_SENDER ? submit_send(link, r, now) : submit_receive(link, r, now);
-      HARP_ASSERT(
-          !err); /* there are as many message slots as requests, and done ones are collected at once */
+      /* there are as many message slots as requests, and done ones are collected at once */
+      HARP_ASSERT(!err);
       link->outstanding++;
       link->copies_outstanding += r->is_copy;
       link->peer->outstanding++;
@@ -230,7 +238,7 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   }
   if (harp_unlikely(link->outstanding && (link->is_ended || link->peer->monitor.gone))) {
     harp_link_complete(link); /* what had arrived before is no transfer that the peer left unfinished */
-    if (link->outstanding) harp_link_on_gone(link, now);
+    if (link->outstanding) fail_as_gone(link, now);
   }
   harp_link_check(link, now);
 }
@@ -342,15 +350,7 @@ void harp_link_on_close(struct harp_link *link, const struct harp_close *close, 
     harp_link_fail(link, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; see its log",
                    link->peer->name, link->engine->name, reason_text(close->reason));
   else if (link->outstanding)
-    harp_link_on_gone(link, now);
-}
-
-void harp_link_on_gone(struct harp_link *link, harp_ns now) {
-  if (link->is_ended)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
-                   link->peer->name, link->engine->name);
-  else
-    harp_monitor_on_gone(link->peer, now);
+    fail_as_gone(link, now);
 }
 
 static bool overlaps(const struct harp_request *r, const void *data, size_t bytes) {

@@ -111,7 +111,5 @@ void harp_link_fail_with_peer(struct harp_link *link);
 void harp_link_check(struct harp_link *link, harp_ns now);
 /* Takes the peer's CLOSE of this stream. */
 void harp_link_on_close(struct harp_link *link, const struct harp_close *close, harp_ns now);
-/* The peer is gone: fails the link if anything still waits. */
-void harp_link_on_gone(struct harp_link *link, harp_ns now);
 
 #endif

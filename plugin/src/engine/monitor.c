@@ -358,7 +358,7 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
   }
   if (now - m->ping_ns < limit || m->logged_paused || is_unacknowledged(m->fd)) return;
   m->logged_paused = true;
-  HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or starved; "
+  HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or lacks a core; "
             "waiting for it",
             peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
 }

@@ -21,7 +21,7 @@ struct party {
 };
 
 enum { PARTIES_MAX = 128, NOTICES_MAX = 256 };
-/* A process that had no core for a while finds all its paths silent; they answer again one by one. */
+/* A process that lacked a core for a while finds all its paths silent; they answer again one by one. */
 #define REPORT_NS HARP_MS(300)
 /* Of a peer's interface later, so that ours is logged first where it may be either. */
 #define REPORT_PEER_NS HARP_MS(1500)

@@ -3,7 +3,7 @@
  *
  *   reap        frames that the driver has sent
  *   receive     superframes from the driver (receive.h), records from tcp paths (tcp.h)
- *   mailbox     what NCCL's threads submitted
+ *   submissions what NCCL's threads submitted
  *   transmit    for the active peers in turn: timers, data, acknowledgements (transmit.h)
  *   control     now and then: what the control connections say
  *
@@ -27,7 +27,7 @@ enum {
 
 _Static_assert(HARP_ENGINE_LINKS_MAX % (64 * 64) == 0, "each summary bit stands for as many words");
 
-/* ---- mailbox ---- */
+/* ---- submissions ---- */
 
 static void take_word(struct harp_engine *e, unsigned w, harp_ns now) {
   uint64_t bits = atomic_exchange_explicit(&e->doorbells[w], 0, memory_order_acquire);

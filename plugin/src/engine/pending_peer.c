@@ -17,8 +17,8 @@
 #include "engine/inbound.h"
 #include "host/random.h"
 
-/* How often one event of the control epoll, or one poll of connect, may read; what is left is an event again.
- */
+/* How often one event of the control epoll, or one poll of connect, may read; what is left is an event
+ * again. */
 enum { READS_PER_EVENT = 4 };
 
 int harp_pending_peer_socket(const struct harp_engine *e) {

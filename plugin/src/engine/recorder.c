@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/stats_write.h"
 #include "host/stats_dump.h"
+#include "proto/path_report.h"
 
 /* All of a process. */
 static struct {
@@ -56,14 +57,14 @@ void harp_recorder_note_peer(const struct harp_peer *peer, harp_ns now, struct h
 }
 
 void harp_recorder_add_peer(struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
   if (!trace_of(peer->engine)) return;
   peer->trace = peer->engine->recorder.trace;
   if (peer->stats.entry >= 0) peer->trace.peer = (uint16_t)peer->stats.entry;
-  peer->session.trace = peer->session.sender->trace = peer->session.receiver->trace = &peer->trace;
+  harp_session_set_trace(&peer->session, &peer->trace);
+  struct harp_path_report first = harp_path_report_of(&peer->session, 0);
   harp_recorder_note_peer(peer, peer->engine->clock(),
                           (struct harp_trace_entry){.event = HARP_EVENT_SESSION_OPEN,
-                                                    .number = s->paths[0].first_number,
+                                                    .number = first.first_number,
                                                     .a = peer->path_count});
 }
 

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/listener.h"
 #include "host/cpu.h"
+#include "proto/path_report.h"
 
 enum {
   LOOK_SLOTS = 512, /* of links, in one pass */
@@ -46,7 +47,7 @@ const char *harp_stall_name(enum harp_stall_reason reason) {
       [HARP_STALL_STOPPED] = "peer stopped",
       [HARP_STALL_UNREACHABLE] = "peer unreachable",
       [HARP_STALL_NOT_THROUGH] = "no packet gets through",
-      [HARP_STALL_NO_CORE] = "engine has no core",
+      [HARP_STALL_NO_CORE] = "engine lacks a core",
   };
   HARP_ASSERT((unsigned)reason < HARP_STALL_REASONS);
   return names[reason];
@@ -56,12 +57,12 @@ static bool is_stalled(const struct harp_peer *peer, harp_ns now) {
   return peer->stall.reason && peer->stall.seen_ns + tenths_ns(peer->engine, FORGET) > now;
 }
 
-static bool is_starved(const struct harp_engine *e, harp_ns now) {
+static bool lacks_core(const struct harp_engine *e, harp_ns now) {
   return e->stalls.core.seen_ns && e->stalls.core.seen_ns + tenths_ns(e, FORGET) > now;
 }
 
 enum harp_stall_reason harp_stall_of_peer(const struct harp_peer *peer, harp_ns now) {
-  if (is_starved(peer->engine, now) && peer->outstanding) return HARP_STALL_NO_CORE;
+  if (lacks_core(peer->engine, now) && peer->outstanding) return HARP_STALL_NO_CORE;
   return is_stalled(peer, now) ? peer->stall.reason : HARP_STALL_NONE;
 }
 
@@ -72,24 +73,26 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 /* ---- finding the reason ---- */
 
 /* Whether a path in use carries nothing. */
-static bool carries_nothing(const struct harp_path *p) {
-  return p->state != HARP_PATH_DORMANT && harp_path_silent(p);
+static bool carries_nothing(const struct harp_path_report *p) {
+  return p->state != HARP_PATH_DORMANT && p->is_silent;
 }
 
 /* An interface of which a path carries nothing; -1: there is none. */
 static int silent_eni(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
-  for (unsigned i = 0; i < s->path_count; i++)
-    if (carries_nothing(&s->paths[i])) return s->paths[i].local_eni;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
+    if (carries_nothing(&p)) return p.local_eni;
+  }
   return -1;
 }
 
 /* What does not get through. */
 static const char *silent_carrier(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
   bool udp = false, tcp = false;
-  for (unsigned i = 0; i < s->path_count; i++)
-    if (carries_nothing(&s->paths[i])) *(s->paths[i].is_tcp ? &tcp : &udp) = true;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
+    if (carries_nothing(&p)) *(p.is_tcp ? &tcp : &udp) = true;
+  }
   return udp && tcp ? "UDP and TCP" : tcp ? "TCP" : "UDP";
 }
 
@@ -121,7 +124,7 @@ static const char *advice(const struct harp_link *link, enum harp_stall_reason r
           "its process answers, and nothing of what it is to send has come: its rank "
           "has not come to this operation, or waits itself; see its log",
       [HARP_STALL_STOPPED] =
-          "its kernel answers but its process does not: it is stopped, in a debugger, or has no "
+          "its kernel answers but its process does not: it is stopped, in a debugger, or lacks a "
           "core; look at it there",
       [HARP_STALL_UNREACHABLE] =
           "nothing there answers: its host or the network in between is down; try ping",
@@ -158,7 +161,7 @@ static void note(struct harp_link *link, harp_ns now) {
   s->reason = reason_of(link, now);
   bool is_of_network = s->reason == HARP_STALL_NOT_THROUGH || s->reason == HARP_STALL_UNREACHABLE;
   s->eni = is_of_network ? silent_eni(link->peer) : -1;
-  if (is_starved(link->engine, now)) return; /* logged already, and not caused by the peer */
+  if (lacks_core(link->engine, now)) return; /* logged already, and not caused by the peer */
   if (s->logged_ns && now - s->logged_ns < tenths_ns(link->engine, AGAIN)) return;
   bool is_first = !s->logged_ns;
   s->logged_ns = now;
@@ -259,13 +262,13 @@ static void wake_up(struct harp_engine *e, harp_ns late_ns, harp_ns now) {
       e, now, (struct harp_trace_entry){.event = HARP_EVENT_NO_PASS, .b = (uint32_t)(late_ns / HARP_MS(1))});
   if (late_ns < tenths_ns(e, STALL) || !e->outstanding) return;
   HARP_INFO("%s: this engine has had no pass for %llu s while NCCL waited for %u requests: the process was "
-            "stopped, or its threads had no core; see its cpuset and what else runs there",
+            "stopped, or its threads lacked a core; see its cpuset and what else runs there",
             e->name, seconds(late_ns), e->outstanding);
 }
 
 /* ---- the engine's own thread ---- */
 
-static void log_starved(struct harp_engine *e, harp_ns now) {
+static void log_lack_of_core(struct harp_engine *e, harp_ns now) {
   char core[32] = "a core";
   if (e->core >= 0) snprintf(core, sizeof core, "core %d", e->core);
   HARP_INFO(
@@ -291,7 +294,7 @@ void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now
   c->seen_ns = now;
   if (c->logged_ns && now - c->logged_ns < tenths_ns(e, AGAIN)) return;
   c->logged_ns = now;
-  log_starved(e, now);
+  log_lack_of_core(e, now);
 }
 
 /* Two threads that look at once may both log it. */

@@ -5,7 +5,7 @@
  * stalled. All other times here are parts of the stall time.
  *
  * Before that the peer gets a PING on the control connection: a process that does not answer while its kernel
- * does is stopped or has no core. Under the engine's lock.
+ * does is stopped or lacks a core. Under the engine's lock.
  *
  * That an engine's thread waits for its core is logged by the thread itself, or, where it does not run at
  * all, by the thread of NCCL's that waits for it. */

@@ -7,6 +7,7 @@
 #include "base/seq.h"
 #include "engine/engine.h"
 #include "host/stats_file.h"
+#include "proto/path_report.h"
 
 static void set_text(char *to, size_t bytes, const char *from) {
   size_t n = strlen(from);
@@ -82,25 +83,19 @@ void harp_stats_write_engine(const struct harp_engine *e, harp_ns now) {
 
 /* ---- paths ---- */
 
-static const char *path_state(const struct harp_path *p) {
+static const char *path_state(const struct harp_path_report *p) {
   static const char *const names[] = {
       [HARP_PATH_NEW] = "new",
       [HARP_PATH_UP] = "up",
       [HARP_PATH_DOWN] = "down",
       [HARP_PATH_DORMANT] = "dormant",
   };
-  return p->state == HARP_PATH_UP && harp_path_silent(p) ? "silent" : names[p->state];
+  return p->state == HARP_PATH_UP && p->is_silent ? "silent" : names[p->state];
 }
 
-static const char *path_kind(const struct harp_path *p) {
-  return p->is_tcp ? "tcp" : p->standby ? "udp standby" : "udp";
-}
-
-static int64_t rtt_ns(const struct harp_path *p) {
-  return harp_rtt_known(&p->rtt) ? (int64_t)p->rtt.smoothed_ns : 0;
-}
-static int64_t rtt_min_ns(const struct harp_path *p) {
-  return harp_rtt_known(&p->rtt) ? (int64_t)p->rtt.min_ns : 0;
+static const char *path_kind(const struct harp_path_report *p) {
+  if (p->is_tcp) return p->is_standby ? "tcp standby" : "tcp";
+  return p->is_standby ? "udp standby" : "udp";
 }
 
 /* Sets a counter of a path, and adds what is new to that of its interface. */
@@ -109,12 +104,11 @@ static void count(int64_t *of_path, int64_t *of_eni, uint64_t now) {
   *of_path = (int64_t)now;
 }
 
-static void count_path(struct harp_stats_path *s, struct harp_stats_eni *eni, const struct harp_peer *peer,
-                       unsigned i) {
-  const struct harp_path *p = &peer->session.sender->paths[i];
+static void count_path(struct harp_stats_path *s, struct harp_stats_eni *eni,
+                       const struct harp_path_report *p) {
   count(&s->tx_bytes, &eni->tx_bytes, p->sent_bytes);
-  count(&s->tx_packets, &eni->tx_packets, p->next_number - p->first_number);
-  count(&s->rx_bytes, &eni->rx_bytes, peer->session.receiver->paths[i].received_bytes);
+  count(&s->tx_packets, &eni->tx_packets, p->sent_packets);
+  count(&s->rx_bytes, &eni->rx_bytes, p->received_bytes);
   count(&s->lost_packets, &eni->lost_packets, p->lost_packets);
   count(&s->resent_packets, &eni->resent_packets, p->resent_packets);
   count(&s->probe_timeouts, &eni->probe_timeouts, p->probe_timeouts);
@@ -125,18 +119,18 @@ static struct harp_stats_path *path_entry(const struct harp_peer *peer, unsigned
 }
 
 static void write_path(const struct harp_peer *peer, unsigned i) {
-  const struct harp_path *p = &peer->session.sender->paths[i];
-  struct harp_stats_eni *eni = eni_of(peer->engine, p->local_eni);
+  struct harp_path_report p = harp_path_report_of(&peer->session, i);
+  struct harp_stats_eni *eni = eni_of(peer->engine, p.local_eni);
   struct harp_stats_path *s = path_entry(peer, i);
   harp_stats_begin(&s->head);
   harp_stats_begin(&eni->head);
-  SET_TEXT(s->state, path_state(p));
-  s->packet_bytes = (int64_t)p->lines * HARP_LINE_BYTES;
-  s->rtt_ns = rtt_ns(p);
-  s->rtt_min_ns = rtt_min_ns(p);
-  s->window_bytes = p->cc.window_bytes;
-  s->inflight_bytes = p->inflight_bytes;
-  count_path(s, eni, peer, i);
+  SET_TEXT(s->state, path_state(&p));
+  s->packet_bytes = p.packet_bytes;
+  s->rtt_ns = (int64_t)p.rtt_ns;
+  s->rtt_min_ns = (int64_t)p.rtt_min_ns;
+  s->window_bytes = p.window_bytes;
+  s->inflight_bytes = p.inflight_bytes;
+  count_path(s, eni, &p);
   harp_stats_end(&eni->head);
   harp_stats_end(&s->head);
 }
@@ -149,14 +143,14 @@ static struct harp_stats_session *session_entry(const struct harp_peer *peer) {
 
 void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_config *c) {
   for (unsigned i = 0; i < peer->path_count && peer->stats.path_first >= 0; i++) {
-    const struct harp_path *p = &peer->session.sender->paths[i];
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
     struct harp_stats_path *s = path_entry(peer, i);
     harp_stats_begin(&s->head);
-    set_address(s->address, sizeof s->address, &peer->enis[p->remote_eni]);
-    SET_TEXT(s->kind, path_kind(p));
+    set_address(s->address, sizeof s->address, &peer->enis[p.remote_eni]);
+    SET_TEXT(s->kind, path_kind(&p));
     s->session = peer->stats.entry;
-    s->eni = peer->engine->stats.eni_first + p->local_eni;
-    s->peer_eni = p->remote_eni;
+    s->eni = peer->engine->stats.eni_first + p.local_eni;
+    s->peer_eni = p.remote_eni;
     harp_stats_end(&s->head);
   }
   if (peer->stats.entry < 0) return;
@@ -166,25 +160,25 @@ void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_c
   set_address(s->address, sizeof s->address, &c->peer_addr);
   s->engine = peer->engine->stats.entry;
   s->peer_pid = c->peer->pid;
-  s->mark = (int64_t)peer->session.sender->paths[0].first_number;
+  s->mark = (int64_t)harp_path_report_of(&peer->session, 0).first_number;
   s->path_first = peer->stats.path_first;
   s->path_count = peer->stats.path_first < 0 ? 0 : peer->path_count;
   harp_stats_end(&s->head);
 }
 
-static void add_paths(struct harp_stats_session *s, const struct harp_sender *sender) {
+static void add_paths(struct harp_stats_session *s, const struct harp_peer *peer) {
   s->rtt_ns = s->rtt_min_ns = s->window_bytes = s->inflight_bytes = 0;
   s->lost_packets = s->resent_packets = s->probe_timeouts = 0;
-  for (unsigned i = 0; i < sender->path_count; i++) {
-    const struct harp_path *p = &sender->paths[i];
-    int64_t rtt = rtt_ns(p), lowest = rtt_min_ns(p);
-    if (rtt && p->state == HARP_PATH_UP && (!s->rtt_ns || rtt < s->rtt_ns)) s->rtt_ns = rtt;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
+    int64_t rtt = (int64_t)p.rtt_ns, lowest = (int64_t)p.rtt_min_ns;
+    if (rtt && p.state == HARP_PATH_UP && (!s->rtt_ns || rtt < s->rtt_ns)) s->rtt_ns = rtt;
     if (lowest && (!s->rtt_min_ns || lowest < s->rtt_min_ns)) s->rtt_min_ns = lowest;
-    if (p->state == HARP_PATH_UP) s->window_bytes += p->cc.window_bytes;
-    s->inflight_bytes += p->inflight_bytes;
-    s->lost_packets += (int64_t)p->lost_packets;
-    s->resent_packets += (int64_t)p->resent_packets;
-    s->probe_timeouts += (int64_t)p->probe_timeouts;
+    if (p.state == HARP_PATH_UP) s->window_bytes += p.window_bytes;
+    s->inflight_bytes += p.inflight_bytes;
+    s->lost_packets += (int64_t)p.lost_packets;
+    s->resent_packets += (int64_t)p.resent_packets;
+    s->probe_timeouts += (int64_t)p.probe_timeouts;
   }
 }
 
@@ -220,7 +214,7 @@ void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {
   s->sent_messages = (int64_t)peer->stats.sent_messages;
   s->received_bytes = (int64_t)peer->stats.received_bytes;
   s->received_messages = (int64_t)peer->stats.received_messages;
-  add_paths(s, peer->session.sender);
+  add_paths(s, peer);
   harp_stats_end(&s->head);
 }
 

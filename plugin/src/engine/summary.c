@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "proto/path_report.h"
 
 enum {
   LINE_BYTES = 600, /* NCCL puts host, process and time before it, and cuts lines at 1024 */
@@ -50,15 +51,14 @@ void harp_summary_of_engine(const struct harp_engine *e) {
 }
 
 void harp_summary_of_peer(const struct harp_peer *peer) {
-  const struct harp_sender *s = peer->session.sender;
   uint64_t sent = 0, lost = 0, resent = 0, timeouts = 0, lost_by_eni[HARP_ENGINE_ENIS_MAX] = {0};
-  for (unsigned i = 0; i < s->path_count; i++) {
-    const struct harp_path *p = &s->paths[i];
-    sent += p->next_number - p->first_number;
-    lost += p->lost_packets;
-    resent += p->resent_packets;
-    timeouts += p->probe_timeouts;
-    lost_by_eni[p->local_eni] += p->lost_packets;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    struct harp_path_report p = harp_path_report_of(&peer->session, i);
+    sent += p.sent_packets;
+    lost += p.lost_packets;
+    resent += p.resent_packets;
+    timeouts += p.probe_timeouts;
+    lost_by_eni[p.local_eni] += p.lost_packets;
   }
   uint64_t much = HARP_MAX(lost, resent);
   if (much < HARP_SUMMARY_MIN_PACKETS || much < sent / HARP_SUMMARY_PARTS) return;

@@ -249,8 +249,8 @@ static const char *take_records(struct harp_tcp_path *p, harp_ns now) {
       return harp_drop_name(p->in.why);
     case HARP_RECORDS_SCRAP:
       p->peer->engine->counters.drops[p->in.why]++;
-      complete(p->peer, &p->in.record.packet, HARP_DROP_CONTRADICTION,
-               now); /* it may be larger than its receive */
+      /* it may be larger than its receive */
+      complete(p->peer, &p->in.record.packet, HARP_DROP_CONTRADICTION, now);
       break;
     default:
       take_record(p, event, now);

@@ -27,8 +27,8 @@ void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now);
  * HARP_TCP_READ_SOME for the last one. */
 enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now);
 
-/* Closes the connection: other paths get what was in flight, and it is opened again later. `why` is logged.
- */
+/* Closes the connection: other paths get what was in flight, and it is opened again later. `why` is
+ * logged. */
 void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why);
 
 #endif

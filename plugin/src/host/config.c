@@ -46,7 +46,7 @@ struct loader {
   struct harp_eni *enis;
   unsigned eni_count;
   unsigned draft_count;
-  struct draft drafts[HARP_MAX_INSTANCES];
+  struct draft drafts[HARP_INSTANCES_MAX];
 };
 
 static const char *base_name(const char *path) {
@@ -84,7 +84,7 @@ static int compare_int(const void *a, const void *b) {
 }
 
 /* Collects the numbers of the conf files, ascending. Returns how many, or -errno. */
-static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_MAX_INSTANCES]) {
+static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_INSTANCES_MAX]) {
   char quote[HARP_QUOTE_BYTES];
   int count = 0, rc = 0;
   DIR *stream = opendir(dir);
@@ -98,9 +98,9 @@ static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_M
       rc = harp_error_set(loader->error, -EINVAL,
                           "%s/%s: expected a name of the form ztcp<N>.conf, N from 0 to %d", dir,
                           harp_error_quote(entry->d_name, quote), CONF_NUMBER_MAX);
-    else if (count == HARP_MAX_INSTANCES)
+    else if (count == HARP_INSTANCES_MAX)
       rc = harp_error_set(loader->error, -E2BIG, "%s: too many ztcp*.conf files: expected at most %d", dir,
-                          HARP_MAX_INSTANCES);
+                          HARP_INSTANCES_MAX);
     else
       numbers[count++] = number;
   }
@@ -113,7 +113,7 @@ static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_M
 static int gather_files(struct loader *loader) {
   const char *dir = loader->env.text[HARP_SETTING_CONF_DIR];
   if (!dir) dir = loader->sources->conf_dir;
-  int numbers[HARP_MAX_INSTANCES];
+  int numbers[HARP_INSTANCES_MAX];
   int count = list_confs(loader, dir, numbers);
   if (count < 0) return count;
   if (count == 0)
@@ -140,11 +140,11 @@ static int gather_files(struct loader *loader) {
 
 static int gather_ifname(struct loader *loader) {
   struct harp_ifname_filter filter;
-  struct harp_ifname_choice choices[HARP_MAX_INSTANCES];
+  struct harp_ifname_choice choices[HARP_INSTANCES_MAX];
   int rc = harp_ifname_parse(&filter, loader->env.text[HARP_SETTING_IFNAME], loader->error);
   if (rc < 0) return rc;
   rc = harp_ifname_select(&filter, loader->enis, loader->eni_count, loader->family, choices,
-                          HARP_MAX_INSTANCES, loader->error);
+                          HARP_INSTANCES_MAX, loader->error);
   if (rc < 0) return rc;
   for (int i = 0; i < rc; i++) {
     struct draft *draft = &loader->drafts[i];
@@ -159,8 +159,8 @@ static int gather_ifname(struct loader *loader) {
 
 /* ---- the ENI of an instance ---- */
 
-/* Sets the error for a key that contradicts the host: the file is another host's, or interfaces were renamed.
- */
+/* Sets the error for a key that contradicts the host: the file is another host's, or interfaces were
+ * renamed. */
 static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_setting_id id,
                          const char *value, const char *have) {
   char place[PLACE_BYTES];
@@ -391,7 +391,7 @@ static int load(struct loader *loader) {
     if (rc == 0) rc = resolve_instance(loader, i);
   }
   if (rc < 0) return rc;
-  HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_MAX_INSTANCES);
+  HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_INSTANCES_MAX);
   loader->cfg->instance_count = loader->draft_count;
   resolve_job(loader);
   find_nearness(loader);

@@ -19,7 +19,7 @@
 #define HARP_STATS_DIR_DEFAULT "/run/harp"
 
 enum {
-  HARP_MAX_INSTANCES = 16,
+  HARP_INSTANCES_MAX = 16,
   HARP_STATS_DIRS_MAX = 2,
 };
 
@@ -47,7 +47,7 @@ struct harp_instance {
 
 struct harp_config {
   unsigned instance_count; /* at least 1 */
-  struct harp_instance instances[HARP_MAX_INSTANCES];
+  struct harp_instance instances[HARP_INSTANCES_MAX];
 
   struct harp_settings job; /* the settings of the whole job, equal in every instance */
   unsigned stats_dir_count; /* 0: no statistics */

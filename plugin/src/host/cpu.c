@@ -35,11 +35,6 @@ int harp_cpu_allowed(uint16_t *cores, unsigned max) {
   return (int)count;
 }
 
-unsigned harp_cpu_allowed_count(void) {
-  int count = harp_cpu_allowed(NULL, 0);
-  return count > 0 ? (unsigned)count : 1;
-}
-
 int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
   struct cpu_mask mask;
   memset(&mask, 0, sizeof mask);

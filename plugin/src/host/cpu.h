@@ -12,9 +12,6 @@ enum {
   HARP_CPU_MAX = 4096, /* core numbers lie below this */
 };
 
-/* Returns how many cores the calling thread may run on, at least 1. */
-unsigned harp_cpu_allowed_count(void);
-
 /* Fills `cores` with the numbers of the cores the calling thread may run on, ascending, at most `max` of
  * them. Returns how many there are (which may exceed `max`), or -errno. */
 int harp_cpu_allowed(uint16_t *cores, unsigned max);

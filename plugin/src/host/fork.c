@@ -4,8 +4,8 @@
  * `mark` is NULL before init; then it points to a word that is OWNER in this process and 0 in a child.
  * `owner_pid` replaces it on kernels without MADV_WIPEONFORK, where a child would inherit the word. Both are
  * published once, by the thread that wins the exchange on `state`. A concurrent second init does not wait;
- * until the first one has published, harp_fork_is_child returns false, which is correct in the same process.
- */
+ * until the first one has published, harp_fork_is_child returns false, which is correct in the same
+ * process. */
 #include "host/fork.h"
 
 #include <stdatomic.h>

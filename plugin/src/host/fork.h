@@ -11,8 +11,8 @@
 #include "base/base.h"
 
 /* Marks the calling process as the owner. Called at each init of the plugin, before it starts a thread;
- * further calls, also in a child, do nothing. Any thread. Cannot fail: without the page checks use getpid().
- */
+ * further calls, also in a child, do nothing. Any thread. Cannot fail: without the page checks use
+ * getpid(). */
 void harp_fork_init(void);
 
 /* Returns whether this is a child of the process that called harp_fork_init. False if it was never called.

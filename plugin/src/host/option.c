@@ -60,7 +60,7 @@ bool harp_option_cores(const char *text, struct harp_cores *cores) {
       if (!take_number(&text, HARP_CPU_MAX - 1, &last) || last < first) return false;
     }
     for (unsigned long core = first; core <= last; core++) {
-      if (is_used[core] || cores->count == HARP_MAX_CORES) return false;
+      if (is_used[core] || cores->count == HARP_CORES_MAX) return false;
       is_used[core] = true;
       cores->at[cores->count++] = (uint16_t)core;
     }

@@ -27,7 +27,7 @@ bool harp_option_ip(const char *text, struct sockaddr_storage *address);
 /* A PCI address, "0000:3b:00.1", stored in lower case. */
 bool harp_option_pci(const char *text, char pci[16]);
 
-/* Core numbers and ranges, "2-5,8": 1 to HARP_MAX_CORES different ones below HARP_CPU_MAX, stored in the
+/* Core numbers and ranges, "2-5,8": 1 to HARP_CORES_MAX different ones below HARP_CPU_MAX, stored in the
  * order given. */
 bool harp_option_cores(const char *text, struct harp_cores *cores);
 

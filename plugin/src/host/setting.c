@@ -10,9 +10,9 @@
 #include "base/assert.h"
 #include "host/option.h"
 
+#define OFFSET_OF(field) offsetof(struct harp_settings, field)
 #define SETTING(id, a_kind, type, field, ...)                                                                \
-  [HARP_SETTING_##                                                                                           \
-      id] = {.kind = HARP_KIND_##a_kind, .offset = offsetof(struct harp_settings, field), __VA_ARGS__},
+  [HARP_SETTING_##id] = {.kind = HARP_KIND_##a_kind, .offset = OFFSET_OF(field), __VA_ARGS__},
 #define VARIABLE(id, a_kind, ...)                                                                            \
   [HARP_SETTING_##id] = {.kind = HARP_KIND_##a_kind, .offset = SIZE_MAX, __VA_ARGS__},
 const struct harp_setting harp_setting_table[HARP_SETTING_COUNT] = {

@@ -17,7 +17,7 @@
 #define HARP_CONF_DIR_DEFAULT "/usr/local/tfabric/tools/config"
 
 enum {
-  HARP_MAX_CORES = 64,      /* of one instance */
+  HARP_CORES_MAX = 64,      /* of one instance */
   HARP_PAIR_PATHS_MAX = 16, /* source ports per pair of ENIs */
   HARP_CONF_DIR_BYTES = 256,
   HARP_STATS_DIR_BYTES = 256,
@@ -42,7 +42,7 @@ enum harp_zerocopy_mode { HARP_ZEROCOPY_MODE_AUTO, HARP_ZEROCOPY_MODE_ON, HARP_Z
 
 struct harp_cores {
   unsigned count;
-  uint16_t at[HARP_MAX_CORES]; /* in the order given */
+  uint16_t at[HARP_CORES_MAX]; /* in the order given */
 };
 
 struct harp_ports {

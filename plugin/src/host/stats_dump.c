@@ -81,8 +81,8 @@ static void finish_header(struct harp_stats_dump *d, const char *why, harp_ns no
   struct timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
   r->at = d->bytes + sizeof((struct harp_trace_ring *)0)->heads;
-  r->heads_at =
-      -(int32_t)sizeof((struct harp_trace_ring *)0)->heads; /* before the ring: a dump may be truncated */
+  /* before the ring: a dump may be truncated */
+  r->heads_at = -(int32_t)sizeof((struct harp_trace_ring *)0)->heads;
   r->ring_count = 1;
   r->first = (uint32_t)d->engine;
   r->dumped_ns = (int64_t)now;

@@ -5,8 +5,8 @@
  * harp_stats_end; these cost a few stores. Disk space is allocated before it is written, so a full disk makes
  * `take` fail and raises no signal. A forked child does not inherit the mapping, and does not remove the
  * file. The file is removed at exit. The file of a killed process is recognised by process id and start time,
- * and removed when a process creates its own in the same directory 10 minutes after the last change or later.
- */
+ * and removed when a process creates its own in the same directory 10 minutes after the last change or
+ * later. */
 #ifndef HARP_STATS_FILE_H
 #define HARP_STATS_FILE_H
 

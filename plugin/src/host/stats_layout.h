@@ -98,7 +98,7 @@ enum {
 #define HARP_STATS_PATH(C, G, T) \
   T(address, 56, "address of the peer's interface") \
   T(state, 16, "new, up, silent, down or dormant") \
-  T(kind, 16, "udp, udp standby or tcp") \
+  T(kind, 16, "udp, udp standby, tcp or tcp standby") \
   G(session, "-", "index of its session's entry") \
   G(eni, "-", "index of its own interface in the table eni") \
   G(peer_eni, "-", "which of the peer's interfaces it leads to, from 0") \

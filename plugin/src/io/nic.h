@@ -23,8 +23,8 @@ unsigned harp_nic_queues(unsigned ifindex);
 /* Reads the MAC address. Returns 0 or -errno: -ENODEV when the interface is gone. */
 HARP_MUST_CHECK int harp_nic_mac(unsigned ifindex, uint8_t mac[6]);
 
-/* Reads the identity of the XDP program attached in generic (else native) mode; 0: none. Returns 0 or -errno.
- */
+/* Reads the identity of the XDP program attached in generic (else native) mode; 0: none. Returns 0 or
+ * -errno. */
 HARP_MUST_CHECK int harp_nic_xdp_program(unsigned ifindex, bool generic, uint32_t *id);
 
 #endif

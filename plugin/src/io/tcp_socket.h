@@ -58,8 +58,8 @@ struct harp_tcp_stats {
   harp_ns rtt_min_ns;     /* of the last minutes; 0: unknown, and before Linux 4.6 */
 };
 
-/* Reads the counters of a connection on which `sent_bytes` bytes were sent; zeros when they cannot be read.
- */
+/* Reads the counters of a connection on which `sent_bytes` bytes were sent; zeros when they cannot be
+ * read. */
 void harp_tcp_socket_read_stats(int fd, uint64_t sent_bytes, struct harp_tcp_stats *stats);
 
 #endif

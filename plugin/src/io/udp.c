@@ -245,8 +245,8 @@ static bool may_connect(void) {
   return false;
 }
 
-/* Opens a connected socket for a route; returns its index, or that of the port's socket if there can be none.
- */
+/* Opens a connected socket for a route; returns its index, or that of the port's socket if there can be
+ * none. */
 static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
   unsigned place = u->io.info.port_count;
   while (place < u->socket_end && u->sockets[place].fd >= 0) place++;
@@ -587,8 +587,8 @@ static unsigned rx_gro_many(struct udp *u, int fd, unsigned slot, unsigned want,
 }
 
 /* Receives with GRO. Large superframes are received one per call, into the same cached memory. While small
- * ones arrive without a pause, the batch doubles up to GRO_SLOTS per call; an empty socket resets it to one.
- */
+ * ones arrive without a pause, the batch doubles up to GRO_SLOTS per call; an empty socket resets it to
+ * one. */
 static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out, unsigned max) {
   unsigned want = HARP_MIN(HARP_MIN(u->gro_batch, max), GRO_SLOTS - *slot);
   unsigned kept = want == 1 ? rx_gro_one(u, fd, *slot, out) : rx_gro_many(u, fd, *slot, want, out);

@@ -13,15 +13,7 @@
 static _Atomic(harp_nccl_logger) nccl_logger;
 
 static enum harp_nccl_log_level level_of(enum harp_log_level level) {
-  switch (level) {
-  case HARP_LOG_WARN:
-    return HARP_NCCL_LOG_WARN;
-  case HARP_LOG_INFO:
-    return HARP_NCCL_LOG_INFO;
-  case HARP_LOG_TRACE:
-    return HARP_NCCL_LOG_TRACE;
-  }
-  return HARP_NCCL_LOG_INFO;
+  return level == HARP_LOG_WARN ? HARP_NCCL_LOG_WARN : HARP_NCCL_LOG_INFO;
 }
 
 static void forward(enum harp_log_level level, const char *file, int line, const char *text) {

@@ -15,7 +15,7 @@
  * another thread at the moment the trainer forks. */
 static _Atomic(struct harp_context *) process_context;
 
-/* NCCL gives no hint which receives are watched. Read when a context is opened. */
+/* NCCL passes no hint which receives are watched. Read when a context is opened. */
 static _Atomic bool is_without_hints;
 
 /* What flush returns: never dereferenced. */

@@ -33,7 +33,7 @@ void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profil
   (void)profiler(event, HARP_NCCL_PROFILER_START, phandle, HARP_NCCL_PROFILER_SOCKET, &what);
 }
 
-/* NCCL gives an event only where the profiler plugin wants such ones. */
+/* NCCL passes an event only where the profiler plugin wants such ones. */
 static void stop(void **event) {
   if (!*event) return;
   (void)in_use()(event, HARP_NCCL_PROFILER_STOP, NULL, 0, NULL);

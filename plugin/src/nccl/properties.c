@@ -42,8 +42,8 @@ enum {
     (p)->netDeviceVersion = HARP_NCCL_DEVICE_VERSION_INVALID;                                                \
   } while (0)
 
-/* v9 on. NCCL's adapters copy vProps.ndevs entries without a bound, and refuse a device whose limits are 0.
- */
+/* v9 on. NCCL's adapters copy vProps.ndevs entries without a bound, and refuse a device whose limits are
+ * 0. */
 #define SET_V9(p, dev, d)                                                                                    \
   do {                                                                                                       \
     (p)->regIsGlobal = 0;                                                                                    \

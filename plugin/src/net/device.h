@@ -23,8 +23,8 @@ bool harp_devices_have(int dev, const char *what);
 /* Makes a device of others, or finds the one that was made of them: harp_net_merge without its lock. */
 enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev);
 
-/* Keeps a device's number and interfaces, and the configuration, as they are until it is released as often.
- */
+/* Keeps a device's number and interfaces, and the configuration, as they are until it is released as
+ * often. */
 void harp_devices_hold(int dev);
 void harp_devices_release(int dev);
 

@@ -53,7 +53,7 @@ int harp_net_device_count(void);
 enum harp_status harp_net_device(int dev, struct harp_device *d);
 
 /* Makes a device of others, for NCCL's merging of NICs: connections on it are striped over all their ENIs.
- * The same parts give the same device again. HARP_ERR_ARGUMENT, with one WARN, for parts that are not there
+ * The same parts make the same device again. HARP_ERR_ARGUMENT, with one WARN, for parts that are not there
  * or too many, and with an INFO line for several of which one has no PCI device; the device stays until the
  * process ends. */
 enum harp_status harp_net_merge(const int *parts, int part_count, int *dev);
@@ -67,8 +67,8 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
                                   struct harp_comm **comm);
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm);
 
-/* Registers a buffer, host memory only. Nothing is pinned; the registration only names what deregister ends.
- */
+/* Registers a buffer, host memory only. Nothing is pinned; the registration only names what deregister
+ * ends. */
 enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t bytes, void **mr);
 /* After this returns nothing touches the buffer any more. Always succeeds. */
 enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr);

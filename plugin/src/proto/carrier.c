@@ -10,7 +10,7 @@
 
 void harp_carrier_init(struct harp_carrier *c, harp_ns now) {
   *c = (struct harp_carrier){
-      .rest_ns = HARP_CARRIER_REST_NS, .since_ns = now, .period_ns = now, .queue_ns = HARP_NEVER};
+      .avoid_ns = HARP_CARRIER_AVOID_NS, .since_ns = now, .period_ns = now, .queue_ns = HARP_NEVER};
 }
 
 static void forget(struct harp_carrier *c, harp_ns now) {
@@ -39,12 +39,12 @@ static bool is_queued(struct harp_carrier *c, const struct harp_carrier_sample *
 }
 
 static void avoid(struct harp_carrier *c, enum harp_carrier_why why, harp_ns now) {
-  HARP_ASSERT(!c->avoided && c->rest_ns);
-  if (now - c->since_ns >= HARP_CARRIER_GOOD_NS) c->rest_ns = HARP_CARRIER_REST_NS;
+  HARP_ASSERT(!c->avoided && c->avoid_ns);
+  if (now - c->since_ns >= HARP_CARRIER_GOOD_NS) c->avoid_ns = HARP_CARRIER_AVOID_NS;
   c->avoided = true;
   c->why = why;
-  c->until_ns = now + c->rest_ns;
-  c->rest_ns = HARP_MIN(2 * c->rest_ns, HARP_CARRIER_REST_MAX_NS);
+  c->until_ns = now + c->avoid_ns;
+  c->avoid_ns = HARP_MIN(2 * c->avoid_ns, HARP_CARRIER_AVOID_MAX_NS);
 }
 
 bool harp_carrier_on_look(struct harp_carrier *c, const struct harp_carrier_sample *sample, harp_ns now) {

@@ -20,9 +20,10 @@ enum {
 };
 #define HARP_CARRIER_QUEUE_NS     HARP_MS(20) /* packets behind such a queue look lost */
 #define HARP_CARRIER_QUEUE_FOR_NS HARP_MS(80) /* it lasts, or it was a pause of a host */
-#define HARP_CARRIER_REST_NS      HARP_SEC(1)
-#define HARP_CARRIER_REST_MAX_NS  HARP_SEC(64)
-#define HARP_CARRIER_GOOD_NS      HARP_SEC(10) /* of use without a reason: the next rest is the first one */
+#define HARP_CARRIER_AVOID_NS     HARP_SEC(1)
+#define HARP_CARRIER_AVOID_MAX_NS HARP_SEC(64)
+/* Of use without a reason: then it is avoided as briefly as the first time. */
+#define HARP_CARRIER_GOOD_NS HARP_SEC(10)
 
 /* What a connection's kernel has counted since it began. Wraps. */
 struct harp_carrier_sample {
@@ -41,7 +42,7 @@ struct harp_carrier {
   bool avoided;                     /* the result */
   enum harp_carrier_why why;        /* it is, or was the last time */
   harp_ns until_ns;                 /* while avoided */
-  harp_ns rest_ns;                  /* the next rest */
+  harp_ns avoid_ns;                 /* how long it is avoided the next time */
   harp_ns since_ns;                 /* in use since */
   harp_ns period_ns;                /* the counts below began */
   struct harp_carrier_sample known; /* at the last look */
@@ -52,14 +53,14 @@ struct harp_carrier {
 
 void harp_carrier_init(struct harp_carrier *c, harp_ns now);
 
-/* Begins a new connection, whose counts start at 0. Keeps `avoided` and the rests. */
+/* Begins a new connection, whose counts start at 0. Keeps `avoided` and for how long. */
 void harp_carrier_restart(struct harp_carrier *c, harp_ns now);
 
 /* Feeds the counts of a connection; returns whether `avoided` has changed. */
 bool harp_carrier_on_look(struct harp_carrier *c, const struct harp_carrier_sample *sample,
                           harp_ns now) HARP_MUST_CHECK;
 
-/* Ends a rest that is over; returns whether `avoided` has changed. */
+/* Ends `avoided` when its time is over; returns whether `avoided` has changed. */
 bool harp_carrier_on_time(struct harp_carrier *c, harp_ns now) HARP_MUST_CHECK;
 
 #endif

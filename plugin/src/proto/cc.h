@@ -18,7 +18,7 @@ struct harp_cc;
 /* What one acknowledgement showed. */
 struct harp_cc_sample {
   harp_ns now;
-  harp_ns rtt_ns;          /* of this acknowledgement; 0 if it gave none */
+  harp_ns rtt_ns;          /* of this acknowledgement; 0 if it brought none */
   harp_ns rtt_min_ns;      /* the path's base RTT */
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
@@ -84,8 +84,8 @@ uint32_t harp_cc_min_bytes(const struct harp_cc *cc);
 /* Sets the window, bounded below by harp_cc_min_bytes and above by window_max_bytes. */
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
 
-/* Adds a sample to the round. Returns whether the round has ended, so that the algorithm sets a new window.
- */
+/* Adds a sample to the round. Returns whether the round has ended, so that the algorithm sets a new
+ * window. */
 bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
 
 /* Returns whether the network limited the path in the round that the sample ends: the window was in use, and

@@ -3,7 +3,7 @@
  *
  * Idea (after TIMELY/Swift, and BBR's tolerance of random loss): once per round trip compare the round's
  * *lowest* RTT with the path's base RTT. A queue in the network lifts every sample of a round, a host that
- * was descheduled only some, so the lowest one tells them apart. Below the target the window grows by an
+ * was descheduled only some, so the lowest one distinguishes them. Below the target the window grows by an
  * eighth, above it shrinks in proportion. Where threads wait for cores every sample shows
  * that wait and no queue at all, so delay alone shrinks the window to DELAY_FLOOR_BYTES and no further; to
  * the path's share of them where several of the connection run between the same ENIs.
@@ -56,8 +56,8 @@ static uint32_t tolerated_q4(const struct harp_cc *cc, harp_ns queue_ns) {
   return HARP_MAX(LOSS_TOLERATED_PERMILLE * 16u, cc->loss_excused_q4);
 }
 
-/* If cutting the window does not reduce the loss, it is not congestion: from then on only more loss counts.
- */
+/* If cutting the window does not reduce the loss, it is not congestion: from then on only more loss
+ * counts. */
 static void maybe_excuse(struct harp_cc *cc) {
   if (!cc->cut_level_q4) cc->cut_level_q4 = cc->loss_permille_q4, cc->cut_rounds = 0;
   if (++cc->cut_rounds < EXCUSE_ROUNDS || cc->loss_permille_q4 < cc->cut_level_q4 * 3 / 4) return;

@@ -28,8 +28,8 @@ struct harp_loss_result {
   bool size_probe_acked;
 };
 
-/* Settles the packets [begin, end), numbers below next_number: their lines are acknowledged to their streams.
- */
+/* Settles the packets [begin, end), numbers below next_number: their lines are acknowledged to their
+ * streams. */
 void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struct harp_loss_result *result,
                         const struct harp_trace *trace, harp_ns now);
 

@@ -3,7 +3,8 @@
 
 #include "wire/record.h"
 
-const uint32_t harp_path_sizes[4] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_LINES};
+/* Sizes that the search steps through, in lines: IPv6 minimum, Ethernet, single-buffer XDP, jumbo. */
+static const uint32_t sizes[] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_LINES};
 
 /* Probe timeout: never shorter than this above the smoothed RTT, since peers share cores with other work. */
 #define PTO_MARGIN_NS HARP_MS(1)
@@ -119,14 +120,15 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   return burst->number;
 }
 
-harp_ns harp_path_patience_ns(const struct harp_path *p) {
+/* Returns how long an answer may take before it is late: RTT, its variation, and a margin. */
+static harp_ns patience_of(const struct harp_path *p) {
   return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + (p->is_tcp ? PTO_MARGIN_TCP_NS : PTO_MARGIN_NS);
 }
 
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
   if (!harp_path_owes(p)) return HARP_NEVER;
   unsigned shift = HARP_MIN(p->pto_count, 10u);
-  harp_ns patience_ns = harp_path_patience_ns(p);
+  harp_ns patience_ns = patience_of(p);
   return p->pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);
 }
 
@@ -145,9 +147,9 @@ void harp_path_restart_size(struct harp_path *p) {
 
 bool harp_path_shrink(struct harp_path *p, harp_ns now) {
   if (p->is_tcp) return false;
-  for (size_t i = HARP_ARRAY_COUNT(harp_path_sizes); i-- > 0;) {
-    if (harp_path_sizes[i] < p->lines) {
-      p->lines = harp_path_sizes[i];
+  for (size_t i = HARP_ARRAY_COUNT(sizes); i-- > 0;) {
+    if (sizes[i] < p->lines) {
+      p->lines = sizes[i];
       p->size_probe_lines = 0;
       p->size_probe_ns = now + SIZE_PROBE_FIRST_NS;
       return true;
@@ -158,8 +160,8 @@ bool harp_path_shrink(struct harp_path *p, harp_ns now) {
 
 uint32_t harp_path_next_size(const struct harp_path *p) {
   if (p->size_try_max) return p->lines_max;
-  for (size_t i = 0; i < HARP_ARRAY_COUNT(harp_path_sizes); i++) {
-    if (harp_path_sizes[i] > p->lines) return HARP_MIN(harp_path_sizes[i], p->lines_max);
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(sizes); i++) {
+    if (sizes[i] > p->lines) return HARP_MIN(sizes[i], p->lines_max);
   }
   return p->lines_max;
 }

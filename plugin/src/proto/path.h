@@ -24,8 +24,8 @@ enum harp_path_state {
   HARP_PATH_DORMANT, /* not in use, others between the same ENIs are: nothing is sent on it */
 };
 
-/* After so many probe timeouts in a row a path is silent: only probes go out until something is acknowledged.
- */
+/* After so many probe timeouts in a row a path is silent: only probes go out until something is
+ * acknowledged. */
 enum { HARP_PATH_SILENT_PTOS = 3 };
 
 /* What the caller knows of a path. */
@@ -56,8 +56,9 @@ struct harp_path {
   struct harp_cc cc;
   harp_ns pace_next_ns; /* the next superframe leaves no earlier */
   harp_ns travel_ns;    /* half the base RTT */
-  uint64_t drain_q16;   /* ns that a byte of the flight takes, times 2^16: RTT / window; of a tcp path
-                         * measured, since its window is fixed */
+  /* ns that a byte of the flight takes, times 2^16: RTT / window; of a tcp path measured, since its window is
+   * fixed. */
+  uint64_t drain_q16;
   uint64_t round_end_number;
 
   /* loss detection */
@@ -95,9 +96,6 @@ struct harp_path {
 
   struct harp_flight flight;
 };
-
-/* Sizes that the search steps through, in lines: jumbo, single-buffer XDP, Ethernet, IPv6 minimum. */
-extern const uint32_t harp_path_sizes[4];
 
 /* `to` is the window of the peer's interface, borrowed. `ring` is the memory of the path's flight: `records`
  * of them, a power of two. */
@@ -142,8 +140,8 @@ uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);
 /* Returns when the path may send a full packet by time alone (pace), HARP_NEVER if only acks help. */
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
 
-/* Records a burst just given out for sending; fills in its number and time. Returns its first packet number.
- */
+/* Records a burst just given out for sending; fills in its number and time. Returns its first packet
+ * number. */
 uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now);
 
 /* Returns the probe timeout's deadline, HARP_NEVER when the path owes nothing. */
@@ -161,9 +159,6 @@ static inline bool harp_path_owes(const struct harp_path *p) {
 static inline bool harp_path_silent(const struct harp_path *p) {
   return p->state != HARP_PATH_UP || p->drained || p->pto_count >= HARP_PATH_SILENT_PTOS;
 }
-
-/* Returns how long an answer may take before it is late: RTT, its variation, and a margin. */
-harp_ns harp_path_patience_ns(const struct harp_path *p);
 
 /* Goes down to the smallest packets, and lets the size search try the largest as soon as something is
  * acknowledged. */

@@ -119,8 +119,8 @@ static void report_state(struct harp_sender *s, const struct harp_path *p, enum 
   if (p->state == HARP_PATH_DOWN) s->counters->path_up++;
 }
 
-/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to NEW.
- */
+/* The one transition function of a path: NEW -> UP, UP -> DOWN, DOWN -> UP; to DORMANT and from there to
+ * NEW. */
 static void move_to(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now) {
   static const bool allowed[4][4] = {
       [HARP_PATH_NEW] = {[HARP_PATH_UP] = true, [HARP_PATH_DORMANT] = true},
@@ -182,21 +182,21 @@ static void wake(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   begin_probing(s, p, now);
 }
 
-static void rest(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+static void make_dormant(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_path_health_want_probe(s, p, false);
   move_to(s, p, HARP_PATH_DORMANT, now);
   if (harp_path_pto_ns(p) <= now) give_up(s, p, now); /* or the timer would be due already */
 }
 
 /* The paths of a pair, a bit each, by what is to be expected of them. */
-struct census {
+struct condition {
   uint64_t straight, detours; /* answer; and how their packets come to the receiver */
   uint64_t tried, silent;     /* new ones: probed just now; probed and silent */
   uint64_t dormant, dormant_detours;
 };
 
-static struct census census_of(const struct harp_sender *s, const struct harp_flows *f) {
-  struct census c = {0};
+static struct condition condition_of(const struct harp_sender *s, const struct harp_flows *f) {
+  struct condition c = {0};
   HARP_EACH_BIT (i, f->paths) {
     const struct harp_path *p = &s->paths[i];
     uint64_t bit = bit_of(p);
@@ -216,13 +216,13 @@ static unsigned wake_some(struct harp_sender *s, uint64_t among, unsigned most, 
   return most;
 }
 
-/* Rests all of the paths but the first few; returns how many of these are missing. */
-static unsigned rest_all_but(struct harp_sender *s, uint64_t among, unsigned but, harp_ns now) {
+/* Makes all of the paths dormant but the first few; returns how many of these are missing. */
+static unsigned make_dormant_but(struct harp_sender *s, uint64_t among, unsigned but, harp_ns now) {
   HARP_EACH_BIT (i, among) {
     if (but)
       but--;
     else
-      rest(s, &s->paths[i], now);
+      make_dormant(s, &s->paths[i], now);
   }
   return but;
 }
@@ -253,7 +253,7 @@ static void divide_window(struct harp_sender *s, const struct harp_flows *f, uin
 }
 
 /* Wakes paths when fewer answer, or were probed just now, than are wanted. */
-static void wake_missing(struct harp_sender *s, const struct harp_flows *f, const struct census *c,
+static void wake_missing(struct harp_sender *s, const struct harp_flows *f, const struct condition *c,
                          harp_ns now) {
   unsigned straight = harp_popcount(c->straight | c->tried);
   if (straight >= f->wanted) return;
@@ -262,25 +262,25 @@ static void wake_missing(struct harp_sender *s, const struct harp_flows *f, cons
   if (missing > detours) wake_some(s, c->dormant_detours, missing - detours, now);
 }
 
-/* Rests paths where more answer than are wanted. */
-static void rest_surplus(struct harp_sender *s, const struct harp_flows *f, const struct census *c,
-                         harp_ns now) {
+/* Makes paths dormant where more answer than are wanted. */
+static void make_surplus_dormant(struct harp_sender *s, const struct harp_flows *f, const struct condition *c,
+                                 harp_ns now) {
   if (harp_popcount(c->straight | c->detours) < f->wanted) return;
-  unsigned missing = rest_all_but(s, c->straight, f->wanted, now);
-  rest_all_but(s, c->detours, missing, now);
-  if (!missing) rest_all_but(s, c->tried | c->silent, 0, now);
+  unsigned missing = make_dormant_but(s, c->straight, f->wanted, now);
+  make_dormant_but(s, c->detours, missing, now);
+  if (!missing) make_dormant_but(s, c->tried | c->silent, 0, now);
 }
 
-/* Wakes and rests paths between two ENIs until as many answer as are wanted. What they may have in flight
- * stays the same. */
+/* Wakes paths between two ENIs and makes others dormant until as many answer as are wanted. What they may
+ * have in flight stays the same. */
 static void settle(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
   HARP_ASSERT(f->wanted && f->wanted <= f->count);
   if (f->count == 1) return;
-  struct census c = census_of(s, f);
+  struct condition c = condition_of(s, f);
   unsigned count = in_use(s, f);
   uint64_t bytes = window_sum(s, f);
   wake_missing(s, f, &c, now);
-  rest_surplus(s, f, &c, now);
+  make_surplus_dormant(s, f, &c, now);
   note_sharers(s, f);
   if (in_use(s, f) != count) divide_window(s, f, bytes, c.straight | c.detours);
 }
@@ -505,7 +505,7 @@ static void shrink(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 /* Whether no other path may carry data until this one is DOWN: none that may answers, nor one between the
  * same ENIs. */
 static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
-  struct census pair = census_of(s, &s->flows[p->pair]);
+  struct condition pair = condition_of(s, &s->flows[p->pair]);
   if ((pair.straight | pair.detours) & ~bit_of(p)) return false;
   HARP_EACH_BIT (i, s->eligible & ~bit_of(p)) {
     if (!harp_path_silent(&s->paths[i])) return false;

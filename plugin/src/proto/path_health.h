@@ -3,8 +3,9 @@
  * data.
  *
  * Of the paths between the same two ENIs as many are in use as flows.h decides, at first one; the others are
- * DORMANT: nothing goes out on them, and no timer waits for them. One that answers poorly is at once given
- * company: the network may lose its flow alone. When as many answer as are wanted, others go to rest.
+ * DORMANT: nothing goes out on them, and no timer waits for them. Beside one that answers poorly another
+ * is used at once: the network may lose its flow alone. When as many answer as are wanted, others become
+ * DORMANT.
  *
  * A path carries nothing but probes until one of its packets was acknowledged. One that stops acknowledging
  * while another progresses is drained (its flight moves to the others) at the second probe timeout, and goes

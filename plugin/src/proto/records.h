@@ -62,8 +62,8 @@ struct harp_records {
 
 void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead);
 
-/* Ends with its connection: takes a payload that was being read off the session's list. May be called again.
- */
+/* Ends with its connection: takes a payload that was being read off the session's list. May be called
+ * again. */
 void harp_records_end(struct harp_records *r);
 
 /* Decides where to read next: fills up to HARP_RECORDS_PIECES_MAX + 1 pieces and returns how many. `scrap`

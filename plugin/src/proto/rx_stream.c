@@ -168,8 +168,8 @@ static uint32_t take_lines(struct harp_rx_stream *st, const struct harp_packet *
   return taken;
 }
 
-/* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the map.
- */
+/* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the
+ * map. */
 static void advance(struct harp_rx_stream *st) {
   uint32_t run = harp_linemap_run(&st->arrived, st->delivered, HARP_WINDOW_LINES, true);
   harp_linemap_clear(&st->arrived, st->delivered, run);

@@ -122,8 +122,8 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   harp_loss_detect(path, &r, s->trace, now);
   harp_path_health_account(s, path, &r, inflight, rtt_ns, now);
   if (s->path_count > 1) harp_path_note_speed(path);
-  harp_path_health_touch(
-      s, path); /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
+  /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
+  harp_path_health_touch(s, path);
   return HARP_DROP_NONE;
 }
 

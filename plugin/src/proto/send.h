@@ -75,9 +75,9 @@ struct harp_sender {
   bool credit_wanted;                   /* the next probe requests the credit of all streams */
   /* Lines of small messages sent before large ones, minus those of large ones sent since. */
   uint32_t small_lines;
-  harp_ns cork_ns;          /* until then small messages wait for company; HARP_NEVER: none waits */
-  harp_ns stalled_since_ns; /* first time that a path fell silent, with no packet received since; 0: not
-                               stalled */
+  harp_ns cork_ns; /* until then small messages wait for others; HARP_NEVER: none waits */
+  /* First time that a path fell silent, with no packet received since; 0: not stalled. */
+  harp_ns stalled_since_ns;
 
   /* paths, a bit each, and their timers: kept by path_health.c */
   uint64_t eligible; /* may carry data */
@@ -180,8 +180,8 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 /* Has large messages avoid a tcp path while there is another path between the same ENIs, or use it again. */
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
 
-/* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived whole.
- */
+/* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived
+ * whole. */
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now);
 
 /* Returns whether a tcp path, or its connection, is to be given up: it was found DOWN. */

@@ -79,8 +79,8 @@ static bool carries_data(const struct harp_sender *s, const struct harp_path *p)
 }
 
 /* How many full packets may go on the path now. A superframe takes at most half the window, so that
- * acknowledgements keep it moving. The last packet may be short, so the window is checked against full ones.
- */
+ * acknowledgements keep it moving. The last packet may be short, so the window is checked against full
+ * ones. */
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   if (p->is_tcp) return HARP_MIN(harp_path_allowance(p, now), 1u);
   uint32_t packets = HARP_MIN(harp_path_allowance(p, now), p->cc.window_bytes / 2 / p->cc.packet_bytes);

@@ -56,7 +56,7 @@ size_t harp_sender_bytes(const struct harp_sender_config *config) {
   return bytes;
 }
 
-/* Numbers the pairs of ENIs, and gives each its paths. */
+/* Numbers the pairs of ENIs, and assigns each its paths. */
 static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config, harp_ns now) {
   s->pair_count = 0;
   for (unsigned i = 0; i < s->path_count; i++) {

@@ -17,6 +17,12 @@ void harp_session_init(struct harp_session *c, const struct harp_session_keys *k
   };
 }
 
+void harp_session_set_trace(struct harp_session *c, const struct harp_trace *trace) {
+  c->trace = trace;
+  if (c->sender) c->sender->trace = trace;
+  if (c->receiver) c->receiver->trace = trace;
+}
+
 static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
                              harp_ns now) {
   if (!c->sender) return HARP_DROP_DIRECTION;

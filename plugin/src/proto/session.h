@@ -38,6 +38,9 @@ struct harp_session {
 void harp_session_init(struct harp_session *c, const struct harp_session_keys *keys,
                        struct harp_sender *sender, struct harp_receiver *receiver);
 
+/* Sets where the session, its sender and its receiver trace; borrowed. */
+void harp_session_set_trace(struct harp_session *c, const struct harp_trace *trace);
+
 /* Feeds a decoded packet that carried our token: checks direction, path and CRC (over `wire`), then hands it
  * on. On HARP_DROP_NONE the caller copies as `place` describes. Counts drops. */
 enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,

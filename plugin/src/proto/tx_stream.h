@@ -91,7 +91,7 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
                          struct harp_tx_load *load, const struct harp_trace *trace,
                          struct harp_counters *counters);
 
-/* Posts a message. The data is borrowed until poll_done gives back `cookie`; is_awaited: somebody waits for
+/* Posts a message. The data is borrowed until poll_done returns `cookie`; is_awaited: somebody waits for
  * that. Returns -EAGAIN when HARP_MESSAGES_MAX messages are under way. */
 int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t bytes, void *cookie,
                         bool is_awaited, harp_ns now) HARP_MUST_CHECK;

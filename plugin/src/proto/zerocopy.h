@@ -48,8 +48,8 @@ static inline void harp_zerocopy_init(struct harp_zerocopy *z, enum harp_zerocop
 /* Returns whether a record of this payload is to go without a copy. */
 bool harp_zerocopy_wants(const struct harp_zerocopy *z, uint32_t bytes);
 
-/* Takes how long the kernel took for a record; `used`: without a copy. Returns whether that ends the trial.
- */
+/* Takes how long the kernel took for a record; `used`: without a copy. Returns whether that ends the
+ * trial. */
 bool harp_zerocopy_on_sent(struct harp_zerocopy *z, bool used, uint32_t bytes, harp_ns ns);
 
 /* Notes that the kernel copied the payload all the same, or refused it without a copy. Returns whether that

@@ -316,8 +316,8 @@ size_t harp_control_seal(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], en
 /* Checks the MAC of a frame of `bytes` bytes in constant time. */
 bool harp_control_mac_ok(const uint8_t *frame, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES]);
 
-/* Writes the body of HELLO or WELCOME; returns its length. The endpoint's counts must be within their bounds.
- */
+/* Writes the body of HELLO or WELCOME; returns its length. The endpoint's counts must be within their
+ * bounds. */
 size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
                               const struct harp_endpoint *endpoint);
 
@@ -325,8 +325,8 @@ size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
  * when the body is too short for it. */
 bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *version_min, uint8_t *version_max);
 
-/* Reads all but the endpoint of a HELLO or WELCOME of this version. Returns false when the body is too short.
- */
+/* Reads all but the endpoint of a HELLO or WELCOME of this version. Returns false when the body is too
+ * short. */
 bool harp_control_get_hello(const uint8_t *body, size_t bytes, struct harp_hello *hello);
 
 /* Reads and checks the endpoint of a HELLO or WELCOME of this version. Returns false, with *endpoint

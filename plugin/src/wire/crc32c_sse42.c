@@ -6,8 +6,8 @@
  * (crc32c_kernel.h, "joining"). The multiplier is another unit of the processor, and takes eight bytes per
  * cycle as well: where there is enough data, a part is folded while the chains run over what follows it.
  * Copy: three chains would store in three places at once where stores have to ascend, so it folds four
- * accumulators of 16 bytes forward by 64 bytes per round; it takes as many cycles.
- */
+ * accumulators of 16 bytes forward by 64 bytes per round; it takes as many
+ * cycles. */
 #include "wire/crc32c_kernel.h"
 
 #if defined(__x86_64__)

@@ -173,9 +173,8 @@ static inline uint32_t harp_packet_seed(uint32_t seed, uint64_t number) {
 }
 
 /* Writes the data header to `wire` (HARP_DATA_HEADER_BYTES, any alignment) and copies the payload after it,
- * computing the CRC in the same pass. `fields` has everything but payload; payload may be NULL when length is
- * 0.
- */
+ * computing the CRC in the same pass. `fields` has everything but payload; payload may be NULL when
+ * length is 0. */
 void harp_packet_encode_data(uint8_t *wire, const struct harp_packet *fields, uint64_t number, uint32_t seed,
                              const uint8_t *payload);
 

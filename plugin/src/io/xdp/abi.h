@@ -33,7 +33,7 @@ enum {
   HARP_XDP_OPTION_ZEROCOPY = 1,   /* in XDP_OPTIONS */
   HARP_XDP_RING_NEED_WAKEUP = 1,  /* in a ring's flags */
   HARP_XDP_PACKET_CONTINUES = 1,  /* in a descriptor's options: the next one belongs to the same packet */
-  HARP_XDP_PACKET_HEADROOM = 256, /* the kernel's own, before what UMEM registration asks for */
+  HARP_XDP_PACKET_HEADROOM = 256, /* the kernel's own, before what UMEM registration requires */
 
   /* bpf(2) */
   HARP_BPF_MAP_CREATE = 0,

@@ -19,8 +19,8 @@ enum {
   FRAMES_BYTES_SHARE_MIN = 4 << 20, /* of one of several engines that share the interface */
   MBPS_MS_BYTES = 125,              /* 1 Mbit/s for a millisecond */
   HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
-  /* Initial fill target in copy mode: with few frames, the next one that the kernel writes is still cached.
-   */
+  /* Initial fill target in copy mode: with few frames, the next one that the kernel writes is still
+   * cached. */
   FILL_TARGET_COPY = 512,
   VERIFY_BYTES = 60,
   RELEASE_POLL_MS = 5,

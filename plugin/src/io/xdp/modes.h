@@ -2,8 +2,8 @@
 /* What an xdp driver uses of a NIC: queues, their frames, entries in the maps of the XDP program.
  *
  * Opened in the best mode that works: zero-copy, native copy or generic copy, tried in an order that depends
- * on the NIC's kernel driver. Owned by one xdp driver; called by the thread that opens and closes the driver.
- */
+ * on the NIC's kernel driver. Owned by one xdp driver; called by the thread that opens and closes the
+ * driver. */
 #ifndef HARP_IO_XDP_MODES_H
 #define HARP_IO_XDP_MODES_H
 

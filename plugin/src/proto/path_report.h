@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a path of a session shows to statistics, stall reports and summaries: one copy of it, in plain fields.
+ *
+ * Read by the engine, from the thread that runs its pass. The layers above proto/ read no field of a path, a
+ * sender or a receiver (tests/meta/test_layers.py). */
+#ifndef HARP_PATH_REPORT_H
+#define HARP_PATH_REPORT_H
+
+#include "proto/session.h"
+
+struct harp_path_report {
+  uint8_t local_eni, remote_eni; /* their index in the endpoint */
+  bool is_tcp, is_standby;
+  enum harp_path_state state;
+  bool is_silent;             /* only probes go out on it, or nothing: it is not UP, or not acknowledging */
+  uint32_t packet_bytes;      /* payload of a packet at most */
+  harp_ns rtt_ns, rtt_min_ns; /* 0: not measured yet */
+  uint32_t window_bytes;      /* of the congestion control */
+  uint32_t inflight_bytes;    /* with headers */
+  uint64_t first_number;      /* of its first packet */
+  uint64_t sent_packets, sent_bytes; /* DATA and PROBE; bytes with headers */
+  uint64_t received_bytes;           /* acknowledged, with headers */
+  uint64_t lost_packets, resent_packets, probe_timeouts;
+};
+
+/* Reports on a path of a session that has a sender and a receiver. */
+struct harp_path_report harp_path_report_of(const struct harp_session *c, unsigned path);
+
+#endif
