@@ -470,6 +470,32 @@ static void test_another_is_used_beside_a_silent_path(void **state) {
   free(own);
 }
 
+/* Of several paths that are idle when one times out, those that may carry data are all probed: most of them
+ * may be dead. */
+static void test_a_timeout_probes_all_idle_paths(void **state) {
+  (void)state;
+  enum { ENIS = 4, STANDBY = ENIS, PATHS };
+  struct harp_sender_config c = {
+      .stream_max = 1, .path_count = PATHS, .window_bytes = 4 << 20, .cc = &harp_cc_delay};
+  for (uint8_t i = 0; i < ENIS; i++)
+    c.paths[i] = (struct harp_path_config){.lines_max = PACKET_LINES, .local_eni = i, .remote_eni = i};
+  c.paths[STANDBY] =
+      (struct harp_path_config){.lines_max = PACKET_LINES, .local_eni = 0, .remote_eni = 1, .standby = true};
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  struct harp_tx_run run;
+  assert_non_null(own);
+  harp_sender_init(own, &c, NULL, &counters, 0);
+  harp_sender_open(own, &own_stream, &(struct harp_tx_stream_config){.id = 0});
+  bring_up(own, 0);
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
+  assert_true(send_next(own, 1, &run, 0));
+  harp_sender_on_timeout(own, harp_path_pto_ns(&own->paths[run.path]));
+  assert_int_equal(own->paths[run.path].pto_count, 1);
+  assert_int_equal(own->probes_due, (1u << ENIS) - 1); /* the one that timed out, too */
+  harp_sender_check(own);
+  free(own);
+}
+
 /* It may do so while timers run, after its own was looked at: it must not be due then. */
 static void test_a_path_that_becomes_dormant_gives_up_an_overdue_probe(void **state) {
   (void)state;
@@ -821,6 +847,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory_is_bounded_with_many_paths),
       cmocka_unit_test(test_one_path_between_two_enis_is_used),
+      cmocka_unit_test(test_a_timeout_probes_all_idle_paths),
       cmocka_unit_test(test_another_is_used_beside_a_silent_path),
       cmocka_unit_test(test_a_path_that_becomes_dormant_gives_up_an_overdue_probe),
       cmocka_unit_test(test_another_is_used_for_one_that_never_answers),

@@ -16,8 +16,7 @@ enum { PROBES_OFTEN = 100 };
 #define STANDBY_PROBE_NS HARP_SEC(5)
 /* Probe timeouts in a row. */
 enum {
-  DRAIN_PTOS = 2,     /* the path is drained where others progress */
-  PROBE_ALL_PTOS = 4, /* all idle paths are probed */
+  DRAIN_PTOS = 2, /* the path is drained where others progress */
   /* Each gives up the whole flight, so that its ring cannot fill with probes; sooner if it is full already,
    * since the probe needs a record too. */
   GIVE_UP_PTOS = 6,
@@ -299,7 +298,6 @@ void harp_path_health_init(struct harp_sender *s, harp_ns now) {
   s->blocked = s->tcp;
   harp_path_health_divide(s);
   s->timers_ns = HARP_NEVER;
-  s->probe_next = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
     if (s->flows[p->pair].paths & (bit_of(p) - 1))
@@ -463,18 +461,14 @@ static void note_stall(struct harp_sender *s, harp_ns now) {
   if (!s->stalled_since_ns && has_work(s) && all_silent(s)) s->stalled_since_ns = now;
 }
 
-/* Probes one path with nothing in flight at each timeout, and all of them from the PROBE_ALL_PTOS-th on. To
- * probe all at once from the start would overload a peer that is only slow: it may have hundreds of
- * connections. */
+/* Probes the other paths that have nothing in flight: whether they answer shows whether the peer is there. At
+ * the first timeout, which a peer that is only slow causes too, those that carry no data are left alone. */
 static void probe_idle(struct harp_sender *s, const struct harp_path *p) {
-  uint64_t idle = p->pto_count < DRAIN_PTOS ? s->eligible : ~0ull;
-  for (unsigned n = 0; n < s->path_count; n++) {
-    struct harp_path *q = &s->paths[s->probe_next];
-    s->probe_next = s->probe_next + 1 == s->path_count ? 0 : s->probe_next + 1;
-    if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(idle & bit_of(q))) continue;
-    if (harp_flight_full(&q->flight)) continue;
-    harp_path_health_want_probe(s, q, true);
-    if (p->pto_count < PROBE_ALL_PTOS) return;
+  uint64_t among = p->pto_count < DRAIN_PTOS ? s->eligible : ~0ull;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    struct harp_path *q = &s->paths[i];
+    if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(among & bit_of(q))) continue;
+    if (!harp_flight_full(&q->flight)) harp_path_health_want_probe(s, q, true);
   }
 }
 

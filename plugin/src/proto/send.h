@@ -92,8 +92,7 @@ struct harp_sender {
   unsigned start;      /* where the search for the best path begins: differs from connection to connection */
   bool waits;          /* the last search left a path unused for a better one */
   uint32_t copy_budget_bytes;
-  unsigned probe_next; /* path to be probed next when another is silent */
-  harp_ns timers_ns;   /* no timer of a path falls due before this */
+  harp_ns timers_ns; /* no timer of a path falls due before this */
 
   unsigned pair_count;
   struct harp_flows *flows;                     /* pair_count of them: memory behind the flights */
