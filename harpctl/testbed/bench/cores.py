@@ -23,6 +23,8 @@ APART = 2.0  # times the least round trip: the cores are apart
 FIRST_READINGS = 10  # before the first run, to know the least
 FIRST_PAUSE_S = 0.2  # between these: cores stay apart for seconds
 AGAIN_PER_RUN = 3  # bounds how many runs are made again
+WAITS_PER_RUN = 20  # bounds how often a run waits for cores that are apart
+WAIT_S = 0.25
 READ_TIMEOUT_S = 60.0
 
 T = TypeVar("T")
@@ -64,28 +66,37 @@ OpenWatch = Callable[[int], Watch]  # for that many runs
 class CoreWatch(Watch):
     """Makes a run again while the cores are apart before or after it, `again_max` times in all.
 
-    Apart is what takes more than twice the least round trip so far. Of the runs that were kept, those beside
+    Apart is what takes more than twice the least round trip so far. Before a run they are waited for,
+    `waits_max` times WAIT_S in all. Of the runs that were kept, those beside
     cores that were apart are counted: from before a lower one was seen, when no more could be made again, or
     with wrong data, which must not get lost.
     """
 
-    def __init__(self, cores: Sequence[int], read_ns: Callable[[], float], again_max: int) -> None:
+    def __init__(
+        self,
+        cores: Sequence[int],
+        read_ns: Callable[[], float],
+        again_max: int,
+        waits_max: int = 0,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._cores, self._read_ns, self._again_max = tuple(cores), read_ns, again_max
+        self._waits_left, self._pause = waits_max, pause
         self._least_ns = float("inf")
         self._kept: list[tuple[float, float]] = []  # the readings before and after each run
         self._again = 0
 
-    def learn_least(self, pause: Callable[[float], None] = time.sleep) -> None:
+    def learn_least(self) -> None:
         """Read several times, so that the cores are found near each other before the first run."""
         for number in range(FIRST_READINGS):
             if number:
-                pause(FIRST_PAUSE_S)
+                self._pause(FIRST_PAUSE_S)
             self._reading_ns()
 
     def take(self, run: Callable[[], T], is_wrong: Callable[[T], bool]) -> T:
         """Make a run until the cores are near each other before and after it, or its data is wrong."""
         while True:
-            before_ns = self._reading_ns()
+            before_ns = self._near_reading_ns()
             result = run()
             beside = (before_ns, self._reading_ns())
             if not self._is_apart(beside) or self._again == self._again_max or is_wrong(result):
@@ -124,7 +135,15 @@ class CoreWatch(Watch):
         self._least_ns = min(self._least_ns, reading_ns)
         return reading_ns
 
-    def _is_apart(self, beside_ns: tuple[float, float]) -> bool:
+    def _near_reading_ns(self) -> float:
+        reading_ns = self._reading_ns()
+        while self._waits_left and self._is_apart((reading_ns,)):
+            self._waits_left -= 1
+            self._pause(WAIT_S)
+            reading_ns = self._reading_ns()
+        return reading_ns
+
+    def _is_apart(self, beside_ns: Sequence[float]) -> bool:
         return max(beside_ns) > APART * self._least_ns
 
 
@@ -135,7 +154,8 @@ def watch_opener(cores: Sequence[int], find_perf: Callable[[], Path]) -> OpenWat
         if not cores:
             return UNWATCHED
         perf = find_perf()
-        watch = CoreWatch(cores, lambda: read_latency_ns(perf, cores), AGAIN_PER_RUN * runs)
+        again_max, waits_max = AGAIN_PER_RUN * runs, WAITS_PER_RUN * runs
+        watch = CoreWatch(cores, lambda: read_latency_ns(perf, cores), again_max, waits_max)
         watch.learn_least()
         return watch
 

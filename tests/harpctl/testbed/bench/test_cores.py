@@ -19,11 +19,11 @@ from tests.harpctl.conftest import write_perf
 NEAR, FAR, NEARER = 60.0, 350.0, 20.0
 
 
-def watch_of(readings: Iterable[float], again_max: int = 9) -> CoreWatch:
+def watch_of(readings: Iterable[float], again_max: int = 9, waits_max: int = 0) -> CoreWatch:
     """Make a watch that reads these after it has learned that NEAR is the least."""
     left = iter([NEAR] * cores.FIRST_READINGS + list(readings))
-    watch = CoreWatch((0, 1), lambda: next(left), again_max)
-    watch.learn_least(lambda _seconds: None)
+    watch = CoreWatch((0, 1), lambda: next(left), again_max, waits_max, lambda _seconds: None)
+    watch.learn_least()
     return watch
 
 
@@ -59,6 +59,18 @@ def test_how_often_runs_are_made_again_is_bounded() -> None:
     ]
 
 
+def test_a_run_waits_until_the_cores_are_near() -> None:
+    watch = watch_of([FAR, FAR, NEAR, NEAR, FAR, NEAR, NEAR], waits_max=3)
+    assert taken(watch, 2) == [0, 1]
+    assert watch.figures() == CoreFigures((0, 1), NEAR, NEAR, NEAR, 0, 0)
+
+
+def test_how_long_runs_wait_is_bounded() -> None:
+    watch = watch_of([FAR] * 5, again_max=0, waits_max=2)
+    assert taken(watch, 1) == [0]
+    assert watch.figures() == CoreFigures((0, 1), NEAR, FAR, FAR, 0, 1)
+
+
 def test_a_run_with_wrong_data_is_not_made_again() -> None:
     watch = watch_of([FAR, FAR, FAR, NEAR, NEAR, NEAR])
     assert taken(watch, 2, wrong=[0]) == [0, 2]
@@ -74,8 +86,8 @@ def test_runs_kept_before_the_cores_came_nearer_are_counted() -> None:
 def test_the_least_is_read_over_a_while() -> None:
     pauses: list[float] = []
     readings = iter([FAR] * (cores.FIRST_READINGS - 1) + [NEAR, FAR, NEAR, NEAR, NEAR])
-    watch = CoreWatch((0, 1), lambda: next(readings), 1)
-    watch.learn_least(pauses.append)
+    watch = CoreWatch((0, 1), lambda: next(readings), 1, pause=pauses.append)
+    watch.learn_least()
     assert sum(pauses) <= 2
     assert taken(watch, 1) == [1]
 
@@ -114,6 +126,7 @@ def call(*words: str) -> Result:
 def base(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Name a harp-perf that reads NEAR from two cores, which every rank's `taskset` accepts."""
     monkeypatch.setattr(cores, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(cores, "WAIT_S", 0.0)
     monkeypatch.setattr(command, "available_cores", lambda: [0, 1])
     monkeypatch.setattr("harpctl.testbed.bench.hosts.pinned_words", lambda _cores, _rank: [])
     set_readings(fake_perf, monkeypatch, [NEAR])
