@@ -21,37 +21,7 @@
 #include "engine/connect.h"
 #include "engine/limits.h"
 #include "engine/listener.h"
-
-enum { LIMIT_S = 20 };
-
-static time_t seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec;
-}
-
-static struct harp_engine *open_engine(void) {
-  struct harp_instance instance = {.ifname = "lo",
-                                   .mtu = 65536,
-                                   .paths = 1,
-                                   .peer_timeout_ns = HARP_SEC(10),
-                                   .stall_ns = HARP_SEC(10),
-                                   .numa = -1};
-  struct sockaddr_in *in = (struct sockaddr_in *)&instance.addr;
-  struct harp_engine *e;
-  struct harp_error error = {0};
-  in->sin_family = AF_INET;
-  in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const struct harp_engine_enis enis = {1, {&instance}};
-  static _Alignas(4096) uint8_t memories[2][32 << 20]; /* of two engines at the same time */
-  static unsigned opened;
-  uint8_t *memory = memories[opened++ % 2];
-  const struct harp_engine_place place = {
-      .count = 1, .core = -1, .memory = memory, .memory_bytes = sizeof memories[0]};
-  assert_true(harp_engine_memory_bytes(&enis, 1) <= sizeof memories[0]);
-  assert_int_equal(harp_engine_open(&e, &enis, &place, &error), 0);
-  return e;
-}
+#include "lib/loopback.h"
 
 static int connect_raw(const struct harp_handle *handle) {
   struct sockaddr_storage to;
@@ -69,7 +39,7 @@ static bool control_is_ready(const struct harp_engine *e) {
 
 /* Does passes until the control epoll is ready or not, as `want` selects. */
 static bool until_ready(struct harp_engine *e, bool want) {
-  for (time_t limit = seconds() + LIMIT_S; seconds() < limit;) {
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; loopback_seconds() < limit;) {
     if (control_is_ready(e) == want) return true;
     harp_engine_pass(e);
   }
@@ -87,7 +57,7 @@ static void count_shortages(enum harp_log_level level, const char *file, int lin
  * and accept the connection once there are files again. */
 static void test_shortage_of_files(void **state) {
   (void)state;
-  struct harp_engine *e = open_engine();
+  struct harp_engine *e = loopback_open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
   struct rlimit before, none;
@@ -109,7 +79,8 @@ static void test_shortage_of_files(void **state) {
   assert_int_equal(e->peer_count, 0);
   assert_int_equal(shortage_count, 1);
   harp_log_set_sink(NULL);
-  for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !e->peer_count && loopback_seconds() < limit;)
+    harp_engine_pass(e);
   assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
   assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);
   assert_true(until_ready(e, false));
@@ -132,7 +103,7 @@ static void count_slow(enum harp_log_level level, const char *file, int line, co
 /* A listener that cannot end the engine's sleep is logged as slow, and accepts connections all the same. */
 static void test_unwatched_listener(void **state) {
   (void)state;
-  struct harp_engine *e = open_engine();
+  struct harp_engine *e = loopback_open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
   int control_fd = e->control_fd;
@@ -143,7 +114,8 @@ static void test_unwatched_listener(void **state) {
   harp_log_set_sink(NULL);
   assert_int_equal(slow_count, 1);
   int fd = connect_raw(&handle);
-  for (time_t limit = seconds() + LIMIT_S; !e->peer_count && seconds() < limit;) harp_engine_pass(e);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !e->peer_count && loopback_seconds() < limit;)
+    harp_engine_pass(e);
   assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
   close(fd);
   harp_listener_close(l);
@@ -154,7 +126,7 @@ static void test_unwatched_listener(void **state) {
  * keeps the engine awake. */
 static void test_unauthenticated_connections_do_not_keep_it_awake(void **state) {
   (void)state;
-  struct harp_engine *e = open_engine();
+  struct harp_engine *e = loopback_open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
   int fds[HARP_PENDING_PEERS_MAX + 10];
@@ -203,10 +175,11 @@ static void close_swarm(struct swarm *s) {
 /* However many listeners there are, and however many wait at each: the lock is given back in between. */
 static void test_a_pass_lets_in_only_so_many(void **state) {
   (void)state;
-  struct harp_engine *e = open_engine();
+  struct harp_engine *e = loopback_open_engine();
   static struct swarm s;
   open_swarm(e, &s);
-  for (time_t limit = seconds() + LIMIT_S; e->peer_count < HARP_ARRAY_COUNT(s.fds) && seconds() < limit;) {
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       e->peer_count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;) {
     uint32_t before = e->peer_count;
     e->control_check_ns = 0;
     harp_engine_pass(e);
@@ -228,10 +201,11 @@ static harp_ns later(void) {
 /* Though nothing ever comes from them. */
 static void test_silent_connections_are_closed(void **state) {
   (void)state;
-  struct harp_engine *e = open_engine();
+  struct harp_engine *e = loopback_open_engine();
   static struct swarm s;
   open_swarm(e, &s);
-  for (time_t limit = seconds() + LIMIT_S; e->peer_count < HARP_ARRAY_COUNT(s.fds) && seconds() < limit;)
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       e->peer_count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;)
     harp_engine_pass(e);
   assert_int_equal(e->peer_count, HARP_ARRAY_COUNT(s.fds));
   e->clock = later;
@@ -268,17 +242,13 @@ static void poll_crowd(struct crowd *c) {
   }
 }
 
-static void pass_all(struct harp_engine *e) {
-  e->control_check_ns = 0;
-  harp_engine_pass(e);
-}
-
 /* Lets everything go on until all who have not met were refused `refusals` times more in sum. */
 static void run_crowd(struct harp_engine *e, struct crowd *c, unsigned refusals) {
   uint64_t until = e->counters.handshake_refused + refusals;
-  for (time_t limit = seconds() + LIMIT_S; e->counters.handshake_refused < until && seconds() < limit;) {
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       e->counters.handshake_refused < until && loopback_seconds() < limit;) {
     poll_crowd(c);
-    pass_all(e);
+    loopback_pass(e);
   }
   assert_true(e->counters.handshake_refused >= until);
 }
@@ -291,9 +261,10 @@ static struct harp_link *connect_again(struct harp_engine *e, struct harp_link *
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   assert_int_equal(harp_connect_open(&d, e, &handle, -1), HARP_OK);
   *accepted = NULL;
-  for (time_t limit = seconds() + LIMIT_S; (!link || !*accepted) && seconds() < limit;) {
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       (!link || !*accepted) && loopback_seconds() < limit;) {
     if (!link) assert_int_equal(harp_connect_poll(d, &link), HARP_OK);
-    pass_all(e);
+    loopback_pass(e);
     if (!*accepted) *accepted = harp_listener_take(l);
   }
   harp_connect_close(d);
@@ -305,7 +276,7 @@ static struct harp_link *connect_again(struct harp_engine *e, struct harp_link *
  * is made; other listeners do not notice. */
 static void test_unaccepted_are_bounded(void **state) {
   (void)state;
-  struct harp_engine *e = open_engine();
+  struct harp_engine *e = loopback_open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
   static struct crowd c;
@@ -327,16 +298,18 @@ static void test_unaccepted_are_bounded(void **state) {
   harp_link_destroy(accepted);
 
   for (unsigned taken = 0; taken < HARP_ARRAY_COUNT(c.connects); taken++) {
-    for (time_t limit = seconds() + LIMIT_S; !(link = harp_listener_take(l)) && seconds() < limit;) {
+    for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+         !(link = harp_listener_take(l)) && loopback_seconds() < limit;) {
       poll_crowd(&c);
-      pass_all(e);
+      loopback_pass(e);
     }
     assert_non_null(link);
     harp_link_destroy(link);
   }
-  for (time_t limit = seconds() + LIMIT_S; c.met < HARP_ARRAY_COUNT(c.connects) && seconds() < limit;) {
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       c.met < HARP_ARRAY_COUNT(c.connects) && loopback_seconds() < limit;) {
     poll_crowd(&c); /* the answers to the last ones */
-    pass_all(e);
+    loopback_pass(e);
   }
   assert_int_equal(c.met, HARP_ARRAY_COUNT(c.connects));
   harp_log_set_sink(NULL);
@@ -353,14 +326,15 @@ static void test_unaccepted_are_bounded(void **state) {
 static void test_tokens_of_an_engine_begin_alike(void **state) {
   (void)state;
   enum { CONNECTIONS = 8 };
-  struct harp_engine *e = open_engine(), *other = open_engine();
+  struct harp_engine *e = loopback_open_engine(), *other = loopback_open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
   int fds[CONNECTIONS];
   uint64_t middles = 0;
   assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
   for (unsigned i = 0; i < CONNECTIONS; i++) fds[i] = connect_raw(&handle);
-  for (time_t limit = seconds() + LIMIT_S; e->peer_count < CONNECTIONS && seconds() < limit;)
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       e->peer_count < CONNECTIONS && loopback_seconds() < limit;)
     harp_engine_pass(e);
   for (unsigned i = 0; i < CONNECTIONS; i++) {
     uint64_t token = l->pending[i].handshake.local.token;
@@ -374,226 +348,6 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   harp_listener_close(l);
   harp_engine_close(e);
   harp_engine_close(other);
-}
-
-/* ---- connects that cross ---- */
-
-enum { CROSSED_MAX = 4 }; /* connects of a side */
-
-/* An engine that listens and connects to the other one. */
-struct side {
-  struct harp_engine *e;
-  struct harp_listener *l;
-  struct harp_handle handle;
-  struct harp_connect *connects[CROSSED_MAX];
-  struct harp_link *links[CROSSED_MAX], *accepted[CROSSED_MAX];
-  unsigned link_count, accepted_count;
-};
-
-static uint32_t random_state;
-
-static uint32_t draw(void) {
-  random_state = random_state * 1664525u + 1013904223u;
-  return random_state >> 16;
-}
-
-/* Opens both; the first has the lower id. */
-static void open_sides(struct side s[2]) {
-  memset(s, 0, 2 * sizeof *s);
-  for (unsigned i = 0; i < 2; i++) s[i].e = open_engine();
-  if (s[0].e->token_prefix > s[1].e->token_prefix) {
-    struct harp_engine *e = s[0].e;
-    s[0].e = s[1].e;
-    s[1].e = e;
-  }
-  for (unsigned i = 0; i < 2; i++)
-    assert_int_equal(harp_listener_open(&s[i].l, s[i].e, &s[i].handle, -1), HARP_OK);
-}
-
-static void connect_other(struct side s[2], unsigned i, unsigned n) {
-  assert_int_equal(harp_connect_open(&s[i].connects[n], s[i].e, &s[!i].handle, -1), HARP_OK);
-}
-
-static void poll_one(struct side *s, unsigned n) {
-  if (!s->connects[n] || s->links[n]) return;
-  assert_int_equal(harp_connect_poll(s->connects[n], &s->links[n]), HARP_OK);
-  s->link_count += s->links[n] != NULL;
-}
-
-static void pass_one(struct side *s) {
-  struct harp_link *link;
-  pass_all(s->e);
-  while ((link = harp_listener_take(s->l))) s->accepted[s->accepted_count++] = link;
-}
-
-/* Lets both go on in an order drawn at random until each has `links` and has accepted `links`. */
-static void run_sides(struct side s[2], unsigned links) {
-  for (time_t limit = seconds() + LIMIT_S; seconds() < limit;) {
-    if (s[0].link_count == links && s[1].link_count == links && s[0].accepted_count == links &&
-        s[1].accepted_count == links)
-      break;
-    struct side *one = &s[draw() % 2];
-    if (draw() % 2)
-      pass_one(one);
-    else
-      poll_one(one, draw() % CROSSED_MAX);
-  }
-  for (unsigned i = 0; i < 2; i++) {
-    assert_int_equal(s[i].link_count, links);
-    assert_int_equal(s[i].accepted_count, links);
-    assert_int_equal(s[i].e->link_count, 2 * links);
-    assert_int_equal(s[i].e->counters.peers, 1); /* ever */
-  }
-}
-
-static void close_sides(struct side s[2]) {
-  for (unsigned i = 0; i < 2; i++) {
-    for (unsigned n = 0; n < CROSSED_MAX; n++) {
-      if (s[i].connects[n]) harp_connect_close(s[i].connects[n]);
-      if (s[i].links[n]) harp_link_destroy(s[i].links[n]);
-      if (s[i].accepted[n]) harp_link_destroy(s[i].accepted[n]);
-    }
-    harp_listener_close(s[i].l);
-  }
-  for (unsigned i = 0; i < 2; i++) harp_engine_close(s[i].e);
-}
-
-/* In every order of what either side does. */
-static void test_crossed_connects_make_one_peer(void **state) {
-  enum { SEEDS = 300 };
-  (void)state;
-  for (uint32_t seed = 0; seed < SEEDS; seed++) {
-    struct side s[2];
-    unsigned links = 1 + seed % CROSSED_MAX;
-    random_state = seed;
-    open_sides(s);
-    for (unsigned n = 0; n < links; n++)
-      for (unsigned i = 0; i < 2; i++) connect_other(s, i ^ (seed >> 2 & 1), n);
-    run_sides(s, links);
-    close_sides(s);
-  }
-}
-
-/* Lets both go on for some rounds, those who are named alone. */
-static void run_some(struct side s[2], const bool polls[2], const bool passes[2], unsigned rounds) {
-  for (unsigned r = 0; r < rounds; r++)
-    for (unsigned i = 0; i < 2; i++) {
-      if (polls[i]) poll_one(&s[i], 0);
-      if (passes[i]) pass_one(&s[i]);
-    }
-}
-
-/* The handshake that would have won ends: nobody polls it any more, or it is closed. The other side's connect
- * is done all the same, and so is the late one when it is polled again. */
-static void test_winner_that_dies_is_not_waited_for(void **state) {
-  static const bool both[2] = {true, true}, none[2], first[2] = {true, false}, second[2] = {false, true};
-  (void)state;
-  for (unsigned dies = 0; dies < 4; dies++) {
-    struct side s[2];
-    random_state = dies;
-    open_sides(s);
-    connect_other(s, 0, 0);
-    run_some(s, first, none, 50); /* its HELLO is sent */
-    connect_other(s, 1, 0);
-    if (dies & 1) run_some(s, second, first, 50); /* and the other's is refused */
-    if (dies & 2) {
-      harp_connect_close(s[0].connects[0]);
-      s[0].connects[0] = NULL;
-    }
-    for (time_t limit = seconds() + LIMIT_S; !s[1].links[0] && seconds() < limit;)
-      run_some(s, second, both, 1);
-    assert_non_null(s[1].links[0]);
-    if (!s[0].connects[0]) connect_other(s, 0, 0);
-    run_sides(s, 1);
-    close_sides(s);
-  }
-}
-
-/* A connect that waits for a CONFIRM does not wait for ever. */
-static void test_pending_peer_that_never_confirms_is_not_waited_for(void **state) {
-  static const bool both[2] = {true, true}, none[2], first[2] = {true, false}, second[2] = {false, true};
-  (void)state;
-  for (unsigned i = 0; i < 2; i++) {
-    struct side s[2];
-    random_state = i;
-    open_sides(s);
-    connect_other(s, !i, 0);
-    run_some(s, i ? first : second, none, 50);
-    run_some(s, none, i ? second : first, 50); /* it is welcomed, and does not look */
-    connect_other(s, i, 0);
-    for (time_t limit = seconds() + LIMIT_S; !s[i].links[0] && seconds() < limit;)
-      run_some(s, i ? second : first, both, 1);
-    assert_non_null(s[i].links[0]);
-    run_sides(s, 1);
-    close_sides(s);
-  }
-}
-
-/* Resets the connection, what it has brought unread. */
-static void break_socket(int fd) {
-  int other = socket(AF_INET, SOCK_STREAM, 0);
-  assert_int_equal(dup2(other, fd), fd);
-  close(other);
-}
-
-/* The server's end of a handshake breaks after its WELCOME: the client must not count itself connected, since
- * nothing might ever correct that, and tries again. */
-static void test_connect_is_done_when_the_server_knows(void **state) {
-  static const bool none[2], first[2] = {true, false}, second[2] = {false, true};
-  (void)state;
-  for (unsigned i = 0; i < 2; i++) {
-    struct side s[2];
-    bool broken = false;
-    open_sides(s);
-    connect_other(s, i, 0);
-    while (!broken) {
-      run_some(s, i ? second : first, none, 50); /* takes the WELCOME, once it is there */
-      for (unsigned g = 0; g < HARP_PENDING_PEERS_MAX && !broken; g++) {
-        struct harp_pending_peer *m = &s[!i].l->pending[g];
-        broken = m->fd >= 0 && m->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
-        if (broken) break_socket(m->fd);
-      }
-      if (!broken) run_some(s, none, i ? first : second, 1);
-    }
-    assert_null(s[i].links[0]);
-    for (time_t limit = seconds() + LIMIT_S; !s[i].links[0] && seconds() < limit;)
-      run_some(s, i ? second : first, (const bool[2]){true, true}, 1);
-    assert_non_null(s[i].links[0]);
-    assert_int_equal(s[!i].accepted_count, 1);
-    assert_int_equal(s[!i].e->counters.peers, 1);
-    close_sides(s);
-  }
-}
-
-static struct harp_peer *only_peer(const struct harp_engine *e) {
-  struct harp_peer_walk walk = harp_engine_peers(e);
-  return harp_engine_next_peer(&walk);
-}
-
-/* The control connection breaks while it owes the answer to a connect, and the peer lives on over its other
- * interfaces: the connect begins a new handshake. */
-static void test_lost_control_connection_is_not_waited_for(void **state) {
-  static const bool both[2] = {true, true}, none[2], first[2] = {true, false};
-  struct side s[2];
-  (void)state;
-  open_sides(s);
-  connect_other(s, 0, 0);
-  for (time_t limit = seconds() + LIMIT_S; !s[0].links[0] && seconds() < limit;) run_some(s, first, both, 1);
-  assert_non_null(s[0].links[0]);
-  only_peer(s[0].e)->is_multihomed = true;
-  connect_other(s, 0, 1);
-  assert_ptr_equal(s[0].connects[1]->peer, only_peer(s[0].e));
-  break_socket(only_peer(s[1].e)->monitor.fd);
-  for (time_t limit = seconds() + LIMIT_S; !only_peer(s[0].e)->monitor.lost && seconds() < limit;)
-    run_some(s, none, first, 1);
-  assert_true(only_peer(s[0].e)->monitor.lost);
-  for (time_t limit = seconds() + LIMIT_S; !s[0].links[1] && seconds() < limit;) {
-    poll_one(&s[0], 1);
-    run_some(s, none, both, 1);
-  }
-  assert_non_null(s[0].links[1]);
-  assert_int_equal(s[1].accepted_count, 2);
-  close_sides(s);
 }
 
 /* ---- limits ---- */
@@ -631,13 +385,14 @@ static void fill_streams(struct harp_peer *peer, const struct harp_tx_stream *on
     if (sender->streams[i] == only) sender->streams[i] = with;
 }
 
-static void set_full(struct side s[2], enum full what, bool full) {
+static void set_full(struct loopback_side s[2], enum full what, bool full) {
   static struct harp_link link;
   static struct harp_tx_stream stream;
   static struct rlimit before;
   if (what <= FULL_LINKS_THERE_AT_FIRST)
     fill_links(s[what != FULL_LINKS].e, full ? NULL : &link, full ? &link : NULL);
-  if (what == FULL_STREAMS) fill_streams(only_peer(s[0].e), full ? NULL : &stream, full ? &stream : NULL);
+  if (what == FULL_STREAMS)
+    fill_streams(loopback_only_peer(s[0].e), full ? NULL : &stream, full ? &stream : NULL);
   if (what == FULL_PEERS)
     fill_peers(s[0].e, full ? NULL : HARP_SLOT_RESERVED, full ? HARP_SLOT_RESERVED : NULL);
   if (what == FULL_FILES) {
@@ -663,20 +418,22 @@ static void test_each_limit_is_named(void **state) {
   static const bool both[2] = {true, true}, none[2], first[2] = {true, false};
   (void)state;
   for (enum full what = FULL_LINKS; what <= FULL_FILES; what++) {
-    struct side s[2];
+    struct loopback_side s[2];
     enum harp_status status = HARP_OK;
-    open_sides(s);
+    loopback_open(s);
     s[0].e->instance.peer_timeout_ns = HARP_MS(300);
-    if (cases[what].needs_peer) connect_other(s, 0, 0);
-    for (time_t limit = seconds() + LIMIT_S; s[0].connects[0] && !s[0].links[0] && seconds() < limit;)
-      run_some(s, first, both, 1);
+    if (cases[what].needs_peer) loopback_connect(s, 0, 0);
+    for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+         s[0].connects[0] && !s[0].links[0] && loopback_seconds() < limit;)
+      loopback_run(s, first, both, 1);
     warn_count = 0;
     harp_log_set_sink(keep_last);
     set_full(s, what, true);
-    connect_other(s, 0, 1);
-    for (time_t limit = seconds() + LIMIT_S; status == HARP_OK && seconds() < limit;) {
+    loopback_connect(s, 0, 1);
+    for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+         status == HARP_OK && loopback_seconds() < limit;) {
       status = harp_connect_poll(s[0].connects[1], &s[0].links[1]);
-      run_some(s, none, both, 1);
+      loopback_run(s, none, both, 1);
     }
     set_full(s, what, false);
     harp_log_set_sink(NULL);
@@ -684,7 +441,7 @@ static void test_each_limit_is_named(void **state) {
     assert_int_equal(warn_count, 1);
     assert_non_null(strstr(last_warn, cases[what].number));
     assert_non_null(strstr(last_warn, cases[what].cure));
-    close_sides(s);
+    loopback_close(s);
   }
 }
 
@@ -697,12 +454,7 @@ int main(void) {
       cmocka_unit_test(test_silent_connections_are_closed),
       cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
-      cmocka_unit_test(test_crossed_connects_make_one_peer),
-      cmocka_unit_test(test_connect_is_done_when_the_server_knows),
-      cmocka_unit_test(test_lost_control_connection_is_not_waited_for),
       cmocka_unit_test(test_each_limit_is_named),
-      cmocka_unit_test(test_winner_that_dies_is_not_waited_for),
-      cmocka_unit_test(test_pending_peer_that_never_confirms_is_not_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

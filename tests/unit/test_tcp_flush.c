@@ -69,6 +69,7 @@ static void make(const int fds[2]) {
   assert_non_null(engine->tcp);
   engine->tcp->fd = epoll_create1(EPOLL_CLOEXEC);
   peer->engine = engine;
+  harp_log_limit_init(&peer->log, &counters.log_left_out);
   peer->tcp = p;
   peer->tcp_count = 1;
   make_sender();

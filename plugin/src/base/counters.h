@@ -71,7 +71,8 @@ const char *harp_drop_name(enum harp_drop drop);
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \
   X(driver_fallbacks, "times", "times that the xdp driver fell back to sockets")                             \
-  X(handshake_refused, "handshakes", "handshakes that were refused")                                         \
+  X(handshake_refused, "handshakes", "handshakes and streams of peers that were refused")                    \
+  X(log_left_out, "lines", "log lines about what others sent that were left out: too many")                  \
   X(connections, "connections", "NCCL connections opened")                                                   \
   X(peers, "peers", "peers connected")
 

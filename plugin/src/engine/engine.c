@@ -71,6 +71,8 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis,
   e->cc = harp_cc_find(harp_setting_word(HARP_SETTING_CONGESTION, e->instance.congestion));
   HARP_ASSERT(e->cc); /* test_setting.c holds the words against proto/ */
   e->wake_fd = e->control_fd = -1;
+  harp_log_limit_init(&e->strangers_log, &e->counters.log_left_out);
+  harp_log_limit_init(&e->outages.log, &e->counters.log_left_out);
   return e;
 }
 

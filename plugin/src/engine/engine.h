@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "base/counters.h"
+#include "base/log_limit.h"
 #include "engine/limits.h"
 #include "engine/link.h"
 #include "engine/outage.h"
@@ -110,6 +111,7 @@ struct harp_engine {
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
   struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
+  struct harp_log_limit strangers_log;          /* of lines that whoever reaches a listener can cause */
   struct harp_outages outages;
   struct harp_stats stats;
   struct harp_recorder recorder;

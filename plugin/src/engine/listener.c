@@ -14,7 +14,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "base/files.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "engine/crossing.h"
 #include "host/random.h"
 #include "io/tcp_socket.h"
@@ -161,7 +161,7 @@ static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_
   return !was_logged;
 }
 
-static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err) {
+static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err, harp_ns now) {
   char why[256], text[HARP_ADDRESS_TEXT_BYTES];
   if (p->handshake.state == HARP_HANDSHAKE_REFUSED)
     harp_pending_peer_refusal_text(&p->handshake, why, sizeof why);
@@ -170,8 +170,8 @@ static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err
   else
     snprintf(why, sizeof why, "it did not prove the secret in time");
   if (is_worth_logging(l, p))
-    HARP_INFO("%s: refused a connection from %s: %s", l->engine->name, harp_address_text(&p->peer_addr, text),
-              why);
+    HARP_INFO_LIMITED(&l->engine->strangers_log, now, "%s: refused a connection from %s: %s", l->engine->name,
+                      harp_address_text(&p->peer_addr, text), why);
   l->engine->counters.handshake_refused++;
   end_pending(l, p);
 }
@@ -240,7 +240,7 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
     make_link(l, p);
   else if (err || (p->handshake.state == HARP_HANDSHAKE_REFUSED && !harp_pending_peer_has_unsent(p)) ||
            is_over(p, now))
-    refuse(l, p, err);
+    refuse(l, p, err, now);
 }
 
 struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port) {
@@ -272,7 +272,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     if (!err)
       drive_pending(p, now);
     else
-      refuse(l, p, err); /* the peer tries again */
+      refuse(l, p, err, now); /* the peer tries again */
   }
 }
 

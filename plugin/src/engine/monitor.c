@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/files.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/opening.h"
 #include "engine/runner.h"
@@ -138,8 +138,10 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
     m->lost = true;
     harp_connects_forget(peer);
     harp_engine_ignore_control(peer->engine, peer);
-    HARP_INFO("%s: the control connection with %s broke (%s); the connection continues over other interfaces",
-              peer->engine->name, peer->name, strerror(error));
+    HARP_INFO_LIMITED(
+        &peer->log, now,
+        "%s: the control connection with %s broke (%s); the connection continues over other interfaces",
+        peer->engine->name, peer->name, strerror(error));
     return;
   }
   on_gone(peer,
@@ -214,7 +216,7 @@ static void on_message(struct harp_peer *peer, const struct harp_control_message
     on_final(peer, &msg->final, now);
     break;
   case HARP_CONTROL_OPEN:
-    harp_listeners_on_open(peer, &msg->open);
+    harp_listeners_on_open(peer, &msg->open, now);
     break;
   case HARP_CONTROL_OPENED:
     harp_connects_on_opened(peer, &msg->opened);
@@ -358,9 +360,9 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
   }
   if (now - m->ping_ns < limit || m->logged_paused || is_unacknowledged(m->fd)) return;
   m->logged_paused = true;
-  HARP_INFO("%s has not answered for %llu s, but its kernel has: the process is stopped or lacks a core; "
-            "waiting for it",
-            peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
+  HARP_INFO_LIMITED(&peer->log, now,
+                    "%s has not answered for %llu s, but its kernel has: the process is X for it", peer->name,
+                    (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
 }
 
 static void review_stall(struct harp_peer *peer, harp_ns now) {

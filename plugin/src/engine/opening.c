@@ -5,7 +5,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "host/random.h"
 
 /* ---- the side that listens ---- */
@@ -22,12 +22,13 @@ static enum harp_refusal refuse_open(const struct harp_peer *peer, const struct 
 }
 
 /* A peer that is refused as BUSY tries again soon, so a listener logs that once. */
-static void log_refused(struct harp_listener *l, const struct harp_peer *peer, enum harp_refusal refusal) {
+static void log_refused(struct harp_listener *l, struct harp_peer *peer, enum harp_refusal refusal,
+                        harp_ns now) {
   peer->engine->counters.handshake_refused++;
   if (refusal == HARP_REFUSAL_BUSY && l->busy_logged) return;
   if (refusal == HARP_REFUSAL_BUSY) l->busy_logged = true;
-  HARP_INFO("%s: refused a connection of %s: it %s", peer->engine->name, peer->name,
-            harp_refusal_text(refusal));
+  HARP_INFO_LIMITED(&peer->log, now, "%s: refused a connection of %s: it %s", peer->engine->name, peer->name,
+                    harp_refusal_text(refusal));
 }
 
 static enum harp_refusal refusal_of(int err) {
@@ -35,7 +36,7 @@ static enum harp_refusal refusal_of(int err) {
   return err == -HARP_ELINKS ? HARP_REFUSAL_LIMIT : HARP_REFUSAL_MEMORY;
 }
 
-void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open) {
+void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open, harp_ns now) {
   struct harp_engine *e = peer->engine;
   struct harp_listener *l = harp_listener_of_port(e, open->port);
   struct harp_opened opened = {.stream = open->stream, .refusal = refuse_open(peer, l, open)};
@@ -49,7 +50,7 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
     int err = harp_link_create(&link, peer, &config);
     if (err) opened.refusal = refusal_of(err);
   }
-  if (opened.refusal) log_refused(l, peer, opened.refusal);
+  if (opened.refusal) log_refused(l, peer, opened.refusal, now);
   bool was_sent = harp_monitor_send_opened(peer, &opened);
   HARP_ASSERT(!link || l); /* without a listener it is refused */
   if (link && was_sent) {

@@ -8,7 +8,7 @@
 #include "engine/listener.h"
 
 /* Takes a peer's request for a stream: makes a link, which waits for harp_listener_take, and answers. */
-void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open);
+void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open, harp_ns now);
 
 /* Requests a stream from an existing peer. Returns 0; -ENOENT: there is no such peer;
  * -HARP_ESTREAMS: it has all the streams that it can have; errors of harp_link_create. */

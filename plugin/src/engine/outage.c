@@ -7,7 +7,6 @@
 
 #include "base/address.h"
 #include "base/assert.h"
-#include "base/log.h"
 #include "engine/engine.h"
 #include "proto/eni_report.h"
 
@@ -167,22 +166,26 @@ static bool any_of_ours(const struct harp_outages *o) {
 
 /* Logs that an interface is out, or back. That of a peer is at INFO while one of ours is out, which may be
  * the cause. */
-static void log_change(const struct harp_engine *e, const struct party *p) {
+static void log_change(struct harp_engine *e, const struct party *p, harp_ns now) {
+  struct harp_log_limit *log = &e->outages.log;
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
   if (p->who.is_local && is_out(p))
-    HARP_WARN("%s: nothing gets through on this interface (%s); its connections continue over the others "
-              "of %s, and it is used again once it works",
-              p->ifname, address, e->enis_name);
+    HARP_WARN_LIMITED(
+        log, now,
+        "%s: nothing gets through on this interface (%s); its connections continue over the others "
+        "of %s, and it is used again once it works",
+        p->ifname, address, e->enis_name);
   else if (p->who.is_local)
-    HARP_INFO("%s: this interface works again", p->ifname);
+    HARP_INFO_LIMITED(log, now, "%s: this interface works again", p->ifname);
   else if (is_out(p))
-    harp_log(any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
-             "%s: nothing gets through to the interface %s of %s; the connection continues over the "
-             "others, and it is used again once it works",
-             e->enis_name, address, p->peer->name);
+    harp_log_limited(log, now, any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
+                     "%s: nothing gets through to the interface %s of %s; the connection continues over the "
+                     "others, and it is used again once it works",
+                     e->enis_name, address, p->peer->name);
   else
-    HARP_INFO("%s: the interface %s of %s works again", e->enis_name, address, p->peer->name);
+    HARP_INFO_LIMITED(log, now, "%s: the interface %s of %s works again", e->enis_name, address,
+                      p->peer->name);
 }
 
 /* Returns the place of an interface among those that are out, `count` when it is not. */
@@ -205,11 +208,11 @@ static void update(struct harp_engine *e, const struct party *p, harp_ns now) {
   struct harp_outage *outage = &o->at[known];
   harp_ns report_at_ns = outage->since_ns + (outage->is_local ? REPORT_NS : REPORT_PEER_NS);
   if (p->works) {
-    if (outage->is_reported && take_notice(outage, true)) log_change(e, p);
+    if (outage->is_reported && take_notice(outage, true)) log_change(e, p, now);
     *outage = o->at[--o->count];
   } else if (is_out(p) && !outage->is_reported && now >= report_at_ns) {
     outage->is_reported = true;
-    if (put_notice(outage)) log_change(e, p);
+    if (put_notice(outage)) log_change(e, p, now);
   } else if (!outage->is_reported) {
     o->due_ns = HARP_MIN(o->due_ns, HARP_MAX(report_at_ns, now + REPORT_NS / 8));
   }

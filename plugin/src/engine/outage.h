@@ -6,16 +6,17 @@
 #ifndef HARP_OUTAGE_H
 #define HARP_OUTAGE_H
 
-#include "base/base.h"
+#include "base/log_limit.h"
 
 struct harp_engine;
 
 enum { HARP_OUTAGES_MAX = 32 }; /* interfaces that are out at one time */
 
 struct harp_outages {
-  uint64_t seen;   /* changes of path states, up to the last review */
-  harp_ns due_ns;  /* when to review without a change; HARP_NEVER: only after changes */
-  harp_ns next_ns; /* no review before this */
+  uint64_t seen;             /* changes of path states, up to the last review */
+  harp_ns due_ns;            /* when to review without a change; HARP_NEVER: only after changes */
+  harp_ns next_ns;           /* no review before this */
+  struct harp_log_limit log; /* of their lines: peers can fall silent and answer again as they like */
   unsigned count;
   struct harp_outage {
     bool is_local, is_reported;

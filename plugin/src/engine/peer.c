@@ -67,13 +67,15 @@ static struct span span_of(const struct harp_peer_config *c, const struct harp_p
 
 /* Logs which of our interfaces the connection does not use, since none of the peer's has an address of
  * their family. */
-static void log_idle_enis(const struct harp_peer *peer, uint32_t used) {
+static void log_idle_enis(struct harp_peer *peer, uint32_t used) {
   for (unsigned eni = 0; eni < peer->engine->eni_count; eni++) {
     const struct harp_instance *instance = &peer->engine->enis[eni];
     if (used >> eni & 1) continue;
-    HARP_INFO("%s is not used by the connection with %s, none of whose interfaces has an IPv%d address: "
-              "give all interfaces addresses of the same family",
-              instance->ifname, peer->name, harp_address_version(&instance->addr));
+    HARP_INFO_LIMITED(
+        &peer->log, peer->engine->clock(),
+        "%s is not used by the connection with %s, none of whose interfaces has an IPv%d address: "
+        "give all interfaces addresses of the same family",
+        instance->ifname, peer->name, harp_address_version(&instance->addr));
   }
 }
 
@@ -191,6 +193,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   HARP_ASSERT(c->slot < HARP_ENGINE_PEERS_MAX);
   memset(peer, 0, sizeof *peer);
   peer->engine = e;
+  harp_log_limit_init(&peer->log, &e->counters.log_left_out);
   peer->slot = c->slot;
   peer->traffic_class = c->traffic_class;
   peer->is_client = c->is_client;

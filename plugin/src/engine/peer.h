@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "base/log_limit.h"
 #include "engine/monitor.h"
 #include "engine/stall.h"
 #include "engine/stats.h"
@@ -46,7 +47,8 @@ struct harp_peer {
   struct harp_link *links;
   struct harp_connect *connects; /* that have requested a stream and wait for the answer */
   struct harp_session session;
-  struct harp_trace trace; /* of its events */
+  struct harp_trace trace;   /* of its events */
+  struct harp_log_limit log; /* of lines that the other side can cause */
   struct harp_peer_stats stats;
   struct harp_peer_stall stall;
   struct harp_monitor monitor;           /* the control connection: whether the peer's process runs */

@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/identity.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "host/random.h"
@@ -140,6 +140,17 @@ void harp_link_log_connected(const struct harp_link *link, const struct sockaddr
             harp_address_text(addr, text));
 }
 
+/* Logs why a handshake that is done brings no link. For the side that connects it is the WARN of the error
+ * that it returns. On the side that listens no call fails, and whoever holds the secret can cause it. */
+static void log_no_link(struct harp_engine *e, enum harp_role role, const char *name, int error) {
+  char text[HARP_LIMIT_TEXT_BYTES];
+  harp_limit_text(error, text);
+  if (role == HARP_ROLE_SENDER)
+    HARP_WARN("%s: no connection with %s: %s", e->name, name, text);
+  else
+    HARP_INFO_LIMITED(&e->strangers_log, e->clock(), "%s: no connection with %s: %s", e->name, name, text);
+}
+
 struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct harp_engine *e,
                                          enum harp_role role, int traffic_class) {
   bool is_client = role == HARP_ROLE_SENDER;
@@ -163,14 +174,13 @@ struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct har
   p->fd = -1;
   if (!peer) {
     harp_pending_peer_end(p, e);
-    HARP_WARN("no memory for the connection with %s", p->handshake.peer.name);
+    log_no_link(e, role, p->handshake.peer.name, ENOMEM);
     return NULL;
   }
   p->slot = -1;
   int err = harp_link_create(&link, peer, &first);
   if (err) {
-    char text[HARP_LIMIT_TEXT_BYTES];
-    HARP_WARN("%s: no connection with %s: %s", e->name, peer->name, harp_limit_text(-err, text));
+    log_no_link(e, role, peer->name, -err);
     harp_peer_destroy(peer);
     return NULL;
   }

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "base/assert.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "engine/engine.h"
 #include "wire/crc32c.h"
 
@@ -25,19 +25,22 @@ static const char *name_of(const struct harp_tcp_path *p) {
   return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
 }
 
-static void log_zerocopy(const struct harp_tcp_path *p) {
+static void log_zerocopy(struct harp_tcp_path *p) {
+  harp_ns now = p->peer->engine->clock();
   const struct harp_zerocopy *z = &p->zerocopy;
   static const char *const why[] = {
       [HARP_ZEROCOPY_COPIED] = "the kernel copies it all the same on this device",
       [HARP_ZEROCOPY_REFUSED] = "the kernel refuses it: the limit of locked memory (ulimit -l) may be low",
   };
   if (z->why == HARP_ZEROCOPY_MEASURED)
-    HARP_INFO("%s: payload to %s goes %s a copy (MSG_ZEROCOPY): a byte takes %u %% of the time of a copy",
-              name_of(p), p->peer->name, z->state == HARP_ZEROCOPY_ON ? "without" : "with",
-              harp_zerocopy_percent(z));
+    HARP_INFO_LIMITED(
+        &p->peer->log, now,
+        "%s: payload to %s goes %s a copy (MSG_ZEROCOPY): a byte takes %u %% of the time of a copy",
+        name_of(p), p->peer->name, z->state == HARP_ZEROCOPY_ON ? "without" : "with",
+        harp_zerocopy_percent(z));
   else
-    HARP_INFO("%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s", name_of(p), p->peer->name,
-              why[z->why]);
+    HARP_INFO_LIMITED(&p->peer->log, now, "%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s",
+                      name_of(p), p->peer->name, why[z->why]);
 }
 
 /* ---- sending ---- */

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/files.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/tcp_poll.h"
 
@@ -237,15 +237,18 @@ static void avoid(const struct harp_tcp_path *p, bool avoided, harp_ns now) {
                                                     .a = avoided ? 1 + p->carrier.why : 0});
 }
 
-static void log_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s) {
+static void log_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s, harp_ns now) {
+  struct harp_log_limit *log = &p->peer->log;
   const char *ifname = p->peer->engine->enis[p->peer->route_enis[p->path]].ifname, *name = p->peer->name;
   unsigned long long rest_ms = (p->carrier.until_ns - p->carrier.looked_ns) / HARP_MS(1);
   if (p->carrier.why == HARP_CARRIER_LOSS)
-    HARP_INFO("%s: large messages to %s avoid TCP for %llu ms: its kernel repeated %u of %u segments", ifname,
-              name, rest_ms, p->carrier.retransmitted, p->carrier.segments);
+    HARP_INFO_LIMITED(log, now,
+                      "%s: large messages to %s avoid TCP for %llu ms: its kernel repeated %u of %u segments",
+                      ifname, name, rest_ms, p->carrier.retransmitted, p->carrier.segments);
   else
-    HARP_INFO("%s: large messages to %s avoid TCP for %llu ms: a round trip takes %.1f ms, at best %.1f",
-              ifname, name, rest_ms, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
+    HARP_INFO_LIMITED(
+        log, now, "%s: large messages to %s avoid TCP for %llu ms: a round trip takes %.1f ms, at best %.1f",
+        ifname, name, rest_ms, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
 }
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
@@ -258,7 +261,7 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_carrier_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};
   if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
   p->peer->engine->counters.tcp_avoided++;
-  log_avoided(p, &sample);
+  log_avoided(p, &sample, now);
   avoid(p, true, now);
 }
 
@@ -293,19 +296,20 @@ void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
 }
 
 /* Logs a connection's end, unless the peer has ended all of them since. */
-static void report_end(struct harp_tcp_path *p) {
-  const struct harp_peer *peer = p->peer;
+static void report_end(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_peer *peer = p->peer;
   p->report_ns = HARP_NEVER;
   if (peer->links && !peer->monitor.final_received)
-    HARP_INFO("%s: a TCP connection with %s has ended (%s); its data takes other paths",
-              peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, p->why);
+    HARP_INFO_LIMITED(&peer->log, now,
+                      "%s: a TCP connection with %s has ended (%s); its data takes other paths",
+                      peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, p->why);
 }
 
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
-    if (p->report_ns <= now) report_end(p);
+    if (p->report_ns <= now) report_end(p, now);
     at = HARP_MIN(at, p->report_ns);
     if (harp_carrier_on_time(&p->carrier, now)) avoid(p, false, now);
     if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
