@@ -360,9 +360,11 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
   }
   if (now - m->ping_ns < limit || m->logged_paused || is_unacknowledged(m->fd)) return;
   m->logged_paused = true;
-  HARP_INFO_LIMITED(&peer->log, now,
-                    "%s has not answered for %llu s, but its kernel has: the process is X for it", peer->name,
-                    (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
+  HARP_INFO_LIMITED(
+      &peer->log, now,
+      "%s has not answered for %llu s, but its kernel has: the process is stopped or lacks a core; "
+      "waiting for it",
+      peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
 }
 
 static void review_stall(struct harp_peer *peer, harp_ns now) {
@@ -382,7 +384,7 @@ static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
   harp_peer_fail(
       peer, HARP_ERR_REMOTE, now,
       "lost %s: it does not read its control connection to %s, and no more messages fit there: its "
-      "process is stopped, starved or misbehaves",
+      "process is stopped, lacks a core or misbehaves",
       peer->name, peer->engine->name);
   harp_monitor_leave(peer);
 }
