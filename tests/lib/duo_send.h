@@ -9,8 +9,8 @@
 /* Sends data; returns until when there is none to send. */
 harp_ns duo_send_data(struct duo *d, struct duo_end *e);
 
-/* Sends the acknowledgements that are due, or that the seed has sent at once; returns when the next is due.
- */
+/* Sends the acknowledgements that are due, or that the seed has sent at once; returns when the next
+ * is due. */
 harp_ns duo_send_acks(struct duo *d, struct duo_end *e);
 
 #endif
