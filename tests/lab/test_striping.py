@@ -227,8 +227,8 @@ def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJ
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         _until_moving(job, 1)
+        _drop_in_its_own_firewall(lab, left)  # first: what has left before is given up after the user timeout
         lab.faults(left, 0).blackhole("in")
-        _drop_in_its_own_firewall(lab, left)
         until("the other gives it up", lambda: "continues over other" in job.log(1 - left))
         _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         assert "continues over other" not in job.log(left)
