@@ -364,10 +364,24 @@ static void test_only_awaited_messages_are_hurried(void **state) {
   }
 }
 
+/* Thousands of connections fit a bounded memory. */
+static void test_many_rings_are_small(void **state) {
+  (void)state;
+  static struct harp_copies rings[HARP_COPIES_LARGE_RINGS + 1];
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rings); i++) assert_true(harp_copies_init(&rings[i]));
+  assert_int_equal(rings[HARP_COPIES_LARGE_RINGS - 1].bytes, HARP_COPIES_BYTES);
+  assert_int_equal(rings[HARP_COPIES_LARGE_RINGS].bytes, HARP_COPIES_SMALL_BYTES);
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rings); i++) harp_copies_fini(&rings[i]);
+  assert_true(harp_copies_init(&rings[0])); /* those that are gone do not count */
+  assert_int_equal(rings[0].bytes, HARP_COPIES_BYTES);
+  harp_copies_fini(&rings[0]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_ring),
       cmocka_unit_test(test_ring_turns),
+      cmocka_unit_test(test_many_rings_are_small),
       cmocka_unit_test(test_credit),
       cmocka_unit_test(test_credit_counts_at_once),
       cmocka_unit_test(test_closed_link_delivers),

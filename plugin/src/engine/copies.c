@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/copies.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,14 +11,21 @@
 
 _Static_assert(HARP_COPY_MAX_BYTES <= (int)HARP_EARLY_MAX_BYTES, "credit counts early places for all copies");
 _Static_assert(HARP_COPIES_MAX == (int)HARP_REQUESTS_MAX, "a link has as many copies as requests at most");
-_Static_assert(HARP_COPIES_BYTES >= 2 * HARP_COPY_MAX_BYTES, "one may be under way while another is made");
+_Static_assert(HARP_COPIES_SMALL_BYTES >= 2 * HARP_COPY_MAX_BYTES, "one may be under way while another is made");
+
+/* Rings of this process. */
+static _Atomic unsigned ring_count;
 
 bool harp_copies_init(struct harp_copies *c) {
-  *c = (struct harp_copies){.memory = aligned_alloc(HARP_CACHE_LINE, HARP_COPIES_BYTES)};
+  unsigned others = atomic_fetch_add_explicit(&ring_count, 1, memory_order_relaxed);
+  uint32_t bytes = others < HARP_COPIES_LARGE_RINGS ? HARP_COPIES_BYTES : HARP_COPIES_SMALL_BYTES;
+  *c = (struct harp_copies){.memory = aligned_alloc(HARP_CACHE_LINE, bytes), .bytes = bytes};
+  if (!c->memory) atomic_fetch_sub_explicit(&ring_count, 1, memory_order_relaxed);
   return c->memory;
 }
 
 void harp_copies_fini(struct harp_copies *c) {
+  if (c->memory) atomic_fetch_sub_explicit(&ring_count, 1, memory_order_relaxed);
   free(c->memory);
   c->memory = NULL;
 }
@@ -37,12 +45,12 @@ void harp_copies_collect(struct harp_link *link) {
 
 /* Finds room for so many bytes in one piece, whole cache lines; NULL: there is none. */
 static uint8_t *take_room(struct harp_copies *c, uint32_t bytes) {
-  uint32_t at = c->end % HARP_COPIES_BYTES, need = (uint32_t)harp_align_up(bytes, HARP_CACHE_LINE);
-  uint32_t skip = at + need > HARP_COPIES_BYTES ? HARP_COPIES_BYTES - at : 0;
-  if (c->end + skip + need - c->begin > HARP_COPIES_BYTES) return NULL;
+  uint32_t at = c->end % c->bytes, need = (uint32_t)harp_align_up(bytes, HARP_CACHE_LINE);
+  uint32_t skip = at + need > c->bytes ? c->bytes - at : 0;
+  if (c->end + skip + need - c->begin > c->bytes) return NULL;
   HARP_ASSERT(c->memory);
   c->end += skip + need;
-  return c->memory + (c->end - need) % HARP_COPIES_BYTES;
+  return c->memory + (c->end - need) % c->bytes;
 }
 
 bool harp_copies_take(struct harp_link *link, struct harp_request *r) {

@@ -21,12 +21,17 @@ struct harp_request;
 
 enum {
   HARP_COPY_MAX_BYTES = 32 * 1024, /* of a message that is copied (docs/decisions/0007-small-sends.md) */
-  HARP_COPIES_BYTES = 128 * 1024,  /* of a link's ring; a power of two */
   HARP_COPIES_MAX = 64,            /* as many as a link has requests */
+  /* Of a link's ring; powers of two. While a process has so many rings, further ones are smaller, so that
+   * thousands of connections fit a bounded memory. */
+  HARP_COPIES_BYTES = 128 * 1024,
+  HARP_COPIES_LARGE_RINGS = 256,
+  HARP_COPIES_SMALL_BYTES = 64 * 1024,
 };
 
 struct harp_copies {
-  uint8_t *memory;     /* HARP_COPIES_BYTES; NULL: the link does not send */
+  uint8_t *memory;     /* NULL: the link does not send */
+  uint32_t bytes;      /* of it */
   uint32_t begin, end; /* positions of the oldest copy, and behind the newest; their low bits are the index */
   uint32_t first, next; /* entries in use, oldest first */
   struct {
@@ -35,7 +40,7 @@ struct harp_copies {
   } entries[HARP_COPIES_MAX];
 };
 
-/* Gets the ring's memory; false: there is none. */
+/* Allocates the ring's memory; false: there is none. May be called by several engines at once. */
 bool harp_copies_init(struct harp_copies *c) HARP_MUST_CHECK;
 void harp_copies_fini(struct harp_copies *c);
 
