@@ -394,7 +394,7 @@ static void test_new_credit_goes_before_repeated_credit(void **state) {
   harp_receiver_close(r, &second);
 }
 
-/* A request for credit is answered with that of all open streams, also of those told often enough. */
+/* A request for credit is answered with that of all open streams, also of those announced often enough. */
 static void test_all_credit_is_reported_on_request(void **state) {
   (void)state;
   struct harp_packet ack, p = {.type = HARP_PACKET_PROBE, .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON};
@@ -412,7 +412,7 @@ static void test_all_credit_is_reported_on_request(void **state) {
   harp_receiver_check(r);
   assert_true(poll_ack(r, &ack, &number, HARP_MS(3)));
   assert_int_equal(ack.ack.credit_count, 2);
-  assert_int_equal(ack.ack.credits[0].stream, SECOND); /* nothing was told of it yet */
+  assert_int_equal(ack.ack.credits[0].stream, SECOND); /* it was not announced yet */
   assert_int_equal(ack.ack.credits[0].posted, MESSAGE);
   assert_int_equal(ack.ack.credits[1].stream, STREAM);
   assert_int_equal(ack.ack.credits[1].posted, MESSAGE + 1);

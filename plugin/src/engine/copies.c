@@ -11,7 +11,8 @@
 
 _Static_assert(HARP_COPY_MAX_BYTES <= (int)HARP_EARLY_MAX_BYTES, "credit counts early places for all copies");
 _Static_assert(HARP_COPIES_MAX == (int)HARP_REQUESTS_MAX, "a link has as many copies as requests at most");
-_Static_assert(HARP_COPIES_SMALL_BYTES >= 2 * HARP_COPY_MAX_BYTES, "one may be under way while another is made");
+_Static_assert(HARP_COPIES_SMALL_BYTES >= 2 * HARP_COPY_MAX_BYTES,
+               "one may be under way while another is made");
 
 /* Rings of this process. */
 static _Atomic unsigned ring_count;

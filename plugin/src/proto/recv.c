@@ -64,7 +64,7 @@ void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
 /* ---- credit ---- */
 
 static struct harp_rx_list *list_of(struct harp_receiver *r, const struct harp_rx_stream *st) {
-  if (!st->announces_left) return &r->told;
+  if (!st->announces_left) return &r->announced;
   return st->announces_left == CREDIT_REPEATS ? &r->fresh : &r->repeated;
 }
 
@@ -299,7 +299,7 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
   bool is_request = p->flags & HARP_FLAG_CREDIT;
   if (is_request || !r->paths[r->latest].received.count) r->latest = p->path;
   if (!is_request) return;
-  while (r->told.first) announce(r, r->told.first);
+  while (r->announced.first) announce(r, r->announced.first);
   while (r->repeated.first) announce(r, r->repeated.first);
 }
 
@@ -363,6 +363,6 @@ void harp_receiver_check(const struct harp_receiver *r) {
   }
   uint32_t fresh = check_list(r, &r->fresh, CREDIT_REPEATS, CREDIT_REPEATS);
   uint32_t repeated = check_list(r, &r->repeated, 1, CREDIT_REPEATS - 1);
-  HARP_ASSERT(fresh == r->fresh_count && open == fresh + repeated + check_list(r, &r->told, 0, 0));
+  HARP_ASSERT(fresh == r->fresh_count && open == fresh + repeated + check_list(r, &r->announced, 0, 0));
   HARP_ASSERT(r->waiting || !r->is_requested);
 }

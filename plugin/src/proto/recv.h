@@ -44,8 +44,9 @@ struct harp_receiver {
   unsigned stream_max;
   struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
   uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
-  /* Each open stream is in one: its credit is to be announced, to be repeated, or was told often enough. */
-  struct harp_rx_list fresh, repeated, told;
+  /* Each open stream is in one: its credit is to be announced, to be repeated, or was announced often
+   * enough. */
+  struct harp_rx_list fresh, repeated, announced;
   uint32_t fresh_count;
   harp_ns ack_due_ns; /* the first of the paths' */
   uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
