@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds the log lines that other processes can cause: a few at once, then one a second. What is left out is
- * counted, and the next line tells how much it was.
+ * counted, and the next line says how much it was.
  *
  * A bucket of HARP_LOG_BURST lines that fills up by one in each HARP_LOG_INTERVAL_NS. Each source of lines
  * has its own, so that a flood of one does not hide another. Owned by whoever owns the source; no clock. */
