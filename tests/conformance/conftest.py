@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives each test every version of the plugin's table, initialised over loopback."""
+"""Runs each test with every version of the plugin's table, initialised over loopback."""
 
 from __future__ import annotations
 

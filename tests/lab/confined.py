@@ -30,7 +30,7 @@ HIDDEN = ("clone3",)  # answered as by a kernel without it, so that the C librar
 
 
 def confine() -> None:
-    """Give up what the container has not; system calls are refused from here on."""
+    """Drop the privileges that the container lacks; system calls are refused from here on."""
     prctl = ctypes.CDLL(None).prctl
     capability = 0
     while prctl(CAPBSET_DROP, capability, 0, 0, 0) == 0:

@@ -45,7 +45,7 @@ def attached(lab: Lab, host: int, ifname: str = ENI) -> str:
 
 
 def add_ip6(lab: Lab, ifname: str = ENI) -> None:
-    """Give the ENIs of all hosts IPv6 addresses, fd77::<host + 1>."""
+    """Add IPv6 addresses to the ENIs of all hosts, fd77::<host + 1>."""
     for host, name in enumerate(lab.hosts):
         run_command(ip_inside(name, "address", "add", f"fd77::{host + 1}/64", "dev", ifname, "nodad"))
 

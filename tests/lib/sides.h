@@ -33,7 +33,7 @@ void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, co
 /* Opens an engine; its driver packs as GSO does, or frames as AF_XDP. */
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss);
 
-/* Gives each side a peer, without a control connection, with one link: a sends. */
+/* Adds a peer to each side, without a control connection, with one link: a sends. */
 void sides_connect(struct side *a, struct side *b, uint32_t first);
 
 /* Submits request `slot` of a link, as NCCL's thread does. */

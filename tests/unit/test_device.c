@@ -168,7 +168,7 @@ static struct harp_context *open_context(void) {
   return ctx;
 }
 
-/* Gives the second device. */
+/* Returns the second device. */
 static int merged(void) {
   int dev = -1;
   assert_int_equal(harp_net_merge((int[]){0}, 1, &dev), HARP_OK);

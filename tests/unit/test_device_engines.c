@@ -77,7 +77,7 @@ static int tear_down_tree(void **state) {
   return tree_teardown(state);
 }
 
-/* Gives two cores that this process may use; false where there is but one. */
+/* Returns two cores that this process may use; false where there is but one. */
 static bool two_cores(uint16_t cores[2]) {
   return harp_cpu_allowed(cores, 2) >= 2;
 }

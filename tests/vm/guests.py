@@ -63,7 +63,7 @@ class Guest:
                 self.configure(f"{nic}.{version}", nic, address_of(number, rank, version))
 
     def bring_up(self, nic: str, number: int) -> None:
-        """Give an interface its queues and addresses: those of the subnet of that number."""
+        """Set up the queues and addresses of an interface: those of the subnet of that number."""
         self.machine.run(
             (f"ethtool -L {nic} combined {QUEUES}\n" if nic == "eth2" else "")
             + f"ip address replace {address_of(number, self.rank, 4)}/24 dev {nic}\n"

@@ -214,7 +214,7 @@ void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer);
 void harp_engine_watch_control(struct harp_engine *e, struct harp_peer *peer, bool writable);
 /* Waits for nothing more on the peer's control connection. */
 void harp_engine_ignore_control(struct harp_engine *e, struct harp_peer *peer);
-/* Gives a link its doorbell; false: the engine has all the links that it can have. */
+/* Assigns a doorbell to a link; false: the engine has all the links that it can have. */
 bool harp_engine_add_link(struct harp_engine *e, struct harp_link *link) HARP_MUST_CHECK;
 void harp_engine_remove_link(struct harp_engine *e, struct harp_link *link);
 /* The pool: blocks of HARP_BLOCK_BYTES out of its memory; NULL when it is used up. */

@@ -51,7 +51,7 @@ static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packet
   return for_packets && fds[1].revents;
 }
 
-/* Gives the lock back; an engine that found nothing to do is marked as sleeping before that, so that from
+/* Releases the lock; an engine that found nothing to do is marked as sleeping before that, so that from
  * here on whoever brings work wakes it. */
 static void unlock(struct harp_engine *e, bool idle) {
   if (idle) atomic_store_explicit(&e->sleeping, true, memory_order_seq_cst); /* (J) */
@@ -154,7 +154,7 @@ static bool has_just_looked(struct harp_engine *e, const void *request) {
   return e->clock() < e->look_again_ns;
 }
 
-/* Gives the lock back after a visitor's pass. A watchdog that fell asleep before does not know of the
+/* Releases the lock after a visitor's pass. A watchdog that fell asleep before does not know of the
  * deadlines that the pass made. */
 static void end_visit(struct harp_engine *e, unsigned moved) {
   harp_engine_unlock(e);

@@ -75,7 +75,7 @@ void harp_tcp_bytes_reap(struct harp_tcp_path *p) {
   if (harp_tcp_socket_reap(p->fd)) note_failure(p, HARP_ZEROCOPY_COPIED);
 }
 
-/* Gives the kernel what waits: heads and payload in one call, or where the payload goes without a copy one
+/* Sends what waits: heads and payload in one call, or where the payload goes without a copy one
  * after the other, since `out` is written anew. Returns what sendmsg does. */
 static ssize_t give(struct harp_tcp_path *p) {
   uint32_t heads = p->out_bytes - p->out_sent;
@@ -94,7 +94,7 @@ static ssize_t give(struct harp_tcp_path *p) {
   return give(p);
 }
 
-/* Gives the kernel what waits, and measures how long that takes while it is to be found out. */
+/* Sends what waits, and measures how long that takes while it is to be found out. */
 static ssize_t give_measured(struct harp_tcp_path *p) {
   struct harp_engine *e = p->peer->engine;
   if (harp_likely(p->zerocopy.state != HARP_ZEROCOPY_TRIAL) || !p->payload_bytes) return give(p);

@@ -117,7 +117,7 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   return HARP_OK;
 }
 
-/* Gives back what something on a device had of it: the engine (NULL: it got none), then the device itself.
+/* Releases what something on a device had of it: the engine (NULL: it got none), then the device itself.
  * Returns whether that closed the engine. */
 static bool leave_device(int dev, struct harp_engine *e) {
   bool closed = e && harp_devices_drop(dev, e);

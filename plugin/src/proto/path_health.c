@@ -236,7 +236,7 @@ static uint64_t window_sum(const struct harp_sender *s, const struct harp_flows 
   return bytes;
 }
 
-/* Gives each path in use the same part of a window. Where no path answered, new ones begin in slow start. */
+/* Divides a window equally among the paths in use. Where no path answered, new ones begin in slow start. */
 static void divide_window(struct harp_sender *s, const struct harp_flows *f, uint64_t bytes, bool answered) {
   unsigned count = in_use(s, f);
   HARP_EACH_BIT (i, f->paths) {

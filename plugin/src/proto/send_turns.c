@@ -18,8 +18,8 @@ struct harp_tx_stream *harp_sender_next_stream(struct harp_sender *s) {
   return small && (!large || s->small_lines < HARP_TURN_LINES) ? small : large;
 }
 
-/* Gives the turn to the next stream of the list that may send. One that sent more than its share in a turn is
- * passed over until it has made up for it. */
+/* Passes the turn to the next stream of the list that may send. One that sent more than its share in a turn
+ * is passed over until it has made up for it. */
 static void rotate(struct harp_tx_list *list) {
   do {
     struct harp_tx_stream *st = harp_tx_list_pop(list);
