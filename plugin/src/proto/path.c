@@ -125,11 +125,19 @@ static harp_ns patience_of(const struct harp_path *p) {
   return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + (p->is_tcp ? PTO_MARGIN_TCP_NS : PTO_MARGIN_NS);
 }
 
+/* Whether nothing is missing but a size probe, and later packets have arrived: it is lost or late, which time
+ * shows, and another probe does not. */
+static bool lacks_padding_alone(const struct harp_path *p) {
+  return p->size_probe_lines && p->loss_deadline_ns != HARP_NEVER &&
+         p->inflight_bytes == HARP_DATA_HEADER_BYTES + p->size_probe_lines * HARP_LINE_BYTES;
+}
+
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
   if (!harp_path_owes(p)) return HARP_NEVER;
   unsigned shift = HARP_MIN(p->pto_count, 10u);
   harp_ns patience_ns = patience_of(p);
-  return p->pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);
+  harp_ns at = p->pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);
+  return lacks_padding_alone(p) ? HARP_MAX(at, p->loss_deadline_ns) : at;
 }
 
 void harp_path_on_round(struct harp_path *p) {
