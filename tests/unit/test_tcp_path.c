@@ -167,6 +167,35 @@ static void test_small_messages_do_not(void **state) {
   assert_int_equal(run.path, UDP);
 }
 
+/* Sends all that may go, answers what goes over UDP, and notes on which path each message began. */
+static void send_all(unsigned path_of[HARP_MESSAGES_MAX]) {
+  struct harp_tx_run run;
+  for (; take(&run); now += CORK_PASSED_NS) {
+    if (!run.offset) path_of[run.message] = run.path;
+    if (run.path == UDP) acknowledge(UDP, run.number + run.count);
+  }
+}
+
+static void test_while_messages_queue_larger_ones_do_not(void **state) {
+  (void)state;
+  enum { QUEUED = HARP_SMALL_QUEUED_MAX_BYTES, LONELY = 32 };
+  unsigned path_of[HARP_MESSAGES_MAX];
+  bring_both_up();
+  for (unsigned i = 0; i < 3; i++) post(QUEUED);
+  post(QUEUED + 1);
+  send_all(path_of);
+  assert_int_equal(path_of[0], TCP); /* found no other */
+  assert_int_equal(path_of[1], UDP);
+  assert_int_equal(path_of[2], UDP);
+  assert_int_equal(path_of[3], TCP);
+  for (unsigned i = 4; i < 4 + LONELY; i++) {
+    assert_true(harp_tx_stream_on_credit(&st, CREDIT_MESSAGES + i));
+    post(QUEUED);
+    send_all(path_of);
+    assert_int_equal(path_of[i], i < 3 + LONELY ? UDP : TCP);
+  }
+}
+
 /* Where the kernel repeats much: carrier.h. */
 static void test_one_that_is_avoided_is_left_alone(void **state) {
   (void)state;
@@ -401,6 +430,7 @@ int main(void) {
       T(test_it_carries_nothing_before_it_has_answered),
       T(test_large_messages_take_it_in_large_records),
       T(test_small_messages_do_not),
+      T(test_while_messages_queue_larger_ones_do_not),
       T(test_one_that_is_avoided_is_left_alone),
       T(test_datagrams_alone_carry_all_and_so_does_tcp),
       T(test_what_is_blocked_is_waited_for),

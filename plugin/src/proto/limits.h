@@ -10,9 +10,10 @@ enum {
   HARP_STREAMS_MAX = 4096, /* of a sender or a receiver */
   HARP_MESSAGES_MAX = 64,  /* of a stream that are posted and not done; NCCL uses up to 32 */
   HARP_MESSAGE_MAX_BYTES = 1 << 30,
-  HARP_SMALL_MAX_BYTES = 16 * 1024, /* of messages that take datagrams where there is a tcp path beside */
-  HARP_EARLY_MESSAGES = 4,          /* of a stream that may be sent before their receive is posted */
-  HARP_EARLY_MAX_BYTES = 32 * 1024, /* of each of them */
+  HARP_SMALL_MAX_BYTES = 16 * 1024, /* of messages that take datagrams where there is a tcp path beside, */
+  HARP_SMALL_QUEUED_MAX_BYTES = 32 * 1024, /* and while messages queue, so that they share superframes */
+  HARP_EARLY_MESSAGES = 4,                 /* of a stream that may be sent before their receive is posted */
+  HARP_EARLY_MAX_BYTES = 32 * 1024,        /* of each of them */
   HARP_STAGING_BYTES = HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES, /* of a stream that receives */
 };
 

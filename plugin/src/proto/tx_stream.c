@@ -72,9 +72,21 @@ struct harp_tx_stream *harp_tx_list_pop(struct harp_tx_list *list) {
   return st;
 }
 
+/* Messages queue when one is posted while half a superframe of others waits. They are taken to go on doing
+ * so until QUEUE_POSTS in a row found less: each carrier is slower when messages alternate between both. */
+enum { QUEUE_LINES = HARP_TURN_LINES / 2, QUEUE_POSTS = 32 };
+
+static void note_queue(struct harp_tx_load *load) {
+  if (load->waiting_lines >= QUEUE_LINES)
+    load->queue_posts = QUEUE_POSTS;
+  else if (load->queue_posts)
+    load->queue_posts--;
+}
+
 unsigned harp_tx_stream_class(const struct harp_tx_stream *st) {
   uint32_t m = st->resend.count ? st->oldest : st->next;
-  return harp_tx_stream_message(st, m)->bytes <= HARP_SMALL_MAX_BYTES ? HARP_TX_SMALL : HARP_TX_LARGE;
+  uint32_t small_bytes = st->load->queue_posts ? HARP_SMALL_QUEUED_MAX_BYTES : HARP_SMALL_MAX_BYTES;
+  return harp_tx_stream_message(st, m)->bytes <= small_bytes ? HARP_TX_SMALL : HARP_TX_LARGE;
 }
 
 /* Puts the stream among those that may have something to send. The sender takes it out when it has not. */
@@ -119,6 +131,7 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
+  note_queue(st->load);
   let_go(st);
   note_ready(st);
   return 0;

@@ -36,6 +36,7 @@ struct harp_tx_load {
   uint32_t awaited;       /* of them, those with credit whose poster waits until they are delivered */
   uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
+  uint32_t queue_posts;   /* messages queue until so many more found no queue; 0: they do not */
   struct harp_tx_list ready[HARP_TX_CLASSES];
   struct harp_tx_stream *changed_first; /* streams that the caller is to look at */
 };
