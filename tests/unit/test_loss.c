@@ -100,26 +100,26 @@ static void test_a_gap_is_lost_only_when_old_enough(void **state) {
   assert_true(p.loss_deadline_ns == HARP_NEVER);
 }
 
-static uint64_t send_padding(uint32_t lines, harp_ns now) {
-  struct harp_burst b = {.packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1};
-  return harp_path_on_sent(&p, &b, now);
+static void send_probe(uint32_t lines, harp_ns now) {
+  struct harp_burst b = {
+      .packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1, .is_padding = lines};
+  harp_path_on_sent(&p, &b, now);
 }
 
 /* Time shows what became of a size probe; for other packets the path is probed as before. */
 static void test_a_size_probe_that_later_packets_passed_is_waited_for(void **state) {
   (void)state;
-  p.reorder_ns = HARP_MS(10);
-  p.size_probe_lines = LINES + 3;
-  p.size_probe_number = send_padding(p.size_probe_lines, 0);
+  p.reorder_ns = HARP_MS(20);
+  send_probe(LINES + 3, 0);
   assert_true(harp_path_pto_ns(&p) < HARP_MS(5)); /* nothing has passed it */
-  send_padding(0, 0);
+  send_probe(0, 0);
   acked(FIRST + 1, FIRST + 2, HARP_US(100));
   detect(HARP_US(100));
-  assert_true(p.loss_deadline_ns > HARP_MS(10) && p.loss_deadline_ns < HARP_MS(20));
+  assert_true(p.loss_deadline_ns > HARP_MS(20) && p.loss_deadline_ns < HARP_MS(30));
   assert_true(harp_path_pto_ns(&p) == p.loss_deadline_ns);
-  send_padding(0, HARP_US(200));
-  assert_true(harp_path_pto_ns(&p) < HARP_MS(5)); /* this one may be at the tail */
-  acked(FIRST + 2, FIRST + 3, HARP_US(300));
+  send_probe(0, HARP_MS(9)); /* nothing has passed this one, and its time begins now */
+  assert_true(harp_path_pto_ns(&p) > HARP_MS(9) && harp_path_pto_ns(&p) < p.loss_deadline_ns);
+  acked(FIRST + 2, FIRST + 3, HARP_MS(9) + HARP_US(100));
   detect(p.loss_deadline_ns);
   assert_true(harp_path_pto_ns(&p) == HARP_NEVER);
 }

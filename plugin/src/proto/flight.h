@@ -32,6 +32,7 @@ struct harp_burst {
   uint16_t lines_per_packet; /* 0: a probe */
   uint16_t last_lines;       /* of its last packet */
   uint8_t count;             /* packets */
+  bool is_padding;           /* a size probe */
   bool copied;               /* sent once more on another path: tail duplication */
   bool outside_window;       /* takes nothing of the peer's window: of a path that was not UP */
 };

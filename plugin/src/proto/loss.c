@@ -14,6 +14,7 @@ static void settle(struct harp_path *p, const struct harp_burst *b, uint32_t pac
   uint32_t n = packets * b->packet_bytes, cost = harp_burst_cost_bytes(b, packets);
   HARP_ASSERT(p->inflight_bytes >= n && p->to->inflight_bytes >= cost);
   p->inflight_bytes -= n;
+  if (b->is_padding) p->padding_bytes -= n;
   p->to->inflight_bytes -= cost;
   *bytes += n;
 }

@@ -36,7 +36,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   p->largest_acked = first_number - 1;
   p->any_acked = p->detour = false;
   p->lines = p->lines_max = lines_max;
-  p->inflight_bytes = 0;
+  p->inflight_bytes = p->padding_bytes = 0;
   p->sent_bytes = p->lost_packets = p->resent_packets = p->probe_timeouts = 0;
   p->to = to;
   p->unrequested_bytes = p->unrequested_bursts = 0;
@@ -111,8 +111,9 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
   p->sent_bytes += bytes;
-  if (!p->inflight_bytes) p->pto_from_ns = now;
+  if (!harp_path_awaits_answer(p)) p->pto_from_ns = now;
   p->inflight_bytes += (uint32_t)bytes;
+  if (burst->is_padding) p->padding_bytes += (uint32_t)bytes;
   p->unrequested_bytes += (uint32_t)bytes;
   p->unrequested_bursts++;
   p->to->inflight_bytes += harp_burst_cost_bytes(burst, burst->count);
@@ -125,19 +126,12 @@ static harp_ns patience_of(const struct harp_path *p) {
   return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + (p->is_tcp ? PTO_MARGIN_TCP_NS : PTO_MARGIN_NS);
 }
 
-/* Whether nothing is missing but a size probe, and later packets have arrived: it is lost or late, which time
- * shows, and another probe does not. */
-static bool lacks_padding_alone(const struct harp_path *p) {
-  return p->size_probe_lines && p->loss_deadline_ns != HARP_NEVER &&
-         p->inflight_bytes == HARP_DATA_HEADER_BYTES + p->size_probe_lines * HARP_LINE_BYTES;
-}
-
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
   if (!harp_path_owes(p)) return HARP_NEVER;
   unsigned shift = HARP_MIN(p->pto_count, 10u);
   harp_ns patience_ns = patience_of(p);
   harp_ns at = p->pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);
-  return lacks_padding_alone(p) ? HARP_MAX(at, p->loss_deadline_ns) : at;
+  return p->inflight_bytes && !harp_path_awaits_answer(p) ? HARP_MAX(at, p->loss_deadline_ns) : at;
 }
 
 void harp_path_on_round(struct harp_path *p) {

@@ -88,6 +88,7 @@ struct harp_path {
   harp_ns size_probe_ns;     /* when to try a larger size; HARP_NEVER while at the maximum */
   uint32_t size_probe_lines; /* size under test, 0 when none */
   uint64_t size_probe_number;
+  uint32_t padding_bytes; /* of inflight_bytes: size probes */
 
   /* statistics */
   uint64_t first_number;
@@ -143,6 +144,12 @@ harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
 /* Records a burst just given out for sending; fills in its number and time. Returns its first packet
  * number. */
 uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now);
+
+/* Returns whether anything is in flight of which only an answer tells more. Of size probes that later packets
+ * have passed time does: they are lost or late, and another probe is of no use. */
+static inline bool harp_path_awaits_answer(const struct harp_path *p) {
+  return p->inflight_bytes > (p->loss_deadline_ns == HARP_NEVER ? 0 : p->padding_bytes);
+}
 
 /* Returns the probe timeout's deadline, HARP_NEVER when the path owes nothing. */
 harp_ns harp_path_pto_ns(const struct harp_path *p);

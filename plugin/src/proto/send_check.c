@@ -8,15 +8,17 @@ static void check_path(const struct harp_sender *s, unsigned i) {
   HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
   HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
   HARP_ASSERT(p->state != HARP_PATH_DORMANT || !p->probe_due);
-  uint64_t bytes = 0, number = 0;
+  uint64_t bytes = 0, padding = 0, number = 0;
   for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
     const struct harp_burst *b = harp_flight_at(&p->flight, k);
-    bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
+    uint64_t pending = (uint64_t)harp_popcount(harp_burst_pending(b)) * b->packet_bytes;
+    bytes += pending;
+    padding += b->is_padding ? pending : 0;
     HARP_ASSERT(k == p->flight.head || b->number >= number);
     HARP_ASSERT(!b->stream || (b->lines_per_packet && s->streams[b->stream->id] == b->stream));
     number = b->number + b->count;
   }
-  HARP_ASSERT(bytes == p->inflight_bytes && number <= p->next_number);
+  HARP_ASSERT(bytes == p->inflight_bytes && padding == p->padding_bytes && number <= p->next_number);
 }
 
 static uint32_t cost_of_flight(const struct harp_flight *f) {

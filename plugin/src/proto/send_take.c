@@ -44,7 +44,8 @@ static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t l
 
 static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
                        harp_ns now) {
-  struct harp_burst burst = {.packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1};
+  struct harp_burst burst = {
+      .packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1, .is_padding = lines};
   *run = (struct harp_tx_run){.type = HARP_PACKET_PROBE,
                               .path = p->index,
                               .count = 1,
@@ -165,7 +166,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   struct harp_path *p = &s->paths[c->path];
   uint32_t lines = HARP_MIN(c->lines, max_packets * p->lines);
   if (s->pair_count < s->path_count) harp_flows_on_sent(&s->flows[p->pair], now);
-  bool first = !p->inflight_bytes, in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
+  bool first = !harp_path_awaits_answer(p), in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
   case HARP_TX_PROBE:
     take_probe(s, p, c, run, now);
