@@ -100,13 +100,13 @@ def test_each_cause_is_named(
         until("messages move", lambda: all(map(_is_moving, jobs.values())))
         pids = {name: job.ranks[0].pid for name, job in jobs.items()}
         ports = _tcp_ports(jobs["tcp"])
-        began = time.monotonic()
         os.kill(jobs["stopped"].ranks[1].pid, signal.SIGSTOP)
         for host in range(2):
             drop(lab, host, "ip protocol udp", "eni1")
             drop(lab, host, f"tcp dport {{ {ports} }}", "eni2")
         for eni in (3, 5):
             lab.faults(1, eni).blackhole()
+        began = time.monotonic()
         waiting = {
             "stopped": ("peer stopped", ""),
             "udp": ("no packet gets through", "eni1"),

@@ -34,7 +34,7 @@ from harpctl.testbed.lab.routes import address_words, plan_reroute
 from harpctl.testbed.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
 
 OUTPUT_CHARS = 400  # of a failing tool's output
-COMMAND_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = 120  # the kernel may take half a minute for a filter beside ranks that poll
 LINKS_UP_S = 10.0
 POLL_S = 0.005
 NAME = re.compile(r"^(?P<folder>harp(?P<pid>\d+)-\d+)-(h\d+|fabric)$")
