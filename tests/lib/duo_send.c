@@ -201,6 +201,8 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
   uint64_t number, held = 0; /* paths whose acknowledgements nothing takes now */
   int path;
   maybe_answer(d, e);
+  HARP_EACH_BIT (i, e->receiver->elsewhere)
+    if (duo_tcp_takes(d, e, (unsigned)i)) harp_receiver_repeat_ack(e->receiver, (unsigned)i, d->now);
   for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, held, d->now)) >= 0; polls++) {
     int over = duo_tcp_path_of_ack(d, e, (unsigned)path);
     if (over < 0) {
@@ -211,6 +213,7 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
     if (!is_tcp && lacks_frame(d, e)) return d->now;
     harp_receiver_take_ack(e->receiver, (unsigned)path, &ack, &number, d->now);
     if (ack.path != path) duo_fail(d, "an acknowledgement of another path");
+    if (over != path) harp_receiver_note_elsewhere(e->receiver, (unsigned)path);
     if (polls > d->config.path_count + d->config.stream_max / HARP_ACK_CREDITS_MAX)
       duo_fail(d, "endless acknowledgements");
     if (is_tcp) {

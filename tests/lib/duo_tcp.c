@@ -208,6 +208,10 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
   flush(d, e, p);
 }
 
+bool duo_tcp_takes(const struct duo *d, const struct duo_end *e, unsigned path) {
+  return is_ready(path_of(d, e, path));
+}
+
 int duo_tcp_path_of_ack(const struct duo *d, const struct duo_end *e, unsigned path) {
   if (!duo_tcp_is(d, path) || is_ready(path_of(d, e, path))) return (int)path;
   for (unsigned i = 0; i < d->config.path_count; i++) {
@@ -222,13 +226,13 @@ int duo_tcp_path_of_ack(const struct duo *d, const struct duo_end *e, unsigned p
   return -1;
 }
 
-/* Puts an acknowledgement of the path before a record, if one is due or nearly so. */
+/* Puts an acknowledgement of the path before a record, if one is due or nearly so. As in the engine it does
+ * so whether acknowledgements ride on datagrams or not: behind records that fill the connection it would
+ * never go. */
 static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   struct harp_packet ack;
   uint64_t number;
-  if (!d->config.ride ||
-      !harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, d->now))
-    return;
+  if (!harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, d->now)) return;
   ack.token = e->session.keys.tx_token;
   put_ack(d, e, p, &ack, number);
   e->rides++;

@@ -265,6 +265,35 @@ static void test_packets_of_a_closed_stream_are_acknowledged(void **state) {
   assert_int_equal(feed(NUMBER + 4, MESSAGE + 900, LINE + 5000, 0, 100, 100), HARP_DROP_NONE);
 }
 
+/* One that went by another path, which may have lost it, goes by its own as well: nothing more may come that
+ * would bring another. */
+static void test_an_acknowledgement_that_took_another_path_is_repeated(void **state) {
+  (void)state;
+  const uint8_t *early;
+  struct harp_packet ack;
+  uint64_t number;
+  assert_int_equal(post(5000, &early), 0);
+  for (unsigned alone = 0; alone < 2; alone++) {
+    assert_int_equal(feed(NUMBER + alone, MESSAGE, LINE + alone, LINES(alone), LINES(1), LINES(8)),
+                     HARP_DROP_NONE);
+    harp_receiver_take_ack(r, 0, &ack, &number, HARP_US(3));
+    assert_false(harp_receiver_ride_bytes(r, 0, HARP_MS(1)));
+    harp_receiver_note_elsewhere(r, 0);
+    assert_int_equal(harp_receiver_elsewhere(r), 1);
+    assert_int_equal(harp_receiver_next_ack(r, 0, HARP_MS(1)), -1); /* not by another path again */
+    if (alone) {
+      harp_receiver_repeat_ack(r, 0, HARP_MS(1));
+      assert_int_equal(harp_receiver_next_ack(r, 0, HARP_MS(1)), 0);
+      harp_receiver_take_ack(r, 0, &ack, &number, HARP_MS(1));
+    } else {
+      assert_true(harp_receiver_ride_ack(r, 0, ROOM, &ack, &number, HARP_MS(1)));
+    }
+    assert_int_equal(ack.ack.ranges[0].end, NUMBER + 1 + alone);
+    assert_int_equal(harp_receiver_elsewhere(r), 0);
+    assert_int_equal(harp_receiver_next_ack(r, 0, HARP_MS(2)), -1);
+  }
+}
+
 /* An acknowledgement goes with data that is about to leave on its path when it is due or nearly so, and fits
  * with all the credit that was not sent yet. */
 static void test_an_acknowledgement_rides_on_data(void **state) {
@@ -467,6 +496,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_too_large_early_data_stays_out_of_the_buffer, init, fini),
       cmocka_unit_test_setup_teardown(test_what_is_too_large_stays_unacknowledged, init, fini),
       cmocka_unit_test_setup_teardown(test_packets_of_a_closed_stream_are_acknowledged, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_acknowledgement_that_took_another_path_is_repeated, init, fini),
       cmocka_unit_test_setup_teardown(test_an_acknowledgement_rides_on_data, init, fini),
       cmocka_unit_test_setup_teardown(test_receives_are_bounded, init, fini),
       cmocka_unit_test_setup_teardown(test_empty_messages_complete_in_turn, init, fini),

@@ -37,6 +37,8 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
   int path;
   /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
   if (!peer->engine->outstanding) harp_receiver_ack_requested(r, now);
+  HARP_EACH_BIT (i, harp_receiver_elsewhere(r))
+    if (harp_tcp_ready(peer, (unsigned)i)) harp_receiver_repeat_ack(r, (unsigned)i, now);
   while (sent < HARP_TRANSMIT_PEER_ACKS && (path = harp_receiver_next_ack(r, held, now)) >= 0) {
     int over = path_of_ack(peer, (unsigned)path);
     if (over < 0) {
@@ -47,6 +49,7 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
       harp_tcp_send_ack(peer, (unsigned)over, (unsigned)path, now);
     else if (!harp_superframe_send_ack(peer, (unsigned)over, (unsigned)path, now))
       break;
+    if (over != path) harp_receiver_note_elsewhere(r, (unsigned)path);
     sent++;
   }
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(r, held));

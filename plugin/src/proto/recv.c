@@ -129,6 +129,7 @@ static harp_ns first_due_ns(const struct harp_receiver *r, uint64_t except) {
 static void ack_sent(struct harp_receiver *r, unsigned path) {
   r->paths[path].ack_due_ns = HARP_NEVER;
   r->waiting &= ~(1ull << path);
+  r->elsewhere &= ~(1ull << path);
   if (!r->waiting) r->is_requested = false;
   r->ack_due_ns = first_due_ns(r, 0);
 }
@@ -213,7 +214,8 @@ void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_
 
 uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, harp_ns now) {
   HARP_ASSERT(path < r->path_count);
-  if (!(r->waiting >> path & 1) || r->paths[path].ack_due_ns > now + RIDE_NS) return 0;
+  bool is_due = r->waiting >> path & 1 && r->paths[path].ack_due_ns <= now + RIDE_NS;
+  if (!is_due && !(r->elsewhere >> path & 1)) return 0;
   /* Where more new credit than fits is to be announced, the rest would have to follow alone. */
   if (r->fresh_count > HARP_ACK_CREDITS_MAX) return 0;
   return HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES +
@@ -227,6 +229,11 @@ bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t roo
   uint32_t credits = r->fresh_count + (room_bytes - bytes) / HARP_ACK_CREDIT_BYTES;
   make_ack(r, path, HARP_MIN(credits, HARP_ACK_CREDITS_MAX + 0u), ack, number, now);
   return true;
+}
+
+void harp_receiver_repeat_ack(struct harp_receiver *r, unsigned path, harp_ns now) {
+  HARP_ASSERT(r->elsewhere >> path & 1);
+  ack_by(r, path, now);
 }
 
 void harp_receiver_ack_requested(struct harp_receiver *r, harp_ns now) {

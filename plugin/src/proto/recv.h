@@ -50,6 +50,7 @@ struct harp_receiver {
   uint32_t fresh_count;
   harp_ns ack_due_ns; /* the first of the paths' */
   uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
+  uint64_t elsewhere; /* paths whose last acknowledgement took another one, a bit each */
   bool is_requested;  /* the sender has requested one since none was waiting */
   /* Where new credit goes: the path that brought data or a request for credit last, since the sender takes it
    * for one that works; before those the path that brought the first packet. */
@@ -103,6 +104,17 @@ int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_
 /* Takes the acknowledgement of a path, ready to encode but for the token. */
 void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_packet *ack, uint64_t *number,
                             harp_ns now);
+
+/* Notes that the acknowledgement of a path, taken just now, goes by another one, which may lose it. The
+ * sender may be unable to send what would bring one more, so it goes by its own path as well: in front of the
+ * next record, or alone when the caller finds that the path takes it, and repeats it. */
+static inline void harp_receiver_note_elsewhere(struct harp_receiver *r, unsigned path) {
+  r->elsewhere |= 1ull << path;
+}
+static inline uint64_t harp_receiver_elsewhere(const struct harp_receiver *r) {
+  return r->elsewhere;
+}
+void harp_receiver_repeat_ack(struct harp_receiver *r, unsigned path, harp_ns now);
 
 /* Returns the bytes that the acknowledgement of a path takes at least, if one is due or nearly so: to ride in
  * a superframe of data. 0: there is none. */
