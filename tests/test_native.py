@@ -18,6 +18,15 @@ from tests.conftest import SANITIZERS
 
 REPLAY_TIMEOUT_S = 120
 SIM_TIMEOUT_S = 3000
+# Of the simulation: what the search among ten million found.
+FAILED_SEEDS = (
+    30604751,  # a lost size probe was probed for again and again
+    40078397,  # the probe timeout of what followed it lay in the past
+    51669420,  # a size probe when all was done, which is allowed
+    51766455,  # an acknowledgement of a tcp path went by a dead one, and the path was full
+    56042110,  # a connection without an answer behind records that fill it
+    56686621,
+)
 CONF_MAX_BYTES = 64 << 10  # HARP_CONF_FILE_BYTES_MAX
 # Inputs of fuzz targets that are too large for their corpora.
 GENERATED_INPUTS = {"conf": {"too_long_file": b"[eni]\ninterface = eth1\n" + b"\n" * CONF_MAX_BYTES}}
@@ -81,6 +90,15 @@ def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
         check=False,
         timeout=seconds + REPLAY_TIMEOUT_S,
     )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-native.TAIL_CHARS :]
+
+
+@pytest.mark.parametrize("seed", FAILED_SEEDS)
+def test_simulation_of_a_seed_that_failed(seed: int) -> None:
+    built = native.make("build/sim")
+    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
+    words = [str(native.PLUGIN_DIR / "build/sim"), "--seed", str(seed)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-native.TAIL_CHARS :]
 
 
