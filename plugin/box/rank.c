@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 256, CALIBRATION_PARTS = 8, ITERATIONS_MAX = 1000000 };
+enum { NAME_BYTES = 256, CALIBRATION_PARTS = 8, ITERATIONS_MAX = 1000000, BATCH = 20 };
 
 struct rank {
   const struct box_options *options;
@@ -95,10 +95,15 @@ static void wait_all(struct rank *r) {
   for (int i = 0; i < r->options->communicators; i++) box_stream_wait(r->buffers[i].stream);
 }
 
+/* Waits after each BATCH operations, as nccl-tests does. NCCL keeps a structure of some KiB for each
+ * operation that was started and is not done, so that of thousands the kernel would be clearing new pages
+ * meanwhile. */
 static void repeat(struct rank *r, const struct box_operation *op, int count) {
-  for (int n = 0; n < count; n++)
+  for (int n = 0; n < count; n++) {
+    if (n && n % BATCH == 0) wait_all(r);
     for (int i = 0; i < r->options->communicators; i++)
       require(r, box_op_names[r->options->op], box_operation_start(op, r->comms[i], &r->buffers[i]));
+  }
   wait_all(r);
 }
 

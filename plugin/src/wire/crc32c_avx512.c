@@ -146,8 +146,7 @@ AVX512_INLINE uint32_t run(uint32_t seed, bool copy, uint8_t *dst, const uint8_t
 #undef TAKE
 #undef PRESET
 #undef SKIP
-  state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(last));
-  state = _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(last, 1));
+  state = harp_x86_reduce(last);
   _mm256_zeroupper();
   return ~harp_x86_crc_short((uint32_t)state, copy, dst, src, bytes);
 }

@@ -41,23 +41,6 @@ _Static_assert(MIXED_CHAIN_BYTES % HARP_CRC32C_JOIN_BYTES == 0 &&
                    CHAINS * MIXED_CHAIN_UNITS < HARP_CRC32C_JOIN_COUNT,
                "the folded part moves over three chains");
 
-SSE42_INLINE uint64_t load8(const uint8_t *p) {
-  uint64_t v;
-  memcpy(&v, p, 8);
-  return v;
-}
-
-/* Returns a qword that a crc32 chain from 0 turns into `state` advanced by `units` join units. */
-SSE42_INLINE uint64_t advance(uint64_t state, size_t units) {
-  __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state),
-                                         _mm_cvtsi64_si128((long long)harp_crc32c_join[units]), 0);
-  return (uint64_t)_mm_cvtsi128_si64(product);
-}
-
-SSE42_INLINE __m128i fold_row(size_t distance) {
-  return _mm_load_si128((const __m128i *)(const void *)harp_crc32c_fold[HARP_CRC32C_FOLD_ROW(distance)]);
-}
-
 SSE42_INLINE __m128i fold(__m128i acc, __m128i row, __m128i next) {
   return _mm_xor_si128(
       _mm_xor_si128(_mm_clmulepi64_si128(acc, row, 0x00), _mm_clmulepi64_si128(acc, row, 0x11)), next);
@@ -69,20 +52,19 @@ SSE42_INLINE __m128i load16(const uint8_t *p) {
 
 /* Returns the state that the last of four accumulators is worth with the others before it. */
 SSE42_INLINE uint64_t state_of(__m128i a, __m128i b, __m128i c, __m128i d) {
-  d = fold(a, fold_row(3), fold(b, fold_row(2), fold(c, fold_row(1), d)));
-  uint64_t state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(d));
-  return _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(d, 1));
+  d = fold(a, harp_x86_fold_row(3), fold(b, harp_x86_fold_row(2), fold(c, harp_x86_fold_row(1), d)));
+  return harp_x86_reduce(d);
 }
 
 /* Advances three chains over a quadword each. */
 SSE42_INLINE void step(uint64_t chains[CHAINS], const uint8_t *src) {
   for (unsigned i = 0; i < CHAINS; i++)
-    chains[i] = _mm_crc32_u64(chains[i], load8(src + i * MIXED_CHAIN_BYTES));
+    chains[i] = _mm_crc32_u64(chains[i], harp_x86_load_8(src + i * MIXED_CHAIN_BYTES));
 }
 
 /* Advances a state over MIXED_BYTES. */
 SSE42_INLINE uint64_t mixed(uint64_t state, const uint8_t *src) {
-  const __m128i row = fold_row(4);
+  const __m128i row = harp_x86_fold_row(4);
   const uint8_t *chained = src + MIXED_FOLDED_BYTES, *end = chained - ROUND_BYTES;
   __m128i a = _mm_xor_si128(load16(src), _mm_cvtsi64_si128((long long)state));
   __m128i b = load16(src + 16), c = load16(src + 32), d = load16(src + 48);
@@ -104,9 +86,9 @@ SSE42_INLINE uint64_t mixed(uint64_t state, const uint8_t *src) {
     chained += MIXED_STEP_BYTES;
   }
   for (unsigned at = 0; at < MIXED_STEP_BYTES; at += 8) step(chains, chained + at);
-  return _mm_crc32_u64(0, advance(state_of(a, b, c, d), 3 * MIXED_CHAIN_UNITS) ^
-                              advance(chains[0], 2 * MIXED_CHAIN_UNITS) ^
-                              advance(chains[1], MIXED_CHAIN_UNITS)) ^
+  return _mm_crc32_u64(0, harp_x86_advance(state_of(a, b, c, d), 3 * MIXED_CHAIN_UNITS) ^
+                              harp_x86_advance(chains[0], 2 * MIXED_CHAIN_UNITS) ^
+                              harp_x86_advance(chains[1], MIXED_CHAIN_UNITS)) ^
          chains[2];
 }
 
@@ -122,15 +104,15 @@ SSE42 static uint32_t sse42_crc(uint32_t seed, const void *data, size_t bytes) {
     uint64_t b = 0, c = 0;
 
     while (src < end) {
-      a = _mm_crc32_u64(a, load8(src));
-      b = _mm_crc32_u64(b, load8(src + chain_bytes));
-      c = _mm_crc32_u64(c, load8(src + 2 * chain_bytes));
-      a = _mm_crc32_u64(a, load8(src + 8));
-      b = _mm_crc32_u64(b, load8(src + chain_bytes + 8));
-      c = _mm_crc32_u64(c, load8(src + 2 * chain_bytes + 8));
+      a = _mm_crc32_u64(a, harp_x86_load_8(src));
+      b = _mm_crc32_u64(b, harp_x86_load_8(src + chain_bytes));
+      c = _mm_crc32_u64(c, harp_x86_load_8(src + 2 * chain_bytes));
+      a = _mm_crc32_u64(a, harp_x86_load_8(src + 8));
+      b = _mm_crc32_u64(b, harp_x86_load_8(src + chain_bytes + 8));
+      c = _mm_crc32_u64(c, harp_x86_load_8(src + 2 * chain_bytes + 8));
       src += 16;
     }
-    a = _mm_crc32_u64(0, advance(a, 2 * units) ^ advance(b, units)) ^ c;
+    a = _mm_crc32_u64(0, harp_x86_advance(a, 2 * units) ^ harp_x86_advance(b, units)) ^ c;
     src += 2 * chain_bytes;
     bytes -= CHAINS * chain_bytes;
   }
@@ -150,7 +132,7 @@ SSE42 static uint32_t sse42_copy(uint32_t seed, void *to, const void *from, size
   uint64_t state = (uint32_t)~seed;
 
   if (bytes >= FOLDED_MIN_BYTES) {
-    const __m128i row = fold_row(4);
+    const __m128i row = harp_x86_fold_row(4);
     __m128i a = _mm_xor_si128(move(dst, src), _mm_cvtsi64_si128((long long)state));
     __m128i b = move(dst + 16, src + 16);
     __m128i c = move(dst + 32, src + 32);

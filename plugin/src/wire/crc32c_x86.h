@@ -44,6 +44,32 @@ static inline unsigned harp_x86_features(void) {
   return features;
 }
 
+#define HARP_X86_FOLDING __attribute__((target("pclmul," HARP_X86_TARGET_CRC32), always_inline)) static inline
+
+HARP_X86_FOLDING uint64_t harp_x86_load_8(const uint8_t *p) {
+  uint64_t v;
+  memcpy(&v, p, 8);
+  return v;
+}
+
+/* Returns the multipliers that move an accumulator forward by `distance` accumulators. */
+HARP_X86_FOLDING __m128i harp_x86_fold_row(size_t distance) {
+  return _mm_load_si128((const __m128i *)(const void *)harp_crc32c_fold[HARP_CRC32C_FOLD_ROW(distance)]);
+}
+
+/* Returns the state that an accumulator is worth. */
+HARP_X86_FOLDING uint64_t harp_x86_reduce(__m128i acc) {
+  uint64_t state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(acc));
+  return _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(acc, 1));
+}
+
+/* Returns a qword that a crc32 chain from 0 turns into `state` advanced by `units` join units. */
+HARP_X86_FOLDING uint64_t harp_x86_advance(uint64_t state, size_t units) {
+  __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state),
+                                         _mm_cvtsi64_si128((long long)harp_crc32c_join[units]), 0);
+  return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
 /* Advances a state over the eight bytes at src + at, and copies them to dst + at if `copy`, a compile-time
  * constant here and below; dst is not used otherwise. */
 __attribute__((target(HARP_X86_TARGET_CRC32), always_inline)) static inline uint64_t
