@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring: one or two sides over the same hosts, alternating A B A B, size by size.
+"""Measuring: one or two sides over the same hosts, alternating A B B A, size by size.
 
 One harp-perf run measures one size of one side, so that the two sides' runs of a size are neighbours in time
-and the machine's own drift falls on both. A measured run sends a fixed count of messages, found by a trial;
-the machine time holds the measured messages and a constant start-up, which is measured once per side and
-taken off. A watch takes the measured runs, and may make one again.
+and the machine's own drift falls on both; each is first as often as the other. A measured run sends a fixed
+count of messages, found by a trial; the machine time holds the measured messages and a constant start-up,
+which is taken off. Start-ups are measured in turns before all else, and each side's first is left out: it
+reads files that nobody has read yet. A watch takes the measured runs, and may make one again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
@@ -19,7 +22,9 @@ from harpctl.testbed.bench.hosts import Hosts, Program
 from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_perf
 from harpctl.testbed.bench.sizes import format_size
 
+START_UPS = 4  # of each side; the first one does not count
 TRIAL_SHARE = 0.25  # of the time that a measured run takes
+TRIAL_MIN_S = 0.1  # shorter ones find counts that differ twofold
 MIN_SECONDS = 1e-6
 
 
@@ -56,14 +61,20 @@ class Measured:
     ratios: tuple[Ratio, ...]
 
 
+_Item = TypeVar("_Item")
 Runner = Callable[[Hosts, Program, PerfJob], PerfRun]
 Step = Callable[[str], None]
+
+
+def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
+    """Return the items in the order of a round: every second one is reversed."""
+    return list(items) if number % 2 == 0 else list(reversed(items))
 
 
 def steps_total(sides: Sequence[Side], job: PerfJob, runs: int) -> int:
     """Count harp-perf runs, for the progress bar."""
     trials = sum(_trials(side, job) for side in sides)
-    return len(sides) + len(job.sizes_bytes) * (trials + len(sides) * runs)
+    return START_UPS * len(sides) + len(job.sizes_bytes) * (trials + len(sides) * runs)
 
 
 def _trials(side: Side, job: PerfJob) -> int:
@@ -77,10 +88,15 @@ class SideMeter:
     def __init__(self, hosts: Hosts, side: Side, job: PerfJob, step: Step, run: Runner) -> None:
         self.side = side
         self._hosts, self._job, self._step, self._run = hosts, job, step, run
-        idle = dataclasses.replace(job, sizes_bytes=job.sizes_bytes[:1], iterations=1)
-        step(f"start-up {side.name}")
-        done = self._perf(idle, side.settings[0])
-        self._startup_s = done.cpu.busy_s
+        self._startups_s: list[float] = []
+        self._messages_per_iteration = 1
+
+    def start_up(self) -> None:
+        """Measure once what a run costs that moves one message for each connection."""
+        idle = dataclasses.replace(self._job, sizes_bytes=self._job.sizes_bytes[:1], iterations=1)
+        self._step(f"start-up {self.side.name}")
+        done = self._perf(idle, self.side.settings[0])
+        self._startups_s.append(done.cpu.busy_s)
         self._messages_per_iteration = max(_only_result(done, idle).messages, 1)
 
     def prepare(self, size_bytes: int) -> tuple[PerfJob, dict[str, str]]:
@@ -89,7 +105,7 @@ class SideMeter:
         setting = self.side.settings[0]
         if not _trials(self.side, job):
             return job, setting
-        trial = dataclasses.replace(job, time_s=job.time_s * TRIAL_SHARE)
+        trial = dataclasses.replace(job, time_s=max(job.time_s * TRIAL_SHARE, TRIAL_MIN_S))
         results = []
         for candidate in self.side.settings:
             self._step(f"{format_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
@@ -108,7 +124,7 @@ class SideMeter:
         self._step(f"{format_size(job.sizes_bytes[0])} {self.side.name} {label}")
         done = watch.take(lambda: self._perf(job, into.setting), _is_wrong)
         into.results.append(_only_result(done, job))
-        into.cpu.append(cpu_s_per_gb(done, self._startup_s))
+        into.cpu.append(cpu_s_per_gb(done, statistics.median(self._startups_s[1:])))
 
     def _perf(self, job: PerfJob, setting: dict[str, str]) -> PerfRun:
         program = self.side.program
@@ -126,12 +142,16 @@ def measure(
 ) -> Measured:
     """Measure every size: for each, all sides in turn, as often as there are runs."""
     meters = [SideMeter(hosts, side, job, step, run) for side in sides]
+    for _ in range(START_UPS):
+        for meter in meters:
+            meter.start_up()
     runs_by_side: list[list[SideRuns]] = [[] for _ in sides]
     for size in job.sizes_bytes:
         prepared = [meter.prepare(size) for meter in meters]
         row = [SideRuns(setting, job.check) for _, setting in prepared]
         for number in range(runs):
-            for meter, (one, _), into in zip(meters, prepared, row, strict=True):
+            sets = list(zip(meters, prepared, row, strict=True))
+            for meter, (one, _), into in in_turn(sets, number):
                 meter.take(one, into, f"{number + 1}/{runs}", watch)
         for side, into in zip(runs_by_side, row, strict=True):
             side.append(into)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real NCCL over several nets in turns: the sides, their runs A B A B, medians and ratios.
+"""Real NCCL over several nets in turns: the sides, their runs A B B A, medians and ratios.
 
 A run goes through all sizes, since making NCCL's communicators takes a second. The runs of all sides
 alternate, so that run i of one is the neighbour of run i of the other, and the machine's drift falls on both.
@@ -18,7 +18,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.baseline import BEST_OF
 from harpctl.testbed.bench.compare import divided
 from harpctl.testbed.bench.cores import UNWATCHED, Watch
-from harpctl.testbed.bench.measure import Step, setting_text
+from harpctl.testbed.bench.measure import Step, in_turn, setting_text
 from harpctl.testbed.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
 from harpctl.testbed.bench.sizes import format_size
 
@@ -176,7 +176,7 @@ def alternate(
     """Run all sides in turn, that many times; return each side's runs. The watch may make one again."""
     runs_by_side: list[list[Runs]] = [[] for _ in sides]
     for number in range(runs):
-        for side, into in zip(sides, runs_by_side, strict=True):
+        for side, into in in_turn(list(zip(sides, runs_by_side, strict=True)), number):
             step(f"{side.name} {side.setting} {number + 1}/{runs}".replace("  ", " "))
             into.append(watch.take(functools.partial(run_side, place, side, job, run), _is_wrong))
     return runs_by_side

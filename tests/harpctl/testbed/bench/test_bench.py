@@ -77,7 +77,8 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     calls = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
     order = [argv[1] for argv in calls if "--json" in argv]
     a, b = str(fake_plugin), str(other)
-    assert order == [a, b, a, b] + [a, b] * 3  # start-up, trial, then the runs in turns
+    # start-ups, a trial, then the runs, in turns
+    assert order == [a, b] * (measure.START_UPS + 1) + [a, b, b, a, a, b]
     written = json.loads((tmp_path / "out.json").read_text())
     assert [side["name"] for side in written["sides"]] == [fake_plugin.stem, "libother"]
     assert written["ratios"][0]["of_medians"] == pytest.approx(1.5)
@@ -167,8 +168,9 @@ def test_show_lab_runs_nothing() -> None:
 class Recorder:
     """A harp-perf without processes: rates from a table by setting, machine time that grows with messages."""
 
-    def __init__(self, gbps: dict[str, float]) -> None:
+    def __init__(self, gbps: dict[str, float], first_s: float = 0.0) -> None:
         self.gbps = gbps
+        self.first_s = first_s  # machine time that the first run takes more
         self.jobs: list[tuple[str, PerfJob]] = []
 
     def __call__(self, _hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
@@ -179,7 +181,8 @@ class Recorder:
         rows = [PerfResult(size, count, job.time_s, rate, rate, 0) for size in job.sizes_bytes]
         moved_gb = sum(row.messages * row.bytes for row in rows) / 1e9
         report = PerfReport("x", "X", 12, job.mode, 2, job.connections, 8, check=True, results=rows)
-        return PerfRun(report, CpuTimes(0.3 + 2.0 * moved_gb, 0.1))
+        more_s = self.first_s if len(self.jobs) == 1 else 0.0
+        return PerfRun(report, CpuTimes(0.3 + more_s + 2.0 * moved_gb, 0.1))
 
 
 def run_measure(recorder: Recorder, job: PerfJob, settings: tuple[dict[str, str], ...]) -> measure.Measured:
@@ -191,28 +194,44 @@ def test_the_best_setting_is_found_per_size_and_used() -> None:
     settings: tuple[dict[str, str], ...] = ({}, *({"NCCL_SOCKET_NTHREADS": str(n)} for n in (1, 2)))
     recorder = Recorder({"0": 10, "1": 30, "2": 20})
     measured = run_measure(recorder, PerfJob("stream", (1000, 2000)), settings)
-    assert [threads for threads, _ in recorder.jobs] == ["0", *["0", "1", "2", "1", "1"] * 2]
+    used = [threads for threads, _ in recorder.jobs][measure.START_UPS :]
+    assert used == ["0", "1", "2", "1", "1"] * 2
     assert measured.settings == (({"NCCL_SOCKET_NTHREADS": "1"},) * 2,)
 
 
 def test_a_time_becomes_a_count_of_messages_per_connection() -> None:
     recorder = Recorder({"0": 10})
     run_measure(recorder, PerfJob("stream", (1000,), connections=4, time_s=2.0), ({},))
-    (_, startup), (_, trial), *runs = recorder.jobs
-    assert startup.iterations == 1
+    jobs = [job for _, job in recorder.jobs]
+    startups, trial, runs = jobs[: measure.START_UPS], jobs[measure.START_UPS], jobs[measure.START_UPS + 1 :]
+    assert [startup.iterations for startup in startups] == [1] * measure.START_UPS
     assert (trial.iterations, trial.time_s) == (None, 0.5)
     # The trial moved 1000 messages on each connection in 0.5 s, so 2 s are 4000.
-    assert [job.iterations for _, job in runs] == [4000, 4000]
+    assert [job.iterations for job in runs] == [4000, 4000]
+
+
+def test_a_trial_has_a_least_time() -> None:
+    recorder = Recorder({"0": 10})
+    run_measure(recorder, PerfJob("stream", (1000,), time_s=0.02), ({},))
+    _, trial = recorder.jobs[measure.START_UPS]
+    assert trial.time_s == measure.TRIAL_MIN_S
+    assert [job.iterations for _, job in recorder.jobs[measure.START_UPS + 1 :]] == [200, 200]
 
 
 def test_given_iterations_need_no_trial() -> None:
     recorder = Recorder({"0": 10})
     run_measure(recorder, PerfJob("stream", (1000,), iterations=7), ({},))
-    assert [job.iterations for _, job in recorder.jobs] == [1, 7, 7]
+    assert [job.iterations for _, job in recorder.jobs] == [1] * measure.START_UPS + [7, 7]
 
 
 def test_machine_time_is_without_start_up() -> None:
     measured = run_measure(Recorder({"0": 10}), PerfJob("stream", (1_000_000,), iterations=5000), ({},))
+    assert measured.rows[0][0].cpu_s_per_gb == pytest.approx(2.0, rel=1e-2)
+
+
+def test_the_first_start_up_which_reads_files_does_not_count() -> None:
+    recorder = Recorder({"0": 10}, first_s=5.0)
+    measured = run_measure(recorder, PerfJob("stream", (1_000_000,), iterations=5000), ({},))
     assert measured.rows[0][0].cpu_s_per_gb == pytest.approx(2.0, rel=1e-2)
 
 

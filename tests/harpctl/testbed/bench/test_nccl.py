@@ -116,7 +116,7 @@ def test_sides_take_turns(base: list[str], calls: Path) -> None:
     done = call(*base, "--runs", "3", "--algo", "Ring", "--proto", "LL", "--driver", "udp", NCCL_ALGO="Tree")
     assert done.exit_code == 0, done.output
     made = read(calls)
-    assert [net for net, _, _ in made] == ["HARP", "Socket"] * 3
+    assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "HARP", "HARP", "Socket"]
     ours, theirs = made[0][2], made[1][2]
     assert (ours["HARP_DRIVER"], ours["HARP_IFNAME"], ours["NCCL_NET_PLUGIN"]) == ("udp", "=lo", "side")
     assert theirs["NCCL_NET_PLUGIN"] == "none"
@@ -139,7 +139,7 @@ def test_runs_are_watched_on_given_cores(
     done = call(*base, "--runs", "2", "--cores", "1,0", "--json", "-", FAKE_LATENCIES=str(file))
     assert done.exit_code == 0, done.output
     made = read(calls)
-    assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "HARP", "Socket"]
+    assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "Socket", "HARP"]
     assert all("--cores=1,0" in words for _, words, _ in made)
     found = json.loads(done.stdout)["core_latency"]
     assert (found["cores"], found["made_again"], found["kept_apart"]) == ([1, 0], 1, 0)
@@ -385,8 +385,8 @@ def test_runs_alternate() -> None:
     sides = [NcclSide(name, {"WHO": name}, name) for name in ("A", "B")]
     steps: list[str] = []
     taken = alternate(place, sides, NcclJob(sizes_bytes=(8,)), 2, steps.append, run)
-    assert order == ["A", "B", "A", "B"]
-    assert [[one[8].time_us for one in side] for side in taken] == [[1, 3], [2, 4]]
+    assert order == ["A", "B", "B", "A"]
+    assert [[one[8].time_us for one in side] for side in taken] == [[1, 4], [2, 3]]
     assert len(steps) == 4
     with pytest.raises(HarpError, match="failed"):
         run_side(place, sides[0], NcclJob(sizes_bytes=(8, 16)), run)
