@@ -15,7 +15,11 @@
  *   ip netns exec A taskset -c 0 ./tcp_floor flood 10.0.0.2 BYTES CRC
  *
  * BYTES: of a message, one record each; eight buffers are used in turn. CRC: 1 takes the payload's CRC-32C
- * before it is sent and when it has come; 0 does without. */
+ * before it is sent and when it has come; 0 does without.
+ *
+ * A fifth argument, OFFSET from 0 to 4095, sends records of whole pages whose payload, which begins a page in
+ * the user's memory, begins OFFSET bytes behind a page of the byte stream. The kernel's copy is one
+ * instruction (rep movsb), whose speed depends on that. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -30,13 +34,14 @@
 
 #include "wire/crc32c.h"
 
-enum { PORT = 9997, HEAD = 64, BUFFERS = 8, CRC_AT = 32 };
+enum { PORT = 9997, HEAD = 64, BUFFERS = 8, CRC_AT = 32, PAGE = 4096 };
 static const double WARM_UP_S = 0.2, MEASURED_S = 1.0;
 
 struct connection {
   int fd;
   bool checks;
-  size_t bytes;
+  size_t bytes;         /* of a payload */
+  size_t before, after; /* of a record, in front of it and behind it */
   uint8_t *buffers;
   unsigned sent, received;
 };
@@ -71,13 +76,23 @@ static int open_connection(const char *address, bool listens) {
   return fd;
 }
 
-/* Moves all of head and payload; false: the other side is done. */
+/* Cuts what was moved already off the front of a part. */
+static void skip(struct iovec *part, size_t *done) {
+  size_t n = *done < part->iov_len ? *done : part->iov_len;
+  part->iov_base = (uint8_t *)part->iov_base + n;
+  part->iov_len -= n;
+  *done -= n;
+}
+
+/* Moves all of a record; false: the other side is done. */
 static bool move(struct connection *c, uint8_t *head, uint8_t *payload, bool sends) {
-  size_t done = 0, all = HEAD + c->bytes;
+  static uint8_t rest[PAGE];
+  size_t done = 0, all = c->before + c->bytes + c->after;
   while (done < all) {
-    size_t in_head = done < HEAD ? HEAD - done : 0, at = done < HEAD ? 0 : done - HEAD;
-    struct iovec iov[2] = {{head + HEAD - in_head, in_head}, {payload + at, c->bytes - at}};
-    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    struct iovec iov[3] = {{head, c->before}, {payload, c->bytes}, {rest, c->after}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = c->after ? 3 : 2};
+    size_t skipped = done;
+    for (unsigned i = 0; i < m.msg_iovlen; i++) skip(&iov[i], &skipped);
     ssize_t n = sends ? sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(c->fd, &m, MSG_DONTWAIT);
     if (n == 0) return false;
     if (n > 0) done += (size_t)n;
@@ -86,14 +101,16 @@ static bool move(struct connection *c, uint8_t *head, uint8_t *payload, bool sen
 }
 
 static void send_message(struct connection *c) {
-  uint8_t head[HEAD] = {0}, *payload = c->buffers + c->sent++ % BUFFERS * c->bytes;
+  static uint8_t head[2 * PAGE];
+  uint8_t *payload = c->buffers + c->sent++ % BUFFERS * c->bytes;
   uint32_t crc = c->checks ? harp_crc32c(0, payload, c->bytes) : 0;
   memcpy(head + CRC_AT, &crc, sizeof crc);
   if (!move(c, head, payload, true)) exit(0);
 }
 
 static bool receive_message(struct connection *c) {
-  uint8_t head[HEAD], *payload = c->buffers + c->received++ % BUFFERS * c->bytes;
+  static uint8_t head[2 * PAGE];
+  uint8_t *payload = c->buffers + c->received++ % BUFFERS * c->bytes;
   uint32_t crc;
   if (!move(c, head, payload, false)) return false;
   memcpy(&crc, head + CRC_AT, sizeof crc);
@@ -120,13 +137,18 @@ static void measure(struct connection *c, bool pings) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 5) {
-    fprintf(stderr, "usage: tcp_floor echo|ping|sink|flood ADDRESS BYTES CRC\n");
+  size_t offset = argc == 6 ? strtoul(argv[5], NULL, 10) : 0;
+  if (argc < 5 || argc > 6 || offset >= PAGE) {
+    fprintf(stderr, "usage: tcp_floor echo|ping|sink|flood ADDRESS BYTES CRC [OFFSET]\n");
     return 2;
   }
   bool listens = !strcmp(argv[1], "echo") || !strcmp(argv[1], "sink");
   harp_crc32c_init(0);
-  struct connection c = {.bytes = strtoul(argv[3], NULL, 10), .checks = argv[4][0] == '1'};
+  struct connection c = {.bytes = strtoul(argv[3], NULL, 10), .checks = argv[4][0] == '1', .before = HEAD};
+  if (argc == 6) {
+    c.before = PAGE + offset;
+    c.after = -(c.before + c.bytes) % PAGE;
+  }
   c.buffers = aligned_alloc(4096, (BUFFERS * c.bytes + 4095) & ~4095ul);
   if (!c.buffers) fail("memory");
   memset(c.buffers, 1, BUFFERS * c.bytes);

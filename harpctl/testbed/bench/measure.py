@@ -23,6 +23,7 @@ from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_p
 from harpctl.testbed.bench.sizes import format_size
 
 START_UPS = 4  # of each side; the first one does not count
+TRIALS = 2  # of each setting; the faster one counts, since one may stall
 TRIAL_SHARE = 0.25  # of the time that a measured run takes
 TRIAL_MIN_S = 0.1  # shorter ones find counts that differ twofold
 MIN_SECONDS = 1e-6
@@ -79,7 +80,7 @@ def steps_total(sides: Sequence[Side], job: PerfJob, runs: int) -> int:
 
 def _trials(side: Side, job: PerfJob) -> int:
     """Count the runs before the measured ones: they choose a setting and turn a time into a count."""
-    return 0 if job.iterations is not None and len(side.settings) == 1 else len(side.settings)
+    return 0 if job.iterations is not None and len(side.settings) == 1 else TRIALS * len(side.settings)
 
 
 class SideMeter:
@@ -100,7 +101,7 @@ class SideMeter:
         self._messages_per_iteration = max(_only_result(done, idle).messages, 1)
 
     def prepare(self, size_bytes: int) -> tuple[PerfJob, dict[str, str]]:
-        """Choose the setting and the message count for a size, by a short run of each setting."""
+        """Choose the setting and the message count for a size, by short runs of each setting."""
         job = dataclasses.replace(self._job, sizes_bytes=(size_bytes,))
         setting = self.side.settings[0]
         if not _trials(self.side, job):
@@ -108,8 +109,11 @@ class SideMeter:
         trial = dataclasses.replace(job, time_s=max(job.time_s * TRIAL_SHARE, TRIAL_MIN_S))
         results = []
         for candidate in self.side.settings:
-            self._step(f"{format_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
-            results.append(_only_result(self._perf(trial, candidate), trial))
+            tries = []
+            for _ in range(TRIALS):
+                self._step(f"{format_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
+                tries.append(_only_result(self._perf(trial, candidate), trial))
+            results.append(min(tries, key=time_us))
         times = [time_us(result) for result in results]
         best = times.index(min(times))
         setting, result = self.side.settings[best], results[best]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -77,8 +78,9 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     calls = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
     order = [argv[1] for argv in calls if "--json" in argv]
     a, b = str(fake_plugin), str(other)
-    # start-ups, a trial, then the runs, in turns
-    assert order == [a, b] * (measure.START_UPS + 1) + [a, b, b, a, a, b]
+    # start-ups, trials, then the runs, in turns
+    trials = [a] * measure.TRIALS + [b] * measure.TRIALS
+    assert order == [a, b] * measure.START_UPS + trials + [a, b, b, a, a, b]
     written = json.loads((tmp_path / "out.json").read_text())
     assert [side["name"] for side in written["sides"]] == [fake_plugin.stem, "libother"]
     assert written["ratios"][0]["of_medians"] == pytest.approx(1.5)
@@ -195,7 +197,8 @@ def test_the_best_setting_is_found_per_size_and_used() -> None:
     recorder = Recorder({"0": 10, "1": 30, "2": 20})
     measured = run_measure(recorder, PerfJob("stream", (1000, 2000)), settings)
     used = [threads for threads, _ in recorder.jobs][measure.START_UPS :]
-    assert used == ["0", "1", "2", "1", "1"] * 2
+    trials = [threads for threads in ("0", "1", "2") for _ in range(measure.TRIALS)]
+    assert used == [*trials, "1", "1"] * 2
     assert measured.settings == (({"NCCL_SOCKET_NTHREADS": "1"},) * 2,)
 
 
@@ -203,7 +206,7 @@ def test_a_time_becomes_a_count_of_messages_per_connection() -> None:
     recorder = Recorder({"0": 10})
     run_measure(recorder, PerfJob("stream", (1000,), connections=4, time_s=2.0), ({},))
     jobs = [job for _, job in recorder.jobs]
-    startups, trial, runs = jobs[: measure.START_UPS], jobs[measure.START_UPS], jobs[measure.START_UPS + 1 :]
+    startups, trial, runs = jobs[: measure.START_UPS], jobs[measure.START_UPS], jobs[-2:]
     assert [startup.iterations for startup in startups] == [1] * measure.START_UPS
     assert (trial.iterations, trial.time_s) == (None, 0.5)
     # The trial moved 1000 messages on each connection in 0.5 s, so 2 s are 4000.
@@ -215,7 +218,25 @@ def test_a_trial_has_a_least_time() -> None:
     run_measure(recorder, PerfJob("stream", (1000,), time_s=0.02), ({},))
     _, trial = recorder.jobs[measure.START_UPS]
     assert trial.time_s == measure.TRIAL_MIN_S
-    assert [job.iterations for _, job in recorder.jobs[measure.START_UPS + 1 :]] == [200, 200]
+    assert [job.iterations for _, job in recorder.jobs[-2:]] == [200, 200]
+
+
+def test_of_trials_the_faster_one_counts() -> None:
+    """One that stalls would find a count that is over in no time."""
+    recorder = Recorder({"0": 10})
+
+    def stalls_once(hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
+        done = recorder(hosts, program, job)
+        if job.iterations is None and len(recorder.jobs) == measure.START_UPS + 1:
+            (result,) = done.report.results
+            slow = msgspec.structs.replace(result, messages=10, algbw_gbps=0.1)
+            return PerfRun(msgspec.structs.replace(done.report, results=[slow]), done.cpu)
+        return done
+
+    side = measure.Side("X", Program(Path("p"), Path("x")))
+    job = PerfJob("stream", (1000,), time_s=0.1)
+    measure.measure(LoopbackHosts(), [side], job, 2, lambda _text: None, stalls_once)
+    assert [job.iterations for _, job in recorder.jobs[-2:]] == [1000, 1000]
 
 
 def test_given_iterations_need_no_trial() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench import command, cores
 from harpctl.testbed.bench.cores import CoreFigures, CoreWatch, parse_cores, read_latency_ns
-from harpctl.testbed.bench.measure import START_UPS
+from harpctl.testbed.bench.measure import START_UPS, TRIALS
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 
@@ -156,7 +156,7 @@ def test_the_measured_runs_are_watched_and_no_others(
         next(what for word, what in words.items() if word in argv) for argv in calls if argv_rank(argv) != "1"
     ]
     again, kept = ["latency", "run", "latency"], ["latency", "run", "latency"]
-    before = ["latency"] * cores.FIRST_READINGS + ["run"] * START_UPS + ["trial"]
+    before = ["latency"] * cores.FIRST_READINGS + ["run"] * START_UPS + ["trial"] * TRIALS
     assert order == [*before, *again, *kept, *kept]
     assert calls[0] == ["--core-latency", "0,1"]
     assert "# ranks on cores 0,1; 1 run(s) made again" in done.stdout.splitlines()
