@@ -188,11 +188,25 @@ static void test_while_messages_queue_larger_ones_do_not(void **state) {
   assert_int_equal(path_of[1], UDP);
   assert_int_equal(path_of[2], UDP);
   assert_int_equal(path_of[3], TCP);
+  acknowledge(TCP, NUMBER + 3); /* a probe and two messages */
   for (unsigned i = 4; i < 4 + LONELY; i++) {
     assert_true(harp_tx_stream_on_credit(&st, CREDIT_MESSAGES + i));
     post(QUEUED);
     send_all(path_of);
     assert_int_equal(path_of[i], i < 3 + LONELY ? UDP : TCP);
+  }
+}
+
+/* Also where each is sent at once: the sender is the slower side. */
+static void test_messages_under_way_are_a_queue(void **state) {
+  (void)state;
+  enum { FEW = 6 };
+  unsigned path_of[HARP_MESSAGES_MAX];
+  bring_both_up();
+  for (unsigned i = 0; i < CREDIT_MESSAGES; i++) {
+    post(HARP_SMALL_QUEUED_MAX_BYTES);
+    send_all(path_of);
+    assert_int_equal(path_of[i], i < FEW ? TCP : UDP);
   }
 }
 
@@ -431,6 +445,7 @@ int main(void) {
       T(test_large_messages_take_it_in_large_records),
       T(test_small_messages_do_not),
       T(test_while_messages_queue_larger_ones_do_not),
+      T(test_messages_under_way_are_a_queue),
       T(test_one_that_is_avoided_is_left_alone),
       T(test_datagrams_alone_carry_all_and_so_does_tcp),
       T(test_what_is_blocked_is_waited_for),

@@ -72,12 +72,14 @@ struct harp_tx_stream *harp_tx_list_pop(struct harp_tx_list *list) {
   return st;
 }
 
-/* Messages queue when one is posted while half a superframe of others waits. They are taken to go on doing
- * so until QUEUE_POSTS in a row found less: each carrier is slower when messages alternate between both. */
-enum { QUEUE_LINES = HARP_TURN_LINES / 2, QUEUE_POSTS = 32 };
+/* Messages queue when one is posted while half a superframe of others waits, or more than QUEUE_MESSAGES are
+ * under way: whoever waits for an answer to each has at most five, since acknowledgements wait for data to
+ * travel with. They are taken to go on doing so until QUEUE_POSTS in a row found less: each carrier is slower
+ * when messages alternate between both. */
+enum { QUEUE_LINES = HARP_TURN_LINES / 2, QUEUE_MESSAGES = 6, QUEUE_POSTS = 32 };
 
 static void note_queue(struct harp_tx_load *load) {
-  if (load->waiting_lines >= QUEUE_LINES)
+  if (load->waiting_lines >= QUEUE_LINES || load->messages > QUEUE_MESSAGES)
     load->queue_posts = QUEUE_POSTS;
   else if (load->queue_posts)
     load->queue_posts--;
