@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.host.host import Host
+from harpctl.stats.files import find
+from harpctl.stats.layout import Value
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, fabric_name, port_name, run_inside
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, Job, drop, drop_no_more, until
@@ -27,6 +30,8 @@ PORT = re.compile(r": TCP connections for data are accepted on port (\d+)")
 ENDED = "a TCP connection with"
 CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
+TURNED = re.compile(r"large messages to .* take datagrams from now on, by 3 trials")
+TCP_BUFFER_KIB = 64
 DEAD_S = 2.5
 STALL_S = 1.0  # a margin for busy cores; docs/benchmarks/several-interfaces.md has the figure
 
@@ -51,6 +56,12 @@ def _data(job: Job) -> str:
 def _connections(lab: Lab, host: int, port: int) -> str:
     words = ("ss", "-H", "-n", "-t", "state", "established", f"( sport = :{port} or dport = :{port} )")
     return run_command(run_inside(lab.hosts[host], *words))
+
+
+def _large(job: Job) -> set[tuple[Value, Value]]:
+    """Return what the large messages of each session take, and why, by the statistics."""
+    pages = [process.page for rank in job.ranks for process in find(Host(), rank.pid).processes]
+    return {(row["large"], row["large_why"]) for page in pages for row in page.tables["session"]}
 
 
 def _with_data(lab: Lab, job: Job) -> str:
@@ -202,6 +213,14 @@ def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> 
         job.finish()
         assert job.statistics()["tcp_avoided"] >= 1
         assert re.search(r"avoid TCP for \d+ ms: a round trip takes [2-9]\d", job.log(0) + job.log(1))
+
+
+def test_small_tcp_buffers_turn_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Where TCP moves less, for whatever reason, trials find it."""
+    lab = make_lab(LabSpec(enis=2, tcp_buffer_kib=TCP_BUFFER_KIB))
+    with Job(lab, plugin_file, sizes="512K", words=LONG, env=TCP) as job:
+        until("the choice turns", lambda: bool(TURNED.search(job.log(0) + job.log(1))))
+        until("the statistics say so", lambda: ("datagrams", "trials") in _large(job))
 
 
 @ENGINES

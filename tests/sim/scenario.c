@@ -177,6 +177,7 @@ static void draw_tcp_faults(struct rng *r, struct duo_config *c) {
   c->tcp.silent_ppm = draw_ppm(r, 600000, 2);
   c->tcp.refuse_ppm = draw_ppm(r, 500000, 3);
   c->tcp.timeout_ns = HARP_MS(100) + rng_below(r, HARP_SEC(2));
+  c->slice_bytes = rng_below(r, 2) ? 1u << rng_below(r, 16) : 0;
 }
 
 /* Makes the seed one with tcp paths, or not. Its own numbers are drawn for that: seeds without are what they

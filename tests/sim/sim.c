@@ -42,7 +42,7 @@ static int ride = -1; /* of acknowledgements on data: the seed's value, or 0 or 
 static struct tally {
   _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
       up, duplicates, bad_crc, smaller, tails, striped, streams, failed, both_ways, superframes, alone, rides,
-      prompts, with_tcp, tcp_alone, records, in_place, scrapped, connections, ended, broken;
+      prompts, with_tcp, tcp_alone, records, in_place, scrapped, connections, ended, broken, trials, changes;
 } * tally;
 
 static void on_signal(int number) {
@@ -144,6 +144,8 @@ static void count_end(const struct duo_end *e) {
   tally->up += c->path_up;
   tally->duplicates += c->drops[HARP_DROP_DUPLICATE];
   tally->bad_crc += c->drops[HARP_DROP_CRC];
+  tally->trials += c->carrier_trials;
+  tally->changes += c->carrier_changes;
   tally->smaller += smaller;
   tally->tails += c->tail_duplicates;
   tally->prompts += e->prompts;
@@ -196,6 +198,8 @@ static void print_tally(void) {
          " of them early, %" PRIu64 " over what is no record\n",
          tally->with_tcp, tally->tcp_alone, tally->records, tally->in_place, tally->scrapped,
          tally->connections, tally->ended, tally->broken);
+  printf("trials of a carrier %" PRIu64 ", after which it was taken %" PRIu64 "\n", tally->trials,
+         tally->changes);
 }
 
 static double now_s(void) {

@@ -121,6 +121,36 @@ static void test_sums(void **state) {
   side_close(&b);
 }
 
+/* Which carrier large messages take, and why: here there is one. */
+static void test_the_carrier_of_large_messages(void **state) {
+  (void)state;
+  struct side a = {0}, b = {0};
+  open_both(&a, &b);
+  struct harp_peer *peer = a.link->peer;
+  struct harp_sender *sender = peer->session.sender;
+  sender->by_class[HARP_TX_LARGE] = 1;
+  harp_stats_write_peer(peer, 0);
+  const struct harp_stats_session *s = ENTRY(&a, session, SESSION, peer->stats.entry);
+  assert_string_equal(s->large, "datagrams");
+  assert_string_equal(s->large_why, "no other carrier");
+  assert_int_equal(s->trial_time, 0);
+  sender->has_choice = true;
+  sender->tcp = 1;
+  harp_stats_write_peer(peer, 0);
+  assert_string_equal(s->large, "tcp");
+  assert_string_equal(s->large_why, "no trial yet");
+  sender->trial.verdict = HARP_CARRIER_KEPT;
+  sender->trial.time_percent = 150, sender->trial.cpu_percent = 120;
+  harp_stats_write_peer(peer, 0);
+  assert_string_equal(s->large_why, "trials");
+  assert_int_equal(s->trial_time, 150);
+  assert_int_equal(s->trial_cpu, 120);
+  sender->has_choice = false;
+  sender->tcp = sender->by_class[HARP_TX_LARGE] = 0;
+  side_close(&a);
+  side_close(&b);
+}
+
 /* The kind says how a path carries data, and whether it does so only while others fail. */
 static void test_kinds_of_paths(void **state) {
   (void)state;
@@ -197,8 +227,10 @@ static void test_without_a_file(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(test_what_moved),       TEST(test_sums),   TEST(test_kinds_of_paths),
-      TEST(test_end_of_a_session), TEST(test_rounds), TEST(test_without_a_file),
+      TEST(test_what_moved),       TEST(test_sums),
+      TEST(test_kinds_of_paths),   cmocka_unit_test(test_the_carrier_of_large_messages),
+      TEST(test_end_of_a_session), TEST(test_rounds),
+      TEST(test_without_a_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

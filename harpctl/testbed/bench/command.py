@@ -55,7 +55,7 @@ from harpctl.testbed.bench.timed import (
     timed_job,
 )
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss
+from harpctl.testbed.lab.numbers import TCP_BUFFER_HELP, parse_caps, parse_enis, parse_loss
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -506,6 +506,9 @@ def bench(
     congestion: Annotated[
         str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=_LAB)
     ] = "cubic",
+    tcp_buffer: Annotated[
+        int | None, typer.Option(help=TCP_BUFFER_HELP, metavar="KIB", rich_help_panel=_LAB)
+    ] = None,
     show_lab: Annotated[
         bool, typer.Option("--show-lab", help="Print the lab's commands and stop.", rich_help_panel=_LAB)
     ] = False,
@@ -555,6 +558,7 @@ def bench(
         flow_cap_mbps=flow_cap,
         loss_share=parse_loss(loss),
         congestion=congestion,
+        tcp_buffer_kib=tcp_buffer,
         rps_cores=min(os.cpu_count() or 1, RPS_CORES_MAX) if rps else 0,
         unprivileged=unprivileged,
     )

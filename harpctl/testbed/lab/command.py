@@ -16,7 +16,7 @@ from harpctl.option_types import AsJson
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import parse_caps, parse_enis, parse_loss, parse_share
+from harpctl.testbed.lab.numbers import TCP_BUFFER_HELP, parse_caps, parse_enis, parse_loss, parse_share
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
@@ -95,6 +95,7 @@ def up(
         ),
     ] = Subnets.EACH,
     congestion: Annotated[str, typer.Option(help="TCP congestion control in the lab.")] = "cubic",
+    tcp_buffer: Annotated[int | None, typer.Option(help=TCP_BUFFER_HELP, metavar="KIB")] = None,
     name: Name = DEFAULT_NAME,
     as_json: AsJson = False,
 ) -> None:
@@ -112,6 +113,7 @@ def up(
         offload=offload,
         subnets=subnets,
         congestion=congestion,
+        tcp_buffer_kib=tcp_buffer,
         switch=True,
     )
     with _progress(as_json=as_json).working(f"Making the lab {name}"):

@@ -7,6 +7,8 @@ import math
 
 from harpctl.errors import ExitCode, HarpError
 
+TCP_BUFFER_HELP = "Bound the buffers of each TCP socket in the lab. Default: as on this machine."
+
 
 def parse_numbers(text: str, option: str) -> tuple[float, ...]:
     """Read one number, or a comma list."""

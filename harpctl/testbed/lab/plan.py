@@ -15,6 +15,8 @@ from harpctl.testbed.lab.spec import (
     ENIS_MAX,
     HOSTS_MAX,
     RPS_CORES_MAX,
+    TCP_BUFFER_DEFAULT_KIB,
+    TCP_BUFFER_MIN_KIB,
     LabSpec,
     Offload,
     Subnets,
@@ -63,7 +65,7 @@ def tools_needed(spec: LabSpec) -> list[str]:
         tools.append("nft")
     if spec.offload is not Offload.STOCK:
         tools.append("ethtool")
-    if spec.subnets is not Subnets.EACH:
+    if spec.subnets is not Subnets.EACH or spec.tcp_buffer_kib is not None:
         tools.append("sysctl")
     if spec.unprivileged:
         tools.append("setpriv")
@@ -81,6 +83,7 @@ def plan_network(spec: LabSpec, prefix: str) -> list[Command]:
     plan = [ip_inside(name, "link", "set", "lo", "up") for name in namespaces(spec, prefix)]
     plan += _plan_fabric(spec, prefix) if spec.has_fabric else _plan_pairs(spec, prefix)
     for host, name in enumerate(host_names(spec, prefix)):
+        plan += _plan_tcp_buffers(spec, name)
         for eni in range(spec.eni_count(host)):
             plan += _plan_eni(spec, name, host, eni)
             plan += plan_caps(spec, prefix, host, eni, spec.cap_of(eni))
@@ -96,6 +99,15 @@ def plan_build(spec: LabSpec, prefix: str) -> list[Command]:
 def plan_destroy(spec: LabSpec, prefix: str) -> list[Command]:
     """Plan the end: links and rules go with their namespaces."""
     return [Command(("ip", "netns", "delete", name)) for name in namespaces(spec, prefix)]
+
+
+def _plan_tcp_buffers(spec: LabSpec, namespace: str) -> list[Command]:
+    if spec.tcp_buffer_kib is None:
+        return []
+    kib = (TCP_BUFFER_MIN_KIB, min(TCP_BUFFER_DEFAULT_KIB, spec.tcp_buffer_kib), spec.tcp_buffer_kib)
+    values = " ".join(str(number * 1024) for number in kib)
+    words = [f"net.ipv4.tcp_{name}={values}" for name in ("rmem", "wmem")]
+    return [run_inside(namespace, "sysctl", "-q", "-w", *words)]
 
 
 def _plan_pairs(spec: LabSpec, prefix: str) -> list[Command]:

@@ -17,6 +17,9 @@ QUEUES_MAX = 16
 MTU_MIN_BYTES = 576
 MTU_MAX_BYTES = 65535
 QUEUE_MS = 10.0
+TCP_BUFFER_MIN_KIB = 4
+TCP_BUFFER_DEFAULT_KIB = 16  # with which a socket begins
+TCP_BUFFER_MAX_KIB = 1 << 20
 RPS_CORES_MAX = 32  # bits of one word of rps_cpus
 
 
@@ -53,6 +56,7 @@ class LabSpec:
     flow_cap_mbps: float | None = None
     loss_share: float = 0.0  # of what arrives at an ENI
     congestion: str = "cubic"
+    tcp_buffer_kib: int | None = None  # of a TCP socket, each way, at most; None: as on this machine
     switch: bool = False
     queues: int = 1
     rps_cores: int = 0
@@ -83,6 +87,7 @@ class LabSpec:
         """Raise the HarpError that names the first value out of its range."""
         caps = self.cap_mbps if isinstance(self.cap_mbps, tuple) else (self.cap_mbps,)
         counts = self.host_enis or (self.enis,)
+        kib = self.tcp_buffer_kib
         rules = [
             (2 <= self.hosts <= HOSTS_MAX, f"a lab has 2 to {HOSTS_MAX} hosts, not {self.hosts}"),
             *((1 <= n <= ENIS_MAX, f"a lab's host has 1 to {ENIS_MAX} ENIs, not {n}") for n in counts),
@@ -116,6 +121,10 @@ class LabSpec:
                 self.flow_cap_mbps is None or self.flow_cap_mbps >= 1,
                 f"a flow's cap is at least 1 Mbit/s, not {self.flow_cap_mbps}",
             ),
+            (
+                kib is None or TCP_BUFFER_MIN_KIB <= kib <= TCP_BUFFER_MAX_KIB,
+                f"a TCP buffer has {TCP_BUFFER_MIN_KIB} to {TCP_BUFFER_MAX_KIB} KiB, not {kib}",
+            ),
             (1 <= self.queue_ms <= 1000, f"a queue holds 1 to 1000 ms, not {self.queue_ms:g}"),
         ]
         for holds, message in rules:
@@ -143,6 +152,8 @@ class LabSpec:
         if self.unprivileged:
             parts.append("ranks without privileges")
         parts.append(self.congestion)
+        if self.tcp_buffer_kib is not None:
+            parts.append(f"TCP buffers of {self.tcp_buffer_kib} KiB")
         return ", ".join(parts)
 
 

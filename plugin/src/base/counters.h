@@ -68,6 +68,8 @@ const char *harp_drop_name(enum harp_drop drop);
   X(tx_unchecked, "records", "records sent whose payload has no CRC")                                        \
   X(tcp_ends, "connections", "TCP connections of paths that ended or were given up")                         \
   X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
+  X(carrier_trials, "trials", "trials of the carrier that large messages do not use")                        \
+  X(carrier_changes, "changes", "of them those after which large messages took the other carrier")           \
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \
   X(driver_fallbacks, "times", "times that the xdp driver fell back to sockets")                             \

@@ -7,6 +7,7 @@
 #include "base/seq.h"
 #include "engine/engine.h"
 #include "host/stats_file.h"
+#include "proto/carrier_report.h"
 #include "proto/path_report.h"
 
 static void set_text(char *to, size_t bytes, const char *from) {
@@ -200,6 +201,15 @@ static void write_stall(struct harp_stats_session *s, const struct harp_peer *pe
   s->stalls = (int64_t)peer->stall.count;
 }
 
+static void write_carrier(struct harp_stats_session *s, const struct harp_peer *peer) {
+  static const char *const names[] = {"none", "tcp", "datagrams", "both"};
+  struct harp_carrier_report r = harp_carrier_report_of(&peer->session);
+  SET_TEXT(s->large, names[r.takes_tcp + 2 * r.takes_datagrams]);
+  SET_TEXT(s->large_why, harp_tcp_why_large(peer));
+  s->trial_time = r.time_percent;
+  s->trial_cpu = r.cpu_percent;
+}
+
 void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {
   for (unsigned i = 0; i < peer->path_count && peer->stats.path_first >= 0; i++) write_path(peer, i);
   if (peer->stats.entry < 0) return;
@@ -207,6 +217,7 @@ void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {
   harp_stats_begin(&s->head);
   SET_TEXT(s->state, session_state(peer));
   write_stall(s, peer, now);
+  write_carrier(s, peer);
   s->stream_count = peer->link_count;
   s->outstanding = peer->outstanding;
   s->last_received_ns = (int64_t)peer->last_received_ns;

@@ -136,6 +136,9 @@ void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now);
 /* Opens the connections of a peer that are due, and ends those of no use. Returns when to call it again. */
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now);
 
+/* Returns why the large messages of a peer take the carrier that they take now. */
+const char *harp_tcp_why_large(const struct harp_peer *peer);
+
 /* Sends the record that was chosen for a tcp path that is not blocked, and before it an acknowledgement where
  * one is due. */
 void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now);

@@ -9,6 +9,7 @@
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/tcp_poll.h"
+#include "proto/carrier_report.h"
 
 /* Of one path in a pass. */
 enum { READS_PER_PASS = 2 };
@@ -251,6 +252,29 @@ static void log_avoided(const struct harp_tcp_path *p, const struct harp_carrier
         ifname, name, rest_ms, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
 }
 
+/* Logs the first trial of carriers with a peer, and those that change the carrier. */
+static void log_trials(struct harp_peer *peer, harp_ns now) {
+  unsigned trials = harp_carrier_trials(&peer->session);
+  if (harp_likely(trials == peer->trials_seen)) return;
+  struct harp_carrier_report r = harp_carrier_report_of(&peer->session);
+  bool is_first = !peer->trials_seen, is_change = r.prefers_datagrams != peer->prefers_datagrams;
+  peer->trials_seen = trials;
+  peer->prefers_datagrams = r.prefers_datagrams;
+  if (is_change)
+    HARP_INFO_LIMITED(
+        &peer->log, now,
+        "large messages to %s take %s from now on, by %d trials: a byte took %u %% of the time, and "
+        "%u %% of the CPU here, that it took over %s",
+        peer->name, r.prefers_datagrams ? "datagrams" : "TCP", HARP_CARRIER_TRIAL_WINS, r.time_percent,
+        r.cpu_percent, r.prefers_datagrams ? "TCP" : "datagrams");
+  else if (is_first)
+    HARP_INFO_LIMITED(&peer->log, now,
+                      "large messages to %s stay with TCP: in a trial of datagrams a byte took %u %% of the "
+                      "time, and %u %% of the CPU here%s",
+                      peer->name, r.time_percent, r.cpu_percent,
+                      r.verdict == HARP_CARRIER_KEPT ? "" : "; more such trials are to confirm that");
+}
+
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
 static void look(struct harp_tcp_path *p, harp_ns now) {
   struct harp_tcp_stats f;
@@ -305,8 +329,17 @@ static void report_end(struct harp_tcp_path *p, harp_ns now) {
                       peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, p->why);
 }
 
+const char *harp_tcp_why_large(const struct harp_peer *peer) {
+  struct harp_carrier_report r = harp_carrier_report_of(&peer->session);
+  for (unsigned i = 0; i < peer->tcp_count; i++)
+    if (peer->tcp[i].carrier.avoided) return harp_carrier_why_name(peer->tcp[i].carrier.why);
+  if (!r.has_choice) return "no other carrier";
+  return r.verdict == HARP_CARRIER_UNTRIED ? "no trial yet" : "trials";
+}
+
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
+  log_trials(peer, now);
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
     if (p->report_ns <= now) report_end(p, now);

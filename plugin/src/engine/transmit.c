@@ -60,6 +60,8 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
 static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns now) {
   unsigned sent = 0;
   HARP_ASSERT(budget && budget <= TX_PEER_BUDGET);
+  bool is_measured = harp_sender_is_measured(peer->session.sender);
+  harp_ns from_ns = is_measured ? peer->engine->clock() : 0;
   peer->deadline_ns = now; /* there is more than fits this pass, or no frame for it */
   while (sent < budget) {
     struct harp_tx_choice choice = harp_sender_choose(peer->session.sender, now);
@@ -75,6 +77,7 @@ static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns n
       sent++;
     }
   }
+  if (is_measured && sent) harp_sender_note_time(peer->session.sender, peer->engine->clock() - from_ns);
   return sent;
 }
 

@@ -38,6 +38,11 @@ enum harp_carrier_why {
   HARP_CARRIER_QUEUE,
 };
 
+/* Returns a reason in words. */
+static inline const char *harp_carrier_why_name(enum harp_carrier_why why) {
+  return why == HARP_CARRIER_LOSS ? "loss" : "long queue";
+}
+
 struct harp_carrier {
   bool avoided;                     /* the result */
   enum harp_carrier_why why;        /* it is, or was the last time */

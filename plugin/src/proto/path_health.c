@@ -2,6 +2,7 @@
 #include "proto/path_health.h"
 
 #include "base/assert.h"
+#include "proto/send_parts.h"
 
 /* A path that is silent for so long while another answers goes DOWN; at once if a standby path is to replace
  * it. */
@@ -70,21 +71,6 @@ static void note_sharers(struct harp_sender *s, const struct harp_flows *f) {
   }
 }
 
-/* Between two ENIs that have paths over both carriers, large messages go over tcp, which costs less for each
- * byte, unless that is avoided, and small ones over udp, which costs less for each message. */
-void harp_path_health_divide(struct harp_sender *s) {
-  s->by_class[HARP_TX_SMALL] = s->by_class[HARP_TX_LARGE] = s->eligible;
-  HARP_EACH_BIT (i, s->eligible & s->tcp) {
-    const struct harp_path *p = &s->paths[i];
-    HARP_EACH_BIT (k, s->eligible & ~s->tcp) {
-      const struct harp_path *q = &s->paths[k];
-      if (q->local_eni != p->local_eni || q->remote_eni != p->remote_eni) continue;
-      s->by_class[HARP_TX_SMALL] &= ~bit_of(p);
-      s->by_class[HARP_TX_LARGE] &= ~bit_of(s->avoided & bit_of(p) ? p : q);
-    }
-  }
-}
-
 /* Works out anew which paths may carry data. */
 static void choose_eligible(struct harp_sender *s) {
   uint64_t standby = 0;
@@ -105,7 +91,7 @@ static void choose_eligible(struct harp_sender *s) {
     if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) s->eligible |= bit_of(p);
   }
   avoid_detours(s);
-  harp_path_health_divide(s);
+  harp_sender_choose_carriers(s);
 }
 
 /* Reports a change of state to the recorder and the statistics. The engine sees by these counters that it is
@@ -296,7 +282,7 @@ void harp_path_health_init(struct harp_sender *s, harp_ns now) {
   for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].is_tcp) s->tcp |= 1ull << i;
   s->blocked = s->tcp;
-  harp_path_health_divide(s);
+  harp_sender_choose_carriers(s);
   s->timers_ns = HARP_NEVER;
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];

@@ -24,9 +24,6 @@
 /* Begins: every path is NEW and about to be probed. */
 void harp_path_health_init(struct harp_sender *s, harp_ns now);
 
-/* Recomputes which eligible paths carry each class of messages. */
-void harp_path_health_divide(struct harp_sender *s);
-
 /* Notes that the path's timers may have changed. */
 void harp_path_health_touch(struct harp_sender *s, const struct harp_path *p);
 

@@ -32,6 +32,7 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
   while (st->is_waiting && *at != st) at = &(*at)->next_waiting;
   if (st->is_waiting) *at = st->next_waiting;
   for (unsigned i = 0; i < s->path_count; i++) harp_flight_forget(&s->paths[i].flight, st);
+  if (!s->load.large) s->large_since_ns = HARP_NEVER;
 }
 
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
@@ -41,6 +42,7 @@ int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const voi
   if (!err && was_idle) harp_sender_on_busy(s, now);
   if (!err && was_idle && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
   harp_sender_note_waiting(s, st, now);
+  harp_sender_note_large(s, now);
   return err;
 }
 
@@ -103,6 +105,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
+  harp_sender_measure(s, r.acked_bytes, now);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_RX_ACK,
                                        .path = p->path,
@@ -157,7 +160,7 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
   HARP_ASSERT(s->tcp >> path & 1);
   s->avoided = avoided ? s->avoided | 1ull << path : s->avoided & ~(1ull << path);
-  harp_path_health_divide(s);
+  harp_sender_choose_carriers(s);
 }
 
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
@@ -177,6 +180,7 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
 }
 
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
+  if (harp_unlikely(harp_carrier_trial_takes_other(&s->trial))) harp_sender_measure(s, 0, now);
   harp_path_health_on_timeout(s, now);
   if (s->credit_probe_ns <= now) harp_sender_on_credit_time(s, now);
 }

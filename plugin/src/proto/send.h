@@ -11,6 +11,7 @@
 #define HARP_SEND_H
 
 #include "base/counters.h"
+#include "proto/carrier_trial.h"
 #include "proto/flows.h"
 #include "proto/loss.h"
 #include "proto/stripe.h"
@@ -87,10 +88,16 @@ struct harp_sender {
   /* Eligible for messages of a class: large ones use tcp where there is a tcp path between the same ENIs,
    * small ones do not. */
   uint64_t by_class[HARP_TX_CLASSES];
-  uint64_t probes_due; /* those with probe_due */
-  uint64_t sizing;     /* look for a larger packet size now and then */
-  unsigned start;      /* where the search for the best path begins: differs from connection to connection */
-  bool waits;          /* the last search left a path unused for a better one */
+  /* Large messages have the choice between tcp and other paths, and a trial makes it: kept by
+   * send_carrier.c. */
+  bool has_choice;
+  struct harp_carrier_trial trial;
+  harp_ns large_since_ns; /* large messages are under way, and counted up to then; HARP_NEVER: none are */
+  harp_ns sender_ns;      /* what the caller took to send, since then */
+  uint64_t probes_due;    /* those with probe_due */
+  uint64_t sizing;        /* look for a larger packet size now and then */
+  unsigned start; /* where the search for the best path begins: differs from connection to connection */
+  bool waits;     /* the last search left a path unused for a better one */
   uint32_t copy_budget_bytes;
   harp_ns timers_ns; /* no timer of a path falls due before this */
 
@@ -178,6 +185,15 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 
 /* Has large messages avoid a tcp path while there is another path between the same ENIs, or use it again. */
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
+
+/* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_note_time
+ * feeds. */
+static inline bool harp_sender_is_measured(const struct harp_sender *s) {
+  return s->has_choice && harp_carrier_trial_measures(&s->trial);
+}
+static inline void harp_sender_note_time(struct harp_sender *s, harp_ns ns) {
+  s->sender_ns += ns;
+}
 
 /* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived
  * whole. */

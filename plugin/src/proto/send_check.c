@@ -39,7 +39,7 @@ static void check_list(const struct harp_sender *s, unsigned class) {
 }
 
 void harp_sender_check(const struct harp_sender *s) {
-  uint32_t messages = 0, awaited = 0, waiting = 0, resend = 0;
+  uint32_t messages = 0, awaited = 0, large = 0, waiting = 0, resend = 0;
   for (unsigned i = 0; i < s->stream_max; i++) {
     const struct harp_tx_stream *st = s->streams[i];
     if (!st) continue;
@@ -47,10 +47,13 @@ void harp_sender_check(const struct harp_sender *s) {
     harp_tx_stream_check(st);
     HARP_ASSERT(!harp_tx_stream_lacks_credit(st) || (st->is_waiting && s->credit_probe_ns != HARP_NEVER));
     messages += st->tail - st->oldest, resend += st->resend.count;
-    for (uint32_t m = st->oldest; m != st->let_go; m++) awaited += harp_tx_stream_message(st, m)->is_awaited;
+    for (uint32_t m = st->oldest; m != st->let_go; m++) {
+      awaited += harp_tx_stream_message(st, m)->is_awaited;
+      large += harp_send_message_is_large(harp_tx_stream_message(st, m));
+    }
     waiting += harp_tx_stream_waiting_lines(st);
   }
-  HARP_ASSERT(s->load.messages == messages && s->load.awaited == awaited);
+  HARP_ASSERT(s->load.messages == messages && s->load.awaited == awaited && s->load.large == large);
   HARP_ASSERT(s->load.waiting_lines == waiting && s->load.resend_lines == resend);
   for (unsigned class = 0; class < HARP_TX_CLASSES; class ++) check_list(s, class);
   HARP_ASSERT(!(s->probes_due >> (s->path_count - 1) >> 1));

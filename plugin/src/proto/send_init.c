@@ -85,6 +85,8 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->small_lines = 0;
   s->cork_ns = HARP_NEVER;
   s->stalled_since_ns = 0;
+  harp_carrier_trial_init(&s->trial);
+  s->sender_ns = 0;
   s->path_count = config->path_count;
   harp_sender_init_windows(s, config->window_bytes, now);
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];

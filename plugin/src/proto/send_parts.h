@@ -6,6 +6,7 @@
  *   send_window.c  the windows that the peer announces
  *   send_credit.c  streams that lack credit
  *   send_turns.c   which stream is next
+ *   send_carrier.c which carrier large messages take
  *   send_choose.c  what goes out next, and on which path
  *   send_take.c    what a choice sends: packet numbers, bursts, requests for acknowledgements
  *   send_check.c   invariants
@@ -47,6 +48,15 @@ void harp_sender_on_credit_time(struct harp_sender *s, harp_ns now);
 struct harp_tx_stream *harp_sender_next_stream(struct harp_sender *s);
 /* Books the lines that a stream sent in its turn; the turn ends when its share is used up. */
 void harp_sender_end_turn(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t lines);
+
+/* ---- carriers ---- */
+
+/* Notes that large messages may be under way. */
+void harp_sender_note_large(struct harp_sender *s, harp_ns now);
+/* Feeds the trial of carriers what was acknowledged. */
+void harp_sender_measure(struct harp_sender *s, uint32_t acked_bytes, harp_ns now);
+/* Works out by_class and has_choice, and ends a trial, after paths or what is known of them have changed. */
+void harp_sender_choose_carriers(struct harp_sender *s);
 
 /* Returns whether a stream may have something to send. */
 static inline bool harp_sender_is_any_ready(const struct harp_sender *s) {

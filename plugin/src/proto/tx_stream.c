@@ -40,6 +40,7 @@ static void let_go(struct harp_tx_stream *st) {
     const struct harp_send_message *m = harp_tx_stream_message(st, st->let_go++);
     st->load->waiting_lines += m->lines;
     st->load->awaited += m->is_awaited;
+    st->load->large += harp_send_message_is_large(m);
   }
 }
 
@@ -177,6 +178,7 @@ static void complete(struct harp_tx_stream *st, harp_ns now) {
     st->oldest++;
     st->load->messages--;
     st->load->awaited -= m->is_awaited;
+    st->load->large -= harp_send_message_is_large(m);
     st->counters->messages_sent++;
     note_changed(st);
   }
@@ -289,8 +291,10 @@ bool harp_tx_stream_poll_done(struct harp_tx_stream *st, void **cookie) {
 void harp_tx_stream_close(struct harp_tx_stream *st) {
   struct harp_tx_load *load = st->load;
   load->messages -= st->tail - st->oldest;
-  for (uint32_t m = st->oldest; m != st->let_go; m++)
+  for (uint32_t m = st->oldest; m != st->let_go; m++) {
     load->awaited -= harp_tx_stream_message(st, m)->is_awaited;
+    load->large -= harp_send_message_is_large(harp_tx_stream_message(st, m));
+  }
   load->waiting_lines -= harp_tx_stream_waiting_lines(st);
   load->resend_lines -= st->resend.count;
   struct harp_tx_stream **changed = &load->changed_first;

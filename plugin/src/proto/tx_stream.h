@@ -34,6 +34,7 @@ struct harp_tx_list {
 struct harp_tx_load {
   uint32_t messages;      /* posted and not done */
   uint32_t awaited;       /* of them, those with credit whose poster waits until they are delivered */
+  uint32_t large;         /* with credit and not done, of more than HARP_SMALL_QUEUED_MAX_BYTES */
   uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
   uint32_t queue_posts;   /* messages queue until so many more found no queue; 0: they do not */
@@ -47,6 +48,11 @@ struct harp_send_message {
   uint32_t bytes, line, lines;
   bool is_awaited;
 };
+
+/* Returns whether a message takes the carrier of large ones, however many are under way. */
+static inline bool harp_send_message_is_large(const struct harp_send_message *m) {
+  return m->bytes > HARP_SMALL_QUEUED_MAX_BYTES;
+}
 
 struct harp_tx_stream {
   struct harp_tx_load *load; /* of the sender that it is open on */

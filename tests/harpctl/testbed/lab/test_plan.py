@@ -175,6 +175,7 @@ def test_everything_made_is_destroyed() -> None:
         ({"enis": 2, "host_enis": (2, 2, 2)}, "3 numbers of ENIs do not fit 2 hosts"),
         ({"enis": 1, "host_enis": (2, 1)}, "the most ENIs of a host are 2, not 1"),
         ({"queue_ms": 0}, "1 to 1000 ms"),
+        ({"tcp_buffer_kib": 3}, "a TCP buffer has 4 to 1048576 KiB, not 3"),
     ],
 )
 def test_a_spec_out_of_range_is_named(change: dict[str, float], message: str) -> None:
@@ -198,6 +199,17 @@ def test_tools() -> None:
         "nft",
         "ethtool",
     ]
+
+
+def test_tcp_buffers() -> None:
+    spec = LabSpec(tcp_buffer_kib=8)
+    lines = [str(command) for command in plan_build(spec, "x-") if "sysctl" in str(command)]
+    assert len(lines) == spec.hosts
+    assert "net.ipv4.tcp_rmem=4096 8192 8192" in lines[0]
+    assert "net.ipv4.tcp_wmem=4096 8192 8192" in lines[1]
+    assert "sysctl" in tools_needed(spec)
+    assert spec.describe().endswith("cubic, TCP buffers of 8 KiB")
+    assert not [command for command in plan_build(LabSpec(), "x-") if "sysctl" in str(command)]
 
 
 def test_stale_namespaces_are_those_of_dead_labs() -> None:
