@@ -352,7 +352,7 @@ static void test_only_awaited_messages_are_hurried(void **state) {
     harp_engine_pass(b.engine);
     assert_int_equal(atomic_load(&b.link->requests[0].state), HARP_REQUEST_DONE);
     assert_int_equal(b.engine->counters.tx_acks > acks, sizes[i] > HARP_COPY_MAX_BYTES);
-    sides_now_ns += HARP_US(150);
+    sides_now_ns += HARP_US(450);
     harp_engine_pass(b.engine);
     assert_int_equal(b.engine->counters.tx_acks > acks, sizes[i] > HARP_COPY_MAX_BYTES);
     sides_now_ns += HARP_US(60);

@@ -28,7 +28,7 @@ enum {
   HARP_CARRIER_TRIAL_SAME_PERCENT = 103, /* of the time: as much, within what is measured */
   HARP_CARRIER_TRIAL_CPU_PERCENT = 25,
 };
-/* A slice ends after so long, too, however little has come through: above 100 Mbit/s a record of 512 KiB has. */
+/* A slice ends after so long, too, however little has come through: above 100 Mbit/s a record has. */
 #define HARP_CARRIER_TRIAL_SLICE_NS HARP_MS(50)
 
 enum harp_carrier_phase {

@@ -18,6 +18,7 @@ enum {
 };
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(200)
+#define ACK_REST_NS HARP_US(500) /* small messages, for which nobody waits: less than a probe timeout */
 /* For the credit of a receive. */
 #define ACK_NEXT_CREDIT_NS HARP_US(20) /* the sender may need it for its next message */
 #define ACK_CREDIT_NS      HARP_US(50) /* it has some left */
@@ -158,7 +159,7 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
   else
-    ack_by(r, p->path, now + ACK_LATE_NS);
+    ack_by(r, p->path, now + (p->data.size <= HARP_EARLY_MAX_BYTES ? ACK_REST_NS : ACK_LATE_NS));
 }
 
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now) {
@@ -266,12 +267,17 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
 /* Returns how long the credit of a receive may wait for data to ride on. `is_small`: what fits into the
  * receive may come without its credit, while early places are left. NCCL posts receives as large as its
  * buffers, for messages of any size: where the last one was small, the next is taken for small as well. If it
- * is not, it waits for ACK_NEXT_CREDIT_NS. */
+ * is not, the sender requests its credit (send_credit.c), which is then given at once. While no more receives
+ * are posted than half of the early places the credit waits as long as it can: between hosts that send in one
+ * direction only, as in a ring of three or more, there is no data to ride on, and each credit would be a
+ * packet of its own. */
 static harp_ns credit_delay_ns(const struct harp_rx_stream *st, bool is_small) {
   uint32_t left = st->announced - st->done, ahead = st->posted - st->done;
   bool is_likely_small = is_small || harp_rx_stream_was_small(st);
-  uint32_t spare = is_likely_small ? HARP_EARLY_MESSAGES / 2 : 0;
-  if (!harp_seq_after(st->announced + spare, st->done + 1)) return ACK_SOON_NS;
+  bool is_covered = is_likely_small && ahead <= HARP_EARLY_MESSAGES / 2;
+  uint32_t spare = is_covered ? HARP_EARLY_MESSAGES - 1 : is_likely_small ? HARP_EARLY_MESSAGES / 2 : 0;
+  if (st->is_credit_wanted || !harp_seq_after(st->announced + spare, st->done + 1)) return ACK_SOON_NS;
+  if (is_covered) return ACK_REST_NS;
   if (2 * left > ahead) return ACK_LATE_NS;
   return is_small || !is_likely_small ? ACK_CREDIT_NS : ACK_NEXT_CREDIT_NS;
 }
@@ -284,6 +290,7 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
   bool is_small = capacity <= HARP_EARLY_MAX_BYTES;
   announce(r, st);
   ack_by(r, r->latest, now + credit_delay_ns(st, is_small));
+  st->is_credit_wanted = false;
   return 0;
 }
 
@@ -308,6 +315,7 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
   if (!is_request) return;
   while (r->announced.first) announce(r, r->announced.first);
   while (r->repeated.first) announce(r, r->repeated.first);
+  for (struct harp_rx_stream *st = r->fresh.first; st; st = st->next) st->is_credit_wanted = true;
 }
 
 /* Records what was dropped; in tests each packet. Out of line, which keeps its work off the others. */

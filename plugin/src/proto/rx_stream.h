@@ -58,12 +58,13 @@ struct harp_rx_stream {
   uint8_t announces_left;
   struct harp_rx_stream *next, *previous;
 
-  uint32_t done;      /* first message that poll_done has not given back */
-  uint32_t posted;    /* first message without a posted receive */
-  uint32_t announced; /* the `posted` last sent */
-  uint32_t delivered; /* first line that has not arrived */
-  uint32_t last_size; /* of the message that began last; UINT32_MAX: none has */
-  bool too_large;     /* the peer sent more than a receive holds: message, size and capacity are below */
+  uint32_t done;         /* first message that poll_done has not given back */
+  uint32_t posted;       /* first message without a posted receive */
+  uint32_t announced;    /* the `posted` last sent */
+  uint32_t delivered;    /* first line that has not arrived */
+  bool is_credit_wanted; /* the sender has requested it, and was told of no receive since */
+  uint32_t last_size;    /* of the message that began last; UINT32_MAX: none has */
+  bool too_large;        /* the peer sent more than a receive holds: message, size and capacity are below */
   uint32_t too_large_message, too_large_size, too_large_capacity;
   uint8_t *staging;
   struct harp_recv_message messages[HARP_RECV_SLOTS];

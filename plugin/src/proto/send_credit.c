@@ -4,6 +4,7 @@
 #include "proto/send_parts.h"
 
 #define CREDIT_PROBE_FIRST_NS HARP_MS(2)
+#define CREDIT_PROBE_SOON_NS  HARP_US(1)
 #define CREDIT_PROBE_MAX_NS   HARP_MS(256)
 #define CREDIT_REVIEW_NS      HARP_MS(1) /* between two looks at the streams that wait for it */
 
@@ -51,11 +52,13 @@ void harp_sender_on_credit_time(struct harp_sender *s, harp_ns now) {
   }
 }
 
+/* After small messages the receiver does not hurry with credit (recv.c): a large one requests it at once. */
 void harp_sender_begin_waiting(struct harp_sender *s, struct harp_tx_stream *st, harp_ns now) {
   if (st->is_waiting && st->wanted == st->next) return;
   st->wanted = st->next;
   st->credit_probes = 0;
-  st->credit_probe_ns = now + CREDIT_PROBE_FIRST_NS;
+  bool is_held_back = st->was_small && harp_tx_stream_message(st, st->next)->bytes > HARP_EARLY_MAX_BYTES;
+  st->credit_probe_ns = now + (is_held_back ? CREDIT_PROBE_SOON_NS : CREDIT_PROBE_FIRST_NS);
   s->credit_probe_ns = HARP_MIN(s->credit_probe_ns, st->credit_probe_ns);
   if (st->is_waiting) return;
   st->is_waiting = true;

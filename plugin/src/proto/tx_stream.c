@@ -16,7 +16,7 @@ void harp_tx_stream_init(struct harp_tx_stream *st, const struct harp_tx_stream_
   st->counters = counters;
   st->id = config->id;
   st->owner = NULL;
-  st->is_ready = st->is_waiting = st->is_changed = false;
+  st->is_ready = st->is_waiting = st->is_changed = st->was_small = false;
   st->next_ready = st->next_waiting = st->next_changed = NULL;
   st->deficit_lines = 0;
   st->done = st->oldest = st->next = st->let_go = st->tail = st->posted = config->first_message;
@@ -273,7 +273,9 @@ void harp_tx_stream_take_new(struct harp_tx_stream *st, uint32_t lines) {
   st->sent_line += lines;
   st->load->waiting_lines -= lines;
   HARP_ASSERT(!harp_seq_after(st->sent_line, m->line + m->lines));
-  if (st->sent_line == m->line + m->lines) st->next++;
+  if (st->sent_line != m->line + m->lines) return;
+  st->was_small = m->bytes <= HARP_EARLY_MAX_BYTES;
+  st->next++;
 }
 
 void harp_tx_stream_take_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines) {

@@ -69,6 +69,7 @@ struct harp_tx_stream {
   int32_t deficit_lines; /* that it may still send before it is another's turn */
 
   /* the sender's, while credit is lacking */
+  bool was_small;  /* the message that was sent last could come early */
   bool is_waiting; /* in the sender's list */
   struct harp_tx_stream *next_waiting;
   uint32_t wanted;         /* the message that waits for credit */
