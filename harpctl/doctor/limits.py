@@ -12,9 +12,12 @@ from harpctl.doctor.drivers import kernel_release
 from harpctl.doctor.model import CheckResult, check, skip, warn
 
 SOCKET_BUFFER = 8 << 20  # what the udp driver requests (plugin/src/io/udp_socket.c)
+TCP_BUFFER_MIN = 2 << 20  # bytes: 25 Gbit/s for 300 us, and as much again for what the kernel adds
+TCP_BUFFERS = {"tcp_rmem": "4096 131072 6291456", "tcp_wmem": "4096 16384 4194304"}  # of Linux
 NOFILE_MIN = 4096
 MEMLOCK_MIN = 64 << 20  # bytes
 NET = "/proc/sys/net/core"
+IPV4 = "/proc/sys/net/ipv4"
 
 
 @check("limits.gso", "The kernel segments UDP (Linux 4.18) and joins it (5.0)", validates=False)
@@ -78,6 +81,19 @@ def check_rmem(context: Context) -> Iterator[CheckResult]:
 def check_wmem(context: Context) -> Iterator[CheckResult]:
     """Look at wmem_max, which binds whoever lacks CAP_NET_ADMIN."""
     yield from _buffer(context, "wmem_max")
+
+
+@check("limits.tcp", "TCP sockets may have 2 MiB, each way", needs.machine, validates=False)
+def check_tcp(context: Context) -> Iterator[CheckResult]:
+    """Look at the last numbers of tcp_rmem and tcp_wmem: what is in flight is no more than that."""
+    for name, usual in TCP_BUFFERS.items():
+        words = context.host.read_word(f"{IPV4}/{name}").split()
+        most = int(words[-1]) if words and words[-1].isdigit() else TCP_BUFFER_MIN
+        if most < TCP_BUFFER_MIN:
+            yield warn(
+                f"net.ipv4.{name} allows {most >> 10} KiB: TCP, HARP's and NCCL's own, is slow.",
+                f"sysctl -w net.ipv4.{name}='{usual}'",
+            )
 
 
 @check("limits.root", "All facts could be read", validates=False)

@@ -150,6 +150,8 @@ class World:
                 self.write(f"/proc/sys/net/ipv4/conf/{name}/{setting}", f"{value}\n")
         for name in ("rmem_max", "wmem_max"):
             self.write(f"/proc/sys/net/core/{name}", "212992\n")
+        for name in ("tcp_rmem", "tcp_wmem"):
+            self.write(f"/proc/sys/net/ipv4/{name}", "4096\t131072\t6291456\n")
 
     @staticmethod
     def _conf(number: int) -> Conf:

@@ -48,6 +48,16 @@ def little_wmem(world: World) -> None:
     world.change("limits", capabilities=())
 
 
+@case(
+    "limits.tcp",
+    "warn",
+    "net.ipv4.tcp_wmem allows 64 KiB",
+    "sysctl -w net.ipv4.tcp_wmem='4096 16384 4194304'",
+)
+def little_tcp_wmem(world: World) -> None:
+    world.write("/proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t65536\n")
+
+
 @case("limits.root", "skip", "Without root")
 def not_root(world: World) -> None:
     world.change("system", is_root=False)
