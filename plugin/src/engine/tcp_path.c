@@ -272,7 +272,7 @@ static void log_trials(struct harp_peer *peer, harp_ns now) {
                       "large messages to %s stay with TCP: in a trial of datagrams a byte took %u %% of the "
                       "time, and %u %% of the CPU here%s",
                       peer->name, r.time_percent, r.cpu_percent,
-                      r.verdict == HARP_CARRIER_KEPT ? "" : "; more such trials are to confirm that");
+                      r.verdict == HARP_CARRIER_KEPT ? "" : "; two more such trials would change that");
 }
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */

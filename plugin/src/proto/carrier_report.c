@@ -8,7 +8,6 @@ struct harp_carrier_report harp_carrier_report_of(const struct harp_session *c) 
   return (struct harp_carrier_report){
       .takes_tcp = (large & s->tcp) != 0,
       .takes_datagrams = (large & ~s->tcp) != 0,
-      .is_avoided = (s->avoided & s->eligible) != 0,
       .has_choice = s->has_choice,
       .prefers_datagrams = t->datagrams,
       .verdict = t->verdict,

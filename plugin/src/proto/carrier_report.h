@@ -8,7 +8,6 @@
 
 struct harp_carrier_report {
   bool takes_tcp, takes_datagrams; /* large messages do, now; neither: no path is up */
-  bool is_avoided;                 /* they avoid a tcp path, for loss or a queue */
   bool has_choice;                 /* trials decide */
   bool prefers_datagrams;          /* trials have so decided */
   enum harp_carrier_verdict verdict;
