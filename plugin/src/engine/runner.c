@@ -28,27 +28,37 @@ void harp_runner_wake_mt(struct harp_engine *e) {
   (void)!write(e->wake_fd, &one, sizeof one);
 }
 
+/* What a thread sleeps on: the wake-up, then for packets the control set and the sockets. */
+struct sleep_fds {
+  struct pollfd at[HARP_IO_FDS_MAX + 3];
+  nfds_t count;
+};
+
+/* Names what a thread sleeps on; for packets with the lock held, since a pass may close sockets. */
+static void gather(const struct harp_engine *e, struct sleep_fds *fds, bool for_packets) {
+  nfds_t n = 0;
+  fds->at[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
+  if (for_packets) {
+    fds->at[n++] = (struct pollfd){.fd = e->control_fd, .events = POLLIN};
+    if (e->tcp) fds->at[n++] = (struct pollfd){.fd = e->tcp->fd, .events = POLLIN};
+    n += e->io->ops->fds(e->io, fds->at + n);
+  }
+  HARP_ASSERT(n <= HARP_ARRAY_COUNT(fds->at));
+  fds->count = n;
+}
+
 /* Sleeps until a packet, a control message, a wake-up or `until_ns`. Returns whether there is a control
  * message. */
-static bool sleep_until(struct harp_engine *e, harp_ns until_ns, bool for_packets) {
-  struct pollfd fds[HARP_IO_FDS_MAX + 3];
-  nfds_t n = 0;
-  fds[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
-  if (for_packets) {
-    fds[n++] = (struct pollfd){.fd = e->control_fd, .events = POLLIN};
-    if (e->tcp) fds[n++] = (struct pollfd){.fd = e->tcp->fd, .events = POLLIN};
-    n += e->io->ops->fds(e->io, fds + n);
-  }
-  HARP_ASSERT(n <= HARP_ARRAY_COUNT(fds));
+static bool sleep_until(struct harp_engine *e, struct sleep_fds *fds, harp_ns until_ns) {
   harp_ns now = e->clock();
   harp_ns wait_ns = until_ns > now ? HARP_MIN(until_ns - now, SLEEP_MAX_NS) : 0;
   struct timespec timeout = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
-  if (ppoll(fds, n, &timeout, NULL) <= 0) return false;
-  if (fds[0].revents) {
+  if (ppoll(fds->at, fds->count, &timeout, NULL) <= 0) return false;
+  if (fds->at[0].revents) {
     uint64_t count;
     (void)!read(e->wake_fd, &count, sizeof count);
   }
-  return for_packets && fds[1].revents;
+  return fds->count > 1 && fds->at[1].revents;
 }
 
 /* Releases the lock; an engine that found nothing to do is marked as sleeping before that, so that from
@@ -59,10 +69,10 @@ static void unlock(struct harp_engine *e, bool idle) {
 }
 
 /* Sleeps after an unlock as idle. Returns whether there is a control message. */
-static bool sleep_idle(struct harp_engine *e, harp_ns until_ns) {
+static bool sleep_idle(struct harp_engine *e, struct sleep_fds *fds, harp_ns until_ns) {
   bool control_ready = false;
   if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst))
-    control_ready = sleep_until(e, until_ns, true);
+    control_ready = sleep_until(e, fds, until_ns);
   atomic_store_explicit(&e->sleeping, false, memory_order_relaxed);
   return control_ready;
 }
@@ -79,6 +89,7 @@ static bool tick(struct harp_engine *e, harp_ns now) {
 }
 
 static void run_thread(struct harp_engine *e) {
+  struct sleep_fds fds;
   harp_ns busy_ns = e->clock();
   bool control_ready = false;
   for (uint32_t turns = 1; !stopping(e); turns++) {
@@ -92,8 +103,9 @@ static void run_thread(struct harp_engine *e) {
     harp_ns deadline_ns = harp_engine_deadline_ns(e), now = e->clock();
     if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
     bool idle = now - busy_ns > SPIN_NS;
+    if (idle) gather(e, &fds, true);
     unlock(e, idle);
-    control_ready = idle && sleep_idle(e, deadline_ns);
+    control_ready = idle && sleep_idle(e, &fds, deadline_ns);
     if (idle) busy_ns = e->clock();
     if (tick(e, now)) return;
   }
@@ -112,6 +124,7 @@ harp_ns harp_runner_next_nap_ns(harp_ns nap_ns, uint32_t visits, bool busy) {
 static void run_watchdog(struct harp_engine *e) {
   uint32_t seen = 0, wakeups = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;
+  struct sleep_fds fds;
   bool control_ready = false;
   while (!stopping(e)) {
     if (tick(e, e->clock())) return;
@@ -122,7 +135,8 @@ static void run_watchdog(struct harp_engine *e) {
     harp_ns next_ns = harp_runner_next_nap_ns(nap_ns, visits, busy);
     nap_ns = next_ns ? next_ns : HARP_WATCHDOG_NS;
     if (next_ns || !harp_engine_try_lock(e)) {
-      sleep_until(e, e->clock() + nap_ns, false);
+      gather(e, &fds, false);
+      sleep_until(e, &fds, e->clock() + nap_ns);
       continue;
     }
     if (control_ready) e->control_check_ns = 0;
@@ -132,8 +146,9 @@ static void run_watchdog(struct harp_engine *e) {
     e->counters.passes_watchdog++;
     e->counters.watchdog_wakeups += wakeups;
     wakeups = 0;
+    if (!moved) gather(e, &fds, true);
     unlock(e, !moved);
-    control_ready = !moved && sleep_idle(e, deadline_ns);
+    control_ready = !moved && sleep_idle(e, &fds, deadline_ns);
   }
 }
 
