@@ -263,14 +263,14 @@ static void log_trials(struct harp_peer *peer, harp_ns now) {
   if (is_change)
     HARP_INFO_LIMITED(
         &peer->log, now,
-        "large messages to %s take %s from now on, by %d trials: a byte took %u %% of the time, and "
-        "%u %% of the CPU here, that it took over %s",
+        "large messages to %s take %s from now on, by %d trials: a byte took %u %% of the time and "
+        "%u %% of the CPU of this host that it took over %s",
         peer->name, r.prefers_datagrams ? "datagrams" : "TCP", HARP_CARRIER_TRIAL_WINS, r.time_percent,
         r.cpu_percent, r.prefers_datagrams ? "TCP" : "datagrams");
   else if (is_first)
     HARP_INFO_LIMITED(&peer->log, now,
                       "large messages to %s stay with TCP: in a trial of datagrams a byte took %u %% of the "
-                      "time, and %u %% of the CPU here%s",
+                      "time and %u %% of the CPU of this host%s",
                       peer->name, r.time_percent, r.cpu_percent,
                       r.verdict == HARP_CARRIER_KEPT ? "" : "; two more such trials would change that");
 }

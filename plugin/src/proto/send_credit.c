@@ -52,7 +52,7 @@ void harp_sender_on_credit_time(struct harp_sender *s, harp_ns now) {
   }
 }
 
-/* After small messages the receiver does not hurry with credit (recv.c): a large one requests it at once. */
+/* After small messages the receiver delays credit (recv.c): a large one requests it at once. */
 void harp_sender_begin_waiting(struct harp_sender *s, struct harp_tx_stream *st, harp_ns now) {
   if (st->is_waiting && st->wanted == st->next) return;
   st->wanted = st->next;
