@@ -246,16 +246,22 @@ def _command_of(words: list[str]) -> list[str]:
     return words[: 2 if words[0] in GROUPS else 1]
 
 
+@functools.cache
+def _help_of(*command: str) -> str:
+    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert shown.exit_code == 0, command
+    return shown.output
+
+
 def test_harpctl_has_the_commands_and_options_named() -> None:
     used = [words for words in commands("harpctl") if words]
     assert used
     for words in used:
         command = _command_of(words)
-        shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
-        assert shown.exit_code == 0, words
+        shown = _help_of(*command)
         ours = words[len(command) : words.index("--") if "--" in words else None]
         for word in ours:
-            assert not word.startswith("--") or re.search(rf"(?<!\S){word}(?!\S)", shown.output), words
+            assert not word.startswith("--") or re.search(rf"(?<!\S){word}(?!\S)", shown), words
 
 
 def test_harp_perf_has_the_options_named() -> None:
@@ -271,7 +277,7 @@ def test_harp_perf_has_the_options_named() -> None:
 def test_options_named_alone_exist() -> None:
     """An option in `ticks` with no command before it is one of the three programs'."""
     known = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
-    known += CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+    known += _help_of("bench")
     known += read(ROOT / "plugin" / "bench" / "options.c")
     named = {code.split()[0] for code in re.findall(r"`(--[^`]+)`", read(README))}
     assert named
