@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of harp-perf: the failing function records a line and an exit code and returns -1, which all callers
- * return up to main. Also the flag that SIGINT and SIGTERM set. Used by the process's only thread. */
+ * return up to main. Also the flags that SIGINT and SIGTERM, and SIGUSR1, set. Used by the process's only
+ * thread. */
 #ifndef HARP_BENCH_FAIL_H
 #define HARP_BENCH_FAIL_H
 
@@ -25,7 +26,7 @@ int harp_fail(enum harp_exit code, const char *fmt, ...) HARP_PRINTF(2, 3);
 const char *harp_fail_text(void);
 enum harp_exit harp_fail_code(void);
 
-/* Installs handlers that set a flag; a second signal terminates the process. */
+/* Installs handlers that set flags; a second SIGINT or SIGTERM terminates the process. */
 void harp_interrupt_init(void);
 
 /* Returns the received signal, or 0. */
@@ -33,5 +34,8 @@ int harp_interrupt_signal(void);
 
 /* Returns 0, or -1 with a recorded error when a signal was received. */
 int harp_interrupt_check(void);
+
+/* Returns whether SIGUSR1 was received: a window (window.h) ends before its time. */
+bool harp_interrupt_ends_window(void);
 
 #endif

@@ -48,7 +48,7 @@ static const char help_text[] =
     "in JSON\n"
     "                         the bytes received in each N ms and on each connection; a plugin that fails or "
     "stalls\n"
-    "                         meanwhile is reported too\n"
+    "                         meanwhile is reported too; SIGUSR1 to all ranks ends the run before --time\n"
     "  --warmup N             untimed messages per connection before each size (default 32)\n"
     "  --check, --no-check    verify every byte of every message (default), or neither fill nor verify: for "
     "rates\n"

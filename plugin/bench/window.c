@@ -49,7 +49,7 @@ static int stream(struct harp_window *window, struct harp_mesh *mesh, size_t byt
   window->start_ns = harp_clock_ns();
   harp_ns end_ns = window->start_ns + window->sample_count * window->interval_ns;
   uint64_t seen_bytes = mesh->tally.bytes;
-  for (harp_ns now = window->start_ns; now < end_ns; now = harp_clock_ns()) {
+  for (harp_ns now = window->start_ns; now < end_ns && !harp_interrupt_ends_window(); now = harp_clock_ns()) {
     unsigned unfinished;
     int moved = harp_mesh_pass(mesh, &unfinished);
     if (moved < 0 || harp_interrupt_check()) return -1;
@@ -106,17 +106,30 @@ static void aim(struct harp_mesh *mesh, const struct flow_count *all, size_t per
   }
 }
 
-/* Moves what is under way to its end. Returns 0, also when the time is over, or -1. */
+/* Moves what is under way to its end. Returns 0, also when nothing has moved for DRAIN_S, or -1. */
 static int drain(struct harp_mesh *mesh) {
-  harp_ns end_ns = harp_clock_ns() + HARP_SEC(DRAIN_S);
+  harp_ns moved_ns = harp_clock_ns();
   unsigned unfinished = 1;
+  bool any = false;
   for (unsigned passes = 0; unfinished; passes++) {
     int moved = harp_mesh_pass(mesh, &unfinished);
     if (moved < 0 || harp_interrupt_check()) return -1;
-    if (passes % CLOCK_PASSES == 0 && harp_clock_ns() > end_ns) break;
+    any |= moved;
+    if (passes % CLOCK_PASSES == 0) {
+      harp_ns now = harp_clock_ns();
+      if (any) moved_ns = now;
+      if (now > moved_ns + HARP_SEC(DRAIN_S)) break;
+      any = false;
+    }
     if (!moved && unfinished) sched_yield();
   }
   return 0;
+}
+
+/* Leaves out the intervals that a window which was ended early did not reach. */
+static void shorten(struct harp_window *window) {
+  uint64_t begun = window->elapsed_ns / window->interval_ns + 1;
+  if (begun < window->sample_count) window->sample_count = (unsigned)begun;
 }
 
 /* Tells this rank's outcome to all and adds up the ranks' samples. Returns 0 or -1. */
@@ -175,6 +188,7 @@ int harp_window_run(struct harp_window *window, struct harp_mesh *mesh, size_t b
     mine.drained_ns = harp_clock_ns() - drain_ns;
     if (failed) snprintf(mine.failure, sizeof mine.failure, "%s", harp_fail_text());
     rc = sum_up(window, mesh, &mine);
+    if (harp_interrupt_ends_window()) shorten(window);
   }
   free(all);
   return rc ? -1 : 0;

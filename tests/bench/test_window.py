@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.bench.conftest import Ended, Perf
+from tests.bench.conftest import Ended, Perf, finish
 
 OK, USAGE, PLUGIN = 0, 2, 3
 WINDOW = ("--sizes", "64K", "--time", 0.3, "--interval-ms", 10, "--json", "-")
@@ -45,6 +47,43 @@ def test_the_start_is_written_to_standard_error(perf: Perf) -> None:
     ended = perf.run("--mode", "stream", *WINDOW)
     start_ns = int(ended.err.split("window starts at ")[1].split()[0])
     assert 0 <= window_of(ended)["start_ns"] - start_ns < 1_000_000_000
+
+
+LONG = ("--mode", "bidir", "--sizes", "64K", "--time", 100, "--interval-ms", 10, "--json", "-")
+
+
+def wait_in_window(child: subprocess.Popen[str]) -> None:
+    """Let some time of the window pass; the process is rank 0 or has it."""
+    assert child.stderr
+    assert any("window starts at" in line for line in child.stderr)
+    time.sleep(0.3)
+
+
+def check_ended_early(ended: Ended) -> None:
+    assert ended.code == OK, ended.err
+    (row,) = ended.json()["results"]
+    window = row["window"]
+    assert (window["failures"], window["undelivered"], row["wrong"]) == ([], 0, 0)
+    assert row["seconds"] == pytest.approx(len(window["samples"]) * 0.01)
+    assert 0.2 <= row["seconds"] < 60
+    assert sum(window["samples"][-5:]) > 0
+
+
+def test_a_signal_ends_it(perf: Perf) -> None:
+    children = perf.start_ranks(2, *LONG)
+    wait_in_window(children[0])
+    for child in children:
+        child.send_signal(signal.SIGUSR1)
+    first, second = (finish(child) for child in children)
+    check_ended_early(first)
+    assert second.code == OK
+
+
+def test_a_signal_to_who_starts_the_ranks_ends_it(perf: Perf) -> None:
+    child = perf.start(*LONG)
+    wait_in_window(child)
+    child.send_signal(signal.SIGUSR1)
+    check_ended_early(finish(child))
 
 
 def test_a_plugin_that_fails_is_reported_with_what_arrived(perf: Perf) -> None:
