@@ -16,7 +16,7 @@ import pytest
 
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import Command, LabSpec
-from tests.lab.job import EXIT_PLUGIN, Job, drop, dropped, statistics_of, until
+from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, dropped, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
@@ -73,14 +73,15 @@ def test_peer_killed(make_lab: MakeLab, plugin_file: Path, victim: int, mode: st
 def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, victim: int) -> None:
     """Its kernel answers for it, so it is not dead: it is waited for, whatever the timeout."""
     lab = make_lab(LabSpec(enis=2))
-    words = ("--time", "1", "--warmup", "4")
-    with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=words, env={"HARP_PEER_TIMEOUT": "1"}) as job:
+    env = {"HARP_PEER_TIMEOUT": "1"}
+    with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=UNTIL_FINISHED, env=env) as job:
         job.until_moving()
         job.ranks[victim].send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
         until("three timeouts have passed", lambda: time.monotonic() > stopped + 3)
         assert job.ranks[1 - victim].poll() is None
         job.ranks[victim].send_signal(signal.SIGCONT)
+        job.until_moving()
         job.finish()
 
 
@@ -116,9 +117,8 @@ def test_host_gone(make_lab: MakeLab, plugin_file: Path) -> None:
 @pytest.mark.parametrize("paths", [1, 4])
 def test_link_down_for_a_while(make_lab: MakeLab, plugin_file: Path, paths: int) -> None:
     lab = make_lab(LabSpec(enis=2))
-    words = ("--time", "2", "--warmup", "4")
     env = {"HARP_PATHS": str(paths), "HARP_PEER_TIMEOUT": "10"}
-    with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=words, env=env) as job:
+    with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=UNTIL_FINISHED, env=env) as job:
         job.until_moving()
         lab.set_link(1, 0, up=False)
         down = time.monotonic()

@@ -11,7 +11,7 @@ import pytest
 
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec, Offload
-from tests.lab.job import Job, drop, drop_no_more, dropped, dropping, until
+from tests.lab.job import UNTIL_FINISHED, Job, drop, drop_no_more, dropped, dropping, until
 from tests.lab.remote import RemotePeer, transfer
 
 pytestmark = pytest.mark.lab
@@ -84,8 +84,7 @@ def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path
 def test_blackout_then_on(make_lab: MakeLab, plugin_file: Path) -> None:
     """All is lost for a while, shorter than the peer timeout: the job goes on where it was."""
     lab = make_lab(LabSpec(enis=2))
-    words = ("--time", "2", "--warmup", "4")
-    with Job(lab, plugin_file, mode="bidir", sizes="64K", words=words) as job:
+    with Job(lab, plugin_file, mode="bidir", sizes="64K", words=UNTIL_FINISHED) as job:
         job.until_moving()
         with dropping(lab, "meta l4proto { tcp, udp }"):
             # Several rounds of retransmission, of whichever side has something to send.

@@ -18,25 +18,26 @@ from harpctl.stats.files import find
 from harpctl.stats.layout import Value
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, fabric_name, port_name, run_inside
-from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, Job, drop, drop_no_more, until
+from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, until
 from tests.lab.lines import assert_clean, watch
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 TCP = {"HARP_DRIVER": "udp+tcp"}
 LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
-TIMED = ("--time", "3", "--warmup", "4")
 PORT = re.compile(r": TCP connections for data are accepted on port (\d+)")
 ENDED = "a TCP connection with"
 CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
+AVOIDED = re.compile(r"avoid TCP for \d+ ms: ")
+SLOW = re.compile(AVOIDED.pattern + r"a round trip takes [2-9]\d")
 TURNED = re.compile(r"large messages to .* take datagrams from now on, by 3 trials")
 TCP_BUFFER_KIB = 64
 DEAD_S = 2.5
 STALL_S = 1.0  # a margin for busy cores; docs/benchmarks/several-interfaces.md has the figure
 
 
-def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = TIMED, **env: str) -> Job:
+def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = UNTIL_FINISHED, **env: str) -> Job:
     return Job(lab, plugin, mode="bidir", sizes="256K", words=words, env={**TCP, **env})
 
 
@@ -172,7 +173,8 @@ def test_without_udp(make_lab: MakeLab, plugin_file: Path) -> None:
 
 def test_udp_is_lost_later(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2))
-    with Job(lab, plugin_file, mode="bidir", sizes="4K,256K", words=TIMED, env=TCP) as job:
+    words = ("--time", "2", "--warmup", "4")
+    with Job(lab, plugin_file, mode="bidir", sizes="4K,256K", words=words, env=TCP) as job:
         job.until_moving()
         for host in range(2):
             drop(lab, host, "meta l4proto udp")
@@ -195,7 +197,8 @@ def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     with _job(lab, plugin_file) as job:
         for host in range(2):
             drop(lab, host, f"{_data(job)} numgen random mod 1000 < 10")
-        job.until_moving()
+        until("TCP is avoided", lambda: bool(AVOIDED.search(job.log(0) + job.log(1))))
+        job.until_moving(256 << 20)
         job.finish()
         counters = job.statistics()
         assert counters["tcp_avoided"] >= 1
@@ -210,9 +213,9 @@ def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> 
         words = ("root", "tbf", "rate", "500mbit", "burst", "128kb", "latency", "60ms")
         run_command(run_inside(fabric_name(lab.prefix), *port, *words))
     with _job(lab, plugin_file) as job:
+        until("TCP is avoided", lambda: bool(SLOW.search(job.log(0) + job.log(1))))
         job.finish()
         assert job.statistics()["tcp_avoided"] >= 1
-        assert re.search(r"avoid TCP for \d+ ms: a round trip takes [2-9]\d", job.log(0) + job.log(1))
 
 
 def test_small_tcp_buffers_turn_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -265,7 +268,7 @@ def test_an_interface_goes_and_returns(
 ) -> None:
     """The job goes on over the other, then over both; only the outage itself is reported."""
     lab = make_lab(LabSpec(enis=2))
-    with _striped(lab, plugin_file, tmp_path / "meeting", TIMED, carrier) as job:
+    with _striped(lab, plugin_file, tmp_path / "meeting", UNTIL_FINISHED, carrier) as job:
         job.until_moving()
         for outage in range(3):
             lab.set_link(1, 1, up=False)
@@ -274,6 +277,7 @@ def test_an_interface_goes_and_returns(
                 until("the end of its connection", lambda: "a TCP connection with" in job.log(0) + job.log(1))
             lab.set_link(1, 1, up=True)
             job.until_moving(16 << 20)
+        job.end()
         assert job.wait() == [0, 0]
         assert all(result.wrong == 0 for result in job.report().results)
 
@@ -349,6 +353,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, carrier: st
         until("three timeouts have passed", lambda: time.monotonic() > stopped + 3)
         assert job.ranks[0].poll() is None
         job.ranks[1].send_signal(signal.SIGCONT)
+        job.until_moving()
         job.finish()
 
 

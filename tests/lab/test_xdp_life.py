@@ -15,14 +15,13 @@ import pytest
 
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, ip_inside, run_inside
-from tests.lab.job import ENI, EXIT_PLUGIN, Job, statistics_of, until
+from tests.lab.job import ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
 from tests.lab.xdp import GENERIC, NATIVE, XDP, attached, holding, until_connected
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
-TIMED = ("--time", "3", "--warmup", "4")
 NEW_MAC = "02:48:41:52:50:01"
 FALLEN = "AF_XDP disabled: "
 IDLE_PASSES_MAX = 50_000
@@ -47,7 +46,7 @@ def _passed(seconds: float) -> None:
 def test_own_link_flaps(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
     """Who notices by a send goes on with sockets, else with AF_XDP; the peer keeps that, and data flows."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, TIMED, HARP_ENGINE=engine) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
         job.until_moving()
         lab.set_link(1, 0, up=False)
         _passed(0.5)
@@ -64,7 +63,7 @@ def test_channels_are_added(make_lab: MakeLab, plugin_file: Path) -> None:
     """Packets that come in on a queue which is not ours take the way through the sockets; no fall."""
     lab = make_lab(LabSpec(enis=2, queues=2))
     run_command(run_inside(lab.hosts[1], "ethtool", "-L", ENI, "rx", "1", "tx", "1"))
-    with _job(lab, plugin_file, TIMED, HARP_PATHS="4") as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED, HARP_PATHS="4") as job:
         until_connected(job, 1)
         assert job.queues(1) == "queue 0"
         job.until_moving()
@@ -76,7 +75,7 @@ def test_channels_are_added(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_switch_port_flaps(make_lab: MakeLab, plugin_file: Path) -> None:
     """The carrier stays: packets are lost, that is all."""
     lab = make_lab(LabSpec(enis=2, switch=True))
-    with _job(lab, plugin_file, TIMED) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for _ in range(3):
             run_command(ip_inside(f"{lab.prefix}fabric", "link", "set", "br0", "down"))
@@ -115,7 +114,7 @@ def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) ->
     """AF_XDP does not need the kernel to have it; the control connection and new next hops do."""
     lab = make_lab(LabSpec(enis=2))
     address = ("address", "{}", f"{lab.address(1)}/24", "dev", ENI)
-    with _job(lab, plugin_file, TIMED) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for verb in ("delete", "add"):
             run_command(ip_inside(lab.hosts[1], *(word.format(verb) for word in address)))
@@ -127,7 +126,7 @@ def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) ->
 def test_mtu_shrinks(make_lab: MakeLab, plugin_file: Path, mtu_bytes: int) -> None:
     """Packets of the old size are lost until the paths have found the new one."""
     lab = make_lab(LabSpec(enis=2, mtu_bytes=3498))
-    with _job(lab, plugin_file, TIMED) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for host in range(2):
             _set(lab, host, "mtu", str(mtu_bytes))
@@ -137,7 +136,7 @@ def test_mtu_shrinks(make_lab: MakeLab, plugin_file: Path, mtu_bytes: int) -> No
 
 def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, TIMED) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for host in range(2):
             _set(lab, host, "mtu", "9000")
@@ -149,7 +148,7 @@ def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
     """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP finds the new one."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, TIMED, HARP_ENGINE=engine) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
         job.until_moving()
         _set(lab, 1, "address", NEW_MAC)
         run_command(run_inside(lab.hosts[1], "ping", "-c", "1", "-W", "5", lab.address(0)))
@@ -210,7 +209,7 @@ def test_native_program_goes_with_its_holder(make_lab: MakeLab, plugin_file: Pat
     """Who attached it may end first: the others hold it too."""
     lab = make_lab(LabSpec(enis=2))
     with holding(lab, 1, xdp_hold, "harp", "native"):
-        job = _job(lab, plugin_file, TIMED).__enter__()
+        job = _job(lab, plugin_file, UNTIL_FINISHED).__enter__()
         until_connected(job, 1)
     try:
         assert attached(lab, 1).startswith("native")

@@ -16,14 +16,13 @@ import pytest
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from tests import native
-from tests.lab.job import ALL_SIZES, Job, until
+from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, holding, until_connected
 from tests.sanitize.conftest import OPTIONS, REPORT
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 FEW = ("--iters", "8", "--warmup", "2")
-TIMED = ("--time", "2", "--warmup", "2")
 FOREVER = ("--time", "600", "--warmup", "2")
 WAIT_S = 120.0
 DOWN_S = 0.3
@@ -65,7 +64,7 @@ def _transfer(lab: Lab, plugin: Path, hold: Path, variant: str, mode: str = GENE
 
 def _flap(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
     """Take the ENI away while frames are under way: the driver falls, or sends by sockets for a while."""
-    with _job(lab, plugin, variant, TIMED, HARP_ENGINE=engine) as job:
+    with _job(lab, plugin, variant, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
         job.until_moving()
         lab.set_link(1, 0, up=False)
         start = time.monotonic()

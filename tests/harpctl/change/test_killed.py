@@ -19,7 +19,7 @@ from harpctl.host.host import Host
 from tests.harpctl.change import site
 from tests.harpctl.change.site import make_host, make_small_plan, make_tree, run_killed, snapshot, undo_all
 
-SEEDS = 40
+SEEDS = 24
 PROCESSES = 2
 Action = Callable[[Host], object]
 
@@ -100,22 +100,22 @@ def _sweep_part(
 
 def test_setup_killed_then_rolled_back(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
-    assert victim.sweep(site.set_up, Victim.check_rollback, stride=2) > 100
+    assert victim.sweep(site.set_up, Victim.check_rollback, stride=4) > 100
 
 
 def test_setup_killed_then_set_up(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
-    assert victim.sweep(site.set_up, Victim.check_set_up, stride=3) > 100
+    assert victim.sweep(site.set_up, Victim.check_set_up, stride=5) > 100
 
 
 def test_rollback_killed_then_rolled_back(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
-    assert victim.sweep(undo_all, Victim.check_rollback, ready=True, stride=2) > 100
+    assert victim.sweep(undo_all, Victim.check_rollback, ready=True, stride=4) > 100
 
 
 def test_rollback_killed_then_set_up(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
-    assert victim.sweep(undo_all, Victim.check_set_up, ready=True, stride=3) > 100
+    assert victim.sweep(undo_all, Victim.check_set_up, ready=True, stride=5) > 100
 
 
 @pytest.mark.parametrize("var_lib", ["var/lib/harp", "var/lib", "var", ""])

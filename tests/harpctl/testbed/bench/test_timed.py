@@ -104,7 +104,7 @@ def test_the_run_outlasts_its_failures(fake_perf: Path, fake_plugin: Path) -> No
 def test_an_eni_that_fails_in_a_lab(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     words = ["--enis", "2", "--cap", "500", "--fail", "eni1:down@0.3+0.3", "--fail", "1/eni1:blackhole@0.8"]
-    done = call("bench", *words, "--seconds", "2", "--json", str(file))
+    done = call("bench", *words, "--seconds", "5", "--json", str(file))
     assert done.exit_code == 0, done.output
     (side,) = json.loads(file.read_text())["sides"]
     assert [part["name"] for part in side["phases"]] == [
