@@ -11,7 +11,10 @@ static const uint32_t sizes[] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_
 /* The kernel of a tcp path repeats what was lost by itself: time for that before others take over. */
 #define PTO_MARGIN_TCP_NS HARP_MS(10)
 #define PTO_MAX_NS        HARP_MS(100)
-#define REORDER_MIN_NS    HARP_US(5)
+/* A network's RTT is at most the first, or twice the least that was seen, up to the second. */
+#define RTT_TCP_MIN_NS HARP_MS(20)
+#define RTT_TCP_MAX_NS HARP_MS(250)
+#define REORDER_MIN_NS HARP_US(5)
 enum { REORDER_MEMORY_ROUNDS = 64 };
 /* Of a tcp path: what a byte takes until that is measured (1 Gbit/s, so that records go over all paths), how
  * much must be in flight for a measurement, and over how many it is averaged. */
@@ -121,9 +124,19 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   return burst->number;
 }
 
+/* Returns the RTT that a tcp path may have at most. What it measures contains the repetitions of the kernel,
+ * and how long records wait in the kernel; but whatever the kernel gets acknowledged starts the timeout
+ * over, so that each round trip of the network alone has to take less. */
+static harp_ns rtt_max_of_tcp(const struct harp_path *p) {
+  harp_ns most_ns = HARP_MIN(p->rtt.min_ns, RTT_TCP_MAX_NS / 2) * 2;
+  return HARP_MAX(most_ns, RTT_TCP_MIN_NS);
+}
+
 /* Returns how long an answer may take before it is late: RTT, its variation, and a margin. */
 static harp_ns patience_of(const struct harp_path *p) {
-  return p->rtt.smoothed_ns + 4 * p->rtt.variation_ns + (p->is_tcp ? PTO_MARGIN_TCP_NS : PTO_MARGIN_NS);
+  harp_ns usual_ns = p->rtt.smoothed_ns + 4 * p->rtt.variation_ns;
+  if (!p->is_tcp) return usual_ns + PTO_MARGIN_NS;
+  return HARP_MIN(usual_ns, rtt_max_of_tcp(p)) + PTO_MARGIN_TCP_NS;
 }
 
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
