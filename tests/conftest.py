@@ -29,7 +29,8 @@ MAIN = "main"
 MAIN_PATHS = (
     *("tests/bench/", "tests/conformance/", "tests/lab/", "tests/sanitize/"),
     *("tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
-    *("tests/harpctl/network/", "tests/harpctl/preflight/", "tests/harpctl/testbed/"),
+    *("tests/harpctl/network/test_box.py", "tests/harpctl/preflight/", "tests/harpctl/testbed/lab/"),
+    *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_timed.py"),
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/facts/test_live.py"),
 )
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
