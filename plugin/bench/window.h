@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A window: a run of fixed duration. All connections send as much as they can for --time seconds, or until
- * all ranks have received SIGUSR1; the
- * receiving ranks sample the received bytes every --interval-ms and count them per connection. If the plugin
- * fails or stalls, the bytes so far are reported together with the plugin's error.
+ * all ranks have received SIGUSR1. The receiving ranks sample the received bytes every --interval-ms and
+ * count them per connection. If the plugin fails or stalls, the bytes so far are reported together with the
+ * plugin's error.
  *
  * At the end of the window senders stop; messages that were posted before are completed and checked, until
  * nothing moves for a while (the drain). Owns the samples and counts. Called from harp-perf's only thread. */
