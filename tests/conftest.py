@@ -29,9 +29,14 @@ MAIN = "main"
 MAIN_PATHS = (
     *("tests/bench/", "tests/conformance/", "tests/lab/", "tests/sanitize/"),
     *("tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
-    *("tests/harpctl/network/test_box.py", "tests/harpctl/preflight/", "tests/harpctl/testbed/lab/"),
     *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_timed.py"),
-    *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/facts/test_live.py"),
+    *("tests/harpctl/testbed/lab/test_caps.py", "tests/harpctl/testbed/lab/test_lab.py"),
+    *("tests/harpctl/testbed/lab/test_persistent.py", "tests/harpctl/preflight/"),
+    "tests/harpctl/facts/test_live.py",
+)
+WAITING_PATHS = (  # they build namespaces, mostly wait, and may take longer
+    *("tests/harpctl/testbed/lab/test_faults.py", "tests/harpctl/testbed/lab/test_links.py"),
+    *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
 )
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
 BESIDE = 10  # by how much the priority of what runs beside them is lower
@@ -131,8 +136,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in drawn if (times := config.getoption("--draws")) else ():
         item.add_marker(pytest.mark.timeout(times * float(config.getini("timeout")) + draws.SHRINK_S))
     for item in items:
-        if item.get_closest_marker("lab") and not item.nodeid.startswith(MAIN_PATHS):
-            raise pytest.UsageError(f"{item.nodeid} builds namespaces: name its file in MAIN_PATHS")
+        if item.get_closest_marker("lab") and not item.nodeid.startswith((*MAIN_PATHS, *WAITING_PATHS)):
+            raise pytest.UsageError(
+                f"{item.nodeid} builds namespaces: name its file in MAIN_PATHS or WAITING_PATHS"
+            )
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))

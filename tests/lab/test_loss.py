@@ -26,7 +26,7 @@ BURST = "meta l4proto { tcp, udp } numgen inc mod 10 < 3"  # 30 %, three in a ro
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
     ("permille", "iterations", "engine", "paths"),
-    [(1, 400, "inline", 1), (10, 100, "thread", 4), (100, 40, "inline", 4)],
+    [(1, 300, "inline", 1), (10, 100, "thread", 4), (100, 40, "inline", 4)],
 )
 @pytest.mark.parametrize("offload", [Offload.STOCK, Offload.OFF])
 def test_random_loss(

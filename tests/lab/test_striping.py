@@ -16,7 +16,7 @@ from harpctl.testbed.lab.commands import run_inside
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import ip_inside
 from harpctl.testbed.lab.spec import LabSpec, Subnets, eni_name
-from tests.lab.job import EXIT_PLUGIN, Job, until
+from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, until
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -105,7 +105,7 @@ def test_many_connections(make_lab: MakeLab, start: StartJob) -> None:
 def test_two_against_eight(make_lab: MakeLab, start: StartJob) -> None:
     """Each of the eight has a partner, and both directions stripe."""
     spec = LabSpec(enis=8, host_enis=(2, 8), switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS)
-    with start(make_lab(spec), mode="bidir", words=("--iters", "1000")) as job:
+    with start(make_lab(spec), mode="bidir", words=UNTIL_FINISHED) as job:
         _until_moving(job, 0)
         _until_moving(job, 1)
         job.finish()

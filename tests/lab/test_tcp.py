@@ -310,7 +310,7 @@ def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
 def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     """Where the network caps each flow, more connections are put to use."""
     lab = make_lab(LabSpec(enis=2, flow_cap_mbps=100))
-    words = ("--time", "3", "--warmup", "20")
+    words = ("--time", "1", "--warmup", "8")
     env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
     with Job(lab, plugin_file, mode="stream", sizes="1M", words=words, env=env) as job:
         report = job.finish()
@@ -351,7 +351,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, carrier: st
         job.until_moving()
         job.ranks[1].send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
-        until("three timeouts have passed", lambda: time.monotonic() > stopped + 3)
+        until("two timeouts have passed", lambda: time.monotonic() > stopped + 2)
         assert job.ranks[0].poll() is None
         job.ranks[1].send_signal(signal.SIGCONT)
         job.until_moving()
